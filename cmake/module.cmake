@@ -1,0 +1,161 @@
+# The functions with which every CMakeLists.txt of the project says what it builds.
+#
+# In all of them DEPENDS lists what the public headers use and PRIVATE_DEPENDS what only the sources
+# use. A plain word is a module of ours (base is shiplap::base); a name with :: is a foreign target,
+# which must not be needed by those who use an installed shiplap: it may appear only in
+# PRIVATE_DEPENDS and only if it is header-only or a shared object of its own.
+
+# shiplap_module(<name> [INTERNAL] [HEADERS ...] [SOURCES ...] [TESTS ...] [DEPENDS ...]
+#                [PRIVATE_DEPENDS ...])
+#
+# One module of the library: a target shiplap::<name>; its public headers, each of which the dev
+# build also compiles on its own; and per file of TESTS one test program, <name>/<stem> in ctest. An
+# INTERNAL module is not installed.
+function(shiplap_module name)
+  cmake_parse_arguments(M "INTERNAL" "" "HEADERS;SOURCES;TESTS;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  _shiplap_refuse_unknown(shiplap_module ${name} "${M_UNPARSED_ARGUMENTS}")
+  set(target shiplap_${name})
+  _shiplap_targets(depends ${M_DEPENDS})
+  if(M_SOURCES)
+    set(scope PUBLIC)
+    add_library(${target} STATIC ${M_SOURCES})
+    _shiplap_warnings(${target})
+    _shiplap_link_privately(${target} ${M_PRIVATE_DEPENDS})
+  else()
+    set(scope INTERFACE)
+    add_library(${target} INTERFACE)
+  endif()
+  add_library(shiplap::${name} ALIAS ${target})
+  target_compile_features(${target} ${scope} cxx_std_20)
+  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src
+                 FILES ${M_HEADERS})
+  target_link_libraries(${target} ${scope} ${depends})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  if(NOT M_INTERNAL)
+    install(TARGETS ${target} EXPORT shiplapTargets FILE_SET HEADERS)
+  endif()
+  foreach(file IN LISTS M_TESTS)
+    cmake_path(GET file STEM stem)
+    _shiplap_gtest(${name}/${stem} ${name}_${stem} ${file})
+    if(TARGET ${name}_${stem})
+      _shiplap_link_privately(${name}_${stem} ${name} ${M_PRIVATE_DEPENDS})
+    endif()
+  endforeach()
+endfunction()
+
+# shiplap_program(<name> SOURCES ... [PRIVATE_DEPENDS ...])
+#
+# An installed program, in build/<preset>/bin. The fuzz build leaves it out.
+function(shiplap_program name)
+  cmake_parse_arguments(P "" "" "SOURCES;PRIVATE_DEPENDS" ${ARGN})
+  _shiplap_refuse_unknown(shiplap_program ${name} "${P_UNPARSED_ARGUMENTS}")
+  if(SHIPLAP_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${P_SOURCES})
+  _shiplap_warnings(${name})
+  _shiplap_link_privately(${name} ${P_PRIVATE_DEPENDS})
+  install(TARGETS ${name})
+endfunction()
+
+# shiplap_test(<name> SOURCES ... [DEPENDS ...])
+#
+# A GoogleTest program in tests/, for what no module can test alone; tests/<name> in ctest.
+function(shiplap_test name)
+  cmake_parse_arguments(T "" "" "SOURCES;DEPENDS" ${ARGN})
+  _shiplap_refuse_unknown(shiplap_test ${name} "${T_UNPARSED_ARGUMENTS}")
+  _shiplap_gtest(tests/${name} tests_${name} ${T_SOURCES})
+  if(TARGET tests_${name})
+    _shiplap_link_privately(tests_${name} ${T_DEPENDS})
+  endif()
+endfunction()
+
+# shiplap_bench(<name> SOURCES ... [DEPENDS ...])
+#
+# A benchmark, bench_<name> in build/<preset>/bin, with Google Benchmark at hand.
+function(shiplap_bench name)
+  cmake_parse_arguments(B "" "" "SOURCES;DEPENDS" ${ARGN})
+  _shiplap_refuse_unknown(shiplap_bench ${name} "${B_UNPARSED_ARGUMENTS}")
+  add_executable(bench_${name} ${B_SOURCES})
+  _shiplap_warnings(bench_${name})
+  _shiplap_link_privately(bench_${name} ${B_DEPENDS} benchmark::benchmark)
+endfunction()
+
+# shiplap_fuzz(<name> SOURCES ... [DEPENDS ...])
+#
+# A fuzz target: SOURCES define LLVMFuzzerTestOneInput. The fuzz build makes fuzz_<name> with
+# libFuzzer; its corpus is fuzz/corpus/<name>. The other builds make a program that runs each file
+# of the corpus once: fuzz/<name> in ctest.
+function(shiplap_fuzz name)
+  cmake_parse_arguments(F "" "" "SOURCES;DEPENDS" ${ARGN})
+  _shiplap_refuse_unknown(shiplap_fuzz ${name} "${F_UNPARSED_ARGUMENTS}")
+  set(target fuzz_${name})
+  add_executable(${target} ${F_SOURCES})
+  _shiplap_warnings(${target})
+  _shiplap_link_privately(${target} ${F_DEPENDS})
+  if(SHIPLAP_FUZZ)
+    target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+    set_property(GLOBAL APPEND PROPERTY SHIPLAP_FUZZ_TARGETS ${name})
+  else()
+    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/fuzz/replay_main.cc)
+    add_test(NAME fuzz/${name} COMMAND ${target} fuzz/corpus/${name}
+             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 300)
+  endif()
+endfunction()
+
+# Writes the names of the fuzz targets where the script that runs them looks.
+function(shiplap_list_fuzz_targets)
+  get_property(names GLOBAL PROPERTY SHIPLAP_FUZZ_TARGETS)
+  list(JOIN names "\n" lines)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/fuzz_targets.txt CONTENT "${lines}\n" @ONLY)
+endfunction()
+
+# A GoogleTest program. Tests run in the root of the repository, so that they can name the files
+# there, and find the command line tool in the environment variable SHIPLAP_PROGRAM.
+function(_shiplap_gtest test target)
+  if(NOT SHIPLAP_TESTS)
+    return()
+  endif()
+  add_executable(${target} ${ARGN})
+  _shiplap_warnings(${target})
+  target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
+  add_test(NAME ${test} COMMAND ${target} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${test} PROPERTIES TIMEOUT 300
+                       ENVIRONMENT SHIPLAP_PROGRAM=${PROJECT_BINARY_DIR}/bin/shiplap)
+endfunction()
+
+function(_shiplap_warnings target)
+  # A field that a designated initializer leaves out has its default value, which is what we want.
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wshadow -Wpedantic
+                         -Wno-missing-field-initializers $<$<BOOL:${SHIPLAP_WERROR}>:-Werror>)
+endfunction()
+
+# Links modules and foreign targets. The latter serve only this build: an installed shiplap does not
+# mention them.
+function(_shiplap_link_privately target)
+  foreach(dependency IN LISTS ARGN)
+    if(dependency MATCHES "::")
+      target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${dependency}>)
+    else()
+      target_link_libraries(${target} PRIVATE shiplap::${dependency})
+    endif()
+  endforeach()
+endfunction()
+
+function(_shiplap_targets result)
+  set(names ${ARGN})
+  foreach(name IN LISTS names)
+    if(name MATCHES "::")
+      message(FATAL_ERROR "${name} is not a module: list it in PRIVATE_DEPENDS")
+    endif()
+  endforeach()
+  list(TRANSFORM names PREPEND shiplap::)
+  set(${result} ${names} PARENT_SCOPE)
+endfunction()
+
+function(_shiplap_refuse_unknown function name arguments)
+  if(arguments)
+    message(FATAL_ERROR "${function}(${name}) does not know what to do with: ${arguments}")
+  endif()
+endfunction()

@@ -1,0 +1,141 @@
+# The parts that Shiplap can use and does not need. Each one that is wanted and found is a target
+# shiplap_part::<name>, and SHIPLAP_HAVE_<NAME> is true; the end of the configuration lists them.
+option(SHIPLAP_WITH_OPENMPI "Use Open MPI if it is there" ON)
+option(SHIPLAP_WITH_MPICH "Use MPICH if it is there" ON)
+option(SHIPLAP_WITH_ONEDNN "Use oneDNN if it is there" ON)
+option(SHIPLAP_WITH_SIMGRID "Use SimGrid if it is there" ON)
+set(SHIPLAP_SANITIZER "" CACHE STRING "The sanitizer of this build, for tests that must know")
+set(SHIPLAP_DEPS_DIR ${PROJECT_SOURCE_DIR}/.deps CACHE PATH "Where tools/setup linked the parts")
+
+# shiplap_part::fmt is always there. Header-only, it leaves nothing for the users of an installed
+# shiplap to link; compiled, it spares the builds with sanitizers, which nobody installs, most of
+# their time.
+add_library(shiplap_part::fmt INTERFACE IMPORTED GLOBAL)
+if(SHIPLAP_SANITIZER OR SHIPLAP_FUZZ)
+  set_target_properties(fmt::fmt PROPERTIES IMPORTED_GLOBAL TRUE)
+  target_link_libraries(shiplap_part::fmt INTERFACE fmt::fmt)
+else()
+  set_target_properties(fmt::fmt-header-only PROPERTIES IMPORTED_GLOBAL TRUE)
+  target_link_libraries(shiplap_part::fmt INTERFACE fmt::fmt-header-only)
+endif()
+
+# What the summary says of a part that is used, and of one that is not.
+function(_shiplap_have words)
+  set_property(GLOBAL APPEND PROPERTY SHIPLAP_PARTS "${words} yes")
+endfunction()
+
+function(_shiplap_lack part title)
+  if(SHIPLAP_WITH_${part})
+    set(reason "not found: tools/setup brings it")
+  else()
+    set(reason "SHIPLAP_WITH_${part} is off")
+  endif()
+  set_property(GLOBAL APPEND PROPERTY SHIPLAP_PARTS "${title} left out (${reason})")
+endfunction()
+
+function(shiplap_summarize_parts)
+  get_property(parts GLOBAL PROPERTY SHIPLAP_PARTS)
+  list(JOIN parts ", " line)
+  message(STATUS "parts: ${line}")
+endfunction()
+
+# FindMPI knows only one MPI in a build, so the answer of `mpicxx -show` is taken apart here. The
+# target <name> and the variable SHIPLAP_MPIRUN_<PART> are the result.
+function(_shiplap_find_mpi part name title environment)
+  set(home ${SHIPLAP_DEPS_DIR}/${environment})
+  if(SHIPLAP_WITH_${part} AND EXISTS ${home}/bin/mpicxx AND EXISTS ${home}/bin/mpirun)
+    file(REAL_PATH ${home} home)
+    execute_process(COMMAND ${home}/bin/mpicxx -show OUTPUT_VARIABLE line RESULT_VARIABLE status
+                    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    execute_process(COMMAND ${home}/bin/mpirun --version OUTPUT_VARIABLE about ERROR_QUIET)
+    if(status EQUAL 0 AND about MATCHES "[0-9]+\\.[0-9]+\\.[0-9]+")
+      set(version ${CMAKE_MATCH_0})
+      _shiplap_mpi_target(${name} "${line}")
+      set(SHIPLAP_MPIRUN_${part} ${home}/bin/mpirun PARENT_SCOPE)
+      _shiplap_have("${title} ${version}")
+      set(SHIPLAP_HAVE_${part} TRUE PARENT_SCOPE)
+      return()
+    endif()
+  endif()
+  _shiplap_lack(${part} "${title}")
+  set(SHIPLAP_HAVE_${part} FALSE PARENT_SCOPE)
+endfunction()
+
+function(_shiplap_mpi_target name line)
+  separate_arguments(words UNIX_COMMAND "${line}")
+  list(POP_FRONT words)  # the compiler
+  add_library(${name} INTERFACE IMPORTED GLOBAL)
+  foreach(word IN LISTS words)
+    if(word MATCHES "^-I(.*)")
+      target_include_directories(${name} SYSTEM INTERFACE ${CMAKE_MATCH_1})
+    elseif(word MATCHES "^-L(.*)")
+      target_link_directories(${name} INTERFACE ${CMAKE_MATCH_1})
+      target_link_options(${name} INTERFACE -Wl,-rpath,${CMAKE_MATCH_1})
+    elseif(word MATCHES "^-l")
+      target_link_libraries(${name} INTERFACE ${word})
+    elseif(word STREQUAL "-pthread")
+      target_compile_options(${name} INTERFACE -pthread)
+      target_link_options(${name} INTERFACE -pthread)
+    endif()
+  endforeach()
+endfunction()
+
+function(_shiplap_find_onednn)
+  if(SHIPLAP_WITH_ONEDNN)
+    find_package(dnnl CONFIG QUIET PATHS ${SHIPLAP_DEPS_DIR}/main NO_DEFAULT_PATH)
+    if(dnnl_FOUND)
+      add_library(shiplap_part::onednn INTERFACE IMPORTED GLOBAL)
+      # The targets of a package are otherwise known only in the directory that looked for it.
+      set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_GLOBAL TRUE)
+      target_link_libraries(shiplap_part::onednn INTERFACE DNNL::dnnl)
+      _shiplap_have("oneDNN ${dnnl_VERSION}")
+      set(SHIPLAP_HAVE_ONEDNN TRUE PARENT_SCOPE)
+      return()
+    endif()
+  endif()
+  _shiplap_lack(ONEDNN oneDNN)
+  set(SHIPLAP_HAVE_ONEDNN FALSE PARENT_SCOPE)
+endfunction()
+
+function(_shiplap_find_simgrid)
+  if(SHIPLAP_WITH_SIMGRID)
+    find_program(SHIPLAP_SMPICXX smpicxx)
+    find_program(SHIPLAP_SMPIRUN smpirun)
+    find_path(SHIPLAP_SMPI_INCLUDE smpi/smpi_helpers.h)
+    find_library(SHIPLAP_SIMGRID_LIBRARY simgrid)
+    mark_as_advanced(SHIPLAP_SMPICXX SHIPLAP_SMPIRUN SHIPLAP_SMPI_INCLUDE SHIPLAP_SIMGRID_LIBRARY)
+    if(SHIPLAP_SMPICXX AND SHIPLAP_SMPIRUN AND SHIPLAP_SMPI_INCLUDE AND SHIPLAP_SIMGRID_LIBRARY)
+      execute_process(COMMAND ${SHIPLAP_SMPICXX} --version OUTPUT_VARIABLE about)
+      string(REGEX MATCH "[0-9]+\\.[0-9]+" version "${about}")
+      add_library(shiplap_part::simgrid INTERFACE IMPORTED GLOBAL)
+      target_include_directories(shiplap_part::simgrid SYSTEM
+                                 INTERFACE ${SHIPLAP_SMPI_INCLUDE}/smpi)
+      # SMPI loads the program once per rank to give each its own globals; an inline variable of C++
+      # is unique in the process unless the compiler is told otherwise.
+      target_compile_options(shiplap_part::simgrid INTERFACE
+                             "SHELL:-include smpi/smpi_helpers.h" -fno-gnu-unique)
+      target_link_libraries(shiplap_part::simgrid INTERFACE ${SHIPLAP_SIMGRID_LIBRARY})
+      _shiplap_have("SimGrid ${version}")
+      set(SHIPLAP_HAVE_SIMGRID TRUE PARENT_SCOPE)
+      return()
+    endif()
+  endif()
+  _shiplap_lack(SIMGRID SimGrid)
+  set(SHIPLAP_HAVE_SIMGRID FALSE PARENT_SCOPE)
+endfunction()
+
+# shiplap_smpi_program(<target> SOURCES ...)
+#
+# An MPI program for smpirun, which loads it as a shared object.
+function(shiplap_smpi_program target)
+  cmake_parse_arguments(S "" "" "SOURCES" ${ARGN})
+  add_library(${target} MODULE ${S_SOURCES})
+  set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ""
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+  target_link_libraries(${target} PRIVATE shiplap_part::simgrid)
+endfunction()
+
+_shiplap_find_mpi(OPENMPI shiplap_part::openmpi "Open MPI" main)
+_shiplap_find_mpi(MPICH shiplap_part::mpich MPICH mpich)
+_shiplap_find_onednn()
+_shiplap_find_simgrid()

@@ -1,0 +1,13 @@
+#include <iostream>
+
+#include "shiplap/base/catalogue.h"
+#include "shiplap/base/units.h"
+#include "shiplap/plan/mesh.h"
+
+int main() {
+  const shiplap::plan::Mesh mesh{.axes = {{.name = "dp", .size = 4}, {.name = "tp", .size = 2}},
+                                 .aliases = {}};
+  std::cout << mesh.ranks() << " ranks, " << shiplap::to_string(shiplap::Bytes{1536}) << ", "
+            << shiplap::catalogue().size() << " diagnostics\n";
+  return mesh.ranks() == 8 ? 0 : 1;
+}
