@@ -1,0 +1,60 @@
+// What is wrong, where, why, and the smallest change that mends it.
+//
+// Every diagnostic has a code with a page of its own (docs/diagnostics/CODE.md, printed by `shiplap
+// explain CODE`). Whoever finds something wrong fills in what is known; rendering leaves out the
+// rest.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "shiplap/base/json.h"
+
+namespace shiplap {
+
+enum class Severity { note, warning, error };
+
+// Where it is. Any part may be unknown: an empty string, a zero, nothing.
+struct Where {
+  std::string file;
+  int line = 0;         // from 1
+  int column = 0;       // from 1, in bytes
+  int length = 1;       // how much of `excerpt` to underline, in bytes
+  std::string excerpt;  // the line itself, as it stands in the file
+  std::string flag;     // "--ranks"
+  std::optional<std::int64_t> rank;
+  std::string operation;  // "b[1]: compute backward"
+  friend bool operator==(const Where&, const Where&) = default;
+};
+
+struct Diagnostic {
+  std::string code;  // "D101"
+  Severity severity = Severity::error;
+  Where where;
+  std::string what;  // one line, no full stop: "no buffer is called `ww`"
+  std::string why;   // the rule behind it, where `what` does not say it already
+  std::string help;  // the smallest change: "did you mean `w`?"
+  friend bool operator==(const Diagnostic&, const Diagnostic&) = default;
+};
+
+enum class Colour { off, on };
+
+// As a compiler would print it, with a newline at the end:
+//
+//   error[D101]: no buffer is called `ww`
+//     --> step.plan:12:9, rank 3, b[1]: compute backward
+//      |
+//   12 |   reads ww = W[0]
+//      |         ^^
+//      = the rule behind it
+//      help: did you mean `w`?
+[[nodiscard]] std::string render(const Diagnostic& diagnostic, Colour colour = Colour::off);
+[[nodiscard]] std::string render(std::span<const Diagnostic> diagnostics,
+                                 Colour colour = Colour::off);
+
+// {"code", "severity", "what"}, and "why", "help", "where" where known.
+[[nodiscard]] Json to_json(const Diagnostic& diagnostic);
+
+}  // namespace shiplap

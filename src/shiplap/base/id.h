@@ -1,0 +1,27 @@
+// Ids that cannot be mixed up: an index into one particular list, with a type of its own.
+//
+//   using BufferId = Id<struct BufferTag>;
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+namespace shiplap {
+
+template <class Tag>
+struct Id {
+  std::int32_t value = -1;  // -1: none
+
+  constexpr Id() = default;
+  constexpr explicit Id(std::int32_t v) : value(v) {}
+  constexpr explicit Id(std::size_t v) : value(static_cast<std::int32_t>(v)) {}
+  [[nodiscard]] constexpr bool exists() const { return value >= 0; }
+  [[nodiscard]] constexpr std::size_t index() const { return static_cast<std::size_t>(value); }
+  friend constexpr auto operator<=>(Id, Id) = default;
+};
+
+// A process of the job, counted over the whole mesh.
+using Rank = Id<struct RankTag>;
+
+}  // namespace shiplap

@@ -1,0 +1,96 @@
+#include "shiplap/base/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "shiplap/base/error.h"
+
+namespace shiplap {
+namespace {
+
+constexpr Seconds kQuiet{1.0};     // work that is done by then needs no progress bar
+constexpr Seconds kInterval{0.1};  // between two drawings
+constexpr std::string_view kWipe = "\r\033[K";
+
+// 12345 as "12 300", 3.456 as "3.46": three digits, because the rate is never steadier than that.
+std::string rate_text(double rate) {
+  if (rate < 999.5) return fmt::format("{:.3g}", rate);
+  // No work of ours is that fast; the bound keeps the conversion to an integer defined.
+  const double bounded = std::min(rate, 9e17);
+  const double step = std::pow(10.0, std::floor(std::log10(bounded)) - 2);
+  std::string text = with_separators(std::llround(std::round(bounded / step) * step));
+  std::replace(text.begin(), text.end(), ',', ' ');
+  return text;
+}
+
+// Rounded up, so that it says "0 s left" only when nothing is.
+std::string left_text(Seconds left) {
+  constexpr double kLongest = 100.0 * 24 * 3600;
+  if (left.value > kLongest) return "more than 100 days left";
+  const auto seconds = static_cast<std::int64_t>(std::ceil(left.value));
+  if (seconds < 60) return fmt::format("{} s left", seconds);
+  if (seconds < 3600) return fmt::format("{} min {:02} s left", seconds / 60, seconds % 60);
+  return fmt::format("{} h {:02} min left", seconds / 3600, seconds / 60 % 60);
+}
+
+}  // namespace
+
+Progress::Progress(Work work, Output output) : work_(std::move(work)), output_(std::move(output)) {
+  if (!output_.enabled) return;
+  ensure(output_.now && output_.write, "progress that is shown has a clock and a place");
+  begun_ = output_.now();
+  drawn_ = begun_;
+}
+
+Progress::~Progress() {
+  if (visible_) output_.write(kWipe);
+}
+
+void Progress::update(std::int64_t done) {
+  if (!output_.enabled) return;
+  const Seconds now = output_.now();
+  if (now - begun_ <= kQuiet || now - drawn_ < kInterval) return;
+  draw(done, now);
+}
+
+void Progress::draw(std::int64_t done, Seconds now) {
+  std::string line = work_.what;
+  // Both numbers are doubles because 100 * done may not fit into an integer.
+  const double share =
+      work_.total > 0 ? static_cast<double>(done) / static_cast<double>(work_.total) : 0;
+  if (work_.total > 0)
+    line += fmt::format("  {:.0f} %", std::floor(100 * std::clamp(share, 0.0, 1.0)));
+  if (done > 0) {
+    const double rate = static_cast<double>(done) / (now - begun_).value;
+    line += fmt::format("  {} {}/s", rate_text(rate), work_.unit);
+    const std::int64_t rest = std::max<std::int64_t>(work_.total - done, 0);
+    if (work_.total > 0) line += "  " + left_text({static_cast<double>(rest) / rate});
+  }
+  output_.write("\r" + line + "\033[K");
+  drawn_ = now;
+  visible_ = true;
+}
+
+Progress::Output progress_on_stderr() {
+  return {
+      .enabled = isatty(STDERR_FILENO) == 1,
+      .now =
+          [] {
+            const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
+            return Seconds{std::chrono::duration<double>(since_start).count()};
+          },
+      .write =
+          [](std::string_view text) {
+            std::fwrite(text.data(), 1, text.size(), stderr);
+            std::fflush(stderr);
+          },
+  };
+}
+
+}  // namespace shiplap

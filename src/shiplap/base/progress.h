@@ -1,0 +1,50 @@
+// Tells a person at a terminal how far long work has come, and nobody else anything.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "shiplap/base/units.h"
+
+namespace shiplap {
+
+// Draws "checking  41 %  12 300 ranks/s  3 s left" over itself on one line of stderr, at most ten
+// times a second; nothing unless the work has taken over a second; wipes the line at the end.
+class Progress {
+ public:
+  struct Output {
+    bool enabled = false;          // stderr is a terminal
+    std::function<Seconds()> now;  // any clock that goes forward
+    std::function<void(std::string_view)> write;
+  };
+
+  struct Work {
+    std::string what;        // "checking"
+    std::string unit;        // "ranks"
+    std::int64_t total = 0;  // 0: not known; then no percentage and no time left
+  };
+
+  Progress(Work work, Output output);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // `done` of them are done. Cheap enough to call for each one.
+  void update(std::int64_t done);
+
+ private:
+  void draw(std::int64_t done, Seconds now);
+
+  Work work_;
+  Output output_;
+  Seconds begun_;
+  Seconds drawn_;
+  bool visible_ = false;
+};
+
+// stderr and the wall clock of this process; not enabled where stderr is no terminal.
+[[nodiscard]] Progress::Output progress_on_stderr();
+
+}  // namespace shiplap

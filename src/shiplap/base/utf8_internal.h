@@ -1,0 +1,20 @@
+// Where one character of UTF-8 ends and the next begins, and which bytes are no character at all.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace shiplap {
+
+struct CodePoint {
+  char32_t value = 0;
+  std::size_t bytes = 0;  // how many it takes in UTF-8: 1 to 4
+  friend bool operator==(const CodePoint&, const CodePoint&) = default;
+};
+
+// The character at the beginning of `text`; nothing if the text is empty or does not begin with a
+// well-formed one (Unicode 15, table 3-7: no overlong forms, no surrogates, nothing past U+10FFFF).
+[[nodiscard]] std::optional<CodePoint> first_code_point(std::string_view text);
+
+}  // namespace shiplap
