@@ -1,0 +1,209 @@
+#include "shiplap/plan/expand.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/plan/operation_index_internal.h"
+#include "shiplap/plan/resolve_internal.h"
+
+namespace shiplap::plan {
+namespace {
+
+class Expander {
+ public:
+  Expander(const Plan& plan, Rank rank, ProgramId program, const ExpandLimits& limits)
+      : program_(plan.programs[program.index()]),
+        limits_(limits),
+        resolve_(plan, program_, rank, result_, limits.entries),
+        index_(result_) {
+    result_.plan = &plan;
+    result_.rank = rank;
+    result_.program = program;
+  }
+
+  RankProgram expand() && {
+    for (const Buffer& buffer : program_.buffers) {
+      located(
+          buffer.origin, [&] { return "buffer " + buffer.name; }, [&] { resolve_.buffer(buffer); });
+    }
+    block(program_.body);
+    index_.check_order();
+    return std::move(result_);
+  }
+
+ private:
+  // Adds to an error what is known here: the rank, the line, the operation.
+  template <class What, class Do>
+  void located(Origin origin, const What& what, const Do& act) {
+    try {
+      act();
+    } catch (const InputError& error) {
+      Diagnostic diagnostic = error.diagnostics().front();
+      if (diagnostic.where.rank) throw;  // an inner statement was nearer to it
+      diagnostic.where.rank = result_.rank.value;
+      if (diagnostic.where.line == 0) diagnostic.where.line = origin.line;
+      diagnostic.where.operation = what();
+      throw InputError(std::move(diagnostic));
+    }
+  }
+
+  void block(const std::vector<Statement>& body) {
+    const std::size_t bound = resolve_.bound();
+    for (const Statement& statement : body) {
+      std::visit([this](const auto& node) { expand(node); }, statement.node);
+    }
+    resolve_.unbind_to(bound);
+  }
+
+  void expand(const Repeat& repeat) {
+    std::int64_t count = 0;
+    located(
+        repeat.origin, [&] { return "repeat " + repeat.variable; }, [&] { count = times(repeat); });
+    if (count > limits_.iterations - iterations_) too_large(repeat.origin, "loop iterations");
+    const std::size_t bound = resolve_.bound();
+    for (std::int64_t k = 0; k < count; ++k) {
+      if (++iterations_ > limits_.iterations) too_large(repeat.origin, "loop iterations");
+      resolve_.bind(k);
+      block(repeat.body);
+      resolve_.unbind_to(bound);
+    }
+  }
+
+  std::int64_t times(const Repeat& repeat) {
+    const std::int64_t count = resolve_.number(repeat.count);
+    if (count < 0) {
+      throw InputError(Diagnostic{.code = "D208",
+                                  .what = fmt::format("this is repeated {} times", count),
+                                  .why = "a count is not negative"});
+    }
+    return count;
+  }
+
+  [[noreturn]] void too_large(Origin origin, std::string_view what) {
+    throw InputError(Diagnostic{
+        .code = "D207",
+        .where = {.line = origin.line, .rank = result_.rank.value},
+        .what = fmt::format("this rank has more than {} {}",
+                            what == "operations" ? limits_.operations : limits_.iterations, what),
+        .why = "beyond that, a plan is taken to be wrong: it would not end",
+        .help = "look at the counts of the loops around this line"});
+  }
+
+  void expand(const When& when) {
+    bool holds_here = false;
+    located(
+        when.origin, [] { return std::string("when"); },
+        [&] { holds_here = resolve_.condition(when.condition); });
+    if (holds_here) block(when.body);
+  }
+
+  void expand(const Let& let) {
+    located(
+        let.origin, [&] { return "let " + let.variable; },
+        [&] { resolve_.bind(resolve_.number(let.value)); });
+  }
+
+  void expand(const Fact& fact) {
+    located(
+        fact.origin, [] { return std::string(); },
+        [&] {
+          resolve_.limit(1);
+          flat::Fact flat{.region = resolve_.region(fact.region), .origin = fact.origin};
+          flat.value = resolve_.value(fact.value, flat.region);
+          if (fact.kind != Fact::Kind::goal) result_.given.push_back(flat);
+          if (fact.kind == Fact::Kind::given) return;
+          if (fact.kind == Fact::Kind::keep) flat.value.is_new = true;
+          result_.goal.push_back(flat);
+        });
+  }
+
+  void expand(const Operation& operation) {
+    const auto limit = std::min<std::int64_t>(limits_.operations, 1 << 30);
+    if (std::ssize(result_.operations) >= limit) too_large(operation.origin, "operations");
+    const std::size_t self = result_.operations.size();
+    located(
+        operation.origin, [&] { return describe_source(operation); }, [&] { append(operation); });
+    if (const auto* batch = std::get_if<Batch>(&operation.action)) {
+      const std::int32_t outer = std::exchange(batch_, static_cast<std::int32_t>(self));
+      block(batch->body);
+      batch_ = outer;
+    }
+  }
+
+  static std::string describe_source(const Operation& operation) {
+    std::string text = operation.name.name;
+    if (!text.empty()) text += ": ";
+    text += word(operation.action);
+    if (const auto* compute = std::get_if<Compute>(&operation.action))
+      text += " " + compute->kernel;
+    return text;
+  }
+
+  void append(const Operation& operation) {
+    flat::Operation flat{.source = &operation,
+                         .stream = batch_ >= 0 ? StreamId() : operation.stream,
+                         .batch = batch_};
+    resolve_.limit(1);
+    flat.name = resolve_.numbers(operation.name.indices);
+    flat.after = index_.dependencies(operation, resolve_);
+    std::visit([&](const auto& action) { resolve_.action(action, flat); }, operation.action);
+    if (operation.work) flat.work = resolve_.work(*operation.work);
+    result_.operations.push_back(flat);
+    if (!operation.name.name.empty()) index_.add();
+  }
+
+  const Program& program_;
+  const ExpandLimits limits_;
+  RankProgram result_;
+  Resolver resolve_;
+  OperationIndex index_;
+  std::int64_t iterations_ = 0;
+  std::int32_t batch_ = -1;
+};
+
+ProgramId program_of(const Plan& plan, Rank rank) {
+  for (std::size_t k = 0; k < plan.programs.size(); ++k) {
+    if (selects(plan.programs[k].on, plan.mesh, rank)) return ProgramId(k);
+  }
+  return {};
+}
+
+}  // namespace
+
+RankProgram expand(const Plan& plan, Rank rank, ProgramId program, const ExpandLimits& limits) {
+  if (rank.value < 0 || rank.value >= plan.mesh.ranks()) {
+    throw InputError(
+        Diagnostic{.code = "D202",
+                   .what = fmt::format("there is no rank {}", rank.value),
+                   .why = fmt::format("the mesh has ranks 0 to {}", plan.mesh.ranks() - 1)});
+  }
+  if (program.exists()) return Expander(plan, rank, program, limits).expand();
+  RankProgram spare;
+  spare.plan = &plan;
+  spare.rank = rank;
+  return spare;
+}
+
+RankProgram expand(const Plan& plan, Rank rank, const ExpandLimits& limits) {
+  return expand(plan, rank, program_of(plan, rank), limits);
+}
+
+std::string RankProgram::describe(const flat::Operation& op) const {
+  std::string text = op.source->name.name;
+  for (std::int32_t k = 0; k < op.name.count; ++k) {
+    text += fmt::format("{}{}", k == 0 ? "[" : ",",
+                        numbers[static_cast<std::size_t>(op.name.first + k)]);
+  }
+  if (op.name.count > 0) text += "]";
+  if (!text.empty()) text += ": ";
+  text += word(op.source->action);
+  if (const auto* compute = std::get_if<Compute>(&op.source->action)) text += " " + compute->kernel;
+  return text;
+}
+
+}  // namespace shiplap::plan

@@ -1,0 +1,83 @@
+// Where ranks live: a grid of named axes, and the groups of ranks that its axes cut out of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shiplap/base/id.h"
+#include "shiplap/plan/expr.h"
+
+namespace shiplap::plan {
+
+struct Axis {
+  std::string name;
+  std::int64_t size = 1;
+  friend bool operator==(const Axis&, const Axis&) = default;
+};
+
+// Several axes read as one; the last named varies fastest.
+struct Alias {
+  std::string name;
+  std::vector<AxisId> axes;
+  friend bool operator==(const Alias&, const Alias&) = default;
+};
+
+inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
+
+// The last axis varies fastest: rank = (.. * size of axis k + position on axis k) ..
+struct Mesh {
+  std::vector<Axis> axes;
+  std::vector<Alias> aliases;
+  friend bool operator==(const Mesh&, const Mesh&) = default;
+
+  [[nodiscard]] std::int64_t ranks() const;
+  // How many positions an axis or alias has.
+  [[nodiscard]] std::int64_t size(AxisId id) const;
+  [[nodiscard]] const std::string& name(AxisId id) const;
+  [[nodiscard]] bool is_alias(AxisId id) const { return id.index() >= axes.size(); }
+  // The axes that an id stands for: itself, or those of the alias.
+  [[nodiscard]] std::vector<AxisId> axes_of(AxisId id) const;
+  // By how much the rank grows with each position on a (plain) axis.
+  [[nodiscard]] std::int64_t stride(AxisId axis) const;
+  // Positions of `rank` on every axis, then on every alias.
+  [[nodiscard]] std::vector<std::int64_t> positions(Rank rank) const;
+  // The rank that differs from `rank` only in standing at `position` of an axis or alias.
+  [[nodiscard]] Rank moved(Rank rank, AxisId id, std::int64_t position) const;
+};
+
+// An ordered set of ranks: a regular grid, however large, in a few numbers, or a list.
+class RankSet {
+ public:
+  // count ranks, each `stride` after the last.
+  struct Step {
+    std::int64_t count = 1;
+    std::int64_t stride = 1;
+    friend bool operator==(const Step&, const Step&) = default;
+  };
+
+  RankSet() = default;
+  // The grid first + sum of (i_k * stride_k), the last step fastest.
+  RankSet(Rank first, const std::vector<Step>& steps);
+  // As listed. Becomes a grid where it is one with a single step.
+  explicit RankSet(std::vector<Rank> listed);
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  [[nodiscard]] Rank operator[](std::int64_t position) const;
+  // The position of `rank`, or -1.
+  [[nodiscard]] std::int64_t find(Rank rank) const;
+  // Same ranks in the same order.
+  friend bool operator==(const RankSet& a, const RankSet& b);
+
+ private:
+  Rank first_;
+  std::vector<Step> steps_;   // no steps of one; neighbours that make one step are one
+  std::vector<Rank> listed_;  // only if there is no grid
+  std::int64_t size_ = 0;
+};
+
+// The ranks that agree with `rank` on all axes but `ids`, in mesh order.
+[[nodiscard]] RankSet along(const Mesh& mesh, std::span<const AxisId> ids, Rank rank);
+
+}  // namespace shiplap::plan

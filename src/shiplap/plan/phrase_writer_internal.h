@@ -1,0 +1,57 @@
+// Phrases written in the words of the text form; the opposite of Phrases.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shiplap/plan/plan.h"
+
+namespace shiplap::plan {
+
+// Appends to `out`. Whoever walks the statements keeps `locals` in step.
+class PhraseWriter {
+ public:
+  explicit PhraseWriter(const Plan& plan) : plan_(plan) {}
+
+  std::string out;
+  std::vector<std::string_view> locals;
+  const Program* program = nullptr;
+
+  void number(std::int64_t value);
+  void expression(const Expr& expr);
+  void condition(const Condition& condition);
+  void region(const Region& region);
+  void value(const Value& value);
+  void peer(const Peer& peer);
+  void group(const Group& group);
+  void reference(const Reference& reference);
+  void selector(const Selector& selector);
+  void ratio(const Ratio& ratio);
+  void work(const Work& work);
+  void label(std::string_view text);
+  // What follows the name of a tensor in its declaration, "[2] WeightGrad shard 4 sum sample 8".
+  void tensor(const Tensor& tensor);
+  void mask(const Tensor& tensor);
+
+ private:
+  struct Piece {
+    std::string text;
+    int binding = 0;  // how tightly it holds together
+    std::optional<std::int64_t> number;
+  };
+  [[nodiscard]] static Piece literal(std::int64_t number);
+  [[nodiscard]] Piece leaf(const Expr::Node& node) const;
+  [[nodiscard]] static Piece combined(Expr::Op op, Piece left, const Piece& right);
+  void amount(const Expr& expr);
+  void list_slice(ListId list, const Expr& begin, const Expr& count);
+  void expressions(const std::vector<Expr>& list);
+  void runs(const Value& value, const Tensor& tensor, bool in_sum);
+  void run_coordinates(const Run& run);
+  void mask_side(const Tensor& tensor, const MaskSide& side);
+
+  const Plan& plan_;
+};
+
+}  // namespace shiplap::plan
