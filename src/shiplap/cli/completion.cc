@@ -1,0 +1,226 @@
+#include "shiplap/cli/completion.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <vector>
+
+namespace shiplap::cli {
+namespace {
+
+// What the shell needs to know of one command.
+struct Words {
+  std::string name;
+  std::string summary;
+  Usage usage;
+};
+
+std::vector<Words> words_of(std::span<const Verb> verbs) {
+  std::vector<Words> all;
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs) {
+    Words words{.name = verb.info.name, .summary = verb.info.summary, .usage = verb.usage()};
+    words.usage.flags.insert(words.usage.flags.end(), common_flags().begin(), common_flags().end());
+    names.push_back(words.name);
+    all.push_back(std::move(words));
+  }
+  all.push_back({.name = "help",
+                 .summary = "what a command can do",
+                 .usage = {.arguments = {{.name = "COMMAND", .choices = names}}, .flags = {}}});
+  return all;
+}
+
+std::string joined(const std::vector<std::string>& list) {
+  std::string text;
+  for (const std::string& word : list) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+// Between single quotes, in any of the shells.
+std::string quoted(std::string_view text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+// ---- bash
+
+std::string bash_reply(Values values, const std::vector<std::string>& choices) {
+  if (values == Values::files) return "files";
+  return choices.empty() ? "nothing" : "words " + quoted(joined(choices));
+}
+
+std::string bash_case(const Words& words) {
+  std::string flags;
+  std::string values;
+  for (const FlagSpec& flag : words.usage.flags) {
+    flags += (flags.empty() ? "" : " ") + flag.name;
+    if (flag.value.empty()) continue;
+    const std::string pattern = flag.letter.empty() ? flag.name : flag.letter + "|" + flag.name;
+    values += fmt::format("        {}) _shiplap_{}; return ;;\n", pattern,
+                          bash_reply(flag.values, flag.choices));
+  }
+  std::string text = fmt::format("    {})\n", words.name);
+  if (!values.empty()) text += "      case \"$previous\" in\n" + values + "      esac\n";
+  const std::string argument =
+      words.usage.arguments.empty()
+          ? "nothing"
+          : bash_reply(words.usage.arguments[0].values, words.usage.arguments[0].choices);
+  text += fmt::format(
+      "      if [[ $current == -* ]]; then _shiplap_words {}; else _shiplap_{}; fi ;;\n",
+      quoted(flags), argument);
+  return text;
+}
+
+constexpr std::string_view kBashStart = R"(# bash completion of shiplap; to use it in this shell:
+#   source <(shiplap completion bash)
+_shiplap_words() {
+  mapfile -t COMPREPLY < <(compgen -W "$1" -- "$current")
+}
+_shiplap_files() {
+  compopt -o filenames 2> /dev/null
+  mapfile -t COMPREPLY < <(compgen -f -- "$current")
+}
+_shiplap_nothing() {
+  COMPREPLY=()
+}
+_shiplap() {
+  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
+  local command=${COMP_WORDS[1]}
+  # bash makes three words of --flag=value
+  [[ $current == = ]] && current=''
+  [[ $previous == = ]] && previous=${COMP_WORDS[COMP_CWORD-2]}
+  if ((COMP_CWORD == 1)); then
+)";
+
+}  // namespace
+
+std::string bash_completion(std::span<const Verb> verbs) {
+  const std::vector<Words> all = words_of(verbs);
+  std::string names;
+  std::string cases;
+  for (const Words& words : all) {
+    names += words.name + " ";
+    cases += bash_case(words);
+  }
+  return std::string(kBashStart) +
+         fmt::format("    _shiplap_words {}\n    return\n  fi\n",
+                     quoted(names + "--help --version")) +
+         "  case \"$command\" in\n" + cases + "  esac\n}\ncomplete -F _shiplap shiplap\n";
+}
+
+// ---- zsh
+
+namespace {
+
+std::string zsh_text(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '[' || c == ']' || c == ':' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+std::string zsh_action(Values values, const std::vector<std::string>& choices) {
+  if (values == Values::files) return "_files";
+  return choices.empty() ? " " : "(" + joined(choices) + ")";
+}
+
+std::string zsh_case(const Words& words) {
+  std::string text = fmt::format("    {})\n      _arguments -S", words.name);
+  for (const FlagSpec& flag : words.usage.flags) {
+    std::string rest = "[" + zsh_text(flag.help) + "]";
+    if (!flag.value.empty()) {
+      rest += fmt::format(":{}:{}", zsh_text(flag.value), zsh_action(flag.values, flag.choices));
+    }
+    const std::string mark = flag.value.empty() ? "" : "=";
+    text += " \\\n        " + quoted(fmt::format("{}{}{}", flag.name, mark, rest));
+    if (!flag.letter.empty()) text += " \\\n        " + quoted(flag.letter + rest);
+  }
+  for (const ArgumentSpec& argument : words.usage.arguments) {
+    text += " \\\n        " +
+            quoted(fmt::format("{}:{}:{}", argument.repeated ? "*" : "1", argument.name,
+                               zsh_action(argument.values, argument.choices)));
+  }
+  return text + " ;;\n";
+}
+
+}  // namespace
+
+std::string zsh_completion(std::span<const Verb> verbs) {
+  std::string names;
+  std::string cases;
+  for (const Words& words : words_of(verbs)) {
+    const std::string name = fmt::format("{}:{}", words.name, zsh_text(words.summary));
+    names += fmt::format("    {}\n", quoted(name));
+    cases += zsh_case(words);
+  }
+  return "#compdef shiplap\n"
+         "# zsh completion of shiplap; to use it in this shell:\n"
+         "#   source <(shiplap completion zsh)\n"
+         "_shiplap() {\n"
+         "  local -a commands\n"
+         "  commands=(\n" +
+         names +
+         "  )\n"
+         "  if (( CURRENT == 2 )); then\n"
+         "    _describe command commands\n"
+         "    return\n"
+         "  fi\n"
+         "  local command=$words[2]\n"
+         "  shift words\n"
+         "  (( CURRENT-- ))\n"
+         "  case $command in\n" +
+         cases +
+         "  esac\n"
+         "}\n"
+         // Loaded from a folder of completions this file is the function; sourced, it defines it.
+         "if [[ $funcstack[1] == _shiplap ]]; then\n"
+         "  _shiplap \"$@\"\n"
+         "else\n"
+         "  compdef _shiplap shiplap\n"
+         "fi\n";
+}
+
+// ---- fish
+
+namespace {
+
+std::string fish_values(Values values, const std::vector<std::string>& choices) {
+  if (values == Values::files) return " -r -F";
+  return choices.empty() ? " -x" : " -x -a " + quoted(joined(choices));
+}
+
+std::string fish_lines(const Words& words) {
+  const std::string when =
+      "complete -c shiplap -n " + quoted("__fish_seen_subcommand_from " + words.name);
+  std::string text = fmt::format("complete -c shiplap -n __fish_use_subcommand -a {} -d {}\n",
+                                 words.name, quoted(words.summary));
+  for (const FlagSpec& flag : words.usage.flags) {
+    text += when + " -l " + flag.name.substr(2);
+    if (!flag.letter.empty()) text += " -s " + flag.letter.substr(1);
+    if (!flag.value.empty()) text += fish_values(flag.values, flag.choices);
+    text += " -d " + quoted(flag.help) + "\n";
+  }
+  for (const ArgumentSpec& argument : words.usage.arguments) {
+    if (argument.values == Values::files) text += when + " -F\n";
+    if (!argument.choices.empty()) text += when + " -a " + quoted(joined(argument.choices)) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string fish_completion(std::span<const Verb> verbs) {
+  std::string text =
+      "# fish completion of shiplap; to use it in this shell:\n"
+      "#   shiplap completion fish | source\n"
+      "complete -c shiplap -f\n"
+      "complete -c shiplap -n __fish_use_subcommand -l help -d 'what shiplap can do'\n"
+      "complete -c shiplap -n __fish_use_subcommand -l version -d 'print the version'\n";
+  for (const Words& words : words_of(verbs)) text += fish_lines(words);
+  return text;
+}
+
+}  // namespace shiplap::cli

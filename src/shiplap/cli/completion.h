@@ -1,0 +1,16 @@
+// Scripts with which a shell completes our commands, made from the list of commands and their
+// flags, so that they are never out of date.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "shiplap/cli/verb.h"
+
+namespace shiplap::cli {
+
+[[nodiscard]] std::string bash_completion(std::span<const Verb> verbs);
+[[nodiscard]] std::string zsh_completion(std::span<const Verb> verbs);
+[[nodiscard]] std::string fish_completion(std::span<const Verb> verbs);
+
+}  // namespace shiplap::cli

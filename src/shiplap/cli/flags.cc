@@ -1,0 +1,225 @@
+// Written by hand: messages, help and completion are ours anyway, and what a library would do
+// besides, telling flags from values, is the few functions below.
+#include "shiplap/cli/flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/base/suggest.h"
+
+namespace shiplap::cli {
+namespace {
+
+bool looks_like_flag(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
+
+std::string_view without_dashes(std::string_view word) {
+  while (word.starts_with('-')) word.remove_prefix(1);
+  return word;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string result;
+  for (const std::string& word : words) result += (result.empty() ? "" : ", ") + word;
+  return result;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> whole_number(const std::string& text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  if (text.empty() || error != std::errc() || stopped != end) return std::nullopt;
+  return number;
+}
+
+Diagnostic not_listed(const WrongChoice& wrong) {
+  const bool near = !nearest(wrong.found, wrong.legal).empty();
+  return {.code = "D003",
+          .where = {.flag = wrong.flag},
+          .what = fmt::format("`{}` cannot be `{}`", wrong.flag, wrong.found),
+          .why = near ? "it can be " + joined(wrong.legal) : "",
+          .help = suggest(wrong.found, wrong.legal)};
+}
+
+const std::vector<FlagSpec>& common_flags() {
+  static const std::vector<FlagSpec> kFlags = {
+      {.name = "--color",
+       .value = "WHEN",
+       .help = "auto, always or never; auto is for terminals and heeds NO_COLOR",
+       .example = "never",
+       .values = Values::listed,
+       .choices = {"auto", "always", "never"}},
+      {.name = "--help", .letter = "-h", .help = "print this"},
+  };
+  return kFlags;
+}
+
+void Flags::argument(ArgumentSpec spec, std::string& target) {
+  usage_.arguments.push_back(std::move(spec));
+  argument_setters_.emplace_back([&target](const std::string& word) { target = word; });
+}
+
+void Flags::arguments(ArgumentSpec spec, std::vector<std::string>& target) {
+  spec.repeated = true;
+  usage_.arguments.push_back(std::move(spec));
+  argument_setters_.emplace_back([&target](const std::string& word) { target.push_back(word); });
+}
+
+void Flags::add(FlagSpec spec, Set set) {
+  usage_.flags.push_back(std::move(spec));
+  flag_setters_.push_back(std::move(set));
+  seen_.push_back(false);
+}
+
+void Flags::toggle(FlagSpec spec, bool& target) {
+  add(std::move(spec), [&target](const std::string&) { target = true; });
+}
+
+void Flags::text(FlagSpec spec, std::optional<std::string>& target) {
+  add(std::move(spec), [&target](const std::string& value) { target = value; });
+}
+
+void Flags::count(FlagSpec spec, std::optional<std::int64_t>& target) {
+  const std::string name = spec.name;
+  const std::string example = spec.example;
+  add(std::move(spec), [this, &target, name, example](const std::string& value) {
+    target = whole_number(value);
+    if (target.value_or(-1) >= 0) return;
+    wrong(name, fmt::format("expected a whole number, found `{}`", value),
+          fmt::format("write for instance `{} {}`", name, example));
+  });
+}
+
+void Flags::parse(std::span<const std::string> words) {
+  std::vector<std::string> arguments;
+  bool flags_ended = false;
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    if (!flags_ended && words[at] == "--") {
+      flags_ended = true;
+    } else if (!flags_ended && looks_like_flag(words[at])) {
+      flag(words, at);
+    } else {
+      arguments.push_back(words[at]);
+    }
+  }
+  // The value of a flag that does not exist looks like an argument: first things first.
+  const bool unknown_flag = std::ranges::any_of(
+      problems_, [](const Diagnostic& problem) { return problem.code == "D002"; });
+  if (!unknown_flag) place_arguments(arguments);
+  if (!problems_.empty()) throw InputError(std::exchange(problems_, {}));
+}
+
+// `--name`, `--name=value`, `-n`, `-nvalue`.
+Flags::Given Flags::recognise(const std::string& word) const {
+  const std::size_t equals = word.find('=');
+  for (const FlagSpec& spec : usage_.flags) {
+    if (word.substr(0, equals) == spec.name) {
+      Given given{.spec = &spec, .spelled = spec.name};
+      if (equals != word.npos) given.value = word.substr(equals + 1);
+      return given;
+    }
+    if (!spec.letter.empty() && word.starts_with(spec.letter)) {
+      Given given{.spec = &spec, .spelled = spec.letter};
+      if (word.size() > spec.letter.size()) given.value = word.substr(spec.letter.size());
+      return given;
+    }
+  }
+  return {.spelled = word.substr(0, equals)};
+}
+
+void Flags::flag(std::span<const std::string> words, std::size_t& at) {
+  Given given = recognise(words[at]);
+  if (given.spec == nullptr) return unknown(given.spelled);
+  const FlagSpec& spec = *given.spec;
+  if (spec.value.empty()) {
+    if (!given.value) return set_flag(given);
+    return wrong(given.spelled,
+                 fmt::format("`{}` takes no value, found `{}`", given.spelled, *given.value),
+                 fmt::format("write `{}`", given.spelled));
+  }
+  const bool follows = at + 1 < words.size() && !words[at + 1].starts_with("--");
+  if (!given.value && follows) given.value = words[++at];
+  if (given.value && !given.value->empty()) return set_flag(given);
+  wrong(given.spelled, fmt::format("`{}` needs a value", given.spelled),
+        fmt::format("write for instance `{} {}`", given.spelled, spec.example));
+}
+
+void Flags::unknown(const std::string& spelled) {
+  std::vector<std::string> names;
+  std::vector<std::string> bare;  // a dash too few must not count as a wrong letter
+  const auto add_names = [&](const std::vector<FlagSpec>& flags) {
+    for (const FlagSpec& spec : flags) {
+      names.push_back(spec.name);
+      bare.emplace_back(without_dashes(spec.name));
+    }
+  };
+  add_names(usage_.flags);
+  add_names(common_flags());
+  const std::string near = nearest(without_dashes(spelled), bare);
+  problems_.push_back(
+      {.code = "D002",
+       .where = {.flag = spelled},
+       .what = fmt::format("`{}` has no flag `{}`", verb_, spelled),
+       .why = near.empty() ? "" : "its flags are " + joined(names),
+       .help = near.empty() ? suggest(spelled, names) : fmt::format("did you mean `--{}`?", near)});
+}
+
+void Flags::set_flag(const Given& given) {
+  const FlagSpec& spec = *given.spec;
+  const auto index = static_cast<std::size_t>(&spec - usage_.flags.data());
+  if (seen_[index]) {
+    return wrong(given.spelled, fmt::format("`{}` is given twice", given.spelled), "give it once");
+  }
+  seen_[index] = true;
+  const std::string value = given.value.value_or("");
+  if (spec.values == Values::listed &&
+      std::ranges::find(spec.choices, value) == spec.choices.end()) {
+    problems_.push_back(not_listed({.flag = given.spelled, .found = value, .legal = spec.choices}));
+    return;
+  }
+  flag_setters_[index](value);
+}
+
+void Flags::place_arguments(std::span<const std::string> given) {
+  std::size_t next = 0;
+  for (std::size_t k = 0; k < usage_.arguments.size(); ++k) {
+    const ArgumentSpec& spec = usage_.arguments[k];
+    if (next == given.size() && spec.required) missing_argument(spec);
+    const std::size_t end = spec.repeated ? given.size() : std::min(next + 1, given.size());
+    for (; next < end; ++next) {
+      const bool legal = spec.values != Values::listed || spec.choices.empty() ||
+                         std::ranges::find(spec.choices, given[next]) != spec.choices.end();
+      if (legal) {
+        argument_setters_[k](given[next]);
+      } else {
+        problems_.push_back(
+            not_listed({.flag = spec.name, .found = given[next], .legal = spec.choices}));
+      }
+    }
+  }
+  for (; next < given.size(); ++next) {
+    const std::string takes =
+        usage_.arguments.empty() ? "no argument" : fmt::format("only {}", usage_.arguments[0].name);
+    wrong("", fmt::format("`{}` takes {}, and `{}` is one too many", verb_, takes, given[next]),
+          "leave it out; a name with blanks must be quoted");
+  }
+}
+
+void Flags::missing_argument(const ArgumentSpec& spec) {
+  wrong("", fmt::format("`{}` needs {}: {}", verb_, spec.name, spec.help),
+        fmt::format("write for instance `shiplap {} {}`", verb_, spec.example));
+}
+
+void Flags::wrong(std::string flag, std::string what, std::string help) {
+  problems_.push_back({.code = "D003",
+                       .where = {.flag = std::move(flag)},
+                       .what = std::move(what),
+                       .help = std::move(help)});
+}
+
+}  // namespace shiplap::cli

@@ -1,0 +1,200 @@
+#include "shiplap/cli/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <ostream>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/base/suggest.h"
+#include "shiplap/cli/files.h"
+#include "shiplap/cli/help.h"
+#include "shiplap/cli/verbs.h"
+#include "shiplap/cli/version.h"
+
+namespace shiplap::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// Whether a flag is among the words before `--`.
+bool has_flag(std::span<const std::string> words, std::string_view name) {
+  const auto end = std::ranges::find(words, "--");
+  return std::find(words.begin(), end, name) != end;
+}
+
+void set_colour(const std::string& when, Context& context) {
+  const std::vector<std::string>& legal = common_flags().front().choices;
+  if (when.empty()) {
+    throw InputError(Diagnostic{.code = "D003",
+                                .where = {.flag = "--color"},
+                                .what = "`--color` needs a value",
+                                .help = "write for instance `--color never`"});
+  }
+  if (std::ranges::find(legal, when) == legal.end()) {
+    throw InputError(not_listed({.flag = "--color", .found = when, .legal = legal}));
+  }
+  if (when == "auto") return;
+  context.out.colour = context.err.colour = when == "always" ? Colour::on : Colour::off;
+}
+
+// Takes --color out of the words, so that no command need know of it.
+Words without_colour(std::span<const std::string> words, Context& context) {
+  Words rest;
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    const std::string& word = words[at];
+    const std::string name = word.substr(0, word.find('='));
+    if (word == "--") {
+      rest.insert(rest.end(), words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
+      break;
+    }
+    if (name != "--color" && name != "--colour") {
+      rest.push_back(word);
+    } else if (name.size() < word.size()) {
+      set_colour(word.substr(name.size() + 1), context);
+    } else {
+      set_colour(at + 1 < words.size() ? words[++at] : "", context);
+    }
+  }
+  return rest;
+}
+
+std::vector<std::string> names_of(std::span<const Verb> verbs) {
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs) names.push_back(verb.info.name);
+  names.emplace_back("help");
+  return names;
+}
+
+[[noreturn]] void refuse_command(const std::string& word, std::span<const Verb> verbs) {
+  const std::vector<std::string> names = names_of(verbs);
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  if (word.starts_with('-')) {
+    throw InputError(Diagnostic{.code = "D002",
+                                .where = {.flag = word},
+                                .what = fmt::format("`shiplap` has no flag `{}`", word),
+                                .why = "the flags of a command come after its name",
+                                .help = "`shiplap --help` lists the commands: " + all});
+  }
+  std::error_code ignored;
+  const bool is_file = std::filesystem::is_regular_file(word, ignored);
+  const std::string near = nearest(word, names);
+  throw InputError(Diagnostic{
+      .code = "D001",
+      .what = fmt::format("there is no command `{}`", word),
+      .why = near.empty() && !is_file ? "" : "the commands are " + all,
+      .help = is_file ? fmt::format("to see what is in this file: `shiplap show {}`", word)
+                      : suggest(word, names)});
+}
+
+const Verb& wanted(const std::string& word, std::span<const Verb> verbs) {
+  const Verb* verb = find_verb(verbs, word);
+  if (verb == nullptr) refuse_command(word, verbs);
+  return *verb;
+}
+
+ExitCode print(std::string_view text, Context& context) {
+  context.out.stream << text;
+  return ExitCode::yes;
+}
+
+ExitCode dispatch(std::span<const std::string> arguments, std::span<const Verb> verbs,
+                  Context& context) {
+  Words words = without_colour(arguments, context);
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
+    return print(help(verbs, context), context);
+  }
+  const std::string first = words[0];
+  words.erase(words.begin());
+  if (first == "--version" || first == "-V") {
+    return print(fmt::format("shiplap {}\n", version()), context);
+  }
+  if (first == "help" && (words.empty() || words[0].starts_with('-'))) {
+    return print(help(verbs, context), context);
+  }
+  const Verb& verb = wanted(first == "help" ? words[0] : first, verbs);
+  if (first == "help" || has_flag(words, "--help") || has_flag(words, "-h")) {
+    return print(help(verb, context), context);
+  }
+  return verb.run(words, context);
+}
+
+struct Request {
+  std::span<const std::string> arguments;
+  bool json = false;
+};
+
+void print_json_error(const Json& diagnostics, Context& context) {
+  const Json error = Json::object({{"schema", "shiplap.error/1"}, {"diagnostics", diagnostics}});
+  context.out.stream << to_text(error) << '\n';
+}
+
+ExitCode report(const InputError& error, ExitCode code, const Request& request, Context& context) {
+  context.err.stream << render(error.diagnostics(), context.err.colour);
+  if (request.json) {
+    Json list = Json::array();
+    for (const Diagnostic& diagnostic : error.diagnostics()) list.push(to_json(diagnostic));
+    print_json_error(list, context);
+  }
+  return code;
+}
+
+ExitCode apologise(std::string_view what, const Request& request, Context& context) {
+  std::string command = "shiplap";
+  for (const std::string& word : request.arguments) command += " " + shell_word(word);
+  context.err.stream << painted("bug", "\033[1;31m", context.err.colour)
+                     << fmt::format(
+                            ": shiplap broke one of its own promises, and we are sorry\n"
+                            "  = {}\n"
+                            "  help: nothing is wrong with what you typed; please report this "
+                            "line, version {},\n"
+                            "        the files it names, and the command:\n"
+                            "          {}\n",
+                            what, version(), command);
+  if (request.json) {
+    print_json_error(Json::array({to_json(Diagnostic{.what = "bug: " + std::string(what)})}),
+                     context);
+  }
+  return ExitCode::bug;
+}
+
+ExitCode guarded(const Request& request, std::span<const Verb> verbs, Context& context) {
+  try {
+    return dispatch(request.arguments, verbs, context);
+  } catch (const MissingPart& error) {
+    return report(error, ExitCode::missing_part, request, context);
+  } catch (const InputError& error) {
+    return report(error, ExitCode::wrong_input, request, context);
+  } catch (const std::exception& error) {
+    return apologise(error.what(), request, context);
+  } catch (...) {
+    return apologise("an exception of an unknown type", request, context);
+  }
+}
+
+}  // namespace
+
+ExitCode run(std::span<const std::string> arguments, std::span<const Verb> verbs,
+             Context& context) {
+  const Request request{.arguments = arguments, .json = has_flag(arguments, "--json")};
+  const ExitCode code = guarded(request, verbs, context);
+  context.out.stream.flush();
+  if (context.out.stream.good() || code != ExitCode::yes) return code;
+  // A full disk must not look like an answer.
+  context.err.stream << render(Diagnostic{.code = "D005",
+                                          .where = {.file = "standard output"},
+                                          .what = "cannot write all of the output",
+                                          .help = "is the disk full?"},
+                               context.err.colour);
+  return ExitCode::wrong_input;
+}
+
+ExitCode run(std::span<const std::string> arguments, Context& context) {
+  return run(arguments, all_verbs(), context);
+}
+
+}  // namespace shiplap::cli

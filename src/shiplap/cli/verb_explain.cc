@@ -1,0 +1,168 @@
+// shiplap explain: the page behind a code such as D101.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shiplap/base/catalogue.h"
+#include "shiplap/base/error.h"
+#include "shiplap/base/json.h"
+#include "shiplap/base/suggest.h"
+#include "shiplap/cli/table.h"
+#include "shiplap/cli/verb.h"
+
+namespace shiplap::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> codes;
+  bool json = false;
+};
+
+std::vector<std::string> all_codes() {
+  std::vector<std::string> codes;
+  for (const CatalogueEntry& entry : catalogue()) codes.emplace_back(entry.code);
+  return codes;
+}
+
+void declare(Flags& flags, Options& options) {
+  flags.arguments(
+      {.name = "CODE",
+       .help = "from between the brackets of a message; all are listed if none is given",
+       .example = "D101",
+       .choices = all_codes(),
+       .required = false},
+      options.codes);
+  flags.toggle({.name = "--json", .help = "for programs"}, options.json);
+}
+
+// People paste `error[D101]:` as well.
+std::string bare_code(const std::string& word) {
+  const std::size_t open = word.find('[');
+  const std::size_t close = word.find(']', open == word.npos ? 0 : open);
+  if (open == word.npos || close == word.npos) return word;
+  return word.substr(open + 1, close - open - 1);
+}
+
+std::vector<const CatalogueEntry*> wanted(const std::vector<std::string>& words) {
+  std::vector<const CatalogueEntry*> entries;
+  std::vector<Diagnostic> problems;
+  for (const std::string& word : words) {
+    const std::string code = bare_code(word);
+    if (const CatalogueEntry* entry = find_in_catalogue(code)) {
+      entries.push_back(entry);
+      continue;
+    }
+    const std::string near = nearest(code, all_codes());
+    problems.push_back({.code = "D006",
+                        .what = fmt::format("there is no diagnostic `{}`", code),
+                        .help = near.empty() ? "`shiplap explain` lists all of them"
+                                             : fmt::format("did you mean `{}`? `shiplap explain` "
+                                                           "lists all of them",
+                                                           near)});
+  }
+  if (!problems.empty()) throw InputError(std::move(problems));
+  return entries;
+}
+
+// Marks as colours: `**bold**` and `code`.
+std::string styled(std::string_view text, Colour colour) {
+  std::string result;
+  while (!text.empty()) {
+    const std::string_view mark = text.starts_with("**") ? "**" : text.starts_with('`') ? "`" : "";
+    const std::size_t end = mark.empty() ? text.npos : text.find(mark, mark.size());
+    if (end == text.npos) {
+      result += text[0];
+      text.remove_prefix(1);
+      continue;
+    }
+    const std::string_view inside = text.substr(mark.size(), end - mark.size());
+    result += painted(inside, mark == "`" ? kCyan : kBold, colour);
+    text.remove_prefix(end + mark.size());
+  }
+  return result;
+}
+
+// A paragraph, a heading, an item of a list, or a block of code, each without its last newline.
+std::string styled_block(const std::string& block, const Context& context) {
+  const Colour colour = context.out.colour;
+  if (block.starts_with("    ")) return painted(block, kDim, colour);
+  if (block.starts_with('#'))
+    return painted(block.substr(block.find_first_not_of("# ")), kBold, colour);
+  std::string words;
+  for (const char c : block) {
+    const bool blank = c == '\n' || c == ' ';
+    if (!blank) words += c;
+    if (blank && !words.ends_with(' ')) words += ' ';
+  }
+  const std::size_t indent = block.starts_with("- ") ? 2 : 0;
+  return styled(wrapped(words, indent, static_cast<std::size_t>(context.width())), colour);
+}
+
+// Markdown as it is, unless there is somebody at a terminal to look at it.
+std::string page_text(std::string_view page, const Context& context) {
+  if (context.out.colour == Colour::off) return std::string(page);
+  std::string text;
+  std::string block;
+  const auto end_block = [&] {
+    if (!block.empty()) text += styled_block(block, context) + "\n";
+    block.clear();
+  };
+  while (!page.empty()) {
+    const std::string line(page.substr(0, page.find('\n')));
+    page.remove_prefix(std::min(line.size() + 1, page.size()));
+    if (line.empty() || line.starts_with("- ")) end_block();
+    if (line.empty()) text += '\n';
+    if (!block.empty()) block += '\n';
+    block += line;
+  }
+  end_block();
+  return text;
+}
+
+Json to_json(const std::vector<const CatalogueEntry*>& entries) {
+  Json pages = Json::array();
+  for (const CatalogueEntry* entry : entries) {
+    pages.push(
+        Json::object({{"code", entry->code}, {"title", entry->title}, {"page", entry->page}}));
+  }
+  return Json::object({{"schema", "shiplap.explain/1"}, {"pages", pages}});
+}
+
+void list_all(Context& context) {
+  for (const CatalogueEntry& entry : catalogue()) {
+    context.out.stream << painted(entry.code, kBold, context.out.colour) << "  " << entry.title
+                       << '\n';
+  }
+  context.err.stream << painted("next: ", kDim, context.err.colour) << "shiplap explain "
+                     << catalogue().front().code << '\n';
+}
+
+ExitCode explain(const Options& options, Context& context) {
+  const auto entries = wanted(options.json && options.codes.empty() ? all_codes() : options.codes);
+  if (options.json) {
+    context.out.stream << to_text(to_json(entries)) << '\n';
+    return ExitCode::yes;
+  }
+  if (entries.empty()) list_all(context);
+  for (std::size_t k = 0; k < entries.size(); ++k) {
+    const std::string page = page_text(entries[k]->page, context);
+    context.out.stream << (k == 0 ? "" : "\n") << page << (page.ends_with('\n') ? "" : "\n");
+  }
+  return ExitCode::yes;
+}
+
+}  // namespace
+
+Verb explain_verb() {
+  return make_verb<Options>({.name = "explain",
+                             .summary = "what a message means, and how to mend it",
+                             .examples = {{"shiplap explain D101", "what error[D101] means"},
+                                          {"shiplap explain", "all codes with their titles"}}},
+                            {.declare = declare, .run = explain});
+}
+
+}  // namespace shiplap::cli

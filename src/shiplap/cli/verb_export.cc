@@ -1,0 +1,92 @@
+// shiplap export: a plan in its other form.
+#include <fmt/format.h>
+
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "shiplap/base/error.h"
+#include "shiplap/cli/files.h"
+#include "shiplap/cli/verb.h"
+#include "shiplap/plan/text.h"
+
+namespace shiplap::cli {
+namespace {
+
+struct Options {
+  std::string file;
+  std::optional<std::string> to;
+  std::optional<std::string> output;
+  bool json = false;
+};
+
+void declare(Flags& flags, Options& options) {
+  flags.argument({.name = "FILE",
+                  .help = "a plan, as text or as JSON; `-` is standard input",
+                  .example = "step.plan",
+                  .values = Values::files},
+                 options.file);
+  flags.text({.name = "--to",
+              .value = "FORM",
+              .help = "plan (text) or json; the other form than FILE has, if not given",
+              .example = "json",
+              .values = Values::listed,
+              .choices = {"plan", "json"}},
+             options.to);
+  flags.text({.name = "--output",
+              .letter = "-o",
+              .value = "OUT",
+              .help = "write to this file instead of standard output",
+              .example = "step.json",
+              .values = Values::files},
+             options.output);
+  flags.toggle({.name = "--json", .help = "the same as --to json"}, options.json);
+}
+
+bool is_json(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != text.npos && text[first] == '{';
+}
+
+bool to_json_wanted(const Options& options, const SourceText& source) {
+  if (options.json && options.to == "plan") {
+    throw InputError(Diagnostic{.code = "D003",
+                                .where = {.flag = "--json"},
+                                .what = "`--json` and `--to plan` contradict each other",
+                                .help = "give one of them"});
+  }
+  if (options.json) return true;
+  return options.to ? *options.to == "json" : !is_json(source.text);
+}
+
+ExitCode export_plan(const Options& options, Context& context) {
+  const LoadedPlan loaded = load_plan(options.file, context);
+  const bool json = to_json_wanted(options, loaded.source);
+  const std::string text =
+      json ? to_text(plan::to_json(loaded.plan)) + "\n" : plan::to_text(loaded.plan);
+  if (!options.output || *options.output == "-") {
+    context.out.stream << text;
+    return ExitCode::yes;
+  }
+  write_text(*options.output, text, "--output");
+  const std::string name = shell_word(*options.output);
+  context.err.stream << fmt::format("wrote {}\n", name)
+                     << painted("next: ", kDim, context.err.colour)
+                     << fmt::format("shiplap show {}\n", name);
+  return ExitCode::yes;
+}
+
+}  // namespace
+
+Verb export_verb() {
+  return make_verb<Options>(
+      {.name = "export",
+       .summary = "a plan in its other form: text to JSON, JSON to text",
+       .examples = {{"shiplap export step.plan -o step.json", "a plan as JSON"},
+                    {"shiplap export step.json", "as text, to standard output"},
+                    {"shiplap export step.plan --to plan", "the text as shiplap would write it"}},
+       .notes = "Both forms read back to the same plan. Comments are not part of it and are lost."},
+      {.declare = declare, .run = export_plan});
+}
+
+}  // namespace shiplap::cli

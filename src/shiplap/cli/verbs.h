@@ -1,0 +1,18 @@
+// The commands there are.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "shiplap/cli/verb.h"
+
+namespace shiplap::cli {
+
+// In the order in which --help lists them.
+[[nodiscard]] std::vector<Verb> all_verbs();
+
+// Null if there is none of that name.
+[[nodiscard]] const Verb* find_verb(std::span<const Verb> verbs, std::string_view name);
+
+}  // namespace shiplap::cli
