@@ -214,9 +214,9 @@ class BodyReader {
     report_.guarded_line(lexer_, [this] { end_of_line(); });
   }
 
-  // Promises that one is.
+  // Nothing if no `end` is.
   [[nodiscard]] std::string describe_askew() const {
-    ensure(askew_.has_value(), "an `end` is askew");
+    if (!askew_) return {};
     return fmt::format("`end` in line {} closes `{}` in line {}, and is not indented like it",
                        askew_->second.line, askew_->first.text, askew_->first.line);
   }
