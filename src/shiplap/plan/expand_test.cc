@@ -145,6 +145,17 @@ TEST(Expand, MembersOfABatchKnowTheirBatch) {
   EXPECT_EQ(ops[3].tag, 1);
 }
 
+TEST(Expand, AMemberOfABatchHasNoStreamEvenIfAPlannerGaveItOne) {
+  Plan plan = plan_of("");
+  plan.programs[0].body.push_back({Operation{
+      .action = Batch{
+          {{Operation{.action = Send{.from = {.buffer = BufferId(0)}, .peer = {.where = 1}}}}}}}});
+  const RankProgram program = expand(plan, rank(0));
+  ASSERT_EQ(program.operations.size(), 2U);
+  EXPECT_EQ(program.operations[0].stream.value, 0);
+  EXPECT_FALSE(program.operations[1].stream.exists());
+}
+
 // ---- regions
 
 flat::Region region_of(const std::string& text, int r = 0) {
