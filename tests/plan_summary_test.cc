@@ -220,7 +220,7 @@ TEST(Summary, ExpandsRanksThatAreAlikeOnlyOnce) {
   const Summary summary = summarize(plan);
   EXPECT_EQ(summary.programs[0].kinds, 4);
   ASSERT_EQ(summary.traffic.size(), 1U);
-  EXPECT_EQ(summary.traffic[0].sent, Bytes{3 * 1024 * 4});
+  EXPECT_EQ(summary.traffic[0].sent, Bytes{12288}) << "3 stages x 1024 ranks x 4 bytes";
 }
 
 }  // namespace

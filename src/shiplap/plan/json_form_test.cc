@@ -11,7 +11,8 @@ namespace {
 // A small plan as JSON, with one place to break it.
 std::string plan_with(const std::string& body, const std::string& rest = "") {
   return R"({"schema": "shiplap.plan/1", "mesh": [{"axis": "dp", "size": 2}],)"
-         R"("tensors": [{"name": "A", "kind": "Activation", "part": [{"dimension": "tok", "size": 2}]}],)"
+         R"("tensors": [{"name": "A", "kind": "Activation",)"
+         R"("part": [{"dimension": "tok", "size": 2}]}],)"
          R"("programs": [{"name": "all", "on": "all",)"
          R"("buffers": [{"name": "x", "rows": 2, "row_bytes": 4, "type": "f32"}],)"
          R"("body": [)" +
@@ -29,9 +30,10 @@ Diagnostic refusal(const std::string& text) {
 }
 
 TEST(PlanJson, IsReadAsTheTextThatItStandsFor) {
-  const std::string json = plan_with(
-      R"({"given": "x", "value": "A"}, {"repeat": "i", "count": 2, "body": [)"
-      R"({"do": "all_reduce", "name": "r[i]", "from": "x[i +1]", "over": "dp", "after": ["r[i-1]"]}]})");
+  const std::string json =
+      plan_with(R"({"given": "x", "value": "A"}, {"repeat": "i", "count": 2, "body": [)"
+                R"({"do": "all_reduce", "name": "r[i]", "from": "x[i +1]", "over": "dp",)"
+                R"("after": ["r[i-1]"]}]})");
   const std::string text =
       "shiplap-plan 1\nmesh dp=2\ntensor A Activation tok 2\nprogram all on all\n"
       "  buffer x rows 2 row_bytes 4 f32\n  given x = A\n  repeat i 2\n"
