@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "shiplap/base/error.h"
@@ -68,6 +69,13 @@ void check_plan(const Plan& plan) {
   check_json(plan);
   check_expansion(plan);
   tolerating_refusal([&] { (void)summarize(plan, 10'000); });
+}
+
+void check_bytes(const std::uint8_t* data, std::size_t size,
+                 Plan (*read)(std::string_view text, std::string_view file)) {
+  std::optional<Plan> plan;
+  tolerating_refusal([&] { plan = read({reinterpret_cast<const char*>(data), size}, "fuzz"); });
+  if (plan) check_plan(*plan);
 }
 
 }  // namespace shiplap::plan

@@ -134,6 +134,18 @@ std::string shell_word(const std::string& word) {
   return result + "'";
 }
 
+void declare_plan_file(Flags& flags, std::string& file) {
+  flags.argument({.name = "FILE",
+                  .help = "a plan, as text or as JSON; `-` is standard input",
+                  .example = "step.plan",
+                  .values = Values::files},
+                 file);
+}
+
+void suggest_next(std::string_view command, Context& context) {
+  context.err.stream << painted("next: ", kDim, context.err.colour) << command << '\n';
+}
+
 LoadedPlan load_plan(const std::string& file, Context& context) {
   LoadedPlan loaded{.source = read_text(file, context)};
   loaded.plan = plan::parse_plan(loaded.source.text, loaded.source.file);

@@ -8,6 +8,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/context.h"
+#include "shiplap/cli/flags.h"
 #include "shiplap/plan/plan.h"
 
 namespace shiplap::cli {
@@ -28,6 +29,12 @@ void write_text(const std::string& file, std::string_view text, std::string_view
 
 // Quoted, if it must be, so that it can be pasted into a shell.
 [[nodiscard]] std::string shell_word(const std::string& word);
+
+// The argument FILE of a command that reads a plan.
+void declare_plan_file(Flags& flags, std::string& file);
+
+// Tells a person, on standard error, what to type next.
+void suggest_next(std::string_view command, Context& context);
 
 // A plan and the text that it was read from.
 struct LoadedPlan {

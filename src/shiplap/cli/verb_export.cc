@@ -21,11 +21,7 @@ struct Options {
 };
 
 void declare(Flags& flags, Options& options) {
-  flags.argument({.name = "FILE",
-                  .help = "a plan, as text or as JSON; `-` is standard input",
-                  .example = "step.plan",
-                  .values = Values::files},
-                 options.file);
+  declare_plan_file(flags, options.file);
   flags.text({.name = "--to",
               .value = "FORM",
               .help = "plan (text) or json; the other form than FILE has, if not given",
@@ -43,11 +39,6 @@ void declare(Flags& flags, Options& options) {
   flags.toggle({.name = "--json", .help = "the same as --to json"}, options.json);
 }
 
-bool is_json(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != text.npos && text[first] == '{';
-}
-
 bool to_json_wanted(const Options& options, const SourceText& source) {
   if (options.json && options.to == "plan") {
     throw InputError(Diagnostic{.code = "D003",
@@ -56,7 +47,7 @@ bool to_json_wanted(const Options& options, const SourceText& source) {
                                 .help = "give one of them"});
   }
   if (options.json) return true;
-  return options.to ? *options.to == "json" : !is_json(source.text);
+  return options.to ? *options.to == "json" : !plan::is_json_form(source.text);
 }
 
 ExitCode export_plan(const Options& options, Context& context) {
@@ -70,9 +61,8 @@ ExitCode export_plan(const Options& options, Context& context) {
   }
   write_text(*options.output, text, "--output");
   const std::string name = shell_word(*options.output);
-  context.err.stream << fmt::format("wrote {}\n", name)
-                     << painted("next: ", kDim, context.err.colour)
-                     << fmt::format("shiplap show {}\n", name);
+  context.err.stream << fmt::format("wrote {}\n", name);
+  suggest_next(fmt::format("shiplap show {}", name), context);
   return ExitCode::yes;
 }
 

@@ -25,11 +25,7 @@ struct Options {
 };
 
 void declare(Flags& flags, Options& options) {
-  flags.argument({.name = "FILE",
-                  .help = "a plan, as text or as JSON; `-` is standard input",
-                  .example = "step.plan",
-                  .values = Values::files},
-                 options.file);
+  declare_plan_file(flags, options.file);
   flags.text({.name = "--rank",
               .value = "N",
               .help = "what this rank does: 5, or by position pp=1,tp=0 (axes left out stand at 0)",
@@ -130,12 +126,6 @@ std::optional<Rank> wanted_rank(const plan::Plan& plan, const Options& options) 
   return std::nullopt;
 }
 
-void suggest_next(const Options& options, Context& context) {
-  if (options.file == "-") return;
-  context.err.stream << painted("next: ", kDim, context.err.colour)
-                     << fmt::format("shiplap show {} --rank 0\n", shell_word(options.file));
-}
-
 ExitCode show_one(const LoadedPlan& loaded, Rank rank, const Options& options, Context& context) {
   const plan::RankProgram expanded =
       placing_errors(loaded.source, [&] { return plan::expand(loaded.plan, rank); });
@@ -161,7 +151,9 @@ ExitCode show(const Options& options, Context& context) {
   }
   context.out.stream << show_plan(
       loaded.plan, summary, {.title = loaded.source.short_name(), .limit = options.limit}, context);
-  suggest_next(options, context);
+  if (options.file != "-") {
+    suggest_next(fmt::format("shiplap show {} --rank 0", shell_word(options.file)), context);
+  }
   return ExitCode::yes;
 }
 

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
-#include <unordered_map>
 #include <utility>
 
 #include "shiplap/base/error.h"
@@ -13,6 +11,14 @@
 
 namespace shiplap::plan {
 namespace {
+
+// "b[1]: compute backward", or without a name "compute backward".
+std::string described(std::string name, const Action& action) {
+  if (!name.empty()) name += ": ";
+  name += word(action);
+  if (const auto* compute = std::get_if<Compute>(&action)) name += " " + compute->kernel;
+  return name;
+}
 
 class Expander {
  public:
@@ -127,21 +133,13 @@ class Expander {
     if (std::ssize(result_.operations) >= limit) too_large(operation.origin, "operations");
     const std::size_t self = result_.operations.size();
     located(
-        operation.origin, [&] { return describe_source(operation); }, [&] { append(operation); });
+        operation.origin, [&] { return described(operation.name.name, operation.action); },
+        [&] { append(operation); });
     if (const auto* batch = std::get_if<Batch>(&operation.action)) {
       const std::int32_t outer = std::exchange(batch_, static_cast<std::int32_t>(self));
       block(batch->body);
       batch_ = outer;
     }
-  }
-
-  static std::string describe_source(const Operation& operation) {
-    std::string text = operation.name.name;
-    if (!text.empty()) text += ": ";
-    text += word(operation.action);
-    if (const auto* compute = std::get_if<Compute>(&operation.action))
-      text += " " + compute->kernel;
-    return text;
   }
 
   void append(const Operation& operation) {
@@ -200,10 +198,7 @@ std::string RankProgram::describe(const flat::Operation& op) const {
                         numbers[static_cast<std::size_t>(op.name.first + k)]);
   }
   if (op.name.count > 0) text += "]";
-  if (!text.empty()) text += ": ";
-  text += word(op.source->action);
-  if (const auto* compute = std::get_if<Compute>(&op.source->action)) text += " " + compute->kernel;
-  return text;
+  return described(std::move(text), op.source->action);
 }
 
 }  // namespace shiplap::plan

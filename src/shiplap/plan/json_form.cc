@@ -145,12 +145,17 @@ class JsonWriter {
     return result;
   }
 
+  // What a region holds, {"reads": "x", "value": "A[0]"}.
+  Json region_is(std::string_view said, const Region& where, const Value& held) {
+    Json result = Json::object();
+    result.set(said, region(where));
+    result.set("value", value(held));
+    return result;
+  }
+
   Json describe(const Fact& fact) {
     constexpr std::array<std::string_view, 3> kWords = {"given", "goal", "keep"};
-    Json result = Json::object();
-    result.set(kWords[static_cast<std::size_t>(fact.kind)], region(fact.region));
-    result.set("value", value(fact.value));
-    return result;
+    return region_is(kWords[static_cast<std::size_t>(fact.kind)], fact.region, fact.value);
   }
 
   Json describe(const Operation& operation) {
@@ -176,10 +181,7 @@ class JsonWriter {
 
   Json access(const Access& access) {
     constexpr std::array<std::string_view, 3> kWords = {"reads", "writes", "adds"};
-    Json result = Json::object();
-    result.set(kWords[static_cast<std::size_t>(access.kind)], region(access.region));
-    result.set("value", value(access.value));
-    return result;
+    return region_is(kWords[static_cast<std::size_t>(access.kind)], access.region, access.value);
   }
 
   void operands(const Compute& compute, Json& result) {

@@ -394,10 +394,13 @@ Plan parse_plan_json(std::string_view text, std::string_view file) {
   }
 }
 
-Plan parse_plan(std::string_view text, std::string_view file) {
+bool is_json_form(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  const bool is_json = first != text.npos && text[first] == '{';
-  return is_json ? parse_plan_json(text, file) : parse_text(text, file);
+  return first != text.npos && text[first] == '{';
+}
+
+Plan parse_plan(std::string_view text, std::string_view file) {
+  return is_json_form(text) ? parse_plan_json(text, file) : parse_text(text, file);
 }
 
 }  // namespace shiplap::plan

@@ -21,7 +21,10 @@ namespace shiplap::plan {
 [[nodiscard]] Json to_json(const Plan& plan);
 [[nodiscard]] Plan parse_plan_json(std::string_view text, std::string_view file);
 
-// Either form, told apart by its first character.
+// Whether a text is the JSON form: its first character that is no blank is `{`.
+[[nodiscard]] bool is_json_form(std::string_view text);
+
+// Either form.
 [[nodiscard]] Plan parse_plan(std::string_view text, std::string_view file);
 
 }  // namespace shiplap::plan
