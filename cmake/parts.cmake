@@ -124,12 +124,45 @@ function(_shiplap_find_simgrid)
   set(SHIPLAP_HAVE_SIMGRID FALSE PARENT_SCOPE)
 endfunction()
 
-# shiplap_smpi_program(<target> SOURCES ...)
+# shiplap_mpi_transport(<library> SOURCES ...)
 #
-# An MPI program for smpirun, which loads it as a shared object.
+# The transport over one MPI library: a shared object that is loaded when a launcher of that library
+# has started the program. Programs for SMPI cannot load anything, so for them it is a list of
+# sources that shiplap_smpi_program links in.
+function(shiplap_mpi_transport library)
+  cmake_parse_arguments(T "" "" "SOURCES" ${ARGN})
+  if(library STREQUAL "smpi")
+    list(TRANSFORM T_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+    set_property(GLOBAL PROPERTY SHIPLAP_SMPI_TRANSPORT ${T_SOURCES})
+    return()
+  endif()
+  string(TOUPPER ${library} part)
+  if(NOT SHIPLAP_HAVE_${part})
+    return()
+  endif()
+  set(target shiplap_${library})
+  add_library(${target} MODULE ${T_SOURCES})
+  set_target_properties(${target} PROPERTIES PREFIX ""
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+  _shiplap_warnings(${target})
+  _shiplap_link_privately(${target} base comm shiplap_part::${library} shiplap_part::fmt)
+  # Its copy of our modules is its own.
+  target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL)
+  install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/shiplap)
+endfunction()
+
+# shiplap_smpi_program(<target> [TRANSPORT] SOURCES ... [DEPENDS ...])
+#
+# An MPI program for smpirun, which loads it as a shared object. With TRANSPORT it has ours.
 function(shiplap_smpi_program target)
-  cmake_parse_arguments(S "" "" "SOURCES" ${ARGN})
+  cmake_parse_arguments(S "TRANSPORT" "" "SOURCES;DEPENDS" ${ARGN})
+  if(S_TRANSPORT)
+    get_property(transport GLOBAL PROPERTY SHIPLAP_SMPI_TRANSPORT)
+    list(APPEND S_SOURCES ${transport})
+    list(APPEND S_DEPENDS base comm shiplap_part::fmt)
+  endif()
   add_library(${target} MODULE ${S_SOURCES})
+  _shiplap_link_privately(${target} ${S_DEPENDS})
   set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ""
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
   target_link_libraries(${target} PRIVATE shiplap_part::simgrid)

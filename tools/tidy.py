@@ -34,7 +34,7 @@ LEVEL = {module: level for level, row in enumerate(ROWS) for module in row}
 # Foreign libraries: what their includes look like, and the folders that may have them.
 FOREIGN = {
     "nlohmann-json": (r"nlohmann/", ["src/shiplap/base/"]),
-    "MPI": (r"mpi\.h", ["src/shiplap/comm/mpi/", "tests/parts/"]),
+    "MPI": (r"mpi\.h", ["src/shiplap/comm/mpi/", "tests/parts/", "bench/comm/"]),
     "oneDNN": (r"(?:oneapi/dnnl/)?dnnl", ["src/shiplap/kernels/", "tests/parts/"]),
     "SimGrid": (r"(?:simgrid|smpi|xbt)[/.]",
                 ["src/shiplap/sim/simgrid/", "src/shiplap/comm/", "tests/parts/"]),
@@ -126,7 +126,7 @@ class Module:
     private_depends: dict = field(default_factory=dict)
 
 
-CALL = re.compile(r"\b(shiplap_module|shiplap_program)\s*\(([^)]*)\)")
+CALL = re.compile(r"\b(shiplap_module|shiplap_program|shiplap_mpi_transport)\s*\(([^)]*)\)")
 KEYWORDS = {"HEADERS", "SOURCES", "TESTS", "DEPENDS", "PRIVATE_DEPENDS", "INTERNAL"}
 
 

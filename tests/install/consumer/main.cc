@@ -1,7 +1,9 @@
+#include <atomic>
 #include <iostream>
 
 #include "shiplap/base/catalogue.h"
 #include "shiplap/base/units.h"
+#include "shiplap/comm/ranks.h"
 #include "shiplap/plan/mesh.h"
 
 int main() {
@@ -9,5 +11,10 @@ int main() {
                                  .aliases = {}};
   std::cout << mesh.ranks() << " ranks, " << shiplap::to_string(shiplap::Bytes{1536}) << ", "
             << shiplap::catalogue().size() << " diagnostics\n";
-  return mesh.ranks() == 8 ? 0 : 1;
+  std::atomic<int> ranks = 0;
+  shiplap::comm::run_ranks({.threads = 3}, [&](shiplap::comm::Communicator& world) {
+    world.barrier();
+    ++ranks;
+  });
+  return mesh.ranks() == 8 && ranks == 3 ? 0 : 1;
 }

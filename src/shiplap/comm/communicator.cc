@@ -1,0 +1,408 @@
+#include "shiplap/comm/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "shiplap/base/error.h"
+
+namespace shiplap::comm {
+namespace {
+
+using Kind = Fingerprint::Kind;
+
+std::string_view name(Kind kind) {
+  switch (kind) {
+    case Kind::barrier:
+      return "barrier";
+    case Kind::broadcast:
+      return "broadcast";
+    case Kind::all_reduce:
+      return "all_reduce";
+    case Kind::all_gather:
+      return "all_gather";
+    case Kind::all_gather_v:
+      return "all_gather_v";
+    case Kind::reduce_scatter:
+      return "reduce_scatter";
+    case Kind::all_to_all:
+      return "all_to_all";
+    case Kind::all_to_all_v:
+      return "all_to_all_v";
+    case Kind::split:
+      return "split";
+  }
+  throw InternalError("unknown collective");
+}
+
+[[noreturn]] void refuse(std::string_view operation, std::string what) {
+  throw InputError(Diagnostic{
+      .code = "D300", .where = {.operation = std::string(operation)}, .what = std::move(what)});
+}
+
+std::int64_t elements(Type type, std::size_t bytes) {
+  return static_cast<std::int64_t>(bytes / bytes_of(type));
+}
+
+// Pieces in bytes, with offsets.
+class BytePieces {
+ public:
+  BytePieces(std::size_t ranks, std::int64_t bytes) : counts_(ranks, bytes), offsets_(ranks) {
+    for (std::size_t k = 1; k < ranks; ++k) offsets_[k] = offsets_[k - 1] + bytes;
+  }
+
+  // The pieces must lie in a buffer of `available` bytes.
+  BytePieces(std::string_view operation, const Pieces& pieces, Type type, int size,
+             std::size_t available) {
+    if (std::ssize(pieces.counts) != size ||
+        (!pieces.offsets.empty() && std::ssize(pieces.offsets) != size)) {
+      refuse(operation, fmt::format("{} counts and {} offsets for {} ranks", pieces.counts.size(),
+                                    pieces.offsets.size(), size));
+    }
+    const auto width = static_cast<std::int64_t>(bytes_of(type));
+    const std::int64_t room = elements(type, available);
+    std::int64_t packed = 0;
+    for (std::size_t k = 0; k < pieces.counts.size(); ++k) {
+      const std::int64_t count = pieces.counts[k];
+      const std::int64_t offset = pieces.offsets.empty() ? packed : pieces.offsets[k];
+      if (count < 0 || offset < 0 || count > room || offset > room - count) {
+        refuse(operation, fmt::format("piece {} has {} elements from {}, outside a buffer of {}", k,
+                                      count, offset, room));
+      }
+      counts_.push_back(count * width);
+      offsets_.push_back(offset * width);
+      packed += count;
+    }
+  }
+
+  [[nodiscard]] Pieces pieces() const { return {.counts = counts_, .offsets = offsets_}; }
+
+ private:
+  std::vector<std::int64_t> counts_;
+  std::vector<std::int64_t> offsets_;
+};
+
+std::uint64_t hash_of(std::span<const std::int64_t> counts) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, a number at a time
+  for (const std::int64_t count : counts) {
+    hash = (hash ^ static_cast<std::uint64_t>(count)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+// What most ranks are about to do. The sequence is not looked at: it differs only with the kind.
+Fingerprint majority(const std::vector<Fingerprint>& all) {
+  const Fingerprint* best = &all.front();
+  std::ptrdiff_t most = 0;
+  for (const Fingerprint& one : all) {
+    if (&one != &all.front() && one == *best) continue;
+    const auto votes = std::ranges::count(all, one);
+    if (votes > most) {
+      best = &one;
+      most = votes;
+    }
+  }
+  return *best;
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  constexpr std::size_t kMost = 12;
+  const auto named = std::span(ranks).first(std::min(kMost, ranks.size()));
+  std::string text =
+      fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(named, ", "));
+  if (ranks.size() > kMost) text += fmt::format(" and {} more", ranks.size() - kMost);
+  return text;
+}
+
+}  // namespace
+
+std::string describe(const Fingerprint& fingerprint) {
+  std::string text = fmt::format("{} number {}", name(fingerprint.kind), fingerprint.sequence);
+  if (fingerprint.kind == Kind::barrier || fingerprint.kind == Kind::split) return text;
+  text += fmt::format(" ({}", name(fingerprint.type));
+  if (fingerprint.kind != Kind::all_to_all_v) text += fmt::format(" x {}", fingerprint.count);
+  if (fingerprint.kind == Kind::all_gather_v) {
+    text += fmt::format(" in all, pieces {:04x}", fingerprint.pieces & 0xffff);
+  }
+  if (fingerprint.kind == Kind::all_reduce || fingerprint.kind == Kind::reduce_scatter) {
+    text += fmt::format(", {}", name(fingerprint.reduction));
+  }
+  if (fingerprint.kind == Kind::broadcast) text += fmt::format(", from {}", fingerprint.root);
+  return text + ")";
+}
+
+// ---- failing
+
+void Communicator::die(const std::string& reason) {
+  if (std::exchange(dead_, true)) return;
+  death_ = reason;
+}
+
+void Communicator::fail_dead(const std::string& reason) {
+  die(reason);
+  throw CommunicatorDead(Diagnostic{.code = "D305",
+                                    .where = {.rank = world_rank(rank_)},
+                                    .what = fmt::format("communicator `{}` is dead", name_),
+                                    .why = reason});
+}
+
+void Communicator::fail_late(const std::string& operation, std::vector<int> missing,
+                             const std::string& about) {
+  const std::string what = fmt::format("{} in `{}`, a group of {}, did not end within {}",
+                                       operation, name_, size_, to_string(timeout_));
+  std::string why;
+  if (!missing.empty()) {
+    why = fmt::format("not there: {}{}{}", list_of(missing), about.empty() ? "" : "; ", about);
+  }
+  die(fmt::format("{} on rank {}{}{}", what, world_rank(rank_), why.empty() ? "" : "; ", why));
+  throw DeadlinePassed(Diagnostic{.code = "D301",
+                                  .where = {.rank = world_rank(rank_), .operation = operation},
+                                  .what = what,
+                                  .why = std::move(why)},
+                       std::move(missing));
+}
+
+void Communicator::fail_rank(int rank, const std::string& reason) {
+  const std::string what =
+      rank < 0 ? fmt::format("a rank of `{}` failed", name_) : fmt::format("rank {} failed", rank);
+  die(what);
+  throw RankFailed(
+      Diagnostic{.code = "D302", .where = {.rank = world_rank(rank_)}, .what = what, .why = reason},
+      rank);
+}
+
+void Communicator::fail_mismatch(const std::string& what, std::vector<int> odd_ones) {
+  die(what);
+  throw Mismatch(Diagnostic{.code = "D303", .where = {.rank = world_rank(rank_)}, .what = what},
+                 std::move(odd_ones));
+}
+
+void Communicator::fail_too_long(int from, std::int64_t room) {
+  const std::string what = fmt::format(
+      "a message from rank {} is longer than the {} bytes that were to receive it", from, room);
+  die(what);
+  throw MessageTooLong(
+      Diagnostic{.code = "D304", .where = {.rank = world_rank(rank_)}, .what = what});
+}
+
+void Communicator::judge(const std::vector<Fingerprint>& all) {
+  const Fingerprint expected = majority(all);
+  std::vector<int> odd;
+  Fingerprint example;
+  for (int rank = 0; rank < size_; ++rank) {
+    const Fingerprint& one = all[static_cast<std::size_t>(rank)];
+    if (one == expected) continue;
+    if (odd.empty()) example = one;
+    odd.push_back(world_rank(rank));
+  }
+  if (odd.empty()) return;
+  const std::string what = fmt::format("in `{}` {} called {}, the others {}", name_, list_of(odd),
+                                       describe(example), describe(expected));
+  fail_mismatch(what, std::move(odd));
+}
+
+// ---- checking before calling
+
+void Communicator::check_alive() const {
+  if (!dead_) return;
+  throw CommunicatorDead(Diagnostic{.code = "D305",
+                                    .where = {.rank = world_rank(rank_)},
+                                    .what = fmt::format("communicator `{}` is dead", name_),
+                                    .why = death_});
+}
+
+void Communicator::check_peer(std::string_view operation, int peer, int tag) const {
+  check_alive();
+  if (peer < 0 || peer >= size_) {
+    refuse(operation,
+           fmt::format("rank {} is not in `{}`, which has {} ranks", peer, name_, size_));
+  }
+  if (tag < 0 || tag > kLargestTag) {
+    refuse(operation, fmt::format("tag {} is not between 0 and {}", tag, kLargestTag));
+  }
+}
+
+void Communicator::set_timeout(Seconds timeout) {
+  if (!(timeout.value > 0)) refuse("set_timeout", fmt::format("{} s is no time", timeout.value));
+  constexpr Seconds kForever{1e8};  // three years; more would not fit into all clocks
+  timeout_ = std::min(timeout, kForever);
+}
+
+void Communicator::begin(Fingerprint fingerprint) {
+  check_alive();
+  fingerprint.sequence = collectives_++;
+  current_ = fingerprint;
+  if (checked_ && size_ > 1) judge(compare(fingerprint));
+}
+
+void Communicator::check_matrix(const Pieces& to, const Pieces& from) {
+  if (!checked_ || size_ == 1) return;
+  const auto ranks = static_cast<std::size_t>(size_);
+  const BytePieces one_each(ranks, sizeof(std::int64_t));
+  std::vector<std::int64_t> sent(ranks);
+  do_all_to_all(std::as_bytes(to.counts), one_each.pieces(),
+                std::as_writable_bytes(std::span(sent)), one_each.pieces());
+  // Everybody must hear of it, not only those that would receive too much or too little.
+  Fingerprint verdict = current_;
+  verdict.root = -1;
+  for (std::size_t k = 0; k < ranks && verdict.root < 0; ++k) {
+    if (sent[k] == from.counts[k]) continue;
+    verdict.root = static_cast<std::int32_t>(k);
+    verdict.count = sent[k];
+    verdict.pieces = static_cast<std::uint64_t>(from.counts[k]);
+  }
+  const std::vector<Fingerprint> verdicts = compare(verdict);
+  for (int rank = 0; rank < size_; ++rank) {
+    const Fingerprint& one = verdicts[static_cast<std::size_t>(rank)];
+    if (one.root < 0) continue;
+    const int sender = world_rank(one.root);
+    const int receiver = world_rank(rank);
+    fail_mismatch(fmt::format("in `{}`, {}, rank {} sends {} bytes to rank {}, which expects {}",
+                              name_, describe(current_), sender, one.count, receiver, one.pieces),
+                  {sender, receiver});
+  }
+}
+
+// ---- collectives
+
+void Communicator::barrier() {
+  begin({.kind = Kind::barrier});
+  if (size_ > 1) do_barrier();
+}
+
+void Communicator::checked_broadcast(Type type, std::span<std::byte> data, int root) {
+  if (root < 0 || root >= size_) {
+    refuse("broadcast",
+           fmt::format("root {} is not in `{}`, which has {} ranks", root, name_, size_));
+  }
+  begin(
+      {.kind = Kind::broadcast, .type = type, .root = root, .count = elements(type, data.size())});
+  if (size_ > 1) do_broadcast(data, root);
+}
+
+void Communicator::checked_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) {
+  begin({.kind = Kind::all_reduce,
+         .type = type,
+         .reduction = reduction,
+         .count = elements(type, data.size())});
+  if (size_ > 1) do_all_reduce(type, data, reduction);
+}
+
+void Communicator::checked_all_gather(Type type, std::span<const std::byte> in,
+                                      std::span<std::byte> out) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  if (out.size() != in.size() * ranks) {
+    refuse("all_gather", fmt::format("{} elements from each of {} ranks do not make {}",
+                                     elements(type, in.size()), size_, elements(type, out.size())));
+  }
+  begin({.kind = Kind::all_gather, .type = type, .count = elements(type, in.size())});
+  do_all_gather(in, out, BytePieces(ranks, std::ssize(in)).pieces());
+}
+
+void Communicator::checked_all_gather_v(Type type, std::span<const std::byte> in,
+                                        std::span<std::byte> out, const Pieces& pieces) {
+  const BytePieces bytes("all_gather_v", pieces, type, size_, out.size());
+  const std::int64_t own = pieces.counts[static_cast<std::size_t>(rank_)];
+  if (elements(type, in.size()) != own) {
+    refuse("all_gather_v", fmt::format("the own piece has {} elements, its count says {}",
+                                       elements(type, in.size()), own));
+  }
+  begin({.kind = Kind::all_gather_v,
+         .type = type,
+         .count = std::accumulate(pieces.counts.begin(), pieces.counts.end(), std::int64_t{0}),
+         .pieces = hash_of(pieces.counts)});
+  do_all_gather(in, out, bytes.pieces());
+}
+
+void Communicator::checked_reduce_scatter(Type type, std::span<const std::byte> in,
+                                          std::span<std::byte> out, Reduction reduction) {
+  if (in.size() != out.size() * static_cast<std::size_t>(size_)) {
+    refuse("reduce_scatter",
+           fmt::format("{} elements are not {} pieces of {}", elements(type, in.size()), size_,
+                       elements(type, out.size())));
+  }
+  begin({.kind = Kind::reduce_scatter,
+         .type = type,
+         .reduction = reduction,
+         .count = elements(type, out.size())});
+  do_reduce_scatter(type, in, out, reduction);
+}
+
+void Communicator::checked_all_to_all(Type type, std::span<const std::byte> in,
+                                      std::span<std::byte> out) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  if (in.size() != out.size() || in.size() % (ranks * bytes_of(type)) != 0) {
+    refuse("all_to_all", fmt::format("{} elements in and {} out are not {} equal pieces each",
+                                     elements(type, in.size()), elements(type, out.size()), size_));
+  }
+  begin({.kind = Kind::all_to_all, .type = type, .count = elements(type, in.size() / ranks)});
+  const BytePieces bytes(ranks, static_cast<std::int64_t>(in.size() / ranks));
+  do_all_to_all(in, bytes.pieces(), out, bytes.pieces());
+}
+
+void Communicator::checked_all_to_all_v(Type type, std::span<const std::byte> in, const Pieces& to,
+                                        std::span<std::byte> out, const Pieces& from) {
+  const BytePieces to_bytes("all_to_all_v", to, type, size_, in.size());
+  const BytePieces from_bytes("all_to_all_v", from, type, size_, out.size());
+  const auto own = static_cast<std::size_t>(rank_);
+  if (to.counts[own] != from.counts[own]) {
+    refuse("all_to_all_v", fmt::format("rank {} sends {} elements to itself and expects {}", rank_,
+                                       to.counts[own], from.counts[own]));
+  }
+  begin({.kind = Kind::all_to_all_v, .type = type});
+  check_matrix(to_bytes.pieces(), from_bytes.pieces());
+  do_all_to_all(in, to_bytes.pieces(), out, from_bytes.pieces());
+}
+
+// ---- groups
+
+void Communicator::leave(const std::string& reason) {
+  if (!dead_) die(fmt::format("rank {} left: {}", world_rank(rank_), reason));
+  do_leave(reason);
+}
+
+std::unique_ptr<Communicator> Communicator::split(int colour, int key, const std::string& name) {
+  if (colour < 0) refuse("split", fmt::format("colour {} is negative", colour));
+  begin({.kind = Kind::split});
+  std::unique_ptr<Communicator> part = do_split(colour, key, name_ + "/" + name);
+  part->set_timeout(timeout_);
+  part->set_checked(checked_);
+  return part;
+}
+
+std::unique_ptr<Communicator> Communicator::split_along(std::span<const int> sizes,
+                                                        std::span<const int> along,
+                                                        const std::string& name) {
+  std::int64_t product = 1;
+  for (const int size : sizes) {
+    if (size < 1) refuse("split_along", fmt::format("an axis of size {}", size));
+    product = std::min<std::int64_t>(product * size, std::int64_t{1} << 32);
+  }
+  if (product != size_) {
+    refuse("split_along", fmt::format("a mesh of {} ranks does not cover `{}`, which has {}",
+                                      product, name_, size_));
+  }
+  for (const int axis : along) {
+    if (axis < 0 || axis >= std::ssize(sizes)) {
+      refuse("split_along", fmt::format("axis {} of a mesh with {}", axis, sizes.size()));
+    }
+  }
+  // The colour is the rank with its positions along the chosen axes set to zero.
+  int colour = rank_;
+  int stride = 1;
+  for (std::size_t axis = sizes.size(); axis-- > 0;) {
+    const int position = rank_ / stride % sizes[axis];
+    if (std::ranges::find(along, static_cast<int>(axis)) != along.end()) {
+      colour -= position * stride;
+    }
+    stride *= sizes[axis];
+  }
+  return split(colour, rank_, name);
+}
+
+std::unique_ptr<Communicator> Communicator::channel(const std::string& name) {
+  return split(0, rank_, name);
+}
+
+}  // namespace shiplap::comm

@@ -1,0 +1,66 @@
+// How communication fails: always with a name, never with a hang. After any of these the
+// communicator it came from is dead and says so.
+//
+// Ranks are counted in the world, whatever the group in which it happened.
+#pragma once
+
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "shiplap/base/diagnostic.h"
+
+namespace shiplap::comm {
+
+class Failure : public std::runtime_error {
+ public:
+  explicit Failure(Diagnostic diagnostic);
+  [[nodiscard]] const Diagnostic& diagnostic() const { return diagnostic_; }
+
+ private:
+  Diagnostic diagnostic_;
+};
+
+// D301: a deadline passed. `missing` are the ranks that did not arrive, where that can be known.
+class DeadlinePassed : public Failure {
+ public:
+  DeadlinePassed(Diagnostic diagnostic, std::vector<int> missing)
+      : Failure(std::move(diagnostic)), missing_(std::move(missing)) {}
+  [[nodiscard]] const std::vector<int>& missing() const { return missing_; }
+
+ private:
+  std::vector<int> missing_;
+};
+
+// D302: a rank died, or left its work by an exception. -1: one of them did, nobody knows which.
+class RankFailed : public Failure {
+ public:
+  RankFailed(Diagnostic diagnostic, int rank) : Failure(std::move(diagnostic)), rank_(rank) {}
+  [[nodiscard]] int rank() const { return rank_; }
+
+ private:
+  int rank_;
+};
+
+// D303: the ranks of a group do not agree on what they do. `odd_ones` differ from the most.
+class Mismatch : public Failure {
+ public:
+  Mismatch(Diagnostic diagnostic, std::vector<int> odd_ones)
+      : Failure(std::move(diagnostic)), odd_ones_(std::move(odd_ones)) {}
+  [[nodiscard]] const std::vector<int>& odd_ones() const { return odd_ones_; }
+
+ private:
+  std::vector<int> odd_ones_;
+};
+
+// D304: a message is longer than the buffer that was to receive it.
+class MessageTooLong : public Failure {
+  using Failure::Failure;
+};
+
+// D305: the communicator failed before.
+class CommunicatorDead : public Failure {
+  using Failure::Failure;
+};
+
+}  // namespace shiplap::comm

@@ -1,0 +1,82 @@
+// Collectives made of messages, for transports that have only those: a transport derives from
+// MessageCommunicator and provides start_send, start_receive and groups.
+//
+// Large pieces go straight from the rank that has them to the rank that wants them, so no rank
+// sends or receives more bytes than it must; small ones are passed on in a number of messages that
+// grows with the logarithm of the size. Sums are made in the order of ranks either way, so they
+// have the same bits on every transport.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "shiplap/comm/communicator.h"
+
+namespace shiplap::comm {
+
+class MessageCommunicator : public Communicator {
+ protected:
+  using Communicator::Communicator;
+
+  // Seconds on a clock that only runs forward.
+  [[nodiscard]] virtual double now() const = 0;
+  // When a wait that begins now must end: all waits of one collective end together.
+  [[nodiscard]] double deadline() const {
+    return collective_deadline_ ? *collective_deadline_ : now() + timeout().value;
+  }
+  [[nodiscard]] bool in_collective() const { return collective_deadline_.has_value(); }
+
+  // Called when this rank begins to communicate for a collective.
+  virtual void collective_begun() {}
+
+  // Meets all others on messages that no collective uses.
+  void meet();
+
+  std::vector<Fingerprint> compare(const Fingerprint& own) override;
+  void do_barrier() override;
+  void do_broadcast(std::span<std::byte> data, int root) override;
+  void do_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) override;
+  void do_all_gather(std::span<const std::byte> in, std::span<std::byte> out,
+                     const Pieces& pieces) override;
+  void do_reduce_scatter(Type type, std::span<const std::byte> in, std::span<std::byte> out,
+                         Reduction reduction) override;
+  void do_all_to_all(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
+                     const Pieces& from) override;
+
+ private:
+  class OneDeadline;
+  // Receives under way, with what is expected of them.
+  struct Expected {
+    Request request;
+    std::int64_t bytes = 0;
+    int from = 0;
+  };
+  struct Reducing;
+
+  // Tags of collectives lie above those of users.
+  [[nodiscard]] int tag() const {
+    return kLargestTag + 2 + static_cast<int>(current().sequence & 0xfff);
+  }
+  static constexpr int kCompareTag = kLargestTag + 1;
+
+  // A piece travels in several messages if it is too long for one.
+  void post_send(std::vector<Request>& sends, std::span<const std::byte> data, int to, int tag);
+  void post_receive(std::vector<Expected>& receives, std::span<std::byte> data, int from, int tag);
+  void take(Expected& expected);
+  void finish(std::vector<Expected>& receives, std::vector<Request>& sends);
+  void disseminate(int tag);
+  void exchange(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
+                const Pieces& from);
+  void gather_small(std::span<const std::byte> in, std::byte* out,
+                    std::span<const std::int64_t> offsets, int tag);
+  void reduce_parts(const Reducing& reducing);
+  std::byte* scratch_of(const Reducing& reducing, std::size_t k, std::size_t s);
+  void combine_segment(const Reducing& reducing, std::size_t s);
+  void reduce_small(Type type, std::span<std::byte> data, Reduction reduction);
+
+  std::optional<double> collective_deadline_;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace shiplap::comm

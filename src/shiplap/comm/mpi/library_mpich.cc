@@ -1,0 +1,12 @@
+#include "shiplap/comm/mpi/library_internal.h"
+
+namespace shiplap::comm::library {
+
+bool is_simulated() { return false; }
+
+bool can_look_first() { return true; }
+
+// Its launcher ends the job when a process dies.
+std::vector<int> dead_ranks(MPI_Comm) { return {}; }
+
+}  // namespace shiplap::comm::library

@@ -1,0 +1,69 @@
+// The transport over MPI: compiled once for every MPI library, and for SMPI.
+//
+// Every message is started without blocking and then polled, so that waiting can end at a deadline
+// and so that the death of a rank is noticed: a call that lost a rank need not return on its own.
+#pragma once
+
+#include <mpi.h>
+
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shiplap/comm/messages_internal.h"
+#include "shiplap/comm/mpi/process_internal.h"
+
+namespace shiplap::comm {
+
+class MpiRequest;
+
+class MpiCommunicator : public MessageCommunicator {
+ public:
+  // Takes over `handle`. `group` is the same number on all its ranks and on no others.
+  MpiCommunicator(Process& process, MPI_Comm handle, std::uint64_t group, std::string name);
+  ~MpiCommunicator() override;
+
+  [[nodiscard]] int world_rank(int rank) const override {
+    return world_ranks_[static_cast<std::size_t>(rank)];
+  }
+  // Waits until all ranks have come to the end of their work.
+  void close();
+
+ protected:
+  [[nodiscard]] double now() const override { return Process::now(); }
+  Request start_send(std::span<const std::byte> data, int to, int tag) override;
+  Request start_receive(std::span<std::byte> data, int from, int tag) override;
+  void collective_begun() override;
+  std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) override;
+  void do_leave(const std::string& reason) override;
+
+ private:
+  friend class MpiRequest;
+  // Receives with one peer and tag that have not met their message, in order. In checked mode a
+  // message is looked at before it is received: Open MPI 5 writes past the end of a buffer that is
+  // too short for a large one, before it reports that.
+  using Lane = std::pair<int, int>;
+
+  // Throws what an MPI call returned, if it is an error.
+  void check(int status, const std::string& operation);
+  // Throws if a rank of this group is lost, and was before `time`.
+  void check_lost(double time);
+  [[nodiscard]] Process::Doing doing(const std::string& operation) const;
+  // How many collectives this rank has begun; the end counts as one.
+  [[nodiscard]] std::int64_t begun() const { return collectives() + (closing_ ? 1 : 0); }
+  // Gives the messages that have come to the receives that wait for them.
+  void match();
+  [[noreturn]] void late(const std::string& operation, int peer);
+
+  Process& process_;
+  MPI_Comm handle_;
+  std::uint64_t group_;
+  bool closing_ = false;
+  std::map<Lane, std::list<MpiRequest*>> unmatched_;
+  std::vector<int> world_ranks_;
+};
+
+}  // namespace shiplap::comm

@@ -1,0 +1,22 @@
+// Runs work on ranks, wherever this program was started: as processes if an MPI launcher started
+// it, as threads otherwise.
+#pragma once
+
+#include <functional>
+
+#include "shiplap/base/units.h"
+#include "shiplap/comm/communicator.h"
+
+namespace shiplap::comm {
+
+struct RankOptions {
+  int threads = 1;  // how many ranks, where no launcher has decided it
+  Seconds timeout{60};
+  bool checked = false;
+};
+
+// The environment overrules `options`, so that a hang can be looked into without a new build:
+// SHIPLAP_TIMEOUT=SECONDS, SHIPLAP_CHECKED=1 or 0.
+void run_ranks(const RankOptions& options, const std::function<void(Communicator&)>& work);
+
+}  // namespace shiplap::comm

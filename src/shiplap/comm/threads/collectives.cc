@@ -1,0 +1,229 @@
+// Collectives of ranks that share memory: they meet, read what the others brought, and meet again,
+// so that nobody leaves while its memory is being read.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "shiplap/comm/threads/world_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+// ---- meeting
+
+bool ThreadCommunicator::arrive(std::int64_t& meeting) {
+  meeting = group_->meetings;
+  ++group_->arrivals[static_cast<std::size_t>(rank())];
+  if (++group_->waiting < size()) return false;
+  group_->waiting = 0;
+  ++group_->meetings;
+  for (const int member : group_->world_ranks) {
+    world_->wake[static_cast<std::size_t>(member)].notify_all();
+  }
+  return true;
+}
+
+std::vector<int> ThreadCommunicator::missing_from(std::int64_t meeting) const {
+  std::vector<int> missing;
+  for (int member = 0; member < size(); ++member) {
+    if (group_->arrivals[static_cast<std::size_t>(member)] <= meeting) {
+      missing.push_back(world_rank(member));
+    }
+  }
+  return missing;
+}
+
+void ThreadCommunicator::check_left() {
+  if (!world_->anyone_left) return;
+  for (const int member : group_->world_ranks) {
+    const World::Leaving& leaving = world_->left[static_cast<std::size_t>(member)];
+    if (leaving.gone) fail_rank(leaving.root, leaving.reason);
+  }
+}
+
+void ThreadCommunicator::meet() {
+  Lock lock(world_->mutex);
+  check_left();
+  if (!group_->broken.empty()) fail_dead(group_->broken);
+  std::int64_t meeting = 0;
+  if (arrive(meeting)) return;
+  const std::string operation = describe(current());
+  try {
+    wait_until(
+        lock, [&] { return group_->meetings > meeting; },
+        [&] { fail_late(operation, missing_from(meeting)); });
+  } catch (const Failure&) {
+    // Whoever comes now must not find this rank counted: it is leaving, with its memory. It did
+    // arrive, though, so nobody blames it.
+    --group_->waiting;
+    if (group_->broken.empty()) {
+      group_->broken = fmt::format("rank {} gave up waiting in {}", self(), operation);
+    }
+    throw;
+  }
+}
+
+void ThreadCommunicator::meet_again() {
+  Lock lock(world_->mutex);
+  std::int64_t meeting = 0;
+  if (arrive(meeting)) return;
+  own_wake().wait(lock, [&] { return group_->meetings > meeting; });
+}
+
+void ThreadCommunicator::bring(Contribution contribution) {
+  contribution.fingerprint = current();
+  group_->contributions[static_cast<std::size_t>(rank())] = contribution;
+  meet();
+  // Even unchecked, threads see at no cost when they do not do the same, and must not go on then.
+  const bool agree = std::ranges::all_of(group_->contributions, [&](const Contribution& other) {
+    return other.fingerprint == current();
+  });
+  if (agree) return;
+  std::vector<Fingerprint> all;
+  for (const Contribution& other : group_->contributions) all.push_back(other.fingerprint);
+  judge(all);
+}
+
+std::vector<Fingerprint> ThreadCommunicator::compare(const Fingerprint& own) {
+  group_->contributions[static_cast<std::size_t>(rank())] = {.fingerprint = own};
+  meet();
+  std::vector<Fingerprint> all;
+  all.reserve(group_->contributions.size());
+  for (const Contribution& other : group_->contributions) all.push_back(other.fingerprint);
+  meet_again();  // before anybody brings something else
+  return all;
+}
+
+// ---- moving
+
+void ThreadCommunicator::do_barrier() {
+  bring({});
+  meet_again();  // before anybody brings something else
+}
+
+void ThreadCommunicator::do_broadcast(std::span<std::byte> data, int root) {
+  bring({.in = data.data()});
+  if (rank() != root) copy_bytes(data.data(), of(root).in, data.size());
+  meet_again();
+}
+
+void ThreadCommunicator::combine_all(Reduction reduction, Type type, std::size_t begin,
+                                     std::size_t bytes) {
+  if (bytes == 0) return;
+  copy_bytes(scratch_.data(), of(0).in + begin, bytes);
+  for (int member = 1; member < size(); ++member) {
+    combine(reduction, type, scratch_.data(), scratch_.data(), of(member).in + begin,
+            bytes / bytes_of(type));
+  }
+}
+
+// Rank r combines the r-th part of everybody's data.
+void ThreadCommunicator::do_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) {
+  const std::size_t width = bytes_of(type);
+  const std::size_t count = data.size() / width;
+  const auto ranks = static_cast<std::size_t>(size());
+  const auto begin_of = [&](std::size_t r) { return count * r / ranks * width; };
+  const auto own = static_cast<std::size_t>(rank());
+  const std::size_t bytes = begin_of(own + 1) - begin_of(own);
+  scratch_.resize(std::max(scratch_.size(), bytes));
+  bring({.in = data.data(), .scratch = scratch_.data()});
+  combine_all(reduction, type, begin_of(own), bytes);
+  meet_again();
+  for (std::size_t member = 0; member < ranks; ++member) {
+    const std::size_t begin = begin_of(member);
+    copy_bytes(data.data() + begin, of(static_cast<int>(member)).scratch,
+               begin_of(member + 1) - begin);
+  }
+  meet_again();
+}
+
+void ThreadCommunicator::fail_sizes(std::vector<int> odd_ones) {
+  const std::string what = fmt::format("in `{}`, {}, rank {} does not send what rank {} expects",
+                                       name(), describe(current()), odd_ones.front(), self());
+  fail_mismatch(what, std::move(odd_ones));
+}
+
+void ThreadCommunicator::do_all_gather(std::span<const std::byte> in, std::span<std::byte> out,
+                                       const Pieces& pieces) {
+  bring({.in = in.data(), .bytes = in.size()});
+  std::vector<int> odd;
+  for (int member = 0; member < size(); ++member) {
+    const auto k = static_cast<std::size_t>(member);
+    const auto bytes = static_cast<std::size_t>(pieces.counts[k]);
+    std::byte* const target = out.data() + pieces.offsets[k];
+    if (of(member).bytes != bytes) {
+      odd.push_back(world_rank(member));
+    } else if (target != of(member).in) {
+      copy_bytes(target, of(member).in, bytes);
+    }
+  }
+  meet_again();
+  if (!odd.empty()) fail_sizes(std::move(odd));
+}
+
+void ThreadCommunicator::do_reduce_scatter(Type type, std::span<const std::byte> in,
+                                           std::span<std::byte> out, Reduction reduction) {
+  scratch_.resize(std::max(scratch_.size(), out.size()));
+  bring({.in = in.data()});
+  combine_all(reduction, type, out.size() * static_cast<std::size_t>(rank()), out.size());
+  meet_again();  // `out` may be a part of `in`, which others were reading
+  copy_bytes(out.data(), scratch_.data(), out.size());
+}
+
+void ThreadCommunicator::do_all_to_all(std::span<const std::byte> in, const Pieces& to,
+                                       std::span<std::byte> out, const Pieces& from) {
+  bring({.in = in.data(), .to = to});
+  const auto own = static_cast<std::size_t>(rank());
+  std::vector<int> odd;
+  for (int member = 0; member < size(); ++member) {
+    const auto k = static_cast<std::size_t>(member);
+    const Pieces& theirs = of(member).to;
+    if (theirs.counts[own] != from.counts[k]) {
+      odd.push_back(world_rank(member));
+    } else {
+      copy_bytes(out.data() + from.offsets[k], of(member).in + theirs.offsets[own],
+                 static_cast<std::size_t>(from.counts[k]));
+    }
+  }
+  meet_again();
+  if (!odd.empty()) fail_sizes(std::move(odd));
+}
+
+std::unique_ptr<Communicator> ThreadCommunicator::do_split(int colour, int key,
+                                                           const std::string& name) {
+  bring({.colour = colour, .key = key});
+  std::vector<std::pair<int, int>> members;  // key and rank
+  for (int member = 0; member < size(); ++member) {
+    if (of(member).colour == colour) members.emplace_back(of(member).key, member);
+  }
+  std::ranges::sort(members);
+  const auto own = std::ranges::find(members, rank(), &std::pair<int, int>::second);
+  std::shared_ptr<Group> part;
+  {
+    const Lock lock(world_->mutex);
+    std::shared_ptr<Group>& shared = group_->parts[colour];
+    if (shared == nullptr) {
+      std::vector<int> world_ranks;
+      for (const auto& [ignored, member] : members) world_ranks.push_back(world_rank(member));
+      shared = std::make_shared<Group>(++world_->groups, std::move(world_ranks));
+    }
+    part = shared;
+  }
+  meet_again();
+  {
+    const Lock lock(world_->mutex);
+    group_->parts.erase(colour);
+  }
+  meet_again();  // before anybody splits again
+  return std::make_unique<ThreadCommunicator>(world_, std::move(part),
+                                              static_cast<int>(own - members.begin()), name);
+}
+
+}  // namespace shiplap::comm

@@ -1,0 +1,150 @@
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "shiplap/comm/threads/world_internal.h"
+
+namespace shiplap::comm {
+
+class ThreadRequest : public Request::State {
+ public:
+  enum class End { send, receive };
+  ThreadRequest(ThreadCommunicator& communicator, std::shared_ptr<Transfer> transfer, End end,
+                const Lane& lane)
+      : communicator_(communicator), transfer_(std::move(transfer)), end_(end), lane_(lane) {}
+  ~ThreadRequest() override;
+  bool test() override;
+  void wait() override;
+  [[nodiscard]] std::int64_t bytes() const override { return std::ssize(transfer_->source); }
+
+ private:
+  [[nodiscard]] bool complete() const {
+    return end_ == End::send ? transfer_->sent : transfer_->received;
+  }
+  // With the lock, once complete. A send that was complete before its receive cannot know.
+  void check_length() const {
+    const bool knows = end_ == End::receive || transfer_->eager.empty();
+    if (knows && transfer_->too_long) {
+      communicator_.fail_too_long(transfer_->sender, std::ssize(transfer_->target));
+    }
+  }
+
+  ThreadCommunicator& communicator_;
+  std::shared_ptr<Transfer> transfer_;
+  End end_;
+  Lane lane_;
+};
+
+bool ThreadRequest::test() {
+  const ThreadCommunicator::Lock lock(communicator_.world_->mutex);
+  if (!complete()) {
+    communicator_.check_left();
+    return false;
+  }
+  check_length();
+  return true;
+}
+
+void ThreadRequest::wait() {
+  ThreadCommunicator::Lock lock(communicator_.world_->mutex);
+  communicator_.wait_until(
+      lock, [&] { return complete(); },
+      [&] {
+        const bool sends = end_ == End::send;
+        const int peer = sends ? lane_.to : lane_.from;
+        communicator_.fail_late(
+            fmt::format("{} rank {} (tag {})", sends ? "send to" : "receive from", peer, lane_.tag),
+            {peer});
+      });
+  check_length();
+}
+
+ThreadRequest::~ThreadRequest() {
+  World& world = *communicator_.world_;
+  ThreadCommunicator::Lock lock(world.mutex);
+  if (complete()) return;
+  if (!transfer_->claimed) {
+    // Nobody has met it: take it out of its queue.
+    Queue& queue = world.lanes[lane_];
+    (end_ == End::send ? queue.sends : queue.receives).remove(transfer_);
+    if (queue.empty()) world.lanes.erase(lane_);
+    return;
+  }
+  // The other end is copying right now; that takes no longer than a copy.
+  communicator_.own_wake().wait(lock, [&] { return complete(); });
+}
+
+// Called without the lock by the end that came second.
+void ThreadCommunicator::complete(Transfer& transfer) {
+  const bool fits = transfer.source.size() <= transfer.target.size();
+  if (fits && !transfer.source.empty()) {
+    std::memcpy(transfer.target.data(), transfer.source.data(), transfer.source.size());
+  }
+  const Lock lock(world_->mutex);
+  transfer.too_long = !fits;
+  transfer.sent = true;
+  transfer.received = true;
+  world_->wake[static_cast<std::size_t>(transfer.sender)].notify_all();
+  world_->wake[static_cast<std::size_t>(transfer.receiver)].notify_all();
+}
+
+Request ThreadCommunicator::start_send(std::span<const std::byte> data, int to, int tag) {
+  const Lane lane{.group = group_->id, .from = self(), .to = world_rank(to), .tag = tag};
+  std::shared_ptr<Transfer> transfer;
+  bool matched = false;
+  {
+    const Lock lock(world_->mutex);
+    check_left();
+    Queue& queue = world_->lanes[lane];
+    matched = !queue.receives.empty();
+    if (matched) {
+      transfer = std::move(queue.receives.front());
+      queue.receives.pop_front();
+      if (queue.empty()) world_->lanes.erase(lane);
+      transfer->claimed = true;
+    } else {
+      transfer = std::make_shared<Transfer>();
+      queue.sends.push_back(transfer);
+    }
+    transfer->source = data;
+    transfer->sender = lane.from;
+    transfer->receiver = lane.to;
+    if (!matched && data.size() <= world_->eager_limit) {
+      transfer->eager.assign(data.begin(), data.end());
+      transfer->source = transfer->eager;
+      transfer->sent = true;
+    }
+  }
+  if (matched) complete(*transfer);
+  return Request(
+      std::make_unique<ThreadRequest>(*this, std::move(transfer), ThreadRequest::End::send, lane));
+}
+
+Request ThreadCommunicator::start_receive(std::span<std::byte> data, int from, int tag) {
+  const Lane lane{.group = group_->id, .from = world_rank(from), .to = self(), .tag = tag};
+  std::shared_ptr<Transfer> transfer;
+  bool matched = false;
+  {
+    const Lock lock(world_->mutex);
+    Queue& queue = world_->lanes[lane];
+    matched = !queue.sends.empty();
+    if (matched) {
+      transfer = std::move(queue.sends.front());
+      queue.sends.pop_front();
+      if (queue.empty()) world_->lanes.erase(lane);
+      transfer->claimed = true;
+    } else {
+      check_left();
+      transfer = std::make_shared<Transfer>();
+      queue.receives.push_back(transfer);
+    }
+    transfer->target = data;
+    transfer->sender = lane.from;
+    transfer->receiver = lane.to;
+  }
+  if (matched) complete(*transfer);
+  return Request(std::make_unique<ThreadRequest>(*this, std::move(transfer),
+                                                 ThreadRequest::End::receive, lane));
+}
+
+}  // namespace shiplap::comm

@@ -1,0 +1,69 @@
+#include "shiplap/comm/threads/threads.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <numeric>
+#include <thread>
+
+#include "shiplap/base/error.h"
+#include "shiplap/comm/threads/world_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+// What the ranks threw, in order.
+class Exceptions {
+ public:
+  void add(std::exception_ptr exception) {
+    const std::lock_guard lock(mutex_);
+    if (first_ == nullptr) first_ = std::move(exception);
+  }
+  void rethrow() const {
+    if (first_ != nullptr) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr first_;
+};
+
+}  // namespace
+
+void run_on_threads(const ThreadOptions& options, const std::function<void(Communicator&)>& work) {
+  if (options.ranks < 1) {
+    throw InputError(Diagnostic{.code = "D300",
+                                .what = fmt::format("{} is not a number of ranks", options.ranks)});
+  }
+  const auto world = std::make_shared<World>(options);
+  std::vector<int> everybody(static_cast<std::size_t>(options.ranks));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  const auto group = std::make_shared<Group>(0, std::move(everybody));
+
+  Exceptions exceptions;
+  const auto fail = [&](int rank, int root, const std::string& reason) {
+    exceptions.add(std::current_exception());
+    world->leave(rank, root, reason);
+  };
+  const auto run = [&](int rank) {
+    try {
+      ThreadCommunicator communicator(world, group, rank, "world");
+      communicator.set_timeout(options.timeout);
+      communicator.set_checked(options.checked);
+      work(communicator);
+    } catch (const RankFailed& error) {
+      fail(rank, error.rank(), error.diagnostic().why);
+    } catch (const std::exception& error) {
+      fail(rank, rank, error.what());
+    } catch (...) {
+      fail(rank, rank, "an exception of no known type");
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int rank = 1; rank < options.ranks; ++rank) threads.emplace_back(run, rank);
+  run(0);
+  for (std::jthread& thread : threads) thread.join();
+  exceptions.rethrow();
+}
+
+}  // namespace shiplap::comm

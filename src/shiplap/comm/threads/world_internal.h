@@ -1,0 +1,186 @@
+// What the threads share: messages on their way, and the groups where ranks meet. One lock for all
+// of it; ranks take it only to meet, and copy without it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shiplap/comm/communicator.h"
+#include "shiplap/comm/threads/threads.h"
+
+namespace shiplap::comm {
+
+// One message on its way: whoever of the two ends comes second copies it. The copy is made without
+// the lock; `claimed` keeps both ends from leaving with their buffers meanwhile.
+struct Transfer {
+  std::span<const std::byte> source;
+  std::span<std::byte> target;
+  std::vector<std::byte> eager;  // the message itself, if its send is complete already
+  int sender = 0;                // in the world
+  int receiver = 0;
+  bool claimed = false;
+  bool sent = false;
+  bool received = false;
+  bool too_long = false;
+};
+
+// Messages of one group from one rank to another with one tag. Ranks are those of the world.
+struct Lane {
+  std::int64_t group = 0;
+  int from = 0;
+  int to = 0;
+  int tag = 0;
+  friend auto operator<=>(const Lane&, const Lane&) = default;
+};
+
+struct Queue {
+  std::list<std::shared_ptr<Transfer>> sends;     // without a receive
+  std::list<std::shared_ptr<Transfer>> receives;  // without a send
+  [[nodiscard]] bool empty() const { return sends.empty() && receives.empty(); }
+};
+
+// What one rank brings to a collective.
+struct Contribution {
+  Fingerprint fingerprint;
+  const std::byte* in = nullptr;
+  std::byte* scratch = nullptr;
+  std::size_t bytes = 0;
+  Pieces to;
+  int colour = 0;  // of a split
+  int key = 0;
+};
+
+// Where the ranks of one group meet.
+struct Group {
+  Group(std::int64_t group_id, std::vector<int> members)
+      : id(group_id),
+        world_ranks(std::move(members)),
+        contributions(world_ranks.size()),
+        arrivals(world_ranks.size()) {}
+
+  const std::int64_t id;
+  const std::vector<int> world_ranks;
+  std::vector<Contribution> contributions;
+  std::vector<std::int64_t> arrivals;  // how often each rank has arrived
+  std::int64_t meetings = 0;           // how often all have
+  int waiting = 0;
+  std::string broken;                           // why nobody can meet here any more
+  std::map<int, std::shared_ptr<Group>> parts;  // of a split under way, by colour
+};
+
+struct World {
+  explicit World(const ThreadOptions& options)
+      : eager_limit(static_cast<std::size_t>(options.eager_limit.count)),
+        wake(static_cast<std::size_t>(options.ranks)),
+        left(static_cast<std::size_t>(options.ranks)) {}
+
+  // Why a rank left before its work was done, and whose fault it was.
+  struct Leaving {
+    bool gone = false;
+    int root = 0;
+    std::string reason;
+  };
+
+  const std::size_t eager_limit;
+  std::mutex mutex;
+  std::vector<std::condition_variable> wake;  // by rank
+  std::map<Lane, Queue> lanes;
+  std::vector<Leaving> left;  // by rank
+  bool anyone_left = false;
+  std::int64_t groups = 0;
+
+  void leave(int rank, int root, const std::string& reason) {
+    const std::lock_guard lock(mutex);
+    Leaving& leaving = left[static_cast<std::size_t>(rank)];
+    if (leaving.gone) return;
+    leaving = {.gone = true, .root = root, .reason = reason};
+    anyone_left = true;
+    for (std::condition_variable& one : wake) one.notify_all();
+  }
+};
+
+class ThreadCommunicator : public Communicator {
+ public:
+  ThreadCommunicator(std::shared_ptr<World> world, std::shared_ptr<Group> group, int rank,
+                     std::string name)
+      : Communicator({.rank = rank,
+                      .size = static_cast<int>(group->world_ranks.size()),
+                      .name = std::move(name)}),
+        world_(std::move(world)),
+        group_(std::move(group)) {}
+
+  [[nodiscard]] int world_rank(int rank) const override {
+    return group_->world_ranks[static_cast<std::size_t>(rank)];
+  }
+
+ protected:
+  Request start_send(std::span<const std::byte> data, int to, int tag) override;
+  Request start_receive(std::span<std::byte> data, int from, int tag) override;
+  std::vector<Fingerprint> compare(const Fingerprint& own) override;
+  void do_barrier() override;
+  void do_broadcast(std::span<std::byte> data, int root) override;
+  void do_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) override;
+  void do_all_gather(std::span<const std::byte> in, std::span<std::byte> out,
+                     const Pieces& pieces) override;
+  void do_reduce_scatter(Type type, std::span<const std::byte> in, std::span<std::byte> out,
+                         Reduction reduction) override;
+  void do_all_to_all(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
+                     const Pieces& from) override;
+  std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) override;
+  void do_leave(const std::string& reason) override { world_->leave(self(), self(), reason); }
+
+ private:
+  friend class ThreadRequest;
+  using Lock = std::unique_lock<std::mutex>;
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] int self() const { return world_rank(rank()); }
+  std::condition_variable& own_wake() { return world_->wake[static_cast<std::size_t>(self())]; }
+  [[nodiscard]] const Contribution& of(int rank) const {
+    return group_->contributions[static_cast<std::size_t>(rank)];
+  }
+
+  // Shows what this rank brings and waits until all have done so. What they wrote before, all see
+  // after. Throws if they do not do the same.
+  void bring(Contribution contribution);
+  void meet();
+  // The same for a meeting that all have promised to come to, because they came to the one before:
+  // without a deadline and whatever else has failed, since others may still read this rank's
+  // memory.
+  void meet_again();
+  // Counts this rank as present. True if it is the last to come.
+  bool arrive(std::int64_t& meeting);
+  [[nodiscard]] std::vector<int> missing_from(std::int64_t meeting) const;
+  // Combines piece `begin` to `begin` + `bytes` of what all ranks brought, in their order.
+  void combine_all(Reduction reduction, Type type, std::size_t begin, std::size_t bytes);
+  [[noreturn]] void fail_sizes(std::vector<int> odd_ones);
+
+  // Waits on this rank's condition; throws when time is up or a rank of the group has left.
+  template <class Done, class Late>
+  void wait_until(Lock& lock, const Done& done, const Late& late) {
+    const Clock::time_point deadline =
+        Clock::now() +
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout().value));
+    while (!done()) {
+      check_left();
+      if (own_wake().wait_until(lock, deadline) == std::cv_status::timeout && !done()) late();
+    }
+  }
+  // With the lock: throws if a rank of this group has left.
+  void check_left();
+  void complete(Transfer& transfer);
+
+  std::shared_ptr<World> world_;
+  std::shared_ptr<Group> group_;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace shiplap::comm
