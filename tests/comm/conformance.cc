@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "again.h"
 #include "check.h"
 #include "finale.h"
 #include "shiplap/base/units.h"
@@ -72,6 +73,7 @@ Arguments parse(const std::vector<std::string>& words) {
 void print_list() {
   std::vector<Check> checks = all_checks();
   for (const Check& check : finale_checks()) checks.push_back(check);
+  for (const Check& check : again_checks()) checks.push_back(check);
   for (const Check& check : checks) std::printf("%s\n", check.name.c_str());
 }
 
@@ -143,7 +145,9 @@ int run(const Arguments& arguments) {
   run_ranks({.threads = arguments.ranks, .timeout = kTimeout}, [&](Communicator& world) {
     outcome.set(run_all(world, arguments.selection), world.size());
   });
-  const bool passes = finale_passes(arguments, outcome);
+  bool passes = finale_passes(arguments, outcome);
+  const int before = outcome.checks() + static_cast<int>(finale_checks().size());
+  passes = run_again(arguments.ranks, outcome.ranks(), arguments.selection, before) && passes;
   return passes && outcome.failed() == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

@@ -32,6 +32,8 @@ std::string_view name(Kind kind) {
       return "all_to_all_v";
     case Kind::split:
       return "split";
+    case Kind::end:
+      return "the end of the work,";
   }
   throw InternalError("unknown collective");
 }
@@ -91,7 +93,7 @@ std::uint64_t hash_of(std::span<const std::int64_t> counts) {
   return hash;
 }
 
-// What most ranks are about to do. The sequence is not looked at: it differs only with the kind.
+// What most ranks are about to do.
 Fingerprint majority(const std::vector<Fingerprint>& all) {
   const Fingerprint* best = &all.front();
   std::ptrdiff_t most = 0;
@@ -119,7 +121,9 @@ std::string list_of(const std::vector<int>& ranks) {
 
 std::string describe(const Fingerprint& fingerprint) {
   std::string text = fmt::format("{} number {}", name(fingerprint.kind), fingerprint.sequence);
-  if (fingerprint.kind == Kind::barrier || fingerprint.kind == Kind::split) return text;
+  const bool has_data = fingerprint.kind != Kind::barrier && fingerprint.kind != Kind::split &&
+                        fingerprint.kind != Kind::end;
+  if (!has_data) return text;
   text += fmt::format(" ({}", name(fingerprint.type));
   if (fingerprint.kind != Kind::all_to_all_v) text += fmt::format(" x {}", fingerprint.count);
   if (fingerprint.kind == Kind::all_gather_v) {

@@ -38,6 +38,7 @@ struct Fingerprint {
     all_to_all,
     all_to_all_v,
     split,
+    end,  // of the work
   };
   Kind kind = Kind::barrier;
   Type type = Type::u8;
@@ -228,10 +229,14 @@ class Communicator {
   virtual std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) = 0;
   virtual void do_leave(const std::string& reason) = 0;
 
+  // Throws CommunicatorDead if it is.
+  void check_alive() const;
   // The collective under way, or the last one.
   [[nodiscard]] const Fingerprint& current() const { return current_; }
   [[nodiscard]] std::int64_t collectives() const { return collectives_; }
 
+  // Counts a call, and in checked mode compares it with the others'.
+  void begin(Fingerprint fingerprint);
   // From here on every call throws CommunicatorDead with this reason.
   void die(const std::string& reason);
   // The ways to die. Ranks are those of the world.
@@ -256,9 +261,6 @@ class Communicator {
   void checked_all_to_all_v(Type type, std::span<const std::byte> in, const Pieces& to,
                             std::span<std::byte> out, const Pieces& from);
   void check_peer(std::string_view operation, int peer, int tag) const;
-  void check_alive() const;
-  // Counts the call, and in checked mode compares it with the others'.
-  void begin(Fingerprint fingerprint);
   // In checked mode: does everybody send what its receiver expects? In bytes.
   void check_matrix(const Pieces& to, const Pieces& from);
 

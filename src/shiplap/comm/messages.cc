@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
+#include <mutex>
 
 #include "shiplap/comm/messages_internal.h"
 
@@ -25,56 +27,64 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-// While it lives all waits of this communicator have the same deadline.
-class MessageCommunicator::OneDeadline {
- public:
-  explicit OneDeadline(MessageCommunicator& communicator) : communicator_(communicator) {
-    if (communicator.collective_deadline_) return;
-    outermost_ = true;
-    communicator.collective_deadline_ = communicator.now() + communicator.timeout().value;
-    communicator.collective_begun();
-  }
-  OneDeadline(const OneDeadline&) = delete;
-  OneDeadline& operator=(const OneDeadline&) = delete;
-  ~OneDeadline() {
-    if (outermost_) communicator_.collective_deadline_.reset();
-  }
+namespace {
 
- private:
-  MessageCommunicator& communicator_;
-  bool outermost_ = false;
-};
+void kept_for_ever(std::vector<std::byte> buffer) {
+  static std::mutex mutex;
+  static auto* const kept = new std::list<std::vector<std::byte>>;
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(buffer));
+}
 
-// A buffer with a part for every rank, of which each rank combines its own. The parts go through in
-// segments.
+}  // namespace
+
+MessageCommunicator::~MessageCommunicator() {
+  // What could not be cancelled when it died may still arrive.
+  if (alive()) return;
+  kept_for_ever(std::move(scratch_));
+  kept_for_ever(std::move(small_));
+}
+
+MessageCommunicator::OneDeadline::OneDeadline(MessageCommunicator& communicator)
+    : communicator_(communicator) {
+  if (communicator.collective_deadline_) return;
+  outermost_ = true;
+  communicator.collective_deadline_ = communicator.now() + communicator.timeout().value;
+  communicator.collective_begun();
+}
+
+// A buffer with a part for every rank, of which each rank combines its own. The parts are as equal
+// as they can be, and go through in segments.
 struct MessageCommunicator::Reducing {
   Type type = Type::u8;
   Reduction reduction = Reduction::sum;
-  const std::byte* in = nullptr;
-  Pieces parts;
+  std::span<const std::byte> in;
   std::byte* out = nullptr;  // may be the own part of `in`
+  std::size_t ranks = 1;
 
-  [[nodiscard]] std::size_t longest() const {
-    return as_size(*std::ranges::max_element(parts.counts));
+  struct Place {
+    std::size_t begin = 0;  // in the buffer
+    std::size_t bytes = 0;
+  };
+  [[nodiscard]] Place part(std::size_t k) const {
+    const std::size_t width = bytes_of(type);
+    const std::size_t count = in.size() / width;
+    const std::size_t begin = count * k / ranks * width;
+    return {.begin = begin, .bytes = count * (k + 1) / ranks * width - begin};
   }
   [[nodiscard]] std::size_t segment() const {
     const std::size_t width = bytes_of(type);
-    const std::size_t share = std::max(kReductionWindow / parts.counts.size(), kLeastSegment);
-    return std::min(longest(), share / width * width);
+    return std::max(kReductionWindow / ranks, kLeastSegment) / width * width;
   }
+  // The last part is the longest.
   [[nodiscard]] std::size_t segments() const {
-    return longest() == 0 ? 0 : (longest() + segment() - 1) / segment();
+    return (part(ranks - 1).bytes + segment() - 1) / segment();
   }
-  // Where segment s of part k begins in the buffer, and its length.
-  struct Place {
-    std::size_t begin = 0;
-    std::size_t bytes = 0;
-  };
   [[nodiscard]] Place place(std::size_t k, std::size_t s) const {
-    const std::size_t length = as_size(parts.counts[k]);
-    const std::size_t begin = std::min(s * segment(), length);
-    return {.begin = as_size(parts.offsets[k]) + begin,
-            .bytes = std::min(begin + segment(), length) - begin};
+    const Place whole = part(k);
+    const std::size_t begin = std::min(s * segment(), whole.bytes);
+    return {.begin = whole.begin + begin,
+            .bytes = std::min(begin + segment(), whole.bytes) - begin};
   }
 };
 
@@ -115,23 +125,19 @@ void MessageCommunicator::finish(std::vector<Expected>& receives, std::vector<Re
 // ---- collectives
 
 // After step k each rank has heard, directly or not, of the 2^k ranks before it.
-void MessageCommunicator::disseminate(int tag) {
+void MessageCommunicator::do_barrier() {
   const OneDeadline one_deadline(*this);
+  small_.assign(2, std::byte{1});
   for (int distance = 1; distance < size(); distance *= 2) {
     const int from = (rank() - distance + size()) % size();
-    const std::byte sent{1};
-    std::byte received{};
-    Expected expected{
-        .request = start_receive({&received, 1}, from, tag), .bytes = 1, .from = from};
-    Request send = start_send({&sent, 1}, (rank() + distance) % size(), tag);
+    Expected expected{.request = start_receive(std::span(small_).first(1), from, tag()),
+                      .bytes = 1,
+                      .from = from};
+    Request send = start_send(std::span(small_).last(1), (rank() + distance) % size(), tag());
     take(expected);
     send.wait();
   }
 }
-
-void MessageCommunicator::meet() { disseminate(kCompareTag); }
-
-void MessageCommunicator::do_barrier() { disseminate(tag()); }
 
 // After step k each rank has the pieces of the 2^k ranks that follow it, its own included.
 void MessageCommunicator::gather_small(std::span<const std::byte> in, std::byte* out,
@@ -139,33 +145,34 @@ void MessageCommunicator::gather_small(std::span<const std::byte> in, std::byte*
   const std::size_t bytes = in.size();
   const std::size_t own = as_size(rank());
   const std::size_t ranks = as_size(size());
-  std::vector<std::byte> from_own_on(ranks * bytes);
-  copy_bytes(from_own_on.data(), in.data(), bytes);
+  small_.resize(ranks * bytes);
+  copy_bytes(small_.data(), in.data(), bytes);
   for (std::size_t distance = 1; distance < ranks; distance *= 2) {
     const std::size_t length = std::min(distance, ranks - distance) * bytes;
     std::vector<Expected> receives;
     std::vector<Request> sends;
-    post_receive(receives, std::span(from_own_on).subspan(distance * bytes, length),
+    post_receive(receives, std::span(small_).subspan(distance * bytes, length),
                  static_cast<int>((own + distance) % ranks), tag);
-    post_send(sends, std::span(from_own_on).first(length),
+    post_send(sends, std::span(small_).first(length),
               static_cast<int>((own + ranks - distance) % ranks), tag);
     finish(receives, sends);
   }
   for (std::size_t k = 0; k < ranks; ++k) {
     const std::size_t r = (own + k) % ranks;
-    copy_bytes(out + offsets[r], from_own_on.data() + k * bytes, bytes);
+    copy_bytes(out + offsets[r], small_.data() + k * bytes, bytes);
   }
 }
 
-std::vector<Fingerprint> MessageCommunicator::compare(const Fingerprint& own) {
+void MessageCommunicator::gather(std::span<const std::byte> in, std::span<std::byte> out) {
   const OneDeadline one_deadline(*this);
-  std::vector<Fingerprint> all(as_size(size()));
   std::vector<std::int64_t> offsets;
-  for (std::size_t k = 0; k < all.size(); ++k) {
-    offsets.push_back(static_cast<std::int64_t>(k * sizeof(Fingerprint)));
-  }
-  gather_small(std::as_bytes(std::span(&own, 1)), reinterpret_cast<std::byte*>(all.data()), offsets,
-               kCompareTag);
+  for (int k = 0; k < size(); ++k) offsets.push_back(k * std::ssize(in));
+  gather_small(in, out.data(), offsets, kCompareTag);
+}
+
+std::vector<Fingerprint> MessageCommunicator::compare(const Fingerprint& own) {
+  std::vector<Fingerprint> all(as_size(size()));
+  gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
   return all;
 }
 
@@ -258,9 +265,9 @@ void MessageCommunicator::do_broadcast(std::span<std::byte> data, int root) {
 // one while the next arrives was slower between two ranks that share a memory.)
 void MessageCommunicator::reduce_parts(const Reducing& reducing) {
   const std::size_t segments = reducing.segments();
-  const std::size_t segment = reducing.segment();
-  scratch_.resize(
-      std::max(scratch_.size(), segment * as_size(size()) * std::min<std::size_t>(segments, 2)));
+  const std::size_t room =
+      segments > 1 ? 2 * reducing.segment() : reducing.part(reducing.ranks - 1).bytes;
+  scratch_.resize(std::max(scratch_.size(), room * reducing.ranks));
   std::vector<std::vector<Expected>> receives(segments);
   std::vector<std::vector<Request>> sends(segments);
   const auto post = [&](std::size_t s) {
@@ -272,7 +279,7 @@ void MessageCommunicator::reduce_parts(const Reducing& reducing) {
     for (int step = 1; step < size(); ++step) {
       const int peer = (rank() + step) % size();
       const Reducing::Place place = reducing.place(as_size(peer), s);
-      post_send(sends[s], {reducing.in + place.begin, place.bytes}, peer, tag());
+      post_send(sends[s], reducing.in.subspan(place.begin, place.bytes), peer, tag());
     }
   };
   for (std::size_t s = 0; s < segments; ++s) {
@@ -288,13 +295,14 @@ void MessageCommunicator::reduce_parts(const Reducing& reducing) {
 
 // Where segment s from rank k arrives.
 std::byte* MessageCommunicator::scratch_of(const Reducing& reducing, std::size_t k, std::size_t s) {
-  return scratch_.data() + (s % 2 * as_size(size()) + k) * reducing.segment();
+  const std::size_t room = std::min(reducing.segment(), reducing.part(reducing.ranks - 1).bytes);
+  return scratch_.data() + (s % 2 * reducing.ranks + k) * room;
 }
 
 void MessageCommunicator::combine_segment(const Reducing& reducing, std::size_t s) {
   const std::size_t own = as_size(rank());
   const Reducing::Place place = reducing.place(own, s);
-  const std::byte* const mine = reducing.in + place.begin;
+  const std::byte* const mine = reducing.in.data() + place.begin;
   std::byte* const out = reducing.out + s * reducing.segment();
   const std::byte* so_far = own == 0 ? mine : scratch_of(reducing, 0, s);
   for (std::size_t k = 1; k < as_size(size()); ++k) {
@@ -326,36 +334,32 @@ void MessageCommunicator::do_all_reduce(Type type, std::span<std::byte> data, Re
   const OneDeadline one_deadline(*this);
   const std::size_t ranks = as_size(size());
   if (data.size() * ranks <= kSmallGather) return reduce_small(type, data, reduction);
-  const std::size_t width = bytes_of(type);
-  const std::size_t count = data.size() / width;
-  std::vector<std::int64_t> counts;
-  std::vector<std::int64_t> offsets;
-  for (std::size_t k = 0; k < ranks; ++k) {
-    offsets.push_back(static_cast<std::int64_t>(count * k / ranks * width));
-    counts.push_back(static_cast<std::int64_t>(count * (k + 1) / ranks * width) - offsets.back());
+  Reducing reducing{.type = type, .reduction = reduction, .in = data, .ranks = ranks};
+  const Reducing::Place own = reducing.part(as_size(rank()));
+  reducing.out = data.data() + own.begin;
+  reduce_parts(reducing);
+  std::vector<Expected> receives;
+  std::vector<Request> sends;
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() - step + size()) % size();
+    const Reducing::Place theirs = reducing.part(as_size(peer));
+    post_receive(receives, data.subspan(theirs.begin, theirs.bytes), peer, tag());
   }
-  const Pieces parts{.counts = counts, .offsets = offsets};
-  const std::size_t own = as_size(rank());
-  reduce_parts({.type = type,
-                .reduction = reduction,
-                .in = data.data(),
-                .parts = parts,
-                .out = data.data() + offsets[own]});
-  do_all_gather(data.subspan(as_size(offsets[own]), as_size(counts[own])), data, parts);
+  for (int step = 1; step < size(); ++step) {
+    post_send(sends, data.subspan(own.begin, own.bytes), (rank() + step) % size(), tag());
+  }
+  finish(receives, sends);
 }
 
 void MessageCommunicator::do_reduce_scatter(Type type, std::span<const std::byte> in,
                                             std::span<std::byte> out, Reduction reduction) {
   const OneDeadline one_deadline(*this);
   if (size() == 1) return copy_bytes(out.data(), in.data(), out.size());
-  const std::vector<std::int64_t> counts(as_size(size()), std::ssize(out));
-  std::vector<std::int64_t> offsets(as_size(size()));
-  for (std::size_t k = 1; k < offsets.size(); ++k) offsets[k] = offsets[k - 1] + std::ssize(out);
   reduce_parts({.type = type,
                 .reduction = reduction,
-                .in = in.data(),
-                .parts = {.counts = counts, .offsets = offsets},
-                .out = out.data()});
+                .in = in,
+                .out = out.data(),
+                .ranks = as_size(size())});
 }
 
 }  // namespace shiplap::comm

@@ -16,6 +16,11 @@
 namespace shiplap::comm {
 
 class MessageCommunicator : public Communicator {
+ public:
+  // Tags of collectives lie above those of users.
+  static constexpr int kTagsNeeded = kLargestTag + 2 + 0xfff;
+  ~MessageCommunicator() override;
+
  protected:
   using Communicator::Communicator;
 
@@ -30,8 +35,29 @@ class MessageCommunicator : public Communicator {
   // Called when this rank begins to communicate for a collective.
   virtual void collective_begun() {}
 
-  // Meets all others on messages that no collective uses.
-  void meet();
+  // While it lives all waits of this communicator have the same deadline.
+  class OneDeadline {
+   public:
+    explicit OneDeadline(MessageCommunicator& communicator);
+    OneDeadline(const OneDeadline&) = delete;
+    OneDeadline& operator=(const OneDeadline&) = delete;
+    ~OneDeadline() {
+      if (outermost_) communicator_.collective_deadline_.reset();
+    }
+
+   private:
+    MessageCommunicator& communicator_;
+    bool outermost_ = false;
+  };
+
+  // What all ranks have in `in`, one after another, on messages that no other collective uses.
+  void gather(std::span<const std::byte> in, std::span<std::byte> out);
+  // Calls `function` with one deadline for all its waits.
+  template <class Function>
+  auto together(Function function) {
+    const OneDeadline one_deadline(*this);
+    return function();
+  }
 
   std::vector<Fingerprint> compare(const Fingerprint& own) override;
   void do_barrier() override;
@@ -45,7 +71,6 @@ class MessageCommunicator : public Communicator {
                      const Pieces& from) override;
 
  private:
-  class OneDeadline;
   // Receives under way, with what is expected of them.
   struct Expected {
     Request request;
@@ -54,7 +79,6 @@ class MessageCommunicator : public Communicator {
   };
   struct Reducing;
 
-  // Tags of collectives lie above those of users.
   [[nodiscard]] int tag() const {
     return kLargestTag + 2 + static_cast<int>(current().sequence & 0xfff);
   }
@@ -65,7 +89,6 @@ class MessageCommunicator : public Communicator {
   void post_receive(std::vector<Expected>& receives, std::span<std::byte> data, int from, int tag);
   void take(Expected& expected);
   void finish(std::vector<Expected>& receives, std::vector<Request>& sends);
-  void disseminate(int tag);
   void exchange(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
                 const Pieces& from);
   void gather_small(std::span<const std::byte> in, std::byte* out,
@@ -76,7 +99,9 @@ class MessageCommunicator : public Communicator {
   void reduce_small(Type type, std::span<std::byte> data, Reduction reduction);
 
   std::optional<double> collective_deadline_;
+  // Messages under way when it dies may still use them, so they are kept then.
   std::vector<std::byte> scratch_;
+  std::vector<std::byte> small_;
 };
 
 }  // namespace shiplap::comm

@@ -16,4 +16,7 @@ namespace shiplap::comm::library {
 // messages from anybody can be received again.
 [[nodiscard]] std::vector<int> dead_ranks(MPI_Comm communicator);
 
+// Begins to make a copy of a communicator, complete with `request`. Returns MPI's status.
+[[nodiscard]] int start_duplicate(MPI_Comm communicator, MPI_Comm* copy, MPI_Request* request);
+
 }  // namespace shiplap::comm::library

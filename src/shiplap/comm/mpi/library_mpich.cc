@@ -9,4 +9,8 @@ bool can_look_first() { return true; }
 // Its launcher ends the job when a process dies.
 std::vector<int> dead_ranks(MPI_Comm) { return {}; }
 
+int start_duplicate(MPI_Comm communicator, MPI_Comm* copy, MPI_Request* request) {
+  return MPI_Comm_idup(communicator, copy, request);
+}
+
 }  // namespace shiplap::comm::library

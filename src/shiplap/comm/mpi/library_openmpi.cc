@@ -32,4 +32,8 @@ std::vector<int> dead_ranks(MPI_Comm communicator) {
   return ranks;
 }
 
+int start_duplicate(MPI_Comm communicator, MPI_Comm* copy, MPI_Request* request) {
+  return MPI_Comm_idup(communicator, copy, request);
+}
+
 }  // namespace shiplap::comm::library

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <exception>
 #include <limits>
 
@@ -18,6 +19,7 @@ constexpr int kSpins = 5000;
 constexpr int kSpinsPerLook = 16;
 // What a rank sent before it was lost may still be on its way when that is known.
 constexpr double kInFlight = 0.1;
+constexpr double kSettleWithin = 0.05;
 
 void give_way() {
   if (!library::is_simulated()) sched_yield();
@@ -49,7 +51,8 @@ int checked_length(std::string_view operation, std::size_t bytes) {
 class MpiRequest : public Request::State {
  public:
   struct About {
-    bool sends = false;
+    enum class Kind { send, receive, duplicate };
+    Kind kind = Kind::send;
     int peer = 0;  // in the group
     int tag = 0;
     std::int64_t length = 0;
@@ -65,15 +68,15 @@ class MpiRequest : public Request::State {
   friend class MpiCommunicator;
 
   [[nodiscard]] bool is_complete() const {
-    return request_ == MPI_REQUEST_NULL && !unmatched_ && !too_long_;
+    return request_ == MPI_REQUEST_NULL && !unmatched_ && !too_long_ && !failed_;
   }
   // True if complete; throws what MPI reports.
   bool poll();
   // Looks after the rest of the job while waiting.
   void serve(double time) const;
   [[nodiscard]] std::string operation() const;
-  // For at most so long, without throwing.
-  bool settles_within(double seconds);
+  // Asks once at least, and does not throw.
+  bool settles_before(double time);
 
   MpiCommunicator& communicator_;
   About about_;
@@ -82,12 +85,13 @@ class MpiRequest : public Request::State {
   std::byte* target_ = nullptr;  // of a receive that looks first
   bool unmatched_ = false;
   bool too_long_ = false;
+  bool failed_ = false;
 };
 
 std::string MpiRequest::operation() const {
-  if (communicator_.closing_) return "the end of the work";
   if (communicator_.in_collective()) return describe(communicator_.current());
-  return fmt::format("{} rank {} (tag {})", about_.sends ? "send to" : "receive from",
+  return fmt::format("{} rank {} (tag {})",
+                     about_.kind == About::Kind::send ? "send to" : "receive from",
                      communicator_.world_rank(about_.peer), about_.tag);
 }
 
@@ -102,6 +106,7 @@ bool MpiRequest::poll() {
   const int result = MPI_Test(&request_, &done, &status);
   if (result != MPI_SUCCESS) {
     request_ = MPI_REQUEST_NULL;
+    failed_ = true;
     int kind = 0;
     MPI_Error_class(result, &kind);
     if (kind == MPI_ERR_TRUNCATE) {
@@ -110,7 +115,7 @@ bool MpiRequest::poll() {
     communicator_.check(result, operation());
   }
   if (done == 0) return false;
-  if (!about_.sends) {
+  if (about_.kind == About::Kind::receive) {
     int count = 0;
     MPI_Get_count(&status, MPI_BYTE, &count);
     bytes_ = count;
@@ -128,7 +133,9 @@ void MpiRequest::serve(double time) const {
 }
 
 bool MpiRequest::test() {
-  if (is_complete() || poll()) return true;
+  if (is_complete()) return true;
+  communicator_.check_alive();
+  if (poll()) return true;
   const double time = Process::now();
   serve(time);
   communicator_.check_lost(time - kInFlight);
@@ -136,87 +143,87 @@ bool MpiRequest::test() {
 }
 
 void MpiRequest::wait() {
-  if (is_complete() || poll()) return;
+  if (is_complete()) return;
+  communicator_.check_alive();
+  if (poll()) return;
   const double begin = Process::now();
   const double deadline = communicator_.deadline();
-  for (int spins = 1;; ++spins) {
+  for (int spins = 1;; spins = std::min(spins + 1, kSpins)) {
     if (poll()) return;
     if (spins % kSpinsPerLook != 0 && spins < kSpins) continue;
     const double time = Process::now();
     serve(time);
     if (time > begin + kInFlight) communicator_.check_lost(time - kInFlight);
-    if (time > deadline) communicator_.late(operation(), about_.peer);
+    if (time > deadline) {
+      const Process::RollCall roll = communicator_.call_roll(operation(), about_.peer);
+      if (poll()) return;  // it came in the last moment
+      communicator_.check_lost(Process::now());
+      communicator_.fail_late(operation(), roll.missing, roll.about);
+    }
     if (spins >= kSpins) give_way();
   }
 }
 
-bool MpiRequest::settles_within(double seconds) {
-  const double end = Process::now() + seconds;
+bool MpiRequest::settles_before(double time) {
   do {
     int done = 0;
     if (MPI_Test(&request_, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0) return true;
     give_way();
-  } while (Process::now() < end);
+  } while (Process::now() < time);
   return false;
 }
 
 MpiRequest::~MpiRequest() {
   if (unmatched_) communicator_.unmatched_.at({about_.peer, about_.tag}).remove(this);
-  if (request_ == MPI_REQUEST_NULL) return;
-  const bool in_trouble = !communicator_.alive() || std::uncaught_exceptions() > 0;
-  if (!about_.sends) MPI_Cancel(&request_);
-  // What cannot be cancelled is left to MPI, with its buffer.
-  const bool settled = settles_within(in_trouble ? 0.05 : communicator_.timeout().value);
-  if (!settled && !library::is_simulated()) MPI_Request_free(&request_);
+  if (request_ == MPI_REQUEST_NULL || about_.kind == About::Kind::duplicate) return;
+  if (about_.kind == About::Kind::receive) MPI_Cancel(&request_);
+  const double now = Process::now();
+  double until = now + communicator_.timeout().value;
+  if (!communicator_.alive() || std::uncaught_exceptions() > 0) {
+    // All that is under way shares one moment.
+    double& shared = communicator_.settle_until_;
+    if (shared == 0) shared = now + kSettleWithin;
+    until = shared;
+  }
+  if (settles_before(until)) return;
+  // It is left to MPI, with its buffer.
+  communicator_.die("a message was given up before it was complete");
+  if (!library::is_simulated()) MPI_Request_free(&request_);
 }
 
 // ---- the communicator
 
-MpiCommunicator::MpiCommunicator(Process& process, MPI_Comm handle, std::uint64_t group,
-                                 std::string name)
-    : MessageCommunicator([&] {
-        Identity identity{.name = std::move(name)};
-        MPI_Comm_rank(handle, &identity.rank);
-        MPI_Comm_size(handle, &identity.size);
-        return identity;
-      }()),
+MpiCommunicator::MpiCommunicator(Process& process, Members members, std::string name)
+    : MessageCommunicator({.rank = members.own,
+                           .size = static_cast<int>(members.world_ranks.size()),
+                           .name = std::move(name)}),
       process_(process),
-      handle_(handle),
-      group_(group) {
-  MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN);
-  std::vector<int> ranks(static_cast<std::size_t>(size()));
-  for (int rank = 0; rank < size(); ++rank) ranks[static_cast<std::size_t>(rank)] = rank;
-  world_ranks_.resize(ranks.size());
-  MPI_Group here = MPI_GROUP_NULL;
-  MPI_Group world = MPI_GROUP_NULL;
-  MPI_Comm_group(handle_, &here);
-  MPI_Comm_group(MPI_COMM_WORLD, &world);
-  MPI_Group_translate_ranks(here, size(), ranks.data(), world, world_ranks_.data());
-  MPI_Group_free(&here);
-  MPI_Group_free(&world);
+      members_(std::move(members)) {
+  MPI_Comm_set_errhandler(members_.handle, MPI_ERRORS_RETURN);
 }
 
 MpiCommunicator::~MpiCommunicator() {
   // The calls under way in a dead one may still use it.
-  if (alive() && !process_.anybody_lost()) MPI_Comm_free(&handle_);
+  if (alive() && !process_.anybody_lost()) MPI_Comm_free(&members_.handle);
 }
 
-void MpiCommunicator::collective_begun() { process_.set_arrived(group_, begun()); }
+void MpiCommunicator::collective_begun() { process_.set_arrived(members_.group, collectives()); }
 
 Process::Doing MpiCommunicator::doing(const std::string& operation) const {
   return {.text = fmt::format("{} of `{}`", operation, name()),
-          .group = in_collective() ? group_ : 0};
+          .group = in_collective() ? members_.group : 0};
 }
 
 void MpiCommunicator::check_lost(double time) {
   if (!process_.anybody_lost()) return;
-  const auto lost = process_.lost_among(world_ranks_);
+  const auto lost = process_.lost_among(members_.world_ranks);
   if (lost && lost->since <= time) fail_rank(lost->rank, lost->reason);
 }
 
 void MpiCommunicator::check(int status, const std::string& operation) {
   if (status == MPI_SUCCESS) return;
-  if (const auto lost = process_.wait_for_lost(world_ranks_)) fail_rank(lost->rank, lost->reason);
+  if (const auto lost = process_.wait_for_lost(members_.world_ranks))
+    fail_rank(lost->rank, lost->reason);
   std::string text(MPI_MAX_ERROR_STRING, '\0');
   int length = 0;
   MPI_Error_string(status, text.data(), &length);
@@ -224,14 +231,16 @@ void MpiCommunicator::check(int status, const std::string& operation) {
   fail_rank(-1, fmt::format("MPI says of {}: {}", operation, text));
 }
 
-void MpiCommunicator::late(const std::string& operation, int peer) {
+Process::RollCall MpiCommunicator::call_roll(const std::string& operation, int peer) {
+  if (in_collective()) {
+    return process_.call_roll(members_.group, collectives(), members_.world_ranks,
+                              doing(operation));
+  }
   const int awaited = world_rank(peer);
-  const Process::RollCall roll =
-      in_collective()
-          ? process_.call_roll(group_, begun(), world_ranks_, doing(operation))
-          : process_.call_roll(group_, begun() + 1, std::span(&awaited, 1), doing(operation));
-  check_lost(Process::now());
-  fail_late(operation, in_collective() ? roll.missing : std::vector<int>{awaited}, roll.about);
+  Process::RollCall roll = process_.call_roll(members_.group, collectives() + 1,
+                                              std::span(&awaited, 1), doing(operation));
+  roll.missing = {awaited};
+  return roll;
 }
 
 void MpiCommunicator::match() {
@@ -242,7 +251,8 @@ void MpiCommunicator::match() {
     while (!waiting.empty() && there != 0) {
       MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status status;
-      check(MPI_Improbe(peer, tag, handle_, &there, &message, &status), "receive");
+      check(MPI_Improbe(handle_rank(peer), tag, members_.handle, &there, &message, &status),
+            "receive");
       if (there == 0) break;
       MpiRequest& first = *waiting.front();
       waiting.pop_front();
@@ -251,44 +261,97 @@ void MpiCommunicator::match() {
       MPI_Get_count(&status, MPI_BYTE, &length);
       first.too_long_ = length > first.about_.length;
       if (first.too_long_) continue;
+      first.failed_ = true;  // until it is under way
       check(MPI_Imrecv(first.target_, length, MPI_BYTE, &message, &first.request_), "receive");
+      first.failed_ = false;
     }
     lane = waiting.empty() ? unmatched_.erase(lane) : std::next(lane);
   }
 }
 
 Request MpiCommunicator::start_send(std::span<const std::byte> data, int to, int tag) {
-  auto state = std::make_unique<MpiRequest>(
-      *this, MpiRequest::About{.sends = true, .peer = to, .tag = tag, .length = std::ssize(data)});
+  auto state =
+      std::make_unique<MpiRequest>(*this, MpiRequest::About{.kind = MpiRequest::About::Kind::send,
+                                                            .peer = to,
+                                                            .tag = tag,
+                                                            .length = std::ssize(data)});
   const int length = checked_length("send", data.size());
-  check(MPI_Isend(data.data(), length, MPI_BYTE, to, tag, handle_, &state->request_), "send");
+  check(MPI_Isend(data.data(), length, MPI_BYTE, handle_rank(to), tag, members_.handle,
+                  &state->request_),
+        "send");
   return Request(std::move(state));
 }
 
 Request MpiCommunicator::start_receive(std::span<std::byte> data, int from, int tag) {
   auto state = std::make_unique<MpiRequest>(
-      *this,
-      MpiRequest::About{.sends = false, .peer = from, .tag = tag, .length = std::ssize(data)});
+      *this, MpiRequest::About{.kind = MpiRequest::About::Kind::receive,
+                               .peer = from,
+                               .tag = tag,
+                               .length = std::ssize(data)});
   const int length = checked_length("receive", data.size());
-  if (checked() && library::can_look_first() && tag <= kLargestTag) {
+  const bool looks_first = checked() || unmatched_.contains({from, tag});
+  if (looks_first && library::can_look_first() && tag <= kLargestTag) {
     state->target_ = data.data();
     state->unmatched_ = true;
     unmatched_[{from, tag}].push_back(state.get());
     return Request(std::move(state));
   }
-  check(MPI_Irecv(data.data(), length, MPI_BYTE, from, tag, handle_, &state->request_), "receive");
+  check(MPI_Irecv(data.data(), length, MPI_BYTE, handle_rank(from), tag, members_.handle,
+                  &state->request_),
+        "receive");
   return Request(std::move(state));
 }
 
+MPI_Comm MpiCommunicator::duplicate() {
+  MPI_Comm copy = MPI_COMM_NULL;
+  MpiRequest request(*this, {.kind = MpiRequest::About::Kind::duplicate});
+  check(library::start_duplicate(members_.handle, &copy, &request.request_), "split");
+  request.wait();
+  return copy;
+}
+
+std::uint64_t MpiCommunicator::next_group(int colour) const {
+  return mixed(mixed(members_.group, static_cast<std::uint64_t>(collectives())),
+               static_cast<std::uint64_t>(colour));
+}
+
+// MPI's own split has no deadline. So the ranks tell each other their colours, and all parts share
+// one copy of this communicator: they have no ranks in common.
 std::unique_ptr<Communicator> MpiCommunicator::do_split(int colour, int key,
                                                         const std::string& name) {
-  // MPI's own call has no deadline, so nobody begins it before all are there.
-  if (size() > 1) meet();
-  MPI_Comm part = MPI_COMM_NULL;
-  check(MPI_Comm_split(handle_, colour, key, &part), "split");
-  const std::uint64_t group = mixed(mixed(group_, static_cast<std::uint64_t>(collectives())),
-                                    static_cast<std::uint64_t>(colour));
-  return std::make_unique<MpiCommunicator>(process_, part, group, name);
+  if (!checked()) judge(compare(current()));
+  struct Choice {
+    int colour = 0;
+    int key = 0;
+  };
+  const Choice own{.colour = colour, .key = key};
+  std::vector<Choice> all(static_cast<std::size_t>(size()));
+  gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
+  std::vector<std::pair<int, int>> chosen;  // key and rank
+  for (int rank = 0; rank < size(); ++rank) {
+    const Choice& choice = all[static_cast<std::size_t>(rank)];
+    if (choice.colour == colour) chosen.emplace_back(choice.key, rank);
+  }
+  std::ranges::sort(chosen);
+  Members part{.handle = together([&] { return duplicate(); }), .group = next_group(colour)};
+  for (const auto& [ignored, rank] : chosen) {
+    if (rank == this->rank()) part.own = static_cast<int>(part.world_ranks.size());
+    part.handle_ranks.push_back(handle_rank(rank));
+    part.world_ranks.push_back(world_rank(rank));
+  }
+  return std::make_unique<MpiCommunicator>(process_, std::move(part), name);
+}
+
+std::unique_ptr<MpiCommunicator> MpiCommunicator::open_world(Seconds timeout) {
+  set_timeout(timeout);
+  begin({.kind = Fingerprint::Kind::split});
+  judge(compare(current()));
+  Members world{.handle = together([&] { return duplicate(); }),
+                .handle_ranks = members_.handle_ranks,
+                .world_ranks = members_.world_ranks,
+                .own = members_.own,
+                .group = next_group(0)};
+  return std::make_unique<MpiCommunicator>(process_, std::move(world), "world");
 }
 
 void MpiCommunicator::do_leave(const std::string& reason) {
@@ -296,8 +359,8 @@ void MpiCommunicator::do_leave(const std::string& reason) {
 }
 
 void MpiCommunicator::close() {
-  closing_ = true;
-  if (size() > 1) meet();
+  begin({.kind = Fingerprint::Kind::end});
+  if (!checked()) judge(compare(current()));
 }
 
 // ---- the plugin
@@ -313,19 +376,30 @@ struct Lingering {
   }
 };
 
+// All ranks of the job, from which every run makes its world.
+MpiCommunicator& base_of(Process& process) {
+  static MpiCommunicator* const base = [&] {
+    MpiCommunicator::Members members{.handle = process.base(), .own = process.rank(), .group = 1};
+    for (int rank = 0; rank < process.size(); ++rank) {
+      members.handle_ranks.push_back(rank);
+      members.world_ranks.push_back(rank);
+    }
+    return new MpiCommunicator(process, std::move(members), "the job");
+  }();
+  return *base;
+}
+
 void run(const MpiOptions& options, const std::function<void(Communicator&)>& work) {
   Process& process = Process::instance();
-  process.set_failed(true);  // until the end is reached, also by exit()
-  MPI_Comm handle = MPI_COMM_NULL;
-  MPI_Comm_dup(MPI_COMM_WORLD, &handle);
-  MpiCommunicator world(process, handle, process.next_world(), "world");
-  world.set_timeout(options.timeout);
-  world.set_checked(options.checked);
+  process.begin_run();
   const Lingering lingering{process};
   try {
-    work(world);
-    if (!world.alive()) return;
-    world.close();
+    const auto world = base_of(process).open_world(options.timeout);
+    world->set_timeout(options.timeout);
+    world->set_checked(options.checked);
+    work(*world);
+    if (!world->alive()) return;  // the others find out in the same way as this one
+    world->close();
   } catch (const RankFailed& error) {
     process.leave(error.rank(), error.diagnostic().why);
     throw;

@@ -22,13 +22,22 @@ class MpiRequest;
 
 class MpiCommunicator : public MessageCommunicator {
  public:
-  // Takes over `handle`. `group` is the same number on all its ranks and on no others.
-  MpiCommunicator(Process& process, MPI_Comm handle, std::uint64_t group, std::string name);
+  // Some ranks of an MPI communicator. Several groups without common ranks may share one.
+  struct Members {
+    MPI_Comm handle = MPI_COMM_NULL;
+    std::vector<int> handle_ranks;  // by rank of the group
+    std::vector<int> world_ranks;
+    int own = 0;
+    std::uint64_t group = 0;  // the same number on all its ranks and on no others
+  };
+  MpiCommunicator(Process& process, Members members, std::string name);
   ~MpiCommunicator() override;
 
   [[nodiscard]] int world_rank(int rank) const override {
-    return world_ranks_[static_cast<std::size_t>(rank)];
+    return members_.world_ranks[static_cast<std::size_t>(rank)];
   }
+  // The ranks of a new run of work.
+  [[nodiscard]] std::unique_ptr<MpiCommunicator> open_world(Seconds timeout);
   // Waits until all ranks have come to the end of their work.
   void close();
 
@@ -47,23 +56,25 @@ class MpiCommunicator : public MessageCommunicator {
   // too short for a large one, before it reports that.
   using Lane = std::pair<int, int>;
 
+  [[nodiscard]] int handle_rank(int rank) const {
+    return members_.handle_ranks[static_cast<std::size_t>(rank)];
+  }
   // Throws what an MPI call returned, if it is an error.
   void check(int status, const std::string& operation);
   // Throws if a rank of this group is lost, and was before `time`.
   void check_lost(double time);
   [[nodiscard]] Process::Doing doing(const std::string& operation) const;
-  // How many collectives this rank has begun; the end counts as one.
-  [[nodiscard]] std::int64_t begun() const { return collectives() + (closing_ ? 1 : 0); }
   // Gives the messages that have come to the receives that wait for them.
   void match();
-  [[noreturn]] void late(const std::string& operation, int peer);
+  [[nodiscard]] Process::RollCall call_roll(const std::string& operation, int peer);
+  // The same ranks and their messages once more, for MPI.
+  [[nodiscard]] MPI_Comm duplicate();
+  [[nodiscard]] std::uint64_t next_group(int colour) const;
 
   Process& process_;
-  MPI_Comm handle_;
-  std::uint64_t group_;
-  bool closing_ = false;
+  Members members_;
+  double settle_until_ = 0;  // once dead: how long what is under way may take to end
   std::map<Lane, std::list<MpiRequest*>> unmatched_;
-  std::vector<int> world_ranks_;
 };
 
 }  // namespace shiplap::comm

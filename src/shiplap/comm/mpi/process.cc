@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "shiplap/base/error.h"
+#include "shiplap/comm/messages_internal.h"
 #include "shiplap/comm/mpi/library_internal.h"
 #include "shiplap/comm/mpi/process_internal.h"
 
@@ -20,6 +21,7 @@ constexpr int kNoticeTag = 1;
 constexpr double kServiceEvery = 1e-3;
 constexpr double kLookEvery = 5e-3;
 constexpr double kAnswersWithin = 0.5;
+constexpr double kFresh = 0.1;       // how long a waiter counts as waiting after it last said so
 constexpr double kNameWithin = 1.5;  // after MPI said that somebody died
 constexpr double kFarewellsWithin = 2;
 constexpr double kSimulatedFarewellsWithin = 300;  // costs nobody anything
@@ -27,6 +29,18 @@ constexpr double kFinalizeWithin = 3;
 // Beyond this a roll call would be a storm of messages.
 constexpr std::size_t kLargestRollCall = 512;
 constexpr std::size_t kLongestAccount = 400;
+
+// The standard promises only 32,767.
+void check_tags() {
+  int* most = nullptr;
+  int is_known = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &is_known);
+  if (is_known != 0 && *most < MessageCommunicator::kTagsNeeded) {
+    throw MissingPart(Diagnostic{.code = "D306",
+                                 .what = fmt::format("this MPI has tags up to {}; {} are needed",
+                                                     *most, MessageCommunicator::kTagsNeeded)});
+  }
+}
 
 void pause_briefly() {
   if (!library::is_simulated()) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -47,7 +61,9 @@ Process::Process() {
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_dup(MPI_COMM_WORLD, &notices_);
+  MPI_Comm_dup(MPI_COMM_WORLD, &base_);
   MPI_Comm_set_errhandler(notices_, MPI_ERRORS_RETURN);
+  check_tags();
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   farewells_.resize(static_cast<std::size_t>(size_));
@@ -74,7 +90,8 @@ void Process::serve(const Doing& doing) {
   if (!lock.owns_lock()) return;  // another thread does it
   const double time = now();
   next_service_ = time + kServiceEvery;
-  read_notices(doing);
+  said_[doing.group] = {.text = doing.text, .time = time};
+  read_notices();
   std::erase_if(sending_, [](Sending& sending) {
     int done = 0;
     return MPI_Test(&sending.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
@@ -89,7 +106,7 @@ void Process::listen() {
             &listening_);
 }
 
-void Process::read_notices(const Doing& doing) {
+void Process::read_notices() {
   while (true) {
     int there = 0;
     MPI_Status status;
@@ -102,30 +119,43 @@ void Process::read_notices(const Doing& doing) {
     if (there == 0) return;
     const Notice notice = incoming_;
     listen();
-    handle(notice, status.MPI_SOURCE, doing);
+    handle(notice, status.MPI_SOURCE);
   }
 }
 
-void Process::handle(const Notice& notice, int from, const Doing& doing) {
+// Threads of this process may wait in several groups: the one that reads the question need not be
+// the one it is about.
+Notice Process::answer_to(std::uint64_t group) {
+  Notice answer{.kind = Notice::Kind::answer, .group = group};
+  const auto own = arrived_.find(group);
+  if (own != arrived_.end()) answer.arrived = own->second;
+  const double fresh = now() - kFresh;
+  auto said = said_.find(group);
+  answer.waits = said != said_.end() && said->second.time > fresh ? 1 : 0;
+  if (answer.waits == 0) {
+    said = std::ranges::max_element(said_, {}, [](const auto& one) { return one.second.time; });
+  }
+  if (said != said_.end()) {
+    said->second.text.copy(answer.text.data(), answer.text.size() - 1);
+  }
+  return answer;
+}
+
+void Process::handle(const Notice& notice, int from) {
   const std::string text(notice.text.data());
   switch (notice.kind) {
-    case Notice::Kind::question: {
-      others_[{notice.group, from}] = {.arrived = notice.arrived, .waits = notice.waits != 0};
-      Notice answer{.kind = Notice::Kind::answer,
-                    .group = notice.group,
-                    .waits = doing.group == notice.group ? 1 : 0};
-      const auto own = arrived_.find(notice.group);
-      if (own != arrived_.end()) answer.arrived = own->second;
-      doing.text.copy(answer.text.data(), answer.text.size() - 1);
-      send(answer, {{from}});
+    case Notice::Kind::question:
+      others_[{notice.group, from}] = {
+          .arrived = notice.arrived, .waits = notice.waits != 0, .doing = text};
+      send(answer_to(notice.group), {{from}});
       return;
-    }
     case Notice::Kind::answer:
       others_[{notice.group, from}] = {
           .arrived = notice.arrived, .waits = notice.waits != 0, .doing = text};
       return;
     case Notice::Kind::leaving:
-      lose(from, {.rank = notice.root, .reason = text, .since = now()});
+      if (notice.run < run_) return;
+      lose(from, {.rank = notice.root, .reason = text, .since = now(), .run = notice.run});
       return;
     case Notice::Kind::farewell:
       farewells_[static_cast<std::size_t>(from)] = true;
@@ -136,7 +166,8 @@ void Process::handle(const Notice& notice, int from, const Doing& doing) {
 // ---- the lost
 
 void Process::lose(int rank, const Lost& lost) {
-  lost_.try_emplace(rank, lost);
+  const auto [known, is_new] = lost_.try_emplace(rank, lost);
+  known->second.is_dead = known->second.is_dead || lost.is_dead;
   anybody_lost_ = true;
 }
 
@@ -159,7 +190,7 @@ std::optional<Process::Lost> Process::wait_for_lost(std::span<const int> ranks) 
   for (const double end = now() + kNameWithin; now() < end;) {
     {
       const std::lock_guard lock(mutex_);
-      read_notices({.text = "looking for a dead rank"});
+      read_notices();
       look_for_dead();
     }
     if (auto lost = lost_among(ranks)) return lost;
@@ -168,12 +199,25 @@ std::optional<Process::Lost> Process::wait_for_lost(std::span<const int> ranks) 
   return std::nullopt;
 }
 
+void Process::begin_run() {
+  const std::lock_guard lock(mutex_);
+  ++run_;
+  std::erase_if(lost_,
+                [&](const auto& one) { return !one.second.is_dead && one.second.run < run_; });
+  anybody_lost_ = !lost_.empty();
+  farewells_.assign(farewells_.size(), false);
+  failed_ = true;  // until the end is reached, also by exit()
+}
+
 void Process::leave(int root, const std::string& reason) {
   std::vector<int> everybody(static_cast<std::size_t>(size_));
   std::iota(everybody.begin(), everybody.end(), 0);
-  Notice notice{.kind = Notice::Kind::leaving, .root = root};
+  Notice notice{.kind = Notice::Kind::leaving, .root = root, .run = run_};
   reason.copy(notice.text.data(), notice.text.size() - 1);
   send(notice, everybody);
+  // Other threads of this process may wait too.
+  const std::lock_guard lock(mutex_);
+  lose(rank_, {.rank = root, .reason = reason, .since = now(), .run = run_});
 }
 
 // ---- the roll call
@@ -186,11 +230,15 @@ void Process::set_arrived(std::uint64_t group, std::int64_t count) {
 Process::RollCall Process::call_roll(std::uint64_t group, std::int64_t count,
                                      std::span<const int> ranks, const Doing& doing) {
   if (ranks.size() > kLargestRollCall) return {};
-  send({.kind = Notice::Kind::question,
-        .group = group,
-        .arrived = count,
-        .waits = doing.group == group ? 1 : 0},
-       ranks);
+  Notice question{
+      .kind = Notice::Kind::question, .group = group, .waits = doing.group == group ? 1 : 0};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto own = arrived_.find(group);
+    if (own != arrived_.end()) question.arrived = own->second;
+  }
+  doing.text.copy(question.text.data(), question.text.size() - 1);
+  send(question, ranks);
   const auto progress_of = [&](int rank) {
     const std::lock_guard lock(mutex_);
     const auto found = others_.find({group, rank});
@@ -236,6 +284,7 @@ bool Process::say_farewell() {
   std::iota(everybody.begin(), everybody.end(), 0);
   if (everybody.size() <= kLargestRollCall) send({.kind = Notice::Kind::farewell}, everybody);
   const auto complete = [&] {
+    const std::lock_guard lock(mutex_);
     return std::ranges::all_of(everybody, [&](int rank) {
       const auto lost = lost_.find(rank);
       const bool is_dead = lost != lost_.end() && lost->second.is_dead;

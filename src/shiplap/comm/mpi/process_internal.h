@@ -35,6 +35,7 @@ struct Notice {
   std::uint64_t group = 0;   // question, answer: of which group
   std::int64_t arrived = 0;  // how many collectives of it this rank has begun
   std::int32_t waits = 0;    // whether it waits in one of them, and not for something else
+  std::int32_t run = 0;      // in which run of work
   std::array<char, 256> text{};
 };
 
@@ -63,6 +64,7 @@ class Process {
     int rank = 0;  // whose fault it is
     std::string reason;
     double since = 0;  // when it was learned
+    int run = 0;       // in which run it left
     bool is_dead = false;
   };
   [[nodiscard]] std::optional<Lost> lost_among(std::span<const int> ranks);
@@ -81,10 +83,11 @@ class Process {
   };
   [[nodiscard]] RollCall call_roll(std::uint64_t group, std::int64_t count,
                                    std::span<const int> ranks, const Doing& doing);
+  MPI_Comm base() { return base_; }
 
   void leave(int root, const std::string& reason);
-  // A number for the group of all ranks, a new one for every run.
-  [[nodiscard]] std::uint64_t next_world() { return ++worlds_; }
+  // Forgets who left before, but not who died.
+  void begin_run();
   // Something failed: at its end this process takes care that others can report.
   void set_failed(bool failed) { failed_ = failed; }
   [[nodiscard]] bool has_failed() const { return failed_; }
@@ -100,8 +103,9 @@ class Process {
   void send(const Notice& notice, std::span<const int> ranks);
   // There is always one receive for notices.
   void listen();
-  void read_notices(const Doing& doing);
-  void handle(const Notice& notice, int from, const Doing& doing);
+  void read_notices();
+  void handle(const Notice& notice, int from);
+  [[nodiscard]] Notice answer_to(std::uint64_t group);
   void look_for_dead();
   void lose(int rank, const Lost& lost);
   void finalize_or_exit(int status);
@@ -111,6 +115,11 @@ class Process {
     Notice notice;
     MPI_Request request = MPI_REQUEST_NULL;
   };
+  // What a waiter of this process said last.
+  struct Said {
+    std::string text;
+    double time = 0;
+  };
   struct Progress {
     std::int64_t arrived = -1;  // nothing is known
     bool waits = false;
@@ -119,6 +128,7 @@ class Process {
 
   std::recursive_mutex mutex_;
   MPI_Comm notices_ = MPI_COMM_NULL;
+  MPI_Comm base_ = MPI_COMM_NULL;  // from which every run makes its world
   Notice incoming_;
   MPI_Request listening_ = MPI_REQUEST_NULL;
   int rank_ = 0;
@@ -128,9 +138,10 @@ class Process {
   std::atomic<bool> failed_ = false;
   std::atomic<bool> anybody_lost_ = false;
   bool ended_ = false;
-  std::uint64_t worlds_ = 0;
+  int run_ = 0;
   std::list<Sending> sending_;
   std::map<std::uint64_t, std::int64_t> arrived_;             // by group
+  std::map<std::uint64_t, Said> said_;                        // by group; 0: in none
   std::map<std::pair<std::uint64_t, int>, Progress> others_;  // by group and rank
   std::map<int, Lost> lost_;                                  // by rank
   std::vector<bool> farewells_;                               // by rank

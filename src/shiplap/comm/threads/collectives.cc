@@ -83,22 +83,37 @@ void ThreadCommunicator::bring(Contribution contribution) {
   meet();
   // Even unchecked, threads see at no cost when they do not do the same, and must not go on then.
   const bool agree = std::ranges::all_of(group_->contributions, [&](const Contribution& other) {
-    return other.fingerprint == current();
+    return other.fingerprint == current() && !other.compares;
   });
   if (agree) return;
   std::vector<Fingerprint> all;
   for (const Contribution& other : group_->contributions) all.push_back(other.fingerprint);
   judge(all);
+  fail_unequally_checked();
 }
 
 std::vector<Fingerprint> ThreadCommunicator::compare(const Fingerprint& own) {
-  group_->contributions[static_cast<std::size_t>(rank())] = {.fingerprint = own};
+  std::vector<Fingerprint> all(group_->contributions.size());
+  group_->contributions[static_cast<std::size_t>(rank())] = {.fingerprint = own, .compares = true};
   meet();
-  std::vector<Fingerprint> all;
-  all.reserve(group_->contributions.size());
-  for (const Contribution& other : group_->contributions) all.push_back(other.fingerprint);
-  meet_again();  // before anybody brings something else
+  bool agree = true;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    all[k] = group_->contributions[k].fingerprint;
+    agree = agree && group_->contributions[k].compares;
+  }
+  if (!agree) fail_unequally_checked();  // on all ranks: the others see it too
+  meet_again();                          // before anybody brings something else
   return all;
+}
+
+void ThreadCommunicator::fail_unequally_checked() {
+  std::vector<int> checked;
+  for (int member = 0; member < size(); ++member) {
+    if (of(member).compares) checked.push_back(world_rank(member));
+  }
+  const std::string what =
+      fmt::format("in `{}` {} of {} ranks are in checked mode", name(), checked.size(), size());
+  fail_mismatch(what, std::move(checked));
 }
 
 // ---- moving
@@ -152,8 +167,9 @@ void ThreadCommunicator::fail_sizes(std::vector<int> odd_ones) {
 
 void ThreadCommunicator::do_all_gather(std::span<const std::byte> in, std::span<std::byte> out,
                                        const Pieces& pieces) {
-  bring({.in = in.data(), .bytes = in.size()});
   std::vector<int> odd;
+  odd.reserve(group_->world_ranks.size());  // no failing between the meetings
+  bring({.in = in.data(), .bytes = in.size()});
   for (int member = 0; member < size(); ++member) {
     const auto k = static_cast<std::size_t>(member);
     const auto bytes = static_cast<std::size_t>(pieces.counts[k]);
@@ -179,9 +195,10 @@ void ThreadCommunicator::do_reduce_scatter(Type type, std::span<const std::byte>
 
 void ThreadCommunicator::do_all_to_all(std::span<const std::byte> in, const Pieces& to,
                                        std::span<std::byte> out, const Pieces& from) {
+  std::vector<int> odd;
+  odd.reserve(group_->world_ranks.size());
   bring({.in = in.data(), .to = to});
   const auto own = static_cast<std::size_t>(rank());
-  std::vector<int> odd;
   for (int member = 0; member < size(); ++member) {
     const auto k = static_cast<std::size_t>(member);
     const Pieces& theirs = of(member).to;

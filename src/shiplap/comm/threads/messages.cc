@@ -38,6 +38,7 @@ class ThreadRequest : public Request::State {
 bool ThreadRequest::test() {
   const ThreadCommunicator::Lock lock(communicator_.world_->mutex);
   if (!complete()) {
+    communicator_.check_alive();
     communicator_.check_left();
     return false;
   }
@@ -47,6 +48,7 @@ bool ThreadRequest::test() {
 
 void ThreadRequest::wait() {
   ThreadCommunicator::Lock lock(communicator_.world_->mutex);
+  if (!complete()) communicator_.check_alive();
   communicator_.wait_until(
       lock, [&] { return complete(); },
       [&] {

@@ -50,6 +50,7 @@ struct Queue {
 // What one rank brings to a collective.
 struct Contribution {
   Fingerprint fingerprint;
+  bool compares = false;  // only that
   const std::byte* in = nullptr;
   std::byte* scratch = nullptr;
   std::size_t bytes = 0;
@@ -152,6 +153,7 @@ class ThreadCommunicator : public Communicator {
   // after. Throws if they do not do the same.
   void bring(Contribution contribution);
   void meet();
+  [[noreturn]] void fail_unequally_checked();
   // The same for a meeting that all have promised to come to, because they came to the one before:
   // without a deadline and whatever else has failed, since others may still read this rank's
   // memory.
