@@ -41,7 +41,7 @@ int checked_length(std::string_view operation, std::size_t bytes) {
                  .where = {.operation = std::string(operation)},
                  .what = fmt::format("a message of {} is too long for MPI",
                                      to_string(Bytes{static_cast<std::int64_t>(bytes)})),
-                 .help = "send it in parts of at most 2 GiB"});
+                 .help = "send it in parts of less than 2 GiB"});
 }
 
 }  // namespace
@@ -303,11 +303,16 @@ Request MpiCommunicator::start_receive(std::span<std::byte> data, int from, int 
 }
 
 MPI_Comm MpiCommunicator::duplicate() {
-  MPI_Comm copy = MPI_COMM_NULL;
+  auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MpiRequest request(*this, {.kind = MpiRequest::About::Kind::duplicate});
-  check(library::start_duplicate(members_.handle, &copy, &request.request_), "split");
-  request.wait();
-  return copy;
+  try {
+    check(library::start_duplicate(members_.handle, copy.get(), &request.request_), "split");
+    request.wait();
+  } catch (const Failure&) {
+    static_cast<void>(copy.release());  // MPI may still write there
+    throw;
+  }
+  return *copy;
 }
 
 std::uint64_t MpiCommunicator::next_group(int colour) const {

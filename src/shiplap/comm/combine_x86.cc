@@ -1,0 +1,43 @@
+// combine() with the widest registers that this x86 processor has: half as wide ones took a tenth
+// longer in the processor's own cache.
+#include "shiplap/comm/combine_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+using Combine = void(Reduction, Type, std::byte*, const std::byte*, const std::byte*, std::size_t);
+
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
+void combine_512(Reduction reduction, Type type, std::byte* into, const std::byte* left,
+                 const std::byte* right, std::size_t count) {
+  combine_here(reduction, type, into, left, right, count);
+}
+
+[[gnu::target("avx2")]]
+void combine_256(Reduction reduction, Type type, std::byte* into, const std::byte* left,
+                 const std::byte* right, std::size_t count) {
+  combine_here(reduction, type, into, left, right, count);
+}
+
+void combine_128(Reduction reduction, Type type, std::byte* into, const std::byte* left,
+                 const std::byte* right, std::size_t count) {
+  combine_here(reduction, type, into, left, right, count);
+}
+
+Combine* widest() {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
+    return combine_512;
+  }
+  return __builtin_cpu_supports("avx2") ? combine_256 : combine_128;
+}
+
+}  // namespace
+
+void combine(Reduction reduction, Type type, std::byte* into, const std::byte* left,
+             const std::byte* right, std::size_t count) {
+  static Combine* const chosen = widest();
+  chosen(reduction, type, into, left, right, count);
+}
+
+}  // namespace shiplap::comm
