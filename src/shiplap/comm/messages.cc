@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <list>
 #include <mutex>
@@ -268,24 +269,27 @@ void MessageCommunicator::reduce_parts(const Reducing& reducing) {
   const std::size_t room =
       segments > 1 ? 2 * reducing.segment() : reducing.part(reducing.ranks - 1).bytes;
   scratch_.resize(std::max(scratch_.size(), room * reducing.ranks));
-  std::vector<std::vector<Expected>> receives(segments);
-  std::vector<std::vector<Request>> sends(segments);
+  std::array<std::vector<Expected>, 2> receives;
+  std::array<std::vector<Request>, 2> sends;
   const auto post = [&](std::size_t s) {
+    for (Request& send : sends[s % 2]) send.wait();
+    receives[s % 2].clear();
+    sends[s % 2].clear();
     const std::size_t bytes = reducing.place(as_size(rank()), s).bytes;
     for (int step = 1; step < size(); ++step) {
       const int peer = (rank() - step + size()) % size();
-      post_receive(receives[s], {scratch_of(reducing, as_size(peer), s), bytes}, peer, tag());
+      post_receive(receives[s % 2], {scratch_of(reducing, as_size(peer), s), bytes}, peer, tag());
     }
     for (int step = 1; step < size(); ++step) {
       const int peer = (rank() + step) % size();
       const Reducing::Place place = reducing.place(as_size(peer), s);
-      post_send(sends[s], reducing.in.subspan(place.begin, place.bytes), peer, tag());
+      post_send(sends[s % 2], reducing.in.subspan(place.begin, place.bytes), peer, tag());
     }
   };
   for (std::size_t s = 0; s < segments; ++s) {
     if (s == 0) post(0);
     if (s + 1 < segments) post(s + 1);
-    for (Expected& expected : receives[s]) take(expected);
+    for (Expected& expected : receives[s % 2]) take(expected);
     combine_segment(reducing, s);
   }
   for (std::vector<Request>& all : sends) {

@@ -309,7 +309,7 @@ MPI_Comm MpiCommunicator::duplicate() {
     check(library::start_duplicate(members_.handle, copy.get(), &request.request_), "split");
     request.wait();
   } catch (const Failure&) {
-    static_cast<void>(copy.release());  // MPI may still write there
+    [[maybe_unused]] const MPI_Comm* const kept = copy.release();  // MPI may still write there
     throw;
   }
   return *copy;
