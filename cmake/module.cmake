@@ -70,6 +70,14 @@ function(shiplap_test name)
   endif()
 endfunction()
 
+# shiplap_disabled_test(<name>)
+#
+# A test that cannot run here because a part is missing: ctest lists it as disabled.
+function(shiplap_disabled_test name)
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E false)
+  set_tests_properties(${name} PROPERTIES DISABLED TRUE)
+endfunction()
+
 # shiplap_bench(<name> SOURCES ... [DEPENDS ...])
 #
 # A benchmark, bench_<name> in build/<preset>/bin, with Google Benchmark at hand.

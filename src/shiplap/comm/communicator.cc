@@ -145,6 +145,10 @@ void Communicator::die(const std::string& reason) {
 
 void Communicator::fail_dead(const std::string& reason) {
   die(reason);
+  throw_dead(reason);
+}
+
+void Communicator::throw_dead(const std::string& reason) const {
   throw CommunicatorDead(Diagnostic{.code = "D305",
                                     .where = {.rank = world_rank(rank_)},
                                     .what = fmt::format("communicator `{}` is dead", name_),
@@ -209,11 +213,7 @@ void Communicator::judge(const std::vector<Fingerprint>& all) {
 // ---- checking before calling
 
 void Communicator::check_alive() const {
-  if (!dead_) return;
-  throw CommunicatorDead(Diagnostic{.code = "D305",
-                                    .where = {.rank = world_rank(rank_)},
-                                    .what = fmt::format("communicator `{}` is dead", name_),
-                                    .why = death_});
+  if (dead_) throw_dead(death_);
 }
 
 void Communicator::check_peer(std::string_view operation, int peer, int tag) const {

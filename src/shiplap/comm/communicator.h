@@ -260,6 +260,7 @@ class Communicator {
   void checked_all_to_all(Type type, std::span<const std::byte> in, std::span<std::byte> out);
   void checked_all_to_all_v(Type type, std::span<const std::byte> in, const Pieces& to,
                             std::span<std::byte> out, const Pieces& from);
+  [[noreturn]] void throw_dead(const std::string& reason) const;
   void check_peer(std::string_view operation, int peer, int tag) const;
   // In checked mode: does everybody send what its receiver expects? In bytes.
   void check_matrix(const Pieces& to, const Pieces& from);

@@ -130,11 +130,11 @@ void MessageCommunicator::do_barrier() {
   const OneDeadline one_deadline(*this);
   small_.assign(2, std::byte{1});
   for (int distance = 1; distance < size(); distance *= 2) {
-    const int from = (rank() - distance + size()) % size();
+    const int from = before(distance);
     Expected expected{.request = start_receive(std::span(small_).first(1), from, tag()),
                       .bytes = 1,
                       .from = from};
-    Request send = start_send(std::span(small_).last(1), (rank() + distance) % size(), tag());
+    Request send = start_send(std::span(small_).last(1), after(distance), tag());
     take(expected);
     send.wait();
   }
@@ -153,9 +153,8 @@ void MessageCommunicator::gather_small(std::span<const std::byte> in, std::byte*
     std::vector<Expected> receives;
     std::vector<Request> sends;
     post_receive(receives, std::span(small_).subspan(distance * bytes, length),
-                 static_cast<int>((own + distance) % ranks), tag);
-    post_send(sends, std::span(small_).first(length),
-              static_cast<int>((own + ranks - distance) % ranks), tag);
+                 after(static_cast<int>(distance)), tag);
+    post_send(sends, std::span(small_).first(length), before(static_cast<int>(distance)), tag);
     finish(receives, sends);
   }
   for (std::size_t k = 0; k < ranks; ++k) {
@@ -184,13 +183,13 @@ void MessageCommunicator::exchange(std::span<const std::byte> in, const Pieces& 
   receives.reserve(as_size(size()));
   sends.reserve(as_size(size()));
   for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() - step + size()) % size();
+    const int peer = before(step);
     const std::size_t k = as_size(peer);
     post_receive(receives, out.subspan(as_size(from.offsets[k]), as_size(from.counts[k])), peer,
                  tag());
   }
   for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() + step) % size();
+    const int peer = after(step);
     const std::size_t k = as_size(peer);
     post_send(sends, in.subspan(as_size(to.offsets[k]), as_size(to.counts[k])), peer, tag());
   }
@@ -230,11 +229,11 @@ void MessageCommunicator::do_broadcast(std::span<std::byte> data, int root) {
     int reach = 1;
     while (reach < size() && (position & reach) == 0) reach *= 2;
     if (position != 0) {
-      post_receive(receives, data, (rank() - reach + size()) % size(), tag());
+      post_receive(receives, data, before(reach), tag());
       finish(receives, sends);
     }
     for (reach /= 2; reach > 0; reach /= 2) {
-      if (position + reach < size()) post_send(sends, data, (rank() + reach) % size(), tag());
+      if (position + reach < size()) post_send(sends, data, after(reach), tag());
     }
     for (Request& send : sends) send.wait();
     return;
@@ -277,11 +276,11 @@ void MessageCommunicator::reduce_parts(const Reducing& reducing) {
     sends[s % 2].clear();
     const std::size_t bytes = reducing.place(as_size(rank()), s).bytes;
     for (int step = 1; step < size(); ++step) {
-      const int peer = (rank() - step + size()) % size();
+      const int peer = before(step);
       post_receive(receives[s % 2], {scratch_of(reducing, as_size(peer), s), bytes}, peer, tag());
     }
     for (int step = 1; step < size(); ++step) {
-      const int peer = (rank() + step) % size();
+      const int peer = after(step);
       const Reducing::Place place = reducing.place(as_size(peer), s);
       post_send(sends[s % 2], reducing.in.subspan(place.begin, place.bytes), peer, tag());
     }
@@ -345,12 +344,12 @@ void MessageCommunicator::do_all_reduce(Type type, std::span<std::byte> data, Re
   std::vector<Expected> receives;
   std::vector<Request> sends;
   for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() - step + size()) % size();
+    const int peer = before(step);
     const Reducing::Place theirs = reducing.part(as_size(peer));
     post_receive(receives, data.subspan(theirs.begin, theirs.bytes), peer, tag());
   }
   for (int step = 1; step < size(); ++step) {
-    post_send(sends, data.subspan(own.begin, own.bytes), (rank() + step) % size(), tag());
+    post_send(sends, data.subspan(own.begin, own.bytes), after(step), tag());
   }
   finish(receives, sends);
 }

@@ -79,6 +79,11 @@ class MessageCommunicator : public Communicator {
   };
   struct Reducing;
 
+  // The ranks so many places before and after this one, in a circle. Who sends to `after` while it
+  // receives from `before` never crowds one rank.
+  [[nodiscard]] int before(int steps) const { return (rank() - steps + size()) % size(); }
+  [[nodiscard]] int after(int steps) const { return (rank() + steps) % size(); }
+
   [[nodiscard]] int tag() const {
     return kLargestTag + 2 + static_cast<int>(current().sequence & 0xfff);
   }

@@ -72,6 +72,9 @@ class MpiRequest : public Request::State {
   }
   // True if complete; throws what MPI reports.
   bool poll();
+  [[noreturn]] void fail_too_long() const {
+    communicator_.fail_too_long(communicator_.world_rank(about_.peer), about_.length);
+  }
   // Looks after the rest of the job while waiting.
   void serve(double time) const;
   [[nodiscard]] std::string operation() const;
@@ -99,7 +102,7 @@ bool MpiRequest::poll() {
   communicator_.match();
   if (unmatched_) return false;
   if (too_long_) {
-    communicator_.fail_too_long(communicator_.world_rank(about_.peer), about_.length);
+    fail_too_long();
   }
   int done = 0;
   MPI_Status status;
@@ -110,7 +113,7 @@ bool MpiRequest::poll() {
     int kind = 0;
     MPI_Error_class(result, &kind);
     if (kind == MPI_ERR_TRUNCATE) {
-      communicator_.fail_too_long(communicator_.world_rank(about_.peer), about_.length);
+      fail_too_long();
     }
     communicator_.check(result, operation());
   }
@@ -121,7 +124,7 @@ bool MpiRequest::poll() {
     bytes_ = count;
     // A simulator tells it only here.
     if (library::is_simulated() && status.MPI_ERROR == MPI_ERR_TRUNCATE) {
-      communicator_.fail_too_long(communicator_.world_rank(about_.peer), about_.length);
+      fail_too_long();
     }
   }
   return true;

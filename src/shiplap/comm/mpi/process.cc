@@ -67,6 +67,8 @@ Process::Process() {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   farewells_.resize(static_cast<std::size_t>(size_));
+  everybody_.resize(farewells_.size());
+  std::iota(everybody_.begin(), everybody_.end(), 0);
   listen();
   if (!library::is_simulated()) {
     on_exit([](int status, void* self) { static_cast<Process*>(self)->end(status); }, this);
@@ -210,11 +212,9 @@ void Process::begin_run() {
 }
 
 void Process::leave(int root, const std::string& reason) {
-  std::vector<int> everybody(static_cast<std::size_t>(size_));
-  std::iota(everybody.begin(), everybody.end(), 0);
   Notice notice{.kind = Notice::Kind::leaving, .root = root, .run = run_};
   reason.copy(notice.text.data(), notice.text.size() - 1);
-  send(notice, everybody);
+  send(notice, everybody_);
   // Other threads of this process may wait too.
   const std::lock_guard lock(mutex_);
   lose(rank_, {.rank = root, .reason = reason, .since = now(), .run = run_});
@@ -280,12 +280,10 @@ Process::RollCall Process::call_roll(std::uint64_t group, std::int64_t count,
 // ---- the end
 
 bool Process::say_farewell() {
-  std::vector<int> everybody(static_cast<std::size_t>(size_));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  if (everybody.size() <= kLargestRollCall) send({.kind = Notice::Kind::farewell}, everybody);
+  if (everybody_.size() <= kLargestRollCall) send({.kind = Notice::Kind::farewell}, everybody_);
   const auto complete = [&] {
     const std::lock_guard lock(mutex_);
-    return std::ranges::all_of(everybody, [&](int rank) {
+    return std::ranges::all_of(everybody_, [&](int rank) {
       const auto lost = lost_.find(rank);
       const bool is_dead = lost != lost_.end() && lost->second.is_dead;
       return rank == rank_ || is_dead || farewells_[static_cast<std::size_t>(rank)];

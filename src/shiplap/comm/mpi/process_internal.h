@@ -133,6 +133,7 @@ class Process {
   MPI_Request listening_ = MPI_REQUEST_NULL;
   int rank_ = 0;
   int size_ = 1;
+  std::vector<int> everybody_;  // 0, 1, ..
   std::atomic<double> next_service_ = 0;
   double next_look_ = 0;
   std::atomic<bool> failed_ = false;
