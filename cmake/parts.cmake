@@ -140,12 +140,22 @@ function(shiplap_mpi_transport library)
   if(NOT SHIPLAP_HAVE_${part})
     return()
   endif()
-  set(target shiplap_${library})
-  add_library(${target} MODULE ${T_SOURCES})
+  shiplap_plugin(${library} SOURCES ${T_SOURCES}
+                 DEPENDS base comm shiplap_part::${library} shiplap_part::fmt)
+endfunction()
+
+# shiplap_plugin(<name> SOURCES ... DEPENDS ...)
+#
+# shiplap_<name>.so, a shared object that is loaded at run time (base/plugin.h), so that only it
+# needs the foreign library in DEPENDS.
+function(shiplap_plugin name)
+  cmake_parse_arguments(P "" "" "SOURCES;DEPENDS" ${ARGN})
+  set(target shiplap_${name})
+  add_library(${target} MODULE ${P_SOURCES})
   set_target_properties(${target} PROPERTIES PREFIX ""
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
   _shiplap_warnings(${target})
-  _shiplap_link_privately(${target} base comm shiplap_part::${library} shiplap_part::fmt)
+  _shiplap_link_privately(${target} ${P_DEPENDS})
   # Its copy of our modules is its own.
   target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL)
   install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/shiplap)

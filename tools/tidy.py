@@ -126,7 +126,7 @@ class Module:
     private_depends: dict = field(default_factory=dict)
 
 
-CALL = re.compile(r"\b(shiplap_module|shiplap_program|shiplap_mpi_transport)\s*\(([^)]*)\)")
+CALL = re.compile(r"\b(shiplap_(?:module|program|mpi_transport|plugin))\s*\(([^)]*)\)")
 KEYWORDS = {"HEADERS", "SOURCES", "TESTS", "DEPENDS", "PRIVATE_DEPENDS", "INTERNAL"}
 
 

@@ -159,6 +159,7 @@ void print_verdict(bool passed, int number, const std::string& name);
 
 void add_message_checks(std::vector<Check>& checks);
 void add_collective_checks(std::vector<Check>& checks);
+void add_parts_checks(std::vector<Check>& checks);
 void add_reduction_checks(std::vector<Check>& checks);
 void add_mixed_checks(std::vector<Check>& checks);
 void add_group_checks(std::vector<Check>& checks);

@@ -32,6 +32,7 @@ std::vector<Check> all_checks() {
   std::vector<Check> checks;
   add_message_checks(checks);
   add_collective_checks(checks);
+  add_parts_checks(checks);
   add_reduction_checks(checks);
   add_mixed_checks(checks);
   add_group_checks(checks);

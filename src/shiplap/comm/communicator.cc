@@ -30,6 +30,8 @@ std::string_view name(Kind kind) {
       return "all_to_all";
     case Kind::all_to_all_v:
       return "all_to_all_v";
+    case Kind::all_to_all_parts:
+      return "all_to_all_parts";
     case Kind::split:
       return "split";
     case Kind::end:
@@ -78,12 +80,41 @@ class BytePieces {
     }
   }
 
+  void set(std::size_t rank, std::int64_t bytes) { counts_[rank] = bytes; }
+
   [[nodiscard]] Pieces pieces() const { return {.counts = counts_, .offsets = offsets_}; }
 
  private:
   std::vector<std::int64_t> counts_;
   std::vector<std::int64_t> offsets_;
 };
+
+// Where the parts for each rank begin must make sense.
+void check_parts(std::span<const std::size_t> first, std::size_t parts, int size) {
+  if (std::ssize(first) != size + 1 || first.front() != 0 || first.back() != parts ||
+      !std::ranges::is_sorted(first)) {
+    refuse("all_to_all_parts", fmt::format("{} parts are not divided among {} ranks", parts, size));
+  }
+}
+
+template <class Parts>
+std::size_t bytes_for(const Parts& parts, std::size_t rank) {
+  std::size_t bytes = 0;
+  for (std::size_t k = parts.first[rank]; k < parts.first[rank + 1]; ++k) {
+    bytes += parts.parts[k].size();
+  }
+  return bytes;
+}
+
+template <class Parts>
+BytePieces totals(const Parts& parts, int size) {
+  BytePieces pieces(static_cast<std::size_t>(size), 0);
+  for (int rank = 0; rank < size; ++rank) {
+    const auto k = static_cast<std::size_t>(rank);
+    pieces.set(k, static_cast<std::int64_t>(bytes_for(parts, k)));
+  }
+  return pieces;
+}
 
 std::uint64_t hash_of(std::span<const std::int64_t> counts) {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, a number at a time
@@ -358,6 +389,23 @@ void Communicator::checked_all_to_all_v(Type type, std::span<const std::byte> in
   check_matrix(to_bytes.pieces(), from_bytes.pieces());
   do_all_to_all(in, to_bytes.pieces(), out, from_bytes.pieces());
 }
+
+void Communicator::all_to_all_parts(const Outgoing& to, const Incoming& from) {
+  check_parts(to.first, to.parts.size(), size_);
+  check_parts(from.first, from.parts.size(), size_);
+  const auto own = static_cast<std::size_t>(rank_);
+  const auto sent = to.parts.subspan(to.first[own], to.first[own + 1] - to.first[own]);
+  const auto got = from.parts.subspan(from.first[own], from.first[own + 1] - from.first[own]);
+  if (!std::ranges::equal(sent, got, {}, &std::span<const std::byte>::size,
+                          &std::span<std::byte>::size)) {
+    refuse("all_to_all_parts", fmt::format("rank {} does not send itself what it expects", rank_));
+  }
+  begin({.kind = Kind::all_to_all_parts});
+  if (checked_) check_matrix(totals(to, size_).pieces(), totals(from, size_).pieces());
+  do_all_to_all_parts(to, from);
+}
+
+std::size_t Communicator::pack_below(int /*peer*/) const { return 0; }
 
 // ---- groups
 

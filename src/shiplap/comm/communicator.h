@@ -37,6 +37,7 @@ struct Fingerprint {
     reduce_scatter,
     all_to_all,
     all_to_all_v,
+    all_to_all_parts,
     split,
     end,  // of the work
   };
@@ -58,6 +59,16 @@ struct Fingerprint {
 struct Pieces {
   std::span<const std::int64_t> counts;
   std::span<const std::int64_t> offsets;
+};
+
+// Parts of memory for each rank, or from each: those of rank i are first[i] .. first[i+1].
+struct Outgoing {
+  std::span<const std::size_t> first;  // and the end
+  std::span<const std::span<const std::byte>> parts;
+};
+struct Incoming {
+  std::span<const std::size_t> first;
+  std::span<const std::span<std::byte>> parts;
 };
 
 // A send or receive under way. Its buffer must stay as it is until it is complete. Destroying one
@@ -189,6 +200,14 @@ class Communicator {
                          from);
   }
 
+  // The same with parts that lie anywhere: the k-th for a rank meets the k-th from this one there,
+  // and the two have the same length. Where the memory of the other rank can be reached, a part is
+  // copied once. Outgoing parts may overlap each other, incoming ones nothing.
+  void all_to_all_parts(const Outgoing& to, const Incoming& from);
+  // Parts for or from `peer` that are shorter than this are better put together into one before.
+  // Both ends get the same answer.
+  [[nodiscard]] virtual std::size_t pack_below(int peer) const;
+
   // ---- groups: collectives too
 
   // The ranks that give the same colour, ordered by key, then by rank here.
@@ -226,6 +245,7 @@ class Communicator {
                                  Reduction reduction) = 0;
   virtual void do_all_to_all(std::span<const std::byte> in, const Pieces& to,
                              std::span<std::byte> out, const Pieces& from) = 0;
+  virtual void do_all_to_all_parts(const Outgoing& to, const Incoming& from) = 0;
   virtual std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) = 0;
   virtual void do_leave(const std::string& reason) = 0;
 

@@ -30,9 +30,10 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 namespace {
 
-void kept_for_ever(std::vector<std::byte> buffer) {
+template <class T>
+void kept_for_ever(std::vector<T> buffer) {
   static std::mutex mutex;
-  static auto* const kept = new std::list<std::vector<std::byte>>;
+  static auto* const kept = new std::list<std::vector<T>>;
   const std::lock_guard lock(mutex);
   kept->push_back(std::move(buffer));
 }
@@ -44,6 +45,9 @@ MessageCommunicator::~MessageCommunicator() {
   if (alive()) return;
   kept_for_ever(std::move(scratch_));
   kept_for_ever(std::move(small_));
+  kept_for_ever(std::move(exchange_.own_parts));
+  kept_for_ever(std::move(exchange_.their_parts));
+  kept_for_ever(std::move(exchange_.signals));
 }
 
 MessageCommunicator::OneDeadline::OneDeadline(MessageCommunicator& communicator)

@@ -69,6 +69,18 @@ class MessageCommunicator : public Communicator {
                          Reduction reduction) override;
   void do_all_to_all(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
                      const Pieces& from) override;
+  void do_all_to_all_parts(const Outgoing& to, const Incoming& from) override;
+
+  // Where a part lies in the memory of the process that has it.
+  struct RemotePart {
+    std::uint64_t address = 0;
+    std::uint64_t bytes = 0;
+  };
+  // Whether this rank can read the memory of `peer`, and that one this rank's.
+  [[nodiscard]] virtual bool shares_memory_with(int /*peer*/) const { return false; }
+  // Only where it is shared. The parts have the same lengths.
+  virtual void read_memory(int peer, std::span<const RemotePart> from,
+                           std::span<const std::span<std::byte>> to);
 
  private:
   // Receives under way, with what is expected of them.
@@ -96,6 +108,8 @@ class MessageCommunicator : public Communicator {
   void finish(std::vector<Expected>& receives, std::vector<Request>& sends);
   void exchange(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
                 const Pieces& from);
+  void post_parts(const Outgoing& to, const Incoming& from);
+  void read_parts(int peer, const Incoming& from, Request& list);
   void gather_small(std::span<const std::byte> in, std::byte* out,
                     std::span<const std::int64_t> offsets, int tag);
   void reduce_parts(const Reducing& reducing);
@@ -107,6 +121,17 @@ class MessageCommunicator : public Communicator {
   // Messages under way when it dies may still use them, so they are kept then.
   std::vector<std::byte> scratch_;
   std::vector<std::byte> small_;
+  // Of an exchange of parts; kept from call to call, so that the next one allocates nothing.
+  struct Exchange {
+    std::vector<Expected> receives;
+    std::vector<Request> sends;
+    std::vector<Request> lists;           // from the ranks whose memory is read, by rank
+    std::vector<RemotePart> own_parts;    // as `to`
+    std::vector<RemotePart> their_parts;  // as `from`
+    std::vector<std::byte> signals;
+    void clear_requests();
+  };
+  Exchange exchange_;
 };
 
 }  // namespace shiplap::comm

@@ -1,14 +1,13 @@
 #include "shiplap/comm/mpi/mpi.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/plugin.h"
 #include "shiplap/comm/mpi/plugin_internal.h"
 
 namespace shiplap::comm {
@@ -20,39 +19,16 @@ bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
   throw MissingPart(Diagnostic{.code = "D306", .what = std::move(what), .help = std::move(help)});
 }
 
-// Where plugins may lie: where the user says, beside this program, where an installation puts them.
-std::vector<std::filesystem::path> plugin_folders() {
-  std::vector<std::filesystem::path> folders;
-  if (const char* own = std::getenv("SHIPLAP_PLUGINS")) folders.emplace_back(own);
-  std::error_code ignored;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  folders.push_back(program);
-  folders.push_back(program.parent_path() / "lib" / "shiplap");
-  return folders;
-}
-
 const MpiPlugin& load(MpiLibrary library) {
-  const std::string file = fmt::format("shiplap_{}.so", name(library));
-  std::vector<std::string> tried;
-  for (const std::filesystem::path& folder : plugin_folders()) {
-    const std::filesystem::path path = folder / file;
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) {
-      tried.push_back(folder.string());
-      continue;
-    }
-    // Never closed: MPI libraries do not survive that.
-    void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) missing(fmt::format("`{}` cannot be loaded", path.string()), dlerror());
-    const auto* plugin = static_cast<const MpiPlugin*>(dlsym(handle, "shiplap_mpi_plugin"));
-    if (plugin == nullptr || plugin->version != kMpiPluginVersion) {
-      missing(fmt::format("`{}` is of another version", path.string()), "build or install it anew");
-    }
-    return *plugin;
+  PluginSymbol found =
+      load_plugin(fmt::format("shiplap_{}.so", name(library)), "shiplap_mpi_plugin");
+  if (found.address == nullptr) missing(std::move(found.problem), std::move(found.help));
+  const auto* plugin = static_cast<const MpiPlugin*>(found.address);
+  if (plugin->version != kMpiPluginVersion) {
+    missing(fmt::format("`shiplap_{}.so` is of another version", name(library)),
+            "build or install it anew");
   }
-  missing(
-      fmt::format("there is no `{}`", file),
-      fmt::format("looked in {}; SHIPLAP_PLUGINS can name another folder", fmt::join(tried, ", ")));
+  return *plugin;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <system_error>
 
 #include "shiplap/base/error.h"
 #include "shiplap/comm/mpi/library_internal.h"
@@ -20,6 +21,8 @@ constexpr int kSpinsPerLook = 16;
 // What a rank sent before it was lost may still be on its way when that is known.
 constexpr double kInFlight = 0.1;
 constexpr double kSettleWithin = 0.05;
+// Up to here one more message costs more than copying what is in it, there and here.
+constexpr std::size_t kPackBelow = std::size_t{16} * 1024;
 
 void give_way() {
   if (!library::is_simulated()) sched_yield();
@@ -64,8 +67,29 @@ class MpiRequest : public Request::State {
   void wait() override;
   [[nodiscard]] std::int64_t bytes() const override { return bytes_; }
 
+  // A message a step, step after step, should not go to the heap each time.
+  static void* operator new(std::size_t bytes) {
+    if (Spare& spare = spares(); !spare.blocks.empty()) {
+      void* const block = spare.blocks.back();
+      spare.blocks.pop_back();
+      return block;
+    }
+    return ::operator new(bytes);
+  }
+  static void operator delete(void* block) { spares().blocks.push_back(block); }
+
  private:
   friend class MpiCommunicator;
+  struct Spare {
+    std::vector<void*> blocks;
+    ~Spare() {
+      for (void* const block : blocks) ::operator delete(block);
+    }
+  };
+  static Spare& spares() {
+    static thread_local Spare spare;
+    return spare;
+  }
 
   [[nodiscard]] bool is_complete() const {
     return request_ == MPI_REQUEST_NULL && !unmatched_ && !too_long_ && !failed_;
@@ -346,6 +370,7 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(int colour, int key,
     if (rank == this->rank()) part.own = static_cast<int>(part.world_ranks.size());
     part.handle_ranks.push_back(handle_rank(rank));
     part.world_ranks.push_back(world_rank(rank));
+    part.processes.push_back(members_.processes[static_cast<std::size_t>(rank)]);
   }
   return std::make_unique<MpiCommunicator>(process_, std::move(part), name);
 }
@@ -357,9 +382,55 @@ std::unique_ptr<MpiCommunicator> MpiCommunicator::open_world(Seconds timeout) {
   Members world{.handle = together([&] { return duplicate(); }),
                 .handle_ranks = members_.handle_ranks,
                 .world_ranks = members_.world_ranks,
+                .processes = meet_neighbours(),
                 .own = members_.own,
                 .group = next_group(0)};
   return std::make_unique<MpiCommunicator>(process_, std::move(world), "world");
+}
+
+std::vector<std::int64_t> MpiCommunicator::meet_neighbours() {
+  std::vector<std::int64_t> processes(static_cast<std::size_t>(size()));
+  if (library::is_simulated()) return processes;
+  const memory::Card own = memory::own_card();
+  std::vector<memory::Card> cards(processes.size());
+  gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(cards)));
+  bool all_can = own.machine != 0;
+  for (std::size_t k = 0; k < cards.size() && all_can; ++k) {
+    if (cards[k].machine != own.machine || cards[k].process == own.process) continue;
+    all_can = memory::can_read(cards[k]);
+    processes[k] = cards[k].process;
+  }
+  // Both ends of a pair must go the same way, so on a machine all can or none does.
+  struct Verdict {
+    std::uint64_t machine = 0;
+    std::uint64_t can = 0;
+  };
+  const Verdict verdict{.machine = own.machine, .can = all_can ? 1U : 0U};
+  std::vector<Verdict> verdicts(processes.size());
+  gather(std::as_bytes(std::span(&verdict, 1)), std::as_writable_bytes(std::span(verdicts)));
+  const bool refused = std::ranges::any_of(
+      verdicts, [&](const Verdict& one) { return one.machine == own.machine && one.can == 0; });
+  if (refused) std::ranges::fill(processes, 0);
+  return processes;
+}
+
+std::size_t MpiCommunicator::pack_below(int peer) const {
+  return shares_memory_with(peer) ? 0 : kPackBelow;
+}
+
+void MpiCommunicator::read_memory(int peer, std::span<const RemotePart> from,
+                                  std::span<const std::span<std::byte>> to) {
+  reading_.resize(to.size());
+  for (std::size_t k = 0; k < to.size(); ++k) {
+    reading_[k] = {.address = from[k].address, .to = to[k]};
+  }
+  const int error = memory::read(members_.processes[static_cast<std::size_t>(peer)], reading_);
+  if (error == 0) return;
+  if (const auto lost = process_.wait_for_lost(members_.world_ranks)) {
+    fail_rank(lost->rank, lost->reason);
+  }
+  fail_rank(world_rank(peer), fmt::format("its memory cannot be read any more: {}",
+                                          std::generic_category().message(error)));
 }
 
 void MpiCommunicator::do_leave(const std::string& reason) {
@@ -391,6 +462,7 @@ MpiCommunicator& base_of(Process& process) {
     for (int rank = 0; rank < process.size(); ++rank) {
       members.handle_ranks.push_back(rank);
       members.world_ranks.push_back(rank);
+      members.processes.push_back(0);
     }
     return new MpiCommunicator(process, std::move(members), "the job");
   }();

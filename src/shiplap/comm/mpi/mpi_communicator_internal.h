@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "shiplap/comm/messages_internal.h"
+#include "shiplap/comm/mpi/memory_internal.h"
 #include "shiplap/comm/mpi/process_internal.h"
 
 namespace shiplap::comm {
@@ -27,6 +28,7 @@ class MpiCommunicator : public MessageCommunicator {
     MPI_Comm handle = MPI_COMM_NULL;
     std::vector<int> handle_ranks;  // by rank of the group
     std::vector<int> world_ranks;
+    std::vector<std::int64_t> processes;  // whose memory is shared with this one's; 0: not
     int own = 0;
     std::uint64_t group = 0;  // the same number on all its ranks and on no others
   };
@@ -46,6 +48,12 @@ class MpiCommunicator : public MessageCommunicator {
   Request start_send(std::span<const std::byte> data, int to, int tag) override;
   Request start_receive(std::span<std::byte> data, int from, int tag) override;
   void collective_begun() override;
+  [[nodiscard]] std::size_t pack_below(int peer) const override;
+  [[nodiscard]] bool shares_memory_with(int peer) const override {
+    return members_.processes[static_cast<std::size_t>(peer)] != 0;
+  }
+  void read_memory(int peer, std::span<const RemotePart> from,
+                   std::span<const std::span<std::byte>> to) override;
   std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) override;
   void do_leave(const std::string& reason) override;
 
@@ -70,11 +78,14 @@ class MpiCommunicator : public MessageCommunicator {
   // The same ranks and their messages once more, for MPI.
   [[nodiscard]] MPI_Comm duplicate();
   [[nodiscard]] std::uint64_t next_group(int colour) const;
+  // The processes whose memory all of this machine can read, by rank; 0 for the others.
+  [[nodiscard]] std::vector<std::int64_t> meet_neighbours();
 
   Process& process_;
   Members members_;
   double settle_until_ = 0;  // once dead: how long what is under way may take to end
   std::map<Lane, std::list<MpiRequest*>> unmatched_;
+  std::vector<memory::Part> reading_;
 };
 
 }  // namespace shiplap::comm

@@ -213,6 +213,32 @@ void ThreadCommunicator::do_all_to_all(std::span<const std::byte> in, const Piec
   if (!odd.empty()) fail_sizes(std::move(odd));
 }
 
+bool ThreadCommunicator::copy_parts(int member, const Incoming& from) {
+  const Outgoing& to = of(member).parts;
+  const auto own = static_cast<std::size_t>(rank());
+  const auto k = static_cast<std::size_t>(member);
+  const auto theirs = to.parts.subspan(to.first[own], to.first[own + 1] - to.first[own]);
+  const auto mine = from.parts.subspan(from.first[k], from.first[k + 1] - from.first[k]);
+  if (theirs.size() != mine.size()) return false;
+  for (std::size_t part = 0; part < mine.size(); ++part) {
+    if (theirs[part].size() != mine[part].size()) return false;
+    copy_bytes(mine[part].data(), theirs[part].data(), mine[part].size());
+  }
+  return true;
+}
+
+void ThreadCommunicator::do_all_to_all_parts(const Outgoing& to, const Incoming& from) {
+  int odd = -1;
+  bring({.parts = to});
+  // Everybody begins with another one, so that they do not all read the same memory.
+  for (int step = 0; step < size(); ++step) {
+    const int member = (rank() + step) % size();
+    if (!copy_parts(member, from)) odd = member;
+  }
+  meet_again();
+  if (odd >= 0) fail_sizes({world_rank(odd)});
+}
+
 std::unique_ptr<Communicator> ThreadCommunicator::do_split(int colour, int key,
                                                            const std::string& name) {
   bring({.colour = colour, .key = key});

@@ -55,6 +55,7 @@ struct Contribution {
   std::byte* scratch = nullptr;
   std::size_t bytes = 0;
   Pieces to;
+  Outgoing parts;
   int colour = 0;  // of a split
   int key = 0;
 };
@@ -135,6 +136,7 @@ class ThreadCommunicator : public Communicator {
                          Reduction reduction) override;
   void do_all_to_all(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
                      const Pieces& from) override;
+  void do_all_to_all_parts(const Outgoing& to, const Incoming& from) override;
   std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) override;
   void do_leave(const std::string& reason) override { world_->leave(self(), self(), reason); }
 
@@ -163,6 +165,8 @@ class ThreadCommunicator : public Communicator {
   [[nodiscard]] std::vector<int> missing_from(std::int64_t meeting) const;
   // Combines piece `begin` to `begin` + `bytes` of what all ranks brought, in their order.
   void combine_all(Reduction reduction, Type type, std::size_t begin, std::size_t bytes);
+  // What `member` has for this rank; false if it is not of the expected lengths.
+  bool copy_parts(int member, const Incoming& from);
   [[noreturn]] void fail_sizes(std::vector<int> odd_ones);
 
   // Waits on this rank's condition; throws when time is up or a rank of the group has left.

@@ -1,0 +1,51 @@
+#include "shiplap/base/plugin.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+namespace shiplap {
+namespace {
+
+std::vector<std::filesystem::path> plugin_folders() {
+  std::vector<std::filesystem::path> folders;
+  if (const char* own = std::getenv("SHIPLAP_PLUGINS")) folders.emplace_back(own);
+  std::error_code ignored;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  folders.push_back(program);
+  folders.push_back(program.parent_path() / "lib" / "shiplap");
+  return folders;
+}
+
+}  // namespace
+
+PluginSymbol load_plugin(const std::string& file, const char* symbol) {
+  std::vector<std::string> tried;
+  for (const std::filesystem::path& folder : plugin_folders()) {
+    const std::filesystem::path path = folder / file;
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) {
+      tried.push_back(folder.string());
+      continue;
+    }
+    // Never closed: MPI libraries do not survive that.
+    void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      return {.problem = fmt::format("`{}` cannot be loaded", path.string()), .help = dlerror()};
+    }
+    const void* const address = dlsym(handle, symbol);
+    if (address == nullptr) {
+      return {.problem = fmt::format("`{}` is of another version", path.string()),
+              .help = "build or install it anew"};
+    }
+    return {.address = address};
+  }
+  return {.problem = fmt::format("there is no `{}`", file),
+          .help = fmt::format("looked in {}; SHIPLAP_PLUGINS can name another folder",
+                              fmt::join(tried, ", "))};
+}
+
+}  // namespace shiplap

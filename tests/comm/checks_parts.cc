@@ -1,0 +1,219 @@
+// all_to_all_parts: parts that lie anywhere, few and many, short and long.
+#include <cstddef>
+#include <vector>
+
+#include "check.h"
+#include "shiplap/base/error.h"
+
+namespace shiplap::comm {
+namespace {
+
+using Sizes = std::vector<std::vector<std::vector<std::size_t>>>;  // by sender and receiver
+
+std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+std::byte pattern(std::size_t from, std::size_t to, std::size_t part, std::size_t i) {
+  return static_cast<std::byte>(from * 7 + to * 13 + part * 31 + i * 3 + i / 251);
+}
+
+// What one rank sends and receives. Parts lie in one buffer in an order of their own with gaps
+// between them, so nothing that is copied too far goes unnoticed.
+class Parts {
+ public:
+  Parts(const Sizes& sizes, int own) : sizes_(sizes), own_(at(own)) {
+    send_.resize(total(Side::to));
+    receive_.assign(total(Side::from), kGap);
+    lay_out(Side::to);
+    lay_out(Side::from);
+  }
+
+  void run(Communicator& comm) const {
+    comm.all_to_all_parts({.first = to_first_, .parts = to_},
+                          {.first = from_first_, .parts = from_});
+  }
+
+  void expect_right(Trial& trial) const {
+    std::vector<std::byte> expected(receive_.size(), kGap);
+    std::size_t k = 0;
+    for (std::size_t peer = 0; peer < sizes_.size(); ++peer) {
+      for (std::size_t part = 0; part < sizes_[peer][own_].size(); ++part, ++k) {
+        const auto begin = static_cast<std::size_t>(from_[k].data() - receive_.data());
+        for (std::size_t i = 0; i < from_[k].size(); ++i) {
+          expected[begin + i] = pattern(peer, own_, part, i);
+        }
+      }
+    }
+    trial.expect(receive_ == expected, "every part is in its place and nothing else is touched");
+  }
+
+  void forget_last_part() {
+    from_.pop_back();
+    from_first_.back() = from_.size();
+  }
+
+ private:
+  enum class Side { to, from };
+  static constexpr std::byte kGap{0xa5};
+
+  [[nodiscard]] const std::vector<std::size_t>& of(Side side, std::size_t peer) const {
+    return side == Side::to ? sizes_[own_][peer] : sizes_[peer][own_];
+  }
+  [[nodiscard]] std::size_t total(Side side) const {
+    std::size_t bytes = 0;
+    for (std::size_t peer = 0; peer < sizes_.size(); ++peer) {
+      for (const std::size_t size : of(side, peer)) bytes += size + 3;
+    }
+    return bytes;
+  }
+
+  // The last part for the last rank lies first.
+  void lay_out(Side side) {
+    std::size_t end = side == Side::to ? send_.size() : receive_.size();
+    for (std::size_t peer = 0; peer < sizes_.size(); ++peer) {
+      (side == Side::to ? to_first_ : from_first_)
+          .push_back(side == Side::to ? to_.size() : from_.size());
+      for (std::size_t part = 0; part < of(side, peer).size(); ++part) {
+        const std::size_t size = of(side, peer)[part];
+        end -= size + 3;
+        if (side == Side::from) {
+          from_.push_back(std::span(receive_).subspan(end, size));
+          continue;
+        }
+        for (std::size_t i = 0; i < size; ++i) send_[end + i] = pattern(own_, peer, part, i);
+        to_.push_back(std::span(send_).subspan(end, size));
+      }
+    }
+    (side == Side::to ? to_first_ : from_first_)
+        .push_back(side == Side::to ? to_.size() : from_.size());
+  }
+
+  const Sizes& sizes_;
+  std::size_t own_;
+  std::vector<std::byte> send_;
+  std::vector<std::byte> receive_;
+  std::vector<std::span<const std::byte>> to_;
+  std::vector<std::span<std::byte>> from_;
+  std::vector<std::size_t> to_first_;
+  std::vector<std::size_t> from_first_;
+};
+
+Sizes random_sizes(int ranks, Random random, std::size_t most_parts, std::size_t most_bytes) {
+  Sizes sizes(at(ranks), std::vector<std::vector<std::size_t>>(at(ranks)));
+  for (auto& row : sizes) {
+    for (auto& parts : row) {
+      if (random.chance(0.2)) continue;
+      parts.resize(static_cast<std::size_t>(
+          random.between(0, std::ssize(parts) + 1 + static_cast<std::int64_t>(most_parts))));
+      for (std::size_t& size : parts) {
+        size = random.chance(0.2) ? 0
+                                  : static_cast<std::size_t>(random.between(
+                                        0, static_cast<std::int64_t>(most_bytes) + 1));
+      }
+    }
+  }
+  return sizes;
+}
+
+void try_parts(Trial& trial, const Sizes& sizes) {
+  const Parts parts(sizes, trial.comm.rank());
+  parts.run(trial.comm);
+  parts.expect_right(trial);
+}
+
+void random_parts(Trial& trial) {
+  const int ranks = trial.comm.size();
+  const std::size_t bytes = ranks <= 7 ? 30000 : 300;
+  for (std::uint64_t round = 0; round < 8; ++round) {
+    trial.comm.set_checked(round % 2 == 0);
+    try_parts(trial, random_sizes(ranks, trial.random(round), 6, bytes));
+  }
+}
+
+void many_parts(Trial& trial) {
+  if (trial.comm.size() > 7) return;
+  trial.comm.set_checked(false);
+  // More than the kernel takes in one call.
+  try_parts(trial, random_sizes(trial.comm.size(), trial.random(), 3000, 40));
+}
+
+void long_parts(Trial& trial) {
+  if (trial.comm.size() > 4) return;
+  trial.comm.set_checked(false);
+  try_parts(trial, random_sizes(trial.comm.size(), trial.random(), 3, 3000000));
+}
+
+void no_parts(Trial& trial) {
+  const std::size_t ranks = at(trial.comm.size());
+  try_parts(trial, Sizes(ranks, std::vector<std::vector<std::size_t>>(ranks)));
+  try_parts(trial, Sizes(ranks, std::vector<std::vector<std::size_t>>(ranks, {0, 0})));
+}
+
+// One way only: who receives nothing must not wait for anything.
+void parts_one_way(Trial& trial) {
+  const std::size_t ranks = at(trial.comm.size());
+  Sizes sizes(ranks, std::vector<std::vector<std::size_t>>(ranks));
+  for (std::size_t k = 0; k + 1 < ranks; ++k) sizes[k][k + 1] = {5, 0, 70000};
+  try_parts(trial, sizes);
+}
+
+// The same memory for everybody.
+void shared_part(Trial& trial) {
+  Communicator& comm = trial.comm;
+  const std::vector<std::byte> own(1000, static_cast<std::byte>(comm.rank() + 1));
+  const std::vector<std::span<const std::byte>> to(at(comm.size()), std::span(own));
+  std::vector<std::byte> all(at(comm.size()) * own.size());
+  std::vector<std::span<std::byte>> from;
+  std::vector<std::size_t> first{0};
+  for (std::size_t k = 0; k < at(comm.size()); ++k) {
+    from.push_back(std::span(all).subspan(k * own.size(), own.size()));
+    first.push_back(k + 1);
+  }
+  comm.all_to_all_parts({.first = first, .parts = to}, {.first = first, .parts = from});
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    trial.expect(all[k] == static_cast<std::byte>(k / own.size() + 1), "who sent it");
+  }
+}
+
+void parts_that_are_not_divided(Trial& trial) {
+  Communicator& comm = trial.comm;
+  const std::vector<std::size_t> wrong(at(comm.size()), 0);
+  const auto error = trial.expect_throws<InputError>(
+      [&] { comm.all_to_all_parts({.first = wrong}, {.first = wrong}); }, "one entry too few");
+  if (error) trial.expect_equal(error->diagnostics()[0].code, std::string("D300"), "its code");
+}
+
+void parts_that_do_not_meet(Trial& trial) {
+  const std::size_t ranks = at(trial.comm.size());
+  const Sizes sizes(ranks, std::vector<std::vector<std::size_t>>(ranks, {100}));
+  static thread_local std::vector<Parts*> kept;  // MPI may still use the memory of a failed call
+  kept.push_back(new Parts(sizes, trial.comm.rank()));
+  if (trial.comm.rank() == 0) kept.back()->forget_last_part();
+  trial.expect_throws<Failure>([&] { kept.back()->run(trial.comm); }, "a part too few");
+}
+
+void packing_is_agreed(Trial& trial) {
+  Communicator& comm = trial.comm;
+  std::vector<std::int64_t> own;
+  for (int peer = 0; peer < comm.size(); ++peer) {
+    own.push_back(static_cast<std::int64_t>(comm.pack_below(peer)));
+  }
+  std::vector<std::int64_t> theirs(own.size());
+  comm.all_to_all(std::span<const std::int64_t>(own), std::span(theirs));
+  trial.expect(own == theirs, "both ends pack alike");
+}
+
+}  // namespace
+
+void add_parts_checks(std::vector<Check>& checks) {
+  checks.push_back({"all_to_all_parts/random", 1, random_parts});
+  checks.push_back({"all_to_all_parts/many", 1, many_parts});
+  checks.push_back({"all_to_all_parts/long", 1, long_parts});
+  checks.push_back({"all_to_all_parts/none", 1, no_parts});
+  checks.push_back({"all_to_all_parts/one_way", 2, parts_one_way});
+  checks.push_back({"all_to_all_parts/shared", 1, shared_part});
+  checks.push_back({"all_to_all_parts/not_divided", 1, parts_that_are_not_divided});
+  checks.push_back({"all_to_all_parts/do_not_meet", 2, parts_that_do_not_meet});
+  checks.push_back({"all_to_all_parts/packing", 1, packing_is_agreed});
+}
+
+}  // namespace shiplap::comm
