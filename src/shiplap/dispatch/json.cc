@@ -1,0 +1,444 @@
+#include "shiplap/dispatch/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <span>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/base/suggest.h"
+#include "shiplap/dispatch/validate.h"
+
+namespace shiplap::dispatch {
+namespace {
+
+constexpr std::array<const char*, 4> kTables{"q_forward", "q_reverse", "kv_forward", "kv_reverse"};
+constexpr std::string_view kSchema = "shiplap.dispatch/1";
+
+template <class Integer>
+std::size_t at(Integer value) {
+  return static_cast<std::size_t>(value);
+}
+
+// ---- writing
+
+// A tensor as nested arrays; `shape` without the first dimension gives that of the items.
+template <class T>
+Json nested(std::span<const T> values, std::span<const std::size_t> shape) {
+  Json::Array items;
+  if (shape.size() == 1) {
+    for (const T value : values) items.emplace_back(static_cast<std::int64_t>(value));
+    return items;
+  }
+  const std::size_t width = shape[0] == 0 ? 0 : values.size() / shape[0];
+  for (std::size_t i = 0; i < shape[0]; ++i) {
+    items.push_back(nested(values.subspan(i * width, width), shape.subspan(1)));
+  }
+  return items;
+}
+
+template <class T>
+Json tensor(const std::vector<T>& values, std::vector<std::size_t> shape) {
+  return nested(std::span<const T>(values), std::span<const std::size_t>(shape));
+}
+
+Json fields_of(const Metadata& metadata) {
+  const DenseMetadata dense = to_dense(metadata);
+  const std::size_t world = at(dense.world_size);
+  const std::size_t seqs = at(dense.max_seqs);
+  std::vector<std::size_t> copies{world, seqs};
+  if (dense.max_cp > 0) copies.push_back(at(dense.max_cp));
+  Json json = Json::object({{"world_size", dense.world_size}, {"arrival", name(dense.arrival)}});
+  json.set("dst_rank", tensor(dense.dst_rank, copies));
+  json.set("dst_offset", tensor(dense.dst_offset, copies));
+  json.set("seq_len", tensor(dense.seq_len, {world, seqs}));
+  json.set("num_recv_tokens", tensor(dense.num_recv_tokens, {world, world + 1}));
+  if (dense.seq_recv_mask) json.set("seq_recv_mask", tensor(*dense.seq_recv_mask, copies));
+  json.set("recv_seq_lens",
+           tensor(*dense.recv_seq_lens, {world, dense.recv_seq_lens->size() / world}));
+  json.set("num_seqs", tensor(*dense.num_seqs, {world}));
+  json.set("num_total_recv_tokens", tensor(*dense.num_total_recv_tokens, {world}));
+  return json;
+}
+
+Json lengths_by_rank(const AttentionLayout& layout,
+                     std::span<const std::uint32_t> (AttentionLayout::*of)(int) const) {
+  Json::Array ranks;
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    Json::Array ends;
+    for (const std::uint32_t end : (layout.*of)(rank)) ends.emplace_back(std::int64_t{end});
+    ranks.emplace_back(std::move(ends));
+  }
+  return ranks;
+}
+
+// ---- reading
+
+// A value of the file and how it is called there.
+struct Named {
+  const Json& json;
+  std::string name;
+  std::string_view file;
+};
+
+[[noreturn]] void refuse(const Named& at_fault, std::string_view code, std::string what,
+                         std::string help = "") {
+  throw InputError(
+      Diagnostic{.code = std::string(code),
+                 .where = {.file = std::string(at_fault.file), .operation = at_fault.name},
+                 .what = std::move(what),
+                 .help = std::move(help)});
+}
+
+// The shape of nested arrays, and their numbers one after another.
+class Tensor {
+ public:
+  explicit Tensor(const Named& named, std::size_t dimensions) : named_(named) {
+    shape_.resize(dimensions);
+    add(named.json, 0);
+  }
+  [[nodiscard]] const std::vector<std::size_t>& shape() const { return shape_; }
+  [[nodiscard]] std::vector<std::int64_t> take() { return std::move(values_); }
+
+ private:
+  void add(const Json& json, std::size_t depth) {
+    if (depth == shape_.size()) {
+      if (json.is_bool()) {
+        values_.push_back(json.as_bool() ? 1 : 0);
+      } else if (json.is_integer()) {
+        values_.push_back(json.as_integer());
+      } else {
+        refuse(named_, "D413", fmt::format("{} where a whole number belongs", json.type_name()));
+      }
+      return;
+    }
+    if (!json.is_array()) {
+      refuse(named_, "D413",
+             fmt::format("{} where an array belongs: it has {} dimensions", json.type_name(),
+                         shape_.size()));
+    }
+    const std::size_t size = json.as_array().size();
+    if (!seen_[depth]) {
+      seen_[depth] = true;
+      shape_[depth] = size;
+    } else if (shape_[depth] != size) {
+      refuse(named_, "D401",
+             fmt::format("a row of {} entries among rows of {}", size, shape_[depth]),
+             "pad rows with -1 (ranks) or 0");
+    }
+    for (const Json& item : json.as_array()) add(item, depth + 1);
+  }
+
+  const Named& named_;
+  std::vector<std::size_t> shape_;
+  std::array<bool, 3> seen_{};
+  std::vector<std::int64_t> values_;
+};
+
+std::size_t dimensions_of(const Json& json) {
+  if (!json.is_array()) return 0;
+  return json.as_array().empty() ? 1 : 1 + dimensions_of(json.as_array().front());
+}
+
+// Everything a table may have.
+const std::vector<std::string>& table_fields() {
+  static const std::vector<std::string> fields{
+      "dst_rank",        "dst_offset",    "seq_len",
+      "num_recv_tokens", "seq_recv_mask", "recv_seq_lens",
+      "num_seqs",        "world_size",    "num_total_recv_tokens",
+      "normalized",      "arrival",       "schema",
+      "offset_unit",     "row_bytes",     "buffer_tokens"};
+  return fields;
+}
+
+void check_fields(const Named& table, const std::vector<std::string>& known) {
+  if (!table.json.is_object()) {
+    refuse(table, "D413", fmt::format("{} where an object belongs", table.json.type_name()));
+  }
+  for (const auto& [key, ignored] : table.json.as_object()) {
+    if (std::ranges::find(known, key) == known.end()) {
+      refuse(table, "D413", fmt::format("nothing is called `{}`", key), suggest(key, known));
+    }
+  }
+}
+
+class TableReader {
+ public:
+  explicit TableReader(const Named& table) : table_(table) { check_fields(table, table_fields()); }
+
+  DenseMetadata read(const std::function<std::int64_t(std::int64_t)>& to_tokens) {
+    const Json& ranks = required("dst_rank");
+    const std::size_t dimensions = dimensions_of(ranks) == 3 ? 3 : 2;
+    std::vector<std::size_t> shape;
+    dense_.dst_rank = numbers("dst_rank", dimensions, &shape);
+    dense_.world_size = static_cast<int>(shape[0]);
+    dense_.max_seqs = static_cast<std::int64_t>(shape[1]);
+    dense_.max_cp = dimensions == 3 ? static_cast<int>(shape[2]) : 0;
+    dense_.dst_offset = numbers("dst_offset", dimensions);
+    for (std::size_t k = 0; k < dense_.dst_offset.size(); ++k) {
+      const bool goes = k < dense_.dst_rank.size() && dense_.dst_rank[k] >= 0;
+      if (goes) dense_.dst_offset[k] = to_tokens(dense_.dst_offset[k]);
+    }
+    dense_.seq_len = numbers("seq_len", 2);
+    optional_fields(dimensions);
+    check_world_size();
+    fill_counts();
+    return std::move(dense_);
+  }
+
+ private:
+  [[nodiscard]] Named field(const std::string& key, const Json& json) const {
+    return {.json = json, .name = table_.name + " " + key, .file = table_.file};
+  }
+  const Json& required(const std::string& key) const {
+    const Json* const found = table_.json.find(key);
+    if (found == nullptr) refuse(table_, "D413", fmt::format("`{}` is missing", key));
+    return *found;
+  }
+  std::vector<std::int64_t> numbers(const std::string& key, std::size_t dimensions,
+                                    std::vector<std::size_t>* shape = nullptr) const {
+    const Named named = field(key, required(key));
+    Tensor tensor(named, dimensions);
+    if (shape != nullptr) *shape = tensor.shape();
+    return tensor.take();
+  }
+  [[nodiscard]] bool has(const char* key) const {
+    const Json* const found = table_.json.find(key);
+    return found != nullptr && !found->is_null();
+  }
+
+  void optional_fields(std::size_t dimensions) {
+    if (has("num_recv_tokens")) dense_.num_recv_tokens = numbers("num_recv_tokens", 2);
+    if (has("recv_seq_lens")) dense_.recv_seq_lens = numbers("recv_seq_lens", 2);
+    if (has("num_seqs")) dense_.num_seqs = numbers("num_seqs", 1);
+    if (has("num_total_recv_tokens")) {
+      dense_.num_total_recv_tokens = numbers("num_total_recv_tokens", 1);
+    }
+    if (has("seq_recv_mask")) {
+      dense_.seq_recv_mask.emplace();
+      for (const std::int64_t active : numbers("seq_recv_mask", dimensions)) {
+        dense_.seq_recv_mask->push_back(active != 0 ? 1 : 0);
+      }
+    }
+    if (has("arrival")) {
+      const Json& arrival = required("arrival");
+      const bool summed = arrival == Json(name(Arrival::summed));
+      if (!summed && arrival != Json(name(Arrival::placed))) {
+        refuse(field("arrival", arrival), "D413", "arrival is `placed` or `summed`");
+      }
+      dense_.arrival = summed ? Arrival::summed : Arrival::placed;
+    }
+  }
+
+  void check_world_size() const {
+    if (!has("world_size")) return;
+    const Json& said = required("world_size");
+    if (said.is_integer() && said.as_integer() == dense_.world_size) return;
+    refuse(field("world_size", said), "D401",
+           fmt::format("world_size does not say {}, the rows of dst_rank", dense_.world_size));
+  }
+
+  // Counts that nobody gave cannot be wrong.
+  void fill_counts() {
+    if (has("num_recv_tokens")) return;
+    const std::size_t columns = at(dense_.world_size) + 1;
+    const std::size_t copies = at(std::max(dense_.max_cp, 1));
+    dense_.num_recv_tokens.assign(at(dense_.world_size) * columns, 0);
+    for (std::size_t k = 0; k < dense_.dst_rank.size(); ++k) {
+      const std::int64_t to = dense_.dst_rank[k];
+      const std::size_t row = k / copies;
+      if (to < 0 || to >= dense_.world_size || row >= dense_.seq_len.size()) continue;
+      dense_.num_recv_tokens[at(to) * columns + row / at(dense_.max_seqs)] += dense_.seq_len[row];
+      dense_.num_recv_tokens[at(to) * columns + columns - 1] += dense_.seq_len[row];
+    }
+  }
+
+  const Named& table_;
+  DenseMetadata dense_;
+};
+
+// What offsets count: how many of their units make a token.
+std::function<std::int64_t(std::int64_t)> unit_of(const Named& file,
+                                                  std::vector<Diagnostic>& warnings) {
+  const auto tokens = [](std::int64_t offset) { return offset; };
+  const Json* const unit = file.json.find("offset_unit");
+  if (unit == nullptr) {
+    warnings.push_back({.code = "D415",
+                        .severity = Severity::warning,
+                        .where = {.file = std::string(file.file)},
+                        .what = "the file does not say what `dst_offset` counts; tokens are "
+                                "assumed",
+                        .help = "add \"offset_unit\": \"tokens\", or \"bytes\" and \"row_bytes\""});
+    return tokens;
+  }
+  if (*unit == Json("tokens")) return tokens;
+  if (*unit != Json("bytes")) {
+    refuse(file, "D413", "offset_unit is `tokens` or `bytes`");
+  }
+  const Json* const row_bytes = file.json.find("row_bytes");
+  if (row_bytes == nullptr || !row_bytes->is_integer() || row_bytes->as_integer() < 1) {
+    refuse(file, "D413", "offsets in bytes need `row_bytes`, the bytes of one token");
+  }
+  return [file, width = row_bytes->as_integer()](std::int64_t offset) {
+    if (offset % width != 0) {
+      refuse(
+          file, "D404",
+          fmt::format("offset {} is not at the beginning of a token of {} bytes", offset, width));
+    }
+    return offset / width;
+  };
+}
+
+std::vector<std::vector<std::int64_t>> ragged(const Named& named) {
+  if (!named.json.is_array()) refuse(named, "D413", "an array of arrays belongs here");
+  std::vector<std::vector<std::int64_t>> rows;
+  for (const Json& row : named.json.as_array()) {
+    const Named one{.json = row, .name = named.name, .file = named.file};
+    rows.push_back(Tensor(one, 1).take());
+  }
+  return rows;
+}
+
+AttentionLayout read_attention(const Named& named) {
+  check_fields(
+      named, {"cu_seqlens_q", "cu_seqlens_kv", "max_seqlen_q", "max_seqlen_kv", "num_local_seqs"});
+  std::array<std::vector<std::vector<std::int64_t>>, 2> ends;
+  for (std::size_t k = 0; k < 2; ++k) {
+    const char* const key = k == 0 ? "cu_seqlens_q" : "cu_seqlens_kv";
+    const Json* const found = named.json.find(key);
+    if (found == nullptr) refuse(named, "D413", fmt::format("`{}` is missing", key));
+    ends[k] = ragged({.json = *found, .name = named.name + " " + key, .file = named.file});
+  }
+  if (ends[0].size() != ends[1].size()) refuse(named, "D401", "q and kv have different ranks");
+  std::vector<std::vector<AttentionLayout::Item>> by_rank(ends[0].size());
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const auto& q = ends[0][rank];
+    const auto& kv = ends[1][rank];
+    const bool sound = !q.empty() && q.size() == kv.size() && q[0] == 0 && kv[0] == 0 &&
+                       std::ranges::is_sorted(q) && std::ranges::is_sorted(kv) &&
+                       std::in_range<std::uint32_t>(q.back()) &&
+                       std::in_range<std::uint32_t>(kv.back());
+    if (!sound) {
+      refuse(named, "D401",
+             fmt::format("the cumulative lengths of rank {} do not begin with 0 and grow", rank));
+    }
+    for (std::size_t i = 0; i + 1 < q.size(); ++i) {
+      by_rank[rank].push_back({.q_length = static_cast<std::uint32_t>(q[i + 1] - q[i]),
+                               .kv_length = static_cast<std::uint32_t>(kv[i + 1] - kv[i])});
+    }
+  }
+  return AttentionLayout(by_rank);
+}
+
+}  // namespace
+
+Json to_json(const Metadata& metadata) {
+  Json json = Json::object({{"schema", kSchema}, {"offset_unit", "tokens"}});
+  const Json fields = fields_of(metadata);
+  for (const auto& [key, value] : fields.as_object()) json.set(key, value);
+  return json;
+}
+
+Json to_json(const QkvDispatch& dispatch) {
+  Json json = Json::object({{"schema", kSchema}, {"offset_unit", "tokens"}});
+  json.set("q_forward", fields_of(dispatch.q.forward));
+  json.set("q_reverse", fields_of(dispatch.q.reverse));
+  json.set("kv_forward", fields_of(dispatch.kv.forward));
+  json.set("kv_reverse", fields_of(dispatch.kv.reverse));
+  Json attention = Json::object();
+  attention.set("cu_seqlens_q",
+                lengths_by_rank(dispatch.attention, &AttentionLayout::cu_seqlens_q));
+  attention.set("cu_seqlens_kv",
+                lengths_by_rank(dispatch.attention, &AttentionLayout::cu_seqlens_kv));
+  json.set("attention", std::move(attention));
+  return json;
+}
+
+DispatchFile read_dispatch(std::string_view text, std::string_view file) {
+  const Json json = parse_json(text, file);
+  const Named whole{.json = json, .name = "", .file = file};
+  DispatchFile result;
+  const bool alone = json.find("dst_rank") != nullptr;
+  if (!alone) {
+    std::vector<std::string> known{"schema", "offset_unit", "row_bytes", "buffer_tokens",
+                                   "attention"};
+    known.insert(known.end(), kTables.begin(), kTables.end());
+    check_fields(whole, known);
+  }
+  const auto to_tokens = unit_of(whole, result.warnings);
+  if (alone) {
+    const Named table{.json = json, .name = "metadata", .file = file};
+    result.tables.push_back({.name = table.name, .table = TableReader(table).read(to_tokens)});
+  }
+  for (const char* const key : kTables) {
+    const Json* const found = alone ? nullptr : json.find(key);
+    if (found == nullptr) continue;
+    const Named table{.json = *found, .name = key, .file = file};
+    result.tables.push_back({.name = key, .table = TableReader(table).read(to_tokens)});
+  }
+  if (result.tables.empty()) {
+    refuse(whole, "D413", "the file has no table",
+           "a table has `dst_rank`; several are called q_forward, q_reverse, kv_forward, "
+           "kv_reverse");
+  }
+  if (const Json* const attention = alone ? nullptr : json.find("attention")) {
+    result.attention = read_attention({.json = *attention, .name = "attention", .file = file});
+  }
+  if (const Json* const sizes = json.find("buffer_tokens")) {
+    const Named named{.json = *sizes, .name = "buffer_tokens", .file = file};
+    for (const std::int64_t tokens : Tensor(named, 1).take()) {
+      if (tokens < 0) refuse(named, "D413", "a buffer cannot have less than no tokens");
+      result.buffer_tokens.push_back(static_cast<std::uint64_t>(tokens));
+    }
+  }
+  return result;
+}
+
+std::vector<Diagnostic> validate(const DispatchFile& file) {
+  std::vector<Diagnostic> found;
+  const auto add = [&](std::vector<Diagnostic> more) {
+    for (Diagnostic& one : more) found.push_back(std::move(one));
+  };
+  std::map<std::string, Metadata> tables;
+  for (const NamedTable& named : file.tables) {
+    std::vector<Diagnostic> wrong = validate(named.table);
+    for (Diagnostic& one : wrong) one.where.operation = named.name + " " + one.where.operation;
+    if (wrong.empty()) tables.emplace(named.name, to_sparse(named.table));
+    add(std::move(wrong));
+  }
+  if (tables.size() != file.tables.size()) return found;
+  const auto pair = [&](const std::string& which) -> std::optional<MetadataPair> {
+    const auto forward = tables.find(which + "_forward");
+    const auto reverse = tables.find(which + "_reverse");
+    if (forward == tables.end() || reverse == tables.end()) return std::nullopt;
+    return MetadataPair{.forward = forward->second, .reverse = reverse->second};
+  };
+  const std::optional<MetadataPair> q = pair("q");
+  const std::optional<MetadataPair> kv = pair("kv");
+  const ValidateOptions options{.buffer_tokens = file.buffer_tokens};
+  if (q && kv && file.attention) {
+    add(validate(QkvDispatch{.q = *q, .kv = *kv, .attention = *file.attention}, options));
+    return found;
+  }
+  ValidateOptions own = options;
+  own.table = "q";
+  if (q) add(validate_queries(*q, own));
+  own.buffer_tokens.clear();
+  own.table = "kv";
+  if (kv) add(validate_keys(*kv, own));
+  for (const auto& [name, table] : tables) {
+    if (name.starts_with("q_") ? q.has_value() : kv.has_value() && name.starts_with("kv_"))
+      continue;
+    ValidateOptions alone = options;
+    alone.table = name;
+    if (name != "metadata" && name != "q_forward") alone.buffer_tokens.clear();
+    add(validate(table, alone));
+  }
+  return found;
+}
+
+}  // namespace shiplap::dispatch

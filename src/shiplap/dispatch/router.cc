@@ -1,0 +1,261 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <limits>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/dispatch/router_internal.h"
+
+namespace shiplap::dispatch {
+namespace {
+
+const Routing& checked(const Routing& routing) {
+  if (std::vector<Diagnostic> found = validate(routing); !found.empty()) {
+    throw InputError(std::move(found));
+  }
+  return routing;
+}
+
+std::uint32_t index(std::size_t value) { return static_cast<std::uint32_t>(value); }
+
+}  // namespace
+
+// ---- one layout
+
+Router::Side::Side(const Layout& layout) {
+  places.reserve(layout.all().size());
+  first_of_rank.reserve(static_cast<std::size_t>(layout.world_size()) + 1);
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    first_of_rank.push_back(index(places.size()));
+    std::uint32_t offset = 0;
+    for (const Segment& segment : layout.of(rank)) {
+      places.push_back({.segment = segment, .rank = rank, .offset = offset});
+      offset += segment.length;
+    }
+  }
+  first_of_rank.push_back(index(places.size()));
+  order.resize(places.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto key = [&](std::uint32_t i) {
+    const Segment& segment = places[i].segment;
+    return std::tuple(segment.document, segment.begin, segment.length > 0, i);
+  };
+  const auto before = [&](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); };
+  if (!std::ranges::is_sorted(order, before)) std::ranges::sort(order, before);
+  full.reserve(order.size());
+  std::ranges::copy_if(order, std::back_inserter(full),
+                       [&](std::uint32_t i) { return places[i].segment.length > 0; });
+}
+
+const Router::Place& Router::Side::holding(const Segment& placeholder) const {
+  const auto key = [&](std::uint32_t i) {
+    return std::pair(places[i].segment.document, places[i].segment.begin);
+  };
+  const std::pair wanted(placeholder.document, placeholder.begin);
+  const auto next = std::ranges::upper_bound(full, wanted, {}, key);
+  if (next != full.begin()) {
+    const Place& last = places[*std::prev(next)];
+    if (last.segment.document == placeholder.document) return last;
+  }
+  // The document is empty.
+  const auto first = std::ranges::lower_bound(order, std::pair(placeholder.document, 0U), {}, key);
+  return places[*first];
+}
+
+// ---- both
+
+Router::Router(const Routing& routing)
+    : world_size_(checked(routing).home.world_size()),
+      home_(routing.home),
+      items_(routing.attention) {
+  cut();
+  place_keys();
+}
+
+// Both sides hold the same tokens, so walking along them in step meets every boundary of either.
+void Router::cut() {
+  atoms_.reserve(home_.full.size() + items_.full.size());
+  item_order_.reserve(atoms_.capacity());
+  std::size_t h = 0;
+  std::size_t i = 0;
+  std::uint32_t position = 0;
+  std::uint32_t document_atom = 0;
+  while (h < home_.full.size()) {
+    Place& home = home_.places[home_.full[h]];
+    Place& item = items_.places[items_.full[i]];
+    if (position == 0) document_atom = index(atoms_.size());
+    const std::uint64_t end = std::min(home.segment.end(), item.segment.end());
+    if (position == home.segment.begin) home.first_atom = index(atoms_.size());
+    if (position == item.segment.begin) item.first_atom = index(atoms_.size());
+    item.document_atom = document_atom;
+    item_order_.push_back(index(i));
+    atoms_.push_back({.home = home_.full[h],
+                      .item = items_.full[i],
+                      .begin = position,
+                      .length = static_cast<std::uint32_t>(end - position)});
+    home.end_atom = item.end_atom = index(atoms_.size());
+    const bool home_ends = end == home.segment.end();
+    const bool item_ends = end == item.segment.end();
+    position = static_cast<std::uint32_t>(end);
+    if (home_ends) ++h;
+    if (item_ends) ++i;
+    // A new document begins where both end and the next one is another.
+    if (home_ends && item_ends && h < home_.full.size() &&
+        home_.places[home_.full[h]].segment.document != home.segment.document) {
+      position = 0;
+    }
+  }
+}
+
+void Router::place_keys() {
+  for (int rank = 0; rank < world_size_; ++rank) {
+    std::uint64_t offset = 0;
+    for (std::uint32_t i = items_.first(rank); i < items_.first(rank + 1); ++i) {
+      Place& item = items_.places[i];
+      item.kv_offset = static_cast<std::uint32_t>(offset);
+      if (item.segment.length > 0) offset += item.segment.end();
+    }
+    if (offset > std::numeric_limits<std::uint32_t>::max()) {
+      throw InputError(
+          Diagnostic{.code = "D410",
+                     .where = {.rank = rank},
+                     .what = fmt::format("{} tokens of keys do not fit 32 bits", offset)});
+    }
+  }
+  document_end_.resize(items_.full.size());
+  for (std::size_t k = items_.full.size(); k-- > 0;) {
+    const bool last =
+        k + 1 == items_.full.size() || items_.places[items_.full[k + 1]].segment.document !=
+                                           items_.places[items_.full[k]].segment.document;
+    document_end_[k] = last ? index(k + 1) : document_end_[k + 1];
+  }
+  for (std::size_t k = 0; k < document_end_.size(); k = document_end_[k]) {
+    max_cp_ = std::max(max_cp_, static_cast<int>(document_end_[k] - k));
+  }
+}
+
+Copy Router::at_home(const Atom& atom) const { return at(home_.places[atom.home], atom.begin); }
+
+// ---- queries
+
+MetadataPair Router::queries() const {
+  return {.forward = queries_forward(), .reverse = queries_reverse()};
+}
+
+Metadata Router::queries_forward() const {
+  Metadata::Builder builder({.world_size = world_size_});
+  const std::size_t rows = atoms_.size() + home_.order.size() - home_.full.size();
+  builder.reserve({.rows = rows, .copies = rows});
+  for (int rank = 0; rank < world_size_; ++rank) {
+    for (std::uint32_t i = home_.first(rank); i < home_.first(rank + 1); ++i) {
+      const Place& home = home_.places[i];
+      if (home.segment.length == 0) {
+        const Copy copy = at(items_.holding(home.segment), home.segment.begin);
+        builder.add_row(0, {&copy, 1});
+      }
+      for (std::uint32_t a = home.first_atom; a < home.end_atom; ++a) {
+        const Copy copy = at(items_.places[atoms_[a].item], atoms_[a].begin);
+        builder.add_row(atoms_[a].length, {&copy, 1});
+      }
+    }
+    builder.end_rank();
+  }
+  return builder.take();
+}
+
+Metadata Router::queries_reverse() const {
+  Metadata::Builder builder({.world_size = world_size_});
+  const std::size_t rows = atoms_.size() + items_.order.size() - items_.full.size();
+  builder.reserve({.rows = rows, .copies = rows});
+  for (int rank = 0; rank < world_size_; ++rank) {
+    for (std::uint32_t i = items_.first(rank); i < items_.first(rank + 1); ++i) {
+      const Place& item = items_.places[i];
+      if (item.segment.length == 0) {
+        const Copy copy = at(home_.holding(item.segment), item.segment.begin);
+        builder.add_row(0, {&copy, 1});
+      }
+      for (std::uint32_t a = item.first_atom; a < item.end_atom; ++a) {
+        const Copy copy = at_home(atoms_[a]);
+        builder.add_row(atoms_[a].length, {&copy, 1});
+      }
+    }
+    builder.end_rank();
+  }
+  return builder.take();
+}
+
+// ---- keys and values
+
+MetadataPair Router::keys() const { return {.forward = keys_forward(), .reverse = keys_reverse()}; }
+
+Metadata Router::keys_forward() const {
+  Metadata::Builder builder({.world_size = world_size_, .max_cp = max_cp_});
+  const std::size_t empty = home_.order.size() - home_.full.size();
+  std::size_t copies = empty;
+  for (const std::uint32_t k : item_order_) copies += document_end_[k] - k;
+  builder.reserve({.rows = atoms_.size() + empty, .copies = copies});
+  std::vector<Copy> row;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    for (std::uint32_t i = home_.first(rank); i < home_.first(rank + 1); ++i) {
+      const Place& home = home_.places[i];
+      if (home.segment.length == 0) {
+        const Place& item = items_.holding(home.segment);
+        const std::uint32_t within = item.segment.length > 0 ? home.segment.begin : 0;
+        builder.add_row(0, std::array{Copy{.rank = item.rank, .offset = item.kv_offset + within}});
+      }
+      for (std::uint32_t a = home.first_atom; a < home.end_atom; ++a) {
+        row.clear();
+        const std::uint32_t end = document_end_[item_order_[a]];
+        for (std::uint32_t k = item_order_[a]; k < end; ++k) {
+          const Place& item = items_.places[items_.full[k]];
+          row.push_back({.rank = item.rank, .offset = item.kv_offset + atoms_[a].begin});
+        }
+        builder.add_row(atoms_[a].length, row);
+      }
+    }
+    builder.end_rank();
+  }
+  return builder.take();
+}
+
+Metadata Router::keys_reverse() const {
+  Metadata::Builder builder({.world_size = world_size_, .arrival = Arrival::summed});
+  std::size_t rows = items_.order.size() - items_.full.size();
+  for (const std::uint32_t i : items_.full) {
+    rows += items_.places[i].end_atom - items_.places[i].document_atom;
+  }
+  builder.reserve({.rows = rows, .copies = rows});
+  for (int rank = 0; rank < world_size_; ++rank) {
+    for (std::uint32_t i = items_.first(rank); i < items_.first(rank + 1); ++i) {
+      const Place& item = items_.places[i];
+      if (item.segment.length == 0) {
+        const Copy copy = at(home_.holding(item.segment), item.segment.begin);
+        builder.add_row(0, {&copy, 1});
+      }
+      for (std::uint32_t a = item.document_atom; a < item.end_atom; ++a) {
+        const Copy copy = at_home(atoms_[a]);
+        builder.add_row(atoms_[a].length, {&copy, 1});
+      }
+    }
+    builder.end_rank();
+  }
+  return builder.take();
+}
+
+AttentionLayout Router::attention() const {
+  std::vector<std::vector<AttentionLayout::Item>> by_rank(static_cast<std::size_t>(world_size_));
+  for (const Place& item : items_.places) {
+    const Segment& segment = item.segment;
+    by_rank[static_cast<std::size_t>(item.rank)].push_back(
+        {.q_length = segment.length,
+         .kv_length = segment.length > 0 ? static_cast<std::uint32_t>(segment.end()) : 0});
+  }
+  return AttentionLayout(by_rank);
+}
+
+}  // namespace shiplap::dispatch

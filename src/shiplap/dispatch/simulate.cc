@@ -1,0 +1,82 @@
+#include "shiplap/dispatch/simulate.h"
+
+#include <fmt/format.h>
+
+#include "shiplap/base/error.h"
+
+namespace shiplap::dispatch {
+namespace {
+
+// Calls act(sender, row, copy) for every copy there is, by sender, then row.
+template <class Act>
+void for_each_copy(const Metadata& metadata, const Act& act) {
+  for (int rank = 0; rank < metadata.world_size(); ++rank) {
+    for (std::uint32_t i = 0; i < metadata.num_seqs(rank); ++i) {
+      const Metadata::Row row = metadata.row(rank, i);
+      for (const Copy& copy : row.copies) {
+        if (copy.rank >= 0) act(static_cast<std::size_t>(rank), row, copy);
+      }
+    }
+  }
+}
+
+// Where a copy is read from and written to, in elements. Throws D404 where it would be outside.
+struct Span {
+  std::size_t from = 0;
+  std::size_t to = 0;
+  std::size_t count = 0;
+};
+template <class T>
+Span span_of(const std::vector<T>& input, const Buffers<T>& output, const Metadata::Row& row,
+             const Copy& copy, std::size_t width) {
+  const Span span{
+      .from = row.begin * width, .to = copy.offset * width, .count = row.length * width};
+  const bool exists = static_cast<std::size_t>(copy.rank) < output.size();
+  if (exists && span.from + span.count <= input.size() &&
+      span.to + span.count <= output[static_cast<std::size_t>(copy.rank)].size()) {
+    return span;
+  }
+  throw InputError(
+      Diagnostic{.code = "D404",
+                 .where = {.rank = copy.rank},
+                 .what = fmt::format("tokens {} to {} are outside the buffer", copy.offset,
+                                     std::uint64_t{copy.offset} + row.length)});
+}
+
+template <class T>
+void check_ranks(const Buffers<T>& input, const Buffers<T>& output, const Metadata& metadata) {
+  const auto ranks = static_cast<std::size_t>(metadata.world_size());
+  if (input.size() == ranks && output.size() == ranks) return;
+  throw InputError(Diagnostic{.code = "D400",
+                              .what = fmt::format("there are {} ranks, {} input and {} output "
+                                                  "buffers",
+                                                  ranks, input.size(), output.size())});
+}
+
+}  // namespace
+
+void orchestrate_simulate(const Buffers<std::byte>& input, Buffers<std::byte>& output,
+                          const Metadata& metadata, std::int64_t row_bytes) {
+  check_ranks(input, output, metadata);
+  const auto width = static_cast<std::size_t>(row_bytes);
+  for_each_copy(metadata, [&](std::size_t sender, const Metadata::Row& row, const Copy& copy) {
+    const Span span = span_of(input[sender], output, row, copy, width);
+    for (std::size_t i = 0; i < span.count; ++i) {
+      output[static_cast<std::size_t>(copy.rank)][span.to + i] = input[sender][span.from + i];
+    }
+  });
+}
+
+void sum_simulate(const Buffers<float>& input, Buffers<float>& output, const Metadata& metadata,
+                  std::int64_t width) {
+  check_ranks(input, output, metadata);
+  const auto elements = static_cast<std::size_t>(width);
+  for_each_copy(metadata, [&](std::size_t sender, const Metadata::Row& row, const Copy& copy) {
+    const Span span = span_of(input[sender], output, row, copy, elements);
+    for (std::size_t i = 0; i < span.count; ++i) {
+      output[static_cast<std::size_t>(copy.rank)][span.to + i] += input[sender][span.from + i];
+    }
+  });
+}
+
+}  // namespace shiplap::dispatch
