@@ -1,0 +1,378 @@
+#include "shiplap/run/dispatcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "shiplap/base/error.h"
+
+namespace shiplap::run {
+namespace {
+
+using Piece = ExchangePlan::Piece;
+
+std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+// ---- do all ranks hold the same?
+
+std::uint64_t hash_of(const dispatch::AttentionLayout& layout) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&](std::uint64_t number) { hash = (hash ^ number) * 0x100000001b3; };
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    for (const std::uint32_t end : layout.cu_seqlens_q(rank)) add(end);
+    for (const std::uint32_t end : layout.cu_seqlens_kv(rank)) add(end);
+  }
+  return hash;
+}
+
+struct Field {
+  std::string name;
+  std::int64_t hash = 0;
+};
+
+std::vector<Field> fields_of(const dispatch::QkvDispatch& dispatch) {
+  std::vector<Field> fields;
+  const auto add = [&](std::string_view table, const dispatch::Metadata& metadata) {
+    const auto hashes = metadata.hashes();
+    for (std::size_t k = 0; k < hashes.size(); ++k) {
+      fields.push_back({.name = fmt::format("{} {}", table, dispatch::Metadata::kHashedFields[k]),
+                        .hash = static_cast<std::int64_t>(hashes[k])});
+    }
+  };
+  add("q_forward", dispatch.q.forward);
+  add("q_reverse", dispatch.q.reverse);
+  add("kv_forward", dispatch.kv.forward);
+  add("kv_reverse", dispatch.kv.reverse);
+  fields.push_back(
+      {.name = "attention layout", .hash = static_cast<std::int64_t>(hash_of(dispatch.attention))});
+  return fields;
+}
+
+// What most ranks have; of equally many, what the first one has.
+std::int64_t usual(std::span<const std::int64_t> by_rank) {
+  std::map<std::int64_t, std::size_t> votes;
+  for (const std::int64_t hash : by_rank) ++votes[hash];
+  return *std::ranges::max_element(by_rank, {}, [&](std::int64_t hash) { return votes[hash]; });
+}
+
+void agree(comm::Communicator& communicator, const dispatch::QkvDispatch& dispatch) {
+  const std::vector<Field> fields = fields_of(dispatch);
+  std::vector<std::int64_t> own;
+  for (const Field& field : fields) own.push_back(field.hash);
+  std::vector<std::int64_t> all(own.size() * at(communicator.size()));
+  communicator.all_gather(std::span<const std::int64_t>(own), std::span(all));
+  std::vector<std::string> found;
+  int first = std::numeric_limits<int>::max();  // in the world
+  std::vector<std::int64_t> by_rank(at(communicator.size()));
+  for (std::size_t k = 0; k < fields.size(); ++k) {
+    for (std::size_t r = 0; r < by_rank.size(); ++r) by_rank[r] = all[r * fields.size() + k];
+    const std::int64_t expected = usual(by_rank);
+    for (int rank = 0; rank < communicator.size(); ++rank) {
+      if (by_rank[at(rank)] == expected) continue;
+      first = std::min(first, communicator.world_rank(rank));
+      found.push_back(fmt::format("rank {} in {}", communicator.world_rank(rank), fields[k].name));
+    }
+  }
+  if (found.empty()) return;
+  constexpr std::size_t kMost = 6;
+  const std::size_t more = found.size() > kMost ? found.size() - kMost : 0;
+  found.resize(found.size() - more);
+  throw MetadataDiffers(Diagnostic{
+      .code = "D420",
+      .where = {.rank = first},
+      .what = fmt::format("the ranks hold different metadata: {}{}", fmt::join(found, ", "),
+                          more > 0 ? fmt::format(" and {} more", more) : ""),
+      .why = "each would wait for tokens that nobody sends",
+      .help = "compute the dispatch from the same lengths and the same seed on all ranks"});
+}
+
+// ---- sums
+
+float as_float(float value) { return value; }
+float as_float(kernels::Bf16 value) { return kernels::to_float(value); }
+void store(float value, float& to) { to = value; }
+void store(float value, kernels::Bf16& to) { to = kernels::to_bf16(value); }
+
+constexpr std::size_t kBlock = 2048;  // numbers that are summed at a time
+
+// out[i] = sources[0][i] + sources[1][i] + .., for a block.
+template <class T>
+class Summing {
+ public:
+  Summing(const ExchangePlan& plan, std::span<const T> own, std::span<const T> arrived,
+          std::size_t width)
+      : plan_(plan), own_(own), arrived_(arrived), width_(width) {}
+
+  void run(const ExchangePlan::Sum& sum, std::span<T> out) {
+    const std::size_t begin = sum.begin * width_;
+    const std::size_t count = sum.length * width_;
+    for (std::size_t done = 0; done < count; done += kBlock) {
+      const std::size_t length = std::min(kBlock, count - done);
+      block(sum, done, std::span(block_).first(length));
+      for (std::size_t i = 0; i < length; ++i) store(block_[i], out[begin + done + i]);
+    }
+  }
+
+ private:
+  void block(const ExchangePlan::Sum& sum, std::size_t done, std::span<float> to) const {
+    std::ranges::fill(to, 0.0F);
+    for (std::uint32_t s = sum.first_source; s < sum.end_source; ++s) {
+      const ExchangePlan::Source& source = plan_.sources()[s];
+      const std::span<const T> from = source.is_own ? own_ : arrived_;
+      const T* const numbers = from.data() + source.begin * width_ + done;
+      if (s == sum.first_source) {
+        for (std::size_t i = 0; i < to.size(); ++i) to[i] = as_float(numbers[i]);
+      } else {
+        for (std::size_t i = 0; i < to.size(); ++i) to[i] += as_float(numbers[i]);
+      }
+    }
+  }
+
+  const ExchangePlan& plan_;
+  std::span<const T> own_;
+  std::span<const T> arrived_;
+  std::size_t width_;
+  std::array<float, kBlock> block_{};
+};
+
+}  // namespace
+
+Dispatcher::Dispatcher(comm::Communicator& communicator, Options options)
+    : communicator_(communicator),
+      options_(std::move(options)),
+      travel_(options_.memory),
+      packed_(options_.memory),
+      received_(options_.memory) {}
+
+std::shared_ptr<const DispatchPlan> Dispatcher::plan(const dispatch::QkvDispatch& dispatch) {
+  agree(communicator_, dispatch);
+  if (dispatch.world_size() != communicator_.size()) {
+    throw InputError(Diagnostic{
+        .code = "D400",
+        .what = fmt::format("a dispatch of {} ranks on `{}`, which has {}", dispatch.world_size(),
+                            communicator_.name(), communicator_.size())});
+  }
+  const int rank = communicator_.rank();
+  return std::make_shared<const DispatchPlan>(
+      DispatchPlan{.q_forward = ExchangePlan(dispatch.q.forward, rank),
+                   .q_reverse = ExchangePlan(dispatch.q.reverse, rank),
+                   .kv_forward = ExchangePlan(dispatch.kv.forward, rank),
+                   .kv_reverse = ExchangePlan(dispatch.kv.reverse, rank),
+                   .attention = dispatch.attention});
+}
+
+// ---- room
+
+void Dispatcher::fail_memory(Bytes needed) {
+  const std::string what = fmt::format(
+      "no memory for the {} that a dispatch needs beside its "
+      "buffers",
+      to_string(needed));
+  communicator_.leave(what);
+  throw OutOfMemory(Diagnostic{.code = "D421",
+                               .where = {.rank = communicator_.world_rank(communicator_.rank())},
+                               .what = what,
+                               .help = "reserve() it at the start, or move fewer tokens at once"});
+}
+
+void Dispatcher::reserve(const Hints& hints) {
+  const auto grow = [](auto& vector, std::size_t size) {
+    if (vector.capacity() < size) vector.reserve(size);
+  };
+  try {
+    grow(travel_.first_to, at(communicator_.size()) + 1);
+    grow(travel_.first_from, at(communicator_.size()) + 1);
+    grow(travel_.to, hints.parts);
+    grow(travel_.from, hints.parts);
+    packed_.grow_to(hints.send);
+    received_.grow_to(hints.receive);
+  } catch (const std::bad_alloc&) {
+    fail_memory(hints.total());
+  } catch (const std::length_error&) {
+    fail_memory(hints.total());
+  }
+}
+
+std::size_t Dispatcher::pack_below(int peer) const {
+  return options_.pack_below ? *options_.pack_below : communicator_.pack_below(peer);
+}
+
+void Dispatcher::make_room(const ExchangePlan& plan, std::int64_t row_bytes) {
+  std::size_t below = 0;
+  for (int peer = 0; peer < communicator_.size(); ++peer) {
+    if (peer != communicator_.rank()) below = std::max(below, pack_below(peer));
+  }
+  reserve(hints(plan, {.row_bytes = row_bytes, .pack_below = below}));
+}
+
+void Dispatcher::check(const ExchangePlan& plan, std::size_t in_bytes, std::size_t out_bytes,
+                       std::int64_t row_bytes) const {
+  const auto refuse = [&](std::string what) {
+    throw InputError(Diagnostic{
+        .code = "D400", .where = {.rank = communicator_.rank()}, .what = std::move(what)});
+  };
+  if (plan.rank() != communicator_.rank() || plan.world_size() != communicator_.size()) {
+    refuse(fmt::format("a plan for rank {} of {} on rank {} of {}", plan.rank(), plan.world_size(),
+                       communicator_.rank(), communicator_.size()));
+  }
+  if (row_bytes < 1) refuse(fmt::format("a row cannot have {} bytes", row_bytes));
+  const auto expect = [&](std::string_view name, std::size_t bytes, std::uint32_t tokens) {
+    const Bytes wanted = dispatch::bytes_at(tokens, row_bytes);
+    if (static_cast<std::int64_t>(bytes) == wanted.count) return;
+    refuse(fmt::format("the {} buffer has {} bytes; {} tokens of {} bytes need {}", name, bytes,
+                       tokens, row_bytes, wanted.count));
+  };
+  expect("sending", in_bytes, plan.send_tokens());
+  expect("receiving", out_bytes, plan.receive_tokens());
+}
+
+// ---- moving
+
+namespace {
+
+// How the pieces between two ranks travel: the small ones together first, if there are several.
+class Packing {
+ public:
+  Packing(std::span<const Piece> pieces, std::int64_t row_bytes, std::size_t below)
+      : row_bytes_(static_cast<std::size_t>(row_bytes)), below_(below) {
+    std::size_t small = 0;
+    for (const Piece& piece : pieces) small += is_short(piece) ? 1 : 0;
+    packs_ = small > 1;
+  }
+  [[nodiscard]] bool packs() const { return packs_; }
+  [[nodiscard]] bool packs(const Piece& piece) const { return packs_ && is_short(piece); }
+  [[nodiscard]] std::size_t bytes(const Piece& piece) const { return piece.length * row_bytes_; }
+  template <class T>
+  [[nodiscard]] std::span<T> part(std::span<T> buffer, const Piece& piece) const {
+    return buffer.subspan(piece.begin * row_bytes_, bytes(piece));
+  }
+
+ private:
+  [[nodiscard]] bool is_short(const Piece& piece) const { return bytes(piece) < below_; }
+
+  std::size_t row_bytes_;
+  std::size_t below_;
+  bool packs_ = false;
+};
+
+}  // namespace
+
+void Dispatcher::pack_for(int peer, const ExchangePlan& plan, const Move& move) {
+  const std::span<const Piece> pieces = plan.sends_to(peer);
+  const bool is_own = peer == communicator_.rank();
+  const Packing packing(pieces, move.row_bytes, is_own ? 0 : pack_below(peer));
+  const std::size_t begin = packed_used_;
+  if (packing.packs()) {
+    for (const Piece& piece : pieces) {
+      if (!packing.packs(piece)) continue;
+      const std::span<const std::byte> part = packing.part(move.in, piece);
+      std::memcpy(packed_.bytes().data() + packed_used_, part.data(), part.size());
+      packed_used_ += part.size();
+    }
+    travel_.to.push_back(packed_.bytes().subspan(begin, packed_used_ - begin));
+  }
+  for (const Piece& piece : pieces) {
+    if (!packing.packs(piece)) travel_.to.push_back(packing.part(move.in, piece));
+  }
+}
+
+void Dispatcher::expect_from(int peer, const ExchangePlan& plan, const Move& move) {
+  const std::span<const Piece> pieces = plan.receives_from(peer);
+  const bool is_own = peer == communicator_.rank();
+  const Packing packing(pieces, move.row_bytes, is_own ? 0 : pack_below(peer));
+  if (packing.packs()) {
+    const std::size_t begin = received_used_;
+    for (const Piece& piece : pieces) {
+      if (packing.packs(piece)) received_used_ += packing.bytes(piece);
+    }
+    travel_.from.push_back(received_.bytes().subspan(begin, received_used_ - begin));
+  }
+  for (const Piece& piece : pieces) {
+    if (!packing.packs(piece)) travel_.from.push_back(packing.part(move.out, piece));
+  }
+}
+
+void Dispatcher::unpack(const ExchangePlan& plan, const Move& move) {
+  received_used_ = move.received_from;
+  for (int peer = 0; peer < communicator_.size(); ++peer) {
+    if (peer == communicator_.rank()) continue;
+    const std::span<const Piece> pieces = plan.receives_from(peer);
+    const Packing packing(pieces, move.row_bytes, pack_below(peer));
+    for (const Piece& piece : pieces) {
+      if (!packing.packs(piece)) continue;
+      const std::span<std::byte> part = packing.part(move.out, piece);
+      std::memcpy(part.data(), received_.bytes().data() + received_used_, part.size());
+      received_used_ += part.size();
+    }
+  }
+}
+
+void Dispatcher::move(const ExchangePlan& plan, const Move& move) {
+  packed_used_ = 0;
+  received_used_ = move.received_from;
+  travel_.first_to.assign(1, 0);
+  travel_.first_from.assign(1, 0);
+  travel_.to.clear();
+  travel_.from.clear();
+  begin(Stage::pack);
+  for (int peer = 0; peer < communicator_.size(); ++peer) {
+    pack_for(peer, plan, move);
+    expect_from(peer, plan, move);
+    travel_.first_to.push_back(travel_.to.size());
+    travel_.first_from.push_back(travel_.from.size());
+  }
+  begin(Stage::exchange);
+  communicator_.all_to_all_parts({.first = travel_.first_to, .parts = travel_.to},
+                                 {.first = travel_.first_from, .parts = travel_.from});
+  begin(Stage::unpack);
+  unpack(plan, move);
+}
+
+void Dispatcher::exchange(const ExchangePlan& plan, std::span<const std::byte> in,
+                          std::span<std::byte> out, std::int64_t row_bytes) {
+  check(plan, in.size(), out.size(), row_bytes);
+  if (plan.arrival() != dispatch::Arrival::placed) {
+    throw InputError(Diagnostic{.code = "D412",
+                                .what = "this table sums what arrives; bytes cannot be summed",
+                                .help = "use exchange_sum"});
+  }
+  make_room(plan, row_bytes);
+  move(plan, {.in = in, .out = out, .row_bytes = row_bytes});
+}
+
+template <class T>
+void Dispatcher::exchange_sum(const ExchangePlan& plan, std::span<const T> in, std::span<T> out,
+                              std::int64_t width) {
+  const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T));
+  check(plan, in.size_bytes(), out.size_bytes(), row_bytes);
+  if (plan.arrival() != dispatch::Arrival::summed) {
+    return exchange(plan, std::as_bytes(in), std::as_writable_bytes(out), row_bytes);
+  }
+  make_room(plan, row_bytes);
+  const auto staged =
+      static_cast<std::size_t>(dispatch::bytes_at(plan.arriving_tokens(), row_bytes).count);
+  move(plan, {.in = std::as_bytes(in),
+              .out = received_.bytes().first(staged),
+              .row_bytes = row_bytes,
+              .received_from = staged});
+  const std::span<const T> arrived(reinterpret_cast<const T*>(received_.bytes().data()),
+                                   staged / sizeof(T));
+  Summing<T> summing(plan, in, arrived, static_cast<std::size_t>(width));
+  for (const ExchangePlan::Sum& sum : plan.sums()) summing.run(sum, out);
+}
+
+template void Dispatcher::exchange_sum<float>(const ExchangePlan&, std::span<const float>,
+                                              std::span<float>, std::int64_t);
+template void Dispatcher::exchange_sum<kernels::Bf16>(const ExchangePlan&,
+                                                      std::span<const kernels::Bf16>,
+                                                      std::span<kernels::Bf16>, std::int64_t);
+
+}  // namespace shiplap::run

@@ -1,0 +1,251 @@
+#include "shiplap/run/exchange_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "shiplap/base/error.h"
+
+namespace shiplap::run {
+namespace {
+
+using dispatch::Copy;
+using dispatch::Metadata;
+
+std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+[[noreturn]] void refuse(const char* code, int rank, std::uint32_t row, std::string what) {
+  throw InputError(Diagnostic{.code = code,
+                              .where = {.rank = rank, .operation = fmt::format("sequence {}", row)},
+                              .what = std::move(what)});
+}
+
+// Both ends of what travels between two ranks, one piece after another.
+struct Travelling {
+  int peer = 0;
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  std::uint32_t length = 0;
+};
+
+// Calls act(travelling) for what `sender` sends to whom, neighbours put together. Two rows belong
+// together if they lie together at both ends and nothing for the same rank stands between them, so
+// sender and receiver come to the same pieces.
+class Joining {
+ public:
+  explicit Joining(int world_size) : last_(at(world_size)) {}
+
+  template <class Act>
+  void rows_of(const Metadata& metadata, int sender, const Act& act) {
+    touched_.clear();
+    for (std::uint32_t i = 0; i < metadata.num_seqs(sender); ++i) {
+      const Metadata::Row row = metadata.row(sender, i);
+      if (row.length == 0) continue;
+      for (const Copy& copy : row.copies) {
+        if (copy.rank == -1) continue;
+        if (copy.rank < 0 || copy.rank >= metadata.world_size()) {
+          refuse("D403", sender, i, fmt::format("there is no rank {}", copy.rank));
+        }
+        if (std::uint64_t{copy.offset} + row.length > std::numeric_limits<std::uint32_t>::max()) {
+          refuse("D410", sender, i, fmt::format("tokens from {} do not fit 32 bits", copy.offset));
+        }
+        add({.peer = copy.rank, .from = row.begin, .to = copy.offset, .length = row.length}, act);
+      }
+    }
+    for (const int peer : touched_) {
+      act(last_[at(peer)]);
+      last_[at(peer)] = {};
+    }
+  }
+
+ private:
+  template <class Act>
+  void add(const Travelling& piece, const Act& act) {
+    Travelling& last = last_[at(piece.peer)];
+    if (last.length == 0) {
+      touched_.push_back(piece.peer);
+      last = piece;
+    } else if (last.from + last.length == piece.from && last.to + last.length == piece.to) {
+      last.length += piece.length;
+    } else {
+      act(std::exchange(last, piece));
+    }
+  }
+
+  std::vector<Travelling> last_;  // by peer; of length 0: none
+  std::vector<int> touched_;
+};
+
+// Puts lists by peer one after another.
+void flatten(const std::vector<std::vector<ExchangePlan::Piece>>& by_peer,
+             std::vector<std::size_t>& first, std::vector<ExchangePlan::Piece>& pieces) {
+  first.assign(1, 0);
+  for (const auto& list : by_peer) {
+    pieces.insert(pieces.end(), list.begin(), list.end());
+    first.push_back(pieces.size());
+  }
+}
+
+void check_overlaps(std::vector<ExchangePlan::Piece> pieces, int rank) {
+  std::ranges::sort(pieces, {}, &ExchangePlan::Piece::begin);
+  for (std::size_t k = 1; k < pieces.size(); ++k) {
+    if (pieces[k].begin >= pieces[k - 1].begin + pieces[k - 1].length) continue;
+    throw InputError(
+        Diagnostic{.code = "D405",
+                   .where = {.rank = rank},
+                   .what = fmt::format("two pieces arrive at token {}", pieces[k].begin),
+                   .why = "which of them stays would be chance"});
+  }
+}
+
+// One piece that is added to tokens at home.
+struct Contribution {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  ExchangePlan::Source source;  // of its first token
+};
+
+}  // namespace
+
+ExchangePlan::ExchangePlan(const Metadata& metadata, int rank)
+    : rank_(rank), arrival_(metadata.arrival()) {
+  if (rank < 0 || rank >= metadata.world_size()) {
+    throw InputError(Diagnostic{
+        .code = "D400",
+        .what = fmt::format("there is no rank {} in a table of {}", rank, metadata.world_size())});
+  }
+  send_tokens_ = metadata.num_send_tokens(rank);
+  std::vector<std::vector<Piece>> sends(at(metadata.world_size()));
+  std::vector<std::vector<Piece>> receives(at(metadata.world_size()));
+  Joining joining(metadata.world_size());
+  for (int sender = 0; sender < metadata.world_size(); ++sender) {
+    joining.rows_of(metadata, sender, [&](const Travelling& piece) {
+      if (sender == rank) {
+        sends[at(piece.peer)].push_back({.begin = piece.from, .length = piece.length});
+      }
+      if (piece.peer != rank) return;
+      receives[at(sender)].push_back({.begin = piece.to, .length = piece.length});
+      receive_tokens_ = std::max(receive_tokens_, piece.to + piece.length);
+      if (sender != rank) arriving_tokens_ += piece.length;
+    });
+  }
+  flatten(sends, first_send_, sends_);
+  flatten(receives, first_receive_, receives_);
+  if (arrival_ == dispatch::Arrival::summed) {
+    add_sums();
+    stage_arrivals();
+  } else {
+    check_overlaps(receives_, rank);
+  }
+}
+
+// Cuts the buffer wherever a contribution begins or ends. Between two cuts the same ones are added,
+// in the order of ranks, then pieces.
+void ExchangePlan::add_sums() {
+  std::vector<Contribution> all;  // in the order in which they are added
+  std::vector<std::uint32_t> cuts{0, receive_tokens_};
+  std::uint32_t arrived = 0;
+  for (int sender = 0; sender < world_size(); ++sender) {
+    const std::span<const Piece> pieces = receives_from(sender);
+    for (std::size_t k = 0; k < pieces.size(); ++k) {
+      const bool is_own = sender == rank_;
+      const std::uint32_t end = pieces[k].begin + pieces[k].length;
+      all.push_back(
+          {.begin = pieces[k].begin,
+           .end = end,
+           .source = {.begin = is_own ? sends_to(rank_)[k].begin : arrived, .is_own = is_own}});
+      if (!is_own) arrived += pieces[k].length;
+      cuts.push_back(pieces[k].begin);
+      cuts.push_back(end);
+    }
+  }
+  std::ranges::sort(cuts);
+  cuts.erase(std::ranges::unique(cuts).begin(), cuts.end());
+  std::vector<std::size_t> by_begin(all.size());
+  for (std::size_t k = 0; k < all.size(); ++k) by_begin[k] = k;
+  std::ranges::stable_sort(by_begin, {}, [&](std::size_t k) { return all[k].begin; });
+  std::vector<std::size_t> active;
+  auto next = by_begin.begin();
+  for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
+    std::erase_if(active, [&](std::size_t k) { return all[k].end <= cuts[c]; });
+    for (; next != by_begin.end() && all[*next].begin == cuts[c]; ++next) active.push_back(*next);
+    std::ranges::sort(active);
+    const auto first = static_cast<std::uint32_t>(sources_.size());
+    for (const std::size_t k : active) {
+      sources_.push_back({.begin = all[k].source.begin + (cuts[c] - all[k].begin),
+                          .is_own = all[k].source.is_own});
+    }
+    sums_.push_back({.begin = cuts[c],
+                     .length = cuts[c + 1] - cuts[c],
+                     .first_source = first,
+                     .end_source = static_cast<std::uint32_t>(sources_.size())});
+  }
+}
+
+void ExchangePlan::stage_arrivals() {
+  std::vector<std::vector<Piece>> sends(at(world_size()));
+  std::vector<std::vector<Piece>> receives(at(world_size()));
+  std::uint32_t arrived = 0;
+  for (int peer = 0; peer < world_size(); ++peer) {
+    if (peer == rank_) continue;
+    sends[at(peer)].assign(sends_to(peer).begin(), sends_to(peer).end());
+    for (const Piece& piece : receives_from(peer)) {
+      receives[at(peer)].push_back({.begin = arrived, .length = piece.length});
+      arrived += piece.length;
+    }
+  }
+  sends_.clear();
+  receives_.clear();
+  flatten(sends, first_send_, sends_);
+  flatten(receives, first_receive_, receives_);
+}
+
+Bytes ExchangePlan::bytes() const {
+  const std::size_t bytes = sizeof(ExchangePlan) +
+                            (first_send_.size() + first_receive_.size()) * sizeof(std::size_t) +
+                            (sends_.size() + receives_.size()) * sizeof(Piece) +
+                            sums_.size() * sizeof(Sum) + sources_.size() * sizeof(Source);
+  return {static_cast<std::int64_t>(bytes)};
+}
+
+// ---- hints
+
+Hints larger(const Hints& a, const Hints& b) {
+  return {.send = std::max(a.send, b.send),
+          .receive = std::max(a.receive, b.receive),
+          .parts = std::max(a.parts, b.parts)};
+}
+
+Hints hints(const ExchangePlan& plan, const HintOptions& options) {
+  Hints all;
+  const auto small_bytes = [&](std::span<const ExchangePlan::Piece> pieces) {
+    Bytes bytes;
+    for (const ExchangePlan::Piece& piece : pieces) {
+      const Bytes size = dispatch::bytes_at(piece.length, options.row_bytes);
+      if (static_cast<std::size_t>(size.count) < options.pack_below) bytes += size;
+    }
+    return bytes;
+  };
+  std::size_t sends = 0;
+  std::size_t receives = 0;
+  for (int peer = 0; peer < plan.world_size(); ++peer) {
+    sends += plan.sends_to(peer).size();
+    receives += plan.receives_from(peer).size();
+    if (peer == plan.rank()) continue;
+    all.send += small_bytes(plan.sends_to(peer));
+    all.receive += small_bytes(plan.receives_from(peer));
+  }
+  all.parts = std::max(sends, receives);
+  if (plan.arrival() == dispatch::Arrival::summed) {
+    all.receive += dispatch::bytes_at(plan.arriving_tokens(), options.row_bytes);
+  }
+  return all;
+}
+
+Hints hints(const Metadata& metadata, int rank, const HintOptions& options) {
+  return hints(ExchangePlan(metadata, rank), options);
+}
+
+}  // namespace shiplap::run
