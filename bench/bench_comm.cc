@@ -4,43 +4,19 @@
 //
 // Starts bench_comm_worker (beside it) with tools/ranks: two ranks on this machine, then two hosts
 // with a link of 1 Gbit/s between them, which needs root. Prints a table, or one JSON object.
-#include <array>
 #include <cstdio>
-#include <filesystem>
-#include <memory>
-#include <stdexcept>
+#include <exception>
 #include <string>
 #include <string_view>
 
+#include "launch.h"
 #include "shiplap/base/json.h"
 
 namespace shiplap {
 namespace {
 
 constexpr double kLinkBits = 1e9;
-
-std::string output_of(const std::string& command) {
-  const auto close = [](FILE* pipe) { return pclose(pipe); };
-  const std::unique_ptr<FILE, decltype(close)> pipe(popen(command.c_str(), "r"),  // NOLINT
-                                                    close);
-  if (pipe == nullptr) throw std::runtime_error("cannot start: " + command);
-  std::string text;
-  std::array<char, 4096> buffer{};
-  while (const std::size_t count = fread(buffer.data(), 1, buffer.size(), pipe.get())) {
-    text.append(buffer.data(), count);
-  }
-  return text;
-}
-
-// What the worker prints on two ranks, or null with a line on stderr.
-Json worker(const std::string& launch, const std::string& arguments) {
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  const std::string program = (folder / "bench_comm_worker").string();
-  const std::string text = output_of(std::string(SHIPLAP_SOURCE) + "/tools/ranks -n 2 " + launch +
-                                     " --timeout 600 " + program + " " + arguments);
-  if (text.empty()) return {};
-  return parse_json(text, "bench_comm_worker");
-}
+constexpr const char* kWorker = "bench_comm_worker";
 
 void print_table(const Json& result) {
   for (const std::string_view call : {"alltoallv", "allreduce", "pingpong"}) {
@@ -62,9 +38,9 @@ void print_table(const Json& result) {
 }
 
 int run(bool json) {
-  Json result = worker("--on openmpi", "calls");
+  Json result = worker("-n 2 --on openmpi", kWorker, "calls");
   if (result.is_null()) return 1;
-  const Json line = worker("--on hosts --hosts 2 --rate 1gbit",
+  const Json line = worker("-n 2 --on hosts --hosts 2 --rate 1gbit", kWorker,
                            "line " + std::to_string(static_cast<long long>(kLinkBits)));
   const Json* const fraction = line.find("line_rate_fraction");
   result.set("line_rate_fraction", fraction == nullptr ? Json() : *fraction);

@@ -178,6 +178,25 @@ function(shiplap_smpi_program target)
   target_link_libraries(${target} PRIVATE shiplap_part::simgrid)
 endfunction()
 
+# shiplap_rank_test(<name> <PART> TIMEOUT seconds COMMAND script arguments ...)
+#
+# A test that starts ranks as processes. What is not there on this machine is listed as disabled.
+function(shiplap_rank_test name part)
+  cmake_parse_arguments(T "" "TIMEOUT" "COMMAND" ${ARGN})
+  if(NOT SHIPLAP_HAVE_${part})
+    shiplap_disabled_test(${name})
+    return()
+  endif()
+  add_test(NAME ${name} COMMAND ${SHIPLAP_PYTHON} ${T_COMMAND}
+           WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  # Four ranks on two cores that wait by asking are not to wait for other tests too.
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} PROCESSORS 2)
+  if(SHIPLAP_SANITIZER STREQUAL "address")
+    # The libraries leak a little when they end, more if a call was left unfinished on purpose.
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
+  endif()
+endfunction()
+
 _shiplap_find_mpi(OPENMPI shiplap_part::openmpi "Open MPI" main)
 _shiplap_find_mpi(MPICH shiplap_part::mpich MPICH mpich)
 _shiplap_find_onednn()

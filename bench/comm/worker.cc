@@ -9,66 +9,21 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "compared.h"
 #include "shiplap/base/json.h"
 #include "shiplap/comm/mpi/mpi.h"
 
 namespace shiplap::comm {
 namespace {
 
-constexpr int kRounds = 75;
-constexpr std::int64_t kLarge = std::int64_t{16} << 20;
-constexpr int kRoundsOfLarge = 15;    // above 16 MiB
-constexpr double kLeastBatch = 4e-3;  // seconds; shorter ones are lost in noise
-
-using Call = std::function<void()>;
-
 struct Buffers {
   std::vector<std::byte> in;
   std::vector<std::byte> out;
 };
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-double seconds_of(Communicator& world, const Call& call, int repetitions) {
-  MPI_Barrier(MPI_COMM_WORLD);
-  const double begin = MPI_Wtime();
-  for (int k = 0; k < repetitions; ++k) call();
-  double took = MPI_Wtime() - begin;
-  world.all_reduce(std::span(&took, 1), Reduction::max);
-  return took;
-}
-
-// The median of the ratios of neighbouring batches, with its quartiles.
-Json compared(Communicator& world, std::int64_t bytes, const Call& ours, const Call& bare) {
-  int repetitions = 1;
-  while (seconds_of(world, bare, repetitions) < kLeastBatch) repetitions *= 2;
-  seconds_of(world, ours, repetitions);
-  std::vector<double> ratios;
-  std::vector<double> bare_seconds;
-  const int rounds = bytes > kLarge ? kRoundsOfLarge : kRounds;
-  for (int round = 0; round < rounds; ++round) {
-    const bool ours_first = round % 2 == 0;
-    const double first = seconds_of(world, ours_first ? ours : bare, repetitions);
-    const double second = seconds_of(world, ours_first ? bare : ours, repetitions);
-    ratios.push_back(ours_first ? first / second : second / first);
-    bare_seconds.push_back((ours_first ? second : first) / repetitions);
-  }
-  std::ranges::sort(ratios);
-  const std::size_t quarter = ratios.size() / 4;
-  return Json::object({{"bytes", bytes},
-                       {"bare_us", median(bare_seconds) * 1e6},
-                       {"ratio", ratios[ratios.size() / 2]},
-                       {"lower_quartile", ratios[quarter]},
-                       {"upper_quartile", ratios[ratios.size() - 1 - quarter]}});
-}
 
 Json all_to_all_v(Communicator& world, Buffers& buffers, std::int64_t bytes) {
   const auto ranks = static_cast<std::size_t>(world.size());

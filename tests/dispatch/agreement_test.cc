@@ -30,7 +30,6 @@ TEST(TwoOpinions, ChangedDispatchesAreUnsoundForBothOpinionsOrNeither) {
 }
 
 // Keys that all tables agree about, but that are not those of the document.
-// TODO(dispatch-flaws): enable when validate finds documents that branch (causality.cc).
 TEST(TwoOpinions, DispatchesWithWrongKeysAreUnsoundForBothOpinionsOrNeither) {
   int unsound = 0;
   for (std::uint64_t seed = 0; seed < 10'000; ++seed) {

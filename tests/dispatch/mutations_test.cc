@@ -325,7 +325,6 @@ TEST(Mutation, ABoundOfCuSeqlensOffByOne) {
 
 // ---- causality: the tables agree with each other, so all that is left is D409
 
-// TODO(dispatch-flaws): enable when validate finds documents that branch (causality.cc).
 TEST(Mutation, AKeyOfAnotherDocument) {
   expect_caught({.always = "D409"}, items([](HandMade& made, Random& random) {
                   HandMade::Item* item = any_item(made, random, 1);
@@ -378,7 +377,6 @@ TEST(Mutation, AnItemsKeysShortenedAtTheEnd) {
                 }));
 }
 
-// TODO(dispatch-flaws): enable when validate finds documents that branch (causality.cc).
 TEST(Mutation, AnItemsKeysShortenedAnywhere) {
   expect_caught({.always = "D409"}, items([](HandMade& made, Random& random) {
                   HandMade::Item* item = any_item(made, random, 3);

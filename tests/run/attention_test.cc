@@ -1,5 +1,7 @@
 // Attention on dispatched tokens gives what one process computes: outputs and all gradients, there
 // and back over real ranks.
+#include "shiplap/kernels/attention.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 
 #include "shiplap/base/random.h"
 #include "shiplap/comm/ranks.h"
-#include "shiplap/kernels/attention.h"
 #include "shiplap/run/dispatcher.h"
 
 namespace shiplap::run {
@@ -139,7 +140,8 @@ double attention_error(comm::Communicator& world, const dispatch::Routing& routi
   const dispatch::QkvDispatch dispatch = dispatch::compute_qkv_dispatch(routing);
   Dispatcher dispatcher(world);
   const auto plan = dispatcher.plan(dispatch);
-  const Tokens<T> home(plan->q_forward.send_tokens(), seed + static_cast<std::uint64_t>(world.rank()));
+  const Tokens<T> home(plan->q_forward.send_tokens(),
+                       seed + static_cast<std::uint64_t>(world.rank()));
   const Numbers<T> q = moved(dispatcher, plan->q_forward, home.q, kQ);
   const Numbers<T> k = moved(dispatcher, plan->kv_forward, home.k, kKv);
   const Numbers<T> v = moved(dispatcher, plan->kv_forward, home.v, kKv);
@@ -153,15 +155,9 @@ double attention_error(comm::Communicator& world, const dispatch::Routing& routi
   const kernels::Sequences sequences{.cu_seqlens_q = plan->attention.cu_seqlens_q(world.rank()),
                                      .cu_seqlens_kv = plan->attention.cu_seqlens_kv(world.rank())};
   attention.forward<T>(sequences, {.q = q, .k = k, .v = v, .o = o, .lse = lse});
-  attention.backward<T>(sequences, {.q = q,
-                                    .k = k,
-                                    .v = v,
-                                    .o = o,
-                                    .lse = lse,
-                                    .d_o = d_o,
-                                    .d_q = d_q,
-                                    .d_k = d_k,
-                                    .d_v = d_v});
+  attention.backward<T>(
+      sequences,
+      {.q = q, .k = k, .v = v, .o = o, .lse = lse, .d_o = d_o, .d_q = d_q, .d_k = d_k, .d_v = d_v});
   const std::size_t tokens = plan->q_forward.send_tokens();
   Expected expected{.o = std::vector<double>(tokens * kQ),
                     .d_q = std::vector<double>(tokens * kQ),
@@ -182,12 +178,11 @@ template <class T>
 double largest_error(int ranks, int max_cp, std::uint64_t seed) {
   double largest = 0;
   comm::run_ranks({.threads = ranks}, [&](comm::Communicator& world) {
-    const dispatch::Routing routing =
-        dispatch::random_routing({.world_size = world.size(),
-                                  .total_seq_len = 97,
-                                  .num_seqs = 3,
-                                  .max_cp_degree = max_cp,
-                                  .seed = seed});
+    const dispatch::Routing routing = dispatch::random_routing({.world_size = world.size(),
+                                                                .total_seq_len = 97,
+                                                                .num_seqs = 3,
+                                                                .max_cp_degree = max_cp,
+                                                                .seed = seed});
     std::vector<double> error{attention_error<T>(world, routing, seed)};
     world.all_reduce(std::span(error), comm::Reduction::max);
     if (world.rank() == 0) largest = error[0];

@@ -76,9 +76,14 @@ QkvDispatch made(Trial& trial, Case& a_case) {
   return dispatch::create_qkv_dispatch(a_case.random);
 }
 
+// Hundreds of ranks in one simulator need not prove the same tables hundreds of times.
+Dispatcher::Options options_of(const Trial& trial, const Case& a_case) {
+  return {.pack_below = a_case.pack_below, .validates = trial.comm.size() <= 64};
+}
+
 void queries_there_and_back(Trial& trial, Case a_case) {
   const QkvDispatch dispatch = made(trial, a_case);
-  Dispatcher dispatcher(trial.comm, {.pack_below = a_case.pack_below});
+  Dispatcher dispatcher(trial.comm, options_of(trial, a_case));
   const auto plan = dispatcher.plan(dispatch);
   const auto home = filled(trial.comm.rank(), plan->q_forward.send_tokens(), a_case.row_bytes);
   std::vector<std::byte> there(plan->q_forward.receive_tokens() * at(a_case.row_bytes));
@@ -125,7 +130,7 @@ std::vector<float> expected_sums(const Metadata& forward, int rank, std::int64_t
 template <class T>
 void keys_there_and_gradients_back(Trial& trial, Case a_case) {
   const QkvDispatch dispatch = made(trial, a_case);
-  Dispatcher dispatcher(trial.comm, {.pack_below = a_case.pack_below});
+  Dispatcher dispatcher(trial.comm, options_of(trial, a_case));
   const auto plan = dispatcher.plan(dispatch);
   const auto home = filled(trial.comm.rank(), plan->kv_forward.send_tokens(), a_case.row_bytes);
   std::vector<std::byte> there(plan->kv_forward.receive_tokens() * at(a_case.row_bytes));
@@ -172,7 +177,7 @@ void same_bits(Trial& trial) {
 
 std::vector<Case> cases(int ranks) {
   // All ranks work out and compare everything, so the work grows with their square.
-  const std::uint32_t tokens = ranks > 8 ? 24 : 200;
+  const std::uint32_t tokens = ranks > 64 ? 8 : ranks > 8 ? 24 : 200;
   std::vector<Case> all;
   std::uint64_t seed = 1;
   for (const int cp : {1, 2, 4, 7}) {
@@ -181,6 +186,7 @@ std::vector<Case> cases(int ranks) {
                               std::optional<std::size_t>(4096)}) {
         if (ranks > 4 && row_bytes > 48) continue;
         if (ranks > 8 && cp != 4) continue;
+        if (ranks > 64 && (row_bytes != 48 || pack)) continue;
         all.push_back({.random = {.total_seq_len = tokens + static_cast<std::uint32_t>(seed),
                                   .num_seqs = static_cast<int>(1 + seed % 5),
                                   .max_cp_degree = cp,
@@ -249,13 +255,18 @@ void changing_ranks(Trial& trial) {
 }  // namespace
 
 void add_dispatch_checks(std::vector<Check>& checks) {
+  const auto up_to_64 = [](void (*check)(Trial&)) {
+    return [check](Trial& trial) {
+      if (trial.comm.size() <= 64) check(trial);
+    };
+  };
   checks.push_back({"queries/there_and_back", 1, all_queries});
   checks.push_back({"keys/f32", 1, all_keys<float>});
-  checks.push_back({"keys/bf16", 1, all_keys<kernels::Bf16>});
-  checks.push_back({"keys/same_bits", 1, same_bits});
+  checks.push_back({"keys/bf16", 1, up_to_64(all_keys<kernels::Bf16>)});
+  checks.push_back({"keys/same_bits", 1, up_to_64(same_bits)});
   checks.push_back({"long_pieces", 2, long_pieces});
   checks.push_back({"packed_documents", 1, packed_documents});
-  checks.push_back({"changing_ranks", 1, changing_ranks});
+  checks.push_back({"changing_ranks", 1, up_to_64(changing_ranks)});
 }
 
 }  // namespace shiplap::run

@@ -97,21 +97,23 @@ void check_parts(std::span<const std::size_t> first, std::size_t parts, int size
   }
 }
 
+// A number that differs if any length does: what both ends of a pair must agree on.
 template <class Parts>
-std::size_t bytes_for(const Parts& parts, std::size_t rank) {
-  std::size_t bytes = 0;
+std::int64_t lengths_for(const Parts& parts, std::size_t rank) {
+  std::uint64_t hash = 0;
   for (std::size_t k = parts.first[rank]; k < parts.first[rank + 1]; ++k) {
-    bytes += parts.parts[k].size();
+    hash = (hash ^ (parts.parts[k].size() + 1)) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 29;
   }
-  return bytes;
+  return static_cast<std::int64_t>(hash >> 1);
 }
 
 template <class Parts>
-BytePieces totals(const Parts& parts, int size) {
+BytePieces lengths(const Parts& parts, int size) {
   BytePieces pieces(static_cast<std::size_t>(size), 0);
   for (int rank = 0; rank < size; ++rank) {
     const auto k = static_cast<std::size_t>(rank);
-    pieces.set(k, static_cast<std::int64_t>(bytes_for(parts, k)));
+    pieces.set(k, lengths_for(parts, k));
   }
   return pieces;
 }
@@ -153,7 +155,7 @@ std::string list_of(const std::vector<int>& ranks) {
 std::string describe(const Fingerprint& fingerprint) {
   std::string text = fmt::format("{} number {}", name(fingerprint.kind), fingerprint.sequence);
   const bool has_data = fingerprint.kind != Kind::barrier && fingerprint.kind != Kind::split &&
-                        fingerprint.kind != Kind::end;
+                        fingerprint.kind != Kind::all_to_all_parts && fingerprint.kind != Kind::end;
   if (!has_data) return text;
   text += fmt::format(" ({}", name(fingerprint.type));
   if (fingerprint.kind != Kind::all_to_all_v) text += fmt::format(" x {}", fingerprint.count);
@@ -293,9 +295,13 @@ void Communicator::check_matrix(const Pieces& to, const Pieces& from) {
     if (one.root < 0) continue;
     const int sender = world_rank(one.root);
     const int receiver = world_rank(rank);
-    fail_mismatch(fmt::format("in `{}`, {}, rank {} sends {} bytes to rank {}, which expects {}",
-                              name_, describe(current_), sender, one.count, receiver, one.pieces),
-                  {sender, receiver});
+    const bool counts = current_.kind != Kind::all_to_all_parts;
+    fail_mismatch(
+        counts ? fmt::format("in `{}`, {}, rank {} sends {} bytes to rank {}, which expects {}",
+                             name_, describe(current_), sender, one.count, receiver, one.pieces)
+               : fmt::format("in `{}`, {}, rank {} sends other parts than rank {} expects", name_,
+                             describe(current_), sender, receiver),
+        {sender, receiver});
   }
 }
 
@@ -401,7 +407,7 @@ void Communicator::all_to_all_parts(const Outgoing& to, const Incoming& from) {
     refuse("all_to_all_parts", fmt::format("rank {} does not send itself what it expects", rank_));
   }
   begin({.kind = Kind::all_to_all_parts});
-  if (checked_) check_matrix(totals(to, size_).pieces(), totals(from, size_).pieces());
+  if (checked_) check_matrix(lengths(to, size_).pieces(), lengths(from, size_).pieces());
   do_all_to_all_parts(to, from);
 }
 

@@ -48,6 +48,7 @@ MessageCommunicator::~MessageCommunicator() {
   kept_for_ever(std::move(exchange_.own_parts));
   kept_for_ever(std::move(exchange_.their_parts));
   kept_for_ever(std::move(exchange_.signals));
+  kept_for_ever(std::move(exchange_.stamp));
 }
 
 MessageCommunicator::OneDeadline::OneDeadline(MessageCommunicator& communicator)

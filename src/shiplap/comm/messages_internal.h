@@ -108,8 +108,10 @@ class MessageCommunicator : public Communicator {
   void finish(std::vector<Expected>& receives, std::vector<Request>& sends);
   void exchange(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
                 const Pieces& from);
+  void list_parts(const Outgoing& to);
   void post_parts(const Outgoing& to, const Incoming& from);
   void read_parts(int peer, const Incoming& from, Request& list);
+  void check_stamp(int peer, const RemotePart& expected);
   void gather_small(std::span<const std::byte> in, std::byte* out,
                     std::span<const std::int64_t> offsets, int tag);
   void reduce_parts(const Reducing& reducing);
@@ -126,10 +128,13 @@ class MessageCommunicator : public Communicator {
     std::vector<Expected> receives;
     std::vector<Request> sends;
     std::vector<Request> lists;           // from the ranks whose memory is read, by rank
-    std::vector<RemotePart> own_parts;    // as `to`
-    std::vector<RemotePart> their_parts;  // as `from`
+    std::vector<RemotePart> own_parts;    // as `to`, and after those of each rank the stamp
+    std::vector<RemotePart> their_parts;  // as `from`, likewise
     std::vector<std::byte> signals;
-    void clear_requests();
+    // One number, which says that the parts are still there: whoever reads them looks at it
+    // afterwards.
+    std::vector<std::uint64_t> stamp{0};
+    void clear();
   };
   Exchange exchange_;
 };

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "shiplap/base/error.h"
@@ -21,6 +22,13 @@ auto parts_of(const Parts& parts, int rank) {
   return parts.parts.subspan(first, parts.first[at(rank) + 1] - first);
 }
 
+// The list of parts for one rank, of those of all ranks, each with a stamp at its end.
+template <class List>
+auto list_for(List& lists, std::span<const std::size_t> first, int rank) {
+  const std::size_t parts = first[at(rank) + 1] - first[at(rank)];
+  return std::span(lists).subspan(first[at(rank)] + at(rank), parts + 1);
+}
+
 template <class List>
 bool has_bytes(const List& parts) {
   return std::ranges::any_of(parts, [](const auto& part) { return !part.empty(); });
@@ -33,21 +41,33 @@ void MessageCommunicator::read_memory(int /*peer*/, std::span<const RemotePart> 
   throw InternalError("this transport reads no memory of others");
 }
 
-void MessageCommunicator::Exchange::clear_requests() {
+void MessageCommunicator::Exchange::clear() {
+  std::atomic_ref(stamp[0]).store(0);  // before anybody frees the parts
   receives.clear();
   sends.clear();
   lists.clear();
 }
 
+void MessageCommunicator::list_parts(const Outgoing& to) {
+  const auto stamp = static_cast<std::uint64_t>(current().sequence) + 1;
+  std::atomic_ref(exchange_.stamp[0]).store(stamp);
+  exchange_.own_parts.resize(to.parts.size() + at(size()));
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::span<RemotePart> list = list_for(exchange_.own_parts, to.first, peer);
+    std::ranges::transform(parts_of(to, peer), list.begin(), [](std::span<const std::byte> part) {
+      return RemotePart{.address = reinterpret_cast<std::uint64_t>(part.data()),
+                        .bytes = part.size()};
+    });
+    list.back() = {.address = reinterpret_cast<std::uint64_t>(exchange_.stamp.data()),
+                   .bytes = stamp};
+  }
+}
+
 void MessageCommunicator::post_parts(const Outgoing& to, const Incoming& from) {
+  list_parts(to);
   exchange_.lists.resize(at(size()));
   exchange_.signals.resize(2 * at(size()));
-  exchange_.own_parts.resize(to.parts.size());
-  exchange_.their_parts.resize(from.parts.size());
-  std::ranges::transform(
-      to.parts, exchange_.own_parts.begin(), [](std::span<const std::byte> part) -> RemotePart {
-        return {.address = reinterpret_cast<std::uint64_t>(part.data()), .bytes = part.size()};
-      });
+  exchange_.their_parts.resize(from.parts.size() + at(size()));
   for (int step = 1; step < size(); ++step) {
     const int peer = before(step);
     const auto parts = parts_of(from, peer);
@@ -56,10 +76,8 @@ void MessageCommunicator::post_parts(const Outgoing& to, const Incoming& from) {
         post_receive(exchange_.receives, part, peer, tag());
       }
     } else if (has_bytes(parts)) {
-      exchange_.lists[at(peer)] = start_receive(
-          std::as_writable_bytes(
-              std::span(exchange_.their_parts).subspan(from.first[at(peer)], parts.size())),
-          peer, tag());
+      const std::span<RemotePart> list = list_for(exchange_.their_parts, from.first, peer);
+      exchange_.lists[at(peer)] = start_receive(std::as_writable_bytes(list), peer, tag());
     }
   }
   for (int step = 1; step < size(); ++step) {
@@ -70,7 +88,7 @@ void MessageCommunicator::post_parts(const Outgoing& to, const Incoming& from) {
         post_send(exchange_.sends, part, peer, tag());
       }
     } else if (has_bytes(parts)) {
-      const auto list = std::span(exchange_.own_parts).subspan(to.first[at(peer)], parts.size());
+      const std::span<RemotePart> list = list_for(exchange_.own_parts, to.first, peer);
       exchange_.sends.push_back(start_send(std::as_bytes(list), peer, tag()));
       // It will say when it has read them.
       post_receive(exchange_.receives, std::span(exchange_.signals).subspan(2 * at(peer), 1), peer,
@@ -79,20 +97,32 @@ void MessageCommunicator::post_parts(const Outgoing& to, const Incoming& from) {
   }
 }
 
+// A rank that gave up meanwhile has taken its stamp back, and may have freed what was read.
+void MessageCommunicator::check_stamp(int peer, const RemotePart& expected) {
+  std::uint64_t stamp = 0;
+  const std::span<std::byte> into = std::as_writable_bytes(std::span(&stamp, 1));
+  const RemotePart place{.address = expected.address, .bytes = sizeof stamp};
+  read_memory(peer, {&place, 1}, {&into, 1});
+  if (stamp != expected.bytes) {
+    fail_rank(world_rank(peer), "it gave up while its memory was read");
+  }
+}
+
 void MessageCommunicator::read_parts(int peer, const Incoming& from, Request& list) {
   const auto parts = parts_of(from, peer);
-  const auto theirs = std::span(exchange_.their_parts).subspan(from.first[at(peer)], parts.size());
+  const std::span<RemotePart> theirs = list_for(exchange_.their_parts, from.first, peer);
   const std::int64_t bytes = list.wait();
-  const bool fits =
-      bytes == std::ssize(std::as_bytes(theirs)) &&
-      std::ranges::equal(theirs, parts, {}, &RemotePart::bytes, &std::span<std::byte>::size);
+  const bool fits = bytes == std::ssize(std::as_bytes(theirs)) &&
+                    std::ranges::equal(theirs.first(parts.size()), parts, {}, &RemotePart::bytes,
+                                       &std::span<std::byte>::size);
   if (!fits) {
     fail_mismatch(fmt::format("in `{}`, {}, the parts that rank {} sends are not those that rank "
                               "{} expects",
                               name(), describe(current()), world_rank(peer), world_rank(rank())),
                   {world_rank(peer)});
   }
-  read_memory(peer, theirs, parts);
+  read_memory(peer, theirs.first(parts.size()), parts);
+  check_stamp(peer, theirs.back());
   post_send(exchange_.sends, std::span(exchange_.signals).subspan(2 * at(peer) + 1, 1), peer,
             tag());
 }
@@ -102,7 +132,7 @@ void MessageCommunicator::do_all_to_all_parts(const Outgoing& to, const Incoming
   // However this ends, nothing of it stays under way.
   struct Clearing {
     Exchange& exchange;
-    ~Clearing() { exchange.clear_requests(); }
+    ~Clearing() { exchange.clear(); }
   } const clearing{exchange_};
   post_parts(to, from);
   const auto mine = parts_of(to, rank());

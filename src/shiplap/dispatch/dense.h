@@ -42,10 +42,12 @@ struct BasicDenseMetadata {
   std::int64_t max_seqs = 0;
   int max_cp = 0;  // 0: two dimensions
   Arrival arrival = Arrival::placed;
-  std::vector<RankType> dst_rank;          // (world_size, max_seqs[, max_cp])
-  std::vector<TokenType> dst_offset;       // the same
-  std::vector<TokenType> seq_len;          // (world_size, max_seqs)
-  std::vector<CountType> num_recv_tokens;  // (world_size, world_size + 1), the last is the total
+  std::vector<RankType> dst_rank;     // (world_size, max_seqs[, max_cp])
+  std::vector<TokenType> dst_offset;  // the same
+  std::vector<TokenType> seq_len;     // (world_size, max_seqs)
+  // (world_size, world_size + 1), the last is the total. Read from elsewhere it may be empty: then
+  // nothing is said.
+  std::vector<CountType> num_recv_tokens;
   std::optional<std::vector<std::uint8_t>> seq_recv_mask;  // (world_size, max_seqs, max_cp)
   // Lengths of the pieces that each rank receives, by their place there, without empty ones; where
   // several are summed into one, once. (world_size, as many as one rank needs), padded with 0.
@@ -70,7 +72,8 @@ using NormalizedMetadata = BasicDenseMetadata<std::int32_t, std::uint32_t, std::
 // Tensors of more elements than this (all together) are refused: 2^27, one GiB.
 inline constexpr std::int64_t kLargestDense = std::int64_t{1} << 27;
 
-// All fields are filled in. Throws InputError D411 above `largest` elements.
+// All fields are filled in, the mask only in the 3-D form. Throws InputError D411 above `largest`
+// elements.
 [[nodiscard]] DenseMetadata to_dense(const Metadata& metadata,
                                      std::int64_t largest = kLargestDense);
 

@@ -376,7 +376,6 @@ DenseMetadata too_long_for_a_rank() {
           .num_recv_tokens = {kLong, 0, kLong, kLong, 0, kLong}};
 }
 
-// TODO(dispatch-flaws): enable when validate(dense) sums the lengths of a rank.
 TEST(ValidateDense, FindsMoreTokensOnASendingRankThanThirtyTwoBitsCount) {
   DenseMetadata dense = too_long_for_a_rank();
   EXPECT_EQ(found_in(dense), Codes{"D410"});
@@ -384,7 +383,6 @@ TEST(ValidateDense, FindsMoreTokensOnASendingRankThanThirtyTwoBitsCount) {
   EXPECT_EQ(found_in(dense), Codes{"D410"});
 }
 
-// TODO(dispatch-flaws): enable when check_size() counts recv_seq_lens.
 TEST(ToDense, CountsTheReceivedLengthsInTheLimit) {
   Rows all_to_one(10);
   for (std::uint32_t rank = 0; rank < 10; ++rank) all_to_one[rank].push_back({1, {{0, rank}}});

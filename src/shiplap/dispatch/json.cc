@@ -17,6 +17,8 @@ namespace shiplap::dispatch {
 namespace {
 
 constexpr std::array<const char*, 4> kTables{"q_forward", "q_reverse", "kv_forward", "kv_reverse"};
+// Numbers of one table; a number takes 40 bytes as a value of JSON.
+constexpr std::int64_t kLargestJson = std::int64_t{1} << 24;
 constexpr std::string_view kSchema = "shiplap.dispatch/1";
 
 template <class Integer>
@@ -47,7 +49,7 @@ Json tensor(const std::vector<T>& values, std::vector<std::size_t> shape) {
 }
 
 Json fields_of(const Metadata& metadata) {
-  const DenseMetadata dense = to_dense(metadata);
+  const DenseMetadata dense = to_dense(metadata, kLargestJson);
   const std::size_t world = at(dense.world_size);
   const std::size_t seqs = at(dense.max_seqs);
   std::vector<std::size_t> copies{world, seqs};
@@ -58,8 +60,8 @@ Json fields_of(const Metadata& metadata) {
   json.set("seq_len", tensor(dense.seq_len, {world, seqs}));
   json.set("num_recv_tokens", tensor(dense.num_recv_tokens, {world, world + 1}));
   if (dense.seq_recv_mask) json.set("seq_recv_mask", tensor(*dense.seq_recv_mask, copies));
-  json.set("recv_seq_lens",
-           tensor(*dense.recv_seq_lens, {world, dense.recv_seq_lens->size() / world}));
+  const std::size_t received = world == 0 ? 0 : dense.recv_seq_lens->size() / world;
+  json.set("recv_seq_lens", tensor(*dense.recv_seq_lens, {world, received}));
   json.set("num_seqs", tensor(*dense.num_seqs, {world}));
   json.set("num_total_recv_tokens", tensor(*dense.num_total_recv_tokens, {world}));
   return json;
@@ -144,15 +146,22 @@ std::size_t dimensions_of(const Json& json) {
   return json.as_array().empty() ? 1 : 1 + dimensions_of(json.as_array().front());
 }
 
-// Everything a table may have.
+// Everything a table may have, and what stands beside it or beside several.
 const std::vector<std::string>& table_fields() {
   static const std::vector<std::string> fields{
-      "dst_rank",        "dst_offset",    "seq_len",
-      "num_recv_tokens", "seq_recv_mask", "recv_seq_lens",
-      "num_seqs",        "world_size",    "num_total_recv_tokens",
-      "normalized",      "arrival",       "schema",
-      "offset_unit",     "row_bytes",     "buffer_tokens"};
+      "dst_rank",      "dst_offset", "seq_len",    "num_recv_tokens",       "seq_recv_mask",
+      "recv_seq_lens", "num_seqs",   "world_size", "num_total_recv_tokens", "normalized",
+      "arrival"};
   return fields;
+}
+const std::vector<std::string>& file_fields() {
+  static const std::vector<std::string> fields{"schema", "offset_unit", "row_bytes",
+                                               "buffer_tokens"};
+  return fields;
+}
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
 }
 
 void check_fields(const Named& table, const std::vector<std::string>& known) {
@@ -168,7 +177,9 @@ void check_fields(const Named& table, const std::vector<std::string>& known) {
 
 class TableReader {
  public:
-  explicit TableReader(const Named& table) : table_(table) { check_fields(table, table_fields()); }
+  TableReader(const Named& table, const std::vector<std::string>& known) : table_(table) {
+    check_fields(table, known);
+  }
 
   DenseMetadata read(const std::function<std::int64_t(std::int64_t)>& to_tokens) {
     const Json& ranks = required("dst_rank");
@@ -186,7 +197,6 @@ class TableReader {
     dense_.seq_len = numbers("seq_len", 2);
     optional_fields(dimensions);
     check_world_size();
-    fill_counts();
     return std::move(dense_);
   }
 
@@ -224,6 +234,9 @@ class TableReader {
         dense_.seq_recv_mask->push_back(active != 0 ? 1 : 0);
       }
     }
+    if (has("normalized") && !required("normalized").is_bool()) {
+      refuse(field("normalized", required("normalized")), "D413", "true or false belongs here");
+    }
     if (has("arrival")) {
       const Json& arrival = required("arrival");
       const bool summed = arrival == Json(name(Arrival::summed));
@@ -240,21 +253,6 @@ class TableReader {
     if (said.is_integer() && said.as_integer() == dense_.world_size) return;
     refuse(field("world_size", said), "D401",
            fmt::format("world_size does not say {}, the rows of dst_rank", dense_.world_size));
-  }
-
-  // Counts that nobody gave cannot be wrong.
-  void fill_counts() {
-    if (has("num_recv_tokens")) return;
-    const std::size_t columns = at(dense_.world_size) + 1;
-    const std::size_t copies = at(std::max(dense_.max_cp, 1));
-    dense_.num_recv_tokens.assign(at(dense_.world_size) * columns, 0);
-    for (std::size_t k = 0; k < dense_.dst_rank.size(); ++k) {
-      const std::int64_t to = dense_.dst_rank[k];
-      const std::size_t row = k / copies;
-      if (to < 0 || to >= dense_.world_size || row >= dense_.seq_len.size()) continue;
-      dense_.num_recv_tokens[at(to) * columns + row / at(dense_.max_seqs)] += dense_.seq_len[row];
-      dense_.num_recv_tokens[at(to) * columns + columns - 1] += dense_.seq_len[row];
-    }
   }
 
   const Named& table_;
@@ -363,22 +361,27 @@ DispatchFile read_dispatch(std::string_view text, std::string_view file) {
   const Named whole{.json = json, .name = "", .file = file};
   DispatchFile result;
   const bool alone = json.find("dst_rank") != nullptr;
+  const std::vector<std::string> known =
+      alone ? joined(table_fields(), file_fields()) : table_fields();
   if (!alone) {
-    std::vector<std::string> known{"schema", "offset_unit", "row_bytes", "buffer_tokens",
-                                   "attention"};
-    known.insert(known.end(), kTables.begin(), kTables.end());
-    check_fields(whole, known);
+    check_fields(whole, joined({"attention", kTables[0], kTables[1], kTables[2], kTables[3]},
+                               file_fields()));
+  }
+  if (const Json* const schema = json.find("schema");
+      schema != nullptr && *schema != Json(kSchema)) {
+    refuse(whole, "D413", fmt::format("the schema is not `{}`", kSchema));
   }
   const auto to_tokens = unit_of(whole, result.warnings);
   if (alone) {
     const Named table{.json = json, .name = "metadata", .file = file};
-    result.tables.push_back({.name = table.name, .table = TableReader(table).read(to_tokens)});
+    result.tables.push_back(
+        {.name = table.name, .table = TableReader(table, known).read(to_tokens)});
   }
   for (const char* const key : kTables) {
     const Json* const found = alone ? nullptr : json.find(key);
     if (found == nullptr) continue;
     const Named table{.json = *found, .name = key, .file = file};
-    result.tables.push_back({.name = key, .table = TableReader(table).read(to_tokens)});
+    result.tables.push_back({.name = key, .table = TableReader(table, known).read(to_tokens)});
   }
   if (result.tables.empty()) {
     refuse(whole, "D413", "the file has no table",
@@ -389,6 +392,9 @@ DispatchFile read_dispatch(std::string_view text, std::string_view file) {
     result.attention = read_attention({.json = *attention, .name = "attention", .file = file});
   }
   if (const Json* const sizes = json.find("buffer_tokens")) {
+    if (!alone && json.find("q_forward") == nullptr) {
+      refuse(whole, "D413", "buffer_tokens are those of queries, and there are none");
+    }
     const Named named{.json = *sizes, .name = "buffer_tokens", .file = file};
     for (const std::int64_t tokens : Tensor(named, 1).take()) {
       if (tokens < 0) refuse(named, "D413", "a buffer cannot have less than no tokens");
@@ -427,6 +433,12 @@ std::vector<Diagnostic> validate(const DispatchFile& file) {
   ValidateOptions own = options;
   own.table = "q";
   if (q) add(validate_queries(*q, own));
+  if (file.attention && !(q && kv)) {
+    found.push_back({.code = "D413",
+                     .where = {.operation = "attention"},
+                     .what = "the attention layout cannot be checked without all four tables",
+                     .help = "leave it out, or add the tables that are missing"});
+  }
   own.buffer_tokens.clear();
   own.table = "kv";
   if (kv) add(validate_keys(*kv, own));

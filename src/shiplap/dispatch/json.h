@@ -2,8 +2,9 @@
 //
 // A file holds one table, or several under the names q_forward, q_reverse, kv_forward, kv_reverse,
 // with `attention` beside them. A table is written as the padded tensors of dense.h, nested arrays
-// by field. "offset_unit" says "tokens" or "bytes" (then "row_bytes" is there too); absent, tokens
-// are meant and the reader warns.
+// by field; num_recv_tokens and what follows from the others may be absent. "offset_unit" says
+// "tokens" or "bytes" (then "row_bytes" is there too); absent, tokens are meant and the reader
+// warns.
 #pragma once
 
 #include <cstdint>

@@ -46,11 +46,11 @@ class TableCheck {
   }
 
  private:
-  void add(std::string_view code, const Where& where, std::string what, std::string help = "") {
+  void add(std::string_view code, const Where& where, std::string what, std::string why = "") {
     found_.add({.code = std::string(code),
                 .where = where,
                 .what = std::move(what),
-                .help = std::move(help)});
+                .why = std::move(why)});
   }
   [[nodiscard]] Where where(int rank, std::string_view field, std::uint32_t row) const {
     return {.rank = rank, .operation = place_in(options_.table, field, row)};
@@ -106,22 +106,26 @@ class TableCheck {
 
   // What is summed may meet, but not with itself.
   void meets_itself(int rank, std::uint32_t i, const Metadata::Row& row) {
-    if (metadata_.arrival() == Arrival::placed) return;
-    for (std::size_t a = 0; a < row.copies.size(); ++a) {
-      for (std::size_t b = 0; b < a; ++b) {
-        const auto [low, high] = std::minmax(row.copies[a].offset, row.copies[b].offset);
-        if (row.copies[a].rank != row.copies[b].rank || row.copies[a].rank < 0) continue;
-        if (high - low >= row.length) continue;
-        add("D405", where(rank, "dst_offset", i),
-            fmt::format("copies {} and {} meet at token {} of rank {}", b, a, high,
-                        row.copies[a].rank));
+    if (metadata_.arrival() == Arrival::placed || real_copies(row) < 2) return;
+    sorted_.assign(row.copies.begin(), row.copies.end());
+    std::ranges::sort(sorted_, {},
+                      [](const Copy& copy) { return std::pair(copy.rank, copy.offset); });
+    for (std::size_t k = 1; k < sorted_.size(); ++k) {
+      if (sorted_[k].rank < 0 || sorted_[k].rank != sorted_[k - 1].rank ||
+          sorted_[k].offset - sorted_[k - 1].offset >= row.length) {
+        continue;
       }
+      add("D405", where(rank, "dst_offset", i),
+          fmt::format("two copies meet at token {} of rank {}", sorted_[k].offset,
+                      sorted_[k].rank));
+      return;
     }
   }
 
   const Metadata& metadata_;
   const ValidateOptions& options_;
   Findings found_;
+  std::vector<Copy> sorted_;
 };
 
 // ---- two tables
@@ -140,12 +144,15 @@ class PairCheck {
                                       world, pair_.reverse.world_size())});
       return found_.take(options_.table);
     }
+    arrivals(wanted);
     if (wanted == Arrival::summed) {
       sums();
     } else {
       single_copies();
     }
     alone();
+    if (!found_.empty()) return found_.take(options_.table);
+    too_many();
     if (!found_.empty()) return found_.take(options_.table);
     const Arrivals there(pair_.forward);
     for (int rank = 0; rank < world; ++rank) identity(rank, there.on(rank));
@@ -157,6 +164,18 @@ class PairCheck {
  private:
   [[nodiscard]] std::string forward() const { return options_.table + "_forward"; }
   [[nodiscard]] std::string reverse() const { return options_.table + "_reverse"; }
+
+  // On the way there nothing is summed, and of queries nothing on the way back.
+  void arrivals(Arrival wanted) {
+    const auto refuse = [&](const std::string& table) {
+      found_.add({.code = "D412",
+                  .where = {.operation = table + " arrival"},
+                  .what = "what arrives is summed, where every token has a place of its own",
+                  .help = "arrival is `placed` in this table"});
+    };
+    if (pair_.forward.arrival() == Arrival::summed) refuse(forward());
+    if (wanted == Arrival::placed && pair_.reverse.arrival() == Arrival::summed) refuse(reverse());
+  }
 
   // Each table by itself. What goes home must fit what was there.
   void alone() {
@@ -185,6 +204,17 @@ class PairCheck {
                     .why = "each would overwrite the one before",
                     .help = "the table of the way back has arrival `summed`"});
       }
+    }
+  }
+
+  // What is summed lies one after another before it is.
+  void too_many() {
+    for (int rank = 0; rank < pair_.reverse.world_size(); ++rank) {
+      const std::uint64_t tokens = pair_.reverse.num_total_recv_tokens(rank);
+      if (tokens <= std::numeric_limits<std::uint32_t>::max()) continue;
+      found_.add({.code = "D410",
+                  .where = {.rank = rank, .operation = reverse() + " num_total_recv_tokens"},
+                  .what = fmt::format("{} tokens that arrive do not fit 32 bits", tokens)});
     }
   }
 

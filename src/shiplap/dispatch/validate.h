@@ -33,7 +33,8 @@ struct ValidateOptions {
 
 // Two tables: each sound, and the second undoes the first. For queries every token comes back to
 // where it was (D407); a destination with holes or a row that has no way back is D408. For keys and
-// values every copy goes home once, and there they are summed, not placed (D412).
+// values every copy goes home once, and there they are summed, not placed (D412). Nothing else is
+// summed (D412).
 [[nodiscard]] std::vector<Diagnostic> validate_queries(const MetadataPair& pair,
                                                        const ValidateOptions& options = {});
 [[nodiscard]] std::vector<Diagnostic> validate_keys(const MetadataPair& pair,

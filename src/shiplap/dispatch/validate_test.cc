@@ -72,7 +72,6 @@ TEST(ValidateTable, LetsGradientsOfDifferentRowsMeet) {
              "metadata dst_offset, sequence 0");
 }
 
-// TODO(dispatch-flaws): enable when overlaps() compares a row's own copies.
 TEST(ValidateTable, FindsGradientsOfOneRowThatMeetBehindALongerOne) {
   // Rank 1 covers tokens 0 to 10; the two copies of rank 0's row still meet at token 1.
   expect_one(validate(build({{{2, {{0, 0}, {0, 1}}}}, {{10, {{0, 0}}}}}, 2, Arrival::summed)),
@@ -190,7 +189,6 @@ TEST(ValidateQueries, FindsDifferentNumbersOfRanks) {
   EXPECT_EQ(codes(validate_queries({build({{}}), build({{}, {}})})), Codes{"D401"});
 }
 
-// TODO(dispatch-flaws): enable when validate_queries refuses two copies and a sum.
 TEST(ValidateQueries, FindsATokenThatComesBackTwice) {
   // Two copies and a sum give twice the token, not the token.
   const MetadataPair twice{build({{{1, {{0, 0}, {0, 1}}}}}, 2),
@@ -283,7 +281,6 @@ TEST(ValidateDispatch, FindsKeysInTheWrongOrder) {
   EXPECT_EQ(found[0].where.operation, "kv_forward dst_offset, sequence 1");
 }
 
-// TODO(dispatch-flaws): enable when validate finds documents that branch (causality.cc).
 TEST(ValidateDispatch, FindsAKeyThatIsLeftOutInTheMiddle) {
   // Items of tokens 0, 1 and 2; the last one sees 0 and 2 only. All tables agree with that.
   QkvDispatch dispatch;

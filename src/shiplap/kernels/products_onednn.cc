@@ -107,19 +107,30 @@ class OnednnProducts final : public Products {
   template <class T>
   void multiply_any(const Product& product, DataType type, const Operands<T>& operands) {
     const OneThread only;
-    Prepared& prepared = prepare(product, type);
-    prepared.execute(stream_, {operands.a, operands.b, operands.c, scratchpad_start()});
+    Prepared* const prepared = prepare(product, type);
+    // oneDNN has no product of bf16 for processors without AVX-512.
+    if (prepared == nullptr) return plain_->multiply(product, operands);
+    prepared->execute(stream_, {operands.a, operands.b, operands.c, scratchpad_start()});
     stream_.wait();
   }
 
-  Prepared& prepare(const Product& product, DataType type) {
-    const auto [place, is_new] = prepared_.try_emplace({type, product}, nullptr);
-    if (is_new) {
-      place->second = std::make_unique<Prepared>(engine_, describe(engine_, product, type));
-      const std::size_t bytes = place->second->scratchpad_bytes() + kAlignment;
+  // Null if oneDNN cannot do it.
+  Prepared* prepare(const Product& product, DataType type) {
+    const std::pair key(type, product);
+    if (const auto found = prepared_.find(key); found != prepared_.end()) {
+      return found->second.get();
+    }
+    std::unique_ptr<Prepared> made;
+    try {
+      made = std::make_unique<Prepared>(engine_, describe(engine_, product, type));
+    } catch (const dnnl::error& error) {
+      if (error.status != dnnl_unimplemented) throw;
+    }
+    if (made != nullptr) {
+      const std::size_t bytes = made->scratchpad_bytes() + kAlignment;
       if (bytes > scratchpad_.size()) scratchpad_.resize(bytes);
     }
-    return *place->second;
+    return prepared_.emplace(key, std::move(made)).first->second.get();
   }
 
   void* scratchpad_start() {
@@ -134,6 +145,7 @@ class OnednnProducts final : public Products {
   dnnl::stream stream_;
   std::map<std::pair<DataType, Product>, std::unique_ptr<Prepared>> prepared_;
   std::vector<std::byte> scratchpad_;
+  std::unique_ptr<Products> plain_ = make_plain_products();
 };
 
 std::string version() {

@@ -53,6 +53,7 @@ constexpr float taylor(int k) {
   constexpr float kLeast = -126;
   constexpr float kRound = 12582912;
   const Lanes least = Lanes{} + kLeast;
+  const Lanes given = x;
   const auto tiny = x < least;
   x = tiny ? least : x;
   const Lanes shifted = x + kRound;
@@ -65,6 +66,7 @@ constexpr float taylor(int k) {
   power = power * rest + 1.0F;
   const Words bits = reinterpret_cast<Words>(power) + (reinterpret_cast<Words>(shifted) << 23);
   x = tiny ? Lanes{} : reinterpret_cast<Lanes>(bits);
+  x = given == given ? x : given;  // arithmetic on the bits of a NaN could give any number
 }
 
 // Halves that meet halves take four steps instead of sixteen that wait for each other.

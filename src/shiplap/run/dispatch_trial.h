@@ -29,7 +29,8 @@ struct TrialTimes {
 
 struct TrialResult {
   std::vector<TrialTimes> exchanges;  // Q there, Q back, KV there, KV gradients back
-  std::int64_t wrong_bytes = 0;  // of queries that did not come back as they were, of all ranks
+  // Bytes that are not where the tables say, or did not come back as they were.
+  std::int64_t wrong_bytes = 0;
   std::int64_t wrong_sums = 0;
 };
 

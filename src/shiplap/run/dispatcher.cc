@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/dispatch/validate.h"
 
 namespace shiplap::run {
 namespace {
@@ -27,6 +28,7 @@ std::uint64_t hash_of(const dispatch::AttentionLayout& layout) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&](std::uint64_t number) { hash = (hash ^ number) * 0x100000001b3; };
   for (int rank = 0; rank < layout.world_size(); ++rank) {
+    add(layout.cu_seqlens_q(rank).size());
     for (const std::uint32_t end : layout.cu_seqlens_q(rank)) add(end);
     for (const std::uint32_t end : layout.cu_seqlens_kv(rank)) add(end);
   }
@@ -63,10 +65,24 @@ std::int64_t usual(std::span<const std::int64_t> by_rank) {
   return *std::ranges::max_element(by_rank, {}, [&](std::int64_t hash) { return votes[hash]; });
 }
 
+// One number from each rank tells whether there is anything to look into.
+bool all_have(comm::Communicator& communicator, std::span<const std::int64_t> hashes) {
+  std::uint64_t together = 0;
+  for (const std::int64_t hash : hashes) {
+    together = (together ^ static_cast<std::uint64_t>(hash)) * 0x9e3779b97f4a7c15;
+    together ^= together >> 29;
+  }
+  const auto own = static_cast<std::int64_t>(together);
+  std::vector<std::int64_t> all(at(communicator.size()));
+  communicator.all_gather(std::span(&own, 1), std::span(all));
+  return std::ranges::all_of(all, [&](std::int64_t one) { return one == own; });
+}
+
 void agree(comm::Communicator& communicator, const dispatch::QkvDispatch& dispatch) {
   const std::vector<Field> fields = fields_of(dispatch);
   std::vector<std::int64_t> own;
   for (const Field& field : fields) own.push_back(field.hash);
+  if (all_have(communicator, own)) return;
   std::vector<std::int64_t> all(own.size() * at(communicator.size()));
   communicator.all_gather(std::span<const std::int64_t>(own), std::span(all));
   std::vector<std::string> found;
@@ -152,8 +168,16 @@ Dispatcher::Dispatcher(comm::Communicator& communicator, Options options)
       packed_(options_.memory),
       received_(options_.memory) {}
 
+MetadataDiffers::MetadataDiffers(Diagnostic diagnostic)
+    : std::runtime_error(render(diagnostic)), diagnostic_(std::move(diagnostic)) {}
+
+// All ranks hold the same tables by then, so all find the same.
 std::shared_ptr<const DispatchPlan> Dispatcher::plan(const dispatch::QkvDispatch& dispatch) {
   agree(communicator_, dispatch);
+  if (options_.validates) {
+    std::vector<Diagnostic> found = dispatch::validate(dispatch);
+    if (!found.empty()) throw InputError(std::move(found));
+  }
   if (dispatch.world_size() != communicator_.size()) {
     throw InputError(Diagnostic{
         .code = "D400",
@@ -161,12 +185,18 @@ std::shared_ptr<const DispatchPlan> Dispatcher::plan(const dispatch::QkvDispatch
                             communicator_.name(), communicator_.size())});
   }
   const int rank = communicator_.rank();
-  return std::make_shared<const DispatchPlan>(
-      DispatchPlan{.q_forward = ExchangePlan(dispatch.q.forward, rank),
-                   .q_reverse = ExchangePlan(dispatch.q.reverse, rank),
-                   .kv_forward = ExchangePlan(dispatch.kv.forward, rank),
-                   .kv_reverse = ExchangePlan(dispatch.kv.reverse, rank),
-                   .attention = dispatch.attention});
+  try {
+    return std::make_shared<const DispatchPlan>(
+        DispatchPlan{.q_forward = ExchangePlan(dispatch.q.forward, rank),
+                     .q_reverse = ExchangePlan(dispatch.q.reverse, rank),
+                     .kv_forward = ExchangePlan(dispatch.kv.forward, rank),
+                     .kv_reverse = ExchangePlan(dispatch.kv.reverse, rank),
+                     .attention = dispatch.attention});
+  } catch (const std::exception& error) {
+    // Only tables that nobody validated, or no memory: the others must not wait for this rank.
+    communicator_.leave(error.what());
+    throw;
+  }
 }
 
 // ---- room
@@ -216,14 +246,18 @@ void Dispatcher::make_room(const ExchangePlan& plan, std::int64_t row_bytes) {
 void Dispatcher::check(const ExchangePlan& plan, std::size_t in_bytes, std::size_t out_bytes,
                        std::int64_t row_bytes) const {
   const auto refuse = [&](std::string what) {
-    throw InputError(Diagnostic{
-        .code = "D400", .where = {.rank = communicator_.rank()}, .what = std::move(what)});
+    throw InputError(Diagnostic{.code = "D400",
+                                .where = {.rank = communicator_.world_rank(communicator_.rank())},
+                                .what = std::move(what)});
   };
   if (plan.rank() != communicator_.rank() || plan.world_size() != communicator_.size()) {
     refuse(fmt::format("a plan for rank {} of {} on rank {} of {}", plan.rank(), plan.world_size(),
                        communicator_.rank(), communicator_.size()));
   }
-  if (row_bytes < 1) refuse(fmt::format("a row cannot have {} bytes", row_bytes));
+  constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 30;  // times 2^32 tokens fits 64 bits
+  if (row_bytes < 1 || row_bytes > kMostRowBytes) {
+    refuse(fmt::format("a row cannot have {} bytes", row_bytes));
+  }
   const auto expect = [&](std::string_view name, std::size_t bytes, std::uint32_t tokens) {
     const Bytes wanted = dispatch::bytes_at(tokens, row_bytes);
     if (static_cast<std::int64_t>(bytes) == wanted.count) return;
@@ -351,7 +385,8 @@ void Dispatcher::exchange(const ExchangePlan& plan, std::span<const std::byte> i
 template <class T>
 void Dispatcher::exchange_sum(const ExchangePlan& plan, std::span<const T> in, std::span<T> out,
                               std::int64_t width) {
-  const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t row_bytes = std::clamp<std::int64_t>(width, -1, std::int64_t{1} << 40) *
+                                 static_cast<std::int64_t>(sizeof(T));
   check(plan, in.size_bytes(), out.size_bytes(), row_bytes);
   if (plan.arrival() != dispatch::Arrival::summed) {
     return exchange(plan, std::as_bytes(in), std::as_writable_bytes(out), row_bytes);

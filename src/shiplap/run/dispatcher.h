@@ -20,6 +20,8 @@
 #include <memory_resource>
 #include <optional>
 #include <span>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "shiplap/comm/communicator.h"
@@ -35,10 +37,14 @@ class OutOfMemory : public comm::Failure {
   using comm::Failure::Failure;
 };
 
-// The ranks do not hold the same tables (D420).
-class MetadataDiffers : public comm::Failure {
+// The ranks do not hold the same tables (D420). Nothing was sent, and nothing is dead.
+class MetadataDiffers : public std::runtime_error {
  public:
-  using comm::Failure::Failure;
+  explicit MetadataDiffers(Diagnostic diagnostic);
+  [[nodiscard]] const Diagnostic& diagnostic() const { return diagnostic_; }
+
+ private:
+  Diagnostic diagnostic_;
 };
 
 // One rank's part of a dispatch. Immutable.
@@ -57,6 +63,10 @@ class Dispatcher {
     std::pmr::memory_resource* memory = std::pmr::get_default_resource();
     // Pieces shorter than this are packed; without it the transport decides. The same on all ranks.
     std::optional<std::size_t> pack_below;
+    // Whether plan() proves the tables sound first, on every rank. That costs several times what
+    // making them does (docs/performance.md); whoever has validated them elsewhere may leave it
+    // out. Then a rank that finds something wrong while planning leaves, and the others hear of it.
+    bool validates = true;
     // Called when a stage begins: to measure, or to fail on purpose.
     std::function<void(Stage)> on_stage;
   };
@@ -65,14 +75,16 @@ class Dispatcher {
   Dispatcher(comm::Communicator& communicator, Options options);
 
   // All ranks together. Compares the tables of all, field by field (by a hash): throws
-  // MetadataDiffers on all ranks if any differs, InputError where the tables are not sound.
+  // MetadataDiffers on all ranks if any differs, InputError on all ranks if dispatch::validate
+  // finds them unsound. The communicator stays alive: another dispatch can be tried.
   [[nodiscard]] std::shared_ptr<const DispatchPlan> plan(const dispatch::QkvDispatch& dispatch);
 
   void reserve(const Hints& hints);
 
   // All ranks together, each with its plan of the same table. `in` and `out` are buffers of
   // plan.send_tokens() and plan.receive_tokens() rows and do not overlap. Tokens that nothing
-  // arrives at stay as they are. Throws InputError D400, comm::Failure, OutOfMemory.
+  // arrives at stay as they are. Throws InputError D400, D412 (a table that sums), comm::Failure,
+  // OutOfMemory.
   void exchange(const ExchangePlan& plan, std::span<const std::byte> in, std::span<std::byte> out,
                 std::int64_t row_bytes);
 

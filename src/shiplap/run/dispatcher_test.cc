@@ -38,6 +38,9 @@ std::vector<std::string> failures(int ranks, const std::function<void(Communicat
     } catch (const comm::Failure& error) {
       own = error.diagnostic().code + ": " + error.what();
       throw;
+    } catch (const MetadataDiffers& error) {
+      own = error.diagnostic().code + ": " + error.what();
+      throw;
     } catch (const InputError& error) {
       own = error.diagnostics()[0].code + ": " + error.what();
       throw;
@@ -77,6 +80,16 @@ TEST(Dispatcher, NamesTheRankAndTheFieldThatDiffer) {
     EXPECT_THAT(one, testing::HasSubstr("rank 2 in q_reverse"));
     EXPECT_THAT(one, testing::Not(testing::HasSubstr("rank 1")));
   }
+}
+
+TEST(Dispatcher, RefusesUnsoundTablesOnAllRanks) {
+  const auto said = failures(3, [](Communicator& world) {
+    QkvDispatch dispatch = any_dispatch(3, 1);
+    dispatch.kv.reverse = any_dispatch(3, 2).kv.reverse;
+    Dispatcher dispatcher(world);
+    (void)dispatcher.plan(dispatch);
+  });
+  EXPECT_THAT(said, testing::Each(testing::StartsWith("D40")));
 }
 
 TEST(Dispatcher, RefusesADispatchForOtherRanks) {
@@ -151,7 +164,8 @@ TEST(Dispatcher, AllocatesNothingBeyondTheLargestHint) {
     const int given = memory.given;
     const std::size_t bytes = memory.bytes;
     // The parts are described by two spans each, the room is rounded up to lines of the cache.
-    EXPECT_LE(bytes, static_cast<std::size_t>(most.total().count) + 2 * 64 + 64 * most.parts + 1024);
+    EXPECT_LE(bytes,
+              static_cast<std::size_t>(most.total().count) + 2 * 64 + 64 * most.parts + 1024);
     for (const QkvDispatch& dispatch : dispatches) {
       const auto plan = dispatcher.plan(dispatch);
       Step step(*plan, kRow);
@@ -258,8 +272,8 @@ TEST(Hints, NeedNoCommunicator) {
   const Hints packed = hints(dispatch.q.forward, 0, {.row_bytes = 64, .pack_below = 1 << 20});
   EXPECT_GT(packed.total().count, 0);
   const Hints summed = hints(dispatch.kv.reverse, 0, {.row_bytes = 64, .pack_below = 0});
-  EXPECT_EQ(summed.receive.count, 64 * static_cast<std::int64_t>(
-                                           ExchangePlan(dispatch.kv.reverse, 0).arriving_tokens()));
+  EXPECT_EQ(summed.receive.count,
+            64 * static_cast<std::int64_t>(ExchangePlan(dispatch.kv.reverse, 0).arriving_tokens()));
 }
 
 }  // namespace

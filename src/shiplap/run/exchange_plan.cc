@@ -134,6 +134,12 @@ ExchangePlan::ExchangePlan(const Metadata& metadata, int rank)
   flatten(sends, first_send_, sends_);
   flatten(receives, first_receive_, receives_);
   if (arrival_ == dispatch::Arrival::summed) {
+    if (arriving_tokens_ > std::numeric_limits<std::uint32_t>::max()) {
+      throw InputError(Diagnostic{
+          .code = "D410",
+          .where = {.rank = rank},
+          .what = fmt::format("{} tokens that arrive do not fit 32 bits", arriving_tokens_)});
+    }
     add_sums();
     stage_arrivals();
   } else {

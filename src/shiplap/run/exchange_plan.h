@@ -14,8 +14,9 @@ namespace shiplap::run {
 
 class ExchangePlan {
  public:
-  // Throws InputError D400 if the table has no such rank, and what validate() finds wrong with it:
-  // a plan never writes outside a buffer.
+  // Throws InputError D400 if the table has no such rank, D403 or D410 for a place that cannot be,
+  // and D405 if two pieces that are not summed meet on this rank. So a plan never writes outside a
+  // buffer; whether the table is sound as a whole is for dispatch::validate to say.
   ExchangePlan(const dispatch::Metadata& metadata, int rank);
 
   // Tokens that travel together. Neighbouring rows that stay neighbours are one piece.

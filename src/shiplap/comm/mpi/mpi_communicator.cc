@@ -51,7 +51,7 @@ int checked_length(std::string_view operation, std::size_t bytes) {
 
 // ---- one message
 
-class MpiRequest : public Request::State {
+class MpiRequest final : public Request::State {
  public:
   struct About {
     enum class Kind { send, receive, duplicate };
@@ -69,27 +69,41 @@ class MpiRequest : public Request::State {
 
   // A message a step, step after step, should not go to the heap each time.
   static void* operator new(std::size_t bytes) {
-    if (Spare& spare = spares(); !spare.blocks.empty()) {
-      void* const block = spare.blocks.back();
-      spare.blocks.pop_back();
-      return block;
-    }
-    return ::operator new(bytes);
+    Spare* const spare = Spare::of_this_thread();
+    if (spare == nullptr || spare->blocks.empty()) return ::operator new(bytes);
+    void* const block = spare->blocks.back();
+    spare->blocks.pop_back();
+    return block;
   }
-  static void operator delete(void* block) { spares().blocks.push_back(block); }
+  static void operator delete(void* block) {
+    Spare* const spare = Spare::of_this_thread();
+    if (spare == nullptr || spare->blocks.size() == spare->blocks.capacity()) {
+      return ::operator delete(block);
+    }
+    spare->blocks.push_back(block);
+  }
 
  private:
   friend class MpiCommunicator;
+  // Blocks that were given back, up to a number.
   struct Spare {
-    std::vector<void*> blocks;
+    static constexpr std::size_t kMost = 1024;
+    static inline thread_local bool gone = false;
+    // Null when the thread is ending.
+    static Spare* of_this_thread() {
+      if (gone) return nullptr;
+      static thread_local Spare spare;
+      return &spare;
+    }
+    Spare() { blocks.reserve(kMost); }
+    Spare(const Spare&) = delete;
+    Spare& operator=(const Spare&) = delete;
     ~Spare() {
+      gone = true;
       for (void* const block : blocks) ::operator delete(block);
     }
+    std::vector<void*> blocks;
   };
-  static Spare& spares() {
-    static thread_local Spare spare;
-    return spare;
-  }
 
   [[nodiscard]] bool is_complete() const {
     return request_ == MPI_REQUEST_NULL && !unmatched_ && !too_long_ && !failed_;

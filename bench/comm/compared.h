@@ -1,0 +1,62 @@
+// Our calls beside the bare calls of MPI, in turn: shared by the workers of the benchmarks.
+#pragma once
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "shiplap/base/json.h"
+#include "shiplap/comm/communicator.h"
+
+namespace shiplap::comm {
+
+inline constexpr int kRounds = 75;
+inline constexpr std::int64_t kLarge = std::int64_t{16} << 20;
+inline constexpr int kRoundsOfLarge = 15;    // above 16 MiB
+inline constexpr double kLeastBatch = 4e-3;  // seconds; shorter ones are lost in noise
+
+using Call = std::function<void()>;
+
+inline double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+inline double seconds_of(Communicator& world, const Call& call, int repetitions) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double begin = MPI_Wtime();
+  for (int k = 0; k < repetitions; ++k) call();
+  double took = MPI_Wtime() - begin;
+  world.all_reduce(std::span(&took, 1), Reduction::max);
+  return took;
+}
+
+// The median of the ratios of neighbouring batches, with its quartiles.
+inline Json compared(Communicator& world, std::int64_t bytes, const Call& ours, const Call& bare) {
+  int repetitions = 1;
+  while (seconds_of(world, bare, repetitions) < kLeastBatch) repetitions *= 2;
+  seconds_of(world, ours, repetitions);
+  std::vector<double> ratios;
+  std::vector<double> bare_seconds;
+  const int rounds = bytes > kLarge ? kRoundsOfLarge : kRounds;
+  for (int round = 0; round < rounds; ++round) {
+    const bool ours_first = round % 2 == 0;
+    const double first = seconds_of(world, ours_first ? ours : bare, repetitions);
+    const double second = seconds_of(world, ours_first ? bare : ours, repetitions);
+    ratios.push_back(ours_first ? first / second : second / first);
+    bare_seconds.push_back((ours_first ? second : first) / repetitions);
+  }
+  std::ranges::sort(ratios);
+  const std::size_t quarter = ratios.size() / 4;
+  return Json::object({{"bytes", bytes},
+                       {"bare_us", median(bare_seconds) * 1e6},
+                       {"ratio", ratios[ratios.size() / 2]},
+                       {"lower_quartile", ratios[quarter]},
+                       {"upper_quartile", ratios[ratios.size() - 1 - quarter]}});
+}
+
+}  // namespace shiplap::comm

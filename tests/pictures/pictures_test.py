@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Opens sample reports in headless Chromium, on a screen, a telephone and paper, light and dark.
+
+    pictures_test.py SAMPLE                  SAMPLE is the program pictures_sample
+    pictures_test.py --look FOLDER FILE...   only writes PNGs of the given reports
+
+Exit code: 0 all is well, 1 something is wrong, 77 there is no Chromium.
+"""
+
+import base64
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import browser
+
+SKIPPED = 77
+SCREENS = {"wide": (1280, 900, "screen"), "narrow": (390, 844, "screen"),
+           "paper": (700, 990, "print")}
+RANKS = (1, 8, 24, 512)
+
+# Texts of one picture that cover each other, as a reader would see them.
+OVERLAPS = """(() => {
+  const found = [];
+  for (const svg of document.querySelectorAll("svg")) {
+    const texts = [...svg.querySelectorAll("text")]
+        .map((text) => [text.textContent, text.getBoundingClientRect()])
+        .filter(([, box]) => box.width > 0);
+    for (let i = 0; i < texts.length; ++i) {
+      for (let j = i + 1; j < texts.length; ++j) {
+        const [a, b] = [texts[i][1], texts[j][1]];
+        const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const along = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (across > 1 && along > 4) found.push(texts[i][0] + " | " + texts[j][0]);
+      }
+    }
+  }
+  return found.slice(0, 5);
+})()"""
+SMALLEST_TEXT = """Math.min(...[...document.querySelectorAll("svg text")]
+    .map((text) => text.getBoundingClientRect()).filter((box) => box.width > 0)
+    .map((box) => Math.min(box.height, 99)))"""
+TIP = "document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent"
+FIRST_BOX = """(async () => {
+  const svg = document.querySelector("svg.boxes");
+  svg.scrollIntoView();
+  for (let frame = 0; frame < 3; ++frame) await new Promise(requestAnimationFrame);
+  const box = svg.querySelector(".m").getBoundingClientRect();
+  return [box.left + box.width / 2, box.top + box.height / 2];
+})()"""
+
+
+def looks_wrong(tab):
+    """What a reader of the open page would stumble over."""
+    yield from (f"console: {complaint}" for complaint in tab.complaints())
+    wide = tab.evaluate("document.documentElement.scrollWidth - innerWidth")
+    if wide > 0:
+        yield f"{wide} pixels wider than the window"
+    if tab.evaluate("document.querySelectorAll('svg').length") < 4:
+        yield "a picture is missing"
+    if tab.evaluate("document.querySelectorAll('svg .m').length") == 0:
+        yield "the pictures are empty"
+    yield from (f"texts cover each other: {pair}" for pair in tab.evaluate(OVERLAPS))
+    smallest = tab.evaluate(SMALLEST_TEXT)
+    if smallest < 8:
+        yield f"a text is {smallest:.1f} pixels high"
+
+
+def acts_wrong(tab):
+    """What does not answer to the pointer or the keyboard."""
+    tab.point(*tab.evaluate(FIRST_BOX))
+    if "document" not in tab.evaluate(TIP):
+        yield "pointing at a box tells nothing"
+    tab.point(2, 2)
+    if tab.evaluate(TIP) != "":
+        yield "the facts stay when the pointer has gone"
+    for picture in ("svg.boxes", ".matrix svg"):
+        tab.evaluate(f"document.querySelector('{picture}').focus()")
+        told = []
+        for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+            tab.press(key)
+            told.append(tab.evaluate(TIP))
+        if "" in told:
+            yield f"arrow keys tell nothing in {picture}: {told}"
+    yield from (f"console: {complaint}" for complaint in tab.complaints())
+
+
+def check(tab, path, may_be_still):
+    wrong = []
+    for screen, (width, height, media) in SCREENS.items():
+        for scheme in ("light", "dark"):
+            tab.open(path.as_uri(), width, height, scheme, media)
+            found = list(looks_wrong(tab))
+            if media == "screen" and not may_be_still:
+                found += acts_wrong(tab)
+            wrong += [f"{path.name}, {screen}, {scheme}: {problem}" for problem in found]
+    return wrong
+
+
+def look(tab, folder, paths):
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        for screen, (width, height, media) in SCREENS.items():
+            for scheme in ("light", "dark") if media == "screen" else ("light",):
+                tab.open(path.resolve().as_uri(), width, height, scheme, media)
+                name = f"{path.stem}-{screen}-{scheme}.png"
+                (folder / name).write_bytes(base64.b64decode(tab.shot()))
+
+
+def main():
+    path = browser.find()
+    if not path:
+        print("pictures: SKIPPED, nobody looks at the reports here: there is no Chromium; "
+              "on Debian: apt-get install chromium")
+        sys.exit(SKIPPED)
+    with browser.Browser(path) as tab, tempfile.TemporaryDirectory() as folder:
+        if sys.argv[1] == "--look":
+            look(tab, Path(sys.argv[2]), map(Path, sys.argv[3:]))
+            return
+        wrong = []
+        for ranks in RANKS:
+            report = Path(folder) / f"ranks_{ranks}.html"
+            subprocess.run([sys.argv[1], str(ranks), str(report)], check=True)
+            wrong += check(tab, report, may_be_still=ranks == 1)
+    for problem in wrong:
+        print(problem)
+    print(f"pictures: {len(RANKS)} reports on {len(SCREENS)} screens, light and dark, "
+          f"{len(wrong)} problems")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
