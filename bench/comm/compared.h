@@ -18,6 +18,8 @@ inline constexpr int kRounds = 75;
 inline constexpr std::int64_t kLarge = std::int64_t{16} << 20;
 inline constexpr int kRoundsOfLarge = 15;    // above 16 MiB
 inline constexpr double kLeastBatch = 4e-3;  // seconds; shorter ones are lost in noise
+inline constexpr double kLongBatch = 0.1;    // seconds; of longer ones fewer will do
+inline constexpr int kRoundsOfLong = 21;
 
 using Call = std::function<void()>;
 
@@ -39,10 +41,10 @@ inline double seconds_of(Communicator& world, const Call& call, int repetitions)
 inline Json compared(Communicator& world, std::int64_t bytes, const Call& ours, const Call& bare) {
   int repetitions = 1;
   while (seconds_of(world, bare, repetitions) < kLeastBatch) repetitions *= 2;
-  seconds_of(world, ours, repetitions);
+  const double once = seconds_of(world, ours, repetitions);  // the same on all ranks
   std::vector<double> ratios;
   std::vector<double> bare_seconds;
-  const int rounds = bytes > kLarge ? kRoundsOfLarge : kRounds;
+  const int rounds = bytes > kLarge ? kRoundsOfLarge : once > kLongBatch ? kRoundsOfLong : kRounds;
   for (int round = 0; round < rounds; ++round) {
     const bool ours_first = round % 2 == 0;
     const double first = seconds_of(world, ours_first ? ours : bare, repetitions);
