@@ -29,6 +29,16 @@ auto list_for(List& lists, std::span<const std::size_t> first, int rank) {
   return std::span(lists).subspan(first[at(rank)] + at(rank), parts + 1);
 }
 
+// Over a network several messages to several ranks share a link better than few long ones do.
+constexpr std::size_t kMessage = std::size_t{256} * 1024;
+
+template <class Bytes, class Act>
+void for_each_message(Bytes part, const Act& act) {
+  for (std::size_t at = 0; at < part.size(); at += kMessage) {
+    act(part.subspan(at, std::min(kMessage, part.size() - at)));
+  }
+}
+
 template <class List>
 bool has_bytes(const List& parts) {
   return std::ranges::any_of(parts, [](const auto& part) { return !part.empty(); });
@@ -73,7 +83,9 @@ void MessageCommunicator::post_parts(const Outgoing& to, const Incoming& from) {
     const auto parts = parts_of(from, peer);
     if (!shares_memory_with(peer)) {
       for (const std::span<std::byte> part : parts) {
-        post_receive(exchange_.receives, part, peer, tag());
+        for_each_message(part, [&](std::span<std::byte> message) {
+          post_receive(exchange_.receives, message, peer, tag());
+        });
       }
     } else if (has_bytes(parts)) {
       const std::span<RemotePart> list = list_for(exchange_.their_parts, from.first, peer);
@@ -85,7 +97,9 @@ void MessageCommunicator::post_parts(const Outgoing& to, const Incoming& from) {
     const auto parts = parts_of(to, peer);
     if (!shares_memory_with(peer)) {
       for (const std::span<const std::byte> part : parts) {
-        post_send(exchange_.sends, part, peer, tag());
+        for_each_message(part, [&](std::span<const std::byte> message) {
+          post_send(exchange_.sends, message, peer, tag());
+        });
       }
     } else if (has_bytes(parts)) {
       const std::span<RemotePart> list = list_for(exchange_.own_parts, to.first, peer);
