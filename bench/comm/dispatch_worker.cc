@@ -94,7 +94,8 @@ int main(int argc, char** argv) {
   }
   shiplap::comm::run_on_mpi({}, [&](shiplap::comm::Communicator& world) {
     const shiplap::Json result =
-        shiplap::comm::measure(world, std::atoll(argv[1]), std::atoi(argv[2]));
+        shiplap::comm::measure(world, std::strtoll(argv[1], nullptr, 10),
+                               static_cast<int>(std::strtol(argv[2], nullptr, 10)));
     if (world.rank() == 0) std::printf("%s\n", to_text(result).c_str());
   });
   return 0;

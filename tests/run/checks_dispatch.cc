@@ -22,7 +22,7 @@ std::size_t at(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 // What byte i of token `offset` of rank `rank` is.
 std::byte pattern(int rank, std::uint32_t offset, std::int64_t i) {
-  std::uint64_t x = (static_cast<std::uint64_t>(rank) << 40) + offset * 1009 + at(i);
+  std::uint64_t x = (static_cast<std::uint64_t>(rank) << 40) + std::uint64_t{offset} * 1009 + at(i);
   x = (x ^ (x >> 13)) * 0x9e3779b97f4a7c15;
   return static_cast<std::byte>(x >> 56);
 }
@@ -98,7 +98,9 @@ void queries_there_and_back(Trial& trial, Case a_case) {
 
 // A gradient that tells from which copy it came; small whole numbers, so every sum is exact.
 float gradient(int rank, std::uint32_t offset, std::int64_t i) {
-  return static_cast<float>((rank * 5 + static_cast<std::int64_t>(offset) * 3 + i) % 17) - 8;
+  return static_cast<float>((std::int64_t{rank} * 5 + static_cast<std::int64_t>(offset) * 3 + i) %
+                            17) -
+         8;
 }
 
 template <class T>
@@ -163,12 +165,12 @@ void same_bits(Trial& trial) {
   for (const std::size_t pack : {std::size_t{0}, std::size_t{100}, std::size_t{1} << 20}) {
     Dispatcher dispatcher(trial.comm, {.pack_below = pack});
     const auto plan = dispatcher.plan(dispatch);
-    std::vector<float> gradients(plan->kv_reverse.send_tokens() * 4);
+    std::vector<float> gradients(plan->kv_reverse.send_tokens() * std::size_t{4});
     for (std::size_t k = 0; k < gradients.size(); ++k) {
       gradients[k] = std::sin(static_cast<float>(k + 1)) *
                      std::pow(10.0F, static_cast<float>((k * 7 + at(trial.comm.rank())) % 9));
     }
-    std::vector<float> sums(plan->kv_reverse.receive_tokens() * 4);
+    std::vector<float> sums(plan->kv_reverse.receive_tokens() * std::size_t{4});
     dispatcher.exchange_sum<float>(plan->kv_reverse, gradients, sums, 4);
     if (first.empty()) first = sums;
     trial.expect_same_bits<float>(sums, first, "sums");

@@ -24,9 +24,11 @@ struct Options {
 Options options_of(int count, char** words) {
   Options options;
   for (int k = 1; k + 1 < count; k += 2) {
-    if (std::string_view(words[k]) == "--ranks") options.threads = std::atoi(words[k + 1]);
+    if (std::string_view(words[k]) == "--ranks")
+      options.threads = static_cast<int>(std::strtol(words[k + 1], nullptr, 10));
     if (std::string_view(words[k]) == "--only") options.only = words[k + 1];
-    if (std::string_view(words[k]) == "--once") options.once = std::atoi(words[k + 1]);
+    if (std::string_view(words[k]) == "--once")
+      options.once = static_cast<int>(std::strtol(words[k + 1], nullptr, 10));
   }
   return options;
 }

@@ -58,7 +58,7 @@ struct Options {
     return 2 * heads.value_or(8) * head_dim.value_or(64);
   }
   [[nodiscard]] std::int64_t kv_row_bytes() const {
-    return 2 * 2 * kv_heads.value_or(2) * head_dim.value_or(64);
+    return std::int64_t{4} * kv_heads.value_or(2) * head_dim.value_or(64);
   }
 };
 
@@ -341,7 +341,7 @@ ExitCode tell(const Options& options, const Made& made, const run::TrialResult* 
 
 ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& lengths,
                 Context& context) {
-  const bool on_mpi = *options.run == "mpi";
+  const bool on_mpi = options.run == "mpi";
   if (on_mpi && !comm::launched_by()) {
     throw MissingPart(Diagnostic{
         .code = "D306",
@@ -374,8 +374,8 @@ ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& length
     context.err.stream << render(failure.diagnostic(), context.err.colour);
     return ExitCode::no;
   }
-  if (!speaks) return ExitCode::yes;
-  return tell(options, made, &result.value(), context);
+  if (!speaks || !result) return ExitCode::yes;
+  return tell(options, made, &*result, context);
 }
 
 // Becomes mpirun, with this command on every rank.

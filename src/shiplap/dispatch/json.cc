@@ -60,10 +60,11 @@ Json fields_of(const Metadata& metadata) {
   json.set("seq_len", tensor(dense.seq_len, {world, seqs}));
   json.set("num_recv_tokens", tensor(dense.num_recv_tokens, {world, world + 1}));
   if (dense.seq_recv_mask) json.set("seq_recv_mask", tensor(*dense.seq_recv_mask, copies));
-  const std::size_t received = world == 0 ? 0 : dense.recv_seq_lens->size() / world;
-  json.set("recv_seq_lens", tensor(*dense.recv_seq_lens, {world, received}));
-  json.set("num_seqs", tensor(*dense.num_seqs, {world}));
-  json.set("num_total_recv_tokens", tensor(*dense.num_total_recv_tokens, {world}));
+  const auto lengths = dense.recv_seq_lens.value_or(std::vector<std::int64_t>());
+  json.set("recv_seq_lens", tensor(lengths, {world, world == 0 ? 0 : lengths.size() / world}));
+  json.set("num_seqs", tensor(dense.num_seqs.value_or(std::vector<std::int64_t>()), {world}));
+  json.set("num_total_recv_tokens",
+           tensor(dense.num_total_recv_tokens.value_or(std::vector<std::int64_t>()), {world}));
   return json;
 }
 

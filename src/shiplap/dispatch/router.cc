@@ -14,11 +14,11 @@
 namespace shiplap::dispatch {
 namespace {
 
-const Routing& checked(const Routing& routing) {
+int checked_world_size(const Routing& routing) {
   if (std::vector<Diagnostic> found = validate(routing); !found.empty()) {
     throw InputError(std::move(found));
   }
-  return routing;
+  return routing.home.world_size();
 }
 
 std::uint32_t index(std::size_t value) { return static_cast<std::uint32_t>(value); }
@@ -70,9 +70,7 @@ const Router::Place& Router::Side::holding(const Segment& placeholder) const {
 // ---- both
 
 Router::Router(const Routing& routing)
-    : world_size_(checked(routing).home.world_size()),
-      home_(routing.home),
-      items_(routing.attention) {
+    : world_size_(checked_world_size(routing)), home_(routing.home), items_(routing.attention) {
   cut();
   place_keys();
 }

@@ -165,6 +165,8 @@ const char* name() {
 
 }  // namespace shiplap::kernels
 
-extern "C" const shiplap::kernels::ProductsPlugin shiplap_products_plugin;
-const shiplap::kernels::ProductsPlugin shiplap_products_plugin{.make = shiplap::kernels::make,
+// The name by which it is found.
+extern "C" const shiplap::kernels::ProductsPlugin shiplap_products_plugin;  // NOLINT
+const shiplap::kernels::ProductsPlugin shiplap_products_plugin{             // NOLINT
+                                                               .make = shiplap::kernels::make,
                                                                .name = shiplap::kernels::name};
