@@ -21,19 +21,6 @@ Exchange exchange_of(const dispatch::Metadata& metadata, std::int64_t row_bytes,
   return result;
 }
 
-// Of one rank: pairs of a query and a key that it may see.
-double attention_pairs(const dispatch::AttentionLayout& layout, int rank) {
-  const std::span<const std::uint32_t> q = layout.cu_seqlens_q(rank);
-  const std::span<const std::uint32_t> kv = layout.cu_seqlens_kv(rank);
-  double pairs = 0;
-  for (std::size_t i = 0; i + 1 < q.size(); ++i) {
-    const double queries = q[i + 1] - q[i];
-    const double keys = kv[i + 1] - kv[i];
-    pairs += queries * keys - queries * (queries - 1) / 2;
-  }
-  return pairs;
-}
-
 std::map<std::int32_t, Places> places_of(const dispatch::Routing& routing) {
   std::map<std::int32_t, Places> places;
   for (int rank = 0; rank < routing.home.world_size(); ++rank) {
@@ -66,7 +53,7 @@ Numbers numbers_of(const DispatchReport& about) {
     result.most_items = std::max(result.most_items, places.items);
   }
   for (int rank = 0; rank < ranks; ++rank) {
-    result.pairs.push_back(attention_pairs(about.dispatch.attention, rank));
+    result.pairs.push_back(dispatch::causal_pairs(about.dispatch.attention, rank));
   }
   result.mean_pairs = std::accumulate(result.pairs.begin(), result.pairs.end(), 0.0) / ranks;
   result.busiest = static_cast<int>(std::ranges::max_element(result.pairs) - result.pairs.begin());

@@ -82,8 +82,8 @@ double imbalance(const dispatch::AttentionLayout& layout) {
   double most = 0;
   double sum = 0;
   for (int rank = 0; rank < layout.world_size(); ++rank) {
-    most = std::max(most, attention_pairs(layout, rank));
-    sum += attention_pairs(layout, rank);
+    most = std::max(most, dispatch::causal_pairs(layout, rank));
+    sum += dispatch::causal_pairs(layout, rank);
   }
   return sum == 0 ? 1 : most * layout.world_size() / sum;
 }
@@ -218,18 +218,6 @@ Json summary_json(const Way& way, int ranks_per_node) {
 }
 
 }  // namespace
-
-double attention_pairs(const dispatch::AttentionLayout& layout, int rank) {
-  const auto q = layout.cu_seqlens_q(rank);
-  const auto kv = layout.cu_seqlens_kv(rank);
-  double pairs = 0;
-  for (std::size_t i = 0; i + 1 < q.size(); ++i) {
-    const double queries = q[i + 1] - q[i];
-    const double keys = kv[i + 1] - kv[i];
-    pairs += queries * keys - queries * (queries - 1) / 2;
-  }
-  return pairs;
-}
 
 std::string show_dispatch(const DispatchView& view, const Context& context) {
   return headline(view) + "\n" + ways_table(view, context) + pairs_table(view, context) +

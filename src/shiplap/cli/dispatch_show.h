@@ -23,9 +23,6 @@ struct DispatchView {
   std::string backend;  // if it was run
 };
 
-// How much causal attention work a rank has, in pairs of a query and a key.
-[[nodiscard]] double attention_pairs(const dispatch::AttentionLayout& layout, int rank);
-
 [[nodiscard]] std::string show_dispatch(const DispatchView& view, const Context& context);
 [[nodiscard]] Json dispatch_to_json(const DispatchView& view);
 

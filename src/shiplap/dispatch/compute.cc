@@ -196,6 +196,18 @@ Bytes AttentionLayout::bytes() const {
   return {static_cast<std::int64_t>(sizeof(AttentionLayout) + numbers * sizeof(std::uint32_t))};
 }
 
+double causal_pairs(const AttentionLayout& layout, int rank) {
+  const std::span<const std::uint32_t> q = layout.cu_seqlens_q(rank);
+  const std::span<const std::uint32_t> kv = layout.cu_seqlens_kv(rank);
+  double pairs = 0;
+  for (std::size_t i = 0; i + 1 < q.size(); ++i) {
+    const double queries = q[i + 1] - q[i];
+    const double keys = kv[i + 1] - kv[i];
+    pairs += queries * keys - queries * (queries - 1) / 2;
+  }
+  return pairs;
+}
+
 // ---- random ones
 
 Routing random_routing(const RandomDispatch& random) {

@@ -66,6 +66,8 @@ class AttentionLayout {
   std::vector<std::uint32_t> longest_kv_;
 };
 [[nodiscard]] AttentionLayout compute_attention_layout(const Routing& routing);
+// The attention work of a rank: pairs of a query and a key that it sees.
+[[nodiscard]] double causal_pairs(const AttentionLayout& layout, int rank);
 
 // All five results of one dispatch.
 struct QkvDispatch {

@@ -142,7 +142,7 @@ Copy Router::at_home(const Atom& atom) const { return at(home_.places[atom.home]
 // ---- queries
 
 MetadataPair Router::queries() const {
-  return {.forward = queries_forward(), .reverse = queries_reverse()};
+  return {.forward = queries_forward(), .reverse = reverse(Arrival::placed, &Place::first_atom)};
 }
 
 Metadata Router::queries_forward() const {
@@ -166,30 +166,11 @@ Metadata Router::queries_forward() const {
   return builder.take();
 }
 
-Metadata Router::queries_reverse() const {
-  Metadata::Builder builder({.world_size = world_size_});
-  const std::size_t rows = atoms_.size() + items_.order.size() - items_.full.size();
-  builder.reserve({.rows = rows, .copies = rows});
-  for (int rank = 0; rank < world_size_; ++rank) {
-    for (std::uint32_t i = items_.first(rank); i < items_.first(rank + 1); ++i) {
-      const Place& item = items_.places[i];
-      if (item.segment.length == 0) {
-        const Copy copy = at(home_.holding(item.segment), item.segment.begin);
-        builder.add_row(0, {&copy, 1});
-      }
-      for (std::uint32_t a = item.first_atom; a < item.end_atom; ++a) {
-        const Copy copy = at_home(atoms_[a]);
-        builder.add_row(atoms_[a].length, {&copy, 1});
-      }
-    }
-    builder.end_rank();
-  }
-  return builder.take();
-}
-
 // ---- keys and values
 
-MetadataPair Router::keys() const { return {.forward = keys_forward(), .reverse = keys_reverse()}; }
+MetadataPair Router::keys() const {
+  return {.forward = keys_forward(), .reverse = reverse(Arrival::summed, &Place::document_atom)};
+}
 
 Metadata Router::keys_forward() const {
   Metadata::Builder builder({.world_size = world_size_, .max_cp = max_cp_});
@@ -221,11 +202,12 @@ Metadata Router::keys_forward() const {
   return builder.take();
 }
 
-Metadata Router::keys_reverse() const {
-  Metadata::Builder builder({.world_size = world_size_, .arrival = Arrival::summed});
+// What arrived for each item goes home: atoms from `first` to the end of the item.
+Metadata Router::reverse(Arrival arrival, std::uint32_t Place::* first) const {
+  Metadata::Builder builder({.world_size = world_size_, .arrival = arrival});
   std::size_t rows = items_.order.size() - items_.full.size();
   for (const std::uint32_t i : items_.full) {
-    rows += items_.places[i].end_atom - items_.places[i].document_atom;
+    rows += items_.places[i].end_atom - items_.places[i].*first;
   }
   builder.reserve({.rows = rows, .copies = rows});
   for (int rank = 0; rank < world_size_; ++rank) {
@@ -235,7 +217,7 @@ Metadata Router::keys_reverse() const {
         const Copy copy = at(home_.holding(item.segment), item.segment.begin);
         builder.add_row(0, {&copy, 1});
       }
-      for (std::uint32_t a = item.document_atom; a < item.end_atom; ++a) {
+      for (std::uint32_t a = item.*first; a < item.end_atom; ++a) {
         const Copy copy = at_home(atoms_[a]);
         builder.add_row(atoms_[a].length, {&copy, 1});
       }

@@ -54,9 +54,8 @@ class Router {
   void cut();
   void place_keys();
   [[nodiscard]] Metadata queries_forward() const;
-  [[nodiscard]] Metadata queries_reverse() const;
   [[nodiscard]] Metadata keys_forward() const;
-  [[nodiscard]] Metadata keys_reverse() const;
+  [[nodiscard]] Metadata reverse(Arrival arrival, std::uint32_t Place::* first) const;
   [[nodiscard]] Copy at_home(const Atom& atom) const;
   [[nodiscard]] static Copy at(const Place& place, std::uint32_t position) {
     return {.rank = place.rank, .offset = place.offset + (position - place.segment.begin)};
