@@ -14,10 +14,8 @@ int main() {
             << shiplap::catalogue().size() << " diagnostics\n";
   std::atomic<int> ranks = 0;
   shiplap::comm::run_ranks({.threads = 3}, [&](shiplap::comm::Communicator& world) {
-    const auto dispatch = shiplap::dispatch::create_qkv_dispatch({.world_size = world.size(),
-                                                                  .total_seq_len = 20,
-                                                                  .num_seqs = 2,
-                                                                  .max_cp_degree = 2});
+    const auto dispatch = shiplap::dispatch::create_qkv_dispatch(
+        {.world_size = world.size(), .total_seq_len = 20, .num_seqs = 2, .max_cp_degree = 2});
     const auto result = shiplap::run::try_dispatch(world, dispatch, {.steps = 1});
     if (result.wrong_bytes + result.wrong_sums == 0) ++ranks;
   });
