@@ -191,6 +191,29 @@ void parts_that_do_not_meet(Trial& trial) {
   trial.expect_throws<Failure>([&] { kept.back()->run(trial.comm); }, "a part too few");
 }
 
+// As many bytes, cut in another way: in checked mode all ranks hear of it.
+void parts_of_other_lengths(Trial& trial) {
+  Communicator& comm = trial.comm;
+  const std::size_t ranks = at(comm.size());
+  const std::span<std::byte> memory = trial.keep<std::byte>(20);
+  const bool odd = comm.rank() == 1;
+  std::vector<std::size_t> first(ranks + 1, 0);
+  for (std::size_t k = 0; k < ranks; ++k) {
+    first[k + 1] = first[k] + (k == at(comm.rank()) ? 0 : 2);
+  }
+  std::vector<std::span<const std::byte>> to;
+  std::vector<std::span<std::byte>> from;
+  for (std::size_t k = 0; k + 1 < ranks; ++k) {
+    to.insert(to.end(), {memory.subspan(0, 4), memory.subspan(4, 6)});
+    from.insert(from.end(), {memory.subspan(10, odd ? 6 : 4), memory.subspan(0, odd ? 4 : 6)});
+  }
+  trial.expect_throws<Mismatch>(
+      [&] {
+        comm.all_to_all_parts({.first = first, .parts = to}, {.first = first, .parts = from});
+      },
+      "other lengths");
+}
+
 void packing_is_agreed(Trial& trial) {
   Communicator& comm = trial.comm;
   std::vector<std::int64_t> own;
@@ -213,6 +236,7 @@ void add_parts_checks(std::vector<Check>& checks) {
   checks.push_back({"all_to_all_parts/shared", 1, shared_part});
   checks.push_back({"all_to_all_parts/not_divided", 1, parts_that_are_not_divided});
   checks.push_back({"all_to_all_parts/do_not_meet", 2, parts_that_do_not_meet});
+  checks.push_back({"all_to_all_parts/other_lengths", 2, parts_of_other_lengths});
   checks.push_back({"all_to_all_parts/packing", 1, packing_is_agreed});
 }
 

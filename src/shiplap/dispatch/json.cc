@@ -303,8 +303,7 @@ std::vector<std::vector<std::int64_t>> ragged(const Named& named) {
 }
 
 AttentionLayout read_attention(const Named& named) {
-  check_fields(
-      named, {"cu_seqlens_q", "cu_seqlens_kv", "max_seqlen_q", "max_seqlen_kv", "num_local_seqs"});
+  check_fields(named, {"cu_seqlens_q", "cu_seqlens_kv"});
   std::array<std::vector<std::vector<std::int64_t>>, 2> ends;
   for (std::size_t k = 0; k < 2; ++k) {
     const char* const key = k == 0 ? "cu_seqlens_q" : "cu_seqlens_kv";

@@ -124,6 +124,40 @@ TEST(DispatchFile, WithWrongFieldsIsRefused) {
             "D413");
 }
 
+// What a table says where nobody looks would be lost.
+TEST(DispatchFile, WithFieldsInTheWrongPlaceIsRefused) {
+  const Json whole = to_json(any_dispatch(2));
+  for (const char* const field : {"offset_unit", "row_bytes", "buffer_tokens", "schema"}) {
+    Json json = whole;
+    Json table = *json.find("q_forward");
+    json.set("q_forward", table.set(field, 1));
+    EXPECT_EQ(refused(to_text(json)).code, "D413") << field;
+  }
+  Json other = whole;
+  EXPECT_EQ(refused(to_text(other.set("schema", "something.else/9"))).code, "D413");
+  Json attention = whole;
+  Json layout = *attention.find("attention");
+  EXPECT_EQ(refused(to_text(attention.set("attention", layout.set("num_local_seqs", 9)))).code,
+            "D413");
+}
+
+TEST(DispatchFile, MayLeaveOutWhatFollows) {
+  // 20,000 ranks without a row: no table of their square is made.
+  std::string rows = "[[]";
+  for (int k = 1; k < 20000; ++k) rows += ",[]";
+  rows += "]";
+  const std::string text = R"({"offset_unit": "tokens", "dst_rank": )" + rows +
+                           R"(, "dst_offset": )" + rows + R"(, "seq_len": )" + rows + "}";
+  EXPECT_TRUE(validate(read_dispatch(text, "d.json")).empty());
+}
+
+TEST(DispatchFile, WithLengthsThatOverflowIsRefused) {
+  const DispatchFile file = read_dispatch(R"({"offset_unit": "tokens", "dst_rank": [[0, 0]],
+    "dst_offset": [[0, 0]], "seq_len": [[9223372036854775807, 9223372036854775807]]})",
+                                          "d.json");
+  EXPECT_EQ(validate(file).at(0).code, "D410");
+}
+
 TEST(DispatchFile, WithRowsOfDifferentLengthIsRefused) {
   EXPECT_EQ(refused(R"({"dst_rank": [[0, 1], [0]], "dst_offset": [[0]], "seq_len": [[1]]})").code,
             "D401");

@@ -196,6 +196,33 @@ TEST(ValidateQueries, FindsATokenThatComesBackTwice) {
   EXPECT_FALSE(validate_queries(twice).empty());
 }
 
+TEST(ValidateQueries, RefusesAWayThatSums) {
+  const Metadata placed = build({{{1, {{0, 0}}}}});
+  const Metadata summed = build({{{1, {{0, 0}}}}}, 0, Arrival::summed);
+  EXPECT_EQ(codes(validate_queries({placed, summed})), Codes{"D412"});
+  EXPECT_EQ(codes(validate_queries({summed, placed})), Codes{"D412"});
+  EXPECT_EQ(codes(validate_keys({summed, summed})), Codes{"D412"});
+}
+
+// Every copy could meet every other: finding it must not take the square of their number.
+TEST(ValidateTable, IsQuickWithThousandsOfCopies) {
+  constexpr int kCopies = 20000;
+  Metadata::Builder builder({.world_size = 1, .max_cp = kCopies, .arrival = Arrival::summed});
+  builder.add_row(1, std::vector<Copy>(kCopies, Copy{.rank = 0, .offset = 0}));
+  builder.end_rank();
+  EXPECT_EQ(codes(validate(builder.take())), Codes{"D405"});
+}
+
+TEST(ValidateKeys, RefusesMoreArrivalsThanThirtyTwoBitsCount) {
+  // Three ranks whose only keys, 2^31 tokens, all have a copy on each: the sums at home are fine,
+  // what arrives for them is too much.
+  const std::uint32_t half = std::uint32_t{1} << 31;
+  const MetadataPair pair{
+      build({{{half, {{0, 0}, {1, 0}, {2, 0}}}}, {}, {}}, 3),
+      build({{{half, {{0, 0}}}}, {{half, {{0, 0}}}}, {{half, {{0, 0}}}}}, 0, Arrival::summed)};
+  EXPECT_EQ(codes(validate_keys(pair)), Codes{"D410"});
+}
+
 TEST(ValidateKeys, AcceptsCopiesThatAreSummedAtHome) {
   EXPECT_TRUE(validate_keys({build({{{1, {{0, 0}, {1, 0}}}}, {}}, 2),
                              build({{{1, {{0, 0}}}}, {{1, {{0, 0}}}}}, 0, Arrival::summed)})

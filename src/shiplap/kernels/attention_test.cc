@@ -251,6 +251,18 @@ TEST(Attention, GivesTheSameBitsEveryTime) {
   expect_same_bits<Bf16>();
 }
 
+// Any NaN, not only the usual one: arithmetic on its bits must not make a number of it.
+TEST(Attention, LetsNoNanBecomeANumber) {
+  for (const std::uint32_t bits : {0x7fc00000U, 0x7fc00001U, 0x7fffffffU, 0xffffffffU}) {
+    const Problem problem = random_problem({.head_dim = 8}, {{20, 20}}, 3);
+    Arrays<float> arrays(problem);
+    arrays.k[0] = std::bit_cast<float>(bits);
+    Attention attention(problem.shape);
+    arrays.run(attention, problem.sequences());
+    for (const float value : arrays.o) EXPECT_TRUE(std::isnan(value)) << std::hex << bits;
+  }
+}
+
 TEST(Attention, TwoThreadsHaveOneEach) {
   const Problem problem =
       random_problem({.heads = 4, .kv_heads = 2, .head_dim = 16}, {{90, 300}, {40, 40}}, 14);
