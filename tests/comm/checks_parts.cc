@@ -1,5 +1,7 @@
 // all_to_all_parts: parts that lie anywhere, few and many, short and long.
 #include <cstddef>
+#include <list>
+#include <mutex>
 #include <vector>
 
 #include "check.h"
@@ -182,13 +184,20 @@ void parts_that_are_not_divided(Trial& trial) {
   if (error) trial.expect_equal(error->diagnostics()[0].code, std::string("D300"), "its code");
 }
 
+// MPI may still use the memory of a call that failed.
+Parts& kept_for_ever(const Sizes& sizes, int rank) {
+  static std::mutex mutex;
+  static auto* const kept = new std::list<Parts>;
+  const std::lock_guard lock(mutex);
+  return kept->emplace_back(sizes, rank);
+}
+
 void parts_that_do_not_meet(Trial& trial) {
   const std::size_t ranks = at(trial.comm.size());
   const Sizes sizes(ranks, std::vector<std::vector<std::size_t>>(ranks, {100}));
-  static thread_local std::vector<Parts*> kept;  // MPI may still use the memory of a failed call
-  kept.push_back(new Parts(sizes, trial.comm.rank()));
-  if (trial.comm.rank() == 0) kept.back()->forget_last_part();
-  trial.expect_throws<Failure>([&] { kept.back()->run(trial.comm); }, "a part too few");
+  Parts& parts = kept_for_ever(sizes, trial.comm.rank());
+  if (trial.comm.rank() == 0) parts.forget_last_part();
+  trial.expect_throws<Failure>([&] { parts.run(trial.comm); }, "a part too few");
 }
 
 // As many bytes, cut in another way: in checked mode all ranks hear of it.
