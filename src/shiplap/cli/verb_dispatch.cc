@@ -419,38 +419,42 @@ std::string contents(const dispatch::DispatchFile& file) {
   return text + (file.attention ? ", attention" : "");
 }
 
-ExitCode validate_file(const std::string& name, const Options& options, Context& context) {
+// A file that was read, and what is wrong with it.
+struct Judged {
+  std::string name;
+  dispatch::DispatchFile file;
+  std::vector<Diagnostic> found;
+};
+
+Judged judge(const std::string& name, Context& context) {
   const SourceText source = read_text(name, context);
-  const dispatch::DispatchFile file = dispatch::read_dispatch(source.text, source.file);
-  context.err.stream << render(file.warnings, context.err.colour);
-  std::vector<Diagnostic> found = validate(file);
-  for (Diagnostic& one : found) one.where.file = source.file;
-  if (options.json) {
-    Json list = Json::array();
-    for (const Diagnostic& one : found) list.push(to_json(one));
-    Json json = Json::object({{"schema", "shiplap.dispatch.validate/1"},
-                              {"file", source.file},
-                              {"sound", found.empty()}});
-    context.out.stream << to_text(json.set("diagnostics", std::move(list))) << '\n';
-  } else if (found.empty()) {
-    context.out.stream << "sound: " << contents(file) << '\n';
-  } else {
-    context.out.stream << render(found, context.out.colour)
-                       << fmt::format("unsound: {}\n", contents(file));
-  }
-  return found.empty() ? ExitCode::yes : ExitCode::no;
+  Judged judged{.name = source.file, .file = dispatch::read_dispatch(source.text, source.file)};
+  context.err.stream << render(judged.file.warnings, context.err.colour);
+  judged.found = validate(judged.file);
+  for (Diagnostic& one : judged.found) one.where.file = source.file;
+  return judged;
 }
 
-ExitCode inspect_file(const std::string& name, const Options& options, Context& context) {
-  const SourceText source = read_text(name, context);
-  const dispatch::DispatchFile file = dispatch::read_dispatch(source.text, source.file);
-  if (!validate(file).empty()) return validate_file(name, options, context);
-  context.err.stream << render(file.warnings, context.err.colour);
-  const std::optional<dispatch::QkvDispatch> all = whole(file);
-  if (!all) {
-    context.out.stream << "sound: " << contents(file) << '\n';
-    return ExitCode::yes;
+ExitCode tell_verdict(const Judged& judged, const Options& options, Context& context) {
+  const bool sound = judged.found.empty();
+  if (options.json) {
+    Json list = Json::array();
+    for (const Diagnostic& one : judged.found) list.push(to_json(one));
+    Json json = Json::object(
+        {{"schema", "shiplap.dispatch.validate/1"}, {"file", judged.name}, {"sound", sound}});
+    context.out.stream << to_text(json.set("diagnostics", std::move(list))) << '\n';
+  } else {
+    context.out.stream << render(judged.found, context.out.colour)
+                       << fmt::format("{}: {}\n", sound ? "sound" : "unsound",
+                                      contents(judged.file));
   }
+  return sound ? ExitCode::yes : ExitCode::no;
+}
+
+ExitCode inspect_file(const Judged& judged, const Options& options, Context& context) {
+  if (!judged.found.empty()) return tell_verdict(judged, options, context);
+  const std::optional<dispatch::QkvDispatch> all = whole(judged.file);
+  if (!all) return tell_verdict(judged, options, context);
   return tell(options, {.dispatch = *all}, nullptr, context);
 }
 
@@ -468,12 +472,14 @@ ExitCode run_verb(const Options& options, Context& context) {
       wrong("", fmt::format("`{}` takes a dispatch from its file", what),
             "leave out the flags that make or run one");
     }
-    if (what == "validate") return validate_file(options.words[1], options, context);
+    if (what == "validate") {
+      return tell_verdict(judge(options.words[1], context), options, context);
+    }
     if (options.report || options.plan) {
       wrong(options.report ? "--report" : "--plan", "a file does not say what is a document",
             "make the dispatch here instead");
     }
-    return inspect_file(options.words[1], options, context);
+    return inspect_file(judge(options.words[1], context), options, context);
   }
   if (options.backend && options.run) {
     wrong("--backend", "`--run` and `--backend` both say where to run", "give one of them");

@@ -101,28 +101,30 @@ AllSizes sizes_of(std::string_view operation, const AttentionShape& shape,
           .lse = {operation, queries, heads}};
 }
 
-template <class T>
-void check(const AttentionShape& shape, const Sequences& sequences,
-           const AttentionForward<T>& data) {
-  check("attention forward", sequences);
-  const AllSizes sizes = sizes_of("attention forward", shape, sequences);
+// Of what both ways have.
+template <class Data>
+AllSizes checked_sizes(std::string_view operation, const AttentionShape& shape,
+                       const Sequences& sequences, const Data& data) {
+  check(operation, sequences);
+  const AllSizes sizes = sizes_of(operation, shape, sequences);
   sizes.queries.check("q", data.q.size());
   sizes.keys.check("k", data.k.size());
   sizes.keys.check("v", data.v.size());
   sizes.queries.check("o", data.o.size());
   sizes.lse.check("lse", data.lse.size());
+  return sizes;
+}
+
+template <class T>
+void check(const AttentionShape& shape, const Sequences& sequences,
+           const AttentionForward<T>& data) {
+  (void)checked_sizes("attention forward", shape, sequences, data);
 }
 
 template <class T>
 void check(const AttentionShape& shape, const Sequences& sequences,
            const AttentionBackward<T>& data) {
-  check("attention backward", sequences);
-  const AllSizes sizes = sizes_of("attention backward", shape, sequences);
-  sizes.queries.check("q", data.q.size());
-  sizes.keys.check("k", data.k.size());
-  sizes.keys.check("v", data.v.size());
-  sizes.queries.check("o", data.o.size());
-  sizes.lse.check("lse", data.lse.size());
+  const AllSizes sizes = checked_sizes("attention backward", shape, sequences, data);
   sizes.queries.check("d_o", data.d_o.size());
   sizes.queries.check("d_q", data.d_q.size());
   sizes.keys.check("d_k", data.d_k.size());

@@ -232,13 +232,14 @@ void Dispatcher::reserve(const Hints& hints) {
 }
 
 std::size_t Dispatcher::pack_below(int peer) const {
+  if (peer == communicator_.rank()) return 0;
   return options_.pack_below ? *options_.pack_below : communicator_.pack_below(peer);
 }
 
 void Dispatcher::make_room(const ExchangePlan& plan, std::int64_t row_bytes) {
   std::size_t below = 0;
   for (int peer = 0; peer < communicator_.size(); ++peer) {
-    if (peer != communicator_.rank()) below = std::max(below, pack_below(peer));
+    below = std::max(below, pack_below(peer));
   }
   reserve(hints(plan, {.row_bytes = row_bytes, .pack_below = below}));
 }
@@ -301,8 +302,7 @@ class Packing {
 
 void Dispatcher::pack_for(int peer, const ExchangePlan& plan, const Move& move) {
   const std::span<const Piece> pieces = plan.sends_to(peer);
-  const bool is_own = peer == communicator_.rank();
-  const Packing packing(pieces, move.row_bytes, is_own ? 0 : pack_below(peer));
+  const Packing packing(pieces, move.row_bytes, pack_below(peer));
   const std::size_t begin = packed_used_;
   if (packing.packs()) {
     for (const Piece& piece : pieces) {
@@ -320,8 +320,7 @@ void Dispatcher::pack_for(int peer, const ExchangePlan& plan, const Move& move) 
 
 void Dispatcher::expect_from(int peer, const ExchangePlan& plan, const Move& move) {
   const std::span<const Piece> pieces = plan.receives_from(peer);
-  const bool is_own = peer == communicator_.rank();
-  const Packing packing(pieces, move.row_bytes, is_own ? 0 : pack_below(peer));
+  const Packing packing(pieces, move.row_bytes, pack_below(peer));
   if (packing.packs()) {
     const std::size_t begin = received_used_;
     for (const Piece& piece : pieces) {
@@ -337,7 +336,6 @@ void Dispatcher::expect_from(int peer, const ExchangePlan& plan, const Move& mov
 void Dispatcher::unpack(const ExchangePlan& plan, const Move& move) {
   received_used_ = move.received_from;
   for (int peer = 0; peer < communicator_.size(); ++peer) {
-    if (peer == communicator_.rank()) continue;
     const std::span<const Piece> pieces = plan.receives_from(peer);
     const Packing packing(pieces, move.row_bytes, pack_below(peer));
     for (const Piece& piece : pieces) {

@@ -130,6 +130,7 @@ class Dispatcher {
   void begin(Stage stage) const {
     if (options_.on_stage) options_.on_stage(stage);
   }
+  // What stays on this rank is never packed.
   [[nodiscard]] std::size_t pack_below(int peer) const;
   // Where packed pieces arrive: in received_, from `received_from` on.
   struct Move {
