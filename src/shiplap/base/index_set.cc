@@ -1,0 +1,196 @@
+#include "shiplap/base/index_set.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "shiplap/base/error.h"
+
+namespace shiplap {
+namespace {
+
+using Run = IndexSet::Run;
+
+// One less than 32 bits have, so that a set of all indices can still be counted.
+constexpr std::int64_t kLastIndex = INT32_MAX - 1;
+constexpr const char* kInRange = "indices are neither negative nor above 2^31 - 2";
+
+// The runs of sorted, different indices. Two indices that are not neighbours make a run only if
+// nothing follows or the third continues them, so that {0, 4, 5, 6} is 0 and 4-6.
+std::vector<Run> runs_of(std::span<const std::int32_t> sorted) {
+  std::vector<Run> runs;
+  std::size_t at = 0;
+  while (at < sorted.size()) {
+    Run run{.begin = sorted[at], .count = 1, .stride = 1};
+    std::size_t next = at + 1;
+    if (next < sorted.size()) {
+      const std::int32_t stride = sorted[next] - sorted[at];
+      while (next < sorted.size() && sorted[next] - sorted[next - 1] == stride) ++next;
+      const bool pair_only = next - at == 2 && stride > 1 && next < sorted.size();
+      if (pair_only) {
+        next = at + 1;
+      } else {
+        run.stride = stride;
+        run.count = static_cast<std::int32_t>(next - at);
+      }
+    }
+    runs.push_back(run);
+    at = next;
+  }
+  return runs;
+}
+
+void append(std::vector<std::int32_t>& indices, const IndexSet& set) {
+  for (const Run& run : set.runs()) {
+    for (std::int32_t i = 0; i < run.count; ++i) indices.push_back(run.begin + i * run.stride);
+  }
+}
+
+bool holds(const Run& run, std::int64_t index) {
+  return index >= run.begin && index <= run.last() && (index - run.begin) % run.stride == 0;
+}
+
+// Two runs where the second continues the first, as one.
+bool joined(const Run& a, const Run& b, Run& both) {
+  const std::int64_t step = b.begin - a.last();
+  if (step <= 0 || (a.count > 1 && step != a.stride) || (b.count > 1 && step != b.stride)) {
+    return false;
+  }
+  both = {.begin = a.begin, .count = a.count + b.count, .stride = static_cast<std::int32_t>(step)};
+  return true;
+}
+
+}  // namespace
+
+IndexSet::IndexSet(std::vector<std::int32_t> indices) {
+  std::sort(indices.begin(), indices.end());
+  ensure(indices.empty() || (indices.front() >= 0 && indices.back() <= kLastIndex), kInRange);
+  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
+  *this = of_runs(runs_of(indices));
+}
+
+IndexSet IndexSet::range(std::int64_t begin, std::int64_t count, std::int64_t stride) {
+  ensure(count >= 0 && stride >= 1, "a run of indices has a count and a stride");
+  IndexSet set;
+  if (count == 0) return set;
+  // Compared by division, as the last index may be too large for any number.
+  const bool fits =
+      begin >= 0 && begin <= kLastIndex && (count - 1) <= (kLastIndex - begin) / stride;
+  ensure(fits, kInRange);
+  set.first_ = {.begin = static_cast<std::int32_t>(begin),
+                .count = static_cast<std::int32_t>(count),
+                .stride = count == 1 ? 1 : static_cast<std::int32_t>(stride)};
+  return set;
+}
+
+IndexSet::IndexSet(const IndexSet& other)
+    : first_(other.first_),
+      more_(other.more_ ? std::make_unique<const std::vector<Run>>(*other.more_) : nullptr) {}
+
+IndexSet& IndexSet::operator=(const IndexSet& other) {
+  if (this == &other) return *this;
+  first_ = other.first_;
+  more_ = other.more_ ? std::make_unique<const std::vector<Run>>(*other.more_) : nullptr;
+  return *this;
+}
+
+IndexSet IndexSet::of_runs(std::vector<Run> runs) {
+  IndexSet set;
+  if (runs.empty()) return set;
+  set.first_ = runs.front();
+  if (runs.size() > 1) set.more_ = std::make_unique<const std::vector<Run>>(std::move(runs));
+  return set;
+}
+
+std::span<const Run> IndexSet::runs() const {
+  if (more_) return *more_;
+  return {&first_, empty() ? std::size_t{0} : std::size_t{1}};
+}
+
+std::int64_t IndexSet::size() const {
+  std::int64_t total = 0;
+  for (const Run& run : runs()) total += run.count;
+  return total;
+}
+
+bool IndexSet::contains(std::int64_t index) const {
+  return std::ranges::any_of(runs(), [&](const Run& run) { return holds(run, index); });
+}
+
+std::vector<std::int32_t> IndexSet::indices() const {
+  std::vector<std::int32_t> result;
+  result.reserve(static_cast<std::size_t>(size()));
+  append(result, *this);
+  return result;
+}
+
+bool IndexSet::overlaps(const IndexSet& other) const {
+  if (empty() || other.empty()) return false;
+  if (runs().back().last() < other.first_.begin || other.runs().back().last() < first_.begin) {
+    return false;
+  }
+  const IndexSet& fewer = size() <= other.size() ? *this : other;
+  const IndexSet& more = &fewer == this ? other : *this;
+  return std::ranges::any_of(fewer.indices(), [&](std::int32_t i) { return more.contains(i); });
+}
+
+bool IndexSet::includes(const IndexSet& other) const {
+  if (other.size() > size()) return false;
+  if (!more_ && !other.more_ && !empty() && first_.stride == 1) {
+    return other.empty() ||
+           (other.first_.begin >= first_.begin && other.first_.last() <= first_.last());
+  }
+  return std::ranges::all_of(other.indices(), [&](std::int32_t i) { return contains(i); });
+}
+
+IndexSet IndexSet::united(const IndexSet& other) const {
+  if (other.empty()) return *this;
+  if (empty()) return other;
+  if (!more_ && !other.more_) {
+    Run both;
+    const bool in_order = first_.begin < other.first_.begin;
+    const Run& before = in_order ? first_ : other.first_;
+    const Run& behind = in_order ? other.first_ : first_;
+    if (joined(before, behind, both)) return of_runs({both});
+  }
+  const std::array<const IndexSet*, 2> sets{this, &other};
+  return unite(sets).set;
+}
+
+bool operator==(const IndexSet& a, const IndexSet& b) {
+  return std::ranges::equal(a.runs(), b.runs());
+}
+
+Union unite(std::span<const IndexSet* const> sets) {
+  std::vector<std::int32_t> all;
+  for (const IndexSet* set : sets) append(all, *set);
+  if (!std::ranges::is_sorted(all)) std::sort(all.begin(), all.end());
+  const auto twice = std::ranges::adjacent_find(all);
+  const std::int64_t index = twice == all.end() ? -1 : *twice;
+  return {.set = IndexSet(std::move(all)), .twice = index};
+}
+
+std::string to_string(const IndexSet& set) {
+  if (set.empty()) return "none";
+  constexpr std::size_t kMost = 6;
+  std::string text;
+  const std::span<const Run> runs = set.runs();
+  for (std::size_t i = 0; i < runs.size() && i < kMost; ++i) {
+    const Run& run = runs[i];
+    if (i > 0) text += i + 1 == runs.size() ? " and " : ", ";
+    text += std::to_string(run.begin);
+    if (run.count == 1) continue;
+    if (run.stride == 1) {
+      text += run.count == 2 ? ", " : "-";
+    } else {
+      text += ", " + std::to_string(run.begin + run.stride);
+      if (run.count == 2) continue;
+      text += run.count == 3 ? ", " : ", .. ";
+    }
+    text += std::to_string(run.last());
+  }
+  if (runs.size() > kMost) text += ", ..";
+  return text;
+}
+
+}  // namespace shiplap

@@ -1,0 +1,71 @@
+// A set of indices (samples, shards) as sorted runs with a stride: what is dealt out in blocks or
+// round robin is one run, however many indices it has.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace shiplap {
+
+class IndexSet {
+ public:
+  // begin, begin+stride, ..; the stride of a single index is 1.
+  struct Run {
+    std::int32_t begin = 0;
+    std::int32_t count = 0;
+    std::int32_t stride = 1;
+    [[nodiscard]] std::int64_t last() const { return begin + (std::int64_t{count} - 1) * stride; }
+    friend bool operator==(const Run&, const Run&) = default;
+  };
+
+  IndexSet() = default;
+  explicit IndexSet(std::int64_t single) : IndexSet(range(single, 1)) {}
+  // In any order, also several times. Promises that none is negative.
+  explicit IndexSet(std::vector<std::int32_t> indices);
+  // Promises that count >= 0 and stride >= 1, and that the last index is below 2^31 - 1.
+  static IndexSet range(std::int64_t begin, std::int64_t count, std::int64_t stride = 1);
+
+  IndexSet(const IndexSet& other);
+  IndexSet(IndexSet&& other) noexcept = default;
+  IndexSet& operator=(const IndexSet& other);
+  IndexSet& operator=(IndexSet&& other) noexcept = default;
+  ~IndexSet() = default;
+
+  [[nodiscard]] std::int64_t size() const;
+  [[nodiscard]] bool empty() const { return first_.count == 0; }
+  [[nodiscard]] bool contains(std::int64_t index) const;
+  // Whether it is exactly 0 .. count-1.
+  [[nodiscard]] bool covers(std::int64_t count) const {
+    return first_.begin == 0 && first_.count == count && first_.stride == 1 && !more_;
+  }
+  // In order. Equal sets have equal runs.
+  [[nodiscard]] std::span<const Run> runs() const;
+  [[nodiscard]] std::vector<std::int32_t> indices() const;
+
+  [[nodiscard]] bool overlaps(const IndexSet& other) const;
+  [[nodiscard]] bool includes(const IndexSet& other) const;
+  [[nodiscard]] IndexSet united(const IndexSet& other) const;
+  friend bool operator==(const IndexSet& a, const IndexSet& b);
+
+ private:
+  static IndexSet of_runs(std::vector<Run> runs);
+
+  // Most sets are one run, which then needs no memory of its own.
+  Run first_;
+  std::unique_ptr<const std::vector<Run>> more_;  // all runs, if there are several
+};
+
+// What many sets hold together, in time that grows with the number of indices.
+struct Union {
+  IndexSet set;
+  std::int64_t twice = -1;  // an index that several of them hold; -1 if none
+};
+[[nodiscard]] Union unite(std::span<const IndexSet* const> sets);
+
+// "0-3", "1, 5, .. 29", "0-3 and 8"; long ones are cut short.
+[[nodiscard]] std::string to_string(const IndexSet& set);
+
+}  // namespace shiplap

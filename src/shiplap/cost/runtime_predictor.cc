@@ -1,0 +1,137 @@
+#include "shiplap/cost/runtime_predictor.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shiplap/base/error.h"
+#include "shiplap/base/suggest.h"
+
+namespace shiplap::cost {
+namespace {
+
+constexpr std::int64_t kFlopsOfUpdate = 11;  // per weight; Calculon's count for Adam
+
+constexpr std::array<plan::CollectiveKind, 7> kCollectives{
+    plan::CollectiveKind::all_reduce,     plan::CollectiveKind::all_gather,
+    plan::CollectiveKind::reduce_scatter, plan::CollectiveKind::all_to_all,
+    plan::CollectiveKind::broadcast,      plan::CollectiveKind::reduce,
+    plan::CollectiveKind::barrier,
+};
+
+std::int64_t product(std::initializer_list<std::int64_t> factors) {
+  double size = 1;
+  for (const std::int64_t factor : factors) size *= static_cast<double>(factor);
+  ensure(size < 0x1p62, "work is counted below 2^62");
+  std::int64_t result = 1;
+  for (const std::int64_t factor : factors) result *= factor;
+  return result;
+}
+
+// Rounded down, as a value counts the bytes of its shards; in two parts, so that no step of it
+// leaves 64 bits.
+std::int64_t share(std::int64_t whole, std::int64_t on_device, std::int64_t num_shards) {
+  ensure(num_shards >= 1 && on_device >= 0 && on_device <= num_shards,
+         "a rank holds some of the shards");
+  return whole / num_shards * on_device + product({whole % num_shards, on_device}) / num_shards;
+}
+
+}  // namespace
+
+RuntimePredictor::RuntimePredictor(std::int64_t world_size, hardware::System system,
+                                   workload::ModelShape shape)
+    : world_size_(world_size), system_(std::move(system)), shape_(shape) {
+  ensure(world_size >= 1 && world_size <= plan::kMostRanks, "a world has a rank");
+}
+
+Reach RuntimePredictor::world() const {
+  return {.ranks = world_size_, .lowest = 0, .highest = world_size_ - 1};
+}
+
+ComputeWork RuntimePredictor::forward_work(std::int64_t batch_size, std::int64_t on_device,
+                                           std::int64_t num_shards) const {
+  ensure(batch_size >= 0, "there are no fewer than no samples");
+  const std::int64_t tokens = product({batch_size, shape_.block});
+  const std::int64_t flop = product({2, shape_.hidden, shape_.hidden, tokens});
+  const std::int64_t activation = product({batch_size, shape_.activation().count});
+  const std::int64_t bytes = share(shape_.weight().count, on_device, num_shards) + activation +
+                             share(activation, on_device, num_shards);
+  return {.kernel_class = "gemm",
+          .flop = static_cast<double>(share(flop, on_device, num_shards)),
+          .bytes = static_cast<double>(bytes),
+          .type = shape_.datatype};
+}
+
+ComputeWork RuntimePredictor::backward_work(std::int64_t batch_size, std::int64_t on_device,
+                                            std::int64_t num_shards) const {
+  ComputeWork work = forward_work(batch_size, on_device, num_shards);
+  work.flop *= 2;
+  work.bytes *= 2;
+  ensure(work.flop < 0x1p62 && work.bytes < 0x1p62, "work is counted below 2^62");
+  return work;
+}
+
+ComputeWork RuntimePredictor::update_work(std::int64_t on_device, std::int64_t num_shards) const {
+  const std::int64_t weights = product({shape_.hidden, shape_.hidden});
+  const std::int64_t weight = share(shape_.weight().count, on_device, num_shards);
+  const std::int64_t state = share(shape_.opt_state().count, on_device, num_shards);
+  const std::int64_t flop = share(product({kFlopsOfUpdate, weights}), on_device, num_shards);
+  return {.kernel_class = "update",
+          .flop = static_cast<double>(flop),
+          .bytes = static_cast<double>(product({3, weight}) + product({2, state})),
+          .type = shape_.datatype};
+}
+
+ComputeWork RuntimePredictor::load_work(std::int64_t on_device, std::int64_t num_shards) const {
+  const std::int64_t weight = share(shape_.weight().count, on_device, num_shards);
+  const std::int64_t state = share(shape_.opt_state().count, on_device, num_shards);
+  return {.kernel_class = "load",
+          .bytes = static_cast<double>(weight + state),
+          .type = shape_.datatype};
+}
+
+Seconds RuntimePredictor::compute_flops_time(Flops flops) const {
+  return get_processing_time(flops, {});
+}
+
+Seconds RuntimePredictor::compute_mem_time(Bytes bytes_read_write) const {
+  return get_processing_time({}, bytes_read_write);
+}
+
+Seconds RuntimePredictor::get_processing_time(Flops flops, Bytes bytes_read_write) const {
+  return time({.kernel_class = "gemm",
+               .flop = flops.count,
+               .bytes = static_cast<double>(bytes_read_write.count),
+               .type = shape_.datatype});
+}
+
+Seconds RuntimePredictor::get_forward_backward_time(std::int64_t batch_size) const {
+  return time(forward_work(batch_size));
+}
+
+Seconds RuntimePredictor::get_update_step_time(std::int64_t num_shards_on_device,
+                                               std::int64_t num_shards) const {
+  return time(update_work(num_shards_on_device, num_shards));
+}
+
+Seconds RuntimePredictor::get_weight_load_time(std::int64_t num_shards_on_device,
+                                               std::int64_t num_shards) const {
+  return time(load_work(num_shards_on_device, num_shards));
+}
+
+plan::CollectiveKind RuntimePredictor::collective_called(std::string_view name) {
+  std::vector<std::string> names;
+  for (const plan::CollectiveKind kind : kCollectives) {
+    if (plan::name(kind) == name) return kind;
+    names.emplace_back(plan::name(kind));
+  }
+  throw InputError({.code = "D602",
+                    .what = fmt::format("no collective is called `{}`", name),
+                    .help = suggest(name, names)});
+}
+
+}  // namespace shiplap::cost

@@ -1,0 +1,120 @@
+// How long the steps of training take on a system: the questions that a strategy asks while it is
+// recorded. Every computation is also told as work, so that a plan that states that work is priced
+// alike (compute_time of price.h). The formulas are in docs/hardware.md.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+
+#include "shiplap/base/id.h"
+#include "shiplap/base/units.h"
+#include "shiplap/cost/price.h"
+#include "shiplap/hardware/system.h"
+#include "shiplap/plan/operation.h"
+#include "shiplap/workload/shape.h"
+
+namespace shiplap::cost {
+
+// What can be sent: the values of workload/values.h.
+template <class T>
+concept Communicable = requires(const T& value, const workload::ModelShape& shape) {
+  { value.memory(shape) } -> std::same_as<Bytes>;
+};
+
+class RuntimePredictor {
+ public:
+  explicit RuntimePredictor(std::int64_t world_size,
+                            hardware::System system = hardware::find_system("h100_80g_nvl8"),
+                            workload::ModelShape shape = {});
+  [[nodiscard]] std::int64_t world_size() const { return world_size_; }
+  [[nodiscard]] const hardware::System& system() const { return system_; }
+  [[nodiscard]] const workload::ModelShape& shape() const { return shape_; }
+  [[nodiscard]] Reach world() const;
+
+  // The work of one layer. Flops and bytes are whole numbers below 2^62, as a plan writes them;
+  // that the shape and the batch are small enough for this is the caller's promise.
+  //
+  // A layer multiplies `batch_size` samples by its weight; of a layer that is split among ranks, by
+  // `on_device` of `num_shards` shards of it. Moved are the weight, what is read and what is
+  // written.
+  [[nodiscard]] ComputeWork forward_work(std::int64_t batch_size, std::int64_t on_device = 1,
+                                         std::int64_t num_shards = 1) const;
+  // Two products of the size of forward_work, for the gradients of the input and of the weight.
+  // Together they are one piece of work, twice as large, and as such may reach a higher step of an
+  // efficiency curve than the halves do.
+  [[nodiscard]] ComputeWork backward_work(std::int64_t batch_size, std::int64_t on_device = 1,
+                                          std::int64_t num_shards = 1) const;
+  // Either half of backward, for those who run them apart.
+  [[nodiscard]] ComputeWork backward_half_work(std::int64_t batch_size, std::int64_t on_device = 1,
+                                               std::int64_t num_shards = 1) const {
+    return forward_work(batch_size, on_device, num_shards);
+  }
+  // Adam on the shards held: 11 operations per weight, as Calculon counts. Gradient, weight and
+  // optimizer state are read, the latter two also written.
+  [[nodiscard]] ComputeWork update_work(std::int64_t on_device, std::int64_t num_shards) const;
+  // Weight and optimizer state come from the host.
+  [[nodiscard]] ComputeWork load_work(std::int64_t on_device, std::int64_t num_shards) const;
+
+  [[nodiscard]] Seconds time(const ComputeWork& work) const { return compute_time(system_, work); }
+
+  // On the matrix unit, in the datatype of the shape.
+  [[nodiscard]] Seconds compute_flops_time(Flops flops) const;
+  [[nodiscard]] Seconds compute_mem_time(Bytes bytes_read_write) const;
+  // Both, joined as System::processing_mode says.
+  [[nodiscard]] Seconds get_processing_time(Flops flops, Bytes bytes_read_write) const;
+  // One product of forward or backward.
+  [[nodiscard]] Seconds get_forward_backward_time(std::int64_t batch_size) const;
+  [[nodiscard]] Seconds get_update_step_time(std::int64_t num_shards_on_device,
+                                             std::int64_t num_shards) const;
+  [[nodiscard]] Seconds get_weight_load_time(std::int64_t num_shards_on_device,
+                                             std::int64_t num_shards) const;
+
+  // Of the shards held.
+  template <Communicable T>
+  [[nodiscard]] Bytes get_comm_bytes(const T& value) const {
+    return value.memory(shape_);
+  }
+
+  // `value` is what each rank brings; so the whole buffer of an all_gather is as many times larger.
+  template <Communicable T>
+  [[nodiscard]] Seconds get_collective_time(plan::CollectiveKind kind, const T& value,
+                                            const Reach& reach) const {
+    const Bytes own = get_comm_bytes(value);
+    const bool gathers = kind == plan::CollectiveKind::all_gather;
+    return collective_time(system_, kind, gathers ? reach.ranks * own : own, reach);
+  }
+  template <Communicable T>
+  [[nodiscard]] Seconds get_collective_time(plan::CollectiveKind kind, const T& value) const {
+    return get_collective_time(kind, value, world());
+  }
+  // By the name that a plan gives it. Throws InputError D602 if nothing is called so.
+  template <Communicable T>
+  [[nodiscard]] Seconds get_collective_time(std::string_view name, const T& value,
+                                            const Reach& reach) const {
+    return get_collective_time(collective_called(name), value, reach);
+  }
+  template <Communicable T>
+  [[nodiscard]] Seconds get_collective_time(std::string_view name, const T& value) const {
+    return get_collective_time(name, value, world());
+  }
+
+  template <Communicable T>
+  [[nodiscard]] Seconds get_send_recv_time(const T& value, Rank from, Rank to) const {
+    return message_time(system_, get_comm_bytes(value), from, to);
+  }
+  // From the first rank to the last.
+  template <Communicable T>
+  [[nodiscard]] Seconds get_send_recv_time(const T& value) const {
+    return get_send_recv_time(value, Rank(0), Rank(static_cast<std::int32_t>(world_size_ - 1)));
+  }
+
+ private:
+  [[nodiscard]] static plan::CollectiveKind collective_called(std::string_view name);
+
+  std::int64_t world_size_;
+  hardware::System system_;
+  workload::ModelShape shape_;
+};
+
+}  // namespace shiplap::cost

@@ -1,0 +1,57 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <system_error>
+
+#include "shiplap/base/error.h"
+#include "shiplap/base/suggest.h"
+#include "shiplap/hardware/system.h"
+#include "shiplap_embedded_systems.h"
+
+namespace shiplap::hardware {
+namespace {
+
+std::optional<std::string> text_of(const std::string& path) {
+  std::error_code failure;
+  if (!std::filesystem::is_regular_file(path, failure)) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.good() && !file.eof()) return std::nullopt;
+  return text;
+}
+
+// Of a name that was cut short, as in `h100`, the rest; else what is spelled nearly so.
+std::string suggest_system(const std::string& typed, const std::vector<std::string>& known) {
+  for (const std::string& name : known) {
+    if (!typed.empty() && name.starts_with(typed)) return fmt::format("did you mean `{}`?", name);
+  }
+  return suggest(typed, known);
+}
+
+}  // namespace
+
+std::vector<std::string> known_systems() {
+  std::vector<std::string> names;
+  for (const embedded::File& file : embedded::system_files()) names.emplace_back(file.name);
+  return names;
+}
+
+System find_system(const std::string& name_or_path) {
+  for (const embedded::File& file : embedded::system_files()) {
+    if (file.name == name_or_path) return parse_system(file.content, file.name);
+  }
+  if (const std::optional<std::string> text = text_of(name_or_path)) {
+    return parse_system(*text, name_or_path);
+  }
+  const std::vector<std::string> known = known_systems();
+  throw InputError(
+      {.code = "D601",
+       .what = fmt::format("no system is called `{}`, and no such file can be read", name_or_path),
+       .why = fmt::format("known are: {}", fmt::join(known, ", ")),
+       .help = suggest_system(name_or_path, known)});
+}
+
+}  // namespace shiplap::hardware

@@ -1,0 +1,294 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/base/json.h"
+#include "shiplap/base/suggest.h"
+#include "shiplap/hardware/system.h"
+
+namespace shiplap::hardware {
+namespace {
+
+// Far beyond every machine, and small enough that no formula leaves the range of doubles.
+constexpr double kMost = 1e18;
+
+// A value of the file and the way to it: "networks[0].ops.p2p".
+struct Place {
+  const Json& json;
+  std::string path;
+
+  [[nodiscard]] Place item(std::size_t index) const {
+    return {.json = json.as_array()[index], .path = fmt::format("{}[{}]", path, index)};
+  }
+};
+
+std::string join(const std::string& path, std::string_view key) {
+  return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+}
+
+// Which numbers a field may hold.
+struct Range {
+  double lowest = 0;
+  double highest = kMost;
+  bool without_lowest = false;
+  bool without_highest = false;
+
+  [[nodiscard]] bool holds(double x) const {
+    return (without_lowest ? x > lowest : x >= lowest) &&
+           (without_highest ? x < highest : x <= highest);
+  }
+  [[nodiscard]] std::string words() const {
+    return fmt::format("{} {} and {} {}", without_lowest ? "above" : "at least", lowest,
+                       without_highest ? "below" : "at most", highest);
+  }
+};
+constexpr Range kAboveZero{.without_lowest = true};
+constexpr Range kShare{.highest = 1, .without_lowest = true};
+
+// Reads what it can and collects what is wrong, so that a file is mended in one go. What could not
+// be read has some sound value, which nobody sees.
+class Reader {
+ public:
+  explicit Reader(std::string_view file) : file_(file) {}
+
+  System read(const Json& json) {
+    const Place whole{.json = json, .path = ""};
+    System system;
+    system.name = std::filesystem::path(file_).stem().string();
+    if (fields(whole, {"matrix", "vector", "mem1", "mem2", "processing_mode", "networks"})) {
+      system.matrix = processor(whole, "matrix");
+      system.vector = processor(whole, "vector");
+      system.mem1 = memory(whole, "mem1");
+      system.mem2 = memory(whole, "mem2");
+      system.processing_mode = mode(whole);
+      system.networks = networks(whole);
+    }
+    if (!wrong_.empty()) throw InputError(std::move(wrong_));
+    return system;
+  }
+
+ private:
+  void wrong(const std::string& path, std::string what, std::string help = "") {
+    wrong_.push_back({.code = "D600",
+                      .where = {.file = file_, .operation = path},
+                      .what = std::move(what),
+                      .help = std::move(help)});
+  }
+
+  void wrong_type(const Place& place, std::string_view expected) {
+    wrong(place.path, fmt::format("{} belongs here, not {}", expected, to_words(place.json)));
+  }
+  static std::string to_words(const Json& json) {
+    if (json.is_string()) return "a string";
+    if (json.is_array() || json.is_object()) return fmt::format("an {}", json.type_name());
+    return to_text(json);
+  }
+
+  // That the place is an object with no other members than `known`, notes apart.
+  bool fields(const Place& place, const std::vector<std::string>& known) {
+    if (!place.json.is_object()) {
+      wrong_type(place, "an object");
+      return false;
+    }
+    for (const auto& [key, value] : place.json.as_object()) {
+      if (std::ranges::find(known, key) != known.end()) continue;
+      const std::string path = join(place.path, key);
+      if (key == "note" || key == "source") {
+        if (!value.is_string()) wrong_type({.json = value, .path = path}, "a text");
+      } else {
+        wrong(path, fmt::format("nothing is called `{}` here", key), suggest(key, known));
+      }
+    }
+    return true;
+  }
+
+  // A member that must be there; without it, null.
+  Place required(const Place& place, std::string_view key) {
+    static const Json null;
+    const std::string path = join(place.path, key);
+    const Json* const found = place.json.find(key);
+    if (found == nullptr) wrong(path, fmt::format("`{}` is missing", key));
+    return {.json = found == nullptr ? null : *found, .path = path};
+  }
+  static bool is_missing(const Place& parent, std::string_view key) {
+    return parent.json.find(key) == nullptr;
+  }
+
+  double number(const Place& place, const Range& range) {
+    if (!place.json.is_number()) {
+      wrong_type(place, "a number");
+      return 1;
+    }
+    const double x = place.json.as_number();
+    if (range.holds(x)) return x;
+    wrong(place.path, fmt::format("{} is not {}", to_text(place.json), range.words()));
+    return 1;
+  }
+  double number(const Place& parent, std::string_view key, const Range& range) {
+    const Place place = required(parent, key);
+    return is_missing(parent, key) ? 1 : number(place, range);
+  }
+
+  // [[threshold, share], ...], thresholds in `unit`.
+  Efficiency efficiency(const Place& parent, std::string_view key, double unit) {
+    const Place list = required(parent, key);
+    if (is_missing(parent, key)) return {};
+    if (!list.json.is_array()) {
+      wrong_type(list, "a list of [threshold, efficiency]");
+      return {};
+    }
+    const std::size_t before = wrong_.size();
+    std::vector<Efficiency::Step> steps;
+    for (std::size_t k = 0; k < list.json.as_array().size(); ++k) {
+      const Place pair = list.item(k);
+      if (!pair.json.is_array() || pair.json.as_array().size() != 2) {
+        wrong_type(pair, "[threshold, efficiency]");
+        continue;
+      }
+      const double threshold = number(pair.item(0), {});
+      const double share = number(pair.item(1), kShare);
+      steps.push_back({.at_least = threshold * unit, .share = share});
+    }
+    if (wrong_.size() != before) return {};
+    check_falls(list, steps);
+    return wrong_.size() == before ? Efficiency(std::move(steps)) : Efficiency();
+  }
+  void check_falls(const Place& list, const std::vector<Efficiency::Step>& steps) {
+    for (std::size_t k = 1; k < steps.size(); ++k) {
+      if (steps[k].at_least < steps[k - 1].at_least) continue;
+      wrong(list.item(k).path, "the thresholds do not fall", "list the largest first");
+    }
+    if (!steps.empty() && steps.back().at_least == 0) return;
+    wrong(list.path, "the last threshold is not 0", "end with [0, efficiency of the smallest]");
+  }
+
+  Processor processor(const Place& parent, std::string_view key) {
+    static const std::vector<std::string> types{"float8", "float16", "bfloat16", "float32"};
+    const Place place = required(parent, key);
+    Processor processor;
+    if (is_missing(parent, key) || !fields(place, types)) return processor;
+    bool any = false;
+    for (const Datatype type :
+         {Datatype::float8, Datatype::float16, Datatype::bfloat16, Datatype::float32}) {
+      const Json* const found = place.json.find(name(type));
+      if (found == nullptr) continue;
+      any = true;
+      const Place one{.json = *found, .path = join(place.path, name(type))};
+      processor.speeds[static_cast<std::size_t>(type)] = speed(one);
+    }
+    if (!any) wrong(place.path, "no number format is listed", suggest("", types));
+    return processor;
+  }
+  Processor::Speed speed(const Place& place) {
+    if (!fields(place, {"tflops", "gflops_efficiency"})) return {};
+    return {.peak = {1e12 * number(place, "tflops", kAboveZero)},
+            .efficiency = efficiency(place, "gflops_efficiency", 1e9)};
+  }
+
+  MemoryTier memory(const Place& parent, std::string_view key) {
+    const Place place = required(parent, key);
+    if (is_missing(parent, key) || !fields(place, {"GiB", "GBps", "MB_efficiency"})) return {};
+    const double bytes = std::ldexp(number(place, "GiB", {}), 30);
+    const bool fits = bytes < static_cast<double>(kMostCapacity.count);
+    return {.capacity = fits ? Bytes{std::llround(bytes)} : kMostCapacity,
+            .peak = {1e9 * number(place, "GBps", kAboveZero)},
+            .efficiency = efficiency(place, "MB_efficiency", 1e6)};
+  }
+
+  ProcessingMode mode(const Place& whole) {
+    static const std::vector<std::string> modes{"roofline", "no_overlap"};
+    const Place place = required(whole, "processing_mode");
+    if (is_missing(whole, "processing_mode")) return {};
+    if (!place.json.is_string()) {
+      wrong_type(place, "`roofline` or `no_overlap`");
+      return {};
+    }
+    const std::string& said = place.json.as_string();
+    if (std::ranges::find(modes, said) == modes.end()) {
+      wrong(place.path, fmt::format("no mode is called `{}`", said), suggest(said, modes));
+    }
+    return said == "no_overlap" ? ProcessingMode::no_overlap : ProcessingMode::roofline;
+  }
+
+  std::vector<Network> networks(const Place& whole) {
+    const Place list = required(whole, "networks");
+    if (is_missing(whole, "networks")) return {};
+    if (!list.json.is_array() || list.json.as_array().empty()) {
+      wrong_type(list, "a list of at least one network");
+      return {};
+    }
+    std::vector<Network> networks;
+    for (std::size_t k = 0; k < list.json.as_array().size(); ++k) {
+      networks.push_back(network(list.item(k)));
+      if (k == 0 || networks[k].size == 0 || networks[k].size > networks[k - 1].size) continue;
+      wrong(list.item(k).path, "this network is no larger than the one before it",
+            "list the smallest, which is the nearest, first");
+    }
+    return networks;
+  }
+
+  Network network(const Place& place) {
+    Network network;
+    if (!fields(place, {"bandwidth", "efficiency", "size", "latency", "ops", "must_be_filled",
+                        "processor_usage"})) {
+      return network;
+    }
+    network.bandwidth = {1e9 * number(place, "bandwidth", kAboveZero)};
+    network.efficiency = number(place, "efficiency", kShare);
+    network.size = size(place);
+    network.latency = {number(place, "latency", {})};
+    network.processor_usage =
+        number(place, "processor_usage", {.highest = 1, .without_highest = true});
+    network.must_be_filled = must_be_filled(place);
+    const Place ops = required(place, "ops");
+    if (!is_missing(place, "ops") &&
+        fields(ops, {"p2p", "reduce_scatter", "all_gather", "all_reduce"})) {
+      network.p2p = factor(ops, "p2p");
+      network.reduce_scatter = factor(ops, "reduce_scatter");
+      network.all_gather = factor(ops, "all_gather");
+      network.all_reduce = factor(ops, "all_reduce");
+    }
+    return network;
+  }
+  std::int64_t size(const Place& parent) {
+    const Place place = required(parent, "size");
+    const bool sound = place.json.is_integer() && place.json.as_integer() >= 1;
+    if (sound) return place.json.as_integer();
+    if (!is_missing(parent, "size")) wrong_type(place, "a whole number of ranks, at least 1,");
+    return 0;
+  }
+  bool must_be_filled(const Place& parent) {
+    const Place place = required(parent, "must_be_filled");
+    if (place.json.is_bool()) return place.json.as_bool();
+    if (!is_missing(parent, "must_be_filled")) wrong_type(place, "true or false");
+    return false;
+  }
+
+  // [scalar, offset]; an offset of null is 0. Two ranks, the fewest, must not take negative time.
+  Network::Factor factor(const Place& parent, std::string_view key) {
+    const Place pair = required(parent, key);
+    if (is_missing(parent, key)) return {};
+    if (!pair.json.is_array() || pair.json.as_array().size() != 2) {
+      wrong_type(pair, "[scalar, offset]");
+      return {};
+    }
+    const Place offset = pair.item(1);
+    return {.scalar = number(pair.item(0), {}),
+            .offset = offset.json.is_null() ? 0 : number(offset, {.lowest = -2})};
+  }
+
+  std::string file_;
+  std::vector<Diagnostic> wrong_;
+};
+
+}  // namespace
+
+System parse_system(std::string_view text, std::string_view file) {
+  return Reader(file).read(parse_json(text, file));
+}
+
+}  // namespace shiplap::hardware

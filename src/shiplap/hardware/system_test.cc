@@ -1,0 +1,88 @@
+#include "shiplap/hardware/system.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "shiplap/base/error.h"
+
+namespace shiplap::hardware {
+namespace {
+
+TEST(Efficiency, IsThatOfTheFirstStepReached) {
+  const Efficiency curve({{.at_least = 100, .share = 0.9},
+                          {.at_least = 10, .share = 0.5},
+                          {.at_least = 0, .share = 0.1}});
+  EXPECT_EQ(curve.of(0), 0.1);
+  EXPECT_EQ(curve.of(std::nextafter(10, 0)), 0.1);
+  EXPECT_EQ(curve.of(10), 0.5);
+  EXPECT_EQ(curve.of(std::nextafter(100, 0)), 0.5);
+  EXPECT_EQ(curve.of(100), 0.9);
+  EXPECT_EQ(curve.of(1e300), 0.9);
+}
+
+TEST(Efficiency, IsWholeUnlessStated) { EXPECT_EQ(Efficiency().of(123), 1); }
+
+TEST(Efficiency, CannotBeBuiltWrong) {
+  using Steps = std::vector<Efficiency::Step>;
+  EXPECT_THROW(Efficiency(Steps{}), InternalError);
+  EXPECT_THROW(Efficiency(Steps{{.at_least = 1, .share = 1}}), InternalError);
+  EXPECT_THROW(Efficiency(Steps{{.at_least = 0, .share = 0}}), InternalError);
+  EXPECT_THROW(Efficiency(Steps{{.at_least = 0, .share = 1}, {.at_least = 0, .share = 1}}),
+               InternalError);
+}
+
+// Of every set of formats that a processor may know: which one computes which type.
+TEST(Processor, ComputesInTheTypeItselfOrInAWiderOne) {
+  for (unsigned known = 0; known < 16; ++known) {
+    Processor processor;
+    for (std::size_t type = 0; type < 4; ++type) {
+      if ((known >> type & 1U) != 0) {
+        processor.speeds[type] = {.peak = {static_cast<double>(type)}};
+      }
+    }
+    for (const Datatype wanted :
+         {Datatype::float8, Datatype::float16, Datatype::bfloat16, Datatype::float32}) {
+      const Processor::Speed* const found = processor.usable(wanted);
+      bool any = false;
+      for (const Datatype other :
+           {Datatype::float8, Datatype::float16, Datatype::bfloat16, Datatype::float32}) {
+        any |= processor.speed(other).has_value() && bytes_of(other) >= bytes_of(wanted);
+      }
+      ASSERT_EQ(found != nullptr, any) << known;
+      if (found == nullptr) continue;
+      const auto used = static_cast<Datatype>(found->peak.flops_per_second);
+      if (processor.speed(wanted).has_value()) {
+        EXPECT_EQ(used, wanted) << known;
+      }
+      for (const Datatype other : {Datatype::float16, Datatype::bfloat16, Datatype::float32}) {
+        const bool as_good =
+            processor.speed(other).has_value() && bytes_of(other) >= bytes_of(wanted);
+        if (as_good) {
+          EXPECT_LE(bytes_of(used), bytes_of(other)) << known;
+        }
+      }
+    }
+  }
+}
+
+TEST(MemoryTier, DeliversAsTheCurveSays) {
+  const MemoryTier memory{
+      .peak = {1000},
+      .efficiency = Efficiency({{.at_least = 8, .share = 0.5}, {.at_least = 0, .share = 0.25}})};
+  EXPECT_EQ(memory.throughput({7}).bytes_per_second, 250);
+  EXPECT_EQ(memory.throughput({8}).bytes_per_second, 500);
+}
+
+TEST(FreeSystem, TakesNoTime) {
+  const System system = free_system();
+  for (const Datatype type : {Datatype::float8, Datatype::float16, Datatype::float32}) {
+    EXPECT_EQ((Flops{1e20} / system.matrix.usable(type)->throughput({1e20})).value, 0);
+    EXPECT_EQ((Flops{1e20} / system.vector.usable(type)->throughput({1e20})).value, 0);
+  }
+  EXPECT_EQ((Bytes{1} / system.mem2.throughput({1})).value, 0);
+  EXPECT_EQ(system.networks.front().latency.value, 0);
+}
+
+}  // namespace
+}  // namespace shiplap::hardware

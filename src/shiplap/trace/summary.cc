@@ -1,0 +1,155 @@
+#include "shiplap/trace/summary.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <iterator>
+#include <limits>
+
+namespace shiplap::trace {
+namespace {
+
+// A span that nothing has been added to is empty, with its ends the wrong way round.
+constexpr double kFar = std::numeric_limits<double>::infinity();
+constexpr Span kNothing{.begin = {kFar}, .end = {-kFar}};
+
+void add(Span& span, Seconds begin, Seconds end) {
+  span.begin = std::min(span.begin, begin);
+  span.end = std::max(span.end, end);
+}
+
+// Of no events, it is at 0.
+Span settled(const Span& span) { return span.begin > span.end ? Span{} : span; }
+
+class Summing {
+ public:
+  explicit Summing(const Trace& trace) : trace_(trace) {
+    for (const RankTrace& rank : trace.ranks) {
+      for (const Event& event : rank.events) add_event(event);
+    }
+    result_.whole = settled(whole_);
+    result_.step = settled(step_);
+    // Weights that are still being loaded elsewhere when the step begins end within it.
+    result_.step.end = result_.whole.end;
+    if (step_.begin > step_.end) result_.step = result_.whole;
+    const bool both = forward_begin_ < Seconds{kFar} && backward_end_ > Seconds{-kFar};
+    if (both) result_.passes = {.begin = forward_begin_, .end = backward_end_};
+  }
+
+  Summary summary() {
+    for (const RankTrace& rank : trace_.ranks) add_rank(rank);
+    if (result_.passes.length() > Seconds{0}) {
+      const Seconds available = std::ssize(trace_.ranks) * result_.passes.length();
+      result_.bubble = 1 - result_.all.passes / available;
+    }
+    for (const KindSummary& kind : kinds_) {
+      if (kind.events > 0) result_.kinds.push_back(kind);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void add_event(const Event& event);
+  void add_rank(const RankTrace& rank);
+
+  static constexpr std::size_t kKinds = static_cast<std::size_t>(Kind::recv) + 1;
+
+  const Trace& trace_;
+  Span whole_ = kNothing;
+  Span step_ = kNothing;
+  Seconds forward_begin_{kFar};
+  Seconds backward_end_{-kFar};
+  std::array<KindSummary, kKinds> kinds_{};
+  Summary result_;
+};
+
+void Summing::add_event(const Event& event) {
+  add(whole_, event.time, event.end());
+  if (event.kind != Kind::load_weights) add(step_, event.time, event.end());
+  if (is_forward(event.kind)) forward_begin_ = std::min(forward_begin_, event.time);
+  if (is_backward(event.kind)) backward_end_ = std::max(backward_end_, event.end());
+  KindSummary& kind = kinds_[static_cast<std::size_t>(event.kind)];
+  kind.kind = event.kind;
+  ++kind.events;
+  kind.time += event.duration;
+  kind.bytes += event.bytes;
+  ++result_.events;
+}
+
+// Of a rank whose allocations were not followed, its events know what was alive.
+void find_peak(const RankTrace& rank, RankSummary& result) {
+  const auto see = [&result](Seconds time, Bytes bytes) {
+    const bool is_first = bytes == result.peak && time < result.peak_time;
+    if (bytes > result.peak || is_first) {
+      result.peak = bytes;
+      result.peak_time = time;
+    }
+  };
+  for (const MemoryPoint& point : rank.memory) see(point.time, point.bytes);
+  if (!rank.memory.empty()) return;
+  for (const Event& event : rank.events) see(event.time, event.memory);
+}
+
+void Summing::add_rank(const RankTrace& rank) {
+  const Activity active = activity(rank);
+  const Spans computation = within(active.computation, result_.step);
+  const Spans communication = within(active.communication, result_.step);
+  RankSummary made{.computation = length(computation),
+                   .communication = length(communication),
+                   .exposed = length(without(communication, computation))};
+  const Spans step{result_.step};
+  if (result_.step_time() > Seconds{0}) {
+    made.idle = length(without(without(step, computation), communication));
+  }
+  for (const Event& event : rank.events) {
+    if (is_forward(event.kind) || is_backward(event.kind)) made.passes += event.duration;
+  }
+  find_peak(rank, made);
+
+  const int number = static_cast<int>(result_.ranks.size());
+  const auto is_most = [&](auto field, int rank_of_most) {
+    return number == 0 ||
+           made.*field > result_.ranks[static_cast<std::size_t>(rank_of_most)].*field;
+  };
+  if (is_most(&RankSummary::exposed, result_.exposed_rank)) result_.exposed_rank = number;
+  if (is_most(&RankSummary::idle, result_.idle_rank)) result_.idle_rank = number;
+  RankSummary& all = result_.all;
+  if (is_most(&RankSummary::peak, result_.peak_rank)) {
+    result_.peak_rank = number;
+    all.peak = made.peak;
+    all.peak_time = made.peak_time;
+  }
+  for (const auto field : {&RankSummary::computation, &RankSummary::communication,
+                           &RankSummary::exposed, &RankSummary::idle, &RankSummary::passes}) {
+    all.*field += made.*field;
+  }
+  result_.ranks.push_back(made);
+}
+
+}  // namespace
+
+double Summary::part_of_step(Seconds of_all_ranks) const {
+  const Seconds available = std::ssize(ranks) * step_time();
+  return available > Seconds{0} ? of_all_ranks / available : 0;
+}
+
+Summary summarize(const Trace& trace) { return Summing(trace).summary(); }
+
+Activity activity(const RankTrace& rank) {
+  std::vector<Span> computation;
+  std::vector<Span> communication;
+  for (const Event& event : rank.events) {
+    auto& spans = is_communication(event.kind) ? communication : computation;
+    spans.push_back({.begin = event.time, .end = event.end()});
+  }
+  return {.computation = united(std::move(computation)),
+          .communication = united(std::move(communication))};
+}
+
+bool is_forward(Kind kind) { return kind == Kind::forward; }
+
+bool is_backward(Kind kind) {
+  return kind == Kind::backward || kind == Kind::backward_input || kind == Kind::backward_weight;
+}
+
+}  // namespace shiplap::trace
