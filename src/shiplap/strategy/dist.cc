@@ -1,0 +1,478 @@
+#include "shiplap/strategy/dist.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/base/suggest.h"
+
+namespace shiplap::strategy {
+namespace {
+
+using trace::Kind;
+
+plan::CollectiveKind collective_of(Kind kind) {
+  switch (kind) {
+    case Kind::all_reduce:
+      return plan::CollectiveKind::all_reduce;
+    case Kind::all_gather:
+      return plan::CollectiveKind::all_gather;
+    case Kind::reduce_scatter:
+      return plan::CollectiveKind::reduce_scatter;
+    case Kind::barrier:
+      return plan::CollectiveKind::barrier;
+    default:
+      throw InternalError("this is no collective of a strategy");
+  }
+}
+
+plan::Mesh checked_mesh(const std::vector<plan::Axis>& axes) {
+  std::int64_t ranks = 1;
+  for (const plan::Axis& axis : axes) {
+    const bool fits = axis.size >= 1 && axis.size <= plan::kMostRanks / ranks;
+    if (!fits) {
+      throw InputError(Diagnostic{
+          .code = "D622",
+          .what = fmt::format("an axis `{}` of size {} makes no mesh", axis.name, axis.size),
+          .why = fmt::format("every axis has at least one position, and there are at most {} ranks",
+                             with_separators(plan::kMostRanks)),
+          .help = "give each axis a size from 1 up"});
+    }
+    ranks *= axis.size;
+    const bool twice = std::ranges::count(axes, axis.name, &plan::Axis::name) > 1;
+    if (!twice) continue;
+    throw InputError(Diagnostic{.code = "D622",
+                                .what = fmt::format("the mesh has two axes `{}`", axis.name),
+                                .why = "groups of ranks are named by the axes they run along",
+                                .help = "give each axis a name of its own"});
+  }
+  return {.axes = axes, .aliases = {}};
+}
+
+std::vector<std::string_view> words(std::string_view text) {
+  std::vector<std::string_view> result;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    if (end > 0) result.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return result;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- Barrier
+
+void Barrier::arrive(Await& await) {
+  ranks_.push_back(await.rank);
+  (last_ == nullptr ? first_ : last_->next) = &await;
+  last_ = &await;
+  if (static_cast<int>(ranks_.size()) == target_) reset();
+}
+
+void Barrier::reset() {
+  engine::Waiter* const first = std::exchange(first_, nullptr);
+  last_ = nullptr;
+  ranks_.clear();
+  if (first != nullptr) simulation_.wake(simulation_.now(), *first);
+}
+
+// ---------------------------------------------------------------- groups
+
+struct Dist::Meeting {
+  std::vector<Flight*> members;  // by position; null: not there yet
+  std::int64_t arrived = 0;
+  Flight* first = nullptr;  // to arrive
+  double latest = 0;
+};
+
+// All groups along the same axes, on one channel.
+struct Dist::Group {
+  struct Instance {
+    cost::Reach reach;
+    std::int32_t finished = 0;  // meetings before those that are open
+    std::vector<Meeting> open;
+  };
+  std::vector<plan::AxisId> axes;
+  std::vector<std::string> names;  // by which it was asked for
+  std::string channel;
+  std::int64_t size = 1;
+  std::vector<std::int32_t> instance_of;  // by rank
+  std::vector<std::int32_t> position_of;
+  std::vector<Instance> instances;
+};
+
+Dist::Dist(World world)
+    : world_(std::move(world)),
+      mesh_(checked_mesh(world_.mesh)),
+      ranks_(mesh_.ranks()),
+      predictor_(ranks_, world_.system, world_.shape) {}
+
+Dist::~Dist() = default;
+
+std::int32_t Dist::group(std::string_view axes, std::string_view channel) {
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (groups_[i]->channel == channel && std::ranges::count(groups_[i]->names, axes) > 0) {
+      return static_cast<std::int32_t>(i);
+    }
+  }
+  const std::vector<plan::AxisId> ids = axes_called(axes);
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (groups_[i]->axes != ids || groups_[i]->channel != channel) continue;
+    groups_[i]->names.emplace_back(axes);
+    return static_cast<std::int32_t>(i);
+  }
+  auto group = std::make_unique<Group>();
+  group->names.emplace_back(axes);
+  group->channel = channel;
+  group->axes = ids;
+  for (const plan::AxisId axis : group->axes) group->size *= mesh_.size(axis);
+  group->instance_of.assign(static_cast<std::size_t>(ranks_), -1);
+  group->position_of.assign(static_cast<std::size_t>(ranks_), 0);
+  for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+    if (group->instance_of[static_cast<std::size_t>(rank)] >= 0) continue;
+    const plan::RankSet members = plan::along(mesh_, group->axes, Rank(rank));
+    for (std::int64_t p = 0; p < members.size(); ++p) {
+      group->instance_of[members[p].index()] = static_cast<std::int32_t>(group->instances.size());
+      group->position_of[members[p].index()] = static_cast<std::int32_t>(p);
+    }
+    group->instances.push_back({.reach = cost::reach_of(members), .finished = 0, .open = {}});
+  }
+  groups_.push_back(std::move(group));
+  return static_cast<std::int32_t>(groups_.size() - 1);
+}
+
+// Sorted, each once.
+std::vector<plan::AxisId> Dist::axes_called(std::string_view axes) const {
+  std::vector<plan::AxisId> ids;
+  std::vector<std::string> known;
+  for (const plan::Axis& axis : mesh_.axes) known.push_back(axis.name);
+  for (const std::string_view word : words(axes)) {
+    const auto found = std::ranges::find(known, word);
+    if (found == known.end()) {
+      throw InputError(Diagnostic{.code = "D621",
+                                  .what = fmt::format("the mesh has no axis `{}`", word),
+                                  .why = fmt::format("its axes are {}", fmt::join(known, ", ")),
+                                  .help = suggest(word, known)});
+    }
+    ids.emplace_back(static_cast<std::size_t>(found - known.begin()));
+  }
+  if (ids.empty()) {
+    for (std::size_t i = 0; i < mesh_.axes.size(); ++i) ids.emplace_back(i);
+  }
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+std::int64_t Dist::group_size(std::int32_t group) const {
+  return groups_[static_cast<std::size_t>(group)]->size;
+}
+std::int64_t Dist::group_position(std::int32_t group, int rank) const {
+  return groups_[static_cast<std::size_t>(group)]->position_of[static_cast<std::size_t>(rank)];
+}
+const std::vector<plan::AxisId>& Dist::group_axes(std::int32_t group) const {
+  return groups_[static_cast<std::size_t>(group)]->axes;
+}
+const std::string& Dist::group_channel(std::int32_t group) const {
+  return groups_[static_cast<std::size_t>(group)]->channel;
+}
+std::string Dist::group_name(std::int32_t group) const {
+  const Group& g = *groups_[static_cast<std::size_t>(group)];
+  return g.size == ranks_ ? "all ranks" : g.names.front();
+}
+
+std::int32_t Dist::next_number(int rank) {
+  numbers_.resize(static_cast<std::size_t>(ranks_), 0);
+  return numbers_[static_cast<std::size_t>(rank)]++;
+}
+
+std::int32_t Dist::present(int rank) const {
+  if (rank >= 0 && rank < ranks_) return rank;
+  throw InputError(
+      Diagnostic{.code = "D621",
+                 .what = fmt::format("there is no rank {} in a world of {}", rank, ranks_),
+                 .why = "ranks count from 0",
+                 .help = fmt::format("say a rank from 0 to {}", ranks_ - 1)});
+}
+
+void Dist::refuse_other(const Flight& received) {
+  throw InputError(
+      Diagnostic{.code = "D616",
+                 .where = {.rank = received.rank, .operation = std::string(name(received.kind))},
+                 .what = fmt::format("rank {} sent {}", received.peer, describe(received.out)),
+                 .why = "a receive names the kind of value that comes",
+                 .help = "receive what is sent"});
+}
+
+// ---------------------------------------------------------------- flights
+
+// One flight that lands may let another start, and so on: a list instead of a deep recursion.
+void Dist::start(Flight& flight, Seconds time) {
+  flight.begin = time;
+  to_start_.push_back(&flight);
+  if (std::exchange(starting_, true)) return;
+  while (!to_start_.empty() && !problem_) {
+    Flight& next = *to_start_.back();
+    to_start_.pop_back();
+    if (next.kind == Kind::send || next.kind == Kind::recv) {
+      post(next);
+    } else {
+      join(next);
+    }
+  }
+  starting_ = false;
+}
+
+void Dist::report(Diagnostic diagnostic) {
+  if (!problem_) problem_ = std::move(diagnostic);
+}
+
+void Dist::land(Flight& flight) {
+  flight.complete = true;
+  if (flight.sender != nullptr) flight.sender->landed(flight);
+  if (flight.behind == nullptr) return;
+  Flight& next = *std::exchange(flight.behind, nullptr);
+  next.begin = std::max(next.asked, flight.end);
+  to_start_.push_back(&next);
+}
+
+void Dist::join(Flight& flight) {
+  Group& group = *groups_[static_cast<std::size_t>(flight.group)];
+  const auto rank = static_cast<std::size_t>(flight.rank);
+  const auto instance = static_cast<std::size_t>(group.instance_of[rank]);
+  Group::Instance& where = group.instances[instance];
+  const auto ahead = static_cast<std::size_t>(flight.number - where.finished);
+  if (where.open.size() <= ahead) where.open.resize(ahead + 1);
+  Meeting& meeting = where.open[ahead];
+  if (meeting.members.empty()) meeting.members.resize(static_cast<std::size_t>(group.size));
+  meeting.members[static_cast<std::size_t>(group.position_of[rank])] = &flight;
+  if (meeting.first == nullptr) meeting.first = &flight;
+  meeting.latest = std::max(meeting.latest, flight.begin.value);
+  const Flight& first = *meeting.first;
+  if (first.kind != flight.kind || first.in.index() != flight.in.index()) {
+    report({.code = "D616",
+            .where = {.rank = flight.rank,
+                      .operation = fmt::format("{}({})", name(flight.kind), describe(flight.in))},
+            .what = fmt::format("rank {} is in {} of {}, rank {} in {} of {}", flight.rank,
+                                name(flight.kind), describe(flight.in), first.rank,
+                                name(first.kind), describe(first.in)),
+            .why = fmt::format("both are number {} on {}, and so meet", flight.number,
+                               group_name(flight.group)),
+            .help = "let all ranks of a group do the same collectives in the same order"});
+    return;
+  }
+  if (++meeting.arrived == group.size) finish(group, instance, meeting);
+}
+
+void Dist::finish(Group& group, std::size_t instance, Meeting& meeting) {
+  try {
+    combine(group, meeting);
+  } catch (const InputError& error) {
+    Diagnostic wrong = error.diagnostics().front();
+    wrong.where.rank = meeting.first->rank;
+    wrong.where.operation =
+        fmt::format("{}(layer {}) over {}", name(meeting.first->kind), layer_of(meeting.first->in),
+                    group_name(meeting.first->group));
+    report(std::move(wrong));
+    return;
+  }
+  const Flight& first = *meeting.members.front();
+  const Bytes whole = memory(first.kind == Kind::all_gather ? first.out : first.in, world_.shape);
+  const Seconds duration = cost::collective_time(world_.system, collective_of(first.kind), whole,
+                                                 group.instances[instance].reach);
+  const Seconds end{meeting.latest + duration.value};
+  engine::Waiter* to_wake = nullptr;
+  for (std::size_t i = meeting.members.size(); i-- > 0;) {
+    Flight& flight = *meeting.members[i];
+    flight.begin = {meeting.latest};
+    flight.end = end;
+    flight.duration = duration;
+    flight.bytes = whole;
+    land(flight);
+    if (!flight.awaited) continue;
+    flight.next = to_wake;
+    to_wake = &flight;
+  }
+  if (to_wake != nullptr) simulation_.wake(end, *to_wake);
+  // Meetings end in order, as their members come in order.
+  Group::Instance& where = group.instances[instance];
+  where.open.erase(where.open.begin());
+  ++where.finished;
+}
+
+namespace {
+
+template <class T>
+const T& at(const Flight* flight) {
+  return std::get<T>(flight->in);
+}
+
+// The set that all members make together. Throws InputError D611 where two have the same.
+template <class T>
+IndexSet unite_all(std::span<Flight* const> members, IndexSet T::* set, const char* thing) {
+  std::vector<const IndexSet*> sets;
+  sets.reserve(members.size());
+  for (const Flight* member : members) sets.push_back(&(at<T>(member).*set));
+  Union all = unite(sets);
+  if (all.twice < 0) return std::move(all.set);
+  std::vector<int> holders;
+  for (const Flight* member : members) {
+    if ((at<T>(member).*set).contains(all.twice)) holders.push_back(member->rank);
+  }
+  throw InputError(
+      Diagnostic{.code = "D611",
+                 .what = fmt::format("{} {} is in what rank {} and rank {} bring", thing, all.twice,
+                                     holders.at(0), holders.at(1)),
+                 .why = "it would be counted twice",
+                 .help = "give every rank of the group samples, or shards, of its own"});
+}
+
+// Compares with the first member by the operation itself, which knows what fits together.
+template <class T>
+void require_alike(std::span<Flight* const> members, IndexSet T::* differs) {
+  const T& first = at<T>(members.front());
+  for (const Flight* member : members.subspan(1)) {
+    T other = at<T>(member);
+    other.*differs = first.*differs;
+    if (other == first) continue;
+    throw InputError(Diagnostic{
+        .code = "D610",
+        .what = fmt::format("rank {} brings {}, rank {} brings {}", members.front()->rank,
+                            describe(members.front()->in), member->rank, describe(member->in)),
+        .why = "what ranks bring together must belong together",
+        .help = "use the same layer, step and number of shards on all ranks"});
+  }
+}
+
+template <class T>
+void combine_as(std::span<Flight* const> members, IndexSet T::* set, const char* thing) {
+  require_alike<T>(members, set);
+  T whole = at<T>(members.front());
+  whole.*set = unite_all<T>(members, set, thing);
+  whole.trail = {};
+  if (members.front()->kind != Kind::reduce_scatter) {
+    for (Flight* member : members) member->out = whole;
+    return;
+  }
+  if constexpr (workload::Gatherable<T>) {
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      members[i]->out = whole.shard(static_cast<int>(i), static_cast<int>(members.size()));
+    }
+  }
+}
+
+}  // namespace
+
+void Dist::combine(const Group& /*group*/, const Meeting& meeting) {
+  const std::span<Flight* const> members = meeting.members;
+  const bool gathers = members.front()->kind == Kind::all_gather;
+  if (members.front()->kind == Kind::barrier) return;
+  const AnyValue& first = members.front()->in;
+  if (std::holds_alternative<workload::Weight>(first)) {
+    combine_as<workload::Weight>(members, &workload::Weight::shards, "shard");
+  } else if (std::holds_alternative<workload::OptState>(first)) {
+    combine_as<workload::OptState>(members, &workload::OptState::shards, "shard");
+  } else if (std::holds_alternative<workload::Activation>(first)) {
+    combine_as<workload::Activation>(members, &workload::Activation::shards, "shard");
+  } else if (std::holds_alternative<workload::ActivationGrad>(first)) {
+    combine_as<workload::ActivationGrad>(members, &workload::ActivationGrad::summed,
+                                         "contribution");
+  } else if (gathers) {
+    combine_as<workload::WeightGrad>(members, &workload::WeightGrad::shards, "shard");
+  } else {
+    combine_as<workload::WeightGrad>(members, &workload::WeightGrad::samples, "sample");
+  }
+}
+
+void Dist::post(Flight& flight) {
+  if (flight.kind == Kind::send) {
+    flight.bytes = memory(flight.in, world_.shape);
+    send(flight, mailboxes_[{flight.rank, flight.peer, flight.tag}]);
+  } else {
+    receive(flight, mailboxes_[{flight.peer, flight.rank, flight.tag}]);
+  }
+}
+
+// Complete, and awake if somebody waits.
+void Dist::arrive(Flight& flight) {
+  land(flight);
+  flight.next = nullptr;
+  if (flight.awaited) simulation_.wake(flight.end, flight);
+}
+
+void Dist::send(Flight& flight, Mailbox& box) {
+  const bool eager = flight.bytes <= world_.eager_up_to;
+  if (!box.receives.empty()) {
+    Flight& receiver = *box.receives.front();
+    box.receives.erase(box.receives.begin());
+    settle(flight, receiver);
+    if (!eager) return;
+  } else if (eager) {
+    auto copy = std::make_unique<Flight>(flight);
+    copy->behind = nullptr;
+    Flight* const letter = copy.get();
+    box.sends.push_back({.flight = letter, .copy = std::move(copy)});
+  } else {
+    box.sends.push_back({.flight = &flight, .copy = nullptr});
+    return;
+  }
+  flight.end = flight.begin;
+  arrive(flight);
+}
+
+void Dist::receive(Flight& flight, Mailbox& box) {
+  if (box.sends.empty()) {
+    box.receives.push_back(&flight);
+    return;
+  }
+  const Letter letter = std::move(box.sends.front());
+  box.sends.erase(box.sends.begin());
+  settle(*letter.flight, flight);
+}
+
+void Dist::settle(Flight& send, Flight& receive) {
+  receive.bytes = send.bytes;
+  receive.out = send.in;
+  receive.match = send.match;
+  const double begin = std::max(send.begin.value, receive.begin.value);
+  const Seconds duration =
+      cost::message_time(world_.system, send.bytes, Rank(send.rank), Rank(receive.rank));
+  receive.begin = {begin};
+  receive.end = {begin + duration.value};
+  receive.duration = duration;
+  if (send.bytes > world_.eager_up_to) {
+    send.begin = receive.begin;
+    send.end = receive.end;
+    send.duration = duration;
+    arrive(send);
+  }
+  arrive(receive);
+}
+
+// ---------------------------------------------------------------- reports
+
+std::vector<int> Dist::missing_ranks(const Flight& flight) const {
+  if (flight.kind == Kind::send || flight.kind == Kind::recv) return {flight.peer};
+  const Group& group = *groups_[static_cast<std::size_t>(flight.group)];
+  const auto rank = static_cast<std::size_t>(flight.rank);
+  const auto instance = static_cast<std::size_t>(group.instance_of[rank]);
+  const Group::Instance& where = group.instances[instance];
+  const auto ahead = static_cast<std::size_t>(flight.number - where.finished);
+  std::vector<int> missing;
+  for (int other = 0; other < ranks_; ++other) {
+    const auto index = static_cast<std::size_t>(other);
+    if (group.instance_of[index] != group.instance_of[rank]) continue;
+    const bool open = ahead < where.open.size() && !where.open[ahead].members.empty();
+    if (!open ||
+        where.open[ahead].members[static_cast<std::size_t>(group.position_of[index])] == nullptr) {
+      missing.push_back(other);
+    }
+  }
+  return missing;
+}
+
+}  // namespace shiplap::strategy

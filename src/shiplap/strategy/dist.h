@@ -1,0 +1,208 @@
+// The world that ranks share: who they are, how they meet, and what that costs them.
+//
+// Everything happens in virtual time. Collectives meet by their number on a group, messages by
+// sender, receiver and tag, in order; so the result does not depend on who runs first.
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "shiplap/base/diagnostic.h"
+#include "shiplap/cost/price.h"
+#include "shiplap/cost/runtime_predictor.h"
+#include "shiplap/engine/simulation.h"
+#include "shiplap/hardware/system.h"
+#include "shiplap/plan/mesh.h"
+#include "shiplap/strategy/flight.h"
+#include "shiplap/workload/shape.h"
+
+namespace shiplap::strategy {
+
+// All that arrive at a barrier of `target` ranks go on together. It can be used again at once.
+class Barrier {
+ public:
+  Barrier(engine::Simulation& simulation, int target) : simulation_(simulation), target_(target) {}
+  Barrier(const Barrier&) = delete;
+  Barrier& operator=(const Barrier&) = delete;
+  ~Barrier() = default;
+
+  struct [[nodiscard]] Await : engine::Waiter {
+    Barrier& barrier;
+    int rank;
+    Await(Barrier& b, int r) : barrier(b), rank(r) {}
+    static bool await_ready() { return false; }
+    void await_suspend(std::coroutine_handle<> caller) {
+      handle = caller;
+      barrier.arrive(*this);
+    }
+    static void await_resume() {}
+  };
+  // `rank` says who comes, for reports.
+  Await wait(int rank) { return {*this, rank}; }
+  // Whoever waits now waits no longer: they go on.
+  void reset();
+  [[nodiscard]] const std::vector<int>& waiting() const { return ranks_; }
+
+ private:
+  void arrive(Await& await);
+  engine::Simulation& simulation_;
+  int target_;
+  std::vector<int> ranks_;
+  engine::Waiter* first_ = nullptr;
+  engine::Waiter* last_ = nullptr;
+};
+
+// What the ranks and their machine are.
+struct World {
+  std::vector<plan::Axis> mesh{{.name = "dp", .size = 1}};
+  hardware::System system = hardware::find_system("h100_80g_nvl8");
+  workload::ModelShape shape;
+  Bytes eager_up_to{0};  // messages up to this size are sent whether or not they are waited for
+};
+
+class Dist {
+ public:
+  // Throws InputError D622 for a mesh that is none.
+  explicit Dist(World world);
+  explicit Dist(int world_size) : Dist(World{.mesh = {{.name = "dp", .size = world_size}}}) {}
+  Dist(const Dist&) = delete;
+  Dist& operator=(const Dist&) = delete;
+  ~Dist();
+
+  [[nodiscard]] int size() const { return static_cast<int>(ranks_); }
+  [[nodiscard]] const World& world() const { return world_; }
+  [[nodiscard]] const plan::Mesh& mesh() const { return mesh_; }
+  [[nodiscard]] const cost::RuntimePredictor& predictor() const { return predictor_; }
+  [[nodiscard]] engine::Simulation& simulation() { return simulation_; }
+
+  // ---- as a rank: `co_await dist.all_reduce(rank, gradient, time)` gives the sum and the time at
+  // which it is there. Throws InputError D621 for a rank that is not there, D616 where something
+  // else is sent than is received. What is wrong with a collective, problem() says.
+  template <workload::Reduceable T>
+  [[nodiscard]] auto all_reduce(int rank, const T& in, Seconds time) {
+    return meet<T>(trace::Kind::all_reduce, rank, in, time);
+  }
+  template <workload::Gatherable T>
+  [[nodiscard]] auto all_gather(int rank, const T& in, Seconds time) {
+    return meet<T>(trace::Kind::all_gather, rank, in, time);
+  }
+  template <workload::ReduceableGatherable T>
+  [[nodiscard]] auto reduce_scatter(int rank, const T& in, Seconds time) {
+    return meet<T>(trace::Kind::reduce_scatter, rank, in, time);
+  }
+  template <class T>
+  [[nodiscard]] auto send(int source, int dest, const T& value, Seconds time = {}) {
+    Await<T> await(*this, trace::Kind::send, source, time);
+    await.flight.peer = present(dest);
+    await.flight.in = value;
+    return await;
+  }
+  template <class T>
+  [[nodiscard]] auto receive(int source, int dest, Seconds time = {}) {
+    Await<T> await(*this, trace::Kind::recv, dest, time);
+    await.flight.peer = present(source);
+    return await;
+  }
+
+  // ---- underneath
+
+  // The kind of group that runs along some axes ("dp", "dp tp"; "" is all) on a channel. In
+  // whatever order they are named, the same axes are the same group. Throws InputError D621 if
+  // there is no such axis.
+  std::int32_t group(std::string_view axes, std::string_view channel);
+  [[nodiscard]] std::int64_t group_size(std::int32_t group) const;
+  [[nodiscard]] std::int64_t group_position(std::int32_t group, int rank) const;
+  [[nodiscard]] const std::vector<plan::AxisId>& group_axes(std::int32_t group) const;
+  [[nodiscard]] const std::string& group_channel(std::int32_t group) const;
+  [[nodiscard]] std::string group_name(std::int32_t group) const;
+
+  // Starts at `time` of the rank's clock. Tells flight.sender and wakes the rank when it is
+  // complete.
+  void start(Flight& flight, Seconds time);
+
+  // What is wrong, once something is: then nobody is woken any more.
+  [[nodiscard]] const std::optional<Diagnostic>& problem() const { return problem_; }
+  // Whom a flight that has not landed waits for.
+  [[nodiscard]] std::vector<int> missing_ranks(const Flight& flight) const;
+
+ private:
+  struct Group;
+  struct Meeting;
+  // A send that is waited for, or one that was eager and left a copy of itself.
+  struct Letter {
+    Flight* flight = nullptr;
+    std::unique_ptr<Flight> copy;
+  };
+  struct Mailbox {
+    std::vector<Letter> sends;
+    std::vector<Flight*> receives;
+  };
+
+  template <class T>
+  struct [[nodiscard]] Await {
+    Dist& dist;
+    Flight flight;
+    Await(Dist& d, trace::Kind kind, int rank, Seconds time) : dist(d) {
+      flight.kind = kind;
+      flight.rank = d.present(rank);
+      flight.asked = time;
+    }
+    static bool await_ready() { return false; }
+    void await_suspend(std::coroutine_handle<> caller) {
+      flight.handle = caller;
+      flight.awaited = true;
+      dist.start(flight, flight.asked);
+    }
+    std::pair<T, Seconds> await_resume() const {
+      const T* const value =
+          std::get_if<T>(flight.kind == trace::Kind::send ? &flight.in : &flight.out);
+      if (value == nullptr) refuse_other(flight);
+      return {*value, flight.end};
+    }
+  };
+  template <class T>
+  Await<T> meet(trace::Kind kind, int rank, const T& in, Seconds time) {
+    Await<T> await(*this, kind, rank, time);
+    await.flight.group = group("", "rank");  // not where models meet, which count on their own
+    await.flight.number = next_number(rank);
+    await.flight.in = in;
+    return await;
+  }
+  std::int32_t next_number(int rank);
+  [[nodiscard]] std::int32_t present(int rank) const;
+  [[noreturn]] static void refuse_other(const Flight& received);
+  [[nodiscard]] std::vector<plan::AxisId> axes_called(std::string_view axes) const;
+  void join(Flight& flight);
+  void post(Flight& flight);
+  void send(Flight& flight, Mailbox& box);
+  void receive(Flight& flight, Mailbox& box);
+  void settle(Flight& send, Flight& receive);
+  void arrive(Flight& flight);
+  void finish(Group& group, std::size_t instance, Meeting& meeting);
+  void combine(const Group& group, const Meeting& meeting);
+  // Complete at `flight.end`: told, and what waited behind it may start.
+  void land(Flight& flight);
+  void report(Diagnostic diagnostic);
+
+  World world_;
+  plan::Mesh mesh_;
+  std::int64_t ranks_;
+  cost::RuntimePredictor predictor_;
+  engine::Simulation simulation_;
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Mailbox> mailboxes_;
+  std::vector<Flight*> to_start_;
+  bool starting_ = false;
+  std::vector<std::int32_t> numbers_;  // by rank, of those who ask as a rank
+  std::optional<Diagnostic> problem_;
+};
+
+}  // namespace shiplap::strategy

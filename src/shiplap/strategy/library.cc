@@ -1,0 +1,294 @@
+#include "shiplap/strategy/library.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/base/suggest.h"
+#include "shiplap/schedule/schedule.h"
+#include "shiplap/strategy/library/divide_internal.h"
+
+namespace shiplap::strategy {
+namespace {
+
+[[noreturn]] void refuse(std::string what, std::string why, std::string help) {
+  throw InputError(Diagnostic{
+      .code = "D622", .what = std::move(what), .why = std::move(why), .help = std::move(help)});
+}
+
+std::vector<Entry> all_entries() {
+  return {
+      {.name = "single", .summary = "one rank does everything", .strategy = single},
+      {.name = "gradient_accumulation",
+       .summary = "data parallel, one microbatch at a time, gradients summed once",
+       .strategy = gradient_accumulation,
+       .axes = {"dp"},
+       .cut = Cut::microbatches,
+       .aliases = {"accumulation"}},
+      {.name = "ddp",
+       .summary = "data parallel: whole weights everywhere, gradients summed",
+       .strategy = ddp,
+       .axes = {"dp"},
+       .aliases = {"dp"}},
+      {.name = "ddp_overlap",
+       .summary = "data parallel, gradients summed in buckets while backward goes on",
+       .strategy = ddp_overlap,
+       .axes = {"dp"}},
+      {.name = "weight_sharded",
+       .summary = "data parallel, weights sharded and gathered layer by layer",
+       .strategy = weight_sharded,
+       .axes = {"dp"},
+       .shards = "dp"},
+      {.name = "zero1",
+       .summary = "ZeRO 1: optimizer state sharded",
+       .strategy = zero1,
+       .axes = {"dp"},
+       .shards = "dp"},
+      {.name = "zero2",
+       .summary = "ZeRO 2: optimizer state and gradients sharded",
+       .strategy = zero2,
+       .axes = {"dp"},
+       .shards = "dp"},
+      {.name = "fsdp",
+       .summary = "ZeRO 3: everything sharded, the next layer gathered ahead",
+       .strategy = fsdp,
+       .axes = {"dp"},
+       .shards = "dp",
+       .aliases = {"zero3"}},
+      {.name = "gpipe",
+       .summary = "pipeline: all microbatches forward, then all backward",
+       .strategy = gpipe,
+       .axes = {"pp"},
+       .cut = Cut::microbatches,
+       .aliases = {"pp", "pipeline"}},
+      {.name = "1f1b",
+       .summary = "pipeline: one forward, one backward",
+       .strategy = one_f_one_b,
+       .axes = {"pp"},
+       .cut = Cut::microbatches,
+       .aliases = {"one_f_one_b"}},
+      {.name = "interleaved",
+       .summary = "pipeline: one forward, one backward, several chunks of layers per rank",
+       .strategy = interleaved,
+       .axes = {"pp"},
+       .cut = Cut::chunks,
+       .aliases = {"interleaved_1f1b"}},
+      {.name = "pipeline_fsdp",
+       .summary = "1f1b, the weights of each stage sharded over its copies",
+       .strategy = pipeline_fsdp,
+       .axes = {"pp", "dp"},
+       .shards = "dp",
+       .cut = Cut::microbatches},
+      {.name = "tensor_parallel",
+       .summary = "every layer split among the ranks",
+       .strategy = tensor_parallel,
+       .axes = {"tp"},
+       .shards = "tp",
+       .aliases = {"tp"}},
+      {.name = "hybrid",
+       .summary = "data parallel copies of a 1f1b pipeline of split layers",
+       .strategy = hybrid,
+       .axes = {"dp", "pp", "tp"},
+       .shards = "tp",
+       .cut = Cut::microbatches},
+  };
+}
+
+// ---------------------------------------------------------------- meshes
+
+// How many ranks stand along an axis; 1 if the mesh has no such axis.
+std::int64_t along(const std::vector<plan::Axis>& mesh, std::string_view axis) {
+  const auto found = std::ranges::find(mesh, axis, &plan::Axis::name);
+  return found == mesh.end() ? 1 : found->size;
+}
+
+std::vector<plan::Axis> usual_mesh(const Entry& entry, int ranks) {
+  if (entry.axes.empty()) {
+    if (ranks == 1) return {{.name = "dp", .size = 1}};
+    refuse(fmt::format("{} ranks cannot train as `{}`", ranks, entry.name), "it is for one rank",
+           "take one rank, or another strategy: `ddp` gives every rank some of the samples");
+  }
+  if (entry.axes.size() == 1) return {{.name = entry.axes.front(), .size = ranks}};
+  const std::int64_t pp = ranks == 1 ? 1 : 2;
+  const std::int64_t tp = entry.axes.size() == 3 && ranks > 2 ? 2 : 1;
+  if (ranks % (pp * tp) != 0) {
+    refuse(fmt::format("{} ranks cannot train as `{}`", ranks, entry.name),
+           fmt::format("unless a mesh is given, it has {} stages{}", pp,
+                       tp == 1 ? "" : fmt::format(" of layers split in {}", tp)),
+           fmt::format("take {} ranks, or give the mesh", nearest_multiples(ranks, pp * tp)));
+  }
+  std::vector<plan::Axis> mesh;
+  for (const std::string& axis : entry.axes) {
+    std::int64_t size = ranks / (pp * tp);
+    if (axis == "pp") size = pp;
+    if (axis == "tp") size = tp;
+    mesh.push_back({.name = axis, .size = size});
+  }
+  return mesh;
+}
+
+void require_axes(const Entry& entry, const std::vector<plan::Axis>& mesh) {
+  std::vector<std::string> wanted = entry.axes;
+  if (wanted.empty()) wanted = {"dp"};
+  std::vector<std::string> given;
+  for (const plan::Axis& axis : mesh) given.push_back(axis.name);
+  std::ranges::sort(given);
+  std::vector<std::string> sorted = wanted;
+  std::ranges::sort(sorted);
+  if (given == sorted) return;
+  refuse(fmt::format("`{}` cannot run on axes {}", entry.name, fmt::join(given, ", ")),
+         fmt::format("its mesh has {}", fmt::join(wanted, ", ")),
+         "give each of them a size, even 1");
+}
+
+std::vector<plan::Axis> mesh_for(const Entry& entry, const Size& size) {
+  if (size.ranks < 0) {
+    refuse(fmt::format("{} ranks are no world", size.ranks), "there is at least one rank",
+           "take 1 rank or more");
+  }
+  if (size.mesh.empty()) return usual_mesh(entry, std::max(size.ranks, 1));
+  require_axes(entry, size.mesh);
+  std::int64_t ranks = 1;
+  for (const plan::Axis& axis : size.mesh) {
+    const bool fits = axis.size >= 1 && axis.size <= plan::kMostRanks / ranks;
+    if (!fits) {
+      refuse(fmt::format("an axis `{}` of size {} makes no mesh", axis.name, axis.size),
+             fmt::format("every axis has at least one position, and there are at most {} ranks",
+                         with_separators(plan::kMostRanks)),
+             "give each axis a size from 1 up");
+    }
+    ranks *= axis.size;
+  }
+  if (size.ranks != 0 && size.ranks != ranks) {
+    refuse(fmt::format("a mesh of {} ranks for {}", ranks, size.ranks),
+           "the sizes of the axes multiply to the number of ranks", "leave one of them out");
+  }
+  if (entry.axes.empty() && ranks != 1) return usual_mesh(entry, static_cast<int>(ranks));
+  return size.mesh;
+}
+
+// ---------------------------------------------------------------- numbers
+
+// What a microbatch count must fulfil.
+struct Cutting {
+  std::int64_t batch = 1;
+  std::int64_t copies = 1;  // of the pipeline, or ranks, that share the batch
+  std::int64_t groups = 1;  // microbatches come in groups of so many
+  [[nodiscard]] bool fits(std::int64_t microbatches) const {
+    return microbatches % groups == 0 && batch % (copies * microbatches) == 0;
+  }
+};
+
+int usual_microbatches(const Cutting& cutting, std::int64_t wanted) {
+  for (std::int64_t m = wanted; m >= 1; --m) {
+    if (cutting.fits(m)) return static_cast<int>(m);
+  }
+  // Then not even the fewest fit; the check that follows says why.
+  return static_cast<int>(cutting.groups);
+}
+
+constexpr Noun kRank{.singular = "rank", .plural = "ranks"};
+constexpr Noun kMicrobatch{.singular = "microbatch", .plural = "microbatches"};
+
+std::string by_copies(std::int64_t copies, std::int64_t microbatches) {
+  if (microbatches == 1) return several(copies, kRank);
+  if (copies == 1) return several(microbatches, kMicrobatch);
+  return fmt::format("{} of {} microbatches", several(copies, kRank), microbatches);
+}
+
+int chunks_for(const Entry& entry, const Size& size) {
+  if (size.chunks < 0 || (entry.cut != Cut::chunks && size.chunks > 1)) {
+    refuse(
+        fmt::format("`{}` cannot have {} chunks", entry.name, size.chunks),
+        entry.cut == Cut::chunks ? "there is at least one" : "its layers are not cut into chunks",
+        entry.cut == Cut::chunks ? "take 1 or more" : "take `interleaved`, which cuts them");
+  }
+  if (size.chunks > 0) return size.chunks;
+  return entry.cut == Cut::chunks ? 2 : 1;
+}
+
+int microbatches_for(const Entry& entry, const Size& size, const Cutting& cutting,
+                     std::int64_t stages) {
+  if (size.microbatches < 0 || (entry.cut == Cut::none && size.microbatches > 1)) {
+    refuse(
+        fmt::format("`{}` cannot have {} microbatches", entry.name, size.microbatches),
+        entry.cut == Cut::none ? "it takes all samples of a rank at once" : "there is at least one",
+        entry.cut == Cut::none ? "take `gradient_accumulation` or a pipeline" : "take 1 or more");
+  }
+  if (entry.cut == Cut::none) return 1;
+  constexpr std::int64_t kWithoutPipeline = 4;
+  if (size.microbatches == 0) {
+    const std::int64_t samples = std::max<std::int64_t>(1, cutting.batch / cutting.copies);
+    return usual_microbatches(cutting, stages > 1 ? samples : std::min(samples, kWithoutPipeline));
+  }
+  // The schedule knows which it can do.
+  if (cutting.groups > 1) {
+    (void)schedule::interleaved(
+        {.stages = static_cast<int>(stages), .microbatches = size.microbatches, .chunks = 2}, 0);
+  }
+  return size.microbatches;
+}
+
+}  // namespace
+
+std::span<const Entry> strategies() {
+  static const std::vector<Entry> kEntries = all_entries();
+  return kEntries;
+}
+
+const Entry& find_strategy(std::string_view name) {
+  std::vector<std::string> names;
+  std::vector<std::string> all;
+  for (const Entry& entry : strategies()) {
+    if (entry.name == name || std::ranges::count(entry.aliases, name) > 0) return entry;
+    names.push_back(entry.name);
+    all.push_back(entry.name);
+    all.insert(all.end(), entry.aliases.begin(), entry.aliases.end());
+  }
+  throw InputError(
+      Diagnostic{.code = "D624",
+                 .what = fmt::format("no strategy is called `{}`", name),
+                 .why = fmt::format("there are {}", fmt::join(names, ", ")),
+                 .help = nearest(name, all).empty() ? "take one of these" : suggest(name, all)});
+}
+
+World world_for(const Entry& entry, const Size& size) {
+  World world;
+  world.mesh = mesh_for(entry, size);
+  world.shape = size.shape;
+  if (entry.shards.empty()) return world;
+  const std::int64_t hidden = size.shape.hidden;
+  const std::int64_t shards = along(world.mesh, entry.shards);
+  // Whoever computes with a shard needs whole rows; whoever only keeps it does not.
+  const bool cut_anywhere = entry.shards != "tp" && hidden >= 1 && hidden * hidden % shards == 0;
+  if (cut_anywhere) return world;
+  divide({.number = hidden,
+          .things = "features",
+          .parts = shards,
+          .by = fmt::format("{} along `{}`", several(shards, kRank), entry.shards)});
+  return world;
+}
+
+Training training_for(const Entry& entry, const Size& size) {
+  const std::vector<plan::Axis> mesh = mesh_for(entry, size);
+  const std::int64_t stages = along(mesh, "pp");
+  const int chunks = chunks_for(entry, size);
+  divide({.number = size.layers,
+          .things = "layers",
+          .parts = stages * chunks,
+          .by = stages_and_chunks(stages, chunks)});
+  const Cutting cutting{
+      .batch = size.batch, .copies = along(mesh, "dp"), .groups = chunks > 1 ? stages : 1};
+  const int microbatches = microbatches_for(entry, size, cutting, stages);
+  divide({.number = size.batch,
+          .things = "samples",
+          .parts = cutting.copies * microbatches,
+          .by = by_copies(cutting.copies, microbatches)});
+  return {
+      .layers = size.layers, .batch = size.batch, .microbatches = microbatches, .chunks = chunks};
+}
+
+}  // namespace shiplap::strategy

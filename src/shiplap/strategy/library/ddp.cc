@@ -1,0 +1,35 @@
+// Data parallel: every rank has all weights and some of the samples; gradients are summed.
+#include "shiplap/strategy/library.h"
+
+namespace shiplap::strategy {
+
+Task ddp(Model& model) {
+  auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
+  const int layers = model.layers();
+  for (int l = 0; l < layers; ++l) std::tie(weights[l], opt_states[l]) = model.load_weights(l);
+
+  activations[0] = model.get_input_activation(model.samples(model.rank(), model.ranks()));
+  for (int l = 0; l < layers; ++l) {
+    activations[l + 1] = model.forward(l, activations[l], weights[l]);
+  }
+  grad_activations[layers] = model.loss(activations[layers]);
+  activations.erase(layers);
+
+  for (int l = layers - 1; l >= 0; --l) {
+    std::tie(grad_weights[l], grad_activations[l]) =
+        model.backward(l, activations[l], grad_activations[l + 1], weights[l]);
+    grad_activations.erase(l + 1);
+    activations.erase(l);
+    grad_weights[l] = co_await model.all_reduce(grad_weights[l], l);
+  }
+  grad_activations.erase(0);
+
+  for (int l = 0; l < layers; ++l) {
+    std::tie(weights[l], opt_states[l]) =
+        model.update(l, grad_weights[l], weights[l], opt_states[l]);
+    grad_weights.erase(l);
+    model.set_final_weight(l, weights[l]);
+  }
+}
+
+}  // namespace shiplap::strategy

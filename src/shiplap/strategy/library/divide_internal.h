@@ -1,0 +1,32 @@
+// Do these numbers fit? Layers on stages, samples in microbatches: everybody gets the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace shiplap::strategy {
+
+struct Division {
+  std::int64_t number = 1;
+  std::string things;  // "layers"
+  std::int64_t parts = 1;
+  std::string by;  // "4 stages of 2 chunks"
+};
+
+// How many things each part gets. Throws InputError D622 with the nearest numbers that fit.
+int divide(const Division& division);
+
+// "one rank", "4 ranks".
+struct Noun {
+  std::string_view singular;
+  std::string_view plural;
+};
+[[nodiscard]] std::string several(std::int64_t number, const Noun& of);
+// "4 stages", "4 stages of 2 chunks".
+[[nodiscard]] std::string stages_and_chunks(std::int64_t stages, std::int64_t chunks);
+
+// The multiples of `step` next to `number`, from one `step` up: "8 or 12".
+[[nodiscard]] std::string nearest_multiples(std::int64_t number, std::int64_t step);
+
+}  // namespace shiplap::strategy

@@ -1,0 +1,196 @@
+#include <algorithm>
+#include <tuple>
+
+#include "shiplap/strategy/library/divide_internal.h"
+#include "shiplap/strategy/library/pipeline_internal.h"
+
+namespace shiplap::strategy {
+
+using schedule::Direction;
+
+// ---------------------------------------------------------------- one layer
+
+Task forward_layer(Model& model, Part part) {
+  const auto [l, m] = part;
+  Storage& at = model.storage();
+  at.activations[{l + 1, m}] = model.forward(l, at.activations[{l, m}], at.weights[l]);
+  co_return;
+}
+
+Task backward_layer(Model& model, Part part) {
+  const auto [l, m] = part;
+  Storage& at = model.storage();
+  std::tie(at.grad_weights[fresh_gradient(model, l)], at.grad_activations[{l, m}]) =
+      model.backward(l, at.activations[{l, m}], at.grad_activations[{l + 1, m}], at.weights[l]);
+  at.grad_activations.erase({l + 1, m});
+  at.activations.erase({l, m});
+  add_fresh_gradient(model, l);
+  co_return;
+}
+
+Key fresh_gradient(Model& model, int layer) {
+  return model.storage().grad_weights.contains(layer) ? Key(layer, 1) : Key(layer);
+}
+
+void add_fresh_gradient(Model& model, int layer) {
+  Shelf<WeightGrad>& gradients = model.storage().grad_weights;
+  if (!gradients.contains({layer, 1})) return;
+  gradients[layer] = gradients[layer] + gradients[{layer, 1}];
+  gradients.erase({layer, 1});
+}
+
+// ---------------------------------------------------------------- what a stage is
+
+Stage::Stage(Model& model, const LayerWork& work)
+    : model_(model),
+      work_(work),
+      pipeline_{.stages = model.size("pp"),
+                .microbatches = model.microbatches(),
+                .chunks = model.chunks()},
+      index_(model.position("pp")),
+      layers_each_(divide({.number = model.layers(),
+                           .things = "layers",
+                           .parts = std::int64_t{pipeline_.stages} * pipeline_.chunks,
+                           .by = stages_and_chunks(pipeline_.stages, pipeline_.chunks)})),
+      sent_(static_cast<std::size_t>(pipeline_.chunks * pipeline_.microbatches)),
+      sent_grads_(static_cast<std::size_t>(pipeline_.chunks)) {}
+
+std::vector<int> Stage::layers() const {
+  std::vector<int> result;
+  for (int c = 0; c < pipeline_.chunks; ++c) {
+    const Chunk chunk = chunk_at(c);
+    for (int l = chunk.first; l < chunk.end; ++l) result.push_back(l);
+  }
+  return result;
+}
+
+Stage::Chunk Stage::chunk_at(int index) const {
+  const int number = index * pipeline_.stages + index_;
+  return {.number = number, .first = number * layers_each_, .end = (number + 1) * layers_each_};
+}
+
+IndexSet Stage::samples(int microbatch) const {
+  const auto& axes = model_.dist().mesh().axes;
+  const bool replicated = std::ranges::any_of(axes, [](const auto& a) { return a.name == "dp"; });
+  const int position = replicated ? model_.position("dp") : 0;
+  const int parts = replicated ? model_.size("dp") : 1;
+  return model_.samples(position * pipeline_.microbatches + microbatch,
+                        parts * pipeline_.microbatches);
+}
+
+void Stage::load(Shard shard) {
+  Storage& at = model_.storage();
+  for (const int l : layers()) {
+    std::tie(at.weights[l], at.opt_states[l]) = model_.load_weights(l, shard.index, shard.of);
+  }
+}
+
+void Stage::update() {
+  Storage& at = model_.storage();
+  for (const int l : layers()) {
+    std::tie(at.weights[l], at.opt_states[l]) =
+        model_.update(l, at.grad_weights[l], at.weights[l], at.opt_states[l]);
+    at.grad_weights.erase(l);
+    model_.set_final_weight(l, at.weights[l]);
+  }
+}
+
+// ---------------------------------------------------------------- who is beside it
+
+// Between a chunk and the one before it. With one stage both are on one rank, and what one leaves
+// lies where the other looks.
+bool Stage::message_before(int chunk_number) const {
+  return chunk_number > 0 && chunk_number < pipeline_.stages * pipeline_.chunks &&
+         pipeline_.stages > 1;
+}
+
+int Stage::rank_of(int chunk_number) const {
+  return model_.peer("pp", chunk_number % pipeline_.stages);
+}
+
+// What passes between a chunk and the one before it, either way, has a tag that nothing else has
+// between their ranks.
+Tagged Stage::tag(int chunk_number, Turn turn) const {
+  const int chunk = chunk_number / pipeline_.stages;
+  const int passage = chunk * pipeline_.microbatches + turn.microbatch;
+  return {.tag = 2 * passage + (turn.direction == Direction::forward ? 0 : 1)};
+}
+
+Pending<Activation>& Stage::sent(Turn turn) {
+  return sent_[static_cast<std::size_t>(turn.chunk * pipeline_.microbatches + turn.microbatch)];
+}
+
+// ---------------------------------------------------------------- what it does
+
+Task Stage::take(Turn turn) {
+  return turn.direction == Direction::forward ? forward(turn) : backward(turn);
+}
+
+Task Stage::forward(Turn turn) {
+  Shelf<Activation>& activations = model_.storage().activations;
+  const Chunk chunk = chunk_at(turn.chunk);
+  const int m = turn.microbatch;
+  if (chunk.number == 0) {
+    activations[{0, m}] = model_.get_input_activation(samples(m));
+  } else if (message_before(chunk.number)) {
+    activations[{chunk.first, m}] =
+        co_await model_.receive<Activation>(rank_of(chunk.number - 1), tag(chunk.number, turn));
+  }
+  for (int l = chunk.first; l < chunk.end; ++l) {
+    co_await work_.forward(model_, {.layer = l, .microbatch = m});
+  }
+  const int next = chunk.number + 1;
+  if (message_before(next)) {
+    sent(turn) = model_.start_send(rank_of(next), activations[{chunk.end, m}], tag(next, turn));
+  }
+}
+
+// The gradient with which backward begins: the loss has it, or the next chunk, which then has long
+// received what it was made from.
+Task Stage::begin_backward(Turn turn) {
+  auto& [weights, opt_states, activations, grad_activations, grad_weights] = model_.storage();
+  const Chunk chunk = chunk_at(turn.chunk);
+  const Key end{chunk.end, turn.microbatch};
+  const int next = chunk.number + 1;
+  if (chunk.end == model_.layers()) {
+    grad_activations[end] = model_.loss(activations[end]);
+    activations.erase(end);
+  } else if (message_before(next)) {
+    co_await sent(turn);
+    activations.erase(end);
+    grad_activations[end] = co_await model_.receive<ActivationGrad>(rank_of(next), tag(next, turn));
+  }
+}
+
+Task Stage::backward(Turn turn) {
+  Shelf<ActivationGrad>& grad_activations = model_.storage().grad_activations;
+  const Chunk chunk = chunk_at(turn.chunk);
+  const Part first{.layer = chunk.first, .microbatch = turn.microbatch};
+  co_await until_gradient_arrived(turn.chunk);
+  co_await begin_backward(turn);
+  for (int l = chunk.end - 1; l >= chunk.first; --l) {
+    co_await work_.backward(model_, {.layer = l, .microbatch = turn.microbatch});
+  }
+  const Key key{first.layer, first.microbatch};
+  if (chunk.number == 0) {
+    grad_activations.erase(key);
+  } else if (message_before(chunk.number)) {
+    sent_grads_[static_cast<std::size_t>(turn.chunk)] = {
+        .message = model_.start_send(rank_of(chunk.number - 1), grad_activations[key],
+                                     tag(chunk.number, turn)),
+        .part = first};
+  }
+}
+
+Task Stage::until_gradient_arrived(int chunk) {
+  auto& [message, part] = sent_grads_[static_cast<std::size_t>(chunk)];
+  if (!message.under_way()) co_return;
+  co_await message;
+  model_.storage().grad_activations.erase({part.layer, part.microbatch});
+}
+
+Task Stage::finish() {
+  for (int c = 0; c < pipeline_.chunks; ++c) co_await until_gradient_arrived(c);
+}
+
+}  // namespace shiplap::strategy

@@ -1,0 +1,244 @@
+// How a Model talks to others.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "shiplap/strategy/model.h"
+
+namespace shiplap::strategy {
+namespace {
+
+using trace::Kind;
+using workload::Trail;
+
+const Trail& trail_of(const AnyValue& value) {
+  static const Trail kNone;
+  return std::visit(
+      [](const auto& v) -> const Trail& {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
+          return kNone;
+        } else {
+          return v.trail;
+        }
+      },
+      value);
+}
+
+// Whether the result may stand where the operand lies.
+bool may_be_in_place(Kind kind) {
+  return kind == Kind::all_reduce || kind == Kind::reduce_scatter || kind == Kind::all_gather;
+}
+
+bool writes_operand(Kind kind) { return kind == Kind::all_reduce || kind == Kind::reduce_scatter; }
+
+}  // namespace
+
+Flight Model::ask(Kind kind, const AnyValue& value, int layer, const Over& over,
+                  std::string_view channel) {
+  begin_call(kind, layer);
+  require_stored(trail_of(value), value);
+  if (writes_operand(kind) && known_[static_cast<std::size_t>(trail_of(value).first)].readers > 0) {
+    refuse("D620", fmt::format("{} is in use", describe(value)),
+           "a reduction writes where its operand lies, which a communication under way reads",
+           "wait for that first: `co_await` what the start_ call returned");
+  }
+  if (layer_of(value) != layer) {
+    refuse("D614", fmt::format("{} is not of layer {}", describe(value), layer),
+           "the layer of a collective is that of its value",
+           fmt::format("say layer {}", layer_of(value)));
+  }
+  Flight flight;
+  flight.kind = kind;
+  flight.rank = rank_;
+  flight.group = dist_.group(over.axes, channel);
+  flight.in = value;
+  if (kind == Kind::all_gather) {
+    flight.reserved = dist_.group_size(flight.group) * strategy::memory(value, shape());
+  }
+  if (static_cast<std::size_t>(flight.group) >= numbers_.size()) {
+    numbers_.resize(static_cast<std::size_t>(flight.group) + 1, 0);
+  }
+  return flight;
+}
+
+Flight Model::message(Kind kind, int peer, const AnyValue& value, int tag) {
+  begin_call(kind, kind == Kind::send ? layer_of(value) : -1);
+  if (peer < 0 || peer >= dist_.size() || peer == rank_) {
+    refuse("D621",
+           fmt::format("rank {} cannot {} rank {}", rank_,
+                       kind == Kind::send ? "send to" : "receive from", peer),
+           fmt::format("the others are among ranks 0 to {}", dist_.size() - 1),
+           "look at the ends of the pipeline: the first rank has nobody before it");
+  }
+  Flight flight;
+  flight.kind = kind;
+  flight.rank = rank_;
+  flight.peer = peer;
+  flight.tag = tag;
+  if (kind == Kind::send) {
+    require_stored(trail_of(value), value);
+    flight.match = (std::int64_t{rank_} << 24) + sends_++;
+  }
+  flight.in = value;
+  return flight;
+}
+
+void Model::issue(Flight& flight, std::int32_t stream, bool async) {
+  flight.sender = this;
+  flight.asked = now_;
+  flight.event = static_cast<std::int32_t>(log_.size());
+  const bool collective = flight.peer < 0;
+  if (collective) flight.number = numbers_[static_cast<std::size_t>(flight.group)]++;
+  reserved_ += flight.reserved;
+  Event& event = log_.emplace_back();
+  event.kind = flight.kind;
+  event.rank = rank_;
+  event.stream = stream;
+  event.peer = flight.peer;
+  event.match = flight.match;
+  event.memory = memory_ + reserved_;
+  if (flight.kind != Kind::recv) {
+    event.layer = layer_of(flight.in);
+    event.samples = shown_samples(flight.in);
+    Known& known = known_[static_cast<std::size_t>(trail_of(flight.in).first)];
+    ++known.readers;
+    if (writes_operand(flight.kind)) known.held = true;
+  }
+  if (!training_.record) return;
+  flight.step = static_cast<std::int32_t>(recording_.steps.size());
+  Step& step = record(Step::What::communicate);
+  step.kind = flight.kind;
+  step.async = async;
+  step.stream = stream;
+  step.group = collective ? flight.group : -1;
+  step.peer = flight.peer;
+  step.tag = flight.tag;
+  step.reads[0] = flight.kind == Kind::recv ? -1 : trail_of(flight.in).first;
+}
+
+Flight& Model::keep(Flight&& flight) {
+  under_way_.push_back(std::make_unique<Flight>(std::move(flight)));
+  return *under_way_.back();
+}
+
+void Model::forget(const Flight& flight) {
+  const auto found =
+      std::ranges::find_if(under_way_, [&](const auto& own) { return own.get() == &flight; });
+  ensure(found != under_way_.end(), "what is under way is kept");
+  std::swap(*found, under_way_.back());
+  under_way_.pop_back();
+}
+
+std::int32_t Model::stream_called(std::string_view name) {
+  const auto found = std::ranges::find(stream_names_, name);
+  if (found == stream_names_.end()) {
+    stream_names_.emplace_back(name);
+    streams_.emplace_back();
+    return static_cast<std::int32_t>(stream_names_.size() - 1);
+  }
+  return static_cast<std::int32_t>(found - stream_names_.begin());
+}
+
+// Messages start at once; collectives of one stream follow each other.
+void Model::start(Flight& flight, const Over& over) {
+  if (flight.peer >= 0) {
+    issue(flight, 0, true);
+    dist_.start(flight, now_);
+    return;
+  }
+  if (over.stream.empty() || over.stream == stream_names_.front()) {
+    refuse("D614", fmt::format("a collective cannot be started on stream `{}`", over.stream),
+           "what is started runs beside `main`, on a stream with a name",
+           "name another stream, or `co_await` the call itself");
+  }
+  const std::int32_t stream = stream_called(over.stream);
+  issue(flight, stream, false);
+  Stream& where = streams_[static_cast<std::size_t>(stream)];
+  Flight* const last = std::exchange(where.last, &flight);
+  if (last != nullptr) {
+    last->behind = &flight;
+  } else {
+    dist_.start(flight, std::max(now_, where.free));
+  }
+}
+
+void Model::landed(Flight& flight) {
+  Event& event = log_[static_cast<std::size_t>(flight.event)];
+  event.time = flight.begin;
+  event.duration = flight.duration;
+  event.bytes = flight.bytes;
+  if (flight.kind == Kind::recv) {
+    event.layer = layer_of(flight.out);
+    event.samples = shown_samples(flight.out);
+    event.match = flight.match;
+    flight.reserved = flight.bytes;
+    patch_memory(flight.event, flight.bytes);
+    reserved_ += flight.bytes;
+  }
+  Stream& stream = streams_[static_cast<std::size_t>(event.stream)];
+  if (stream.last == &flight) stream = {.last = nullptr, .free = flight.end};
+}
+
+void Model::await(Flight& flight, std::coroutine_handle<> caller) {
+  flight.handle = caller;
+  flight.awaited = true;
+  flight.next = nullptr;
+  waiting_for_ = &flight;
+  begin_call(flight.kind, flight.kind == Kind::recv ? -1 : layer_of(flight.in));
+}
+
+const Flight* Model::waiting_for() const {
+  const Flight* flight = waiting_for_;
+  for (std::size_t i = 0; flight != nullptr && i < under_way_.size(); ++i) {
+    const auto before = std::ranges::find(under_way_, flight, [](const auto& own) {
+      return static_cast<const Flight*>(own->behind);
+    });
+    if (before == under_way_.end()) break;
+    flight = before->get();
+  }
+  return flight;
+}
+
+// The rank has waited until it was complete.
+void Model::taken(Flight& flight) {
+  waiting_for_ = nullptr;
+  now_ = std::max(now_, flight.end);
+  begin_call(flight.kind, flight.kind == Kind::recv ? -1 : layer_of(flight.in));
+  if (flight.kind != Kind::recv) {
+    Known& known = known_[static_cast<std::size_t>(trail_of(flight.in).first)];
+    --known.readers;
+    known.held = false;
+  }
+  if (!training_.record) return;
+  const Step& step = recording_.steps[static_cast<std::size_t>(flight.step)];
+  if (step.async || step.stream != 0) record(Step::What::wait).of = flight.step;
+}
+
+template <class T>
+T Model::take(Flight& flight) {
+  taken(flight);
+  if (flight.kind == Kind::send) return std::get<T>(flight.in);
+  T* const value = std::get_if<T>(&flight.out);
+  if (value == nullptr) {
+    refuse("D616", fmt::format("rank {} sent {}", flight.peer, describe(flight.out)),
+           "a receive names the kind of value that comes", "receive what is sent");
+  }
+  const ValueNumber source =
+      may_be_in_place(flight.kind) ? trail_of(flight.in).first : ValueNumber{-1};
+  T result = std::move(*value);
+  make(result, flight.kind, source, flight.reserved);
+  known_.back().event = flight.event;
+  if (training_.record) {
+    recording_.steps[static_cast<std::size_t>(flight.step)].writes[0] = result.trail.first;
+  }
+  return result;
+}
+
+template Weight Model::take(Flight&);
+template OptState Model::take(Flight&);
+template WeightGrad Model::take(Flight&);
+template Activation Model::take(Flight&);
+template ActivationGrad Model::take(Flight&);
+
+}  // namespace shiplap::strategy

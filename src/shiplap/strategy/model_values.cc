@@ -1,0 +1,152 @@
+// How a Model keeps book of what it holds.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "shiplap/strategy/model.h"
+
+namespace shiplap::strategy {
+namespace {
+
+using trace::Kind;
+using workload::Trail;
+
+}  // namespace
+
+void Model::release_loose() {
+  for (const ValueNumber number : loose_) {
+    Known& known = known_[static_cast<std::size_t>(number)];
+    if (known.places > 0 || known.gone) continue;
+    known.gone = true;
+    reserved_ = reserved_ - std::exchange(known.reserved, Bytes{0});
+    if (training_.record) record(Step::What::drop).reads[0] = number;
+  }
+  loose_.clear();
+}
+
+void Model::patch_memory(std::int32_t from_event, Bytes bytes) {
+  for (auto i = static_cast<std::size_t>(from_event); i < log_.size(); ++i) {
+    log_[i].memory += bytes;
+  }
+}
+
+Step& Model::record(Step::What what) {
+  recording_.steps.push_back({.what = what});
+  return recording_.steps.back();
+}
+
+// The first place of a result. Where it takes that of what it was made from, it needs no memory of
+// its own.
+template <class T>
+ValueNumber Model::place_fresh(T& value, ValueNumber before) {
+  const ValueNumber number = value.trail.first;
+  Known& known = known_[static_cast<std::size_t>(number)];
+  reserved_ = reserved_ - std::exchange(known.reserved, Bytes{0});
+  const bool in_place = known.source >= 0 && known.source == before;
+  if (known.made_by == Kind::all_gather) {
+    if (in_place) {
+      patch_memory(known.event, Bytes{} - known_[static_cast<std::size_t>(before)].bytes);
+    }
+  } else if (known.source >= 0 && !in_place) {
+    patch_memory(known.event, known.bytes);
+  }
+  if (in_place && training_.record) {
+    recording_.values[static_cast<std::size_t>(number)].in_place_of = before;
+  }
+  return number;
+}
+
+// A copy, a shard or a sum of what is stored.
+template <class T>
+ValueNumber Model::place_derived(T& value, ValueNumber before) {
+  const Trail from = value.trail;
+  const auto alive = [&](ValueNumber n) {
+    return n < 0 || !known_[static_cast<std::size_t>(n)].gone;
+  };
+  if (!alive(from.first) || !alive(from.second)) {
+    refuse_between("D613", fmt::format("{} is made from something that is gone", describe(value)),
+                   "a result has to be stored before the next call", "store it at once");
+  }
+  const auto held = [&](ValueNumber n) {
+    return n >= 0 && known_[static_cast<std::size_t>(n)].held;
+  };
+  if (held(from.first) || held(from.second)) refuse_held(describe(value));
+  const bool sum = from.how == Trail::How::sum;
+  const bool in_place =
+      from.how != Trail::How::made && (before == from.first || (sum && before == from.second));
+  const auto number = static_cast<ValueNumber>(known_.size());
+  known_.push_back({.bytes = value.memory(shape())});
+  value.trail = {.how = Trail::How::made, .first = number};
+  if (!training_.record) return number;
+  recording_.values.push_back({.value = value, .in_place_of = -1});
+  if (in_place) {
+    recording_.values.back().in_place_of = before;
+    Step& step = record(sum ? Step::What::add : Step::What::keep_shard);
+    step.reads[0] = sum && before == from.first ? from.second : from.first;
+    step.writes[0] = number;
+    return number;
+  }
+  Step& cast = record(Step::What::cast);
+  cast.reads[0] = from.first;
+  cast.writes[0] = number;
+  if (!sum) return number;
+  Step& add = record(Step::What::add);
+  add.reads[0] = from.second;
+  add.writes[0] = number;
+  return number;
+}
+
+template <class T>
+void Model::store_value(T& value, const T* before) {
+  const ValueNumber old = before == nullptr ? -1 : before->trail.first;
+  const Trail from = value.trail;
+  if (from.how == Trail::How::none || from.first >= static_cast<ValueNumber>(known_.size())) {
+    refuse_between("D613", fmt::format("{} was made by no call of this rank", describe(value)),
+                   "storage holds what calls return, their shards, and the sum of two of them",
+                   "store each sum or shard before you go on with it");
+  }
+  const bool made = from.how == Trail::How::made;
+  if (made && from.first == old) return;
+  const bool fresh = made && known_[static_cast<std::size_t>(from.first)].places == 0;
+  if (fresh && known_[static_cast<std::size_t>(from.first)].gone) {
+    refuse_between("D613", fmt::format("{} was not stored in time", describe(value)),
+                   "a result has to be stored before the next call", "store it at once");
+  }
+  if (before != nullptr && known_[static_cast<std::size_t>(old)].readers > 0) {
+    refuse_read(describe(*before));
+  }
+  const ValueNumber number = fresh ? place_fresh(value, old) : place_derived(value, old);
+  known_[static_cast<std::size_t>(number)].places = 1;
+  memory_ += known_[static_cast<std::size_t>(number)].bytes;
+  if (before == nullptr) return;
+  // What is replaced in place leaves no hole.
+  Known& gone = known_[static_cast<std::size_t>(old)];
+  gone.places = 0;
+  gone.gone = true;
+  memory_ = memory_ - gone.bytes;
+  if (!training_.record) return;
+  if (recording_.values[static_cast<std::size_t>(number)].in_place_of != old) {
+    record(Step::What::drop).reads[0] = old;
+  }
+}
+
+void Model::store(Weight& value, const Weight* before) { store_value(value, before); }
+void Model::store(OptState& value, const OptState* before) { store_value(value, before); }
+void Model::store(Activation& value, const Activation* before) { store_value(value, before); }
+void Model::store(ActivationGrad& value, const ActivationGrad* before) {
+  store_value(value, before);
+}
+void Model::store(WeightGrad& value, const WeightGrad* before) { store_value(value, before); }
+
+void Model::drop(const Trail& trail, Bytes bytes) {
+  Known& known = known_[static_cast<std::size_t>(trail.first)];
+  if (known.readers > 0) {
+    refuse_read("what is erased");
+  }
+  known.places = 0;
+  known.gone = true;
+  memory_ = memory_ - bytes;
+  if (training_.record) record(Step::What::drop).reads[0] = trail.first;
+}
+
+}  // namespace shiplap::strategy

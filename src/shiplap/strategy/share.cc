@@ -1,0 +1,286 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "shiplap/strategy/numbers_internal.h"
+#include "shiplap/strategy/share_internal.h"
+
+namespace shiplap::strategy {
+namespace {
+
+using plan::Expr;
+
+// The numbers of a program, in order; and the program without them, to compare with others.
+std::vector<std::int64_t> take_numbers(plan::Program& program) {
+  std::vector<std::int64_t> numbers;
+  const auto take = [&](Expr& expr) {
+    numbers.push_back(expr.literal());
+    expr = 0;
+  };
+  const auto take_peer = [&](plan::Peer& peer) { take(peer.where); };
+  NumberVisitor(take, take_peer).program(program);
+  return numbers;
+}
+
+// Enough to tell most programs apart; those that agree are compared.
+std::uint64_t hash_of(const plan::Program& program) {
+  std::uint64_t hash = 1469598103934665603ULL;
+  const auto mix = [&](std::uint64_t word) { hash = (hash ^ word) * 1099511628211ULL; };
+  mix(program.buffers.size());
+  for (const plan::Statement& statement : program.body) {
+    mix(statement.node.index());
+    const auto* op = std::get_if<plan::Operation>(&statement.node);
+    if (op == nullptr) continue;
+    mix(op->action.index());
+    mix(op->stream.index());
+    mix(op->after.size() * 2 + (op->async ? 1 : 0));
+    const auto* compute = std::get_if<plan::Compute>(&op->action);
+    if (compute == nullptr) continue;
+    mix(std::hash<std::string>{}(compute->kernel));
+    mix(compute->accesses.size());
+  }
+  return hash;
+}
+
+// The positions of ranks on the axes, looked up often.
+class Positions {
+ public:
+  Positions(const plan::Mesh& mesh, const std::vector<std::int32_t>& ranks)
+      : axes_(mesh.axes.size()) {
+    positions_.reserve(ranks.size() * axes_);
+    for (const std::int32_t rank : ranks) {
+      const std::vector<std::int64_t> all = mesh.positions(Rank(rank));
+      positions_.insert(positions_.end(), all.begin(),
+                        all.begin() + static_cast<std::ptrdiff_t>(axes_));
+    }
+  }
+  [[nodiscard]] std::size_t axes() const { return axes_; }
+  [[nodiscard]] std::size_t ranks() const { return axes_ == 0 ? 0 : positions_.size() / axes_; }
+  [[nodiscard]] std::int64_t at(std::size_t rank, std::size_t axis) const {
+    return positions_[rank * axes_ + axis];
+  }
+  // A rank that differs from the first only on this axis, if there is one.
+  [[nodiscard]] std::optional<std::size_t> neighbour(std::size_t axis) const {
+    for (std::size_t r = 1; r < ranks(); ++r) {
+      bool only = at(r, axis) != at(0, axis);
+      for (std::size_t a = 0; a < axes_; ++a) only = only && (a == axis || at(r, a) == at(0, a));
+      if (only) return r;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::size_t axes_;
+  std::vector<std::int64_t> positions_;
+};
+
+// base + sum of factor * position.
+struct Affine {
+  std::int64_t base = 0;
+  std::vector<std::int64_t> factors;
+  [[nodiscard]] Expr expr() const {
+    Expr sum = base;
+    bool first = base == 0;
+    for (std::size_t a = 0; a < factors.size(); ++a) {
+      if (factors[a] == 0) continue;
+      const Expr axis = Expr::axis(plan::AxisId(a));
+      const Expr term = factors[a] == 1 ? axis : factors[a] * axis;
+      sum = first ? term : sum + term;
+      first = false;
+    }
+    return sum;
+  }
+};
+
+// One number on all ranks of a kind.
+class Column {
+ public:
+  Column(const std::vector<std::int64_t>& numbers, std::size_t count, std::size_t which)
+      : numbers_(numbers), count_(count), which_(which) {}
+  [[nodiscard]] std::int64_t operator[](std::size_t rank) const {
+    return numbers_[rank * count_ + which_];
+  }
+  [[nodiscard]] std::size_t size() const { return numbers_.size() / count_; }
+  [[nodiscard]] bool constant() const {
+    for (std::size_t r = 1; r < size(); ++r) {
+      if ((*this)[r] != (*this)[0]) return false;
+    }
+    return true;
+  }
+
+ private:
+  const std::vector<std::int64_t>& numbers_;
+  std::size_t count_;
+  std::size_t which_;
+};
+
+class Fitter {
+ public:
+  Fitter(plan::Plan& plan, const std::vector<std::int32_t>& ranks)
+      : plan_(plan), ranks_(ranks), positions_(plan.mesh, ranks) {
+    for (std::size_t a = 0; a < positions_.axes(); ++a) {
+      neighbours_.push_back(positions_.neighbour(a));
+    }
+  }
+
+  Expr fit(const Column& column) {
+    if (column.constant()) return column[0];
+    if (const std::optional<Affine> affine = fit_affine(column)) return affine->expr();
+    return listed(column);
+  }
+
+  plan::Peer fit_peer(const Column& column) {
+    for (std::size_t a = 0; a < positions_.axes(); ++a) {
+      for (const bool wrap : {false, true}) {
+        if (const auto shift = fit_shift(column, a, wrap)) {
+          return {.axis = plan::AxisId(a), .wrap = wrap, .where = *shift};
+        }
+      }
+    }
+    return {.axis = {}, .wrap = false, .where = fit(column)};
+  }
+
+ private:
+  // Slopes from neighbours of the first rank; then every rank must agree.
+  [[nodiscard]] std::optional<Affine> fit_affine(const Column& column) const {
+    Affine affine{.base = column[0], .factors = std::vector<std::int64_t>(positions_.axes(), 0)};
+    for (std::size_t a = 0; a < positions_.axes(); ++a) {
+      if (!neighbours_[a]) continue;
+      const std::int64_t step = positions_.at(*neighbours_[a], a) - positions_.at(0, a);
+      const std::int64_t rise = column[*neighbours_[a]] - column[0];
+      if (rise % step != 0) return std::nullopt;
+      affine.factors[a] = rise / step;
+      affine.base -= affine.factors[a] * positions_.at(0, a);
+    }
+    for (std::size_t r = 0; r < column.size(); ++r) {
+      std::int64_t value = affine.base;
+      for (std::size_t a = 0; a < positions_.axes(); ++a) {
+        value += affine.factors[a] * positions_.at(r, a);
+      }
+      if (value != column[r]) return std::nullopt;
+    }
+    return affine;
+  }
+
+  [[nodiscard]] std::optional<std::int64_t> fit_shift(const Column& column, std::size_t axis,
+                                                      bool wrap) const {
+    const plan::AxisId id(axis);
+    const std::int64_t size = plan_.mesh.size(id);
+    const std::int64_t stride = plan_.mesh.stride(id);
+    std::optional<std::int64_t> shift;
+    for (std::size_t r = 0; r < column.size(); ++r) {
+      const std::int64_t apart = column[r] - ranks_[r];
+      if (apart == 0 || apart % stride != 0) return std::nullopt;
+      std::int64_t steps = apart / stride;
+      const std::int64_t to = positions_.at(r, axis) + steps;
+      if (to < 0 || to >= size) return std::nullopt;
+      if (wrap) steps = ((steps % size) + size) % size;
+      if (wrap && steps > size / 2) steps -= size;
+      if (shift && *shift != steps) return std::nullopt;
+      shift = steps;
+    }
+    return shift;
+  }
+
+  // What no expression fits is a list, by rank.
+  Expr listed(const Column& column) {
+    const std::int64_t ranks = plan_.mesh.ranks();
+    std::vector<std::int64_t> values(static_cast<std::size_t>(ranks), 0);
+    for (std::size_t r = 0; r < column.size(); ++r) {
+      values[static_cast<std::size_t>(ranks_[r])] = column[r];
+    }
+    const auto found = std::ranges::find_if(
+        plan_.lists, [&](const plan::List& list) { return list.values == values; });
+    const auto index = static_cast<std::size_t>(found - plan_.lists.begin());
+    if (found == plan_.lists.end()) {
+      plan_.lists.push_back({.name = fmt::format("n{}", index), .values = std::move(values)});
+    }
+    return Expr::element(plan::ListId(index), Expr::rank());
+  }
+
+  plan::Plan& plan_;
+  const std::vector<std::int32_t>& ranks_;
+  Positions positions_;
+  std::vector<std::optional<std::size_t>> neighbours_;
+};
+
+std::vector<plan::PositionRange> ranges(const std::set<std::int64_t>& positions) {
+  std::vector<plan::PositionRange> result;
+  for (const std::int64_t p : positions) {
+    if (!result.empty() && result.back().last + 1 == p) {
+      result.back().last = p;
+    } else {
+      result.push_back({.first = p, .last = p});
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+void ProgramSharing::add(plan::Program program) {
+  const std::vector<std::int64_t> numbers = take_numbers(program);
+  const std::uint64_t hash = hash_of(program);
+  auto found = std::ranges::find_if(kinds_, [&](const Kind& kind) {
+    return kind.hash == hash && kind.count == numbers.size() && kind.program == program;
+  });
+  if (found == kinds_.end()) {
+    kinds_.push_back({.program = std::move(program),
+                      .hash = hash,
+                      .ranks = {},
+                      .numbers = {},
+                      .count = numbers.size()});
+    found = kinds_.end() - 1;
+  }
+  found->ranks.push_back(added_++);
+  found->numbers.insert(found->numbers.end(), numbers.begin(), numbers.end());
+}
+
+// As few terms as say it: positions on axes where the ranks are a block, else the ranks.
+plan::Selector ProgramSharing::selector(const std::vector<std::int32_t>& ranks) const {
+  std::vector<std::set<std::int64_t>> positions(mesh_.axes.size());
+  for (const std::int32_t rank : ranks) {
+    const std::vector<std::int64_t> all = mesh_.positions(Rank(rank));
+    for (std::size_t a = 0; a < positions.size(); ++a) positions[a].insert(all[a]);
+  }
+  std::size_t block = 1;
+  for (const auto& axis : positions) block *= axis.size();
+  plan::Selector selector;
+  if (block != ranks.size()) {
+    const std::set<std::int64_t> all(ranks.begin(), ranks.end());
+    selector.terms.push_back({.axis = {}, .positions = ranges(all)});
+    return selector;
+  }
+  for (std::size_t a = 0; a < positions.size(); ++a) {
+    if (static_cast<std::int64_t>(positions[a].size()) == mesh_.axes[a].size) continue;
+    selector.terms.push_back({.axis = plan::AxisId(a), .positions = ranges(positions[a])});
+  }
+  return selector;
+}
+
+void ProgramSharing::fit(Kind& kind, plan::Plan& plan) const {
+  Fitter fitter(plan, kind.ranks);
+  std::size_t next = 0;
+  const auto put = [&](Expr& expr) { expr = fitter.fit(Column(kind.numbers, kind.count, next++)); };
+  const auto put_peer = [&](plan::Peer& peer) {
+    peer = fitter.fit_peer(Column(kind.numbers, kind.count, next++));
+  };
+  NumberVisitor(put, put_peer).program(kind.program);
+}
+
+void ProgramSharing::finish(plan::Plan& plan) {
+  for (Kind& kind : kinds_) {
+    fit(kind, plan);
+    kind.program.on = selector(kind.ranks);
+    kind.program.name = kinds_.size() == 1 ? "all" : fmt::format("as_rank_{}", kind.ranks.front());
+    plan.programs.push_back(std::move(kind.program));
+  }
+  kinds_.clear();
+}
+
+}  // namespace shiplap::strategy

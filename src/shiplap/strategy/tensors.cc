@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+
+#include "shiplap/strategy/rank_program_internal.h"
+
+namespace shiplap::strategy {
+namespace {
+
+using plan::DimensionId;
+using plan::Value;
+
+struct Described {
+  Place place;
+  const char* name;
+  const char* kind;
+};
+constexpr std::array<Described, kPlaces> kKinds{{{Place::weights, "W", plan::kWeight},
+                                                 {Place::opt_states, "O", plan::kOptState},
+                                                 {Place::grad_weights, "G", "WeightGrad"},
+                                                 {Place::activations, "A", "Activation"},
+                                                 {Place::grad_activations, "D", "ActivationGrad"}}};
+
+bool of_weights(Place place) {
+  return place == Place::weights || place == Place::opt_states || place == Place::grad_weights;
+}
+
+// Runs of one dimension. `unit` coordinates of the plan make one index of the set.
+void add_runs(Value& value, DimensionId dimension, const IndexSet& set, std::int64_t unit) {
+  for (const IndexSet::Run& run : set.runs()) {
+    ensure(unit == 1 || run.stride == 1, "shards that are cut again are neighbours");
+    value.runs.push_back({.dimension = dimension,
+                          .list = {},
+                          .begin = run.begin * unit,
+                          .count = run.count * unit,
+                          .stride = run.stride});
+  }
+}
+
+}  // namespace
+
+Tensors::Tensors(const Training& training, const Grain& grain)
+    : split_(grain.sample > 1), grain_(grain) {
+  const int parities = split_ ? 2 : 1;
+  for (const Described& described : kKinds) {
+    for (int parity = 0; parity < parities; ++parity) {
+      const bool weights = of_weights(described.place);
+      plan::Tensor tensor;
+      tensor.name = split_ ? fmt::format("{}{}", described.name, parity) : described.name;
+      tensor.kind = described.kind;
+      tensor.instances = training.layers + (weights ? 0 : 1);
+      // Features that the layer writes, and those that it reads.
+      const std::string written = split_ ? fmt::format("f{}", 1 - parity) : "shard";
+      const std::string read = fmt::format("f{}", parity);
+      const plan::Dimension sample{.name = "sample", .size = training.batch};
+      if (weights) tensor.part.push_back({.name = written, .size = grain.weight});
+      if (described.place == Place::activations && split_) {
+        tensor.part.push_back({.name = read, .size = grain.sample});
+      }
+      if (!weights) tensor.part.push_back(sample);
+      if (described.place == Place::grad_weights) tensor.sum.push_back(sample);
+      if (described.place == Place::grad_activations && split_) {
+        tensor.sum.push_back({.name = written, .size = grain.sample});
+      }
+      tensors_.push_back(std::move(tensor));
+    }
+  }
+}
+
+plan::TensorId Tensors::tensor(Place place, std::int64_t layer) const {
+  const auto kind = static_cast<std::size_t>(place);
+  return plan::TensorId(split_ ? kind * 2 + static_cast<std::size_t>(layer % 2) : kind);
+}
+
+plan::Value Tensors::value(const AnyValue& any) const {
+  const Place place = place_of(any);
+  // The gradient of what layer l writes is that of what layer l+1 reads.
+  const std::int64_t layer = layer_of(any) + (place == Place::grad_activations ? 1 : 0);
+  Value value;
+  value.tensor = tensor(place, layer);
+  value.indexed = true;
+  value.index = layer;
+  const auto shards = [&](const IndexSet& set, std::int64_t of) {
+    if (!set.covers(of)) add_runs(value, DimensionId(std::size_t{0}), set, grain_.weight / of);
+  };
+  if (const auto* w = std::get_if<Weight>(&any)) {
+    shards(w->shards, w->num_shards);
+    value.is_new = w->step > 0;
+  } else if (const auto* o = std::get_if<OptState>(&any)) {
+    shards(o->shards, o->num_shards);
+    value.is_new = o->step > 0;
+  } else if (const auto* g = std::get_if<WeightGrad>(&any)) {
+    shards(g->shards, g->num_shards);
+    if (!g->samples.covers(g->total_samples)) {
+      value.sum = plan::Sum::some;
+      add_runs(value, DimensionId(std::size_t{1}), g->samples, 1);
+    }
+  } else if (const auto* a = std::get_if<Activation>(&any)) {
+    // Features stand first where they were made by several ranks: so they lie in memory.
+    if (a->num_shards > 1) {
+      add_runs(value, DimensionId(std::size_t{0}), a->shards, grain_.sample / a->num_shards);
+    }
+    add_runs(value, DimensionId(split_ ? std::size_t{1} : std::size_t{0}), a->samples, 1);
+  } else if (const auto* d = std::get_if<ActivationGrad>(&any)) {
+    add_runs(value, DimensionId(std::size_t{0}), d->samples, 1);
+    if (!d->is_complete()) {
+      value.sum = plan::Sum::some;
+      add_runs(value, DimensionId(std::size_t{1}), d->summed, grain_.sample / d->num_summed);
+    }
+  }
+  return value;
+}
+
+}  // namespace shiplap::strategy

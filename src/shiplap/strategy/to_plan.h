@@ -1,0 +1,19 @@
+// What a strategy did, as a plan: the same operations on every rank, with explicit memory, so that
+// others can check, time and execute it.
+//
+// Ranks that did the same share a program; numbers that differ between them are expressions of
+// their position where one fits, and lists where none does. That the plan says exactly what was
+// recorded is verified by expanding it.
+#pragma once
+
+#include "shiplap/plan/plan.h"
+#include "shiplap/strategy/train.h"
+
+namespace shiplap::strategy {
+
+// Promises that the trainer has run, with Training::record. Throws InputError D625 where a step
+// cannot be repeated: a loaded weight that is dropped, or whose update lies elsewhere; D622 where a
+// weight cannot be cut into that many shards.
+[[nodiscard]] plan::Plan to_plan(Trainer& trainer);
+
+}  // namespace shiplap::strategy

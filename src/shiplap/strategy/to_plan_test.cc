@@ -1,0 +1,116 @@
+#include "shiplap/strategy/to_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "shiplap/base/error.h"
+#include "shiplap/plan/expand.h"
+#include "shiplap/plan/text.h"
+#include "shiplap/strategy/library.h"
+
+namespace shiplap::strategy {
+namespace {
+
+Diagnostic refusal(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const InputError& error) {
+    return error.diagnostics().front();
+  }
+  ADD_FAILURE() << "was accepted";
+  return {};
+}
+
+// Up to the gradient of the only layer.
+void to_gradient(Model& model) {
+  auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
+  std::tie(weights[0], opt_states[0]) = model.load_weights(0);
+  activations[0] = model.get_input_activation(model.samples(model.rank(), model.ranks()));
+  activations[1] = model.forward(0, activations[0], weights[0]);
+  grad_activations[1] = model.loss(activations[1]);
+  std::tie(grad_weights[0], grad_activations[0]) =
+      model.backward(0, activations[0], grad_activations[1], weights[0]);
+}
+
+Task elsewhere(Model& model) {
+  to_gradient(model);
+  auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
+  std::tie(weights[1], opt_states[1]) = model.update(0, grad_weights[0], weights[0], opt_states[0]);
+  model.set_final_weight(0, weights[1]);
+  co_return;
+}
+
+Task dropped(Model& model) {
+  to_gradient(model);
+  auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
+  std::tie(weights[0], opt_states[0]) = model.update(0, grad_weights[0], weights[0], opt_states[0]);
+  model.set_final_weight(0, weights[0]);
+  opt_states.erase(0);
+  co_return;
+}
+
+// A sum that is stored beside both its terms, and a copy of a weight.
+Task copies(Model& model) {
+  to_gradient(model);
+  auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
+  weights[7] = weights[0];
+  weights.erase(7);
+  std::tie(weights[0], opt_states[0]) = model.update(0, grad_weights[0], weights[0], opt_states[0]);
+  model.set_final_weight(0, weights[0]);
+  co_return;
+}
+
+TEST(ToPlan, RefusesAStepThatCannotBeRepeated) {
+  for (const auto& [strategy, what] : std::vector<std::pair<Strategy, std::string>>{
+           {elsewhere, "it is never updated"}, {dropped, "it is dropped"}}) {
+    Trainer trainer(World{}, {.layers = 1, .batch = 1, .record = true});
+    trainer.run(strategy);
+    const Diagnostic found = refusal([&] { (void)to_plan(trainer); });
+    EXPECT_EQ(found.code, "D625");
+    EXPECT_EQ(found.where.rank, 0);
+    EXPECT_NE(found.what.find(what), std::string::npos) << found.what;
+  }
+}
+
+TEST(ToPlan, WritesACopyAsACast) {
+  Trainer trainer(World{}, {.layers = 1, .batch = 1, .record = true});
+  trainer.run(copies);
+  const std::string text = plan::to_text(to_plan(trainer));
+  EXPECT_NE(text.find("compute cast work 0 seconds\n    reads  w[0 +1] = W[0]\n    writes w[1 +1]"),
+            std::string::npos)
+      << text;
+}
+
+TEST(ToPlan, RefusesShardsThatDoNotFit) {
+  World world{.mesh = {{.name = "dp", .size = 3}}};
+  world.shape.hidden = 4;
+  Trainer trainer(world, {.layers = 1, .batch = 3, .record = true});
+  trainer.run(fsdp);
+  EXPECT_EQ(refusal([&] { (void)to_plan(trainer); }).code, "D622");
+}
+
+TEST(ToPlan, TheShardsOfAWeightAreExpressionsOfThePosition) {
+  Trainer trainer(World{.mesh = {{.name = "dp", .size = 4}}},
+                  {.layers = 1, .batch = 4, .record = true});
+  trainer.run(fsdp);
+  const plan::Plan plan = to_plan(trainer);
+  ASSERT_EQ(plan.programs.size(), 1U);
+  EXPECT_NE(plan::to_text(plan).find("= W[0] shard dp +1"), std::string::npos);
+}
+
+TEST(ToPlan, NeighboursInAPipelineAreNamedByTheAxis) {
+  Trainer trainer(World{.mesh = {{.name = "pp", .size = 4}}},
+                  {.layers = 4, .batch = 4, .microbatches = 4, .record = true});
+  trainer.run(one_f_one_b);
+  const std::string text = plan::to_text(to_plan(trainer));
+  EXPECT_NE(text.find(" to pp+1 "), std::string::npos);
+  EXPECT_NE(text.find(" from pp-1"), std::string::npos);
+  EXPECT_EQ(text.find("rank 1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shiplap::strategy
