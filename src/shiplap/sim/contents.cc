@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/sim/contents_internal.h"
+#include "shiplap/sim/skeleton_internal.h"
+
+namespace shiplap::sim {
+namespace {
+
+using plan::flat::Region;
+
+bool is_written(const plan::flat::Access& access) {
+  return access.kind != plan::Access::Kind::reads;
+}
+
+// Sets of samples that are not one run are listed one by one; beyond this, they are not shown.
+constexpr std::int64_t kMostListed = 1 << 20;
+
+// Samples are numbered with 31 bits; runs beyond that are not shown.
+bool can_be_shown(const plan::flat::Run& run) {
+  return run.count > 0 &&
+         run.begin + (run.count - 1) * run.stride <= std::numeric_limits<std::int32_t>::max();
+}
+
+}  // namespace
+
+Contents::Contents(const plan::Plan& plan) {
+  constexpr std::array<std::pair<std::string_view, Kind>, 4> kKinds{
+      {{"Weight", Kind::weight},
+       {"WeightGrad", Kind::weight_grad},
+       {"Activation", Kind::activation},
+       {"ActivationGrad", Kind::activation_grad}}};
+  for (const plan::Tensor& tensor : plan.tensors) {
+    Tensor& entry = tensors_.emplace_back();
+    entry.indexed = tensor.instances > 0;
+    for (const auto& [name, kind] : kKinds) {
+      if (tensor.kind == name) entry.kind = kind;
+    }
+    for (std::size_t k = 0; k < tensor.dimensions(); ++k) {
+      if (tensor.dimension(plan::DimensionId(k)).name != "sample") continue;
+      entry.sample = static_cast<std::int32_t>(k);
+    }
+  }
+}
+
+void Contents::start(const plan::RankProgram& program) {
+  program_ = &program;
+  writes_ = 0;
+  buffers_.resize(std::max(buffers_.size(), program.buffers.size()));
+  for (Segments& segments : buffers_) segments.clear();
+  for (const plan::flat::Fact& fact : program.given) put(fact.region, {.value = &fact.value});
+}
+
+void Contents::follow(const plan::RankProgram& program, Job& job, Debts& debts) {
+  start(program);
+  for (std::size_t k = 0; k < program.operations.size(); ++k) {
+    const plan::flat::Operation& op = program.operations[k];
+    const Place place{program.rank.value, static_cast<std::int32_t>(k)};
+    const Step& step = job.step(place);
+    if (step.event < 0) continue;
+    if (step.act == Act::timed && step.kind != trace::Kind::copy) {
+      compute(op, job.event(place));
+    } else {
+      move(op, place, job, debts);
+    }
+  }
+}
+
+// ---- computations
+
+void Contents::compute(const plan::flat::Operation& op, trace::Event& event) {
+  event.layer = layer_of(op, event.kind);
+  switch (event.kind) {
+    case trace::Kind::forward:
+    case trace::Kind::backward:
+    case trace::Kind::backward_input:
+    case trace::Kind::backward_weight:
+    case trace::Kind::loss:
+      event.samples = samples_of(op, plan::Access::Kind::reads);
+      break;
+    default:
+      if (std::get<plan::Compute>(op.source->action).kernel == "read_batch") {
+        event.samples = samples_of(op, plan::Access::Kind::writes);
+      }
+  }
+  for (const plan::flat::Access& access : program_->accesses_of(op)) {
+    if (is_written(access)) put(access.region, {.value = &access.value});
+  }
+}
+
+std::int32_t Contents::layer_of(const plan::flat::Operation& op, trace::Kind kind) const {
+  if (kind == trace::Kind::loss) return -1;
+  const auto accesses = program_->accesses_of(op);
+  auto found = accesses.end();
+  if (kind != trace::Kind::compute) {
+    const Kind wanted = kind == trace::Kind::backward_weight ? Kind::weight_grad : Kind::weight;
+    found = std::ranges::find_if(accesses, [&](const plan::flat::Access& access) {
+      return tensors_[access.value.tensor.index()].kind == wanted;
+    });
+  }
+  if (found == accesses.end()) found = std::ranges::find_if(accesses, is_written);
+  if (found == accesses.end()) return -1;
+  const plan::flat::Value& value = found->value;
+  return tensors_[value.tensor.index()].indexed ? static_cast<std::int32_t>(value.instance) : -1;
+}
+
+IndexSet Contents::samples_of(const plan::flat::Operation& op, plan::Access::Kind kind) const {
+  IndexSet all;
+  for (const plan::flat::Access& access : program_->accesses_of(op)) {
+    const bool read = access.kind == plan::Access::Kind::reads;
+    if (read == (kind == plan::Access::Kind::reads)) all = all.united(samples_of(access.value));
+  }
+  return all;
+}
+
+// Of activations and their gradients; nothing else is shown with samples.
+IndexSet Contents::samples_of(const plan::flat::Value& value) const {
+  const Tensor& tensor = tensors_[value.tensor.index()];
+  const bool shown = tensor.kind == Kind::activation || tensor.kind == Kind::activation_grad;
+  if (!shown || tensor.sample < 0) return {};
+  std::vector<plan::flat::Run> runs;
+  std::int64_t total = 0;
+  for (const plan::flat::Run& run : program_->runs_of(value)) {
+    if (run.dimension.value != tensor.sample || !can_be_shown(run)) continue;
+    runs.push_back(run);
+    total += run.count;
+  }
+  if (runs.size() == 1) return IndexSet::range(runs[0].begin, runs[0].count, runs[0].stride);
+  if (total > kMostListed) return {};
+  std::vector<std::int32_t> indices;
+  indices.reserve(static_cast<std::size_t>(total));
+  for (const plan::flat::Run& run : runs) {
+    for (std::int64_t k = 0; k < run.count; ++k) {
+      indices.push_back(static_cast<std::int32_t>(run.begin + k * run.stride));
+    }
+  }
+  return IndexSet(std::move(indices));
+}
+
+// The gradient of what layer l leaves counts as layer l.
+Source Contents::known(const plan::flat::Value& value) const {
+  const Tensor& tensor = tensors_[value.tensor.index()];
+  Source source{.samples = samples_of(value)};
+  if (tensor.indexed) source.layer = static_cast<std::int32_t>(value.instance);
+  if (tensor.indexed && tensor.kind == Kind::activation_grad) --source.layer;
+  return source;
+}
+
+// ---- what moves rows
+
+void Contents::move(const plan::flat::Operation& op, Place place, Job& job, Debts& debts) {
+  if (const auto* collective = std::get_if<plan::Collective>(&op.source->action)) {
+    const bool takes = collective->kind == plan::CollectiveKind::broadcast &&
+                       &whole_buffer(*program_, op, *collective) == &op.to;
+    if (takes) {
+      debts.debts.push_back({.place = place});
+      return put(op.to, {.operation = place.operation});
+    }
+    show(op.from, place, job, debts);
+    return arrive(op.from, op.to);
+  }
+  if (std::holds_alternative<plan::Receive>(op.source->action)) {
+    debts.debts.push_back({.place = place});
+    return put(op.to, {.operation = place.operation});
+  }
+  show(op.from, place, job, debts);
+  if (std::holds_alternative<plan::Copy>(op.source->action)) return copy(op.from, op.to);
+  if (std::holds_alternative<plan::Exchange>(op.source->action)) arrive(op.from, op.to);
+}
+
+void Contents::show(const Region& region, Place place, Job& job, Debts& debts) {
+  find(region, found_);
+  if (found_.empty()) return;
+  const auto latest = std::ranges::max_element(found_, {}, &Segment::when);
+  std::iter_swap(found_.begin(), latest);
+  trace::Event& event = job.event(place);
+  if (std::ranges::none_of(found_, [](const Segment& s) { return s.value == nullptr; })) {
+    event.layer = known(*found_.front().value).layer;
+    for (const Segment& segment : found_) {
+      event.samples = event.samples.united(samples_of(*segment.value));
+    }
+    return;
+  }
+  debts.debts.push_back({.place = place,
+                         .first = static_cast<std::int32_t>(debts.sources.size()),
+                         .count = static_cast<std::int32_t>(found_.size())});
+  for (const Segment& segment : found_) {
+    debts.sources.push_back(segment.value != nullptr ? known(*segment.value)
+                                                     : Source{.operation = segment.operation});
+  }
+}
+
+// Row by row where the two regions are as long; otherwise all that arrives is taken to be like what
+// the rank gave. So it is for gathering, scattering and reducing parts of one tensor.
+void Contents::arrive(const Region& from, const Region& to) {
+  if (!from.buffer.exists()) return;
+  if (from.count == to.count) return copy(from, to);
+  find(from, found_);
+  Segment what{.begin = to.begin, .end = to.begin + to.count};
+  if (!found_.empty()) {
+    const Segment& latest = *std::ranges::max_element(found_, {}, &Segment::when);
+    what.value = latest.value;
+    what.operation = latest.operation;
+  }
+  put(to, what);
+}
+
+void Contents::copy(const Region& from, const Region& to) {
+  const bool in_place =
+      from.buffer == to.buffer && from.begin == to.begin && from.listed < 0 && to.listed < 0;
+  if (in_place || from.count != to.count) return;
+  if (from.listed < 0 && to.listed < 0) {
+    find(from, found_);
+    const Segments moved = found_;
+    put(to, {});
+    for (Segment segment : moved) {
+      segment.begin += to.begin - from.begin;
+      segment.end += to.begin - from.begin;
+      segment.when = ++writes_;
+      put(to.buffer, segment);
+    }
+    return;
+  }
+  const auto row = [&](const Region& region, std::int64_t k) {
+    if (region.listed < 0) return region.begin + k;
+    return program_->listed_rows[static_cast<std::size_t>(region.listed + k)];
+  };
+  Segments moved;
+  for (std::int64_t k = 0; k < from.count; ++k) {
+    find({.buffer = from.buffer, .begin = row(from, k), .count = 1}, found_);
+    Segment what = found_.empty() ? Segment{} : found_.front();
+    what.begin = row(to, k);
+    what.end = what.begin + 1;
+    moved.push_back(what);
+  }
+  for (Segment& what : moved) {
+    what.when = ++writes_;
+    put(to.buffer, what);
+  }
+}
+
+// ---- rows
+
+void Contents::find(const Region& region, Segments& found) const {
+  found.clear();
+  if (!region.buffer.exists() || region.count == 0) return;
+  const Segments& segments = buffers_[region.buffer.index()];
+  const auto look = [&](std::int64_t begin, std::int64_t end) {
+    auto it = std::ranges::upper_bound(segments, begin, {}, &Segment::end);
+    for (; it != segments.end() && it->begin < end; ++it) {
+      found.push_back(*it);
+      found.back().begin = std::max(it->begin, begin);
+      found.back().end = std::min(it->end, end);
+    }
+  };
+  if (region.listed < 0) return look(region.begin, region.begin + region.count);
+  for (std::int64_t k = 0; k < region.count; ++k) {
+    const std::int64_t row = program_->listed_rows[static_cast<std::size_t>(region.listed + k)];
+    look(row, row + 1);
+  }
+}
+
+void Contents::put(const Region& region, Segment what) {
+  what.begin = region.begin;
+  what.end = region.begin + region.count;
+  what.when = ++writes_;
+  put(region.buffer, what);
+}
+
+// Replaces what lies in its rows; one that holds nothing only clears them.
+void Contents::put(plan::BufferId buffer, const Segment& what) {
+  if (what.begin == what.end) return;
+  Segments& segments = buffers_[buffer.index()];
+  const auto first = std::ranges::upper_bound(segments, what.begin, {}, &Segment::end);
+  const auto last = std::ranges::lower_bound(segments, what.end, {}, &Segment::begin);
+  rest_.clear();
+  if (first < last && first->begin < what.begin) {
+    rest_.push_back(*first);
+    rest_.back().end = what.begin;
+  }
+  if (what.value != nullptr || what.operation >= 0) rest_.push_back(what);
+  if (first < last && (last - 1)->end > what.end) {
+    rest_.push_back(*(last - 1));
+    rest_.back().begin = what.end;
+  }
+  // Most writes replace one segment by one.
+  const std::ptrdiff_t gone = last - first;
+  const auto same = std::min<std::ptrdiff_t>(gone, std::ssize(rest_));
+  std::copy_n(rest_.begin(), same, first);
+  if (gone > same) {
+    segments.erase(first + same, last);
+  } else {
+    segments.insert(first + same, rest_.begin() + same, rest_.end());
+  }
+}
+
+}  // namespace shiplap::sim
