@@ -15,17 +15,25 @@ namespace {
 // What the ranks threw, in order.
 class Exceptions {
  public:
-  void add(std::exception_ptr exception) {
-    const std::lock_guard lock(mutex_);
-    if (first_ == nullptr) first_ = std::move(exception);
+  void add(std::exception_ptr exception) { keep(first_, std::move(exception)); }
+  // That another rank failed is told only if that rank does not tell why itself.
+  void add_consequence(std::exception_ptr exception) {
+    keep(first_consequence_, std::move(exception));
   }
   void rethrow() const {
     if (first_ != nullptr) std::rethrow_exception(first_);
+    if (first_consequence_ != nullptr) std::rethrow_exception(first_consequence_);
   }
 
  private:
+  void keep(std::exception_ptr& place, std::exception_ptr exception) {
+    const std::lock_guard lock(mutex_);
+    if (place == nullptr) place = std::move(exception);
+  }
+
   std::mutex mutex_;
   std::exception_ptr first_;
+  std::exception_ptr first_consequence_;
 };
 
 }  // namespace
@@ -41,10 +49,6 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
   const auto group = std::make_shared<Group>(0, std::move(everybody));
 
   Exceptions exceptions;
-  const auto fail = [&](int rank, int root, const std::string& reason) {
-    exceptions.add(std::current_exception());
-    world->leave(rank, root, reason);
-  };
   const auto run = [&](int rank) {
     try {
       ThreadCommunicator communicator(world, group, rank, "world");
@@ -52,11 +56,14 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
       communicator.set_checked(options.checked);
       work(communicator);
     } catch (const RankFailed& error) {
-      fail(rank, error.rank(), error.diagnostic().why);
+      exceptions.add_consequence(std::current_exception());
+      world->leave(rank, error.rank(), error.diagnostic().why);
     } catch (const std::exception& error) {
-      fail(rank, rank, error.what());
+      exceptions.add(std::current_exception());
+      world->leave(rank, rank, error.what());
     } catch (...) {
-      fail(rank, rank, "an exception of no known type");
+      exceptions.add(std::current_exception());
+      world->leave(rank, rank, "an exception of no known type");
     }
   };
   std::vector<std::jthread> threads;

@@ -1,0 +1,98 @@
+#include "shiplap/kernels/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "shiplap/base/error.h"
+#include "shiplap/base/random.h"
+
+namespace shiplap::kernels {
+namespace {
+
+float at(const Matrix& matrix, std::int64_t row, std::int64_t column) {
+  return matrix.is_transposed ? matrix.data[column * matrix.stride + row]
+                              : matrix.data[row * matrix.stride + column];
+}
+
+// Small whole numbers, so that every product and sum is exact.
+std::vector<float> whole_numbers(Random& random, std::int64_t count) {
+  std::vector<float> numbers(static_cast<std::size_t>(count));
+  for (float& number : numbers) number = static_cast<float>(random.between(-8, 9));
+  return numbers;
+}
+
+TEST(Gemm, IsExactForWholeNumbersHoweverFactorsLie) {
+  Gemm gemm;
+  Random random(1);
+  for (int trial = 0; trial < 60; ++trial) {
+    const std::int64_t m = random.between(1, 40);
+    const std::int64_t n = random.between(1, 40);
+    const std::int64_t k = random.between(1, 40);
+    std::vector<float> left = whole_numbers(random, m * k);
+    std::vector<float> right = whole_numbers(random, k * n);
+    const Matrix a =
+        random.chance() ? by_rows(left.data(), m, k) : transposed(by_rows(left.data(), k, m));
+    const Matrix b =
+        random.chance() ? by_rows(right.data(), k, n) : transposed(by_rows(right.data(), n, k));
+    std::vector<float> c = whole_numbers(random, m * n);
+    std::vector<float> expected = c;
+    const bool adds = random.chance();
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        float& here = expected[static_cast<std::size_t>(i * n + j)];
+        if (!adds) here = 0;
+        for (std::int64_t l = 0; l < k; ++l) here += at(a, i, l) * at(b, l, j);
+      }
+    }
+    const ProductAt into{.data = c.data(), .stride = n};
+    adds ? gemm.multiply_add(a, b, into) : gemm.multiply(a, b, into);
+    EXPECT_EQ(c, expected) << "trial " << trial;
+  }
+}
+
+TEST(Gemm, TakesColumnsOutOfAWiderMatrix) {
+  Gemm gemm;
+  std::vector<float> wide = {1, 2, 3, 4, 5, 6, 7, 8};  // 2 x 4
+  std::vector<float> one = {1, 1};
+  const Matrix columns{.data = wide.data() + 2, .rows = 2, .columns = 2, .stride = 4};
+  std::vector<float> sums(2);
+  gemm.multiply(columns, by_rows(one.data(), 2, 1), {.data = sums.data(), .stride = 1});
+  EXPECT_EQ(sums, (std::vector<float>{7, 15}));
+}
+
+TEST(Gemm, AProductOverNothingIsZero) {
+  Gemm gemm;
+  std::vector<float> c = {5, 5};
+  gemm.multiply_add(by_rows(nullptr, 2, 0), by_rows(nullptr, 0, 1),
+                    {.data = c.data(), .stride = 1});
+  EXPECT_EQ(c, (std::vector<float>{5, 5}));
+  gemm.multiply(by_rows(nullptr, 2, 0), by_rows(nullptr, 0, 1), {.data = c.data(), .stride = 1});
+  EXPECT_EQ(c, (std::vector<float>{0, 0}));
+}
+
+TEST(Gemm, SameOperandsGiveTheSameBits) {
+  Random random(2);
+  std::vector<float> a(64 * 48);
+  std::vector<float> b(48 * 80);
+  for (float& number : a) number = static_cast<float>(random.unit());
+  for (float& number : b) number = static_cast<float>(random.unit());
+  std::vector<std::vector<float>> results(3, std::vector<float>(64 * 80));
+  for (std::vector<float>& c : results) {
+    Gemm().multiply(by_rows(a.data(), 64, 48), by_rows(b.data(), 48, 80),
+                    {.data = c.data(), .stride = 80});
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(Gemm, PromisesThatInnerSizesAgree) {
+  std::vector<float> x(4);
+  EXPECT_THROW(Gemm().multiply(by_rows(x.data(), 2, 2), by_rows(x.data(), 1, 4),
+                               {.data = x.data(), .stride = 4}),
+               InternalError);
+}
+
+}  // namespace
+}  // namespace shiplap::kernels

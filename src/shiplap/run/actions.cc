@@ -1,0 +1,256 @@
+#include <algorithm>
+#include <cstring>
+
+#include "shiplap/base/error.h"
+#include "shiplap/run/actions_internal.h"
+#include "shiplap/run/arithmetic_internal.h"
+
+namespace shiplap::run {
+namespace {
+
+using plan::CollectiveKind;
+using plan::flat::Operation;
+
+void copy_bytes(std::span<const std::byte> from, std::span<std::byte> to) {
+  if (!from.empty() && from.data() != to.data()) std::memmove(to.data(), from.data(), from.size());
+}
+
+template <class T>
+std::span<T> numbers(std::span<std::byte> bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+// Calls `act` with a number of the type.
+template <class Act>
+void with_type(comm::Type type, const Act& act) {
+  switch (type) {
+    case comm::Type::f32:
+      return act(float{});
+    case comm::Type::f64:
+      return act(double{});
+    case comm::Type::i32:
+      return act(std::int32_t{});
+    case comm::Type::i64:
+      return act(std::int64_t{});
+    case comm::Type::u8:
+      return act(std::uint8_t{});
+  }
+}
+
+class CollectiveCall {
+ public:
+  CollectiveCall(const ActionContext& context, const Operation& op, comm::Communicator& group)
+      : context_(context),
+        op_(op),
+        collective_(std::get<plan::Collective>(op.source->action)),
+        group_(group) {}
+
+  void run() {
+    switch (collective_.kind) {
+      case CollectiveKind::barrier:
+        return group_.barrier();
+      case CollectiveKind::all_reduce:
+        copy_bytes(from(), to());
+        return combine(to());
+      case CollectiveKind::all_gather:
+        return all_gather();
+      case CollectiveKind::reduce_scatter:
+        return reduce_scatter();
+      case CollectiveKind::all_to_all:
+        return all_to_all();
+      case CollectiveKind::broadcast:
+        if (is_root()) copy_bytes(from(), to());
+        return group_.broadcast(to(), static_cast<int>(op_.root));
+      case CollectiveKind::reduce:
+        return reduce();
+    }
+    throw InternalError("unknown collective");
+  }
+
+ private:
+  [[nodiscard]] std::span<std::byte> from() const { return context_.memory.rows(op_.from); }
+  [[nodiscard]] std::span<std::byte> to() const { return context_.memory.rows(op_.to); }
+  [[nodiscard]] bool is_root() const { return group_.rank() == op_.root; }
+  [[nodiscard]] plan::ElementType type() const { return context_.memory.type(op_.from.buffer); }
+
+  [[nodiscard]] std::span<std::byte> own_piece(std::span<std::byte> whole) const {
+    const std::vector<std::int64_t> ends = piece_ends(context_.memory.program(), op_);
+    const auto me = static_cast<std::size_t>(group_.rank());
+    return whole.subspan(static_cast<std::size_t>(ends[me]),
+                         static_cast<std::size_t>(ends[me + 1] - ends[me]));
+  }
+
+  // In place: what all ranks have, combined in the order of the group, and scaled. bf16 is combined
+  // as float and rounded once.
+  void combine(std::span<std::byte> data) {
+    const comm::Reduction reduction = reduction_of(collective_.op);
+    if (type() == plan::ElementType::bf16) {
+      std::vector<float>& wide = context_.scratch.floats;
+      wide = widen(data);
+      group_.all_reduce(std::span(wide), reduction);
+      scale(plan::ElementType::f32, std::as_writable_bytes(std::span(wide)), collective_.scale);
+      return narrow(wide, data);
+    }
+    with_type(combined_as(type()),
+              [&](auto number) { group_.all_reduce(numbers<decltype(number)>(data), reduction); });
+    if (collective_.scale != plan::Ratio()) scale(type(), data, collective_.scale);
+  }
+
+  void all_gather() {
+    const std::span<const std::byte> own = same_rows(op_.from, op_.to) ? own_piece(to()) : from();
+    if (!collective_.split.exists()) return group_.all_gather(own, to());
+    const std::vector<std::int64_t> ends = piece_ends(context_.memory.program(), op_);
+    std::vector<std::int64_t> counts;
+    for (std::size_t k = 0; k + 1 < ends.size(); ++k) counts.push_back(ends[k + 1] - ends[k]);
+    group_.all_gather_v(own, to(), {.counts = counts});
+  }
+
+  // Where pieces are uneven, or bf16, everything is combined and the own piece taken: the same
+  // bits.
+  void reduce_scatter() {
+    const std::span<std::byte> own = same_rows(op_.from, op_.to) ? own_piece(from()) : to();
+    if (collective_.split.exists() || type() == plan::ElementType::bf16) {
+      const std::span<std::byte> all = context_.scratch.first(from().size());
+      copy_bytes(from(), all);
+      combine(all);
+      return copy_bytes(own_piece(all), own);
+    }
+    with_type(combined_as(type()), [&](auto number) {
+      using T = decltype(number);
+      group_.reduce_scatter(std::span<const T>(numbers<T>(from())), numbers<T>(own),
+                            reduction_of(collective_.op));
+    });
+    if (collective_.scale != plan::Ratio()) scale(type(), own, collective_.scale);
+  }
+
+  void all_to_all() {
+    std::span<std::byte> sent = from();
+    if (same_rows(op_.from, op_.to)) {
+      sent = context_.scratch.first(from().size());
+      copy_bytes(from(), sent);
+    }
+    group_.all_to_all(std::span<const std::byte>(sent), to());
+  }
+
+  void reduce() {
+    const std::span<std::byte> all = context_.scratch.first(from().size());
+    copy_bytes(from(), all);
+    combine(all);
+    if (is_root()) copy_bytes(all, to());
+  }
+
+  const ActionContext& context_;
+  const Operation& op_;
+  const plan::Collective& collective_;
+  comm::Communicator& group_;
+};
+
+// The messages of one rank in an exchange, sorted by position of the other end in the group.
+class ExchangeCall {
+ public:
+  ExchangeCall(const ActionContext& context, const Operation& op, comm::Communicator& group)
+      : context_(context),
+        op_(op),
+        exchange_(std::get<plan::Exchange>(op.source->action)),
+        group_(group),
+        width_(static_cast<std::size_t>(context.memory.row_bytes(op.to.buffer))) {
+    const plan::RankProgram& program = context.memory.program();
+    const plan::ExchangeTable& table = program.plan->tables[exchange_.table.index()];
+    const std::int64_t rank = program.rank.value;
+    sends_ = exchange_.reversed ? table.receives_of(rank) : table.sends_of(rank);
+    receives_ = exchange_.reversed ? table.sends_of(rank) : table.receives_of(rank);
+  }
+
+  void run() {
+    const bool stages = exchange_.add || op_.from.buffer == op_.to.buffer;
+    const std::span<std::byte> to = context_.memory.rows(op_.to);
+    std::size_t arriving = 0;
+    for (const plan::TableRow& row : receives_) arriving += bytes_of(row);
+    const std::span<std::byte> staged = context_.scratch.first(stages ? arriving : 0);
+    std::vector<std::span<std::byte>> places;  // of each message, as the table lists them
+    std::size_t used = 0;
+    for (const plan::TableRow& row : receives_) {
+      places.push_back(stages ? staged.subspan(used, bytes_of(row)) : at(to, row));
+      used += bytes_of(row);
+    }
+    move(places);
+    if (!stages) return;
+    // The table is sorted by rank of the other end, then row: that is the order of the sum.
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      const std::span<std::byte> rows = at(to, receives_[k]);
+      if (exchange_.add) {
+        add(context_.memory.type(op_.to.buffer), rows, places[k]);
+      } else {
+        copy_bytes(places[k], rows);
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] std::size_t bytes_of(const plan::TableRow& row) const {
+    return static_cast<std::size_t>(row.count) * width_;
+  }
+  [[nodiscard]] std::span<std::byte> at(std::span<std::byte> region,
+                                        const plan::TableRow& row) const {
+    return region.subspan(static_cast<std::size_t>(row.first) * width_, bytes_of(row));
+  }
+  [[nodiscard]] std::size_t position(const plan::TableRow& row) const {
+    const plan::RankProgram& program = context_.memory.program();
+    return static_cast<std::size_t>(program.groups[op_.group.index()].ranks.find(Rank(row.peer)));
+  }
+
+  void move(const std::vector<std::span<std::byte>>& places) {
+    const auto ranks = static_cast<std::size_t>(group_.size());
+    const std::span<std::byte> from = context_.memory.rows(op_.from);
+    std::vector<std::vector<std::span<const std::byte>>> outgoing(ranks);
+    std::vector<std::vector<std::span<std::byte>>> incoming(ranks);
+    for (const plan::TableRow& row : sends_) outgoing[position(row)].push_back(at(from, row));
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      incoming[position(receives_[k])].push_back(places[k]);
+    }
+    std::vector<std::size_t> first_out{0};
+    std::vector<std::size_t> first_in{0};
+    std::vector<std::span<const std::byte>> out;
+    std::vector<std::span<std::byte>> in;
+    for (std::size_t k = 0; k < ranks; ++k) {
+      out.insert(out.end(), outgoing[k].begin(), outgoing[k].end());
+      in.insert(in.end(), incoming[k].begin(), incoming[k].end());
+      first_out.push_back(out.size());
+      first_in.push_back(in.size());
+    }
+    group_.all_to_all_parts({.first = first_out, .parts = out}, {.first = first_in, .parts = in});
+  }
+
+  const ActionContext& context_;
+  const Operation& op_;
+  const plan::Exchange& exchange_;
+  comm::Communicator& group_;
+  std::size_t width_;
+  std::span<const plan::TableRow> sends_;
+  std::span<const plan::TableRow> receives_;
+};
+
+}  // namespace
+
+void do_copy(const ActionContext& context, const Operation& op) {
+  const RankMemory& memory = context.memory;
+  const bool adds = std::get<plan::Copy>(op.source->action).add;
+  const plan::ElementType type = memory.type(op.to.buffer);
+  const auto put = [&](std::span<const std::byte> from, std::span<std::byte> to) {
+    adds ? add(type, to, from) : copy_bytes(from, to);
+  };
+  if (op.from.listed < 0 && op.to.listed < 0) return put(memory.rows(op.from), memory.rows(op.to));
+  for (std::int64_t k = 0; k < op.from.count; ++k) {
+    put(memory.row(op.from, k), memory.row(op.to, k));
+  }
+}
+
+void do_collective(const ActionContext& context, const Operation& op, comm::Communicator& group) {
+  CollectiveCall(context, op, group).run();
+}
+
+void do_exchange(const ActionContext& context, const Operation& op, comm::Communicator& group) {
+  ExchangeCall(context, op, group).run();
+}
+
+}  // namespace shiplap::run

@@ -1,0 +1,62 @@
+#include <algorithm>
+
+#include "shiplap/run/board_internal.h"
+
+namespace shiplap::run {
+
+Board::Board(const plan::RankProgram& program) : program_(program) { reset(); }
+
+void Board::reset() {
+  const std::lock_guard lock(mutex_);
+  states_.assign(program_.operations.size(), State::listed);
+  incomplete_.assign(program_.operations.size(), 0);
+  for (const plan::flat::Operation& op : program_.operations) {
+    if (op.batch >= 0) ++incomplete_[static_cast<std::size_t>(op.batch)];
+  }
+  stopped_ = false;
+  progress_ = now();
+}
+
+void Board::await_dependencies(const plan::flat::Operation& op) {
+  const auto after = program_.after(op);
+  await([&] {
+    return std::ranges::all_of(after, [&](std::int32_t other) {
+      return states_[static_cast<std::size_t>(other)] == State::complete;
+    });
+  });
+}
+
+void Board::await_start(std::int32_t op) {
+  await([&] { return states_[static_cast<std::size_t>(op)] != State::listed; });
+}
+
+void Board::await_completion(std::int32_t op) {
+  await([&] { return states_[static_cast<std::size_t>(op)] == State::complete; });
+}
+
+void Board::start(std::int32_t op) {
+  const std::lock_guard lock(mutex_);
+  states_[static_cast<std::size_t>(op)] = State::started;
+  changed_.notify_all();
+}
+
+void Board::complete_locked(std::int32_t op) {
+  states_[static_cast<std::size_t>(op)] = State::complete;
+  const std::int32_t batch = program_.operations[static_cast<std::size_t>(op)].batch;
+  if (batch >= 0 && --incomplete_[static_cast<std::size_t>(batch)] == 0) complete_locked(batch);
+}
+
+void Board::complete(std::int32_t op) {
+  const std::lock_guard lock(mutex_);
+  progress_ = now();
+  complete_locked(op);
+  changed_.notify_all();
+}
+
+void Board::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace shiplap::run

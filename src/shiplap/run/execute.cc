@@ -1,0 +1,197 @@
+#include "shiplap/run/execute.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/run/labels_internal.h"
+#include "shiplap/run/lanes_internal.h"
+
+namespace shiplap::run {
+namespace {
+
+using plan::flat::Operation;
+
+// What is wrong before anything runs. The program is empty then.
+struct Expanded {
+  plan::RankProgram program;
+  std::vector<Diagnostic> problems;
+};
+
+Expanded expand_checked(const plan::Plan& plan, const comm::Communicator& world,
+                        const KernelTable& kernels) {
+  Expanded made;
+  if (plan.mesh.ranks() != world.size()) {
+    made.problems.push_back({.code = "D641",
+                             .what = fmt::format("a plan for {} ranks on `{}`, which has {}",
+                                                 plan.mesh.ranks(), world.name(), world.size()),
+                             .help = fmt::format("run it on {} ranks", plan.mesh.ranks())});
+    return made;
+  }
+  try {
+    made.program = plan::expand(plan, Rank(static_cast<std::int32_t>(world.rank())));
+  } catch (const InputError& error) {
+    made.problems = error.diagnostics();
+    return made;
+  }
+  made.problems = unknown_kernels(made.program, kernels);
+  std::ranges::move(unsupported(made.program), std::back_inserter(made.problems));
+  return made;
+}
+
+std::vector<const KernelTable::Kernel*> bound(const plan::RankProgram& program,
+                                              const KernelTable& kernels) {
+  std::vector<const KernelTable::Kernel*> found;
+  for (const Operation& op : program.operations) {
+    const auto* const compute = std::get_if<plan::Compute>(&op.source->action);
+    found.push_back(compute == nullptr ? nullptr : kernels.find(compute->kernel));
+  }
+  return found;
+}
+
+}  // namespace
+
+class Executor::State {
+ public:
+  State(const plan::Plan& plan, comm::Communicator& world, const KernelTable& kernels,
+        const ExecuteOptions& options)
+      : world_(world), table_(kernels), options_(options) {
+    Expanded expanded = expand_checked(plan, world, kernels);
+    links_ = connect(world, expanded.program, expanded.problems);
+    holdings_ = std::make_shared<Holdings>(std::move(expanded.program));
+    schedule_ = schedule(program());
+    kernels_ = bound(program(), kernels);
+    board_ = std::make_unique<Board>(program());
+    holdings_->stream_scratch.resize(schedule_.streams.size());
+    holdings_->stream_parcels.resize(schedule_.streams.size());
+    holdings_->group_scratch.resize(schedule_.groups.size());
+    if (options.traces) {
+      labels_ = std::move(label(plan)[static_cast<std::size_t>(world.rank())]);
+    }
+    world.barrier();
+    epoch_ = Board::now();
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    if (failed_) keep_for_ever(holdings_);
+  }
+
+  [[nodiscard]] const plan::RankProgram& program() const { return holdings_->program; }
+  [[nodiscard]] const RankMemory& memory() const { return holdings_->memory; }
+
+  StepResult step() {
+    ensure(!failed_, "an executor that failed is not used again");
+    failed_ = true;  // until the end is reached
+    const double start = Board::now();
+    board_->reset();
+    prepare();
+    Lanes lanes({.holdings = *holdings_,
+                 .links = links_,
+                 .schedule = schedule_,
+                 .kernels = kernels_,
+                 .world = world_,
+                 .board = *board_,
+                 .poison = options_.poison},
+                steps_);
+    lanes.run();
+    ++steps_;
+    failed_ = false;
+    StepResult result{.start = {start - epoch_}, .duration = {Board::now() - start}};
+    if (options_.traces) result.trace = traced(lanes.timings(), start);
+    return result;
+  }
+
+ private:
+  // What a step finds: rows that are not alive yet, and what is given.
+  void prepare() {
+    for (const Operation& op : program().operations) {
+      if (!options_.poison || !std::holds_alternative<plan::Allocate>(op.source->action)) continue;
+      memory().poison(op.from);
+    }
+    if (!table_.given()) return;
+    for (const plan::flat::Fact& fact : program().given) {
+      table_.given()(
+          {.program = &program(),
+           .step = steps_,
+           .access = kernel_access(memory(), plan::Access::Kind::writes, fact.region, fact.value)});
+    }
+  }
+
+  [[nodiscard]] trace::RankTrace traced(const std::vector<Timing>& timings, double start) const {
+    trace::RankTrace trace;
+    std::vector<std::pair<double, std::size_t>> changes;  // of memory: when, by which operation
+    for (std::size_t k = 0; k < timings.size(); ++k) {
+      const plan::Action& action = program().operations[k].source->action;
+      if (labels_.is_event[k]) {
+        trace::Event& event = trace.events.emplace_back(labels_.events[k]);
+        event.time = {timings[k].begin - start};
+        event.duration = {timings[k].end - timings[k].begin};
+      } else if (!std::holds_alternative<plan::Batch>(action)) {
+        changes.emplace_back(timings[k].end - start, k);
+      }
+    }
+    std::ranges::sort(changes);
+    for (const auto& [time, k] : changes) {
+      trace.memory.push_back({.time = {time}, .bytes = labels_.events[k].memory});
+    }
+    return trace;
+  }
+
+  comm::Communicator& world_;
+  const KernelTable& table_;
+  ExecuteOptions options_;
+  std::shared_ptr<Holdings> holdings_;
+  Links links_;
+  Schedule schedule_;
+  std::vector<const KernelTable::Kernel*> kernels_;
+  std::unique_ptr<Board> board_;
+  RankLabels labels_;
+  double epoch_ = 0;
+  std::int64_t steps_ = 0;
+  bool failed_ = false;
+};
+
+Executor::Executor(const plan::Plan& plan, comm::Communicator& world, const KernelTable& kernels,
+                   const ExecuteOptions& options)
+    : state_(std::make_unique<State>(plan, world, kernels, options)) {}
+Executor::Executor(Executor&&) noexcept = default;
+Executor& Executor::operator=(Executor&&) noexcept = default;
+Executor::~Executor() = default;
+
+StepResult Executor::step() { return state_->step(); }
+
+const plan::RankProgram& Executor::program() const { return state_->program(); }
+
+std::span<std::byte> Executor::rows(std::string_view buffer) const {
+  ensure(program().program.exists(), "a spare has no buffers");
+  const std::vector<plan::Buffer>& buffers =
+      program().plan->programs[program().program.index()].buffers;
+  const auto found = std::ranges::find(buffers, buffer, &plan::Buffer::name);
+  ensure(found != buffers.end(), "a buffer of this rank");
+  return state_->memory().buffer(plan::BufferId(static_cast<std::size_t>(found - buffers.begin())));
+}
+
+std::span<std::byte> Executor::rows(const plan::flat::Region& region) const {
+  return state_->memory().rows(region);
+}
+
+std::vector<KernelAccess> Executor::goals() const {
+  std::vector<KernelAccess> all;
+  for (const plan::flat::Fact& fact : program().goal) {
+    all.push_back(
+        kernel_access(state_->memory(), plan::Access::Kind::reads, fact.region, fact.value));
+  }
+  return all;
+}
+
+StepResult execute(const plan::Plan& plan, Rank rank, comm::Communicator& communicator,
+                   const KernelTable& kernels) {
+  ensure(rank.value == communicator.rank(), "a rank executes its own part of the plan");
+  return Executor(plan, communicator, kernels).step();
+}
+
+}  // namespace shiplap::run

@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <utility>
+
+#include "shiplap/run/execute.h"
+#include "shiplap/run/packing_internal.h"
+
+namespace shiplap::run {
+namespace {
+
+void pack(const trace::Event& event, Packer& packer) {
+  for (const std::int64_t number :
+       {static_cast<std::int64_t>(event.kind), std::int64_t{event.rank}, std::int64_t{event.layer},
+        std::int64_t{event.stream}, std::int64_t{event.operation}, std::int64_t{event.peer},
+        event.match, event.bytes.count, event.memory.count}) {
+    packer.put(number);
+  }
+  packer.put(event.time.value);
+  packer.put(event.duration.value);
+  packer.put(std::ssize(event.samples.runs()));
+  for (const IndexSet::Run& run : event.samples.runs()) {
+    packer.put(std::int64_t{run.begin});
+    packer.put(std::int64_t{run.count});
+    packer.put(std::int64_t{run.stride});
+  }
+}
+
+std::int32_t small(Unpacker& from) { return static_cast<std::int32_t>(from.number()); }
+
+trace::Event unpack_event(Unpacker& from) {
+  trace::Event event;
+  event.kind = static_cast<trace::Kind>(from.number());
+  event.rank = small(from);
+  event.layer = small(from);
+  event.stream = small(from);
+  event.operation = small(from);
+  event.peer = small(from);
+  event.match = from.number();
+  event.bytes = {from.number()};
+  event.memory = {from.number()};
+  event.time = {from.fraction()};
+  event.duration = {from.fraction()};
+  for (std::int64_t k = from.number(); k > 0; --k) {
+    const std::int64_t begin = from.number();
+    const std::int64_t count = from.number();
+    event.samples = event.samples.united(IndexSet::range(begin, count, from.number()));
+  }
+  return event;
+}
+
+std::vector<std::byte> packed(const StepResult& result) {
+  Packer packer;
+  packer.put(result.start.value);
+  packer.put(std::ssize(result.trace.events));
+  for (const trace::Event& event : result.trace.events) pack(event, packer);
+  packer.put(std::ssize(result.trace.memory));
+  for (const trace::MemoryPoint& point : result.trace.memory) {
+    packer.put(point.time.value);
+    packer.put(point.bytes.count);
+  }
+  return packer.take();
+}
+
+struct Unpacked {
+  Seconds start;
+  trace::RankTrace trace;
+};
+
+Unpacked unpack(std::vector<std::byte> bytes) {
+  Unpacker from(std::move(bytes));
+  Unpacked made{.start = {from.fraction()}};
+  for (std::int64_t k = from.number(); k > 0; --k) {
+    made.trace.events.push_back(unpack_event(from));
+  }
+  for (std::int64_t k = from.number(); k > 0; --k) {
+    const Seconds time{from.fraction()};
+    made.trace.memory.push_back({.time = time, .bytes = {from.number()}});
+  }
+  return made;
+}
+
+// Streams of different programs with one name are one stream of the trace.
+std::vector<std::vector<std::int32_t>> merge_streams(const plan::Plan& plan,
+                                                     std::vector<std::string>& streams) {
+  std::vector<std::vector<std::int32_t>> places;  // by program and stream
+  for (const plan::Program& program : plan.programs) {
+    std::vector<std::int32_t>& own = places.emplace_back(1, 0);
+    for (const std::string& name : program.streams) {
+      const auto found = std::ranges::find(streams, name);
+      own.push_back(static_cast<std::int32_t>(found - streams.begin()));
+      if (found == streams.end()) streams.push_back(name);
+    }
+  }
+  return places;
+}
+
+}  // namespace
+
+trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,
+                          const StepResult& result) {
+  const std::vector<std::vector<std::byte>> all = gather_bytes(world, packed(result));
+  trace::Trace trace;
+  if (world.rank() != 0) return trace;
+  const auto places = merge_streams(plan, trace.streams);
+  const plan::Assignment assignment = assign_programs(plan);
+  std::vector<Unpacked> ranks;
+  Seconds first = result.start;
+  for (const std::vector<std::byte>& bytes : all) {
+    ranks.push_back(unpack(bytes));
+    first = std::min(first, ranks.back().start);
+  }
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Seconds shift = ranks[rank].start - first;
+    for (trace::Event& event : ranks[rank].trace.events) {
+      event.time += shift;
+      event.stream =
+          places[assignment.program_of[rank].index()][static_cast<std::size_t>(event.stream)];
+    }
+    for (trace::MemoryPoint& point : ranks[rank].trace.memory) point.time += shift;
+    trace.ranks.push_back(std::move(ranks[rank].trace));
+  }
+  return trace;
+}
+
+}  // namespace shiplap::run

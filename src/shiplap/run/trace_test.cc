@@ -1,0 +1,139 @@
+// What the trace of a real run says beside its times.
+#include <algorithm>
+
+#include "shiplap/run/testing_internal.h"
+
+namespace shiplap::run {
+namespace {
+
+using trace::Event;
+using trace::Kind;
+
+// Two stages, two samples; the second gets its input in an asynchronous message.
+const std::string kText = R"(shiplap-plan 1
+mesh pp=2
+tensor A[3] Activation sample 4
+tensor D[3] ActivationGrad sample 4
+tensor W[2] Weight
+tensor G[2] WeightGrad sum sample 4
+program all on all
+  buffer w rows 1 row_bytes 8 f32
+  buffer g rows 1 row_bytes 8 f32
+  buffer x rows 2 row_bytes 16 f32
+  buffer h rows 1 row_bytes 64 f32 host
+  buffer d rows 2 row_bytes 16 f32
+  streams net
+  keep w = W[pp]
+  allocate x[1 +1]
+  when pp=0
+    compute read_batch
+      writes x[0 +1] = A[0] sample 1 +2 by 2
+    compute forward
+      reads x[0 +1] = A[0] sample 1 +2 by 2
+      reads w = W[0]
+      writes x[1 +1] = A[1] sample 1 +2 by 2
+    send x[1 +1] to pp+1
+    free x[1 +1]
+    receive d from pp+1
+  end
+  when pp=1
+    r: receive x[0 +1] from pp-1 async
+    compute loss after r
+      reads x[0 +1] = A[1] sample 1 +2 by 2
+      writes d[0 +2] = D[1] sample 1 +2 by 2
+    send d to pp-1
+  end
+  z: compute zero
+    writes g = G[pp] sum none
+  @net all_reduce g over pp/net after z
+)";
+
+trace::Trace traced(const std::string& text) {
+  const plan::Plan plan = plan::parse_text(text, "test");
+  KernelTable kernels;
+  for (const std::string name : {"read_batch", "forward", "loss", "zero"}) {
+    kernels.bind(name, [](const KernelCall&) {});
+  }
+  trace::Trace result;
+  on_ranks(plan, [&](comm::Communicator& world) {
+    Executor executor(plan, world, kernels, {.traces = true});
+    const StepResult step = executor.step();
+    trace::Trace all = gather_trace(world, plan, step);
+    if (world.rank() == 0) result = std::move(all);
+  });
+  return result;
+}
+
+const Event& event(const trace::Trace& trace, std::size_t rank, Kind kind) {
+  const auto found = std::ranges::find(trace.ranks.at(rank).events, kind, &Event::kind);
+  EXPECT_NE(found, trace.ranks[rank].events.end());
+  return *found;
+}
+
+TEST(RunTrace, NamesLayersAndSamples) {
+  const trace::Trace trace = traced(kText);
+  const IndexSet samples = IndexSet::range(1, 2, 2);
+  EXPECT_EQ(event(trace, 0, Kind::forward).layer, 0);
+  EXPECT_EQ(event(trace, 0, Kind::forward).samples, samples);
+  EXPECT_EQ(event(trace, 1, Kind::loss).layer, -1);
+  EXPECT_EQ(event(trace, 1, Kind::loss).samples, samples);
+  EXPECT_EQ(event(trace, 0, Kind::compute).samples, samples);  // read_batch
+  EXPECT_EQ(event(trace, 1, Kind::all_reduce).layer, 1);
+  EXPECT_TRUE(event(trace, 1, Kind::all_reduce).samples.empty());
+}
+
+TEST(RunTrace, AReceiveIsWhatItsSendIs) {
+  const trace::Trace trace = traced(kText);
+  const Event& sent = event(trace, 0, Kind::send);
+  const Event& received = event(trace, 1, Kind::recv);
+  EXPECT_EQ(sent.match, 0);
+  EXPECT_EQ(received.match, sent.match);
+  EXPECT_EQ(received.layer, 1);
+  EXPECT_EQ(received.samples, sent.samples);
+  EXPECT_EQ(received.bytes, Bytes{16});
+  EXPECT_EQ(sent.peer, 1);
+  EXPECT_EQ(received.peer, 0);
+  // The gradient of what layer 0 made counts as layer 0.
+  EXPECT_EQ(event(trace, 1, Kind::send).layer, 0);
+  EXPECT_EQ(event(trace, 1, Kind::send).match, std::int64_t{1} << 24);
+  EXPECT_EQ(event(trace, 0, Kind::recv).match, std::int64_t{1} << 24);
+  EXPECT_EQ(event(trace, 0, Kind::recv).layer, 0);
+}
+
+TEST(RunTrace, CountsMemoryOfTheDeviceInListedOrder) {
+  const trace::Trace trace = traced(kText);
+  // w, g, a row of x and d; then the other row of x, until it is freed.
+  EXPECT_EQ(event(trace, 0, Kind::forward).memory, Bytes{8 + 8 + 32 + 32});
+  EXPECT_EQ(event(trace, 0, Kind::recv).memory, Bytes{8 + 8 + 16 + 32});
+  ASSERT_EQ(trace.ranks[0].memory.size(), 2U);
+  EXPECT_EQ(trace.ranks[0].memory[0].bytes, Bytes{80});
+  EXPECT_EQ(trace.ranks[0].memory[1].bytes, Bytes{64});
+}
+
+TEST(RunTrace, TimesFollowTheOrderOfThePlan) {
+  const trace::Trace trace = traced(kText);
+  EXPECT_EQ(trace.streams, (std::vector<std::string>{"main", "net"}));
+  EXPECT_EQ(event(trace, 0, Kind::all_reduce).stream, 1);
+  for (const trace::RankTrace& rank : trace.ranks) {
+    for (std::size_t k = 0; k < rank.events.size(); ++k) {
+      EXPECT_GE(rank.events[k].time.value, 0);
+      EXPECT_GE(rank.events[k].duration.value, 0);
+      if (k > 0) {
+        EXPECT_GT(rank.events[k].operation, rank.events[k - 1].operation);
+      }
+    }
+  }
+  EXPECT_GE(event(trace, 1, Kind::recv).end(), event(trace, 0, Kind::send).time);
+  EXPECT_GE(event(trace, 1, Kind::loss).time, event(trace, 1, Kind::recv).end());
+}
+
+TEST(RunTrace, IsEmptyUnlessAskedFor) {
+  const plan::Plan plan = plan::parse_text("shiplap-plan 1\nmesh dp=1\nprogram all on all", "test");
+  on_ranks(plan, [&](comm::Communicator& world) {
+    const KernelTable kernels;
+    EXPECT_EQ(execute(plan, Rank(std::int32_t{0}), world, kernels).trace, trace::RankTrace{});
+  });
+}
+
+}  // namespace
+}  // namespace shiplap::run
