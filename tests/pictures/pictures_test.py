@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens sample reports in headless Chromium, on a screen, a telephone and paper, light and dark.
 
-    pictures_test.py SAMPLE                  SAMPLE is the program pictures_sample
+    pictures_test.py SAMPLE TRACES           the programs pictures_sample and trace_sample
     pictures_test.py --look FOLDER FILE...   only writes PNGs of the given reports
 
 Exit code: 0 all is well, 1 something is wrong, 77 there is no Chromium.
@@ -19,6 +19,8 @@ SKIPPED = 77
 SCREENS = {"wide": (1280, 900, "screen"), "narrow": (390, 844, "screen"),
            "paper": (700, 990, "print")}
 RANKS = (1, 8, 24, 512)
+TRACES = (("1f1b", 1, 2), ("1f1b", 4, 8), ("1f1b", 16, 16), ("1f1b", 64, 128), ("sharded", 8, 6),
+          ("sharded", 130, 6), ("random", 3, 0))
 
 # Texts of one picture that cover each other, as a reader would see them.
 OVERLAPS = """(() => {
@@ -41,6 +43,8 @@ OVERLAPS = """(() => {
 SMALLEST_TEXT = """Math.min(...[...document.querySelectorAll("svg text")]
     .map((text) => text.getBoundingClientRect()).filter((box) => box.width > 0)
     .map((box) => Math.min(box.height, 99)))"""
+LABELS = """[...document.querySelectorAll("svg.time text")]
+    .filter((text) => text.getBoundingClientRect().width > 0).length"""
 TIP = "document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent"
 FIRST_BOX = """(async () => {
   const svg = document.querySelector("svg.boxes");
@@ -51,13 +55,13 @@ FIRST_BOX = """(async () => {
 })()"""
 
 
-def looks_wrong(tab):
-    """What a reader of the open page would stumble over."""
+def looks_wrong(tab, pictures):
+    """What a reader of the open page would stumble over; it has so many pictures, or more."""
     yield from (f"console: {complaint}" for complaint in tab.complaints())
     wide = tab.evaluate("document.documentElement.scrollWidth - innerWidth")
     if wide > 0:
         yield f"{wide} pixels wider than the window"
-    if tab.evaluate("document.querySelectorAll('svg').length") < 4:
+    if tab.evaluate("document.querySelectorAll('svg').length") < pictures:
         yield "a picture is missing"
     if tab.evaluate("document.querySelectorAll('svg .m').length") == 0:
         yield "the pictures are empty"
@@ -67,15 +71,15 @@ def looks_wrong(tab):
         yield f"a text is {smallest:.1f} pixels high"
 
 
-def acts_wrong(tab):
-    """What does not answer to the pointer or the keyboard."""
+def acts_wrong(tab, pictures, word):
+    """What does not answer to the pointer or the keyboard. The facts of a box have `word`."""
     tab.point(*tab.evaluate(FIRST_BOX))
-    if "document" not in tab.evaluate(TIP):
+    if word not in tab.evaluate(TIP):
         yield "pointing at a box tells nothing"
     tab.point(2, 2)
     if tab.evaluate(TIP) != "":
         yield "the facts stay when the pointer has gone"
-    for picture in ("svg.boxes", ".matrix svg"):
+    for picture in pictures:
         tab.evaluate(f"document.querySelector('{picture}').focus()")
         told = []
         for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
@@ -86,14 +90,57 @@ def acts_wrong(tab):
     yield from (f"console: {complaint}" for complaint in tab.complaints())
 
 
-def check(tab, path, may_be_still):
+def zooms_wrong(tab):
+    """What is wrong with the buttons over lanes of time. Labels that have room then must appear."""
+    before = tab.evaluate(LABELS)
+    for _ in range(3):
+        tab.evaluate("document.querySelector('[data-zoom=\"2\"]').click()")
+    width = tab.evaluate("document.querySelector('.stretch').offsetWidth / "
+                         "document.querySelector('.scroll').clientWidth")
+    if abs(width - 8) > 0.01:
+        yield f"zooming three times makes it {width} times as wide"
+    if tab.evaluate(LABELS) < before:
+        yield "zooming in hides labels"
+    yield from (f"zoomed, texts cover each other: {pair}" for pair in tab.evaluate(OVERLAPS))
+    if tab.evaluate("document.documentElement.scrollWidth - innerWidth") > 0:
+        yield "zooming makes the page wider"
+    tab.evaluate("document.querySelector('[data-zoom=\"0\"]').click()")
+
+
+def arrows_wrong(tab):
+    """A message that is pointed at must show its way, if both of its ends are drawn."""
+    if tab.evaluate("document.querySelectorAll('.c.in[data-m]').length") == 0:
+        return
+    tab.evaluate("document.querySelector('svg.time').focus()")
+    for key in ("ArrowRight", "ArrowDown"):
+        tab.press(key)
+    shown = tab.evaluate("[document.querySelectorAll('.m.at[data-m]').length,"
+                         " document.querySelectorAll('.arrow.at').length]")
+    if shown not in ([0, 0], [1, 2]):
+        yield f"marks and arrows of a message: {shown}"
+
+
+def dispatch_wrong(tab, is_still):
+    yield from looks_wrong(tab, 4)
+    if not is_still:
+        yield from acts_wrong(tab, ("svg.boxes", ".matrix svg"), "document")
+
+
+def trace_wrong(tab, is_still):
+    yield from looks_wrong(tab, 3)
+    if not is_still:
+        yield from acts_wrong(tab, ("svg.boxes",), "rank ")
+        yield from zooms_wrong(tab)
+        yield from arrows_wrong(tab)
+        yield from (f"console: {complaint}" for complaint in tab.complaints())
+
+
+def check(tab, path, problems, may_be_still=False):
     wrong = []
     for screen, (width, height, media) in SCREENS.items():
         for scheme in ("light", "dark"):
             tab.open(path.as_uri(), width, height, scheme, media)
-            found = list(looks_wrong(tab))
-            if media == "screen" and not may_be_still:
-                found += acts_wrong(tab)
+            found = problems(tab, media == "print" or may_be_still)
             wrong += [f"{path.name}, {screen}, {scheme}: {problem}" for problem in found]
     return wrong
 
@@ -122,11 +169,15 @@ def main():
         for ranks in RANKS:
             report = Path(folder) / f"ranks_{ranks}.html"
             subprocess.run([sys.argv[1], str(ranks), str(report)], check=True)
-            wrong += check(tab, report, may_be_still=ranks == 1)
+            wrong += check(tab, report, dispatch_wrong, may_be_still=ranks == 1)
+        for trace in TRACES:
+            report = Path(folder) / f"{'_'.join(map(str, trace))}.html"
+            subprocess.run([sys.argv[2], *map(str, trace), str(report)], check=True)
+            wrong += check(tab, report, trace_wrong)
     for problem in wrong:
         print(problem)
-    print(f"pictures: {len(RANKS)} reports on {len(SCREENS)} screens, light and dark, "
-          f"{len(wrong)} problems")
+    print(f"pictures: {len(RANKS) + len(TRACES)} reports on {len(SCREENS)} screens, light and "
+          f"dark, {len(wrong)} problems")
     sys.exit(bool(wrong))
 
 

@@ -1,12 +1,8 @@
 // shiplap dispatch: make a dispatch, prove it, look at it, run it.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <ostream>
@@ -18,9 +14,9 @@
 #include "shiplap/cli/dispatch_report.h"
 #include "shiplap/cli/dispatch_show.h"
 #include "shiplap/cli/files.h"
+#include "shiplap/cli/launch.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/cli/version.h"
-#include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/ranks.h"
 #include "shiplap/dispatch/compute.h"
 #include "shiplap/dispatch/json.h"
@@ -342,13 +338,7 @@ ExitCode tell(const Options& options, const Made& made, const run::TrialResult* 
 ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& lengths,
                 Context& context) {
   const bool on_mpi = options.run == "mpi";
-  if (on_mpi && !comm::launched_by()) {
-    throw MissingPart(Diagnostic{
-        .code = "D306",
-        .where = {.flag = "--run"},
-        .what = "this process was not started by an MPI launcher",
-        .help = "`mpirun -n 8 shiplap dispatch .. --run mpi`, or let --backend mpi start it"});
-  }
+  if (on_mpi) require_launched("--run", "shiplap dispatch .. --run mpi");
   Made made;
   if (!on_mpi) made = make(options, lengths, static_cast<int>(options.ranks.value_or(8)));
   std::optional<run::TrialResult> result;
@@ -378,23 +368,11 @@ ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& length
   return tell(options, made, &*result, context);
 }
 
-// Becomes mpirun, with this command on every rank.
+// This command on every rank.
 [[noreturn]] void start_mpirun(const Options& options) {
-  std::vector<std::string> words{"mpirun", "-n", std::to_string(options.ranks.value_or(8))};
-  std::error_code ignored;
-  words.push_back(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
-  words.insert(words.end(), {"dispatch", "--run", "mpi"});
+  std::vector<std::string> words{"dispatch", "--run", "mpi"};
   for (std::string& word : words_of(options)) words.push_back(std::move(word));
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  execvp(pointers[0], pointers.data());
-  throw MissingPart(
-      Diagnostic{.code = "D306",
-                 .where = {.flag = "--backend"},
-                 .what = fmt::format("cannot start mpirun: {}",
-                                     std::error_code(errno, std::generic_category()).message()),
-                 .help = "put the `bin` of an MPI into PATH, or use --run threads"});
+  become_mpirun(options.ranks.value_or(8), words);
 }
 
 // ---- files

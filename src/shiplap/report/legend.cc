@@ -30,6 +30,12 @@ std::string_view class_of(Swatch swatch) {
       return "pale";
     case Swatch::intensity:
       return "intensity";
+    case Swatch::update:
+      return "update";
+    case Swatch::hidden:
+      return "hidden";
+    case Swatch::exposed:
+      return "exposed";
   }
   throw InternalError("unknown swatch");
 }

@@ -18,6 +18,9 @@ enum class Swatch {
   solid,      // some document
   pale,       // some document, less of it
   intensity,  // communication, from nothing to much
+  update,
+  hidden,   // communication, with computation beside it
+  exposed,  // communication, without
 };
 
 struct Legend {

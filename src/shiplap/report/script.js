@@ -29,6 +29,30 @@
     current = null;
     tip.hidden = true;
     emphasis.textContent = "";
+    for (const arrow of document.querySelectorAll(".arrow.at")) arrow.remove();
+  };
+
+  // The way of a message, from where its send begins to where its recv ends.
+  const drawArrow = (mark) => {
+    const svg = mark.ownerSVGElement;
+    const ends = [...svg.querySelectorAll(`[data-m="${mark.dataset.m}"]`)];
+    const to = ends.find((end) => end.classList.contains("in"));
+    const from = ends.find((end) => end !== to);
+    if (!from || !to) return;
+    const start = (end) => parseFloat(end.getAttribute("x"));
+    const y = (end) => {
+      const box = end.getBoundingClientRect();
+      return box.top + box.height / 2 - svg.getBoundingClientRect().top;
+    };
+    const arrival = start(to) + parseFloat(to.getAttribute("width")) + "%";
+    const add = (name, attributes) => {
+      const part = document.createElementNS(svg.namespaceURI, name);
+      part.setAttribute("class", "arrow at");
+      for (const [key, value] of Object.entries(attributes)) part.setAttribute(key, value);
+      svg.append(part);
+    };
+    add("line", { x1: start(from) + "%", y1: y(from), x2: arrival, y2: y(to) });
+    add("circle", { cx: arrival, cy: y(to), r: 3 });
   };
 
   const show = (mark) => {
@@ -40,8 +64,10 @@
     tip.hidden = false;
     const group = mark.dataset.d;
     if (group !== undefined) {
-      emphasis.textContent = `.boxes .m{opacity:.18}.boxes .m[data-d="${group}"]{opacity:1}`;
+      emphasis.textContent = `.boxes :is(.m,.n){opacity:.18}` +
+          `.boxes :is(.m,.n)[data-d="${group}"]{opacity:1}`;
     }
+    if (mark.dataset.m !== undefined) drawArrow(mark);
   };
 
   const middle = (mark) => {
@@ -87,6 +113,39 @@
       mark.scrollIntoView({ block: "nearest" });
       const box = mark.getBoundingClientRect();
       place(middle(mark), box.bottom);
+    });
+  }
+
+  // Zooming makes the lanes wider in their frame; what is at `x` of the frame stays there.
+  const zoom = (figure, factor, x) => {
+    const frame = figure.querySelector(".scroll");
+    const inner = figure.querySelector(".stretch");
+    const before = inner.offsetWidth / frame.clientWidth;
+    const after = factor === 0 ? 1 : Math.min(64, Math.max(1, before * factor));
+    const at = x === undefined ? frame.clientWidth / 2 : x;
+    const left = (frame.scrollLeft + at) * after / before - at;
+    inner.style.width = 100 * after + "%";
+    frame.scrollLeft = left;
+    leave();
+  };
+
+  for (const figure of document.querySelectorAll("figure.lanes")) {
+    const buttons = figure.querySelector(".zoom");
+    if (!buttons) continue;
+    buttons.hidden = false;
+    buttons.addEventListener("click", (event) => {
+      const factor = event.target.dataset.zoom;
+      if (factor !== undefined) zoom(figure, Number(factor));
+    });
+    const frame = figure.querySelector(".scroll");
+    frame.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      zoom(figure, event.deltaY < 0 ? 1.25 : 0.8, event.clientX - frame.getBoundingClientRect().left);
+    }, { passive: false });
+    frame.addEventListener("keydown", (event) => {
+      const factor = { "+": 2, "=": 2, "-": 0.5, "0": 0 }[event.key];
+      if (factor !== undefined && !event.ctrlKey && !event.metaKey) zoom(figure, factor);
     });
   }
   addEventListener("scroll", () => { if (current && !current.closest("svg:focus")) leave(); });

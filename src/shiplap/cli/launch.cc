@@ -1,0 +1,41 @@
+#include "shiplap/cli/launch.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "shiplap/base/error.h"
+#include "shiplap/comm/mpi/mpi.h"
+
+namespace shiplap::cli {
+
+void become_mpirun(std::int64_t ranks, const std::vector<std::string>& words) {
+  std::vector<std::string> all{"mpirun", "-n", std::to_string(ranks)};
+  std::error_code ignored;
+  all.push_back(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> pointers;
+  for (std::string& word : all) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  execvp(pointers[0], pointers.data());
+  throw MissingPart(
+      Diagnostic{.code = "D306",
+                 .where = {.flag = "--backend"},
+                 .what = fmt::format("cannot start mpirun: {}",
+                                     std::error_code(errno, std::generic_category()).message()),
+                 .help = "put the `bin` of an MPI into PATH, or run on threads"});
+}
+
+void require_launched(const std::string& flag, const std::string& command) {
+  if (comm::launched_by()) return;
+  throw MissingPart(
+      Diagnostic{.code = "D306",
+                 .where = {.flag = flag},
+                 .what = "this process was not started by an MPI launcher",
+                 .help = fmt::format("`mpirun -n 8 {}`, or let --backend mpi start it", command)});
+}
+
+}  // namespace shiplap::cli

@@ -1,0 +1,17 @@
+// Starts this program once more, on every rank of an MPI job.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shiplap::cli {
+
+// Becomes `mpirun -n RANKS shiplap WORDS..`. Throws MissingPart D306 if there is no mpirun.
+[[noreturn]] void become_mpirun(std::int64_t ranks, const std::vector<std::string>& words);
+
+// Throws MissingPart D306 unless an MPI launcher started this process; `command` is what it could
+// have been: "shiplap dispatch .. --run mpi".
+void require_launched(const std::string& flag, const std::string& command);
+
+}  // namespace shiplap::cli

@@ -1,0 +1,165 @@
+#include "shiplap/cli/strategy_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "shiplap/base/error.h"
+
+namespace shiplap::cli {
+namespace {
+
+constexpr std::int64_t kMost = std::int64_t{1} << 20;
+
+[[noreturn]] void wrong(std::string flag, std::string what, std::string help = "") {
+  throw InputError(Diagnostic{.code = "D003",
+                              .where = {.flag = std::move(flag)},
+                              .what = std::move(what),
+                              .help = std::move(help)});
+}
+
+int number(const char* flag, const std::optional<std::int64_t>& value, std::int64_t otherwise) {
+  if (value && (*value < 1 || *value > kMost)) {
+    wrong(flag, fmt::format("expected 1 to {}, found {}", kMost, *value));
+  }
+  return static_cast<int>(value.value_or(otherwise));
+}
+
+// "dp=2,pp=4" or "dp=2 pp=4".
+std::vector<plan::Axis> parse_mesh(const std::string& text) {
+  std::vector<plan::Axis> axes;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t end = std::min(text.find_first_of(", ", at), text.size());
+    const std::string word = text.substr(at, end - at);
+    at = end + 1;
+    if (word.empty()) continue;
+    const std::size_t equals = word.find('=');
+    const std::optional<std::int64_t> size =
+        equals == std::string::npos ? std::nullopt : whole_number(word.substr(equals + 1));
+    if (!size || *size < 1 || equals == 0) {
+      wrong("--mesh", fmt::format("expected an axis and its size, found `{}`", word),
+            "write it as dp=2,pp=4");
+    }
+    axes.push_back({.name = word.substr(0, equals), .size = *size});
+  }
+  if (axes.empty()) wrong("--mesh", "expected axes and their sizes", "write it as dp=2,pp=4");
+  return axes;
+}
+
+}  // namespace
+
+void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaults& defaults) {
+  std::vector<std::string> names;
+  for (const strategy::Entry& entry : strategy::strategies()) names.push_back(entry.name);
+  flags.text({.name = "--strategy",
+              .value = "NAME",
+              .help = fmt::format("one of {}", fmt::join(names, ", ")),
+              .example = "1f1b"},
+             options.strategy);
+  flags.count({.name = "--ranks",
+               .value = "N",
+               .help = fmt::format("ranks ({})", defaults.ranks),
+               .example = "8"},
+              options.ranks);
+  flags.text({.name = "--mesh",
+              .value = "AXES",
+              .help = "how the ranks are divided, as dp=2,pp=4 (as the strategy likes it)",
+              .example = "dp=2,pp=4"},
+             options.mesh);
+  flags.count({.name = "--layers",
+               .value = "N",
+               .help = fmt::format("layers ({})", defaults.layers),
+               .example = "16"},
+              options.layers);
+  flags.count({.name = "--batches",
+               .value = "N",
+               .help = "samples of all ranks together (4 per rank)",
+               .example = "32"},
+              options.batches);
+  flags.count({.name = "--microbatches",
+               .value = "N",
+               .help = "pieces into which a pipeline cuts its samples (one sample each)",
+               .example = "8"},
+              options.microbatches);
+  flags.count({.name = "--chunks",
+               .value = "N",
+               .help = "groups of layers per rank, in an interleaved pipeline (2)",
+               .example = "2"},
+              options.chunks);
+  flags.count({.name = "--hidden",
+               .value = "N",
+               .help = fmt::format("a weight is hidden x hidden ({})", defaults.shape.hidden),
+               .example = "4096"},
+              options.hidden);
+  flags.count({.name = "--block",
+               .value = "N",
+               .help = fmt::format("tokens of a sample ({})", defaults.shape.block),
+               .example = "1024"},
+              options.block);
+}
+
+bool any_size(const StrategyFlags& options) {
+  return options.ranks || options.mesh || options.layers || options.batches ||
+         options.microbatches || options.chunks || options.hidden || options.block;
+}
+
+std::vector<std::string> words_of(const StrategyFlags& options) {
+  std::vector<std::string> words;
+  const auto add = [&](const char* flag, const auto& value) {
+    if (!value) return;
+    words.emplace_back(flag);
+    words.push_back(fmt::format("{}", *value));
+  };
+  add("--strategy", options.strategy);
+  add("--ranks", options.ranks);
+  add("--mesh", options.mesh);
+  add("--layers", options.layers);
+  add("--batches", options.batches);
+  add("--microbatches", options.microbatches);
+  add("--chunks", options.chunks);
+  add("--hidden", options.hidden);
+  add("--block", options.block);
+  return words;
+}
+
+PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& defaults,
+                         const strategy::World& world) {
+  const strategy::Entry& entry = strategy::find_strategy(*options.strategy);
+  strategy::Size size;
+  if (options.mesh) size.mesh = parse_mesh(*options.mesh);
+  const bool alone = entry.axes.empty();
+  if (options.ranks || !options.mesh) {
+    size.ranks = number("--ranks", options.ranks, alone ? 1 : defaults.ranks);
+  }
+  std::int64_t ranks = size.ranks;
+  if (ranks == 0) {
+    ranks = 1;
+    for (const plan::Axis& axis : size.mesh) ranks = std::min(kMost, ranks * axis.size);
+  }
+  size.layers = number("--layers", options.layers, defaults.layers);
+  size.batch = number("--batches", options.batches, 4 * ranks);
+  size.microbatches = options.microbatches ? number("--microbatches", options.microbatches, 1) : 0;
+  size.chunks = options.chunks ? number("--chunks", options.chunks, 1) : 0;
+  size.shape = defaults.shape;
+  size.shape.hidden = number("--hidden", options.hidden, defaults.shape.hidden);
+  size.shape.block = number("--block", options.block, defaults.shape.block);
+  strategy::World where = strategy::world_for(entry, size);
+  where.system = world.system;
+  where.eager_up_to = world.eager_up_to;
+  strategy::Training training = strategy::training_for(entry, size);
+  training.record = true;
+  return {.entry = &entry, .trainer = std::make_unique<strategy::Trainer>(where, training)};
+}
+
+std::string describe_training(const strategy::Trainer& trainer) {
+  const strategy::Training& training = trainer.training();
+  const workload::ModelShape& shape = trainer.world().shape;
+  return fmt::format("{} layer{} of {} x {} in {}, {} sample{} of {} tokens", training.layers,
+                     training.layers == 1 ? "" : "s", shape.hidden, shape.hidden,
+                     name(shape.datatype), training.batch, training.batch == 1 ? "" : "s",
+                     shape.block);
+}
+
+}  // namespace shiplap::cli

@@ -1,0 +1,328 @@
+// shiplap run: a strategy or a plan on real ranks, with real numbers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shiplap/base/error.h"
+#include "shiplap/cli/files.h"
+#include "shiplap/cli/launch.h"
+#include "shiplap/cli/strategy_flags.h"
+#include "shiplap/cli/table.h"
+#include "shiplap/cli/trace_report.h"
+#include "shiplap/cli/trace_show.h"
+#include "shiplap/cli/verb.h"
+#include "shiplap/comm/mpi/mpi.h"
+#include "shiplap/comm/ranks.h"
+#include "shiplap/plan/expand.h"
+#include "shiplap/report/page.h"
+#include "shiplap/run/execute.h"
+#include "shiplap/run/training.h"
+#include "shiplap/strategy/to_plan.h"
+#include "shiplap/trace/perfetto.h"
+
+namespace shiplap::cli {
+namespace {
+
+struct Options {
+  std::string file;
+  StrategyFlags strategy;
+  std::optional<std::string> backend;
+  std::optional<std::int64_t> steps;
+  std::optional<std::int64_t> seed;
+  std::optional<std::string> report;
+  std::optional<std::string> trace;
+  bool json = false;
+};
+
+StrategyDefaults defaults() {
+  return {
+      .ranks = 4, .layers = 4, .shape = {.hidden = 64, .block = 16, .datatype = Datatype::float32}};
+}
+
+void declare(Flags& flags, Options& options) {
+  flags.argument({.name = "FILE",
+                  .help = "a plan of training, in f32; or else --strategy",
+                  .example = "step.plan",
+                  .values = Values::files,
+                  .required = false},
+                 options.file);
+  declare_strategy(flags, options.strategy, defaults());
+  flags.text({.name = "--backend",
+              .value = "WHERE",
+              .help = "threads of this process, or processes of an MPI job, which is started if "
+                      "mpirun did not start this (threads)",
+              .example = "mpi",
+              .values = Values::listed,
+              .choices = {"threads", "mpi"}},
+             options.backend);
+  flags.count({.name = "--steps", .value = "N", .help = "how often (5)", .example = "5"},
+              options.steps);
+  flags.count({.name = "--seed",
+               .value = "N",
+               .help = "of weights, inputs and targets (1)",
+               .example = "1"},
+              options.seed);
+  flags.text({.name = "--report",
+              .value = "FILE",
+              .help = "write a picture of the last step: one HTML file",
+              .example = "step.html",
+              .values = Values::files},
+             options.report);
+  flags.text({.name = "--trace",
+              .value = "FILE",
+              .help = "write a trace of the last step for ui.perfetto.dev",
+              .example = "step.pftrace",
+              .values = Values::files},
+             options.trace);
+  flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
+}
+
+[[noreturn]] void wrong(const char* flag, std::string what, std::string help) {
+  throw InputError(Diagnostic{
+      .code = "D003", .where = {.flag = flag}, .what = std::move(what), .help = std::move(help)});
+}
+
+void check(const Options& options) {
+  const bool strategy = options.strategy.strategy.has_value();
+  if (options.file.empty() && !strategy) {
+    wrong("", "nothing to run", "give a plan, or --strategy with a name: --strategy fsdp");
+  }
+  if (!options.file.empty() && strategy) {
+    wrong("--strategy", "both a plan and a strategy are given", "leave out one of them");
+  }
+  if (!strategy && any_size(options.strategy)) {
+    wrong("", "a plan has its size in itself", "leave out the flags that size a strategy");
+  }
+  if (options.file == "-" && options.backend == "mpi") {
+    wrong("FILE", "standard input reaches only one rank", "give a file");
+  }
+  if (options.steps == 0) wrong("--steps", "expected 1 or more", "");
+}
+
+std::vector<std::string> words_of(const Options& options) {
+  std::vector<std::string> words{"run"};
+  if (!options.file.empty()) words.push_back(options.file);
+  for (std::string& word : words_of(options.strategy)) words.push_back(std::move(word));
+  const auto add = [&](const char* flag, const auto& value) {
+    if (!value) return;
+    words.emplace_back(flag);
+    words.push_back(fmt::format("{}", *value));
+  };
+  add("--backend", options.backend);
+  add("--steps", options.steps);
+  add("--seed", options.seed);
+  add("--report", options.report);
+  add("--trace", options.trace);
+  if (options.json) words.emplace_back("--json");
+  return words;
+}
+
+// ---- what is run
+
+struct Subject {
+  plan::Plan plan;
+  std::optional<SourceText> source;
+  std::string name;
+  std::string title;
+  run::TrainingOptions training;
+};
+
+// The sizes of a plan that somebody wrote: from the first weight and the first activation that a
+// computation touches.
+void find_sizes(const plan::Plan& plan, run::TrainingOptions& training) {
+  bool hidden = false;
+  for (std::int32_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
+    const plan::RankProgram program = plan::expand(plan, Rank(rank));
+    double activation = 0;
+    for (const plan::flat::Access& access : program.accesses) {
+      const plan::Tensor& tensor = plan.tensors[access.value.tensor.index()];
+      double whole = static_cast<double>(program.bytes_of(access.region)) / sizeof(float);
+      for (const plan::flat::Run& run : program.runs_of(access.value)) {
+        const bool counts = !tensor.in_sum(run.dimension);
+        const plan::Dimension& dimension = tensor.dimension(run.dimension);
+        if (!counts) continue;
+        const bool sample = dimension.name == "sample";
+        whole *=
+            (sample ? 1.0 : static_cast<double>(dimension.size)) / static_cast<double>(run.count);
+      }
+      if (tensor.kind == plan::kWeight && !hidden) {
+        training.hidden = std::llround(std::sqrt(whole));
+        hidden = true;
+      }
+      if (tensor.kind == "Activation" && activation == 0) activation = whole;
+    }
+    if (hidden && activation > 0) {
+      training.block = std::llround(activation / static_cast<double>(training.hidden));
+      return;
+    }
+  }
+}
+
+Subject subject_of(const Options& options, Context& context) {
+  Subject subject;
+  subject.training.seed = static_cast<std::uint64_t>(options.seed.value_or(1));
+  if (!options.strategy.strategy) {
+    LoadedPlan loaded = load_plan(options.file, context);
+    subject.plan = std::move(loaded.plan);
+    subject.name = loaded.source.short_name();
+    subject.title = subject.name;
+    placing_errors(loaded.source, [&] { find_sizes(subject.plan, subject.training); });
+    subject.source = std::move(loaded.source);
+    return subject;
+  }
+  const PreparedStrategy prepared = prepare(options.strategy, defaults(), {});
+  strategy::Trainer& trainer = *prepared.trainer;
+  trainer.run(prepared.entry->strategy);
+  subject.plan = strategy::to_plan(trainer);
+  subject.name = prepared.entry->name;
+  subject.title = fmt::format("{} on {} ranks: {}", subject.name, trainer.models().size(),
+                              describe_training(trainer));
+  subject.training.hidden = trainer.world().shape.hidden;
+  subject.training.block = trainer.world().shape.block;
+  return subject;
+}
+
+// ---- running it
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<Seconds> times;  // of the slowest rank
+  std::int64_t unequal = 0;    // numbers of weights that two ranks hold differently
+  trace::Trace trace;          // of the last step, if asked for
+};
+
+// Adam moves every weight by about the learning rate, so a wider layer moves further: the rate
+// falls with the width.
+run::TrainingOptions with_rate(run::TrainingOptions training) {
+  training.learning_rate = 0.64 / static_cast<double>(std::max<std::int64_t>(64, training.hidden));
+  return training;
+}
+
+Outcome run_rank(comm::Communicator& world, const Subject& subject, const Options& options) {
+  run::TrainingKernels kernels(with_rate(subject.training));
+  run::KernelTable table;
+  kernels.bind(table);
+  const bool traces = options.report || options.trace;
+  run::Executor executor(subject.plan, world, table, {.traces = traces});
+  Outcome outcome;
+  run::StepResult last;
+  for (std::int64_t step = 0; step < options.steps.value_or(5); ++step) {
+    last = executor.step();
+    outcome.losses.push_back(kernels.mean_loss(world));
+    double slowest = last.duration.value;
+    world.all_reduce(std::span(&slowest, 1), comm::Reduction::max);
+    outcome.times.push_back({slowest});
+  }
+  outcome.unequal = gather_weights(world, executor, subject.training).unequal;
+  if (traces) outcome.trace = run::gather_trace(world, subject.plan, last);
+  return outcome;
+}
+
+void tell(const Options& options, const Subject& subject, const Outcome& outcome,
+          Context& context) {
+  if (options.trace) {
+    write_text(*options.trace, trace::to_perfetto(outcome.trace, {.title = subject.title}),
+               "--trace");
+  }
+  const std::string where = options.backend.value_or("threads");
+  if (options.report) {
+    std::string command = "shiplap";
+    for (const std::string& word : words_of(options)) command += " " + shell_word(word);
+    write_text(*options.report,
+               to_html(trace_page(
+                   outcome.trace,
+                   {.name = subject.name,
+                    .assumed = {fmt::format("Measured on {}; waiting for other ranks counts as "
+                                            "communication.",
+                                            where)},
+                    .command = command})),
+               "--report");
+  }
+  if (options.json) {
+    Json losses = Json::array();
+    Json times = Json::array();
+    for (const double loss : outcome.losses) losses.push(loss);
+    for (const Seconds time : outcome.times) times.push(time.value);
+    Json json = Json::object({{"schema", "shiplap.run/1"},
+                              {"name", subject.name},
+                              {"backend", where},
+                              {"ranks", subject.plan.mesh.ranks()}});
+    json.set("loss", std::move(losses)).set("step_s", std::move(times));
+    context.out.stream << to_text(json.set("unequal_weights", outcome.unequal)) << '\n';
+    return;
+  }
+  context.out.stream << painted(subject.title, kBold, context.out.colour)
+                     << fmt::format(", run on {}\n\n", where);
+  Table table({{.title = "step", .align = Align::right},
+               {.title = "loss", .align = Align::right},
+               {.title = "time", .align = Align::right}});
+  for (std::size_t s = 0; s < outcome.losses.size(); ++s) {
+    table.add(
+        {std::to_string(s), fmt::format("{:.6f}", outcome.losses[s]), to_string(outcome.times[s])});
+  }
+  context.out.stream << table.text(context.width(), context.out.colour);
+  if (outcome.unequal > 0) {
+    context.out.stream << fmt::format("\n{} numbers of weights differ between ranks\n",
+                                      with_separators(outcome.unequal));
+  }
+}
+
+ExitCode act(const Options& options, Context& context) {
+  check(options);
+  const bool on_mpi = options.backend == "mpi";
+  if (!on_mpi && comm::launched_by()) {
+    wrong("--backend", "this process is a rank of an MPI job", "say --backend mpi");
+  }
+  const Subject subject = subject_of(options, context);
+  const std::int64_t ranks = subject.plan.mesh.ranks();
+  if (on_mpi && !comm::launched_by()) become_mpirun(ranks, words_of(options));
+  std::optional<Outcome> result;
+  const auto on_ranks = [&] {
+    comm::run_ranks({.threads = static_cast<int>(ranks)}, [&](comm::Communicator& world) {
+      if (world.size() != ranks) {
+        wrong("--ranks",
+              fmt::format("mpirun started {} ranks, the plan has {}", world.size(), ranks),
+              fmt::format("mpirun -n {}", ranks));
+      }
+      Outcome outcome = run_rank(world, subject, options);
+      if (world.rank() == 0) result = std::move(outcome);
+    });
+  };
+  try {
+    if (subject.source) {
+      placing_errors(*subject.source, on_ranks);
+    } else {
+      on_ranks();
+    }
+  } catch (const comm::Failure& failure) {
+    context.err.stream << render(failure.diagnostic(), context.err.colour);
+    return ExitCode::no;
+  }
+  if (!result) return ExitCode::yes;  // another rank speaks
+  tell(options, subject, *result, context);
+  return result->unequal == 0 ? ExitCode::yes : ExitCode::no;
+}
+
+}  // namespace
+
+Verb run_verb() {
+  return make_verb<Options>(
+      {.name = "run",
+       .summary = "train for real: a strategy or a plan on threads or MPI processes",
+       .examples = {{"shiplap run --strategy fsdp --ranks 4", "on threads; prints loss per step"},
+                    {"shiplap run --strategy fsdp --ranks 4 --backend mpi", "on MPI processes"},
+                    {"shiplap run --strategy 1f1b --ranks 4 --report out.html",
+                     "a picture of the last step"},
+                    {"shiplap run step.plan --steps 10", "a plan that was kept"}},
+       .notes = "Layers are y = tanh(x) W in f32, trained by Adam on made-up data. Exit code 1: "
+                "the run failed, or ranks ended with different weights."},
+      {.declare = declare, .run = act});
+}
+
+}  // namespace shiplap::cli

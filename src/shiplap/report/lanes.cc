@@ -1,0 +1,130 @@
+#include "shiplap/report/lanes.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "shiplap/report/lanes_internal.h"
+
+namespace shiplap::report {
+namespace {
+
+std::vector<LaneBox> boxes_of(const trace::RankTrace& rank, Strip strip) {
+  std::vector<LaneBox> made;
+  for (const trace::Event& event : rank.events) {
+    const bool communicates = trace::is_communication(event.kind);
+    if (communicates != (strip == Strip::communication)) continue;
+    if (event.duration <= Seconds{0}) continue;
+    made.push_back({.span = {.begin = event.time, .end = event.end()}, .event = &event});
+  }
+  std::ranges::sort(made, {},
+                    [](const LaneBox& box) { return std::pair(box.span.begin, box.event); });
+  return made;
+}
+
+// Each of `boxes`, which overlap one after another, goes to the first slot that is free.
+void share_height(std::span<LaneBox> boxes) {
+  std::vector<Seconds> free_from;
+  for (LaneBox& box : boxes) {
+    const auto free =
+        std::ranges::find_if(free_from, [&](Seconds time) { return time <= box.span.begin; });
+    box.slot = static_cast<int>(free - free_from.begin());
+    if (free == free_from.end()) {
+      free_from.push_back(box.span.end);
+    } else {
+      *free = box.span.end;
+    }
+  }
+  for (LaneBox& box : boxes) box.slots = static_cast<int>(free_from.size());
+}
+
+// Times of neighbours that are equal may differ in the last digit.
+constexpr Seconds kSame{1e-12};
+
+void share_heights(std::vector<LaneBox>& boxes) {
+  const std::span<LaneBox> all = boxes;
+  for (std::size_t first = 0; first < all.size();) {
+    Seconds end = all[first].span.end;
+    std::size_t next = first + 1;
+    while (next < all.size() && all[next].span.begin + kSame < end) {
+      end = std::max(end, all[next++].span.end);
+    }
+    if (next > first + 1) share_height(all.subspan(first, next - first));
+    first = next;
+  }
+}
+
+LaneBox together(std::span<const LaneBox> boxes) {
+  LaneBox result = boxes.front();
+  if (boxes.size() == 1) return result;
+  for (const LaneBox& box : boxes.subspan(1)) {
+    result.span.end = std::max(result.span.end, box.span.end);
+    result.events += box.events;
+  }
+  result.slot = 0;
+  result.slots = 1;
+  return result;
+}
+
+// Joins neighbours narrower than `least` until they are as wide as that. Returns how many vanish.
+std::int64_t merge(std::vector<LaneBox>& boxes, Seconds least) {
+  std::vector<LaneBox> kept;
+  const std::span<const LaneBox> all = boxes;
+  std::int64_t vanished = 0;
+  for (std::size_t first = 0; first < all.size();) {
+    std::size_t next = first + 1;
+    while (next < all.size() && all[next].span.length() < least &&
+           all[next - 1].span.end - all[first].span.begin < least) {
+      ++next;
+    }
+    kept.push_back(together(all.subspan(first, next - first)));
+    if (kept.back().events > 1) vanished += kept.back().events;
+    first = next;
+  }
+  boxes = std::move(kept);
+  return vanished;
+}
+
+std::int64_t count(const std::vector<std::vector<LaneBox>>& rows) {
+  std::int64_t sum = 0;
+  for (const std::vector<LaneBox>& row : rows) sum += std::ssize(row);
+  return sum;
+}
+
+}  // namespace
+
+LaneBoxes boxes(const Lanes& lanes, Strip strip) {
+  LaneBoxes result;
+  for (const Lanes::Row& row : lanes.rows) {
+    result.rows.push_back(boxes_of(*row.rank, strip));
+    share_heights(result.rows.back());
+  }
+  for (int halves = 1; count(result.rows) > lanes.most_boxes; halves *= 2) {
+    const double width = halves / 2.0;
+    if (width >= kWidestLanes) break;
+    const Seconds least{width / kWidestLanes * lanes.window.length().value};
+    result.merged = 0;
+    result.narrower_than = width;
+    for (std::vector<LaneBox>& row : result.rows) result.merged += merge(row, least);
+  }
+  return result;
+}
+
+std::int64_t layers_of(const Lanes& lanes) {
+  std::int64_t layers = 1;
+  for (const Lanes::Row& row : lanes.rows) {
+    for (const trace::Event& event : row.rank->events) {
+      layers = std::max<std::int64_t>(layers, std::int64_t{event.layer} + 1);
+    }
+  }
+  return layers;
+}
+
+Html to_html(const Lanes& lanes) {
+  return draw(lanes, {.computation = boxes(lanes, Strip::computation),
+                      .communication = boxes(lanes, Strip::communication)});
+}
+
+}  // namespace shiplap::report

@@ -1,0 +1,64 @@
+// What every rank does when: a row per rank, time to the right.
+//
+// A row has three strips. Above is computation, with a box per event in the colour of its layer,
+// backward in the lighter tint, the numbers of its samples in it where there is room, and grey
+// where the rank waits. Below that is communication, outlined where nothing is computed beside it.
+// Under both is the memory that is alive, all rows in one scale, with each peak marked. Pointing at
+// a box tells its facts, shows the same samples on all ranks, and of a message the way that it
+// takes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shiplap/report/html.h"
+#include "shiplap/trace/spans.h"
+#include "shiplap/trace/trace.h"
+
+namespace shiplap::report {
+
+struct Lanes {
+  struct Row {
+    std::string name;                        // "3"
+    const trace::RankTrace* rank = nullptr;  // used only during the call
+    int number = 0;                          // of the rank
+    Bytes peak;
+    Seconds peak_time;
+  };
+  std::vector<Row> rows;
+  trace::Span window;  // what is drawn
+  int peak_row = -1;   // its peak is the highest of all; -1: that row is not drawn
+  // Above, what is narrower than half a pixel is drawn together. Each of the two strips may have so
+  // many boxes.
+  std::int64_t most_boxes = 20'000;
+  int most_arrows = 100;  // messages that are drawn at all times; above, only when pointed at
+};
+
+// A box that is drawn: one event, or neighbours together.
+struct LaneBox {
+  trace::Span span;
+  const trace::Event* event = nullptr;  // the first one
+  std::int64_t events = 1;
+  // What happens at the same time shares the height of its strip.
+  int slot = 0;
+  int slots = 1;
+};
+
+enum class Strip { computation, communication };
+
+// The boxes of every row, and how many events were drawn together. Events without duration have no
+// box. The rows keep their order.
+struct LaneBoxes {
+  std::vector<std::vector<LaneBox>> rows;
+  std::int64_t merged = 0;   // events that are drawn together with others
+  double narrower_than = 0;  // pixels of a wide screen
+};
+[[nodiscard]] LaneBoxes boxes(const Lanes& lanes, Strip strip);
+
+// How many layers the colours are dealt out to: the highest number of one, and 1.
+[[nodiscard]] std::int64_t layers_of(const Lanes& lanes);
+
+[[nodiscard]] Html to_html(const Lanes& lanes);
+
+}  // namespace shiplap::report

@@ -1,0 +1,498 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "shiplap/base/units.h"
+#include "shiplap/report/lanes_internal.h"
+#include "shiplap/report/ramp.h"
+#include "shiplap/trace/summary.h"
+#include "shiplap/trace/text.h"
+
+namespace shiplap::report {
+namespace {
+
+using trace::Event;
+using trace::Kind;
+using trace::Spans;
+
+constexpr int kAxis = 20;        // pixels above the rows
+constexpr int kUnits = 100'000;  // of the width, in paths, which know no percentages
+constexpr std::size_t kMostMemoryPoints = 2000;
+
+// Pixels of the strips of a row, by how many rows there are.
+struct Heights {
+  int computation;
+  int communication;
+  int memory;
+  int gap;
+  [[nodiscard]] int row() const { return computation + communication + memory + 2; }
+  [[nodiscard]] int pitch() const { return row() + gap; }
+};
+Heights heights(std::size_t rows) {
+  if (rows <= 10) return {.computation = 22, .communication = 13, .memory = 16, .gap = 9};
+  if (rows <= 24) return {.computation = 15, .communication = 6, .memory = 8, .gap = 5};
+  return {.computation = 9, .communication = 3, .memory = 4, .gap = 2};
+}
+
+// The widths of lanes from which on a label is shown. The style sheet knows the classes.
+struct Room {
+  double pixels;
+  std::string_view label_class;
+};
+constexpr std::array<Room, 8> kRooms{{{230, "z0"},
+                                      {540, "z1"},
+                                      {900, "z2"},
+                                      {1800, "z3"},
+                                      {3600, "z4"},
+                                      {7200, "z5"},
+                                      {14'400, "z6"},
+                                      {28'800, "z7"}}};
+
+// A unit in which the times of an axis are short numbers.
+struct Unit {
+  double seconds;
+  std::string_view name;
+};
+Unit unit_of(Seconds length) {
+  if (length.value >= 2) return {.seconds = 1, .name = "s"};
+  if (length.value >= 2e-3) return {.seconds = 1e-3, .name = "ms"};
+  if (length.value >= 2e-6) return {.seconds = 1e-6, .name = "us"};
+  return {.seconds = 1e-9, .name = "ns"};
+}
+
+// A round number of which at most `most` fit.
+double tick_step(double length, int most) {
+  double ten = std::pow(10, std::floor(std::log10(length / most)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (length / (factor * ten) <= most) return factor * ten;
+  }
+  return 10 * ten;
+}
+
+std::string facts(const LaneBox& box, int rank, Seconds origin) {
+  const Event& event = *box.event;
+  const std::string when = fmt::format("starts at {}, takes {}", to_string(event.time - origin),
+                                       to_string(event.duration));
+  if (box.events > 1) {
+    return fmt::format("rank {}: {} events, drawn together\nfrom {} to {}\nthe first: {}", rank,
+                       with_separators(box.events), to_string(box.span.begin - origin),
+                       to_string(box.span.end - origin), trace::label(event));
+  }
+  std::string text = fmt::format("rank {}: {}", rank, trace::name(event.kind));
+  if (event.layer >= 0) text += fmt::format(", layer {}", event.layer);
+  if (!event.samples.empty()) {
+    text += fmt::format(", sample{} {}", event.samples.size() == 1 ? "" : "s",
+                        trace::short_text(event.samples));
+  }
+  text += "\n" + when;
+  if (trace::is_communication(event.kind)) {
+    text += "\n" + to_string(event.bytes);
+    if (event.peer >= 0) {
+      text += fmt::format(" {} rank {}", event.kind == Kind::recv ? "from" : "to", event.peer);
+    }
+  }
+  if (event.memory.count > 0) text += "\nmemory " + to_string(event.memory);
+  if (event.operation >= 0) text += fmt::format("\noperation {}", event.operation);
+  return text;
+}
+
+std::string_view letters(Kind kind) {
+  switch (kind) {
+    case Kind::all_reduce:
+      return "AR";
+    case Kind::all_gather:
+      return "AG";
+    case Kind::reduce_scatter:
+      return "RS";
+    case Kind::all_to_all:
+      return "AA";
+    case Kind::send:
+      return "S";
+    case Kind::recv:
+      return "R";
+    default:
+      return "";
+  }
+}
+
+class Drawing {
+ public:
+  Drawing(const Lanes& lanes, const DrawnBoxes& boxes)
+      : lanes_(lanes),
+        boxes_(boxes),
+        heights_(heights(lanes.rows.size())),
+        layers_(layers_of(lanes)),
+        highest_(highest(lanes)) {}
+
+  std::string text();
+
+ private:
+  // Where an end of a message is: of its box, the middle of its height.
+  struct End {
+    const LaneBox* box = nullptr;
+    double y = 0;
+  };
+
+  static Bytes highest(const Lanes& lanes) {
+    Bytes most{1};
+    for (const Lanes::Row& row : lanes.rows) most = std::max(most, row.peak);
+    return most;
+  }
+
+  void names();
+  void peaks();
+  void plot();
+  void axis();
+  void ticks(double step, double except, std::string_view more);
+  void row(std::size_t index);
+  void computation(std::size_t index);
+  void box(const LaneBox& box, int rank);
+  void label(const LaneBox& box, int height, std::string_view text, std::string_view on);
+  void communication(std::size_t index);
+  void memory(const Lanes::Row& row, bool is_highest);
+  void arrows();
+  void outlines(const Spans& exposed);
+  // A rectangle for every span, all in one element that stretches with the lanes.
+  void path(std::string_view css_class, int height, const Spans& spans);
+
+  [[nodiscard]] double part(Seconds time) const {
+    const Seconds length = lanes_.window.length();
+    return length > Seconds{0} ? (time - lanes_.window.begin) / length : 0;
+  }
+  [[nodiscard]] double percent(Seconds time) const { return 100 * part(time); }
+  [[nodiscard]] long units(Seconds time) const { return std::lround(kUnits * part(time)); }
+  [[nodiscard]] double width(const trace::Span& span) const {
+    return percent(span.end) - percent(span.begin);
+  }
+  [[nodiscard]] int top(std::size_t row) const {
+    return kAxis + heights_.pitch() * static_cast<int>(row);
+  }
+  [[nodiscard]] int height() const { return top(lanes_.rows.size()); }
+  [[nodiscard]] bool is_tall() const { return heights_.communication > 10; }
+  // The number of a set of samples, in the order in which they are met.
+  std::size_t group(const IndexSet& samples) {
+    return groups_.try_emplace(trace::short_text(samples), groups_.size()).first->second;
+  }
+
+  template <typename... Values>
+  void draw(fmt::format_string<Values...> format, Values&&... values) {
+    fmt::format_to(std::back_inserter(out_), format, std::forward<Values>(values)...);
+  }
+
+  const Lanes& lanes_;
+  const DrawnBoxes& boxes_;
+  Heights heights_;
+  std::int64_t layers_;
+  Bytes highest_;
+  std::map<std::string, std::size_t> groups_;
+  std::string out_;
+};
+
+void Drawing::names() {
+  draw("<svg class=\"names\" width=\"52\" height=\"{}\">\n", height());
+  draw("<text x=\"46\" y=\"13\" class=\"end soft\">rank</text>\n");
+  for (std::size_t i = 0; i < lanes_.rows.size(); ++i) {
+    draw("<text x=\"46\" y=\"{}\" class=\"end\">{}</text>\n", top(i) + heights_.computation / 2 + 4,
+         escaped(lanes_.rows[i].name));
+  }
+  draw("</svg>\n");
+}
+
+// To the right of the rows, so that no box covers them.
+void Drawing::peaks() {
+  draw("<svg class=\"names\" width=\"62\" height=\"{}\">\n", height());
+  draw("<text x=\"6\" y=\"13\" class=\"soft\">peak</text>\n");
+  for (std::size_t i = 0; i < lanes_.rows.size(); ++i) {
+    const bool is_highest = static_cast<int>(i) == lanes_.peak_row;
+    const int y = is_tall() ? heights_.row() - 4 : heights_.computation / 2 + 4;
+    draw("<text x=\"6\" y=\"{}\" class=\"{}\">{}</text>\n", top(i) + y,
+         is_highest ? "highest" : "soft", to_string(lanes_.rows[i].peak));
+  }
+  draw("</svg>\n");
+}
+
+void Drawing::ticks(double step, double except, std::string_view more) {
+  const Unit unit = unit_of(lanes_.window.length());
+  const double length = lanes_.window.length().value;
+  const auto count = static_cast<int>(length / step + 1e-9);
+  const auto every = except > 0 ? static_cast<int>(std::lround(except / step)) : 0;
+  for (int i = 0; i <= count; ++i) {
+    if (every > 0 && i % every == 0) continue;  // drawn already
+    const double x = 100 * i * step / length;
+    draw(
+        "<g class=\"{0}\"><line class=\"tick\" x1=\"{1:.4f}%\" x2=\"{1:.4f}%\" y1=\"16\" "
+        "y2=\"{2}\"/>",
+        more, x, height());
+    // The last of the coarse ones stands before its line, where one of the finer would be.
+    const double last = except > 0 ? 100 * std::floor(length / except + 1e-9) * except / length : 0;
+    const bool has_room = every == 0 || (x < 97.5 && (last < 90 || std::abs(x - last) > 9));
+    const std::string_view anchor = i == 0 ? "" : every == 0 && x > 90 ? "end" : "mid";
+    if (has_room) {
+      draw("<text x=\"{:.4f}%\" y=\"12\" class=\"{}\">{:.6g}{}{}</text>", x, anchor,
+           i * step / unit.seconds, i == 0 ? "" : "\u00A0", i == 0 ? "" : unit.name);
+    }
+    draw("</g>\n");
+  }
+}
+
+void Drawing::axis() {
+  const double length = lanes_.window.length().value;
+  if (length <= 0) return;
+  // Few on a telephone; where there is room, finer ones between them.
+  const double coarse = tick_step(length, 4);
+  const double decade = std::pow(10, std::floor(std::log10(coarse) + 1e-9));
+  const double fine = coarse / (coarse > 3 * decade ? 5 : 2);
+  ticks(coarse, 0, "");
+  ticks(fine, coarse, "z2");
+  ticks(fine / 5, fine, "z5");
+  ticks(fine / 25, fine / 5, "z7");
+}
+
+void Drawing::path(std::string_view css_class, int height, const Spans& spans) {
+  if (spans.empty()) return;
+  draw(
+      "<svg class=\"flat\" viewBox=\"0 0 {0} {1}\" preserveAspectRatio=\"none\" "
+      "height=\"{1}\"><path class=\"{2}\" d=\"",
+      kUnits, height, css_class);
+  for (const trace::Span& span : spans) {
+    const long x = units(span.begin);
+    draw("M{} 0h{}v{}H{}z", x, units(span.end) - x, height, x);
+  }
+  draw("\"/></svg>");
+}
+
+// Shown only where the lanes are wide enough for it.
+void Drawing::label(const LaneBox& box, int height, std::string_view text, std::string_view on) {
+  const double each = static_cast<double>(height) / box.slots;
+  if (text.empty() || each < 12 || box.events > 1) return;
+  const double need = 6.2 * static_cast<double>(text.size()) + 2;
+  const double room = width(box.span) / 100;
+  for (const auto& [pixels, label_class] : kRooms) {
+    if (need > room * pixels) continue;
+    draw("<text x=\"{:.4f}%\" y=\"{:.0f}\" class=\"n mid {} {}\"",
+         percent(box.span.begin) + width(box.span) / 2, each * (box.slot + 0.5) + 4, label_class,
+         on);
+    if (!box.event->samples.empty()) draw(" data-d=\"{}\"", group(box.event->samples));
+    draw(">{}</text>", escaped(text));
+    return;
+  }
+}
+
+void Drawing::box(const LaneBox& box, int rank) {
+  const Event& event = *box.event;
+  const bool is_pass = trace::is_forward(event.kind) || trace::is_backward(event.kind);
+  const bool is_layer = is_pass && box.events == 1 && event.layer >= 0;
+  const bool is_pale = trace::is_backward(event.kind);
+  const int step = is_layer ? ramp_step(event.layer, layers_) : 0;
+  std::string look = "other";
+  if (is_layer) look = fmt::format("r{}{}", step, is_pale ? " pale" : "");
+  if (event.kind == Kind::update && box.events == 1) look = "update";
+  const double each = static_cast<double>(heights_.computation) / box.slots;
+  draw("<rect class=\"m {}{}\" x=\"{:.4f}%\" width=\"{:.4f}%\" y=\"{:.3g}\" height=\"{:.3g}\"",
+       look, width(box.span) < 0.5 ? " thin" : "", percent(box.span.begin), width(box.span),
+       each * box.slot, each);
+  if (!event.samples.empty() && box.events == 1) draw(" data-d=\"{}\"", group(event.samples));
+  draw("><title>{}</title></rect>", escaped(facts(box, rank, lanes_.window.begin)));
+  if (is_layer && !event.samples.empty()) {
+    const std::string_view on = is_pale ? "" : ramp_is_dark(step) ? "light" : "dark";
+    label(box, heights_.computation, trace::short_text(event.samples), on);
+  } else if (event.kind == Kind::update) {
+    label(box, heights_.computation, "U", "dark");
+  }
+}
+
+void Drawing::computation(std::size_t index) {
+  const Lanes::Row& row = lanes_.rows[index];
+  const trace::Activity active = trace::activity(*row.rank);
+  const Spans waiting =
+      trace::without(trace::without({lanes_.window}, active.computation), active.communication);
+  path("waits", heights_.computation, waiting);
+  draw("<g class=\"row\">");
+  for (const LaneBox& each : boxes_.computation.rows[index]) box(each, row.number);
+  draw("</g>\n");
+}
+
+// A narrow span is only outlined where the lanes are wide, or there would be nothing but outline.
+void Drawing::outlines(const Spans& exposed) {
+  struct Group {
+    double from;  // percent of the width
+    double to;
+    std::string_view css_class;
+  };
+  constexpr std::array<Group, 3> kGroups{
+      {{2, 101, "outline"}, {0.5, 2, "outline z1"}, {0.1, 0.5, "outline z4"}}};
+  for (const Group& group : kGroups) {
+    Spans spans = exposed;
+    std::erase_if(spans, [&](const trace::Span& span) {
+      return width(span) < group.from || width(span) >= group.to;
+    });
+    path(group.css_class, heights_.communication, spans);
+  }
+}
+
+// Where its label goes: the longest part that is all exposed, or all hidden.
+struct LabelPlace {
+  LaneBox part;
+  bool is_exposed = false;
+};
+LabelPlace longest_part(const LaneBox& box, const Spans& exposed) {
+  LabelPlace best{.part = box};
+  best.part.span.end = box.span.begin;
+  Seconds from = box.span.begin;
+  const auto see = [&](Seconds to, bool exposed_here) {
+    const trace::Span span{.begin = from, .end = std::min(to, box.span.end)};
+    if (span.length() > best.part.span.length()) {
+      best.part.span = span;
+      best.is_exposed = exposed_here;
+    }
+    from = std::max(from, to);
+  };
+  auto next = std::ranges::upper_bound(exposed, box.span.begin, {}, &trace::Span::end);
+  for (; next != exposed.end() && next->begin < box.span.end; ++next) {
+    see(next->begin, false);
+    see(next->end, true);
+  }
+  see(box.span.end, false);
+  return best;
+}
+
+// The strip is drawn as it is, in two elements, however many events there are. The boxes are only
+// there to be pointed at.
+void Drawing::communication(std::size_t index) {
+  const Lanes::Row& row = lanes_.rows[index];
+  const int high = heights_.communication;
+  const trace::Activity active = trace::activity(*row.rank);
+  const Spans exposed = trace::without(active.communication, active.computation);
+  const Spans hidden = trace::without(active.communication, exposed);
+  draw("<g transform=\"translate(0 {})\"><rect class=\"lane\" width=\"100%\" height=\"{}\"/>",
+       heights_.computation + 1, high);
+  path("hidden", high, hidden);
+  path("bare", high, exposed);
+  outlines(exposed);
+  draw("<g class=\"row\">");
+  for (const LaneBox& box : boxes_.communication.rows[index]) {
+    const double each = static_cast<double>(high) / box.slots;
+    draw("<rect class=\"m c{}\" x=\"{:.4f}%\" width=\"{:.4f}%\" y=\"{:.3g}\" height=\"{:.3g}\"",
+         box.event->kind == Kind::recv ? " in" : "", percent(box.span.begin), width(box.span),
+         each * box.slot, each);
+    const Event& event = *box.event;
+    if (box.events == 1 && event.match >= 0) draw(" data-m=\"{}\"", event.match);
+    if (box.events == 1 && !event.samples.empty()) draw(" data-d=\"{}\"", group(event.samples));
+    draw("><title>{}</title></rect>", escaped(facts(box, row.number, lanes_.window.begin)));
+    if (!is_tall()) continue;
+    const LabelPlace place = longest_part(box, exposed);
+    label(place.part, high, letters(event.kind), place.is_exposed ? "dark" : "");
+  }
+  draw("</g></g>\n");
+}
+
+void Drawing::memory(const Lanes::Row& row, bool is_highest) {
+  const int high = heights_.memory;
+  const auto y_of = [&](Bytes bytes) {
+    return high * (1 - static_cast<double>(bytes.count) / static_cast<double>(highest_.count));
+  };
+  draw("<g transform=\"translate(0 {})\">", heights_.computation + heights_.communication + 2);
+  draw("<rect class=\"lane\" width=\"100%\" height=\"{}\"/>", high);
+  draw(
+      "<svg class=\"flat\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
+      "height=\"{}\"><path class=\"alive\" d=\"M0 {}",
+      kUnits, high, high, high);
+  // Of many points each keeps the highest of its part of the width, so that no peak is lost.
+  const auto& points = row.rank->memory;
+  const long cell = points.size() > kMostMemoryPoints ? kUnits / long{kMostMemoryPoints / 2} : 1;
+  for (std::size_t i = 0; i < points.size();) {
+    const long x = units(points[i].time) / cell * cell;
+    Bytes most;
+    for (; i < points.size() && units(points[i].time) / cell * cell == x; ++i) {
+      most = std::max(most, points[i].bytes);
+      if (cell == 1) most = points[i].bytes;
+    }
+    draw("H{}V{:.4g}", std::clamp<long>(x, 0, kUnits), y_of(most));
+  }
+  draw("H{}V{}z\"/></svg>", kUnits, high);
+  if (row.peak.count > 0) {
+    draw("<line class=\"peak{}\" x1=\"{:.4f}%\" x2=\"{:.4f}%\" y1=\"{:.3g}\" y2=\"{}\"/>",
+         is_highest ? " highest" : "", percent(row.peak_time), percent(row.peak_time),
+         std::max(0.0, y_of(row.peak) - 1), high);
+  }
+  draw("</g>\n");
+}
+
+void Drawing::row(std::size_t index) {
+  draw("<g transform=\"translate(0 {})\">\n", top(index));
+  computation(index);
+  communication(index);
+  memory(lanes_.rows[index], static_cast<int>(index) == lanes_.peak_row);
+  draw("</g>\n");
+}
+
+// From where a send begins to where its recv ends.
+void Drawing::arrows() {
+  std::map<std::int64_t, std::pair<End, End>> messages;
+  for (std::size_t i = 0; i < lanes_.rows.size(); ++i) {
+    for (const LaneBox& box : boxes_.communication.rows[i]) {
+      if (box.events > 1 || box.event->match < 0) continue;
+      auto& [send, recv] = messages[box.event->match];
+      (box.event->kind == Kind::recv ? recv : send) = {
+          .box = &box, .y = top(i) + heights_.computation + 1 + heights_.communication / 2.0};
+    }
+  }
+  if (std::ssize(messages) > lanes_.most_arrows) return;
+  for (const auto& [match, ends] : messages) {
+    const auto& [send, recv] = ends;
+    if (send.box == nullptr || recv.box == nullptr) continue;
+    draw("<line class=\"arrow z1\" x1=\"{:.4f}%\" y1=\"{}\" x2=\"{:.4f}%\" y2=\"{}\"/>",
+         percent(send.box->span.begin), send.y, percent(recv.box->span.end), recv.y);
+    draw("<circle class=\"arrow z1\" cx=\"{:.4f}%\" cy=\"{}\" r=\"1.6\"/>\n",
+         percent(recv.box->span.end), recv.y);
+  }
+}
+
+void Drawing::plot() {
+  draw("<div class=\"scroll\" tabindex=\"-1\"><div class=\"stretch\">\n");
+  draw("<svg class=\"boxes time{}\" height=\"{}\" tabindex=\"0\" role=\"group\" ",
+       is_tall() ? "" : " low", height());
+  draw(
+      "aria-label=\"What every rank does when; arrow keys move through the boxes, plus and minus "
+      "zoom\">\n");
+  axis();
+  for (std::size_t i = 0; i < lanes_.rows.size(); ++i) row(i);
+  arrows();
+  draw("</svg>\n</div></div>\n");
+}
+
+std::string Drawing::text() {
+  draw(
+      "<figure class=\"lanes\">\n<div class=\"zoom\" hidden><button data-zoom=\"2\" "
+      "title=\"zoom in\">+</button><button data-zoom=\"0.5\" title=\"zoom out\">\u2212</button>"
+      "<button data-zoom=\"0\">whole</button></div>\n<div class=\"plot\">\n");
+  names();
+  plot();
+  peaks();
+  draw("</div>\n</figure>\n");
+  return std::move(out_);
+}
+
+}  // namespace
+
+Html draw(const Lanes& lanes, const DrawnBoxes& boxes) {
+  Html html{Drawing(lanes, boxes).text()};
+  const std::int64_t merged = boxes.computation.merged + boxes.communication.merged;
+  if (merged > 0) {
+    const double width =
+        std::max(boxes.computation.narrower_than, boxes.communication.narrower_than);
+    html +=
+        paragraph(fmt::format("Neighbours narrower than {} px are one box to point at: {} "
+                              "events.",
+                              width, with_separators(merged)));
+  }
+  return html;
+}
+
+}  // namespace shiplap::report

@@ -1,0 +1,28 @@
+// Every strategy that comes with Shiplap, in sizes that it can have.
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "shiplap/strategy/library.h"
+
+namespace shiplap::strategy {
+
+struct Case {
+  std::string strategy;
+  Size size;
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+    return out << c.strategy << " on " << c.size.ranks << " ranks, " << c.size.layers << " layers, "
+               << c.size.batch << " samples, " << c.size.microbatches << " microbatches";
+  }
+};
+
+// With one sample per rank, and two.
+[[nodiscard]] std::vector<Case> all_cases(int ranks);
+
+// Has run, and kept what a plan is made from.
+[[nodiscard]] std::unique_ptr<Trainer> trained(const Case& c, const hardware::System& system);
+
+}  // namespace shiplap::strategy

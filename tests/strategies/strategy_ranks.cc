@@ -1,0 +1,136 @@
+// Every strategy on real ranks: after five steps the weights are those of one rank alone.
+//
+//   strategy_ranks --ranks 4            on threads
+//   tools/ranks -n 4 strategy_ranks     on processes
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shiplap/base/error.h"
+#include "shiplap/comm/ranks.h"
+#include "shiplap/run/execute.h"
+#include "shiplap/run/training.h"
+#include "shiplap/strategy/library.h"
+#include "shiplap/strategy/to_plan.h"
+
+namespace shiplap {
+namespace {
+
+constexpr int kSteps = 5;
+constexpr int kLayers = 16;
+// Sums of gradients in another order differ in the last bits, and five steps of Adam carry that on.
+constexpr double kTolerance = 2e-5;
+
+struct Trained {
+  run::GatheredWeights weights;
+  std::vector<double> losses;
+};
+
+plan::Plan plan_of(const std::string& name, int ranks, const run::TrainingOptions& options) {
+  const strategy::Entry& entry = strategy::find_strategy(name);
+  const strategy::Size size{
+      .ranks = ranks,
+      .layers = kLayers,
+      .batch = 16,
+      .microbatches = 0,
+      .chunks = 0,
+      .mesh = {},
+      .shape = {.hidden = options.hidden, .block = options.block, .datatype = Datatype::float32}};
+  strategy::Training training = strategy::training_for(entry, size);
+  training.record = true;
+  strategy::Trainer trainer(strategy::world_for(entry, size), training);
+  trainer.run(entry.strategy);
+  return strategy::to_plan(trainer);
+}
+
+Trained train(comm::Communicator& world, const plan::Plan& plan,
+              const run::TrainingOptions& options) {
+  run::TrainingKernels kernels(options);
+  run::KernelTable table;
+  kernels.bind(table);
+  run::Executor executor(plan, world, table, {.poison = true});
+  Trained trained;
+  for (int step = 0; step < kSteps; ++step) {
+    executor.step();
+    trained.losses.push_back(kernels.mean_loss(world));
+  }
+  trained.weights = run::gather_weights(world, executor, options);
+  return trained;
+}
+
+// The largest difference, relative to the largest weight.
+double difference(const run::GatheredWeights& a, const run::GatheredWeights& b) {
+  double most = 0;
+  double largest = 0;
+  for (const auto& [layer, numbers] : a.layers) {
+    const std::vector<float>& others = b.layers.at(layer);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const double apart = std::abs(double{numbers[i]} - double{others.at(i)});
+      most = std::isnan(apart) ? INFINITY : std::max(most, apart);
+      largest = std::max(largest, std::abs(double{numbers[i]}));
+    }
+  }
+  return most / largest;
+}
+
+int check_all(comm::Communicator& world, const Trained& alone,
+              const run::TrainingOptions& options) {
+  int wrong = 0;
+  for (const strategy::Entry& entry : strategy::strategies()) {
+    if (entry.axes.empty() != (world.size() == 1)) continue;
+    const plan::Plan plan = plan_of(entry.name, world.size(), options);
+    const Trained trained = train(world, plan, options);
+    const double apart = difference(alone.weights, trained.weights);
+    const bool layers = trained.weights.layers.size() == kLayers;
+    const bool good = layers && trained.weights.unequal == 0 && apart <= kTolerance;
+    if (!good) ++wrong;
+    if (world.rank() == 0) {
+      fmt::print("{} {:<22} {}, loss {:.6f} to {:.6f}\n", good ? "pass" : "FAIL", entry.name,
+                 apart == 0 ? "the same bits" : fmt::format("apart {:.1e}", apart),
+                 trained.losses.front(), trained.losses.back());
+    }
+  }
+  return wrong;
+}
+
+int main_of(int ranks) {
+  const run::TrainingOptions options{.hidden = 32, .block = 8};
+  const plan::Plan single = plan_of("single", 1, options);
+  int wrong = 0;
+  std::mutex mutex;
+  comm::run_ranks({.threads = ranks, .timeout = {60}}, [&](comm::Communicator& world) {
+    // One rank alone, on every rank: what the others must come to.
+    const auto self = world.split(world.rank(), 0, "alone");
+    const Trained alone = train(*self, single, options);
+    const bool falls = alone.losses.back() < alone.losses.front();
+    const int found = check_all(world, alone, options) + (falls ? 0 : 1);
+    const std::lock_guard lock(mutex);
+    wrong += found;
+  });
+  return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace shiplap
+
+int main(int argc, char** argv) {
+  int ranks = 1;
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::string_view(argv[i]) == "--ranks") ranks = std::atoi(argv[i + 1]);
+  }
+  try {
+    return shiplap::main_of(ranks);
+  } catch (const shiplap::InputError& error) {
+    fmt::print(stderr, "{}", shiplap::render(error.diagnostics()));
+  } catch (const shiplap::comm::Failure& failure) {
+    fmt::print(stderr, "{}", shiplap::render(failure.diagnostic()));
+  }
+  return 1;
+}
