@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md and compares what they print with what stands there. Run by ctest.
+"""Runs the commands of README.md and docs/strategy.md and compares what they print with what stands
+there. Run by ctest.
 
 In a ```console block, a line that begins with `$ shiplap` is run in the root of the repository;
 what follows, up to the next command or the end of the block, is its standard output or, if that is
@@ -31,21 +32,23 @@ def main():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     wrong = 0
     count = 0
-    pairs = [pair for block in blocks(text, "console") for pair in commands(block)]
-    for command, expected in pairs:
+    strategies = (ROOT / "docs" / "strategy.md").read_text(encoding="utf-8")
+    pairs = [(name, *pair) for name, page in (("README.md", text), ("strategy.md", strategies))
+             for block in blocks(page, "console") for pair in commands(block)]
+    for name, command, expected in pairs:
         count += 1
         done = subprocess.run([program, *command.split()[1:]], capture_output=True, text=True,
                               cwd=ROOT, timeout=60, check=False)
         if (done.stdout or done.stderr) != expected:
             wrong += 1
-            print(f"README.md: `{command}` prints\n{done.stdout or done.stderr}")
+            print(f"{name}: `{command}` prints\n{done.stdout or done.stderr}")
     plan = (ROOT / "examples/plans/quick_start.plan").read_text(encoding="utf-8")
     if not any(block in plan for block in blocks(text, "plan")):
         wrong += 1
         print("README.md: the plan differs from examples/plans/quick_start.plan")
     if count == 0:
         sys.exit("README.md has no command to run")
-    print(f"{count} commands of README.md, {wrong} differences")
+    print(f"{count} commands, {wrong} differences")
     sys.exit(1 if wrong else 0)
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Keeps docs/dispatch honest: what it shows is what there is. Run by ctest.
+"""Keeps docs/dispatch and the page on writing strategies honest: what they show is what there is.
+Run by ctest.
 
 - A ```cpp block that begins with `// file: PATH` is an excerpt of that file, line by line.
 - An ```output block begins with `# file: PATH`; the rest is an excerpt of that file. The examples'
@@ -103,7 +104,7 @@ def main():
     tests = gtest_names()
     checks = all_text("tests/run/*.cc")
     diagnostics = all_text("docs/diagnostics/D4*.md")
-    pages = sorted(DOCS.rglob("*.md"))
+    pages = [*sorted(DOCS.rglob("*.md")), ROOT / "docs" / "write-a-strategy.md"]
     found = []
     for page in pages:
         text = read(page)

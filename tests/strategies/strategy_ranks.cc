@@ -89,7 +89,9 @@ int check_all(comm::Communicator& world, const Trained& alone,
     const Trained trained = train(world, plan, options);
     const double apart = difference(alone.weights, trained.weights);
     const bool layers = trained.weights.layers.size() == kLayers;
-    const bool good = layers && trained.weights.unequal == 0 && apart <= kTolerance;
+    // A pipeline whose microbatches are single samples adds them up as one rank does.
+    const bool exact = entry.name == "gpipe" || entry.name == "1f1b" || entry.name == "interleaved";
+    const bool good = layers && trained.weights.unequal == 0 && apart <= (exact ? 0 : kTolerance);
     if (!good) ++wrong;
     if (world.rank() == 0) {
       fmt::print("{} {:<22} {}, loss {:.6f} to {:.6f}\n", good ? "pass" : "FAIL", entry.name,

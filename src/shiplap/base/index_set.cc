@@ -83,15 +83,8 @@ IndexSet IndexSet::range(std::int64_t begin, std::int64_t count, std::int64_t st
   return set;
 }
 
-IndexSet::IndexSet(const IndexSet& other)
-    : first_(other.first_),
-      more_(other.more_ ? std::make_unique<const std::vector<Run>>(*other.more_) : nullptr) {}
-
-IndexSet& IndexSet::operator=(const IndexSet& other) {
-  if (this == &other) return *this;
-  first_ = other.first_;
+void IndexSet::copy_more(const IndexSet& other) {
   more_ = other.more_ ? std::make_unique<const std::vector<Run>>(*other.more_) : nullptr;
-  return *this;
 }
 
 IndexSet IndexSet::of_runs(std::vector<Run> runs) {
@@ -102,12 +95,7 @@ IndexSet IndexSet::of_runs(std::vector<Run> runs) {
   return set;
 }
 
-std::span<const Run> IndexSet::runs() const {
-  if (more_) return *more_;
-  return {&first_, empty() ? std::size_t{0} : std::size_t{1}};
-}
-
-std::int64_t IndexSet::size() const {
+std::int64_t IndexSet::size_of_many() const {
   std::int64_t total = 0;
   for (const Run& run : runs()) total += run.count;
   return total;
@@ -157,7 +145,7 @@ IndexSet IndexSet::united(const IndexSet& other) const {
   return unite(sets).set;
 }
 
-bool operator==(const IndexSet& a, const IndexSet& b) {
+bool IndexSet::equal_runs(const IndexSet& a, const IndexSet& b) {
   return std::ranges::equal(a.runs(), b.runs());
 }
 

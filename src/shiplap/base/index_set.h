@@ -28,13 +28,21 @@ class IndexSet {
   // Promises that count >= 0 and stride >= 1, and that the last index is below 2^31 - 1.
   static IndexSet range(std::int64_t begin, std::int64_t count, std::int64_t stride = 1);
 
-  IndexSet(const IndexSet& other);
+  // Copied often, and nearly always one run: so it is done here.
+  IndexSet(const IndexSet& other) : first_(other.first_) {
+    if (other.more_) copy_more(other);
+  }
   IndexSet(IndexSet&& other) noexcept = default;
-  IndexSet& operator=(const IndexSet& other);
+  IndexSet& operator=(const IndexSet& other) {
+    if (this == &other) return *this;
+    first_ = other.first_;
+    if (more_ || other.more_) copy_more(other);
+    return *this;
+  }
   IndexSet& operator=(IndexSet&& other) noexcept = default;
   ~IndexSet() = default;
 
-  [[nodiscard]] std::int64_t size() const;
+  [[nodiscard]] std::int64_t size() const { return more_ ? size_of_many() : first_.count; }
   [[nodiscard]] bool empty() const { return first_.count == 0; }
   [[nodiscard]] bool contains(std::int64_t index) const;
   // Whether it is exactly 0 .. count-1.
@@ -42,16 +50,24 @@ class IndexSet {
     return first_.begin == 0 && first_.count == count && first_.stride == 1 && !more_;
   }
   // In order. Equal sets have equal runs.
-  [[nodiscard]] std::span<const Run> runs() const;
+  [[nodiscard]] std::span<const Run> runs() const {
+    if (more_) return *more_;
+    return {&first_, empty() ? std::size_t{0} : std::size_t{1}};
+  }
   [[nodiscard]] std::vector<std::int32_t> indices() const;
 
   [[nodiscard]] bool overlaps(const IndexSet& other) const;
   [[nodiscard]] bool includes(const IndexSet& other) const;
   [[nodiscard]] IndexSet united(const IndexSet& other) const;
-  friend bool operator==(const IndexSet& a, const IndexSet& b);
+  friend bool operator==(const IndexSet& a, const IndexSet& b) {
+    return a.first_ == b.first_ && (!a.more_ && !b.more_ ? true : equal_runs(a, b));
+  }
 
  private:
   static IndexSet of_runs(std::vector<Run> runs);
+  static bool equal_runs(const IndexSet& a, const IndexSet& b);
+  void copy_more(const IndexSet& other);
+  [[nodiscard]] std::int64_t size_of_many() const;
 
   // Most sets are one run, which then needs no memory of its own.
   Run first_;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -12,7 +13,17 @@
 
 namespace shiplap::cli {
 
-void become_mpirun(std::int64_t ranks, const std::vector<std::string>& words) {
+void become_mpirun(std::int64_t ranks, std::vector<std::string> words, Colour colour) {
+  // What Open MPI refuses unless told otherwise; other MPIs do not look.
+  setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 0);
+  if (geteuid() == 0) {
+    for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+                             "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"}) {
+      setenv(name, "1", 0);
+    }
+  }
+  // The ranks write into a pipe of the launcher and cannot see who reads it.
+  words.insert(words.end(), {"--color", colour == Colour::on ? "always" : "never"});
   std::vector<std::string> all{"mpirun", "-n", std::to_string(ranks)};
   std::error_code ignored;
   all.push_back(std::filesystem::read_symlink("/proc/self/exe", ignored).string());

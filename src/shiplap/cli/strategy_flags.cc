@@ -145,6 +145,13 @@ PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& d
   size.shape = defaults.shape;
   size.shape.hidden = number("--hidden", options.hidden, defaults.shape.hidden);
   size.shape.block = number("--block", options.block, defaults.shape.block);
+  const double flops = 4.0 * static_cast<double>(size.shape.hidden) *
+                       static_cast<double>(size.shape.hidden) *
+                       static_cast<double>(size.shape.block) * size.batch;
+  if (flops > 0x1p60) {
+    wrong("--hidden", "a layer of so many operations cannot be counted",
+          "fewer samples, shorter ones, or a smaller hidden size");
+  }
   strategy::World where = strategy::world_for(entry, size);
   where.system = world.system;
   where.eager_up_to = world.eager_up_to;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "shiplap/cli/table.h"
 #include "shiplap/cli/trace_report.h"
 
@@ -12,7 +14,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return to_string(IndexSet(std::vector<std::int32_t>(ranks.begin(), ranks.end())));
 }
 
-std::string percent(double part) { return fmt::format("{:.1f} %", 100 * part); }
+// Without a minus before what is nearly nothing.
+std::string percent(double part) { return fmt::format("{:.1f} %", std::abs(100 * part)); }
 
 Json rank_json(std::size_t rank, const trace::RankSummary& summary) {
   return Json::object({{"rank", static_cast<std::int64_t>(rank)},
@@ -34,7 +37,7 @@ std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
     text += fmt::format("  {:<24} {}\n", label, value);
   };
   line("step", to_string(summary.step_time()));
-  line("peak memory", fmt::format("{} on rank {}, at {}", to_string(summary.all.peak),
+  line("peak memory", fmt::format("{} on rank {}, {} after the start", to_string(summary.all.peak),
                                   summary.peak_rank, to_string(summary.all.peak_time)));
   if (summary.bubble) line("bubble", percent(*summary.bubble));
   line("exposed communication", percent(summary.part_of_step(summary.all.exposed)));

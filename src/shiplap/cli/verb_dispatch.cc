@@ -369,10 +369,10 @@ ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& length
 }
 
 // This command on every rank.
-[[noreturn]] void start_mpirun(const Options& options) {
+[[noreturn]] void start_mpirun(const Options& options, const Context& context) {
   std::vector<std::string> words{"dispatch", "--run", "mpi"};
   for (std::string& word : words_of(options)) words.push_back(std::move(word));
-  become_mpirun(options.ranks.value_or(8), words);
+  become_mpirun(options.ranks.value_or(8), std::move(words), context.out.colour);
 }
 
 // ---- files
@@ -465,7 +465,7 @@ ExitCode run_verb(const Options& options, Context& context) {
   if (options.backend && options.lengths == "-") {
     wrong("--lengths", "standard input reaches only one rank", "give a file");
   }
-  if (options.backend) start_mpirun(options);
+  if (options.backend) start_mpirun(options, context);
   const std::vector<std::uint32_t> lengths =
       options.lengths ? read_lengths(*options.lengths, context) : std::vector<std::uint32_t>();
   if (options.run) return run_it(options, lengths, context);

@@ -20,6 +20,7 @@
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/ranks.h"
 #include "shiplap/plan/expand.h"
+#include "shiplap/plan/text.h"
 #include "shiplap/report/page.h"
 #include "shiplap/run/execute.h"
 #include "shiplap/run/training.h"
@@ -35,6 +36,7 @@ struct Options {
   std::optional<std::string> backend;
   std::optional<std::int64_t> steps;
   std::optional<std::int64_t> seed;
+  std::optional<std::string> plan;
   std::optional<std::string> report;
   std::optional<std::string> trace;
   bool json = false;
@@ -68,6 +70,12 @@ void declare(Flags& flags, Options& options) {
                .help = "of weights, inputs and targets (1)",
                .example = "1"},
               options.seed);
+  flags.text({.name = "--plan",
+              .value = "FILE",
+              .help = "write the strategy as a plan that can be run again",
+              .example = "step.plan",
+              .values = Values::files},
+             options.plan);
   flags.text({.name = "--report",
               .value = "FILE",
               .help = "write a picture of the last step: one HTML file",
@@ -102,6 +110,9 @@ void check(const Options& options) {
   if (options.file == "-" && options.backend == "mpi") {
     wrong("FILE", "standard input reaches only one rank", "give a file");
   }
+  if (options.plan && !strategy) {
+    wrong("--plan", "this is a plan already", "`shiplap export` writes it in other forms");
+  }
   if (options.steps == 0) wrong("--steps", "expected 1 or more", "");
 }
 
@@ -117,6 +128,7 @@ std::vector<std::string> words_of(const Options& options) {
   add("--backend", options.backend);
   add("--steps", options.steps);
   add("--seed", options.seed);
+  add("--plan", options.plan);
   add("--report", options.report);
   add("--trace", options.trace);
   if (options.json) words.emplace_back("--json");
@@ -130,6 +142,7 @@ struct Subject {
   std::optional<SourceText> source;
   std::string name;
   std::string title;
+  std::string detail;
   run::TrainingOptions training;
 };
 
@@ -181,8 +194,9 @@ Subject subject_of(const Options& options, Context& context) {
   trainer.run(prepared.entry->strategy);
   subject.plan = strategy::to_plan(trainer);
   subject.name = prepared.entry->name;
-  subject.title = fmt::format("{} on {} ranks: {}", subject.name, trainer.models().size(),
-                              describe_training(trainer));
+  subject.title =
+      fmt::format("{} on {}", subject.name, counted(std::ssize(trainer.models()), "rank"));
+  subject.detail = describe_training(trainer);
   subject.training.hidden = trainer.world().shape.hidden;
   subject.training.block = trainer.world().shape.block;
   return subject;
@@ -226,6 +240,7 @@ Outcome run_rank(comm::Communicator& world, const Subject& subject, const Option
 
 void tell(const Options& options, const Subject& subject, const Outcome& outcome,
           Context& context) {
+  if (options.plan) write_text(*options.plan, plan::to_text(subject.plan), "--plan");
   if (options.trace) {
     write_text(*options.trace, trace::to_perfetto(outcome.trace, {.title = subject.title}),
                "--trace");
@@ -258,7 +273,8 @@ void tell(const Options& options, const Subject& subject, const Outcome& outcome
     return;
   }
   context.out.stream << painted(subject.title, kBold, context.out.colour)
-                     << fmt::format(", run on {}\n\n", where);
+                     << fmt::format(", run on {}\n", where)
+                     << (subject.detail.empty() ? "" : subject.detail + "\n") << '\n';
   Table table({{.title = "step", .align = Align::right},
                {.title = "loss", .align = Align::right},
                {.title = "time", .align = Align::right}});
@@ -281,7 +297,9 @@ ExitCode act(const Options& options, Context& context) {
   }
   const Subject subject = subject_of(options, context);
   const std::int64_t ranks = subject.plan.mesh.ranks();
-  if (on_mpi && !comm::launched_by()) become_mpirun(ranks, words_of(options));
+  if (on_mpi && !comm::launched_by()) {
+    become_mpirun(ranks, words_of(options), context.out.colour);
+  }
   std::optional<Outcome> result;
   const auto on_ranks = [&] {
     comm::run_ranks({.threads = static_cast<int>(ranks)}, [&](comm::Communicator& world) {
@@ -306,7 +324,10 @@ ExitCode act(const Options& options, Context& context) {
   }
   if (!result) return ExitCode::yes;  // another rank speaks
   tell(options, subject, *result, context);
-  return result->unequal == 0 ? ExitCode::yes : ExitCode::no;
+  const bool finite =
+      std::ranges::all_of(result->losses, [](double l) { return std::isfinite(l); });
+  if (!finite) context.err.stream << "the loss is no number any more\n";
+  return finite && result->unequal == 0 ? ExitCode::yes : ExitCode::no;
 }
 
 }  // namespace
@@ -319,7 +340,8 @@ Verb run_verb() {
                     {"shiplap run --strategy fsdp --ranks 4 --backend mpi", "on MPI processes"},
                     {"shiplap run --strategy 1f1b --ranks 4 --report out.html",
                      "a picture of the last step"},
-                    {"shiplap run step.plan --steps 10", "a plan that was kept"}},
+                    {"shiplap run --strategy ddp --ranks 2 --plan step.plan", "keep it as a plan"},
+                    {"shiplap run step.plan --steps 10", "and run that again"}},
        .notes = "Layers are y = tanh(x) W in f32, trained by Adam on made-up data. Exit code 1: "
                 "the run failed, or ranks ended with different weights."},
       {.declare = declare, .run = act});

@@ -9,6 +9,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/strategy_flags.h"
+#include "shiplap/cli/table.h"
 #include "shiplap/cli/trace_report.h"
 #include "shiplap/cli/trace_show.h"
 #include "shiplap/cli/verb.h"
@@ -81,6 +82,7 @@ std::string command_of(const Options& options) {
   for (const std::string& word : words_of(options.strategy)) command += " " + shell_word(word);
   add("--hardware", options.hardware);
   if (options.eager) command += fmt::format(" --eager {}", *options.eager);
+  add("--plan", options.plan);
   add("--report", options.report);
   add("--trace", options.trace);
   return command;
@@ -92,6 +94,7 @@ struct Subject {
   std::optional<SourceText> source;  // of a plan that was read
   std::string name;
   std::string title;
+  std::string detail;
   std::vector<std::string> assumed;
 };
 
@@ -106,8 +109,9 @@ Subject of_strategy(const Options& options, const strategy::World& world) {
   return {.plan = strategy::to_plan(trainer),
           .source = std::nullopt,
           .name = prepared.entry->name,
-          .title = fmt::format("{} on {} ranks ({}): {}", prepared.entry->name,
-                               trainer.models().size(), mesh, describe_training(trainer)),
+          .title = fmt::format("{} on {} ({})", prepared.entry->name,
+                               counted(std::ssize(trainer.models()), "rank"), mesh),
+          .detail = describe_training(trainer),
           .assumed = {describe_training(trainer) + "."}};
 }
 
@@ -118,6 +122,7 @@ Subject of_plan(const std::string& file, Context& context) {
           .source = std::move(loaded.source),
           .name = name,
           .title = name,
+          .detail = "",
           .assumed = {}};
 }
 
@@ -186,8 +191,13 @@ ExitCode run_verb(const Options& options, Context& context) {
   } else {
     context.err.stream << render(replay.problems, context.err.colour);
     context.out.stream << painted(subject.title, kBold, context.out.colour)
-                       << fmt::format(", predicted for {}\n\n", world.system.name)
-                       << show_trace(replay.trace, summary, context);
+                       << fmt::format(", predicted for {}\n", world.system.name)
+                       << (subject.detail.empty() ? "" : subject.detail + "\n");
+    if (replay.problems.empty()) {
+      context.out.stream << '\n' << show_trace(replay.trace, summary, context);
+    } else {
+      context.out.stream << "cannot be carried out\n";
+    }
   }
   return replay.problems.empty() ? ExitCode::yes : ExitCode::no;
 }

@@ -60,6 +60,8 @@ Simulation::Event Simulation::pop() {
 void Simulation::resume(Waiter* first) {
   while (first != nullptr) {
     Waiter* const next = first->next;
+    // With many tasks, what the next one needs is far away in memory.
+    if (next != nullptr) __builtin_prefetch(next->handle.address());
     ++woken_;
     first->handle.resume();
     first = next;

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "shiplap/plan/names_internal.h"
+#include "shiplap/plan/text.h"
 
 namespace shiplap::plan {
 
@@ -55,6 +56,14 @@ void Names::begin_program() {
   buffers.clear();
   streams.clear();
   streams.emplace("main", 0);
+}
+
+bool is_name(std::string_view word) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !word.empty() && !(word.front() >= '0' && word.front() <= '9') &&
+         std::ranges::all_of(word, fits) && !is_reserved(word);
 }
 
 bool is_reserved(std::string_view word) {

@@ -9,6 +9,10 @@
 
 namespace shiplap::plan {
 
+// Whether a word can name a thing of a plan: letters, digits and underscores, no digit first, and
+// no word that the format needs itself.
+[[nodiscard]] bool is_name(std::string_view word);
+
 // Reading it back gives an equal plan.
 [[nodiscard]] std::string to_text(const Plan& plan);
 

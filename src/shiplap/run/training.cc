@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -539,19 +540,25 @@ GatheredWeights gather_weights(comm::Communicator& world, const Executor& execut
   const std::vector<std::byte> rest = body.take();
   own.insert(own.end(), rest.begin(), rest.end());
   GatheredWeights gathered;
+  std::map<std::int64_t, std::vector<bool>> filled;
   const auto whole = static_cast<std::size_t>(options.hidden * options.hidden);
   for (std::vector<std::byte>& bytes : gather_bytes(world, own)) {
     Unpacker from(std::move(bytes));
     for (std::int64_t k = from.number(); k > 0; --k) {
-      std::vector<float>& layer = gathered.layers[from.number()];
+      const std::int64_t number = from.number();
+      std::vector<float>& layer = gathered.layers[number];
       layer.resize(whole, std::numeric_limits<float>::quiet_NaN());
+      std::vector<bool>& known = filled[number];
+      known.resize(whole, false);
       const auto first = static_cast<std::size_t>(from.number());
       const std::string numbers = from.text();
       for (std::size_t i = 0; i * sizeof(float) < numbers.size(); ++i) {
         float value = 0;
         std::memcpy(&value, numbers.data() + i * sizeof(float), sizeof value);
         float& here = layer[first + i];
-        if (!std::isnan(here) && here != value) ++gathered.unequal;
+        const bool same = std::bit_cast<std::uint32_t>(here) == std::bit_cast<std::uint32_t>(value);
+        if (known[first + i] && !same) ++gathered.unequal;
+        known[first + i] = true;
         here = value;
       }
     }

@@ -8,6 +8,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
+#include "shiplap/plan/text.h"
 
 namespace shiplap::strategy {
 namespace {
@@ -42,6 +43,13 @@ plan::Mesh checked_mesh(const std::vector<plan::Axis>& axes) {
           .help = "give each axis a size from 1 up"});
     }
     ranks *= axis.size;
+    if (!plan::is_name(axis.name)) {
+      throw InputError(Diagnostic{
+          .code = "D622",
+          .what = fmt::format("`{}` cannot be the name of an axis", axis.name),
+          .why = "a name has letters, digits and underscores, and is no word of the plan format",
+          .help = "call it dp, pp, tp, .."});
+    }
     const bool twice = std::ranges::count(axes, axis.name, &plan::Axis::name) > 1;
     if (!twice) continue;
     throw InputError(Diagnostic{.code = "D622",
@@ -208,6 +216,35 @@ void Dist::refuse_other(const Flight& received) {
                  .help = "receive what is sent"});
 }
 
+const Dist::Priced& Dist::price(Kind kind, std::int64_t samples, std::int64_t held,
+                                std::int64_t of) {
+  Priced& known = prices_.at(static_cast<std::size_t>(kind));
+  if (known.samples == samples && known.held == held && known.of == of) return known;
+  known = {.samples = samples, .held = held, .of = of, .work = {}, .time = {}};
+  switch (kind) {
+    case Kind::load_weights:
+      known.work = predictor_.load_work(held, of);
+      break;
+    case Kind::forward:
+      known.work = predictor_.forward_work(samples, held, of);
+      break;
+    case Kind::backward_input:
+    case Kind::backward_weight:
+      known.work = predictor_.backward_half_work(samples, held, of);
+      break;
+    case Kind::backward:
+      known.work = predictor_.backward_work(samples, held, of);
+      break;
+    case Kind::update:
+      known.work = predictor_.update_work(held, of);
+      break;
+    default:
+      return known;  // it takes no time
+  }
+  known.time = predictor_.time(known.work);
+  return known;
+}
+
 // ---------------------------------------------------------------- flights
 
 // One flight that lands may let another start, and so on: a list instead of a deep recursion.
@@ -233,7 +270,11 @@ void Dist::report(Diagnostic diagnostic) {
 
 void Dist::land(Flight& flight) {
   flight.complete = true;
-  if (flight.sender != nullptr) flight.sender->landed(flight);
+  // Whoever sleeps on it hears of it when it wakes, with its memory at hand.
+  if (flight.sender != nullptr && !flight.awaited) {
+    flight.told = true;
+    flight.sender->landed(flight);
+  }
   if (flight.behind == nullptr) return;
   Flight& next = *std::exchange(flight.behind, nullptr);
   next.begin = std::max(next.asked, flight.end);
@@ -348,12 +389,33 @@ void require_alike(std::span<Flight* const> members, IndexSet T::* differs) {
   }
 }
 
+// A gather puts the pieces together in the order of the group: so must their shards be.
+template <class T>
+void require_order(std::span<Flight* const> members, IndexSet T::* set) {
+  for (std::size_t i = 1; i < members.size(); ++i) {
+    const IndexSet& before = at<T>(members[i - 1]).*set;
+    const IndexSet& here = at<T>(members[i]).*set;
+    const bool follows =
+        before.size() == here.size() && before.runs().back().last() < here.runs().front().begin;
+    if (follows) continue;
+    throw InputError(Diagnostic{
+        .code = "D610",
+        .what = fmt::format("rank {} brings {}, and rank {}, which comes next in the group, {}",
+                            members[i - 1]->rank, describe(members[i - 1]->in), members[i]->rank,
+                            describe(members[i]->in)),
+        .why = "pieces are put together in the order of the group, so each rank has as many shards "
+               "as the one before it, and later ones",
+        .help = "load the shard of the rank's position in the group: `model.position(\"dp\")`"});
+  }
+}
+
 template <class T>
 void combine_as(std::span<Flight* const> members, IndexSet T::* set, const char* thing) {
   require_alike<T>(members, set);
   T whole = at<T>(members.front());
   whole.*set = unite_all<T>(members, set, thing);
   whole.trail = {};
+  if (members.front()->kind == Kind::all_gather) require_order<T>(members, set);
   if (members.front()->kind != Kind::reduce_scatter) {
     for (Flight* member : members) member->out = whole;
     return;

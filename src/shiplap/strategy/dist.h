@@ -4,10 +4,12 @@
 // sender, receiver and tag, in order; so the result does not depend on who runs first.
 #pragma once
 
+#include <array>
 #include <coroutine>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -82,6 +84,20 @@ class Dist {
   [[nodiscard]] const plan::Mesh& mesh() const { return mesh_; }
   [[nodiscard]] const cost::RuntimePredictor& predictor() const { return predictor_; }
   [[nodiscard]] engine::Simulation& simulation() { return simulation_; }
+
+  // Where ranks put what lives as long as the world does: in few large pieces.
+  [[nodiscard]] std::pmr::memory_resource& arena() { return arena_; }
+
+  // What a computation on so many samples with so many shards of a weight is, and how long it
+  // takes. The last one of each kind is kept, as ranks mostly ask for the same.
+  struct Priced {
+    std::int64_t samples = -1;
+    std::int64_t held = 0;
+    std::int64_t of = 0;
+    cost::ComputeWork work;
+    Seconds time;
+  };
+  const Priced& price(trace::Kind kind, std::int64_t samples, std::int64_t held, std::int64_t of);
 
   // ---- as a rank: `co_await dist.all_reduce(rank, gradient, time)` gives the sum and the time at
   // which it is there. Throws InputError D621 for a rank that is not there, D616 where something
@@ -192,6 +208,7 @@ class Dist {
   void land(Flight& flight);
   void report(Diagnostic diagnostic);
 
+  std::pmr::monotonic_buffer_resource arena_{std::size_t{1} << 16};
   World world_;
   plan::Mesh mesh_;
   std::int64_t ranks_;
@@ -199,6 +216,7 @@ class Dist {
   engine::Simulation simulation_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Mailbox> mailboxes_;
+  std::array<Priced, 8> prices_;  // by kind of computation
   std::vector<Flight*> to_start_;
   bool starting_ = false;
   std::vector<std::int32_t> numbers_;  // by rank, of those who ask as a rank

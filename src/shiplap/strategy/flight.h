@@ -47,6 +47,7 @@ struct Flight : engine::Waiter {
   std::int64_t match = -1;  // of a message: the same on both ends
   bool complete = false;
   bool awaited = false;  // a coroutine sleeps until it is complete
+  bool told = false;     // its sender knows that it is complete
   Seconds asked;         // by the rank's clock
   Seconds begin;         // when all had started
   Seconds end;

@@ -14,13 +14,16 @@ using workload::Trail;
 }  // namespace
 
 Model::Model(int rank)
-    : own_dist_(std::make_unique<Dist>(1)), dist_(*own_dist_), rank_(rank), storage_(*this) {
+    : own_dist_(std::make_unique<Dist>(1)),
+      dist_(*own_dist_),
+      rank_(rank),
+      storage_(*this, dist_.arena()) {
   final_weights_.resize(static_cast<std::size_t>(training_.layers));
   if (rank != 0) refuse("D621", fmt::format("there is no rank {} in a world of one", rank), "", "");
 }
 
 Model::Model(int rank, Dist& dist, const Training& training)
-    : dist_(dist), rank_(rank), training_(training), storage_(*this) {
+    : dist_(dist), rank_(rank), training_(training), storage_(*this, dist_.arena()) {
   const auto positive = [&](int number, const char* what) {
     if (number >= 1) return;
     refuse("D622", fmt::format("{} {} cannot be trained", number, what),
@@ -36,8 +39,8 @@ Model::Model(int rank, Dist& dist, const Training& training)
   }
   const auto layers = static_cast<std::size_t>(training.layers);
   final_weights_.resize(layers);
-  log_.reserve(6 * layers);
-  known_.reserve(8 * layers);
+  log_.reserve(6 * layers + 2);
+  known_.reserve(8 * layers + 8);
   dist_.group("", "");
 }
 
@@ -169,7 +172,7 @@ void Model::begin_call(std::string_view call, int layer) {
 }
 
 void Model::compute(const Call& call, std::initializer_list<const Trail*> reads) {
-  const Seconds duration = dist_.predictor().time(call.work);
+  const Seconds duration = call.price.time;
   Event& event = log_.emplace_back();
   event.kind = call.kind;
   event.rank = rank_;
@@ -182,29 +185,23 @@ void Model::compute(const Call& call, std::initializer_list<const Trail*> reads)
   if (!training_.record) return;
   Step& step = record(Step::What::compute);
   step.kind = call.kind;
-  step.work = call.work;
+  step.work = call.price.work;
   std::size_t i = 0;
   for (const Trail* trail : reads) step.reads[i++] = trail->first;
 }
 
 void Model::log_event(Kind kind, const What& what) {
   begin_call(kind, what.layer);
-  const cost::RuntimePredictor& predictor = dist_.predictor();
-  const std::int64_t samples = what.samples.size();
-  Call call{.kind = kind, .layer = what.layer, .samples = &what.samples, .work = {}, .extra = {}};
-  if (kind == Kind::forward || kind == Kind::backward_input || kind == Kind::backward_weight) {
-    call.work = predictor.forward_work(samples, what.shards_on_device, what.num_shards);
-  } else if (kind == Kind::backward) {
-    call.work = predictor.backward_work(samples, what.shards_on_device, what.num_shards);
-  } else if (kind == Kind::update) {
-    call.work = predictor.update_work(what.shards_on_device, what.num_shards);
-  } else if (kind == Kind::load_weights) {
-    call.work = predictor.load_work(what.shards_on_device, what.num_shards);
-  } else if (trace::is_communication(kind)) {
+  if (trace::is_communication(kind)) {
     refuse("D614", fmt::format("a {} cannot be logged alone", name(kind)),
            "communication needs the other ranks", "call it");
   }
-  compute(call, {});
+  compute({.kind = kind,
+           .layer = what.layer,
+           .samples = &what.samples,
+           .price = dist_.price(kind, what.samples.size(), what.shards_on_device, what.num_shards),
+           .extra = {}},
+          {});
 }
 
 std::pair<Weight, OptState> Model::load_weights(int layer, int shard, int num_shards) {
@@ -228,7 +225,7 @@ std::pair<Weight, OptState> Model::load_weights(int layer, int shard, int num_sh
   compute({.kind = Kind::load_weights,
            .layer = layer,
            .samples = nullptr,
-           .work = dist_.predictor().load_work(1, num_shards),
+           .price = dist_.price(Kind::load_weights, 0, 1, num_shards),
            .extra = loaded},
           {});
   // A step is repeated, and weights stay from one to the next: so they are there from the start.
@@ -297,7 +294,7 @@ Activation Model::forward(int layer, const Activation& input, const Weight& weig
   compute({.kind = Kind::forward,
            .layer = layer,
            .samples = &input.samples,
-           .work = dist_.predictor().forward_work(input.samples.size(), held, weight.num_shards),
+           .price = dist_.price(Kind::forward, input.samples.size(), held, weight.num_shards),
            .extra = output.memory(shape())},
           {&input.trail, &weight.trail});
   make(output, Kind::forward, -1);
@@ -317,7 +314,7 @@ ActivationGrad Model::loss(const Activation& input) {
   compute({.kind = Kind::loss,
            .layer = -1,
            .samples = &input.samples,
-           .work = {},
+           .price = dist_.price(Kind::loss, 0, 0, 0),
            .extra = grad.memory(shape())},
           {&input.trail});
   make(grad, Kind::loss, -1);
@@ -372,8 +369,8 @@ std::pair<WeightGrad, ActivationGrad> Model::backward(int layer, const Activatio
   compute({.kind = Kind::backward,
            .layer = layer,
            .samples = &input.samples,
-           .work = dist_.predictor().backward_work(input.samples.size(), weight.shards.size(),
-                                                   weight.num_shards),
+           .price = dist_.price(Kind::backward, input.samples.size(), weight.shards.size(),
+                                weight.num_shards),
            .extra = of_weight.memory(shape()) + of_input.memory(shape())},
           {&input.trail, &grad.trail, &weight.trail});
   make(of_weight, Kind::backward, -1);
@@ -392,8 +389,8 @@ ActivationGrad Model::backward_input(int layer, const Activation& input, const A
   compute({.kind = Kind::backward_input,
            .layer = layer,
            .samples = &input.samples,
-           .work = dist_.predictor().backward_half_work(input.samples.size(), weight.shards.size(),
-                                                        weight.num_shards),
+           .price = dist_.price(Kind::backward_input, input.samples.size(), weight.shards.size(),
+                                weight.num_shards),
            .extra = result.memory(shape())},
           {&input.trail, &grad.trail, &weight.trail});
   make(result, Kind::backward_input, -1);
@@ -409,8 +406,8 @@ WeightGrad Model::backward_weight(int layer, const Activation& input, const Acti
   compute({.kind = Kind::backward_weight,
            .layer = layer,
            .samples = &input.samples,
-           .work = dist_.predictor().backward_half_work(input.samples.size(), weight.shards.size(),
-                                                        weight.num_shards),
+           .price = dist_.price(Kind::backward_weight, input.samples.size(), weight.shards.size(),
+                                weight.num_shards),
            .extra = result.memory(shape())},
           {&input.trail, &grad.trail});
   make(result, Kind::backward_weight, -1);
@@ -446,7 +443,7 @@ std::pair<Weight, OptState> Model::update(int layer, const WeightGrad& grad, con
   compute({.kind = Kind::update,
            .layer = layer,
            .samples = nullptr,
-           .work = dist_.predictor().update_work(weight.shards.size(), weight.num_shards),
+           .price = dist_.price(Kind::update, 0, weight.shards.size(), weight.num_shards),
            .extra = {}},
           {&grad.trail, &weight.trail, &opt_state.trail});
   make(new_weight, Kind::update, old_weight);

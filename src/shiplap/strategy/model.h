@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -280,7 +281,7 @@ class Model final : private Bookkeeper, private Sender {
     trace::Kind kind = trace::Kind::compute;
     int layer = -1;
     const IndexSet* samples = nullptr;
-    cost::ComputeWork work;
+    const Dist::Priced& price;
     Bytes extra;  // what its results take beside what is stored
   };
   void begin_call(std::string_view call, int layer);
@@ -368,8 +369,9 @@ class Model final : private Bookkeeper, private Sender {
   Bytes memory_;
   Bytes reserved_;  // for results of what is under way
   std::vector<Event> log_;
-  std::vector<Known> known_;
-  std::vector<ValueNumber> loose_;     // made by the last call, and not stored yet
+  std::pmr::vector<Known> known_{&dist_.arena()};
+  std::pmr::vector<ValueNumber> loose_{
+      &dist_.arena()};                 // made by the last call, and not stored yet
   std::vector<std::int32_t> numbers_;  // collectives so far, by kind of group
   std::vector<std::unique_ptr<Flight>> under_way_;
   std::vector<Stream> streams_{{}};

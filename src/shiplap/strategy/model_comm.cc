@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "shiplap/plan/text.h"
 #include "shiplap/strategy/model.h"
 
 namespace shiplap::strategy {
@@ -147,9 +148,9 @@ void Model::start(Flight& flight, const Over& over) {
     dist_.start(flight, now_);
     return;
   }
-  if (over.stream.empty() || over.stream == stream_names_.front()) {
+  if (!plan::is_name(over.stream) || over.stream == stream_names_.front()) {
     refuse("D614", fmt::format("a collective cannot be started on stream `{}`", over.stream),
-           "what is started runs beside `main`, on a stream with a name",
+           "what is started runs beside `main`, on a stream with a name of letters and digits",
            "name another stream, or `co_await` the call itself");
   }
   const std::int32_t stream = stream_called(over.stream);
@@ -203,6 +204,7 @@ const Flight* Model::waiting_for() const {
 // The rank has waited until it was complete.
 void Model::taken(Flight& flight) {
   waiting_for_ = nullptr;
+  if (!flight.told) landed(flight);
   now_ = std::max(now_, flight.end);
   begin_call(flight.kind, flight.kind == Kind::recv ? -1 : layer_of(flight.in));
   if (flight.kind != Kind::recv) {

@@ -19,6 +19,10 @@ void Model::release_loose() {
     if (known.places > 0 || known.gone) continue;
     known.gone = true;
     reserved_ = reserved_ - std::exchange(known.reserved, Bytes{0});
+    // It did not take the place of its operand, so it had one of its own.
+    if (known.source >= 0 && known.made_by != Kind::all_gather) {
+      patch_memory(known.event, known.bytes);
+    }
     if (training_.record) record(Step::What::drop).reads[0] = number;
   }
   loose_.clear();

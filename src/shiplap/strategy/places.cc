@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -17,8 +19,13 @@ struct Part {
 };
 
 Part part_of(const IndexSet& shards, std::int64_t of) {
-  ensure(shards.runs().size() == 1 && shards.runs().front().stride == 1,
-         "the shards of a value are neighbours");
+  if (shards.runs().size() != 1 || shards.runs().front().stride != 1) {
+    throw InputError(Diagnostic{
+        .code = "D625",
+        .what = fmt::format("shards {} of {} cannot lie in one place", to_string(shards), of),
+        .why = "in a plan the shards of a value are neighbours",
+        .help = "gather along the last axis of the mesh first"});
+  }
   return {.first = shards.runs().front().begin, .count = shards.size(), .of = of};
 }
 
@@ -86,6 +93,7 @@ class Finder {
     root_.resize(count);
     last_.resize(count);
     size_.assign(count, {});
+    born_.assign(count, false);
     result_.rows.resize(count);
     result_.homes.resize(count);
     result_.kept.assign(count, false);
@@ -93,7 +101,7 @@ class Finder {
     mark_kept();
     for (const Step& step : recording_.steps) {
       for (const ValueNumber v : step.writes) {
-        if (v >= 0) born(static_cast<std::size_t>(v));
+        if (v >= 0 && !born_[static_cast<std::size_t>(v)]) born(static_cast<std::size_t>(v));
       }
       if (step.what == What::drop) died(static_cast<std::size_t>(step.reads[0]));
     }
@@ -102,9 +110,10 @@ class Finder {
   }
 
  private:
+  // The part of the whole that is in some member.
   struct Home {
-    bool whole = false;  // members have different parts: room for all
-    std::int64_t rows = 0;
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
   };
 
   [[nodiscard]] std::int64_t whole_rows(std::size_t v) const {
@@ -131,11 +140,9 @@ class Finder {
     last_[root_[v]] = v;
     const Rows own = within_whole(v);
     Home& home = size_[root_[v]];
-    if (before < 0) {
-      home.rows = own.count;
-    } else if (own.count != home.rows) {
-      home = {.whole = true, .rows = whole_rows(v)};
-    }
+    home = before < 0 ? Home{.begin = own.begin, .end = own.end()}
+                      : Home{.begin = std::min(home.begin, own.begin),
+                             .end = std::max(home.end, own.end())};
   }
 
   void mark_kept() {
@@ -148,18 +155,19 @@ class Finder {
   }
 
   void born(std::size_t v) {
+    born_[v] = true;
     const Home& home = size_[root_[v]];
     const Rows whole = within_whole(v);
     Rows& rows = result_.homes[v];
     if (root_[v] == v) {
       auto& list = rows_[static_cast<std::size_t>(whole.place)];
-      rows = {.place = whole.place, .begin = list.take(home.rows), .count = home.rows};
+      const std::int64_t count = home.end - home.begin;
+      rows = {.place = whole.place, .begin = list.take(count), .count = count};
     } else {
       rows = result_.homes[root_[v]];
     }
-    result_.rows[v] = {.place = whole.place,
-                       .begin = rows.begin + (home.whole ? whole.begin : 0),
-                       .count = whole.count};
+    result_.rows[v] = {
+        .place = whole.place, .begin = rows.begin + whole.begin - home.begin, .count = whole.count};
   }
 
   // The home is free when the last that shares it is gone.
@@ -174,6 +182,7 @@ class Finder {
   std::vector<std::size_t> root_;
   std::vector<std::size_t> last_;  // by root: the last value that shares its place
   std::vector<Home> size_;         // by root
+  std::vector<bool> born_;
   std::array<RowList, kPlaces> rows_;
   Places result_;
 };

@@ -119,8 +119,8 @@ class Writer {
       if (whole.num_shards == small.num_shards && whole.shards == small.shards) {
         return access(Access::Kind::reads, v);
       }
-      const std::int64_t unit = lowering_.grain.weight / small.num_shards;
       Rows part = rows(v);
+      const std::int64_t unit = part.count / small.num_shards;
       part.begin += small.shards.runs().front().begin * unit;
       part.count = small.shards.size() * unit;
       const AnyValue value = narrowed(whole, small.shards, small.num_shards);
@@ -137,6 +137,9 @@ class Writer {
     if (const auto* w = std::get_if<Weight>(&any(v))) return by_weight(*w);
     if (const auto* o = std::get_if<OptState>(&any(v))) return by_weight(*o);
     if (const auto* g = std::get_if<WeightGrad>(&any(v))) return by_weight(*g);
+    if (const auto* a = std::get_if<Activation>(&any(v))) {
+      return narrow(*a, std::get<Activation>(any(like)));
+    }
     return access(Access::Kind::reads, v);
   }
 
@@ -192,11 +195,17 @@ class Writer {
     item.operation.async = async;
     const auto index = static_cast<std::int32_t>(items_.size());
     item.after = waits_;
-    if (stream == 0) {
+    if (stream > 0) {
+      // Not before `main` got here: after the last that it completed, and all it has waited for.
+      item.after.insert(item.after.begin(), waited_.begin(), waited_.end());
+      if (last_main_ >= 0) item.after.insert(item.after.begin(), last_main_);
+    } else if (async) {
+      waited_.insert(waited_.end(), waits_.begin(), waits_.end());
       waits_.clear();
-      if (!async) last_main_ = index;
-    } else if (last_main_ >= 0) {
-      item.after.insert(item.after.begin(), last_main_);
+    } else {
+      waited_.clear();
+      waits_.clear();
+      last_main_ = index;
     }
     items_.push_back(std::move(item));
     return index;
@@ -244,6 +253,16 @@ class Writer {
   }
 
   void compute_step(const Step& step) {
+    if (step.reads[0] < 0 && step.writes[0] < 0) {
+      throw InputError(Diagnostic{
+          .code = "D625",
+          .where = {.rank = model_.rank(), .operation = std::string(name(step.kind))},
+          .what = fmt::format("a {} that was only logged cannot be carried out", name(step.kind)),
+          .why =
+              "`log_event` has no values, and a plan says of every computation what it reads and "
+              "writes",
+          .help = "call it instead of logging it, or do not record"});
+    }
     for (const ValueNumber v : step.writes) make_room(v);
     std::vector<Access> accesses;
     const bool loads = step.kind == Kind::load_weights;
@@ -373,7 +392,8 @@ class Writer {
   std::array<plan::BufferId, kPlaces> buffers_;
   std::vector<Item> items_;
   std::vector<std::int32_t> step_items_;
-  std::vector<std::int32_t> waits_;
+  std::vector<std::int32_t> waits_;   // of `main`, for the next operation on it
+  std::vector<std::int32_t> waited_;  // since last_main_, by what does not complete on `main`
   std::map<std::int32_t, ValueNumber> give_back_later_;  // by step
   std::int32_t last_main_ = -1;
 };

@@ -10,6 +10,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory_resource>
 #include <utility>
 
 #include "shiplap/base/units.h"
@@ -84,6 +85,7 @@ class Slot {
   const T* operator->() const { return &value(); }
   [[nodiscard]] bool empty() const { return !full_; }
   [[nodiscard]] Key key() const { return key_; }
+  void rename(Key key) { key_ = key; }
 
   void clear() {
     if (!full_) return;
@@ -100,15 +102,25 @@ class Slot {
   T value_;
 };
 
+// Places that were given up are used again, so that a rank's storage is one piece of memory.
 template <class T>
 class Shelf {
  public:
-  explicit Shelf(Bookkeeper& keeper) : keeper_(&keeper) {}
+  explicit Shelf(Bookkeeper& keeper,
+                 std::pmr::memory_resource& memory = *std::pmr::get_default_resource())
+      : keeper_(&keeper), slots_(&memory) {}
   Shelf(const Shelf&) = delete;
   Shelf& operator=(const Shelf&) = delete;
 
   // The place of that name, made if there is none. It stays where it is until it is erased.
-  Slot<T>& operator[](Key key) { return slots_.try_emplace(key, *keeper_, key).first->second; }
+  Slot<T>& operator[](Key key) {
+    const auto found = slots_.lower_bound(key);
+    if (found != slots_.end() && found->first == key) return found->second;
+    if (spare_.empty()) return slots_.try_emplace(found, key, *keeper_, key)->second;
+    spare_.key() = key;
+    spare_.mapped().rename(key);
+    return slots_.insert(found, std::move(spare_))->second;
+  }
   [[nodiscard]] bool contains(Key key) const {
     const auto found = slots_.find(key);
     return found != slots_.end() && !found->second.empty();
@@ -118,23 +130,25 @@ class Shelf {
     const auto found = slots_.find(key);
     if (found == slots_.end() || found->second.empty()) keeper_->nothing_there(key);
     found->second.clear();
-    slots_.erase(found);
+    spare_ = slots_.extract(found);
   }
   // By key; empty ones too.
-  [[nodiscard]] const std::map<Key, Slot<T>>& slots() const { return slots_; }
+  [[nodiscard]] const std::pmr::map<Key, Slot<T>>& slots() const { return slots_; }
 
  private:
   Bookkeeper* keeper_;
-  std::map<Key, Slot<T>> slots_;
+  std::pmr::map<Key, Slot<T>> slots_;
+  typename std::pmr::map<Key, Slot<T>>::node_type spare_;
 };
 
 struct Storage {
-  explicit Storage(Bookkeeper& keeper)
-      : weights(keeper),
-        opt_states(keeper),
-        activations(keeper),
-        grad_activations(keeper),
-        grad_weights(keeper) {}
+  explicit Storage(Bookkeeper& keeper,
+                   std::pmr::memory_resource& memory = *std::pmr::get_default_resource())
+      : weights(keeper, memory),
+        opt_states(keeper, memory),
+        activations(keeper, memory),
+        grad_activations(keeper, memory),
+        grad_weights(keeper, memory) {}
   Shelf<Weight> weights;
   Shelf<OptState> opt_states;
   Shelf<Activation> activations;

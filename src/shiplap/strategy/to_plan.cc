@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "shiplap/base/error.h"
-#include "shiplap/plan/expand.h"
 #include "shiplap/strategy/rank_program_internal.h"
 #include "shiplap/strategy/share_internal.h"
 
@@ -27,6 +29,8 @@ plan::Plan to_plan(Trainer& trainer) {
   ensure(trainer.training().record, "what becomes a plan was recorded");
   Grain grain;
   for (const auto& model : trainer.models()) grain = common_grain(grain, model->recording());
+  // Where layers are split, the features that a weight writes and an activation has are the same.
+  if (grain.sample > 1) grain.weight = grain.sample = std::lcm(grain.weight, grain.sample);
   require_whole_rows(trainer.world().shape, grain);
   const Tensors tensors(trainer.training(), grain);
   plan::Plan plan;

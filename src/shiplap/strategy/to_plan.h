@@ -2,8 +2,7 @@
 // others can check, time and execute it.
 //
 // Ranks that did the same share a program; numbers that differ between them are expressions of
-// their position where one fits, and lists where none does. That the plan says exactly what was
-// recorded is verified by expanding it.
+// their position where one fits, and lists where none does; each fit is checked against every rank.
 #pragma once
 
 #include "shiplap/plan/plan.h"

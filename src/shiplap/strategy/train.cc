@@ -24,8 +24,11 @@ std::string wait_of(const Dist& dist, const Model& model) {
   if (flight.kind == trace::Kind::send) what = " to receive it";
   if (flight.kind == trace::Kind::recv) what = " to send";
   const std::string tag = flight.peer >= 0 ? fmt::format(" with tag {}", flight.tag) : "";
+  const std::string channel = flight.peer >= 0 ? "" : dist.group_channel(flight.group);
   const std::string group =
-      flight.peer >= 0 ? "" : fmt::format(" over {}", dist.group_name(flight.group));
+      flight.peer >= 0 ? ""
+                       : fmt::format(" over {}{}", dist.group_name(flight.group),
+                                     channel.empty() ? "" : fmt::format(" on `{}`", channel));
   return fmt::format("rank {} waits in {}{}{} for {}{}", model.rank(), model.last_call(), group,
                      tag, whom, what);
 }
@@ -97,6 +100,20 @@ void Trainer::report_failure() {
   }
 }
 
+// Whether whoever it waits for waits in turn, and so on, until somebody comes again.
+bool Trainer::in_circle(const Model& model) const {
+  std::vector<bool> seen(models_.size(), false);
+  for (const Model* at = &model; !seen[static_cast<std::size_t>(at->rank())];) {
+    seen[static_cast<std::size_t>(at->rank())] = true;
+    if (at->waiting_for() == nullptr) return false;
+    for (const int rank : dist_.missing_ranks(*at->waiting_for())) {
+      at = models_[static_cast<std::size_t>(rank)].get();
+      if (at->waiting_for() == nullptr) return false;
+    }
+  }
+  return true;
+}
+
 void Trainer::report_deadlock() {
   std::vector<const Model*> stuck;
   for (const auto& model : models_) {
@@ -111,12 +128,7 @@ void Trainer::report_deadlock() {
     why += wait_of(dist_, *stuck[i]);
   }
   if (stuck.size() > kMost) why += fmt::format("; and {} ranks more", stuck.size() - kMost);
-  const Flight* const first = stuck.front()->waiting_for();
-  const bool cycle =
-      first != nullptr && std::ranges::all_of(dist_.missing_ranks(*first), [&](int rank) {
-        const auto index = static_cast<std::size_t>(rank);
-        return models_[index]->waiting_for() != nullptr;
-      });
+  const bool cycle = in_circle(*stuck.front());
   throw InputError(Diagnostic{
       .code = "D617",
       .where = {.rank = stuck.front()->rank(), .operation = stuck.front()->last_call()},

@@ -38,6 +38,7 @@ class Trainer {
 
  private:
   void report_failure();
+  [[nodiscard]] bool in_circle(const Model& model) const;
   void report_deadlock();
   void report_unwaited() const;
   void check_final_weights() const;
