@@ -95,9 +95,8 @@ TEST(Bubble, OfThePipelinesIsTheTextbooksWhenCommunicationIsFree) {
             sim::replay(to_plan(*trainer), {.system = system, .eager_up_to = {}});
         const double textbook = (stages - 1.0) / (chunks * microbatches + stages - 1.0);
         const trace::Summary summary = trace::summarize(replay.trace);
-        ASSERT_TRUE(summary.bubble.has_value());
-        EXPECT_NEAR(*summary.bubble, textbook, 1e-9);
-        EXPECT_NEAR(*trace::summarize(trainer->trace()).bubble, textbook, 1e-9);
+        EXPECT_NEAR(summary.bubble.value_or(-1), textbook, 1e-9);
+        EXPECT_NEAR(trace::summarize(trainer->trace()).bubble.value_or(-1), textbook, 1e-9);
       }
     }
   }

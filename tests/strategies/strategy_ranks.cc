@@ -125,7 +125,8 @@ int main_of(int ranks) {
 int main(int argc, char** argv) {
   int ranks = 1;
   for (int i = 1; i + 1 < argc; ++i) {
-    if (std::string_view(argv[i]) == "--ranks") ranks = std::atoi(argv[i + 1]);
+    if (std::string_view(argv[i]) == "--ranks")
+      ranks = static_cast<int>(std::strtol(argv[i + 1], nullptr, 10));
   }
   try {
     return shiplap::main_of(ranks);

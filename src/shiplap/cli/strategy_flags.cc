@@ -126,7 +126,7 @@ std::vector<std::string> words_of(const StrategyFlags& options) {
 
 PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& defaults,
                          const strategy::World& world) {
-  const strategy::Entry& entry = strategy::find_strategy(*options.strategy);
+  const strategy::Entry& entry = strategy::find_strategy(options.strategy.value_or(""));
   strategy::Size size;
   if (options.mesh) size.mesh = parse_mesh(*options.mesh);
   const bool alone = entry.axes.empty();

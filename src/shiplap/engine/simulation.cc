@@ -8,6 +8,14 @@ namespace {
 
 constexpr std::size_t kChildren = 4;
 
+// The beginning of a coroutine's frame: with what it awaits, a few lines of the cache.
+void prefetch(const void* frame) {
+  constexpr std::size_t kLines = 8;
+  constexpr std::size_t kLine = 64;
+  const auto* const bytes = static_cast<const char*>(frame);
+  for (std::size_t i = 0; i < kLines; ++i) __builtin_prefetch(bytes + i * kLine);
+}
+
 }  // namespace
 
 std::size_t Simulation::spawn(Task task) {
@@ -61,7 +69,7 @@ void Simulation::resume(Waiter* first) {
   while (first != nullptr) {
     Waiter* const next = first->next;
     // With many tasks, what the next one needs is far away in memory.
-    if (next != nullptr) __builtin_prefetch(next->handle.address());
+    if (next != nullptr) prefetch(next->handle.address());
     ++woken_;
     first->handle.resume();
     first = next;

@@ -74,11 +74,11 @@ TEST(Gemm, AProductOverNothingIsZero) {
 
 TEST(Gemm, SameOperandsGiveTheSameBits) {
   Random random(2);
-  std::vector<float> a(64 * 48);
-  std::vector<float> b(48 * 80);
+  std::vector<float> a(std::size_t{64} * 48);
+  std::vector<float> b(std::size_t{48} * 80);
   for (float& number : a) number = static_cast<float>(random.unit());
   for (float& number : b) number = static_cast<float>(random.unit());
-  std::vector<std::vector<float>> results(3, std::vector<float>(64 * 80));
+  std::vector<std::vector<float>> results(3, std::vector<float>(std::size_t{64} * 80));
   for (std::vector<float>& c : results) {
     Gemm().multiply(by_rows(a.data(), 64, 48), by_rows(b.data(), 48, 80),
                     {.data = c.data(), .stride = 80});

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shiplap/report/lanes_internal.h"
+#include "shiplap/trace/summary.h"
 
 namespace shiplap::report {
 namespace {
@@ -116,6 +117,8 @@ std::int64_t layers_of(const Lanes& lanes) {
   std::int64_t layers = 1;
   for (const Lanes::Row& row : lanes.rows) {
     for (const trace::Event& event : row.rank->events) {
+      // What is sent may be of one layer more: what the last layer wrote.
+      if (!trace::is_forward(event.kind) && !trace::is_backward(event.kind)) continue;
       layers = std::max<std::int64_t>(layers, std::int64_t{event.layer} + 1);
     }
   }

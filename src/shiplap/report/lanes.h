@@ -56,7 +56,8 @@ struct LaneBoxes {
 };
 [[nodiscard]] LaneBoxes boxes(const Lanes& lanes, Strip strip);
 
-// How many layers the colours are dealt out to: the highest number of one, and 1.
+// How many layers the colours are dealt out to: the highest that is passed forward or backward, and
+// 1.
 [[nodiscard]] std::int64_t layers_of(const Lanes& lanes);
 
 [[nodiscard]] Html to_html(const Lanes& lanes);

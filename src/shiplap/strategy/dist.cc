@@ -15,6 +15,31 @@ namespace {
 
 using trace::Kind;
 
+// Hands out memory one piece after another, and gives it back as a whole. Chunks stay of one size,
+// so that they come from the heap: those that grow would be mapped anew for every world.
+class Arena : public std::pmr::memory_resource {
+ private:
+  static constexpr std::size_t kChunk = std::size_t{1} << 16;
+
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    free_ = (free_ + alignment - 1) / alignment * alignment;
+    if (chunks_.empty() || free_ + bytes > kChunk) {
+      chunks_.push_back(std::make_unique_for_overwrite<std::byte[]>(std::max(kChunk, bytes)));
+      free_ = 0;
+    }
+    void* const place = chunks_.back().get() + free_;
+    free_ += bytes;
+    return place;
+  }
+  void do_deallocate(void* /*place*/, std::size_t /*bytes*/, std::size_t /*alignment*/) override {}
+  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+    return this == &other;
+  }
+
+  std::vector<std::unique_ptr<std::byte[]>> chunks_;
+  std::size_t free_ = 0;  // in the last chunk
+};
+
 plan::CollectiveKind collective_of(Kind kind) {
   switch (kind) {
     case Kind::all_reduce:
@@ -114,7 +139,8 @@ struct Dist::Group {
 };
 
 Dist::Dist(World world)
-    : world_(std::move(world)),
+    : arena_(std::make_unique<Arena>()),
+      world_(std::move(world)),
       mesh_(checked_mesh(world_.mesh)),
       ranks_(mesh_.ranks()),
       predictor_(ranks_, world_.system, world_.shape) {}

@@ -85,8 +85,8 @@ class Dist {
   [[nodiscard]] const cost::RuntimePredictor& predictor() const { return predictor_; }
   [[nodiscard]] engine::Simulation& simulation() { return simulation_; }
 
-  // Where ranks put what lives as long as the world does: in few large pieces.
-  [[nodiscard]] std::pmr::memory_resource& arena() { return arena_; }
+  // Where ranks put what lives as long as the world does.
+  [[nodiscard]] std::pmr::memory_resource& arena() { return *arena_; }
 
   // What a computation on so many samples with so many shards of a weight is, and how long it
   // takes. The last one of each kind is kept, as ranks mostly ask for the same.
@@ -208,7 +208,7 @@ class Dist {
   void land(Flight& flight);
   void report(Diagnostic diagnostic);
 
-  std::pmr::monotonic_buffer_resource arena_{std::size_t{1} << 16};
+  std::unique_ptr<std::pmr::memory_resource> arena_;
   World world_;
   plan::Mesh mesh_;
   std::int64_t ranks_;

@@ -80,19 +80,19 @@ std::string Model::last_call() const {
 
 std::string Model::status() const {
   std::string text = fmt::format("rank {} at {}: {}\n", rank_, to_string(now_), to_string(memory_));
-  const auto list = [&](const char* shelf, const auto& slots) {
-    for (const auto& [key, slot] : slots) {
-      if (slot.empty()) continue;
+  const auto list = [&](const char* name, const auto& shelf) {
+    shelf.for_each([&](Key key, const auto& slot) {
+      if (slot.empty()) return;
       const std::string second = key.second < 0 ? "" : fmt::format(", {}", key.second);
-      text += fmt::format("  {}[{}{}] {}, {}\n", shelf, key.first, second, describe(slot.value()),
+      text += fmt::format("  {}[{}{}] {}, {}\n", name, key.first, second, describe(slot.value()),
                           to_string(slot->memory(shape())));
-    }
+    });
   };
-  list("weights", storage_.weights.slots());
-  list("opt_states", storage_.opt_states.slots());
-  list("activations", storage_.activations.slots());
-  list("grad_activations", storage_.grad_activations.slots());
-  list("grad_weights", storage_.grad_weights.slots());
+  list("weights", storage_.weights);
+  list("opt_states", storage_.opt_states);
+  list("activations", storage_.activations);
+  list("grad_activations", storage_.grad_activations);
+  list("grad_weights", storage_.grad_weights);
   return text;
 }
 

@@ -190,12 +190,19 @@ TEST_F(Refusals, ShardsAndStepsThatDoNotMatch) {
 // ---------------------------------------------------------------- D612, D615: not complete
 
 TEST_F(Refusals, PartsWhereTheWholeIsNeeded) {
-  activations[{0, 1}] = activations[0]->shard(0, 2);
-  expect("D612", "forward(layer 0)", "shard 0 of 2, all 4 samples is not complete",
-         [&] { (void)model.forward(0, activations[{0, 1}], weights[0]); });
-  activations[{2, 1}] = activations[2]->shard(1, 2);
-  expect("D612", "loss", "is not complete", [&] { (void)model.loss(activations[{2, 1}]); });
+  weights[{0, 1}] = weights[0]->shard(0, 2);
   weights[{1, 1}] = weights[1]->shard(0, 2);
+  activations[{1, 1}] = model.forward(0, activations[0], weights[{0, 1}]);
+  expect("D612", "forward(layer 1)", "shard 0 of 2, all 4 samples is not complete",
+         [&] { (void)model.forward(1, activations[{1, 1}], weights[1]); });
+  activations[{2, 1}] = model.forward(1, activations[1], weights[{1, 1}]);
+  expect("D612", "loss", "is not complete", [&] { (void)model.loss(activations[{2, 1}]); });
+  try {
+    activations[{0, 1}] = activations[0]->shard(0, 2);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.diagnostics().front().code, "D610");
+  }
   grad_activations[{1, 1}] =
       model.backward_input(1, activations[1], grad_activations[2], weights[{1, 1}]);
   expect("D612", "backward(layer 0)", "contributions 0 of 2",

@@ -354,9 +354,9 @@ TEST(Memory, IsTheSumOfWhatIsStored) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
   Bytes sum;
   const auto add = [&](const auto& shelf) {
-    for (const auto& [key, slot] : shelf.slots()) {
+    shelf.for_each([&](Key, const auto& slot) {
       if (!slot.empty()) sum += slot->memory(kPuzzles);
-    }
+    });
   };
   add(weights);
   add(opt_states);

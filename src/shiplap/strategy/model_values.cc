@@ -136,7 +136,15 @@ void Model::store_value(T& value, const T* before) {
 
 void Model::store(Weight& value, const Weight* before) { store_value(value, before); }
 void Model::store(OptState& value, const OptState* before) { store_value(value, before); }
-void Model::store(Activation& value, const Activation* before) { store_value(value, before); }
+void Model::store(Activation& value, const Activation* before) {
+  if (value.trail.how == Trail::How::none && !value.is_complete()) {
+    refuse_between(
+        "D610", fmt::format("{} cannot be stored", describe(value)),
+        "the features of an activation lie as the ranks that wrote them put them together",
+        "cut it as it was gathered, or let a layer whose weight is cut write it");
+  }
+  store_value(value, before);
+}
 void Model::store(ActivationGrad& value, const ActivationGrad* before) {
   store_value(value, before);
 }

@@ -150,9 +150,10 @@ class Fitter {
   [[nodiscard]] std::optional<Affine> fit_affine(const Column& column) const {
     Affine affine{.base = column[0], .factors = std::vector<std::int64_t>(positions_.axes(), 0)};
     for (std::size_t a = 0; a < positions_.axes(); ++a) {
-      if (!neighbours_[a]) continue;
-      const std::int64_t step = positions_.at(*neighbours_[a], a) - positions_.at(0, a);
-      const std::int64_t rise = column[*neighbours_[a]] - column[0];
+      const std::optional<std::size_t> neighbour = neighbours_[a];
+      if (!neighbour) continue;
+      const std::int64_t step = positions_.at(*neighbour, a) - positions_.at(0, a);
+      const std::int64_t rise = column[*neighbour] - column[0];
       if (rise % step != 0) return std::nullopt;
       affine.factors[a] = rise / step;
       affine.base -= affine.factors[a] * positions_.at(0, a);

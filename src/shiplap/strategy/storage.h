@@ -7,11 +7,13 @@
 //   activations.erase({l, microbatch});
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <memory_resource>
 #include <utility>
+#include <vector>
 
 #include "shiplap/base/units.h"
 #include "shiplap/workload/values.h"
@@ -102,43 +104,73 @@ class Slot {
   T value_;
 };
 
-// Places that were given up are used again, so that a rank's storage is one piece of memory.
+// The places of one kind of value, by key. Keys stand close together, since looking them up is most
+// of what a rank does here; places stay where they are, and those that were given up are used
+// again.
 template <class T>
 class Shelf {
  public:
   explicit Shelf(Bookkeeper& keeper,
                  std::pmr::memory_resource& memory = *std::pmr::get_default_resource())
-      : keeper_(&keeper), slots_(&memory) {}
+      : keeper_(&keeper), memory_(&memory), entries_(&memory), spare_(&memory) {}
   Shelf(const Shelf&) = delete;
   Shelf& operator=(const Shelf&) = delete;
+  ~Shelf() {
+    for (const Entry& entry : entries_) destroy(entry.slot);
+    for (Slot<T>* slot : spare_) destroy(slot);
+  }
 
   // The place of that name, made if there is none. It stays where it is until it is erased.
   Slot<T>& operator[](Key key) {
-    const auto found = slots_.lower_bound(key);
-    if (found != slots_.end() && found->first == key) return found->second;
-    if (spare_.empty()) return slots_.try_emplace(found, key, *keeper_, key)->second;
-    spare_.key() = key;
-    spare_.mapped().rename(key);
-    return slots_.insert(found, std::move(spare_))->second;
+    const auto at = find(key);
+    if (at != entries_.end() && at->key == key) return *at->slot;
+    return *entries_.insert(at, {.key = key, .slot = fresh(key)})->slot;
   }
-  [[nodiscard]] bool contains(Key key) const {
-    const auto found = slots_.find(key);
-    return found != slots_.end() && !found->second.empty();
+  [[nodiscard]] bool contains(Key key) {
+    const auto at = find(key);
+    return at != entries_.end() && at->key == key && !at->slot->empty();
   }
   // Throws InputError D613 if nothing lies there.
   void erase(Key key) {
-    const auto found = slots_.find(key);
-    if (found == slots_.end() || found->second.empty()) keeper_->nothing_there(key);
-    found->second.clear();
-    spare_ = slots_.extract(found);
+    const auto at = find(key);
+    if (at == entries_.end() || at->key != key || at->slot->empty()) keeper_->nothing_there(key);
+    at->slot->clear();
+    spare_.push_back(at->slot);
+    entries_.erase(at);
   }
+
   // By key; empty ones too.
-  [[nodiscard]] const std::pmr::map<Key, Slot<T>>& slots() const { return slots_; }
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (const Entry& entry : entries_) visit(entry.key, *entry.slot);
+  }
 
  private:
+  struct Entry {
+    Key key;
+    Slot<T>* slot;
+  };
+
+  auto find(Key key) { return std::ranges::lower_bound(entries_, key, {}, &Entry::key); }
+  Slot<T>* fresh(Key key) {
+    if (!spare_.empty()) {
+      Slot<T>* const slot = spare_.back();
+      spare_.pop_back();
+      slot->rename(key);
+      return slot;
+    }
+    void* const place = memory_->allocate(sizeof(Slot<T>), alignof(Slot<T>));
+    return std::construct_at(static_cast<Slot<T>*>(place), *keeper_, key);
+  }
+  void destroy(Slot<T>* slot) {
+    std::destroy_at(slot);
+    memory_->deallocate(slot, sizeof(Slot<T>), alignof(Slot<T>));
+  }
+
   Bookkeeper* keeper_;
-  std::pmr::map<Key, Slot<T>> slots_;
-  typename std::pmr::map<Key, Slot<T>>::node_type spare_;
+  std::pmr::memory_resource* memory_;
+  std::pmr::vector<Entry> entries_;
+  std::pmr::vector<Slot<T>*> spare_;
 };
 
 struct Storage {

@@ -253,7 +253,7 @@ TEST(Deadlock, OfAQueueNamesThoseWhoAreMissing) {
   EXPECT_EQ(found.code, "D617");
   EXPECT_EQ(found.where.operation, "all_gather(layer 1)");
   EXPECT_TRUE(says(found, "2 of 3 ranks wait for ever")) << render(found);
-  EXPECT_TRUE(says(found, "rank 0 waits in all_gather(layer 1) over all ranks for rank 1"))
+  EXPECT_TRUE(says(found, "rank 0 waits in all_gather(layer 1) over all ranks on `net` for rank 1"))
       << render(found);
 }
 

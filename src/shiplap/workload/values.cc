@@ -115,13 +115,12 @@ std::string describe(const ActivationGrad& value) {
 Weight Weight::shard(int index, int of) const { return cut(*this, index, of); }
 OptState OptState::shard(int index, int of) const { return cut(*this, index, of); }
 WeightGrad WeightGrad::shard(int index, int of) const { return cut(*this, index, of); }
+// The features of an activation lie in memory as the ranks that wrote them put them together: cut
+// in another way it is a value, but no rank has it.
 Activation Activation::shard(int index, int of) const {
-  if (of != num_shards) {
-    refuse("D610", fmt::format("{} cannot be cut into {} shards", describe(*this), of),
-           "the features of an activation lie as the ranks that wrote them put them together",
-           "cut it as it was gathered, or let a layer whose weight is cut write it");
-  }
-  return cut(*this, index, of);
+  Activation result = cut(*this, index, of);
+  if (of != num_shards) result.trail = {};
+  return result;
 }
 
 Weight Weight::combine(const Weight& other) const { return together(*this, other); }
