@@ -128,6 +128,8 @@ function(_shiplap_gtest test target)
   add_executable(${target} ${ARGN})
   _shiplap_warnings(${target})
   target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
+  # With sanitizers, optimizing the tests themselves takes longer than it saves.
+  target_compile_options(${target} PRIVATE $<$<BOOL:${SHIPLAP_SANITIZER}>:-O0>)
   add_test(NAME ${test} COMMAND ${target} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${test} PROPERTIES TIMEOUT 300
                        ENVIRONMENT SHIPLAP_PROGRAM=${PROJECT_BINARY_DIR}/bin/shiplap)

@@ -1,7 +1,7 @@
 // Every strategy on real ranks: after five steps the weights are those of one rank alone.
 //
-//   strategy_ranks --ranks 4            on threads
-//   tools/ranks -n 4 strategy_ranks     on processes
+//   strategies_ranks --ranks 4          on threads
+//   tools/ranks -n 4 strategies_ranks   on processes
 #include <fmt/format.h>
 
 #include <cmath>
