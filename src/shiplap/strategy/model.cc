@@ -243,9 +243,6 @@ void Model::set_final_weight(int layer, const Weight& weight) {
   require_layer(layer);
   require(weight, weight.layer == layer, "the weight of this layer");
   final_weights_[static_cast<std::size_t>(layer)] = weight;
-  if (!training_.record) return;
-  recording_.final_weights.resize(static_cast<std::size_t>(training_.layers), -1);
-  recording_.final_weights[static_cast<std::size_t>(layer)] = weight.trail.first;
 }
 
 Activation Model::get_input_activation(std::initializer_list<std::int32_t> samples) {

@@ -17,7 +17,7 @@ class Tensors {
  public:
   Tensors(const Training& training, const Grain& grain);
   [[nodiscard]] const std::vector<plan::Tensor>& all() const { return tensors_; }
-  // The value, or of a weight, gradient or optimizer state only `shards` of `of` of it.
+  // What a rank holds, in the words of a plan.
   [[nodiscard]] plan::Value value(const AnyValue& value) const;
 
  private:

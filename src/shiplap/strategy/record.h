@@ -27,8 +27,7 @@ struct Step {
   What what = What::compute;
   trace::Kind kind = trace::Kind::compute;  // of compute and communicate
   bool async = false;
-  bool final = false;       // a `read_batch` has no kind of its own: writes[0] is an input
-  std::int32_t stream = 0;  // in Recording::streams
+  std::int32_t stream = 0;  // in Model::streams()
   std::int32_t of = -1;     // of wait: a step
   std::int32_t group = -1;  // of a collective
   std::int32_t peer = -1;   // of a message
@@ -48,7 +47,6 @@ struct RecordedValue {
 struct Recording {
   std::vector<Step> steps;
   std::vector<RecordedValue> values;
-  std::vector<ValueNumber> final_weights;  // by layer; -1: not here
 };
 
 }  // namespace shiplap::strategy
