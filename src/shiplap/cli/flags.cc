@@ -46,6 +46,13 @@ Diagnostic not_listed(const WrongChoice& wrong) {
           .help = suggest(wrong.found, wrong.legal)};
 }
 
+void refuse_flag(std::string flag, std::string what, std::string help) {
+  throw InputError(Diagnostic{.code = "D003",
+                              .where = {.flag = std::move(flag)},
+                              .what = std::move(what),
+                              .help = std::move(help)});
+}
+
 const std::vector<FlagSpec>& common_flags() {
   static const std::vector<FlagSpec> kFlags = {
       {.name = "--color",

@@ -61,6 +61,9 @@ struct WrongChoice {
 };
 [[nodiscard]] Diagnostic not_listed(const WrongChoice& wrong);  // D003
 
+// Throws InputError D003, for what a verb finds wrong with a flag, or with several ("") together.
+[[noreturn]] void refuse_flag(std::string flag, std::string what, std::string help = "");
+
 // Targets are set by parse() and must live until then.
 class Flags {
  public:

@@ -12,16 +12,9 @@ namespace {
 
 constexpr std::int64_t kMost = std::int64_t{1} << 20;
 
-[[noreturn]] void wrong(std::string flag, std::string what, std::string help = "") {
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = std::move(flag)},
-                              .what = std::move(what),
-                              .help = std::move(help)});
-}
-
 int number(const char* flag, const std::optional<std::int64_t>& value, std::int64_t otherwise) {
   if (value && (*value < 1 || *value > kMost)) {
-    wrong(flag, fmt::format("expected 1 to {}, found {}", kMost, *value));
+    refuse_flag(flag, fmt::format("expected 1 to {}, found {}", kMost, *value));
   }
   return static_cast<int>(value.value_or(otherwise));
 }
@@ -39,16 +32,40 @@ std::vector<plan::Axis> parse_mesh(const std::string& text) {
     const std::optional<std::int64_t> size =
         equals == std::string::npos ? std::nullopt : whole_number(word.substr(equals + 1));
     if (!size || *size < 1 || equals == 0) {
-      wrong("--mesh", fmt::format("expected an axis and its size, found `{}`", word),
-            "write it as dp=2,pp=4");
+      refuse_flag("--mesh", fmt::format("expected an axis and its size, found `{}`", word),
+                  "write it as dp=2,pp=4");
     }
     axes.push_back({.name = word.substr(0, equals), .size = *size});
   }
-  if (axes.empty()) wrong("--mesh", "expected axes and their sizes", "write it as dp=2,pp=4");
+  if (axes.empty()) refuse_flag("--mesh", "expected axes and their sizes", "write it as dp=2,pp=4");
   return axes;
 }
 
+// Whether a flag was given that says how large a strategy is.
+bool any_size(const StrategyFlags& options) {
+  return options.ranks || options.mesh || options.layers || options.batches ||
+         options.microbatches || options.chunks || options.hidden || options.block;
+}
+
 }  // namespace
+
+void check_subject(const SubjectFlags& subject) {
+  const bool strategy = subject.strategy.strategy.has_value();
+  if (subject.file.empty() && !strategy) {
+    refuse_flag(
+        "", fmt::format("nothing to {}", subject.verb),
+        fmt::format("give a plan, or --strategy with a name: --strategy {}", subject.for_example));
+  }
+  if (!subject.file.empty() && strategy) {
+    refuse_flag("--strategy", "both a plan and a strategy are given", "leave out one of them");
+  }
+  if (!strategy && any_size(subject.strategy)) {
+    refuse_flag("", "a plan has its size in itself", "leave out the flags that size a strategy");
+  }
+  if (subject.keeps_plan && !strategy) {
+    refuse_flag("--plan", "this is a plan already", "`shiplap export` writes it in other forms");
+  }
+}
 
 void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaults& defaults) {
   std::vector<std::string> names;
@@ -100,11 +117,6 @@ void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaul
               options.block);
 }
 
-bool any_size(const StrategyFlags& options) {
-  return options.ranks || options.mesh || options.layers || options.batches ||
-         options.microbatches || options.chunks || options.hidden || options.block;
-}
-
 std::vector<std::string> words_of(const StrategyFlags& options) {
   std::vector<std::string> words;
   const auto add = [&](const char* flag, const auto& value) {
@@ -149,8 +161,8 @@ PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& d
                        static_cast<double>(size.shape.hidden) *
                        static_cast<double>(size.shape.block) * size.batch;
   if (flops > 0x1p60) {
-    wrong("--hidden", "a layer of so many operations cannot be counted",
-          "fewer samples, shorter ones, or a smaller hidden size");
+    refuse_flag("--hidden", "a layer of so many operations cannot be counted",
+                "fewer samples, shorter ones, or a smaller hidden size");
   }
   strategy::World where = strategy::world_for(entry, size);
   where.system = world.system;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shiplap/cli/flags.h"
@@ -33,8 +34,16 @@ struct StrategyDefaults {
 
 void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaults& defaults);
 
-// Whether a flag was given that says how large a strategy is.
-[[nodiscard]] bool any_size(const StrategyFlags& options);
+// What a verb was asked to work on: a plan in a file or a strategy, and not both.
+struct SubjectFlags {
+  std::string_view file;
+  const StrategyFlags& strategy;
+  bool keeps_plan = false;       // --plan was given
+  std::string_view verb;         // "simulate", for messages
+  std::string_view for_example;  // a strategy
+};
+// Throws InputError D003.
+void check_subject(const SubjectFlags& subject);
 // The flags that were given, to be given again.
 [[nodiscard]] std::vector<std::string> words_of(const StrategyFlags& options);
 

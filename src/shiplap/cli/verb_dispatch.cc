@@ -158,19 +158,12 @@ void declare(Flags& flags, Options& options) {
   declare_output(flags, options);
 }
 
-[[noreturn]] void wrong(std::string flag, std::string what, std::string help = "") {
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = std::move(flag)},
-                              .what = std::move(what),
-                              .help = std::move(help)});
-}
-
 // Each number that must be at least one, and fit.
 void check_numbers(const Options& options) {
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
   const auto check = [&](const char* flag, const std::optional<std::int64_t>& value) {
     if (!value || (*value >= 1 && *value <= kMost)) return;
-    wrong(flag, fmt::format("expected 1 to {}, found {}", kMost, *value));
+    refuse_flag(flag, fmt::format("expected 1 to {}, found {}", kMost, *value));
   };
   check("--ranks", options.ranks);
   check("--seqs", options.seqs);
@@ -181,15 +174,15 @@ void check_numbers(const Options& options) {
   check("--head-dim", options.head_dim);
   check("--steps", options.steps);
   if (options.tokens && !std::in_range<std::uint32_t>(*options.tokens)) {
-    wrong("--tokens", fmt::format("{} tokens on a rank do not fit 32 bits", *options.tokens));
+    refuse_flag("--tokens", fmt::format("{} tokens on a rank do not fit 32 bits", *options.tokens));
   }
   constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 30;
   if (std::max(options.q_row_bytes(), options.kv_row_bytes()) > kMostRowBytes) {
-    wrong("--heads", "a token of more than 1 GiB", "fewer heads, or smaller ones");
+    refuse_flag("--heads", "a token of more than 1 GiB", "fewer heads, or smaller ones");
   }
   if (options.lengths && (options.tokens || options.seqs)) {
-    wrong("--lengths", "`--tokens` and `--seqs` are for random documents",
-          "give the lengths, or let them be random");
+    refuse_flag("--lengths", "`--tokens` and `--seqs` are for random documents",
+                "give the lengths, or let them be random");
   }
 }
 
@@ -220,7 +213,7 @@ std::vector<std::uint32_t> read_lengths(const std::string& file, Context& contex
     lengths.push_back(length);
     at += static_cast<std::size_t>(next - begin);
   }
-  if (lengths.empty()) wrong("--lengths", fmt::format("`{}` has no lengths", source.file));
+  if (lengths.empty()) refuse_flag("--lengths", fmt::format("`{}` has no lengths", source.file));
   return lengths;
 }
 
@@ -344,22 +337,22 @@ ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& length
   std::optional<run::TrialResult> result;
   bool speaks = true;
   try {
-    comm::run_ranks({.threads = static_cast<int>(options.ranks.value_or(8))},
-                    [&](comm::Communicator& world) {
-                      if (on_mpi) {
-                        if (options.ranks.value_or(world.size()) != world.size()) {
-                          wrong("--ranks", fmt::format("mpirun started {} ranks", world.size()));
-                        }
-                        made = make(options, lengths, world.size());
-                        speaks = world.rank() == 0;
-                      }
-                      run::TrialResult own =
-                          run::try_dispatch(world, made.dispatch,
-                                            {.q_row_bytes = options.q_row_bytes(),
-                                             .kv_row_bytes = options.kv_row_bytes(),
-                                             .steps = static_cast<int>(options.steps.value_or(5))});
-                      if (world.rank() == 0) result = std::move(own);
-                    });
+    comm::run_ranks(
+        {.threads = static_cast<int>(options.ranks.value_or(8))}, [&](comm::Communicator& world) {
+          if (on_mpi) {
+            if (options.ranks.value_or(world.size()) != world.size()) {
+              refuse_flag("--ranks", fmt::format("mpirun started {} ranks", world.size()));
+            }
+            made = make(options, lengths, world.size());
+            speaks = world.rank() == 0;
+          }
+          run::TrialResult own =
+              run::try_dispatch(world, made.dispatch,
+                                {.q_row_bytes = options.q_row_bytes(),
+                                 .kv_row_bytes = options.kv_row_bytes(),
+                                 .steps = static_cast<int>(options.steps.value_or(5))});
+          if (world.rank() == 0) result = std::move(own);
+        });
   } catch (const comm::Failure& failure) {
     context.err.stream << render(failure.diagnostic(), context.err.colour);
     return ExitCode::no;
@@ -441,29 +434,29 @@ ExitCode run_verb(const Options& options, Context& context) {
   if (!options.words.empty()) {
     const std::string& what = options.words[0];
     if (what != "validate" && what != "inspect") {
-      wrong("", fmt::format("`shiplap dispatch` does not know `{}`", what),
-            "validate FILE, inspect FILE, or only flags to make a dispatch");
+      refuse_flag("", fmt::format("`shiplap dispatch` does not know `{}`", what),
+                  "validate FILE, inspect FILE, or only flags to make a dispatch");
     }
-    if (options.words.size() != 2) wrong("", fmt::format("`{}` takes one file", what));
+    if (options.words.size() != 2) refuse_flag("", fmt::format("`{}` takes one file", what));
     if (options.run || options.backend || options.lengths || options.ranks || options.tokens ||
         options.seqs || options.cp || options.seed || options.out) {
-      wrong("", fmt::format("`{}` takes a dispatch from its file", what),
-            "leave out the flags that make or run one");
+      refuse_flag("", fmt::format("`{}` takes a dispatch from its file", what),
+                  "leave out the flags that make or run one");
     }
     if (what == "validate") {
       return tell_verdict(judge(options.words[1], context), options, context);
     }
     if (options.report || options.plan) {
-      wrong(options.report ? "--report" : "--plan", "a file does not say what is a document",
-            "make the dispatch here instead");
+      refuse_flag(options.report ? "--report" : "--plan", "a file does not say what is a document",
+                  "make the dispatch here instead");
     }
     return inspect_file(judge(options.words[1], context), options, context);
   }
   if (options.backend && options.run) {
-    wrong("--backend", "`--run` and `--backend` both say where to run", "give one of them");
+    refuse_flag("--backend", "`--run` and `--backend` both say where to run", "give one of them");
   }
   if (options.backend && options.lengths == "-") {
-    wrong("--lengths", "standard input reaches only one rank", "give a file");
+    refuse_flag("--lengths", "standard input reaches only one rank", "give a file");
   }
   if (options.backend) start_mpirun(options, context);
   const std::vector<std::uint32_t> lengths =

@@ -91,29 +91,16 @@ void declare(Flags& flags, Options& options) {
   flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
 }
 
-[[noreturn]] void wrong(const char* flag, std::string what, std::string help) {
-  throw InputError(Diagnostic{
-      .code = "D003", .where = {.flag = flag}, .what = std::move(what), .help = std::move(help)});
-}
-
 void check(const Options& options) {
-  const bool strategy = options.strategy.strategy.has_value();
-  if (options.file.empty() && !strategy) {
-    wrong("", "nothing to run", "give a plan, or --strategy with a name: --strategy fsdp");
-  }
-  if (!options.file.empty() && strategy) {
-    wrong("--strategy", "both a plan and a strategy are given", "leave out one of them");
-  }
-  if (!strategy && any_size(options.strategy)) {
-    wrong("", "a plan has its size in itself", "leave out the flags that size a strategy");
-  }
+  check_subject({.file = options.file,
+                 .strategy = options.strategy,
+                 .keeps_plan = options.plan.has_value(),
+                 .verb = "run",
+                 .for_example = "fsdp"});
   if (options.file == "-" && options.backend == "mpi") {
-    wrong("FILE", "standard input reaches only one rank", "give a file");
+    refuse_flag("FILE", "standard input reaches only one rank", "give a file");
   }
-  if (options.plan && !strategy) {
-    wrong("--plan", "this is a plan already", "`shiplap export` writes it in other forms");
-  }
-  if (options.steps == 0) wrong("--steps", "expected 1 or more", "");
+  if (options.steps == 0) refuse_flag("--steps", "expected 1 or more");
 }
 
 std::vector<std::string> words_of(const Options& options) {
@@ -293,7 +280,7 @@ ExitCode act(const Options& options, Context& context) {
   check(options);
   const bool on_mpi = options.backend == "mpi";
   if (!on_mpi && comm::launched_by()) {
-    wrong("--backend", "this process is a rank of an MPI job", "say --backend mpi");
+    refuse_flag("--backend", "this process is a rank of an MPI job", "say --backend mpi");
   }
   const Subject subject = subject_of(options, context);
   const std::int64_t ranks = subject.plan.mesh.ranks();
@@ -304,9 +291,9 @@ ExitCode act(const Options& options, Context& context) {
   const auto on_ranks = [&] {
     comm::run_ranks({.threads = static_cast<int>(ranks)}, [&](comm::Communicator& world) {
       if (world.size() != ranks) {
-        wrong("--ranks",
-              fmt::format("mpirun started {} ranks, the plan has {}", world.size(), ranks),
-              fmt::format("mpirun -n {}", ranks));
+        refuse_flag("--ranks",
+                    fmt::format("mpirun started {} ranks, the plan has {}", world.size(), ranks),
+                    fmt::format("mpirun -n {}", ranks));
       }
       Outcome outcome = run_rank(world, subject, options);
       if (world.rank() == 0) result = std::move(outcome);

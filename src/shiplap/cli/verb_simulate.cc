@@ -126,26 +126,6 @@ Subject of_plan(const std::string& file, Context& context) {
           .assumed = {}};
 }
 
-void check(const Options& options) {
-  const auto wrong = [](const char* flag, std::string what, std::string help) {
-    throw InputError(Diagnostic{
-        .code = "D003", .where = {.flag = flag}, .what = std::move(what), .help = std::move(help)});
-  };
-  const bool strategy = options.strategy.strategy.has_value();
-  if (options.file.empty() && !strategy) {
-    wrong("", "nothing to simulate", "give a plan, or --strategy with a name: --strategy 1f1b");
-  }
-  if (!options.file.empty() && strategy) {
-    wrong("--strategy", "both a plan and a strategy are given", "leave out one of them");
-  }
-  if (!strategy && any_size(options.strategy)) {
-    wrong("", "a plan has its size in itself", "leave out the flags that size a strategy");
-  }
-  if (options.plan && !strategy) {
-    wrong("--plan", "this is a plan already", "`shiplap export` writes it in other forms");
-  }
-}
-
 void write_files(const Options& options, const Subject& subject, const trace::Trace& trace) {
   if (options.plan) write_text(*options.plan, plan::to_text(subject.plan), "--plan");
   if (options.trace) {
@@ -161,7 +141,11 @@ void write_files(const Options& options, const Subject& subject, const trace::Tr
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
-  check(options);
+  check_subject({.file = options.file,
+                 .strategy = options.strategy,
+                 .keeps_plan = options.plan.has_value(),
+                 .verb = "simulate",
+                 .for_example = "1f1b"});
   strategy::World world;
   world.system = hardware::find_system(options.hardware.value_or("h100_80g_nvl8"));
   world.eager_up_to = {options.eager.value_or(0)};

@@ -9,6 +9,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/plan/text.h"
+#include "shiplap/strategy/collective_internal.h"
 
 namespace shiplap::strategy {
 namespace {
@@ -39,21 +40,6 @@ class Arena : public std::pmr::memory_resource {
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
   std::size_t free_ = 0;  // in the last chunk
 };
-
-plan::CollectiveKind collective_of(Kind kind) {
-  switch (kind) {
-    case Kind::all_reduce:
-      return plan::CollectiveKind::all_reduce;
-    case Kind::all_gather:
-      return plan::CollectiveKind::all_gather;
-    case Kind::reduce_scatter:
-      return plan::CollectiveKind::reduce_scatter;
-    case Kind::barrier:
-      return plan::CollectiveKind::barrier;
-    default:
-      throw InternalError("this is no collective of a strategy");
-  }
-}
 
 plan::Mesh checked_mesh(const std::vector<plan::Axis>& axes) {
   std::int64_t ranks = 1;
@@ -96,6 +82,21 @@ std::vector<std::string_view> words(std::string_view text) {
 }
 
 }  // namespace
+
+plan::CollectiveKind collective_of(Kind kind) {
+  switch (kind) {
+    case Kind::all_reduce:
+      return plan::CollectiveKind::all_reduce;
+    case Kind::all_gather:
+      return plan::CollectiveKind::all_gather;
+    case Kind::reduce_scatter:
+      return plan::CollectiveKind::reduce_scatter;
+    case Kind::barrier:
+      return plan::CollectiveKind::barrier;
+    default:
+      throw InternalError("this is no collective of a strategy");
+  }
+}
 
 // ---------------------------------------------------------------- Barrier
 

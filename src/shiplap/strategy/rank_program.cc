@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "shiplap/strategy/collective_internal.h"
 #include "shiplap/strategy/rank_program_internal.h"
 
 namespace shiplap::strategy {
@@ -27,12 +28,6 @@ plan::ElementType element_type(Datatype type) {
       return plan::ElementType::f32;
   }
   throw InternalError("unknown datatype");
-}
-
-plan::CollectiveKind collective_kind(Kind kind) {
-  if (kind == Kind::all_reduce) return plan::CollectiveKind::all_reduce;
-  if (kind == Kind::all_gather) return plan::CollectiveKind::all_gather;
-  return plan::CollectiveKind::reduce_scatter;
 }
 
 plan::Work free_of_charge() { return {.kernel_class = "", .flop = 0, .bytes = 0, .type = {}}; }
@@ -304,7 +299,7 @@ class Writer {
       message(index);
     } else {
       plan::Collective collective;
-      collective.kind = collective_kind(step.kind);
+      collective.kind = collective_of(step.kind);
       collective.from = region(rows(step.reads[0]));
       collective.to = region(rows(result));
       collective.over.axes = lowering_.trainer.dist().group_axes(step.group);
