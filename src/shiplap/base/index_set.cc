@@ -117,6 +117,7 @@ bool IndexSet::overlaps(const IndexSet& other) const {
   if (runs().back().last() < other.first_.begin || other.runs().back().last() < first_.begin) {
     return false;
   }
+  if (!more_ && !other.more_ && first_.stride == 1 && other.first_.stride == 1) return true;
   const IndexSet& fewer = size() <= other.size() ? *this : other;
   const IndexSet& more = &fewer == this ? other : *this;
   return std::ranges::any_of(fewer.indices(), [&](std::int32_t i) { return more.contains(i); });
@@ -143,6 +144,29 @@ IndexSet IndexSet::united(const IndexSet& other) const {
   }
   const std::array<const IndexSet*, 2> sets{this, &other};
   return unite(sets).set;
+}
+
+IndexSet IndexSet::intersected(const IndexSet& other) const {
+  if (includes(other)) return other;
+  if (other.includes(*this)) return *this;
+  std::vector<std::int32_t> common = indices();
+  std::erase_if(common, [&](std::int32_t i) { return !other.contains(i); });
+  return IndexSet(std::move(common));
+}
+
+IndexSet IndexSet::without(const IndexSet& other) const {
+  if (!overlaps(other)) return *this;
+  std::vector<std::int32_t> rest = indices();
+  std::erase_if(rest, [&](std::int32_t i) { return other.contains(i); });
+  return IndexSet(std::move(rest));
+}
+
+IndexSet IndexSet::shifted(std::int64_t by) const {
+  if (by == 0 || empty()) return *this;
+  ensure(first_.begin + by >= 0 && runs().back().last() + by <= kLastIndex, kInRange);
+  std::vector<Run> moved(runs().begin(), runs().end());
+  for (Run& run : moved) run.begin += static_cast<std::int32_t>(by);
+  return of_runs(std::move(moved));
 }
 
 bool IndexSet::equal_runs(const IndexSet& a, const IndexSet& b) {

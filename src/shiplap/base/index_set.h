@@ -59,6 +59,11 @@ class IndexSet {
   [[nodiscard]] bool overlaps(const IndexSet& other) const;
   [[nodiscard]] bool includes(const IndexSet& other) const;
   [[nodiscard]] IndexSet united(const IndexSet& other) const;
+  [[nodiscard]] IndexSet intersected(const IndexSet& other) const;
+  // What `other` does not hold.
+  [[nodiscard]] IndexSet without(const IndexSet& other) const;
+  // Every index moved by so much. Promises that none becomes negative or too large.
+  [[nodiscard]] IndexSet shifted(std::int64_t by) const;
   friend bool operator==(const IndexSet& a, const IndexSet& b) {
     return a.first_ == b.first_ && (!a.more_ && !b.more_ ? true : equal_runs(a, b));
   }

@@ -236,6 +236,26 @@ TEST(IndexSet, BreaksNoPromiseForWhatIsNoRun) {
   EXPECT_EQ(IndexSet::range(5, 1, 9), IndexSet(std::int64_t{5}));
 }
 
+TEST(IndexSet, CommonAndRemainingIndicesAreThoseOfEveryPairOfSmallSets) {
+  const auto set_of = [](unsigned bits) {
+    std::vector<std::int32_t> indices;
+    for (std::int32_t i = 0; i < 6; ++i) {
+      if ((bits >> static_cast<unsigned>(i)) & 1U) indices.push_back(i);
+    }
+    return IndexSet(std::move(indices));
+  };
+  for (unsigned a = 0; a < 64; ++a) {
+    for (unsigned b = 0; b < 64; ++b) {
+      EXPECT_EQ(set_of(a).intersected(set_of(b)), set_of(a & b)) << a << " " << b;
+      EXPECT_EQ(set_of(a).without(set_of(b)), set_of(a & ~b)) << a << " " << b;
+      EXPECT_EQ(set_of(a).overlaps(set_of(b)), (a & b) != 0) << a << " " << b;
+    }
+    EXPECT_EQ(set_of(a).shifted(3).shifted(-3), set_of(a));
+    EXPECT_EQ(set_of(a).shifted(1).size(), set_of(a).size());
+  }
+  EXPECT_THROW((void)IndexSet(std::int64_t{2}).shifted(-3), InternalError);
+}
+
 TEST(IndexSet, IsSaidInFewWords) {
   const auto said = [](std::vector<std::int32_t> indices) {
     return to_string(IndexSet(std::move(indices)));

@@ -1,0 +1,176 @@
+#include "shiplap/check/check.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "shiplap/check/diagnosis_internal.h"
+
+namespace shiplap::check {
+namespace {
+
+// Up to so many operations a plan with findings is looked at again rank by rank.
+constexpr std::int64_t kMostForDetail = 20'000'000;
+constexpr std::size_t kMostNotes = 4;
+
+bool is_law(const Trouble& trouble) { return trouble.symptom == Symptom::law; }
+
+bool is_shape(const Trouble& trouble) { return trouble.symptom == Symptom::shape; }
+
+bool is_race(const Trouble& trouble) {
+  return trouble.symptom == Symptom::race_read || trouble.symptom == Symptom::race_write ||
+         trouble.symptom == Symptom::unordered;
+}
+
+class Examination {
+ public:
+  Examination(const plan::Plan& plan, const Options& options, const Symmetry& symmetry)
+      : options_(options), job_(load(plan, symmetry, options.operations, troubles_)) {
+    report_.ranks = plan.mesh.ranks();
+    report_.programs = std::ssize(job_->scripts);
+    for (const Script& script : job_->scripts) {
+      report_.operations += std::ssize(script.ops);
+      report_.believed += script.others;
+      report_.absent += script.absent;
+    }
+  }
+
+  Report run() {
+    add(diagnose_idle(*job_));
+    if (report_.findings.empty() && match()) order();
+    report_.examined.push_back({"accesses to rows", job_->accesses});
+    report_.examined.push_back({"computations", job_->computations});
+    report_.examined.push_back({"statements", statements_, followed_});
+    report_.examined.push_back({"sums", unions_, followed_});
+    if (followed_) demand_statements();
+    return std::move(report_);
+  }
+
+ private:
+  void add(std::vector<Finding> findings) {
+    for (Finding& finding : findings) report_.findings.push_back(std::move(finding));
+  }
+
+  bool match() {
+    std::vector<Trouble> shapes;
+    std::ranges::copy_if(troubles_, std::back_inserter(shapes), is_shape);
+    const Mismatches mismatches = find_mismatches(*job_);
+    report_.examined.push_back({"calls of groups", job_->meetings});
+    report_.examined.push_back({"messages", job_->messages});
+    add(diagnose_calls(*job_, mismatches));
+    add(diagnose_messages(*job_, mismatches));
+    add(diagnose_tables(*job_, mismatches));
+    fold_by_rank();
+    if (mismatches.none()) add(diagnose_shapes(*job_, shapes));
+    return report_.findings.empty();
+  }
+
+  // What does not meet, and lies at one rank, has one cause.
+  void fold_by_rank() {
+    std::vector<Finding> kept;
+    for (Finding& finding : report_.findings) {
+      const auto first = std::ranges::find(kept, finding.place.rank,
+                                           [](const Finding& known) { return known.place.rank; });
+      if (first == kept.end()) {
+        kept.push_back(std::move(finding));
+        continue;
+      }
+      first->folded += 1 + finding.folded;
+      Diagnostic note = std::move(finding.diagnostic);
+      note.severity = Severity::note;
+      note.why = note.help = "";
+      if (first->notes.size() < kMostNotes) first->notes.push_back(std::move(note));
+    }
+    report_.findings = std::move(kept);
+  }
+
+  // Whether everything can be done; what is stated of values is followed on the way.
+  void order() {
+    std::vector<Trouble> races;
+    std::ranges::copy_if(troubles_, std::back_inserter(races), is_race);
+    report_.examined.push_back({"operations in order", report_.operations});
+    const bool careful = !options_.eager_up_to && options_.sends != Sends::eager;
+    const std::int64_t hardest = options_.eager_up_to ? options_.eager_up_to->count
+                                 : careful            ? kAllRendezvous
+                                                      : kAllEager;
+    bool done = run(hardest, races.empty());
+    if (!done) {
+      const bool hidden = hardest != kAllEager && run(kAllEager, races.empty());
+      Execution again(*job_, hidden ? hardest : kAllEager, nullptr);
+      again.run();
+      report_.findings.push_back(diagnose_deadlock(*job_, again, hidden));
+      done = hidden;
+    }
+    if (!done) return;
+    add(diagnose_races(*job_, races));
+    followed_ = races.empty();
+    if (followed_) add(diagnose_values(*job_, value_troubles_));
+  }
+
+  // Whether it comes to an end.
+  bool run(std::int64_t eager, bool with_values) {
+    if (!with_values) return Execution(*job_, eager, nullptr).run();
+    value_troubles_.clear();
+    std::ranges::copy_if(troubles_, std::back_inserter(value_troubles_), is_law);
+    Values values(*job_, value_troubles_);
+    const bool done = Execution(*job_, eager, &values).run();
+    if (done) values.finish();
+    statements_ = values.statements();
+    unions_ = values.unions();
+    return done;
+  }
+
+  // Values were declared, and nothing said of them was put to the test.
+  void demand_statements() {
+    if (statements_ > 0 || job_->plan.tensors.empty() || report_.operations == 0) return;
+    Finding finding;
+    finding.diagnostic = {
+        .code = "D760",
+        .what = "no statement about a value was examined",
+        .why = "the plan declares tensors, but nothing in it reads one and it has no goal",
+        .help = "state what computations read, and what the ranks must hold at the end"};
+    report_.findings.push_back(std::move(finding));
+  }
+
+  const Options& options_;
+  std::vector<Trouble> troubles_;
+  std::unique_ptr<Job> job_;
+  Report report_;
+  std::vector<Trouble> value_troubles_;
+  bool followed_ = false;
+  std::int64_t statements_ = 0;
+  std::int64_t unions_ = 0;
+};
+
+// The axis with the fewest positions is told apart first: that costs least.
+void drop_one(Symmetry& symmetry) {
+  const auto least = std::ranges::min_element(symmetry.sizes) - symmetry.sizes.begin();
+  symmetry.axes.erase(symmetry.axes.begin() + least);
+  symmetry.strides.erase(symmetry.strides.begin() + least);
+  symmetry.sizes.erase(symmetry.sizes.begin() + least);
+}
+
+}  // namespace
+
+bool Report::sound() const {
+  return std::ranges::none_of(findings, [](const Finding& finding) {
+    return finding.diagnostic.severity == Severity::error;
+  });
+}
+
+Report check(const plan::Plan& plan, const Options& options) {
+  Symmetry symmetry = options.symmetry ? find_symmetry(plan) : Symmetry{};
+  for (;;) {
+    try {
+      Report report = Examination(plan, options, symmetry).run();
+      if (symmetry.axes.empty() || report.findings.empty()) return report;
+      const std::int64_t each = report.operations / std::max<std::int64_t>(1, report.programs);
+      if (each * report.ranks > kMostForDetail) return report;
+      symmetry = {};  // what is wrong is told rank by rank
+    } catch (const Asymmetric&) {
+      drop_one(symmetry);
+    }
+  }
+}
+
+}  // namespace shiplap::check

@@ -1,0 +1,77 @@
+// Is a plan sound? Proved for every rank before anyone launches it; docs/check.md says exactly what
+// that means, and what it does not.
+//
+//   const check::Report report = check::check(plan, {});
+//   if (!report.sound()) std::cerr << render(report.findings.front().diagnostic);
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shiplap/base/diagnostic.h"
+#include "shiplap/base/units.h"
+#include "shiplap/plan/plan.h"
+
+namespace shiplap::check {
+
+// When a send is complete: at once, or when its receive has started.
+enum class Sends : std::uint8_t { eager, rendezvous, both };
+
+struct Options {
+  Sends sends = Sends::both;
+  // Sends of so many bytes or less are eager, others rendezvous; if given, `sends` is not looked
+  // at.
+  std::optional<Bytes> eager_up_to;
+  // Ranks that differ only in which part and which samples they hold are looked at once. The
+  // verdict is the same without.
+  bool symmetry = true;
+  std::int64_t operations = 200'000'000;  // of all ranks that are looked at; beyond that, D632
+};
+
+// One operation of one rank: its index in the expansion.
+struct Place {
+  std::int32_t rank = -1;
+  std::int32_t operation = -1;  // -1: none in particular (the goal, the whole rank)
+  [[nodiscard]] bool exists() const { return rank >= 0; }
+  friend auto operator<=>(const Place&, const Place&) = default;
+};
+
+// One cause. What follows from it is folded under it.
+struct Finding {
+  Diagnostic diagnostic;          // its `where` names the same rank and operation as `place`
+  Place place;                    // where to look
+  std::vector<Place> witness;     // the circle; the two operations in conflict; who waits
+  std::vector<Diagnostic> notes;  // the witness in words
+  std::int64_t folded = 0;        // consequences that are not told
+  // A deadlock that eager sends hide.
+  bool only_rendezvous = false;
+};
+
+// How much was looked at.
+struct Examined {
+  std::string property;  // "collectives", "messages", "statements", ..
+  std::int64_t objects = 0;
+  bool reached = true;  // no: something found earlier made it pointless
+  friend bool operator==(const Examined&, const Examined&) = default;
+};
+
+struct Report {
+  std::vector<Finding> findings;  // the gravest first; errors and warnings
+  std::vector<Examined> examined;
+  std::int64_t ranks = 0;
+  std::int64_t programs = 0;    // so many ranks stood for all of them
+  std::int64_t operations = 0;  // of these
+  std::int64_t believed = 0;    // computations `other`: what they state was not questioned
+  std::int64_t absent = 0;      // `after` with an index that does not occur
+
+  // No finding is an error.
+  [[nodiscard]] bool sound() const;
+};
+
+// Near-linear in the operations. Throws InputError where the plan has no meaning (D108, D2xx) or is
+// too large (D632).
+[[nodiscard]] Report check(const plan::Plan& plan, const Options& options);
+
+}  // namespace shiplap::check

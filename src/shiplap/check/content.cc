@@ -1,0 +1,450 @@
+#include <algorithm>
+#include <numeric>
+
+#include "shiplap/base/error.h"
+#include "shiplap/check/content_internal.h"
+
+namespace shiplap::check {
+namespace {
+
+std::uint64_t hash_of(const Content& content, std::span<const Run> runs) {
+  std::uint64_t hash =
+      mixed(content.tensor.index(), content.instance * 2 + (content.is_new ? 1 : 0));
+  hash = mixed(hash, std::int64_t{content.rows} << 32 | (content.first * 31 + content.of));
+  hash = mixed(hash, std::int64_t{content.scale.value} << 32 | content.sum.value);
+  for (const Run& run : runs) {
+    hash = mixed(hash, std::int64_t{run.begin} << 32 | (run.dimension * 4096 + run.slope));
+    hash = mixed(hash, std::int64_t{run.count} << 32 | run.stride);
+  }
+  return hash;
+}
+
+bool alike(const Content& a, const Content& b) {
+  return a.tensor == b.tensor && a.is_new == b.is_new && a.instance == b.instance &&
+         a.rows == b.rows && a.first == b.first && a.of == b.of;
+}
+
+// The second continues the first.
+bool continues(const Run& a, const Run& b, Run& both) {
+  if (a.dimension != b.dimension || a.slope != b.slope) return false;
+  const std::int64_t step = b.begin - (a.begin + (a.count - 1) * a.stride);
+  if (step < 1 || (a.count > 1 && step != a.stride) || (b.count > 1 && step != b.stride)) {
+    return false;
+  }
+  if (a.count == 1 && b.count == 1 && step != 1) return false;
+  both = a;
+  both.count += b.count;
+  both.stride = step;
+  return true;
+}
+
+plan::Ratio product(const plan::Ratio& a, const plan::Ratio& b) {
+  const std::int64_t one = std::gcd(a.numerator(), b.denominator());
+  const std::int64_t two = std::gcd(b.numerator(), a.denominator());
+  return {(a.numerator() / one) * (b.numerator() / two),
+          (a.denominator() / two) * (b.denominator() / one)};
+}
+
+constexpr std::int64_t kMostCellsCompared = 1'000'000;
+
+}  // namespace
+
+void Contents::normalize(std::vector<Run>& runs) const {
+  std::erase_if(runs, [](const Run& run) { return run.count == 0; });
+  std::size_t end = 0;
+  for (std::size_t k = 0; k < runs.size(); ++k) {
+    Run run = runs[k];
+    if (run.count == 1) run.stride = 1;
+    if (end > 0 && continues(runs[end - 1], run, runs[end - 1])) continue;
+    runs[end++] = run;
+  }
+  runs.resize(end);
+  // Dimensions of one coordinate come first: where they stand changes no row.
+  const auto narrow = [&](std::size_t k) {
+    return runs[k].count == 1 && (k == 0 || runs[k - 1].dimension != runs[k].dimension) &&
+           (k + 1 == runs.size() || runs[k + 1].dimension != runs[k].dimension);
+  };
+  bool ordered = true;
+  bool seen_wide = false;
+  std::int32_t last = -1;
+  for (std::size_t k = 0; k < runs.size(); ++k) {
+    const bool is_narrow = narrow(k);
+    if (is_narrow && (seen_wide || runs[k].dimension < last)) ordered = false;
+    if (is_narrow) last = runs[k].dimension;
+    if (!is_narrow) seen_wide = true;
+  }
+  if (ordered) return;
+  std::vector<Run> single;
+  std::vector<Run> rest;
+  for (std::size_t k = 0; k < runs.size(); ++k) (narrow(k) ? single : rest).push_back(runs[k]);
+  std::ranges::sort(single, {}, &Run::dimension);
+  single.insert(single.end(), rest.begin(), rest.end());
+  runs = std::move(single);
+}
+
+ScaleId Contents::find(const plan::Ratio& scale) {
+  const auto found = std::ranges::find(scales_, scale);
+  const ScaleId id(static_cast<std::size_t>(found - scales_.begin()));
+  if (found == scales_.end()) scales_.push_back(scale);
+  return id;
+}
+
+ContentId Contents::find(const Content& content, std::span<const Run> runs) {
+  scratch_.assign(runs.begin(), runs.end());
+  normalize(scratch_);
+  Content made = content;
+  if (made.first == 0 && made.of == made.rows) made.of = 0;
+  if (sums_.zero(made.sum)) made.scale = ScaleId(0);  // zero has none
+  const std::uint64_t hash = hash_of(made, scratch_);
+  const std::int32_t found = by_hash_.find(hash, [&](std::int32_t id) {
+    const Content& known = known_[static_cast<std::size_t>(id)];
+    return alike(known, made) && known.scale == made.scale && known.sum == made.sum &&
+           std::ranges::equal(this->runs(known), scratch_);
+  });
+  if (found >= 0) return ContentId(found);
+  made.runs_first = std::ssize(runs_);
+  made.runs_count = static_cast<std::int32_t>(scratch_.size());
+  runs_.insert(runs_.end(), scratch_.begin(), scratch_.end());
+  const ContentId id(known_.size());
+  known_.push_back(made);
+  by_hash_.insert(hash, id.value);
+  return id;
+}
+
+std::vector<Contents::Dim> Contents::wide(std::span<const Run> runs) const {
+  std::vector<Dim> result;
+  for (std::size_t k = 0; k < runs.size();) {
+    Dim dim{.first = k, .last = k, .count = 0};
+    while (dim.last < runs.size() && runs[dim.last].dimension == runs[k].dimension) {
+      dim.count += runs[dim.last++].count;
+    }
+    if (dim.count > 1) result.push_back(dim);
+    k = dim.last;
+  }
+  return result;
+}
+
+std::vector<Run> Contents::with_coordinates(std::span<const Run> runs, const Dim& dim,
+                                            std::int32_t begin, std::int32_t count) const {
+  std::vector<Run> result(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(dim.first));
+  for (std::size_t k = dim.first; k < dim.last; ++k) {
+    Run run = runs[k];
+    const std::int32_t skip = std::min(begin, run.count);
+    begin -= skip;
+    run.begin += skip * run.stride;
+    run.count = std::min(run.count - skip, count);
+    count -= run.count;
+    if (run.count > 0) result.push_back(run);
+  }
+  result.insert(result.end(), runs.begin() + static_cast<std::ptrdiff_t>(dim.last), runs.end());
+  return result;
+}
+
+void Contents::slice(const Piece& piece, std::int32_t begin, std::int32_t count, Pieces& out) {
+  if (count == 0) return;
+  Piece part = piece;
+  part.rows = count;
+  if (piece.nature != Nature::stated || (begin == 0 && count == piece.rows)) {
+    out.push_back(part);
+    return;
+  }
+  Content content = (*this)[piece.content];
+  const std::vector<Run> all(runs(content).begin(), runs(content).end());
+  const std::vector<Dim> dims = content.of == 0 ? wide(all) : std::vector<Dim>{};
+  content.rows = count;
+  const std::int32_t most = dims.empty() ? 0 : dims.front().count;
+  if (most > 0 && piece.rows % most == 0) {
+    const std::int32_t each = piece.rows / most;  // rows of one coordinate
+    const std::int32_t head = std::min(count, (each - begin % each) % each);
+    if (head > 0) {
+      Content one = content;
+      one.rows = each;
+      Piece inner = piece;
+      inner.rows = each;
+      inner.content = find(one, with_coordinates(all, dims.front(), begin / each, 1));
+      slice(inner, begin % each, head, out);
+    }
+    const std::int32_t whole = (count - head) / each;
+    if (whole > 0) {
+      content.rows = whole * each;
+      part.rows = content.rows;
+      part.content =
+          find(content, with_coordinates(all, dims.front(), (begin + head) / each, whole));
+      out.push_back(part);
+    }
+    const std::int32_t tail = count - head - whole * each;
+    if (tail > 0) {
+      Content one = content;
+      one.rows = each;
+      Piece inner = piece;
+      inner.rows = each;
+      inner.content = find(one, with_coordinates(all, dims.front(), (begin + count) / each, 1));
+      slice(inner, 0, tail, out);
+    }
+    return;
+  }
+  if (most > 0 && most % piece.rows == 0) {
+    const std::int32_t each = most / piece.rows;  // coordinates of one row
+    part.content = find(content, with_coordinates(all, dims.front(), begin * each, count * each));
+    out.push_back(part);
+    return;
+  }
+  content.of = content.of == 0 ? piece.rows : content.of;
+  content.first += begin;
+  part.content = find(content, all);
+  out.push_back(part);
+}
+
+bool Contents::extend(Content& content, std::vector<Run>& runs, const Content& next) const {
+  if (content.tensor != next.tensor || content.is_new != next.is_new ||
+      content.instance != next.instance || content.scale != next.scale || content.sum != next.sum ||
+      content.of != next.of) {
+    return false;
+  }
+  const std::span<const Run> more = this->runs(next);
+  if (content.of != 0) {
+    if (next.first != content.first + content.rows || !std::ranges::equal(runs, more)) return false;
+    content.rows += next.rows;
+    return true;
+  }
+  if (cell_count(runs) * next.rows != cell_count(more) * content.rows) return false;
+  // They may differ in one dimension, the slowest of both.
+  std::int16_t differs = -1;
+  const auto differ = [&](std::span<const Run> a, std::span<const Run> b) {
+    for (const Run& run : a) {
+      if (std::ranges::find(b, run) != b.end()) continue;
+      if (differs >= 0 && differs != run.dimension) return false;
+      differs = run.dimension;
+    }
+    return true;
+  };
+  if (!differ(runs, more) || !differ(more, runs) || differs < 0) return false;
+  const auto slowest = [&](std::span<const Run> all) {
+    const std::vector<Dim> dims = wide(all);
+    std::int64_t count = 0;
+    for (const Run& run : all) count += run.dimension == differs ? run.count : 0;
+    return count == 1 || (!dims.empty() && all[dims.front().first].dimension == differs);
+  };
+  if (!slowest(runs) || !slowest(more)) return false;
+  std::vector<Run> all;
+  std::vector<Run> rest;
+  std::vector<Run> other;
+  for (const Run& run : runs) (run.dimension == differs ? all : rest).push_back(run);
+  for (const Run& run : more) (run.dimension == differs ? all : other).push_back(run);
+  if (rest != other) return false;
+  all.insert(all.end(), rest.begin(), rest.end());
+  normalize(all);
+  runs = std::move(all);
+  content.rows += next.rows;
+  return true;
+}
+
+void Contents::join(Pieces& pieces) {
+  std::size_t end = 0;
+  for (std::size_t k = 0; k < pieces.size();) {
+    Piece piece = pieces[k++];
+    if (piece.rows == 0) continue;
+    if (piece.nature != Nature::stated) {
+      while (k < pieces.size() && pieces[k].nature == piece.nature) piece.rows += pieces[k++].rows;
+    } else if (k < pieces.size() && pieces[k].nature == Nature::stated) {
+      Content content = (*this)[piece.content];
+      std::vector<Run> all(runs(content).begin(), runs(content).end());
+      while (k < pieces.size() && pieces[k].nature == Nature::stated &&
+             extend(content, all, (*this)[pieces[k].content])) {
+        ++k;
+      }
+      if (content.rows != piece.rows) {
+        piece.rows = content.rows;
+        piece.content = find(content, all);
+      }
+    }
+    pieces[end++] = piece;
+  }
+  pieces.resize(end);
+}
+
+std::int64_t Contents::cell_count(std::span<const Run> runs) {
+  std::int64_t count = 1;
+  std::int64_t dim = 1;
+  for (std::size_t k = 0; k < runs.size(); ++k) {
+    const bool goes_on = k > 0 && runs[k].dimension == runs[k - 1].dimension;
+    if (!goes_on) count *= dim;
+    dim = goes_on ? dim + runs[k].count : runs[k].count;
+  }
+  return count * dim;
+}
+
+bool Contents::same_but_sum(const Content& a, const Content& b) const {
+  return alike(a, b) && std::ranges::equal(runs(a), runs(b));
+}
+
+Contents::Union Contents::unite(const Piece& a, const Piece& b) {
+  for (const Piece* piece : {&a, &b}) {
+    if (piece->nature == Nature::dead) return {*piece, Trouble::dead};
+    if (piece->nature == Nature::nothing) return {*piece, Trouble::nothing};
+  }
+  if (a.nature == Nature::unknown) return {a};
+  if (b.nature == Nature::unknown) return {b};
+  const Content x = (*this)[a.content];
+  const Content y = (*this)[b.content];
+  if (!same_but_sum(x, y)) return {a, Trouble::other_cells};
+  if (sums_.zero(x.sum)) return {b};
+  if (sums_.zero(y.sum)) return {a};
+  if (x.scale != y.scale) return {a, Trouble::other_scale};
+  const std::optional<SumId> sum = sums_.unite(x.sum, y.sum);
+  if (!sum) return {a, Trouble::twice};
+  Content both = x;
+  both.sum = *sum;
+  Piece piece = a;
+  piece.content = find(both, runs(x));
+  return {piece};
+}
+
+std::optional<Piece> Contents::unite(std::span<const Piece> pieces) {
+  const auto stated = [](const Piece& piece) { return piece.nature == Nature::stated; };
+  if (!std::ranges::all_of(pieces, stated)) return std::nullopt;
+  Content both = (*this)[pieces.front().content];
+  for (const Piece& piece : pieces.subspan(1)) {
+    const Content& next = (*this)[piece.content];
+    if (!same_but_sum(both, next)) return std::nullopt;
+    if (sums_.zero(next.sum)) continue;
+    if (!sums_.zero(both.sum) && both.scale != next.scale) return std::nullopt;
+    const std::optional<SumId> sum = sums_.unite(both.sum, next.sum);
+    if (!sum) return std::nullopt;
+    both.sum = *sum;
+    both.scale = next.scale;
+  }
+  Piece result = pieces.front();
+  result.content = find(both, runs(both));
+  return result;
+}
+
+Piece Contents::scaled(const Piece& piece, const plan::Ratio& by) {
+  if (piece.nature != Nature::stated || by == plan::Ratio()) return piece;
+  Content content = (*this)[piece.content];
+  content.scale = find(product((*this)[content.scale], by));
+  Piece result = piece;
+  result.content = find(content, runs(content));
+  return result;
+}
+
+Piece Contents::bind(const Piece& piece, std::span<const std::int64_t> positions) {
+  if (positions.empty() || piece.nature != Nature::stated) return piece;
+  Content content = (*this)[piece.content];
+  std::vector<Run> moved(runs(content).begin(), runs(content).end());
+  const SumId sum = sums_.bind(content.sum, positions);
+  bool changed = sum != content.sum;
+  for (Run& run : moved) {
+    if (run.slope == 0) continue;
+    const Slopes::Bound bound = slopes_.bind(run.slope, positions);
+    run.begin += static_cast<std::int32_t>(bound.by);
+    run.slope = static_cast<std::int16_t>(bound.rest);
+    changed = true;
+  }
+  if (!changed) return piece;
+  content.sum = sum;
+  Piece result = piece;
+  result.content = find(content, moved);
+  return result;
+}
+
+Piece Contents::fit(std::span<const Piece> pieces, std::size_t axis, std::size_t axes) {
+  if (pieces.size() == 1) return pieces.front();
+  const Piece& first = pieces.front();
+  const auto even = [&](const Piece& p) {
+    return p.nature == first.nature && p.rows == first.rows;
+  };
+  if (!std::ranges::all_of(pieces, even)) throw Asymmetric();
+  if (first.nature != Nature::stated) return first;
+  Content content = (*this)[first.content];
+  const Content next = (*this)[pieces[1].content];
+  std::vector<Run> runs_here(runs(content).begin(), runs(content).end());
+  const std::span<const Run> there = runs(next);
+  if (there.size() != runs_here.size()) throw Asymmetric();
+  for (std::size_t k = 0; k < runs_here.size(); ++k) {
+    if (there[k].slope != runs_here[k].slope) throw Asymmetric();
+    std::vector<std::int64_t> slope = slopes_[runs_here[k].slope];
+    slope.resize(axes);
+    if (slope[axis] != 0) throw Asymmetric();
+    slope[axis] = there[k].begin - runs_here[k].begin;
+    runs_here[k].slope = static_cast<std::int16_t>(slopes_.find(std::move(slope)));
+  }
+  Piece result = first;
+  result.content = find(content, runs_here);
+  std::vector<std::int64_t> positions(axes, -1);
+  for (std::size_t k = 0; k < pieces.size(); ++k) {
+    positions[axis] = static_cast<std::int64_t>(k);
+    if (bind(result, positions) != pieces[k]) throw Asymmetric();
+  }
+  return result;
+}
+
+std::vector<std::int64_t> Contents::cells(const Content& content, std::int64_t row) const {
+  const std::span<const Run> all = runs(content);
+  const std::int64_t total = cell_count(all);
+  const std::int64_t rows = content.of == 0 ? content.rows : content.of;
+  row += content.first;
+  std::vector<std::int64_t> result;
+  const auto add_cell = [&](std::int64_t cell) {
+    std::vector<std::int64_t> at(tensor(content).part.size());
+    for (std::size_t end = all.size(); end > 0;) {
+      std::size_t begin = end;
+      std::int64_t count = 0;
+      while (begin > 0 && all[begin - 1].dimension == all[end - 1].dimension) {
+        count += all[--begin].count;
+      }
+      std::int64_t k = cell % count;
+      cell /= count;
+      for (std::size_t run = begin; run < end; ++run) {
+        if (k < all[run].count) {
+          at[static_cast<std::size_t>(all[run].dimension)] = all[run].begin + k * all[run].stride;
+          break;
+        }
+        k -= all[run].count;
+      }
+      end = begin;
+    }
+    result.insert(result.end(), at.begin(), at.end());
+  };
+  if (total >= rows) {
+    const std::int64_t each = total / rows;
+    for (std::int64_t k = 0; k < each; ++k) add_cell(row * each + k);
+  } else {
+    const std::int64_t each = rows / total;
+    add_cell(row / each);
+    result.push_back(row % each);
+    result.push_back(each);
+  }
+  return result;
+}
+
+bool Contents::same(const Piece& a, const Piece& b) const {
+  if (a.nature != b.nature) return false;
+  if (a.content == b.content) return true;
+  const Content& x = (*this)[a.content];
+  const Content& y = (*this)[b.content];
+  if (x.tensor != y.tensor || x.is_new != y.is_new || x.instance != y.instance ||
+      x.scale != y.scale || !sums_.same(x.sum, y.sum)) {
+    return false;
+  }
+  if (same_but_sum(x, y)) return true;
+  const auto sloped = [](const Run& run) { return run.slope != 0; };
+  if (std::ranges::any_of(runs(x), sloped) || std::ranges::any_of(runs(y), sloped)) return false;
+  if (cell_count(runs(x)) > kMostCellsCompared || a.rows > kMostCellsCompared) return false;
+  for (std::int64_t row = 0; row < a.rows; ++row) {
+    if (cells(x, row) != cells(y, row)) return false;
+  }
+  return true;
+}
+
+IndexSet Contents::coordinates(const Content& content, std::int32_t dimension) const {
+  IndexSet set;
+  for (const Run& run : runs(content)) {
+    if (run.dimension == dimension) {
+      set = set.united(IndexSet::range(run.begin, run.count, run.stride));
+    }
+  }
+  return set;
+}
+
+}  // namespace shiplap::check

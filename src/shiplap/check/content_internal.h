@@ -1,0 +1,138 @@
+// What rows of a buffer hold, as mathematics: which cells of which tensor, which contributions
+// summed, at which scale. Every content is kept once, so equal ids are equal contents.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "shiplap/base/id.h"
+#include "shiplap/check/sums_internal.h"
+#include "shiplap/plan/plan.h"
+
+namespace shiplap::check {
+
+// Coordinates begin, begin+stride, ..; neighbouring runs of one dimension make one ordered set.
+struct Run {
+  std::int16_t dimension = 0;
+  std::int16_t slope = 0;
+  std::int32_t begin = 0;
+  std::int32_t count = 0;
+  std::int32_t stride = 1;
+  friend bool operator==(const Run&, const Run&) = default;
+};
+
+// Rows of what no statement says.
+enum class Nature : std::uint8_t {
+  stated,
+  unknown,  // the result of an operator that sums cannot follow
+  nothing,  // never written
+  dead,     // not allocated, or freed
+};
+
+using ContentId = Id<struct ContentTag>;
+using ScaleId = Id<struct ScaleTag>;
+
+struct Content {
+  plan::TensorId tensor;
+  std::int32_t rows = 0;
+  // If `of` is not 0: rows `first` to `first + rows` of the `of` rows that the cells take.
+  std::int32_t first = 0;
+  std::int32_t of = 0;
+  std::int64_t instance = 0;
+  std::int64_t runs_first = 0;
+  SumId sum;
+  ScaleId scale{0};  // 0: 1
+  std::int32_t runs_count = 0;
+  bool is_new = false;
+};
+
+// So many rows with one content. Of what is not stated, only the nature is known.
+struct Piece {
+  ContentId content;
+  std::int32_t rows = 0;
+  Nature nature = Nature::stated;
+  std::int32_t writer = -1;  // the operation that put it there; -1: it was given
+  friend bool operator==(const Piece& a, const Piece& b) {
+    return a.content == b.content && a.nature == b.nature && a.rows == b.rows;
+  }
+};
+using Pieces = std::vector<Piece>;
+
+class Contents {
+ public:
+  explicit Contents(const plan::Plan& plan) : plan_(plan), sums_(slopes_) {}
+
+  [[nodiscard]] const Content& operator[](ContentId id) const { return known_[id.index()]; }
+  [[nodiscard]] std::span<const Run> runs(const Content& content) const {
+    return std::span(runs_).subspan(static_cast<std::size_t>(content.runs_first),
+                                    static_cast<std::size_t>(content.runs_count));
+  }
+  [[nodiscard]] const plan::Tensor& tensor(const Content& content) const {
+    return plan_.tensors[content.tensor.index()];
+  }
+  [[nodiscard]] const plan::Plan& plan() const { return plan_; }
+  [[nodiscard]] Slopes& slopes() { return slopes_; }
+  [[nodiscard]] Sums& sums() { return sums_; }
+  [[nodiscard]] const Sums& sums() const { return sums_; }
+
+  // Runs as a plan states them, in any order and length; they are brought into the one form.
+  ContentId find(const Content& content, std::span<const Run> runs);
+  ScaleId find(const plan::Ratio& scale);
+  [[nodiscard]] const plan::Ratio& operator[](ScaleId id) const { return scales_[id.index()]; }
+
+  // Some rows of it, from the top.
+  void slice(const Piece& piece, std::int32_t begin, std::int32_t count, Pieces& out);
+  // Pieces that follow each other, with as few as possible.
+  void join(Pieces& pieces);
+
+  enum class Trouble : std::uint8_t { none, nothing, dead, other_cells, other_scale, twice };
+  struct Union {
+    Piece piece;
+    Trouble trouble = Trouble::none;
+  };
+  // Promises that both have as many rows.
+  [[nodiscard]] Union unite(const Piece& a, const Piece& b);
+  // All of them at once; nothing if any two cannot be united.
+  [[nodiscard]] std::optional<Piece> unite(std::span<const Piece> pieces);
+  [[nodiscard]] Piece scaled(const Piece& piece, const plan::Ratio& by);
+  // On the rank at these positions; below 0: as it was.
+  [[nodiscard]] Piece bind(const Piece& piece, std::span<const std::int64_t> positions);
+  // One content that is pieces[k] at the k-th position of an axis. Throws Asymmetric.
+  [[nodiscard]] Piece fit(std::span<const Piece> pieces, std::size_t axis, std::size_t axes);
+  // Whether they hold the same. Promises that both have as many rows.
+  [[nodiscard]] bool same(const Piece& a, const Piece& b) const;
+  // The cells of one row as numbers that can be compared.
+  [[nodiscard]] std::vector<std::int64_t> cells(const Content& content, std::int64_t row) const;
+  [[nodiscard]] static std::int64_t cell_count(std::span<const Run> runs);
+
+  // Coordinates of a dimension.
+  [[nodiscard]] IndexSet coordinates(const Content& content, std::int32_t dimension) const;
+
+ private:
+  struct Dim {
+    std::size_t first = 0;
+    std::size_t last = 0;
+    std::int32_t count = 0;
+  };
+  void normalize(std::vector<Run>& runs) const;
+  // The second added to the first, if they continue each other.
+  bool extend(Content& content, std::vector<Run>& runs, const Content& next) const;
+  // Only those with several coordinates.
+  [[nodiscard]] std::vector<Dim> wide(std::span<const Run> runs) const;
+  [[nodiscard]] std::vector<Run> with_coordinates(std::span<const Run> runs, const Dim& dim,
+                                                  std::int32_t begin, std::int32_t count) const;
+  [[nodiscard]] bool same_but_sum(const Content& a, const Content& b) const;
+
+  const plan::Plan& plan_;
+  Slopes slopes_;
+  Sums sums_;
+  std::vector<Content> known_;
+  std::vector<Run> runs_;
+  std::vector<plan::Ratio> scales_{plan::Ratio()};
+  IdTable by_hash_;
+  std::vector<Run> scratch_;
+};
+
+}  // namespace shiplap::check

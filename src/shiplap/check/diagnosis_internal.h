@@ -1,0 +1,26 @@
+// From what was stumbled over to what is wrong: one finding for each cause.
+#pragma once
+
+#include <vector>
+
+#include "shiplap/check/execution_internal.h"
+#include "shiplap/check/job_internal.h"
+#include "shiplap/check/mismatches_internal.h"
+#include "shiplap/check/words_internal.h"
+
+namespace shiplap::check {
+
+[[nodiscard]] std::vector<Finding> diagnose_idle(const Job& job);
+[[nodiscard]] std::vector<Finding> diagnose_calls(const Job& job, const Mismatches& mismatches);
+[[nodiscard]] std::vector<Finding> diagnose_messages(const Job& job, const Mismatches& mismatches);
+[[nodiscard]] std::vector<Finding> diagnose_tables(const Job& job, const Mismatches& mismatches);
+[[nodiscard]] std::vector<Finding> diagnose_shapes(const Job& job,
+                                                   const std::vector<Trouble>& troubles);
+// Promises that the execution got stuck.
+[[nodiscard]] Finding diagnose_deadlock(const Job& job, const Execution& execution,
+                                        bool only_rendezvous);
+[[nodiscard]] std::vector<Finding> diagnose_races(const Job& job,
+                                                  const std::vector<Trouble>& troubles);
+[[nodiscard]] std::vector<Finding> diagnose_values(Job& job, const std::vector<Trouble>& troubles);
+
+}  // namespace shiplap::check

@@ -1,0 +1,100 @@
+// One order in which all operations can happen, if there is one: whoever can start, starts.
+//
+// Matching is fixed, so what one rank does never keeps another from going on: if this order gets
+// stuck, every order does.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "shiplap/check/job_internal.h"
+#include "shiplap/check/values_internal.h"
+
+namespace shiplap::check {
+
+inline constexpr std::int64_t kAllEager = std::numeric_limits<std::int64_t>::max();
+inline constexpr std::int64_t kAllRendezvous = -1;
+
+class Execution {
+ public:
+  // Sends of up to so many bytes are eager. `values` may be null.
+  Execution(const Job& job, std::int64_t eager_up_to, Values* values);
+  // Whether everything was done.
+  bool run();
+  // To be called before run(): what messages carried is kept.
+  void keep_messages() { keep_ = true; }
+  [[nodiscard]] const Pieces& carried(const MessageKey& key, std::size_t n) const {
+    return posts_[static_cast<std::size_t>(key.first) + n].data;
+  }
+
+  // One operation that another waits for.
+  struct Wait {
+    Place waiting;
+    Place awaited;
+    friend bool operator==(const Wait&, const Wait&) = default;
+  };
+  // Operations in which ranks wait for each other, each for the next, the last for the first.
+  // Promises that run() returned false.
+  [[nodiscard]] std::vector<Wait> circle() const;
+  // In what each stuck rank waits.
+  [[nodiscard]] std::vector<Place> stuck() const;
+
+ private:
+  enum class State : std::uint8_t { waiting, started, complete };
+  struct Post {
+    Pieces data;
+    bool sent = false;
+    bool awaited = false;
+  };
+  struct Node {
+    std::int32_t script = -1;
+    std::int32_t op = -1;
+    friend auto operator<=>(const Node&, const Node&) = default;
+  };
+
+  [[nodiscard]] State state(Node node) const {
+    return states_[static_cast<std::size_t>(node.script)][static_cast<std::size_t>(node.op)];
+  }
+  void set(Node node, State state) {
+    states_[static_cast<std::size_t>(node.script)][static_cast<std::size_t>(node.op)] = state;
+  }
+  [[nodiscard]] const Op& op(Node node) const {
+    return job_.scripts[static_cast<std::size_t>(node.script)][node.op];
+  }
+  void wake(std::int32_t script);
+  void poll(std::int32_t script);
+  [[nodiscard]] bool can_start(Node node) const;
+  void start(Node node);
+  void start_batch(Node node);
+  void start_send(Node node);
+  void start_receive(Node node);
+  void start_call(Node node);
+  void complete(Node node);
+  [[nodiscard]] Node sender(const Op& receive) const;
+  [[nodiscard]] Node receiver(const Op& send) const;
+  [[nodiscard]] std::int64_t message(const Op& op) const {
+    return job_.keys[static_cast<std::size_t>(op.group)].first + op.n;
+  }
+  // What must happen before it can start or be complete.
+  [[nodiscard]] std::vector<Node> needs(Node node) const;
+  [[nodiscard]] std::vector<Node> shortest_circle(Node through) const;
+  [[nodiscard]] Place place(Node node) const {
+    return {job_.scripts[static_cast<std::size_t>(node.script)].rank, node.op};
+  }
+
+  const Job& job_;
+  std::int64_t eager_up_to_;
+  Values* values_;
+  std::vector<std::vector<State>> states_;          // by script and operation
+  std::vector<std::vector<std::int32_t>> next_;     // by script and stream: what starts next
+  std::vector<std::vector<std::int32_t>> members_;  // by script and batch: members to complete
+  std::vector<Post> posts_;                         // by message
+  std::vector<std::int32_t> arrived_;               // by meeting
+  std::vector<bool> awake_;
+  std::vector<std::int32_t> ready_;
+  std::int64_t left_ = 0;
+  bool keep_ = false;
+};
+
+}  // namespace shiplap::check

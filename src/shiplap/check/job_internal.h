@@ -1,0 +1,112 @@
+// All that a check works on: the programs, and which of their operations meet.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shiplap/check/check.h"
+#include "shiplap/check/content_internal.h"
+#include "shiplap/check/script_internal.h"
+#include "shiplap/check/statement_internal.h"
+#include "shiplap/check/trouble_internal.h"
+
+namespace shiplap::check {
+
+// The axes along which ranks are looked at once; the one at position 0 of them stands for all.
+struct Symmetry {
+  std::vector<plan::AxisId> axes;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  [[nodiscard]] std::int32_t representative(std::int32_t rank) const;
+  [[nodiscard]] std::vector<std::int64_t> positions(std::int32_t rank) const;
+};
+
+// Messages from one rank to another with one tag and channel: the k-th sent is the k-th received.
+struct MessageKey {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  std::int32_t channel = 0;
+  std::int64_t tag = 0;
+  std::vector<std::int32_t> sends;     // operations of `from`
+  std::vector<std::int32_t> receives;  // operations of `to`
+  std::int64_t first = 0;              // of its messages among all
+};
+
+// A member of a group: which of its programs, where.
+struct Member {
+  std::int32_t slot = 0;
+  std::int32_t rank = 0;
+  std::vector<std::int64_t> positions;  // on the axes of symmetry that the group goes along
+};
+
+struct CallGroup {
+  plan::RankSet ranks;
+  std::string channel;
+  std::vector<std::int32_t> scripts;             // by slot
+  std::vector<std::vector<std::int32_t>> calls;  // by slot
+  std::vector<Member> members;                   // in group order
+  std::int64_t first = 0;                        // of its meetings among all
+  std::int64_t most_calls = 0;
+};
+
+struct Job {
+  explicit Job(const plan::Plan& p) : plan(p), contents(p), statements(contents) {}
+
+  const plan::Plan& plan;
+  Contents contents;
+  Statements statements;
+  Symmetry symmetry;
+  std::vector<Script> scripts;
+  std::vector<std::int32_t> script_of;  // by rank, -1: another stands for it
+  std::vector<MessageKey> keys;
+  std::vector<std::string> channels;
+  std::vector<CallGroup> groups;
+  std::int64_t messages = 0;
+  std::int64_t meetings = 0;
+  std::int64_t accesses = 0;      // looked at for races
+  std::int64_t computations = 0;  // held against the rules of their kernels
+
+  [[nodiscard]] const Script& script(std::int32_t rank) const {
+    return scripts[static_cast<std::size_t>(script_of[static_cast<std::size_t>(rank)])];
+  }
+  [[nodiscard]] const Op& op(Place place) const { return script(place.rank)[place.operation]; }
+};
+
+// Expands every rank that must be looked at and finds what it can on each alone. Throws Asymmetric
+// where ranks that should be alike are not.
+[[nodiscard]] std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry,
+                                        std::int64_t most_operations,
+                                        std::vector<Trouble>& troubles);
+
+// The axes along which a plan's ranks differ only in their values, by its expressions alone.
+[[nodiscard]] Symmetry find_symmetry(const plan::Plan& plan);
+
+// How runs move along the axes, by comparing the expansions of neighbours. Throws Asymmetric.
+[[nodiscard]] std::vector<SlopeId> slopes_of(const plan::RankProgram& program,
+                                             const Symmetry& symmetry, Slopes& slopes);
+
+// Finds what meets, in the order in which ranks are added.
+class Matching {
+ public:
+  explicit Matching(Job& job) : job_(job) {}
+  void join(Script& script, const plan::RankProgram& program);
+  // When all have joined.
+  void close();
+
+ private:
+  std::int32_t channel(const std::string& name);
+  std::int32_t group(const plan::flat::Group& group);
+  void fill_members(CallGroup& group) const;
+
+  Job& job_;
+  IdTable keys_;
+  IdTable groups_;
+};
+
+// Whether two operations that meet fit; what differs first, if they do not.
+enum class Misfit : std::uint8_t { none, kind, size, type, op, root, split, table };
+[[nodiscard]] Misfit fit(const Job& job, Place a, Place b);
+
+}  // namespace shiplap::check

@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/base/units.h"
+#include "shiplap/check/job_internal.h"
+#include "shiplap/check/laws_internal.h"
+#include "shiplap/check/local_order_internal.h"
+
+namespace shiplap::check {
+namespace {
+
+constexpr std::int64_t kLargestDimension = (std::int64_t{1} << 31) - 2;
+
+[[noreturn]] void too_large(std::string what, std::string why) {
+  throw InputError(Diagnostic{.code = "D632",
+                              .what = std::move(what),
+                              .why = std::move(why),
+                              .help = "check a smaller mesh"});
+}
+
+void demand_countable(const plan::Plan& plan) {
+  for (const plan::Tensor& tensor : plan.tensors) {
+    for (std::size_t k = 0; k < tensor.dimensions(); ++k) {
+      const plan::Dimension& dimension = tensor.dimension(plan::DimensionId(k));
+      if (dimension.size <= kLargestDimension) continue;
+      too_large(fmt::format("dimension `{}` of `{}` has {} coordinates", dimension.name,
+                            tensor.name, with_separators(dimension.size)),
+                "coordinates are counted up to 2^31");
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry,
+                          std::int64_t most_operations, std::vector<Trouble>& troubles) {
+  demand_countable(plan);
+  plan::Assignment assignment = plan::assign_programs(plan);
+  if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
+  auto job = std::make_unique<Job>(plan);
+  job->symmetry = symmetry;
+  Matching matching(*job);
+  Laws laws(plan, job->statements);
+  const auto ranks = static_cast<std::int32_t>(plan.mesh.ranks());
+  job->script_of.assign(static_cast<std::size_t>(ranks), -1);
+  std::int64_t operations = 0;
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    if (symmetry.representative(rank) != rank) continue;
+    const plan::ProgramId program = assignment.program_of[static_cast<std::size_t>(rank)];
+    const plan::RankProgram expanded = plan::expand(plan, Rank(rank), program);
+    operations += std::ssize(expanded.operations);
+    if (operations > most_operations) {
+      too_large(fmt::format("this plan has more than {} operations on all ranks together",
+                            with_separators(most_operations)),
+                "they are held all at once, about 200 bytes each");
+    }
+    const std::vector<SlopeId> slopes = slopes_of(expanded, symmetry, job->contents.slopes());
+    job->computations += laws.look(expanded, slopes, troubles);
+    Script script = script_of(expanded, slopes, job->statements);
+    matching.join(script, expanded);
+    job->accesses += find_races(script, troubles);
+    job->script_of[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(job->scripts.size());
+    job->scripts.push_back(std::move(script));
+  }
+  matching.close();
+  return job;
+}
+
+}  // namespace shiplap::check

@@ -1,0 +1,125 @@
+#include <algorithm>
+
+#include "shiplap/check/mismatches_internal.h"
+
+namespace shiplap::check {
+namespace {
+
+// The two ends of every message of a table, as one group uses it.
+class Tables {
+ public:
+  Tables(const Job& job, std::vector<Trouble>& troubles) : job_(job), troubles_(troubles) {}
+
+  void look(const CallGroup& group, std::int64_t n) {
+    for (std::size_t k = 0; k < group.members.size(); ++k) {
+      const Member& member = group.members[k];
+      const std::int32_t script = group.scripts[static_cast<std::size_t>(member.slot)];
+      here_ = {member.rank,
+               group.calls[static_cast<std::size_t>(member.slot)][static_cast<std::size_t>(n)]};
+      const Op& op = job_.scripts[static_cast<std::size_t>(script)][here_.operation];
+      const auto& exchange = std::get<plan::Exchange>(op.source->action);
+      const plan::ExchangeTable& table = job_.plan.tables[exchange.table.index()];
+      const auto sends =
+          exchange.reversed ? table.receives_of(member.rank) : table.sends_of(member.rank);
+      const auto receives =
+          exchange.reversed ? table.sends_of(member.rank) : table.receives_of(member.rank);
+      for (const plan::TableRow& row : sends) inside(group, row, op.from, true);
+      for (const plan::TableRow& row : receives) inside(group, row, op.to, false);
+      ends(exchange, table, sends, true);
+      ends(exchange, table, receives, false);
+    }
+  }
+
+ private:
+  void inside(const CallGroup& group, const plan::TableRow& row, const Zone& zone, bool sends) {
+    const bool member = group.ranks.find(Rank(row.peer)) >= 0;
+    if (member && row.first >= 0 && row.count >= 0 && row.first + row.count <= zone.count) return;
+    troubles_.push_back({.symptom = Symptom::exchange_outside,
+                         .place = here_,
+                         .other = {row.peer, -1},
+                         .zone = zone,
+                         .what = sends ? "sends" : "receives",
+                         .why = member ? "" : "group"});
+  }
+
+  // Every message that this rank sees is seen by the other end too, in the same length.
+  void ends(const plan::Exchange& exchange, const plan::ExchangeTable& table,
+            std::span<const plan::TableRow> rows, bool sends) {
+    std::size_t nth = 0;
+    for (std::size_t k = 0; k < rows.size(); ++k) {
+      nth = k > 0 && rows[k].peer == rows[k - 1].peer ? nth + 1 : 0;
+      const bool other_receives = sends != exchange.reversed;
+      const auto others =
+          other_receives ? table.receives_of(rows[k].peer) : table.sends_of(rows[k].peer);
+      const auto [first, last] =
+          std::ranges::equal_range(others, here_.rank, {}, &plan::TableRow::peer);
+      const bool present = static_cast<std::size_t>(last - first) > nth;
+      const std::int64_t count = present ? (first + static_cast<std::ptrdiff_t>(nth))->count : 0;
+      if (present && count == rows[k].count) continue;
+      if (!sends && present) continue;  // told at the sender
+      troubles_.push_back({.symptom = Symptom::exchange_differs,
+                           .place = here_,
+                           .other = {rows[k].peer, -1},
+                           .what = sends ? "sends" : "receives",
+                           .why = std::to_string(rows[k].count),
+                           .help = std::to_string(count)});
+      return;
+    }
+  }
+
+  const Job& job_;
+  std::vector<Trouble>& troubles_;
+  Place here_;
+};
+
+bool group_is_odd(const Job& job, const CallGroup& group) {
+  for (const Member& member : group.members) {
+    if (member.slot < 0) return true;
+  }
+  for (const auto& calls : group.calls) {
+    if (std::ssize(calls) != group.most_calls) return true;
+  }
+  const std::int32_t first = job.scripts[static_cast<std::size_t>(group.scripts.front())].rank;
+  for (std::size_t slot = 1; slot < group.calls.size(); ++slot) {
+    const std::int32_t rank = job.scripts[static_cast<std::size_t>(group.scripts[slot])].rank;
+    for (std::size_t n = 0; n < group.calls[slot].size(); ++n) {
+      if (fit(job, {first, group.calls[0][n]}, {rank, group.calls[slot][n]}) != Misfit::none) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool key_is_odd(const Job& job, const MessageKey& key) {
+  if (key.sends.size() != key.receives.size()) return true;
+  for (std::size_t n = 0; n < key.sends.size(); ++n) {
+    if (fit(job, {key.from, key.sends[n]}, {key.to, key.receives[n]}) != Misfit::none) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Mismatches find_mismatches(const Job& job) {
+  Mismatches result;
+  for (std::size_t k = 0; k < job.groups.size(); ++k) {
+    const CallGroup& group = job.groups[k];
+    if (group_is_odd(job, group)) {
+      result.groups.push_back(static_cast<std::int32_t>(k));
+      continue;
+    }
+    Tables tables(job, result.troubles);
+    const std::int32_t script = group.scripts.front();
+    for (std::size_t n = 0; n < group.calls.front().size(); ++n) {
+      const Op& op = job.scripts[static_cast<std::size_t>(script)][group.calls.front()[n]];
+      if (op.act == Act::exchange) tables.look(group, static_cast<std::int64_t>(n));
+    }
+  }
+  for (std::size_t k = 0; k < job.keys.size(); ++k) {
+    if (key_is_odd(job, job.keys[k])) result.keys.push_back(static_cast<std::int32_t>(k));
+  }
+  return result;
+}
+
+}  // namespace shiplap::check

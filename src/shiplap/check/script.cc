@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "shiplap/base/error.h"
+#include "shiplap/check/script_internal.h"
+#include "shiplap/check/statement_internal.h"
+
+namespace shiplap::check {
+namespace {
+
+std::int32_t small(std::int64_t number) {
+  if (number > std::numeric_limits<std::int32_t>::max() - 1) {
+    throw InputError(Diagnostic{.code = "D632",
+                                .what = fmt::format("{} rows are too many to check", number),
+                                .why = "rows of a buffer are counted up to 2^31",
+                                .help = "use fewer, larger rows"});
+  }
+  return static_cast<std::int32_t>(number);
+}
+
+class Builder {
+ public:
+  Builder(const plan::RankProgram& program, std::span<const SlopeId> slopes, Statements& statements)
+      : program_(program), slopes_(slopes), statements_(statements) {}
+
+  Script build() {
+    script_.rank = program_.rank.value;
+    script_.program = program_.program;
+    for (const plan::flat::Buffer& buffer : program_.buffers) {
+      script_.rows.push_back(small(buffer.rows));
+      script_.row_bytes.push_back(buffer.row_bytes);
+    }
+    script_.listed.reserve(program_.listed_rows.size());
+    for (const std::int64_t row : program_.listed_rows) script_.listed.push_back(small(row));
+    script_.after = program_.dependencies;
+    script_.absent = static_cast<std::int32_t>(program_.absent.size());
+    const std::size_t streams =
+        program_.program.exists()
+            ? program_.plan->programs[program_.program.index()].streams.size() + 1
+            : 1;
+    script_.first.assign(streams, -1);
+    last_.assign(streams, -1);
+    script_.ops.reserve(program_.operations.size());
+    script_.claims.reserve(program_.accesses.size());
+    script_.pieces.reserve(program_.accesses.size());
+    for (const plan::flat::Operation& op : program_.operations) add(op);
+    for (const plan::flat::Fact& fact : program_.given) {
+      script_.given.push_back(claim(fact.region, fact.value, plan::Access::Kind::writes));
+    }
+    for (const plan::flat::Fact& fact : program_.goal) {
+      script_.goal.push_back(claim(fact.region, fact.value, plan::Access::Kind::reads));
+      script_.goal_lines.push_back(fact.origin.line);
+    }
+    return std::move(script_);
+  }
+
+ private:
+  static Zone zone(const plan::flat::Region& region) {
+    if (!region.buffer.exists()) return {};
+    return {.buffer = region.buffer.value,
+            .listed = region.listed,
+            .begin = small(region.begin),
+            .count = small(region.count)};
+  }
+
+  Claim claim(const plan::flat::Region& region, const plan::flat::Value& value,
+              plan::Access::Kind kind) {
+    Claim claim{.zone = zone(region),
+                .kind = kind,
+                .pieces = static_cast<std::int32_t>(script_.pieces.size())};
+    statements_.state({program_, value, slopes_}, region.count, script_.pieces);
+    claim.count = static_cast<std::int32_t>(script_.pieces.size()) - claim.pieces;
+    return claim;
+  }
+
+  void add(const plan::flat::Operation& flat) {
+    const auto index = static_cast<std::int32_t>(script_.ops.size());
+    Op op{.source = flat.source,
+          .from = zone(flat.from),
+          .to = zone(flat.to),
+          .after = flat.after.first,
+          .after_count = flat.after.count,
+          .root = static_cast<std::int32_t>(flat.root),
+          .async = flat.source->async};
+    if (flat.batch >= 0) {
+      op.member = true;
+      op.gate = flat.batch;
+      op.stream = script_.ops[static_cast<std::size_t>(flat.batch)].stream;
+    } else {
+      op.stream = static_cast<std::int16_t>(flat.stream.value);
+      std::int32_t& last = last_[flat.stream.index()];
+      op.gate = last;
+      if (last >= 0) script_.ops[static_cast<std::size_t>(last)].next = index;
+      if (last < 0) script_.first[flat.stream.index()] = index;
+      last = index;
+    }
+    std::visit([&](const auto& action) { read(action, flat, op); }, flat.source->action);
+    script_.ops.push_back(op);
+  }
+
+  void read(const plan::Compute& compute, const plan::flat::Operation& flat, Op& op) {
+    op.act = Act::compute;
+    op.claims = static_cast<std::int32_t>(script_.claims.size());
+    for (const plan::flat::Access& access : program_.accesses_of(flat)) {
+      script_.claims.push_back(claim(access.region, access.value, access.kind));
+    }
+    op.claim_count = static_cast<std::int32_t>(script_.claims.size()) - op.claims;
+    if (compute.kernel == "other") ++script_.others;
+  }
+  void read(const plan::Copy& copy, const plan::flat::Operation&, Op& op) {
+    op.act = Act::copy;
+    op.add = copy.add;
+  }
+  void read(const plan::Send&, const plan::flat::Operation& flat, Op& op) {
+    op.act = Act::send;
+    op.root = flat.peer.value;
+  }
+  void read(const plan::Receive& receive, const plan::flat::Operation& flat, Op& op) {
+    op.act = Act::receive;
+    op.root = flat.peer.value;
+    op.add = receive.add;
+  }
+  void read(const plan::Collective& collective, const plan::flat::Operation& flat, Op& op) {
+    op.act = Act::collective;
+    const bool gathers = collective.kind == plan::CollectiveKind::all_gather;
+    const bool scatters = collective.kind == plan::CollectiveKind::reduce_scatter;
+    if (!(gathers || scatters) || op.from != op.to) return;
+    // In place: one of the two is my piece of the other.
+    const plan::RankSet& ranks = program_.groups[flat.group.index()].ranks;
+    const std::int64_t me = ranks.find(program_.rank);
+    Zone piece = op.from;
+    piece.count = static_cast<std::int32_t>(op.from.count / ranks.size());
+    piece.begin += static_cast<std::int32_t>(me * piece.count);
+    if (collective.split.exists()) {
+      const std::vector<std::int64_t>& cuts = program_.plan->lists[collective.split.index()].values;
+      if (std::ssize(cuts) != ranks.size() + 1) return;
+      const std::int64_t begin =
+          std::clamp<std::int64_t>(cuts[static_cast<std::size_t>(me)], 0, op.from.count);
+      const std::int64_t end =
+          std::clamp<std::int64_t>(cuts[static_cast<std::size_t>(me) + 1], begin, op.from.count);
+      piece.begin = op.from.begin + static_cast<std::int32_t>(begin);
+      piece.count = static_cast<std::int32_t>(end - begin);
+    }
+    (gathers ? op.from : op.to) = piece;
+    op.in_place = scatters;
+  }
+  void read(const plan::Exchange& exchange, const plan::flat::Operation&, Op& op) {
+    op.act = Act::exchange;
+    op.add = exchange.add;
+  }
+  void read(const plan::Allocate&, const plan::flat::Operation&, Op& op) { op.act = Act::allocate; }
+  void read(const plan::Free&, const plan::flat::Operation&, Op& op) { op.act = Act::free; }
+  void read(const plan::Batch&, const plan::flat::Operation&, Op& op) {
+    op.act = Act::batch;
+    op.group = script_.batches++;
+  }
+
+  const plan::RankProgram& program_;
+  std::span<const SlopeId> slopes_;
+  Statements& statements_;
+  Script script_;
+  std::vector<std::int32_t> last_;  // by stream
+};
+
+}  // namespace
+
+Script script_of(const plan::RankProgram& program, std::span<const SlopeId> slopes,
+                 Statements& statements) {
+  return Builder(program, slopes, statements).build();
+}
+
+}  // namespace shiplap::check

@@ -1,0 +1,116 @@
+// The program of one rank in few bytes: what the checker keeps of every operation.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shiplap/check/content_internal.h"
+#include "shiplap/plan/expand.h"
+
+namespace shiplap::check {
+
+// Rows of a buffer; if listed, those at Script::listed[listed ..].
+struct Zone {
+  std::int32_t buffer = -1;
+  std::int32_t listed = -1;
+  std::int32_t begin = 0;
+  std::int32_t count = 0;
+  [[nodiscard]] bool exists() const { return buffer >= 0; }
+  [[nodiscard]] std::int32_t end() const { return begin + count; }
+  friend bool operator==(const Zone&, const Zone&) = default;
+};
+
+// What a computation states of rows, or a fact does.
+struct Claim {
+  Zone zone;
+  plan::Access::Kind kind = plan::Access::Kind::reads;
+  std::int32_t pieces = 0;  // in Script::pieces
+  std::int32_t count = 0;
+};
+
+enum class Act : std::uint8_t {
+  compute,
+  copy,
+  send,
+  receive,
+  collective,
+  exchange,
+  allocate,
+  free,
+  batch,
+};
+
+struct Op {
+  const plan::Operation* source = nullptr;
+  Zone from;
+  Zone to;
+  std::int32_t claims = 0;  // of a computation, in Script::claims
+  std::int32_t claim_count = 0;
+  std::int32_t after = 0;  // in Script::after
+  std::int32_t after_count = 0;
+  std::int32_t gate = -1;   // before it in its stream; of a member, its batch
+  std::int32_t next = -1;   // behind it in its stream
+  std::int32_t group = -1;  // of a collective or exchange; of a batch: its number on this rank
+  std::int32_t n = -1;      // which call on the group; which message
+  std::int32_t root = 0;    // of a collective; of a message, the peer
+  std::int16_t stream = 0;
+  Act act = Act::compute;
+  bool member = false;
+  bool async = false;
+  bool add = false;
+  bool in_place = false;  // a scatter into the region that it reads
+};
+
+struct Script {
+  std::int32_t rank = -1;
+  plan::ProgramId program;
+  std::vector<Op> ops;
+  std::vector<Claim> claims;
+  std::vector<Piece> pieces;
+  std::vector<std::int32_t> after;
+  std::vector<std::int32_t> listed;
+  std::vector<Claim> given;
+  std::vector<Claim> goal;
+  std::vector<std::int32_t> goal_lines;
+  std::vector<std::int32_t> rows;       // by buffer
+  std::vector<std::int64_t> row_bytes;  // by buffer
+  std::vector<std::int32_t> first;      // by stream: its first operation, or -1
+  std::int32_t batches = 0;
+  std::int32_t others = 0;  // computations that are believed
+  std::int32_t absent = 0;
+
+  [[nodiscard]] const Op& operator[](std::int32_t k) const {
+    return ops[static_cast<std::size_t>(k)];
+  }
+  [[nodiscard]] std::span<const Claim> claims_of(const Op& op) const {
+    return std::span(claims).subspan(static_cast<std::size_t>(op.claims),
+                                     static_cast<std::size_t>(op.claim_count));
+  }
+  [[nodiscard]] std::span<const std::int32_t> after_of(const Op& op) const {
+    return std::span(after).subspan(static_cast<std::size_t>(op.after),
+                                    static_cast<std::size_t>(op.after_count));
+  }
+  [[nodiscard]] std::span<const Piece> pieces_of(const Claim& claim) const {
+    return std::span(pieces).subspan(static_cast<std::size_t>(claim.pieces),
+                                     static_cast<std::size_t>(claim.count));
+  }
+  // The rows of a listed zone.
+  [[nodiscard]] std::span<const std::int32_t> rows_of(const Zone& zone) const {
+    return std::span(listed).subspan(static_cast<std::size_t>(zone.listed),
+                                     static_cast<std::size_t>(zone.count));
+  }
+  [[nodiscard]] std::int64_t bytes(const Zone& zone) const {
+    return zone.exists() ? zone.count * row_bytes[static_cast<std::size_t>(zone.buffer)] : 0;
+  }
+};
+
+class Statements;
+
+// `slopes` as for Statement. Groups and matching are still to be filled in. Throws InputError D632
+// where numbers are too large to keep.
+[[nodiscard]] Script script_of(const plan::RankProgram& program, std::span<const SlopeId> slopes,
+                               Statements& statements);
+
+}  // namespace shiplap::check

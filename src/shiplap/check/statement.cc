@@ -1,0 +1,205 @@
+#include <algorithm>
+
+#include "shiplap/check/statement_internal.h"
+
+namespace shiplap::check {
+namespace {
+
+Run run_of(const plan::flat::Run& run, SlopeId slope) {
+  return {.dimension = static_cast<std::int16_t>(run.dimension.value),
+          .slope = static_cast<std::int16_t>(slope),
+          .begin = static_cast<std::int32_t>(run.begin),
+          .count = static_cast<std::int32_t>(run.count),
+          .stride = static_cast<std::int32_t>(run.stride)};
+}
+
+}  // namespace
+
+Statements::Statements(Contents& contents) : contents_(contents) {
+  for (const plan::Tensor& tensor : contents.plan().tensors) {
+    full_.push_back(contents.sums().find({whole_box(tensor)}));
+  }
+}
+
+SumBox Statements::whole_box(const plan::Tensor& tensor) const {
+  SumBox box;
+  for (const plan::Dimension& dimension : tensor.sum) {
+    box.push_back({IndexSet::range(0, dimension.size)});
+  }
+  return box;
+}
+
+SumBox Statements::box_of(const Statement& statement) const {
+  const plan::flat::Value& value = statement.value;
+  const plan::Tensor& tensor = contents_.plan().tensors[value.tensor.index()];
+  SumBox box(tensor.sum.size());
+  std::vector<bool> seen(box.size());
+  const std::span<const plan::flat::Run> runs = statement.program.runs_of(value);
+  for (std::size_t k = 0; k < runs.size(); ++k) {
+    if (!tensor.in_sum(runs[k].dimension)) continue;
+    const std::size_t at = runs[k].dimension.index() - tensor.part.size();
+    const SlopeId slope = statement.slopes.empty()
+                              ? 0
+                              : statement.slopes[static_cast<std::size_t>(value.runs.first) + k];
+    if (seen[at] && box[at].slope != slope) throw Asymmetric();
+    box[at].slope = slope;
+    seen[at] = true;
+    box[at].set = box[at].set.united(IndexSet::range(runs[k].begin, runs[k].count, runs[k].stride));
+  }
+  return box;
+}
+
+void Statements::state(const Statement& statement, std::int64_t rows, Pieces& out) {
+  if (rows == 0) return;
+  const plan::flat::Value& value = statement.value;
+  const plan::Tensor& tensor = contents_.plan().tensors[value.tensor.index()];
+  Content content{.tensor = value.tensor,
+                  .rows = static_cast<std::int32_t>(rows),
+                  .instance = value.instance,
+                  .scale = contents_.find(value.scale),
+                  .is_new = value.is_new};
+  const SumBox box = value.zero ? SumBox{} : box_of(statement);
+  if (!tensor.mask.empty() && !value.zero) return mask(statement, box, out, content);
+  const bool empty = std::ranges::any_of(box, [](const SumPart& p) { return p.set.empty(); });
+  content.sum =
+      contents_.sums().find(value.zero || empty ? std::vector<SumBox>{} : std::vector<SumBox>{box});
+  std::vector<Run> part;
+  const std::span<const plan::flat::Run> runs = statement.program.runs_of(value);
+  for (std::size_t k = 0; k < runs.size(); ++k) {
+    if (tensor.in_sum(runs[k].dimension)) continue;
+    const auto at = static_cast<std::size_t>(value.runs.first) + k;
+    part.push_back(run_of(runs[k], statement.slopes.empty() ? 0 : statement.slopes[at]));
+  }
+  out.push_back({.content = contents_.find(content, part), .rows = content.rows});
+}
+
+// As if no mask were there, then row by row with what the mask leaves.
+void Statements::mask(const Statement& statement, const SumBox& box, Pieces& out, Content content) {
+  const plan::Tensor& tensor = contents_.plan().tensors[content.tensor.index()];
+  if (std::ranges::any_of(statement.slopes, [](SlopeId slope) { return slope != 0; })) {
+    throw Asymmetric();
+  }
+  content.sum = full_[content.tensor.index()];
+  std::vector<Run> part;
+  for (const plan::flat::Run& run : statement.program.runs_of(statement.value)) {
+    if (tensor.in_sum(run.dimension)) continue;
+    part.push_back(run_of(run, 0));
+  }
+  const Piece all{.content = contents_.find(content, part), .rows = content.rows};
+  const std::size_t width = tensor.part.size();
+  std::int64_t begin = 0;
+  SumId sum;
+  const auto close = [&](std::int64_t end) {
+    if (end == begin) return;
+    Pieces pieces;
+    contents_.slice(all, begin, end - begin, pieces);
+    for (Piece& piece : pieces) {
+      Content clipped = contents_[piece.content];
+      clipped.sum = sum;
+      const std::span<const Run> runs = contents_.runs(clipped);
+      piece.content = contents_.find(clipped, runs);
+      out.push_back(piece);
+    }
+    begin = end;
+  };
+  for (std::int64_t row = 0; row < content.rows; ++row) {
+    std::vector<std::int64_t> cell = contents_.cells(contents_[all.content], row);
+    cell.resize(width);
+    const SumId here = clipped(tensor, box, cell);
+    if (row > 0 && here != sum) close(row);
+    sum = here;
+  }
+  close(content.rows);
+}
+
+SumId Statements::clipped(const plan::Tensor& tensor, const SumBox& box,
+                          std::span<const std::int64_t> cell) {
+  std::vector<SumBox> boxes{box};
+  for (const plan::MaskTerm& term : tensor.mask) clip(tensor, term, cell, boxes);
+  std::erase_if(boxes, [](const SumBox& b) {
+    return std::ranges::any_of(b, [](const SumPart& part) { return part.set.empty(); });
+  });
+  return contents_.sums().find(std::move(boxes));
+}
+
+void Statements::clip(const plan::Tensor& tensor, const plan::MaskTerm& term,
+                      std::span<const std::int64_t> cell, std::vector<SumBox>& boxes) {
+  const bool left_summed = tensor.in_sum(term.left.dimension);
+  const bool right_summed = tensor.in_sum(term.right.dimension);
+  const auto at = [&](const plan::MaskSide& side) {
+    return side.dimension.index() - tensor.part.size();
+  };
+  const auto fixed = [&](const plan::MaskSide& side) {
+    return entry(side, cell[side.dimension.index()]);
+  };
+  if (!left_summed && !right_summed) {
+    const bool holds = term.comparator == plan::Comparator::equal
+                           ? fixed(term.left) == fixed(term.right)
+                           : fixed(term.left) <= fixed(term.right);
+    if (!holds) boxes.clear();
+    return;
+  }
+  if (left_summed && right_summed) {  // one box for each coordinate of the left side
+    std::vector<SumBox> cut;
+    for (const SumBox& box : boxes) {
+      for (const std::int32_t coordinate : box[at(term.left)].set.indices()) {
+        SumBox one = box;
+        one[at(term.left)].set = IndexSet(std::int64_t{coordinate});
+        SumPart& other = one[at(term.right)];
+        other.set =
+            other.set.intersected(allowed(tensor, term, false, entry(term.left, coordinate)));
+        cut.push_back(std::move(one));
+      }
+    }
+    boxes = std::move(cut);
+    return;
+  }
+  const plan::MaskSide& open = left_summed ? term.left : term.right;
+  const plan::MaskSide& closed = left_summed ? term.right : term.left;
+  for (SumBox& box : boxes) {
+    SumPart& part = box[at(open)];
+    part.set = part.set.intersected(allowed(tensor, term, left_summed, fixed(closed)));
+  }
+}
+
+std::int64_t Statements::entry(const plan::MaskSide& side, std::int64_t coordinate) const {
+  if (!side.list.exists()) return coordinate;
+  return contents_.plan().lists[side.list.index()].values[static_cast<std::size_t>(coordinate)];
+}
+
+const IndexSet& Statements::allowed(const plan::Tensor& tensor, const plan::MaskTerm& term,
+                                    bool free_left, std::int64_t fixed) {
+  const auto [found, is_new] = allowed_.try_emplace(std::tuple(&term, free_left, fixed));
+  if (!is_new) return found->second;
+  const plan::MaskSide& side = free_left ? term.left : term.right;
+  const std::int64_t size = tensor.dimension(side.dimension).size;
+  std::vector<std::int32_t> indices;
+  for (std::int64_t k = 0; k < size; ++k) {
+    const std::int64_t number = entry(side, k);
+    const bool less = free_left ? number <= fixed : fixed <= number;
+    if (term.comparator == plan::Comparator::equal ? number == fixed : less) {
+      indices.push_back(static_cast<std::int32_t>(k));
+    }
+  }
+  return found->second = IndexSet(std::move(indices));
+}
+
+bool Statements::complete(const Statement& statement, std::int64_t rows) {
+  const plan::flat::Value& value = statement.value;
+  const plan::Tensor& tensor = contents_.plan().tensors[value.tensor.index()];
+  if (tensor.sum.empty()) return true;
+  if (value.zero) return false;
+  const SumBox box = box_of(statement);
+  const SumBox whole = whole_box(tensor);
+  if (box == whole) return true;
+  if (tensor.mask.empty()) return false;
+  Pieces stated;
+  Pieces full;
+  Content content{
+      .tensor = value.tensor, .rows = static_cast<std::int32_t>(rows), .instance = value.instance};
+  mask(statement, box, stated, content);
+  mask(statement, whole, full, content);
+  return stated == full;
+}
+
+}  // namespace shiplap::check

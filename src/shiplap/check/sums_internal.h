@@ -1,0 +1,81 @@
+// Which contributions a sum has: disjoint boxes of coordinates, kept once each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "shiplap/base/id.h"
+#include "shiplap/base/index_set.h"
+#include "shiplap/check/id_table_internal.h"
+
+namespace shiplap::check {
+
+// How a coordinate moves with the positions on the axes along which ranks are looked at once. 0: it
+// does not.
+using SlopeId = std::int32_t;
+
+class Slopes {
+ public:
+  Slopes() : known_(1) {}
+  // By axis, in the order of those axes.
+  SlopeId find(std::vector<std::int64_t> by_axis);
+  // How far it moves in all, with the axes it moved along left out. A position below 0 leaves its
+  // axis as it is.
+  struct Bound {
+    std::int64_t by = 0;
+    SlopeId rest = 0;
+  };
+  [[nodiscard]] Bound bind(SlopeId slope, std::span<const std::int64_t> positions);
+  [[nodiscard]] const std::vector<std::int64_t>& operator[](SlopeId slope) const {
+    return known_[static_cast<std::size_t>(slope)];
+  }
+
+ private:
+  std::vector<std::vector<std::int64_t>> known_;
+};
+
+// What holds on some of the ranks that are looked at once, and not on others: they must be looked
+// at one by one.
+struct Asymmetric {};
+
+struct SumPart {
+  IndexSet set;
+  SlopeId slope = 0;
+  friend bool operator==(const SumPart&, const SumPart&) = default;
+};
+// By dimension of the sum.
+using SumBox = std::vector<SumPart>;
+
+using SumId = Id<struct SumTag>;
+
+class Sums {
+ public:
+  explicit Sums(Slopes& slopes) : slopes_(slopes) {}
+
+  // Of disjoint boxes; none: zero. A tensor that is no sum has one box without dimensions.
+  SumId find(std::vector<SumBox> boxes);
+  [[nodiscard]] const std::vector<SumBox>& operator[](SumId id) const { return known_[id.index()]; }
+  [[nodiscard]] bool zero(SumId id) const { return known_[id.index()].empty(); }
+  // Nothing if they have a contribution in common. Throws Asymmetric.
+  [[nodiscard]] std::optional<SumId> unite(SumId a, SumId b);
+  [[nodiscard]] bool same(SumId a, SumId b) const;
+  [[nodiscard]] SumId bind(SumId id, std::span<const std::int64_t> positions);
+  // Contributions of `a` that `b` lacks, by dimension: an outline for people.
+  [[nodiscard]] SumBox missing(SumId a, SumId b) const;
+  [[nodiscard]] SumBox common(SumId a, SumId b) const;
+
+ private:
+  [[nodiscard]] bool disjoint(const SumBox& a, const SumBox& b) const;
+  static bool join(SumBox& a, const SumBox& b);
+
+  Slopes& slopes_;
+  std::vector<std::vector<SumBox>> known_;
+  IdTable by_hash_;
+  std::unordered_map<std::uint64_t, std::int32_t> united_;  // -1: not disjoint
+};
+
+}  // namespace shiplap::check

@@ -1,0 +1,292 @@
+// Which ranks need not be looked at: those that differ from another only in the coordinates of what
+// they hold, each moving evenly with the rank's position.
+#include <algorithm>
+#include <variant>
+
+#include "shiplap/check/job_internal.h"
+
+namespace shiplap::check {
+namespace {
+
+using plan::Expr;
+
+// How an expression depends on the position on an axis.
+enum class Way : std::uint8_t { not_at_all, evenly, somehow };
+using Ways = std::vector<Way>;  // by axis
+
+class Analysis {
+ public:
+  explicit Analysis(const plan::Plan& plan) : plan_(plan), fixed_(plan.mesh.axes.size()) {
+    for (const plan::Program& program : plan.programs) {
+      select(program.on);
+      for (const plan::Buffer& buffer : program.buffers) {
+        decides(buffer.rows);
+        decides(buffer.row_bytes);
+      }
+      block(program.body);
+    }
+    for (const plan::Selector& spare : plan.spares) select(spare);
+  }
+
+  // Axes whose positions tell ranks apart.
+  [[nodiscard]] const std::vector<bool>& fixed() const { return fixed_; }
+
+ private:
+  [[nodiscard]] Ways none() const { return Ways(fixed_.size(), Way::not_at_all); }
+
+  [[nodiscard]] Ways ways(const Expr& expr) const {
+    if (expr.is_literal()) return none();
+    std::vector<Ways> stack;
+    for (const Expr::Node& node : expr.code()) {
+      switch (node.op()) {
+        case Expr::Op::literal:
+          stack.push_back(none());
+          break;
+        case Expr::Op::axis: {
+          Ways ways = none();
+          const plan::AxisId id(static_cast<std::int32_t>(node.operand()));
+          for (const plan::AxisId axis : plan_.mesh.axes_of(id)) ways[axis.index()] = Way::evenly;
+          stack.push_back(std::move(ways));
+          break;
+        }
+        case Expr::Op::rank:
+          stack.emplace_back(fixed_.size(), Way::evenly);
+          break;
+        case Expr::Op::local:
+          stack.push_back(locals_[static_cast<std::size_t>(node.operand())]);
+          break;
+        case Expr::Op::element:
+          unevenly(stack.back());
+          break;
+        case Expr::Op::negate:
+          break;
+        case Expr::Op::end:
+          return stack.back();
+        default:
+          combine(node.op(), stack);
+      }
+    }
+    return stack.back();
+  }
+
+  static void unevenly(Ways& ways) {
+    for (Way& way : ways) way = way == Way::not_at_all ? way : Way::somehow;
+  }
+
+  static void combine(Expr::Op op, std::vector<Ways>& stack) {
+    Ways right = std::move(stack.back());
+    stack.pop_back();
+    Ways& left = stack.back();
+    const bool adds = op == Expr::Op::add || op == Expr::Op::subtract;
+    const auto still = [](const Ways& ways) {
+      return std::ranges::all_of(ways, [](Way way) { return way == Way::not_at_all; });
+    };
+    const bool even = adds || (op == Expr::Op::multiply && (still(left) || still(right)));
+    for (std::size_t k = 0; k < left.size(); ++k) left[k] = std::max(left[k], right[k]);
+    if (!even) unevenly(left);
+  }
+
+  void decides(const Expr& expr) { at_most(expr, Way::not_at_all); }
+  void at_most(const Expr& expr, Way most) {
+    const Ways found = ways(expr);
+    for (std::size_t k = 0; k < found.size(); ++k) fixed_[k] = fixed_[k] || found[k] > most;
+  }
+  void everything() { fixed_.assign(fixed_.size(), true); }
+  void fix(plan::AxisId id) {
+    for (const plan::AxisId axis : plan_.mesh.axes_of(id)) fixed_[axis.index()] = true;
+  }
+
+  void select(const plan::Selector& selector) {
+    for (const plan::SelectorTerm& term : selector.terms) {
+      if (!term.axis.exists()) everything();
+      if (term.axis.exists()) fix(term.axis);
+    }
+  }
+
+  void block(const std::vector<plan::Statement>& body) {
+    const std::size_t bound = locals_.size();
+    for (const plan::Statement& statement : body) {
+      std::visit([this](const auto& node) { look(node); }, statement.node);
+    }
+    locals_.resize(bound);
+  }
+
+  void look(const plan::Repeat& repeat) {
+    decides(repeat.count);
+    locals_.push_back(none());
+    block(repeat.body);
+    locals_.pop_back();
+  }
+  void look(const plan::When& when) {
+    for (const plan::Comparison& comparison : when.condition) {
+      decides(comparison.left);
+      decides(comparison.right);
+    }
+    block(when.body);
+  }
+  void look(const plan::Let& let) { locals_.push_back(ways(let.value)); }
+  void look(const plan::Fact& fact) {
+    look(fact.region);
+    look(fact.value);
+  }
+  void look(const plan::Operation& operation) {
+    for (const Expr& index : operation.name.indices) decides(index);
+    for (const plan::Reference& after : operation.after) {
+      for (const Expr& index : after.indices) decides(index);
+    }
+    std::visit([this](const auto& action) { look(action); }, operation.action);
+  }
+
+  void look(const plan::Region& region) {
+    decides(region.begin);
+    decides(region.count);
+  }
+  void look(const plan::Value& value) {
+    decides(value.index);
+    for (const plan::Run& run : value.runs) {
+      at_most(run.begin, run.list.exists() ? Way::not_at_all : Way::evenly);
+      decides(run.count);
+      decides(run.stride);
+    }
+  }
+  void look(const plan::Compute& compute) {
+    for (const plan::Access& access : compute.accesses) {
+      look(access.region);
+      look(access.value);
+    }
+  }
+  void look(const plan::Copy& copy) {
+    look(copy.from);
+    look(copy.to);
+  }
+  void look(const plan::Peer& peer) {
+    if (peer.axis.exists()) fix(peer.axis);
+    at_most(peer.where, peer.axis.exists() ? Way::not_at_all : Way::evenly);
+  }
+  void look(const plan::Send& send) {
+    look(send.from);
+    look(send.peer);
+    decides(send.tag);
+  }
+  void look(const plan::Receive& receive) {
+    look(receive.to);
+    look(receive.peer);
+    decides(receive.tag);
+  }
+  void look(const plan::Group& group) {
+    if (group.positions.empty()) return;
+    if (group.axes.empty()) everything();
+    for (const plan::AxisId axis : group.axes) fix(axis);
+    for (const Expr& position : group.positions) decides(position);
+  }
+  void look(const plan::Collective& collective) {
+    if (collective.kind != plan::CollectiveKind::barrier) {
+      look(collective.from);
+      look(collective.to);
+    }
+    look(collective.over);
+    decides(collective.root);
+  }
+  void look(const plan::Exchange&) { everything(); }  // its table tells ranks apart
+  void look(const plan::Allocate& allocate) { look(allocate.rows); }
+  void look(const plan::Free& free) { look(free.rows); }
+  void look(const plan::Batch& batch) { block(batch.body); }
+
+  const plan::Plan& plan_;
+  std::vector<bool> fixed_;
+  std::vector<Ways> locals_;
+};
+
+bool same(const plan::flat::Region& a, const plan::flat::Region& b) {
+  return a.buffer == b.buffer && a.begin == b.begin && a.count == b.count && a.listed == b.listed;
+}
+
+// A neighbour must do the same operations, move its runs and peers evenly, and call on the same
+// groups or on their translations.
+class Neighbour {
+ public:
+  Neighbour(const plan::RankProgram& here, const plan::RankProgram& there, std::int64_t shift)
+      : here_(here), there_(there), shift_(shift) {}
+
+  void compare() const {
+    demand(here_.operations.size() == there_.operations.size() &&
+           here_.runs.size() == there_.runs.size() &&
+           here_.accesses.size() == there_.accesses.size() &&
+           here_.dependencies == there_.dependencies &&
+           here_.groups.size() == there_.groups.size() &&
+           here_.given.size() == there_.given.size() && here_.goal.size() == there_.goal.size());
+    for (std::size_t k = 0; k < here_.groups.size(); ++k) {
+      const plan::flat::Group& a = here_.groups[k];
+      const plan::flat::Group& b = there_.groups[k];
+      demand(a.channel == b.channel && a.ranks.size() == b.ranks.size());
+      if (a.ranks == b.ranks) continue;
+      for (std::int64_t m = 0; m < a.ranks.size(); ++m) {
+        demand(b.ranks[m].value == a.ranks[m].value + shift_);
+      }
+    }
+    for (std::size_t k = 0; k < here_.operations.size(); ++k) {
+      const plan::flat::Operation& a = here_.operations[k];
+      const plan::flat::Operation& b = there_.operations[k];
+      demand(a.source == b.source && a.group == b.group && a.root == b.root && a.tag == b.tag &&
+             same(a.from, b.from) && same(a.to, b.to));
+      demand(!a.peer.exists() || b.peer.value == a.peer.value + shift_);
+      // In place, whose piece of the region it is differs along the group.
+      const auto* collective = std::get_if<plan::Collective>(&a.source->action);
+      const bool in_place =
+          collective != nullptr && plan::has_pieces(collective->kind) && same(a.from, a.to);
+      demand(!in_place || !(here_.groups[a.group.index()] == there_.groups[b.group.index()]));
+    }
+    for (std::size_t k = 0; k < here_.accesses.size(); ++k) {
+      demand(same(here_.accesses[k].region, there_.accesses[k].region));
+    }
+  }
+
+ private:
+  static void demand(bool holds) {
+    if (!holds) throw Asymmetric();
+  }
+  const plan::RankProgram& here_;
+  const plan::RankProgram& there_;
+  std::int64_t shift_;
+};
+
+}  // namespace
+
+Symmetry find_symmetry(const plan::Plan& plan) {
+  const Analysis analysis(plan);
+  Symmetry result;
+  for (std::size_t k = 0; k < plan.mesh.axes.size(); ++k) {
+    if (analysis.fixed()[k] || plan.mesh.axes[k].size == 1) continue;
+    result.axes.emplace_back(k);
+    result.sizes.push_back(plan.mesh.axes[k].size);
+    result.strides.push_back(plan.mesh.stride(plan::AxisId(k)));
+  }
+  return result;
+}
+
+std::vector<SlopeId> slopes_of(const plan::RankProgram& program, const Symmetry& symmetry,
+                               Slopes& slopes) {
+  if (symmetry.axes.empty()) return {};
+  std::vector<std::vector<std::int64_t>> found(program.runs.size());
+  for (std::vector<std::int64_t>& slope : found) slope.assign(symmetry.axes.size(), 0);
+  for (std::size_t axis = 0; axis < symmetry.axes.size(); ++axis) {
+    const std::int64_t last = symmetry.sizes[axis] - 1;
+    for (const std::int64_t position : {std::int64_t{1}, last}) {
+      const std::int64_t shift = position * symmetry.strides[axis];
+      const Rank rank(static_cast<std::int32_t>(program.rank.value + shift));
+      const plan::RankProgram there = plan::expand(*program.plan, rank, program.program);
+      Neighbour(program, there, shift).compare();
+      for (std::size_t k = 0; k < program.runs.size(); ++k) {
+        const std::int64_t moved = there.runs[k].begin - program.runs[k].begin;
+        if (position == 1) found[k][axis] = moved;
+        if (moved != found[k][axis] * position) throw Asymmetric();
+      }
+    }
+  }
+  std::vector<SlopeId> result;
+  result.reserve(found.size());
+  for (std::vector<std::int64_t>& slope : found) result.push_back(slopes.find(std::move(slope)));
+  return result;
+}
+
+}  // namespace shiplap::check

@@ -1,0 +1,586 @@
+#include <algorithm>
+
+#include "shiplap/check/values_internal.h"
+
+namespace shiplap::check {
+namespace {
+
+// Walks two lists of pieces that have as many rows, piece by piece of equal length.
+template <class Do>
+void side_by_side(Contents& contents, std::span<const Piece> a, std::span<const Piece> b,
+                  const Do& act) {
+  if (a.size() == 1 && b.size() == 1 && a[0].rows == b[0].rows) {
+    act(a[0], b[0], 0);
+    return;
+  }
+  std::size_t i = 0;
+  std::size_t j = 0;
+  std::int32_t in_a = 0;
+  std::int32_t in_b = 0;
+  std::int32_t row = 0;
+  while (i < a.size() && j < b.size()) {
+    std::int32_t count = std::min(a[i].rows - in_a, b[j].rows - in_b);
+    Pieces x;
+    Pieces y;
+    contents.slice(a[i], in_a, count, x);
+    contents.slice(b[j], in_b, count, y);
+    if (x.size() > 1 || y.size() > 1) {  // no even cut: take the first part alone
+      count = std::min(x.front().rows, y.front().rows);
+      x.clear();
+      y.clear();
+      contents.slice(a[i], in_a, count, x);
+      contents.slice(b[j], in_b, count, y);
+    }
+    act(x.front(), y.front(), row);
+    row += count;
+    in_a += count;
+    in_b += count;
+    if (in_a == a[i].rows) {
+      ++i;
+      in_a = 0;
+    }
+    if (in_b == b[j].rows) {
+      ++j;
+      in_b = 0;
+    }
+  }
+}
+
+std::int64_t rows_of(const Pieces& pieces) {
+  std::int64_t rows = 0;
+  for (const Piece& piece : pieces) rows += piece.rows;
+  return rows;
+}
+
+}  // namespace
+
+Values::Values(Job& job, std::vector<Trouble>& troubles) : job_(job), troubles_(troubles) {
+  memories_.resize(job.scripts.size());
+  for (std::size_t k = 0; k < job.scripts.size(); ++k) start(k);
+}
+
+void Values::start(std::size_t index) {
+  const Script& script = job_.scripts[index];
+  std::vector<Buffer>& memory = memories_[index];
+  for (const std::int32_t rows : script.rows) {
+    memory.emplace_back(rows, Cell{.nature = Nature::nothing, .rows = rows});
+  }
+  // Rows that an `allocate` names live from there.
+  for (const Op& op : script.ops) {
+    if (op.act != Act::allocate || op.from.count == 0) continue;
+    const Buffer::Range dead{
+        op.from.begin, op.from.end(), {.nature = Nature::dead, .rows = op.from.count}};
+    memory[static_cast<std::size_t>(op.from.buffer)].put(op.from.begin, op.from.end(), {dead});
+  }
+  for (const Claim& claim : script.given) {
+    put({static_cast<std::int32_t>(index), -1}, claim.zone, script.pieces_of(claim));
+  }
+}
+
+void Values::get(std::int32_t script, const Zone& zone, Pieces& out) {
+  out.clear();
+  const Buffer& rows = buffer(script, zone.buffer);
+  const auto take = [&](std::int32_t begin, std::int32_t end) {
+    for (std::size_t k = rows.find(begin); begin < end; ++k) {
+      const Buffer::Range& range = rows.ranges()[k];
+      const std::int32_t count = std::min(end, range.end) - begin;
+      const Piece whole{range.value.content, range.value.rows, range.value.nature,
+                        range.value.writer};
+      job_.contents.slice(whole, range.value.offset + (begin - range.begin), count, out);
+      begin += count;
+    }
+  };
+  if (zone.listed < 0) return take(zone.begin, zone.end());
+  const Script& here = job_.scripts[static_cast<std::size_t>(script)];
+  for (const std::int32_t row : here.rows_of(zone)) take(row, row + 1);
+}
+
+void Values::watch(std::vector<Watch> watches) {
+  watches_ = std::move(watches);
+  for (std::size_t k = 0; k < job_.scripts.size(); ++k) {
+    for (const Claim& claim : job_.scripts[k].given) {
+      look_after({static_cast<std::int32_t>(k), -1}, claim.zone);
+    }
+  }
+}
+
+void Values::look_after(Actor actor, const Zone& zone) {
+  for (Watch& watch : watches_) {
+    if (watch.script != actor.script || watch.zone.buffer != zone.buffer ||
+        watch.zone.listed >= 0 || watch.closed) {
+      continue;
+    }
+    Zone rows = watch.zone;
+    rows.begin += watch.first_row;
+    rows.count = static_cast<std::int32_t>(watch.wanted.rows);
+    Pieces held;
+    get(actor.script, rows, held);
+    const bool there = held.size() == 1 && job_.contents.same(held.front(), watch.wanted);
+    if (there) {
+      watch.made_by = actor.op;
+      watch.lost_by = -1;
+    } else if (watch.made_by >= -1 && watch.lost_by < 0) {
+      watch.lost_by = actor.op;
+    }
+  }
+}
+
+void Values::put(Actor actor, const Zone& zone, std::span<const Piece> pieces) {
+  Buffer& rows = buffer(actor.script, zone.buffer);
+  if (zone.listed >= 0) {
+    const Script& here = job_.scripts[static_cast<std::size_t>(actor.script)];
+    std::size_t k = 0;
+    std::int32_t in_piece = 0;
+    for (const std::int32_t row : here.rows_of(zone)) {
+      one_.clear();
+      job_.contents.slice(pieces[k], in_piece, 1, one_);
+      const Piece& piece = one_.front();
+      rows.put(row, row + 1, {{row, row + 1, {piece.content, piece.nature, actor.op, 0, 1}}});
+      if (++in_piece == pieces[k].rows) {
+        ++k;
+        in_piece = 0;
+      }
+    }
+    return;
+  }
+  made_.clear();
+  std::int32_t at = zone.begin;
+  for (const Piece& piece : pieces) {
+    const auto end = static_cast<std::int32_t>(at + piece.rows);
+    made_.push_back({at, end, {piece.content, piece.nature, actor.op, 0, piece.rows}});
+    at = end;
+  }
+  rows.put(zone.begin, zone.end(), made_);
+  if (!watches_.empty()) look_after(actor, zone);
+}
+
+bool Values::alive(Actor actor, const Zone& zone, const Pieces& held) {
+  const auto dead = std::ranges::find(held, Nature::dead, &Piece::nature);
+  if (dead == held.end()) return true;
+  report({.symptom = Symptom::read_dead,
+          .place = place(actor),
+          .other = {place(actor).rank, dead->writer},
+          .zone = zone,
+          .held = *dead});
+  return false;
+}
+
+Pieces Values::united(const Pieces& a, const Pieces& b, Actor actor, Place other,
+                      const Zone& zone) {
+  Pieces result;
+  bool told = false;
+  side_by_side(job_.contents, a, b, [&](const Piece& x, const Piece& y, std::int32_t row) {
+    ++unions_;
+    const Contents::Union both = job_.contents.unite(x, y);
+    result.push_back(both.piece);
+    if (both.trouble == Contents::Trouble::none || told) return;
+    told = true;
+    Symptom symptom = Symptom::unite_twice;
+    if (both.trouble == Contents::Trouble::nothing) symptom = Symptom::unite_nothing;
+    if (both.trouble == Contents::Trouble::dead) symptom = Symptom::read_dead;
+    if (both.trouble == Contents::Trouble::other_cells) symptom = Symptom::unite_other;
+    if (both.trouble == Contents::Trouble::other_scale) symptom = Symptom::unite_scale;
+    report({.symptom = symptom,
+            .place = place(actor),
+            .other = other,
+            .zone = zone,
+            .first_row = row,
+            .wanted = x,
+            .held = y});
+  });
+  if (result.size() > 1) job_.contents.join(result);
+  return result;
+}
+
+void Values::add(Actor actor, const Zone& zone, const Pieces& pieces) {
+  Pieces held;
+  get(actor.script, zone, held);
+  Pieces both = united(held, pieces, actor, {}, zone);
+  put(actor, zone, both);
+}
+
+void Values::expect(Actor actor, const Claim& claim) {
+  ++statements_;
+  const Script& script = job_.scripts[static_cast<std::size_t>(actor.script)];
+  get(actor.script, claim.zone, held_);
+  bool told = false;
+  side_by_side(job_.contents, script.pieces_of(claim), held_,
+               [&](const Piece& wanted, const Piece& held, std::int32_t row) {
+                 if (told || job_.contents.same(wanted, held)) return;
+                 told = true;
+                 Symptom symptom = Symptom::read_other;
+                 if (held.nature == Nature::nothing) symptom = Symptom::read_nothing;
+                 if (held.nature == Nature::dead) symptom = Symptom::read_dead;
+                 report({.symptom = symptom,
+                         .place = place(actor),
+                         .other = {script.rank, held.writer},
+                         .zone = claim.zone,
+                         .first_row = row,
+                         .wanted = wanted,
+                         .held = held});
+               });
+}
+
+void Values::compute(Actor actor, const Op& op) {
+  const Script& script = job_.scripts[static_cast<std::size_t>(actor.script)];
+  for (const Claim& claim : script.claims_of(op)) {
+    if (claim.kind == plan::Access::Kind::reads) expect(actor, claim);
+  }
+  for (const Claim& claim : script.claims_of(op)) {
+    if (claim.kind == plan::Access::Kind::reads || claim.zone.count == 0) continue;
+    const std::span<const Piece> stated = script.pieces_of(claim);
+    if (claim.kind == plan::Access::Kind::adds) {
+      add(actor, claim.zone, Pieces(stated.begin(), stated.end()));
+      continue;
+    }
+    get(actor.script, claim.zone, held_);
+    alive(actor, claim.zone, held_);
+    put(actor, claim.zone, stated);
+  }
+}
+
+void Values::copy(Actor actor, const Op& op) {
+  Pieces moved;
+  get(actor.script, op.from, moved);
+  alive(actor, op.from, moved);
+  if (op.add) {
+    add(actor, op.to, moved);
+    return;
+  }
+  get(actor.script, op.to, held_);
+  alive(actor, op.to, held_);
+  put(actor, op.to, moved);
+}
+
+void Values::act(std::int32_t index, std::int32_t k) {
+  const Op& op = job_.scripts[static_cast<std::size_t>(index)][k];
+  const Actor actor{index, k};
+  for (Watch& watch : watches_) {
+    watch.closed = watch.closed || (watch.script == index && watch.until == k);
+  }
+  if (op.act == Act::compute) return compute(actor, op);
+  if (op.act == Act::copy) return copy(actor, op);
+  const Nature nature = op.act == Act::allocate ? Nature::nothing : Nature::dead;
+  get(index, op.from, held_);
+  if (op.act == Act::free) alive(actor, op.from, held_);
+  if (op.act == Act::allocate) {
+    const auto living = [](const Piece& piece) { return piece.nature != Nature::dead; };
+    const auto found = std::ranges::find_if(held_, living);
+    if (found != held_.end()) {
+      report({.symptom = Symptom::read_dead,
+              .place = place(actor),
+              .other = {place(actor).rank, found->writer},
+              .zone = op.from,
+              .held = *found});
+    }
+  }
+  if (op.from.count == 0) return;
+  one_ = {{.rows = op.from.count, .nature = nature}};
+  put(actor, op.from, one_);
+}
+
+Pieces Values::sent(std::int32_t script, std::int32_t k) {
+  const Op& op = job_.scripts[static_cast<std::size_t>(script)][k];
+  Pieces pieces;
+  get(script, op.from, pieces);
+  alive({script, k}, op.from, pieces);
+  for (Piece& piece : pieces) piece.writer = -1;  // elsewhere it means nothing
+  return pieces;
+}
+
+void Values::received(std::int32_t script, std::int32_t k, const Pieces& pieces) {
+  const Op& op = job_.scripts[static_cast<std::size_t>(script)][k];
+  const Actor actor{script, k};
+  if (op.add) return add(actor, op.to, pieces);
+  get(script, op.to, held_);
+  alive(actor, op.to, held_);
+  put(actor, op.to, pieces);
+}
+
+void Values::finish() {
+  for (std::size_t k = 0; k < job_.scripts.size(); ++k) {
+    for (const Claim& claim : job_.scripts[k].goal)
+      expect({static_cast<std::int32_t>(k), -1}, claim);
+  }
+}
+
+Values::Actor Values::actor_of(const CallGroup& group, std::size_t slot, std::int64_t n) const {
+  return {group.scripts[slot], group.calls[slot][static_cast<std::size_t>(n)]};
+}
+
+Pieces Values::input(const CallGroup& group, const Member& member, std::int64_t n) {
+  const Actor actor = actor_of(group, static_cast<std::size_t>(member.slot), n);
+  const Op& op = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
+  Pieces pieces;
+  get(actor.script, op.from, pieces);
+  alive(actor, op.from, pieces);
+  for (Piece& piece : pieces) {
+    piece = job_.contents.bind(piece, member.positions);
+    piece.writer = -1;
+  }
+  return pieces;
+}
+
+// Where every member has one piece: the usual case, without steps in between.
+std::optional<Piece> Values::at_once(const std::vector<Pieces>& inputs) {
+  Pieces pieces;
+  pieces.reserve(inputs.size());
+  for (const Pieces& input : inputs) {
+    if (input.size() != 1 || input.front().rows != inputs.front().front().rows) return std::nullopt;
+    pieces.push_back(input.front());
+  }
+  std::optional<Piece> result = job_.contents.unite(pieces);
+  if (result) unions_ += std::ssize(pieces) - 1;
+  return result;
+}
+
+// The last trouble is told at the first member with which the k-th is in conflict.
+void Values::blame(const CallGroup& group, std::int64_t n, std::size_t k) {
+  Trouble trouble = troubles_.back();
+  const Pieces theirs = input(group, group.members[k], n);
+  for (std::size_t j = 0; j < k; ++j) {
+    const Actor actor = actor_of(group, static_cast<std::size_t>(group.members[j].slot), n);
+    const std::size_t known = troubles_.size();
+    static_cast<void>(united(input(group, group.members[j], n), theirs, actor, {}, trouble.zone));
+    const bool conflict = troubles_.size() > known;
+    troubles_.resize(known);
+    if (!conflict) continue;
+    trouble.other = {group.members[k].rank, trouble.place.operation};
+    trouble.place = {group.members[j].rank, actor.op};
+    break;
+  }
+  troubles_.back() = trouble;
+}
+
+Pieces Values::reduced(const CallGroup& group, std::int64_t n) {
+  const Actor first = actor_of(group, 0, n);
+  const auto& collective = std::get<plan::Collective>(
+      job_.scripts[static_cast<std::size_t>(first.script)][first.op].source->action);
+  std::vector<Pieces> inputs;
+  inputs.reserve(group.members.size());
+  for (const Member& member : group.members) inputs.push_back(input(group, member, n));
+  Pieces all = inputs.front();
+  if (collective.op != plan::Operator::sum) {
+    return {{.rows = static_cast<std::int32_t>(rows_of(all)), .nature = Nature::unknown}};
+  }
+  const std::optional<Piece> whole = at_once(inputs);
+  if (whole) return {job_.contents.scaled(*whole, collective.scale)};
+  const std::size_t known = troubles_.size();
+  for (std::size_t k = 1; k < group.members.size(); ++k) {
+    const Pieces& more = inputs[k];
+    const Actor actor = actor_of(group, static_cast<std::size_t>(group.members[k].slot), n);
+    const Op& op = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
+    if (rows_of(more) != rows_of(all)) continue;
+    all = united(all, more, actor, {}, op.from);
+    if (troubles_.size() == known + 1 && !troubles_.back().other.exists()) blame(group, n, k);
+    if (troubles_.size() > known + 1) troubles_.resize(known + 1);  // one for each call
+  }
+  for (Piece& piece : all) piece = job_.contents.scaled(piece, collective.scale);
+  return all;
+}
+
+void Values::meet(const CallGroup& group, std::int64_t n) {
+  const Actor first = actor_of(group, 0, n);
+  const Op& op = job_.scripts[static_cast<std::size_t>(first.script)][first.op];
+  if (op.act == Act::exchange) return meet_exchange(group, n);
+  const auto& collective = std::get<plan::Collective>(op.source->action);
+  switch (collective.kind) {
+    case plan::CollectiveKind::barrier:
+      return;
+    case plan::CollectiveKind::all_reduce: {
+      const Pieces all = reduced(group, n);
+      for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
+        const Actor actor = actor_of(group, slot, n);
+        received(actor.script, actor.op, all);
+      }
+      return;
+    }
+    case plan::CollectiveKind::reduce: {
+      const Pieces all = reduced(group, n);
+      const Member& root = group.members[static_cast<std::size_t>(op.root)];
+      if (!root.positions.empty()) throw Asymmetric();
+      const Actor actor = actor_of(group, static_cast<std::size_t>(root.slot), n);
+      received(actor.script, actor.op, all);
+      return;
+    }
+    case plan::CollectiveKind::broadcast: {
+      const Pieces all = input(group, group.members[static_cast<std::size_t>(op.root)], n);
+      for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
+        const Actor actor = actor_of(group, slot, n);
+        received(actor.script, actor.op, all);
+      }
+      return;
+    }
+    case plan::CollectiveKind::reduce_scatter:
+      return scatter(group, n, reduced(group, n));
+    case plan::CollectiveKind::all_gather:
+      return gather(group, n);
+    case plan::CollectiveKind::all_to_all:
+      return turn(group, n);
+  }
+}
+
+void Values::gather(const CallGroup& group, std::int64_t n) {
+  Pieces all;
+  for (const Member& member : group.members) {
+    const Pieces pieces = input(group, member, n);
+    all.insert(all.end(), pieces.begin(), pieces.end());
+  }
+  job_.contents.join(all);
+  for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
+    const Actor actor = actor_of(group, slot, n);
+    received(actor.script, actor.op, all);
+  }
+}
+
+namespace {
+
+// Rows begin .. begin+count of pieces that follow each other.
+Pieces part_of(Contents& contents, const Pieces& pieces, std::int64_t begin, std::int64_t count) {
+  Pieces result;
+  for (const Piece& piece : pieces) {
+    const auto from = static_cast<std::int32_t>(std::clamp<std::int64_t>(begin, 0, piece.rows));
+    const auto to =
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(begin + count, 0, piece.rows));
+    contents.slice(piece, from, to - from, result);
+    begin -= piece.rows;
+  }
+  return result;
+}
+
+}  // namespace
+
+void Values::deal(const CallGroup& group, std::int64_t n, const std::vector<Pieces>& parts) {
+  const std::size_t axes = job_.symmetry.axes.size();
+  std::vector<bool> done(group.scripts.size());
+  for (std::size_t k = 0; k < group.members.size(); ++k) {
+    const Member& member = group.members[k];
+    const auto slot = static_cast<std::size_t>(member.slot);
+    if (done[slot]) continue;
+    done[slot] = true;
+    const Actor actor = actor_of(group, slot, n);
+    std::vector<std::size_t> same;  // members that this program stands for, in order
+    for (std::size_t m = 0; m < group.members.size() && axes > 0; ++m) {
+      if (group.members[m].slot == member.slot) same.push_back(m);
+    }
+    if (same.size() <= 1) {
+      received(actor.script, actor.op, parts[k]);
+      continue;
+    }
+    std::size_t axis = axes;
+    for (std::size_t a = 0; a < axes; ++a) {
+      const bool along = std::ranges::any_of(
+          same, [&](std::size_t m) { return group.members[m].positions[a] > 0; });
+      if (along && axis < axes) throw Asymmetric();  // along two axes at once
+      if (along) axis = a;
+    }
+    Pieces fitted;
+    for (std::size_t p = 0; p < parts[k].size(); ++p) {
+      std::vector<Piece> family;
+      for (const std::size_t m : same) {
+        if (parts[m].size() != parts[k].size()) throw Asymmetric();
+        family.push_back(parts[m][p]);
+      }
+      fitted.push_back(job_.contents.fit(family, axis, axes));
+    }
+    received(actor.script, actor.op, fitted);
+  }
+}
+
+void Values::scatter(const CallGroup& group, std::int64_t n, const Pieces& all) {
+  const Actor first = actor_of(group, 0, n);
+  const auto& collective = std::get<plan::Collective>(
+      job_.scripts[static_cast<std::size_t>(first.script)][first.op].source->action);
+  const std::int64_t each = rows_of(all) / group.ranks.size();
+  std::vector<Pieces> parts;
+  for (std::size_t k = 0; k < group.members.size(); ++k) {
+    std::int64_t begin = static_cast<std::int64_t>(k) * each;
+    std::int64_t count = each;
+    if (collective.split.exists()) {
+      const std::vector<std::int64_t>& cuts = job_.plan.lists[collective.split.index()].values;
+      begin = cuts[k];
+      count = cuts[k + 1] - begin;
+    }
+    parts.push_back(part_of(job_.contents, all, begin, count));
+  }
+  deal(group, n, parts);
+}
+
+void Values::turn(const CallGroup& group, std::int64_t n) {
+  const Actor first = actor_of(group, 0, n);
+  const Op& op = job_.scripts[static_cast<std::size_t>(first.script)][first.op];
+  const auto& collective = std::get<plan::Collective>(op.source->action);
+  std::vector<Pieces> inputs;
+  for (const Member& member : group.members) inputs.push_back(input(group, member, n));
+  const std::int64_t each = op.from.count / group.ranks.size();
+  std::vector<Pieces> parts(group.members.size());
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    std::int64_t begin = static_cast<std::int64_t>(k) * each;
+    std::int64_t count = each;
+    if (collective.split.exists()) {
+      const std::vector<std::int64_t>& cuts = job_.plan.lists[collective.split.index()].values;
+      begin = cuts[k];
+      count = cuts[k + 1] - begin;
+    }
+    for (const Pieces& pieces : inputs) {
+      const Pieces part = part_of(job_.contents, pieces, begin, count);
+      parts[k].insert(parts[k].end(), part.begin(), part.end());
+    }
+    job_.contents.join(parts[k]);
+  }
+  deal(group, n, parts);
+}
+
+void Values::meet_exchange(const CallGroup& group, std::int64_t n) {
+  const Actor first = actor_of(group, 0, n);
+  const Op& op = job_.scripts[static_cast<std::size_t>(first.script)][first.op];
+  const auto& exchange = std::get<plan::Exchange>(op.source->action);
+  const plan::ExchangeTable& table = job_.plan.tables[exchange.table.index()];
+  std::vector<Pieces> inputs;
+  for (const Member& member : group.members) inputs.push_back(input(group, member, n));
+  for (const Member& member : group.members) {
+    const Actor actor = actor_of(group, static_cast<std::size_t>(member.slot), n);
+    const Op& here = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
+    const auto receives =
+        exchange.reversed ? table.sends_of(member.rank) : table.receives_of(member.rank);
+    Rows<Cell> written(here.to.count, Cell{});
+    std::int32_t last_peer = -1;
+    std::size_t nth = 0;
+    for (const plan::TableRow& row : receives) {
+      nth = row.peer == last_peer ? nth + 1 : 0;
+      last_peer = row.peer;
+      const std::int64_t position = group.ranks.find(Rank(row.peer));
+      const auto sends = exchange.reversed ? table.receives_of(row.peer) : table.sends_of(row.peer);
+      const auto from = std::ranges::lower_bound(sends, member.rank, {}, &plan::TableRow::peer);
+      const plan::TableRow& other = *(from + static_cast<std::ptrdiff_t>(nth));
+      const Pieces moved = part_of(job_.contents, inputs[static_cast<std::size_t>(position)],
+                                   other.first, row.count);
+      const Zone zone{.buffer = here.to.buffer,
+                      .begin = here.to.begin + static_cast<std::int32_t>(row.first),
+                      .count = static_cast<std::int32_t>(row.count)};
+      if (zone.count == 0) continue;
+      const auto begin = static_cast<std::int32_t>(row.first);
+      const auto [a, b] = written.cut(begin, begin + zone.count);
+      bool twice = false;
+      for (std::size_t k = a; k < b; ++k) {
+        twice = twice || written[k].value.writer >= 0;
+        written[k].value.writer = row.peer;
+      }
+      if (here.add) {
+        add(actor, zone, moved);
+        continue;
+      }
+      if (twice) {
+        report({.symptom = Symptom::overlap,
+                .place = place(actor),
+                .other = {row.peer, -1},
+                .zone = zone});
+      }
+      get(actor.script, zone, held_);
+      alive(actor, zone, held_);
+      put(actor, zone, moved);
+    }
+  }
+}
+
+}  // namespace shiplap::check

@@ -1,0 +1,223 @@
+#include "shiplap/cli/check_formats.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "shiplap/base/catalogue.h"
+#include "shiplap/cli/testing_internal.h"
+
+namespace shiplap::cli {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+check::Finding deadlock() {
+  return {.diagnostic = {.code = "D621",  // one that has a page
+                         .where = {.file = "my plans/a,b.plan",
+                                   .line = 12,
+                                   .excerpt = "  send x to pp+1",
+                                   .rank = 3,
+                                   .operation = "send"},
+                         .what = "100% deadlock",
+                         .why = "each waits\nfor the other",
+                         .help = "batch them"},
+          .place = {.rank = 3, .operation = 7},
+          .witness = {{.rank = 3, .operation = 7}, {.rank = 4, .operation = 2}},
+          .notes = {{.severity = Severity::note,
+                     .where = {.file = "my plans/a,b.plan", .line = 14, .rank = 4},
+                     .what = "waits for rank 3"}},
+          .folded = 5,
+          .only_rendezvous = true};
+}
+
+CheckedPlan unsound() {
+  return {.name = "a,b.plan",
+          .file = "my plans/a,b.plan",
+          .options = {},
+          .report = {.findings = {deadlock()},
+                     .examined = {{.property = "messages", .objects = 8},
+                                  {.property = "statements", .objects = 0, .reached = false}},
+                     .ranks = 8,
+                     .programs = 2,
+                     .operations = 40,
+                     .believed = 1,
+                     .absent = 2}};
+}
+
+CheckedPlan sound() {
+  CheckedPlan checked = unsound();
+  checked.report.findings.clear();
+  checked.report.examined.back() = {.property = "statements", .objects = 1234};
+  return checked;
+}
+
+TEST(CheckText, SoundIsOneParagraphThatSaysWhatWasLookedAt) {
+  const std::string text = check_text(sound(), {.width = 80});
+  EXPECT_THAT(text, StartsWith("a,b.plan is sound with eager and with rendezvous sends."));
+  const std::string line = check_text(sound(), {.width = 10'000});
+  EXPECT_THAT(line, HasSubstr("8 ranks (2 of them stand for all), 40 operations: 8 messages, "
+                              "1,234 statements."));
+  EXPECT_THAT(line, HasSubstr("1 computation `other`"));
+  EXPECT_THAT(line, HasSubstr("2 references"));
+  EXPECT_THAT(line, Not(HasSubstr("Not reached")));
+  EXPECT_THAT(line, Not(HasSubstr("more:")));
+  EXPECT_EQ(std::ranges::count(line, '\n'), 1);
+}
+
+TEST(CheckText, WhereNothingWasExaminedNothingIsClaimed) {
+  CheckedPlan checked = sound();
+  EXPECT_THAT(check_text(checked, {.width = 10'000}), HasSubstr("Proved: "));
+  checked.report.examined.clear();
+  const std::string text = check_text(checked, {.width = 10'000});
+  EXPECT_THAT(text, Not(HasSubstr("Proved")));
+  EXPECT_THAT(text, HasSubstr("nothing was examined"));
+}
+
+TEST(CheckText, FindingsComeWithNotesAndTheWayToThePage) {
+  const std::string text = check_text(unsound(), {.width = 10'000});
+  EXPECT_THAT(text, StartsWith("error[D621]: 100% deadlock\n"));
+  EXPECT_THAT(text, HasSubstr("--> my plans/a,b.plan:12, rank 3, send\n"));
+  EXPECT_THAT(text, HasSubstr("note: waits for rank 3\n"));
+  EXPECT_THAT(text, HasSubstr("5 consequences of this are not told\n"));
+  EXPECT_THAT(text, HasSubstr("a,b.plan is not sound: 1 error. Looked at 8 ranks"));
+  EXPECT_THAT(text, HasSubstr("Not reached: statements."));
+  EXPECT_THAT(text, EndsWith("more: shiplap explain D621\n"));
+}
+
+TEST(CheckText, WarningsLeaveItSound) {
+  CheckedPlan checked = unsound();
+  checked.report.findings[0].diagnostic.severity = Severity::warning;
+  const std::string text = check_text(checked, {});
+  EXPECT_THAT(text, StartsWith("warning[D621]"));
+  EXPECT_THAT(text, HasSubstr("a,b.plan is sound"));
+}
+
+TEST(CheckJson, HasAllOfTheReport) {
+  const Json json = check_json(unsound());
+  EXPECT_EQ(json.find("schema")->as_string(), "shiplap.check/1");
+  EXPECT_FALSE(json.find("sound")->as_bool());
+  EXPECT_EQ(json.find("sends")->as_string(), "both");
+  EXPECT_EQ(json.find("ranks")->as_integer(), 8);
+  EXPECT_EQ(json.find("programs")->as_integer(), 2);
+  EXPECT_EQ(json.find("operations")->as_integer(), 40);
+  EXPECT_EQ(json.find("believed")->as_integer(), 1);
+  EXPECT_EQ(json.find("absent")->as_integer(), 2);
+  const Json& finding = json.find("findings")->as_array().at(0);
+  EXPECT_EQ(finding.find("code")->as_string(), "D621");
+  EXPECT_EQ(finding.find("severity")->as_string(), "error");
+  EXPECT_EQ(finding.find("rank")->as_integer(), 3);
+  EXPECT_EQ(finding.find("operation")->as_integer(), 7);
+  EXPECT_EQ(finding.find("where")->find("line")->as_integer(), 12);
+  EXPECT_EQ(finding.find("witness")->as_array().at(1).find("rank")->as_integer(), 4);
+  EXPECT_TRUE(finding.find("only_rendezvous")->as_bool());
+  EXPECT_EQ(finding.find("folded")->as_integer(), 5);
+  EXPECT_EQ(finding.find("notes")->as_array().size(), 1U);
+  EXPECT_FALSE(json.find("examined")->as_array().at(1).find("reached")->as_bool());
+}
+
+TEST(CheckJson, SaysTheLimitIfSendsGoBySize) {
+  CheckedPlan checked = sound();
+  checked.options.eager_up_to = Bytes{4096};
+  EXPECT_EQ(check_json(checked).find("sends")->as_string(), "by_size");
+  EXPECT_EQ(check_json(checked).find("eager_up_to")->as_integer(), 4096);
+}
+
+TEST(CheckSarif, HasWhatTheStandardRequires) {
+  const Json sarif = check_sarif(unsound());
+  EXPECT_EQ(sarif.find("version")->as_string(), "2.1.0");
+  EXPECT_THAT(sarif.find("$schema")->as_string(), HasSubstr("sarif-2.1.0"));
+  const Json& run = sarif.find("runs")->as_array().at(0);
+  const Json& driver = *run.find("tool")->find("driver");
+  EXPECT_EQ(driver.find("name")->as_string(), "shiplap");
+  const Json& rule = driver.find("rules")->as_array().at(0);
+  EXPECT_EQ(rule.find("id")->as_string(), "D621");
+  EXPECT_EQ(rule.find("shortDescription")->find("text")->as_string(),
+            find_in_catalogue("D621")->title);
+  const Json& result = run.find("results")->as_array().at(0);
+  EXPECT_EQ(result.find("ruleId")->as_string(), "D621");
+  EXPECT_EQ(result.find("ruleIndex")->as_integer(), 0);
+  EXPECT_EQ(result.find("level")->as_string(), "error");
+  EXPECT_THAT(result.find("message")->find("text")->as_string(), StartsWith("100% deadlock\n"));
+  const Json& place = *result.find("locations")->as_array().at(0).find("physicalLocation");
+  EXPECT_EQ(place.find("artifactLocation")->find("uri")->as_string(), "my%20plans/a%2Cb.plan");
+  EXPECT_EQ(place.find("region")->find("startLine")->as_integer(), 12);
+  EXPECT_EQ(result.find("relatedLocations")->as_array().size(), 1U);
+}
+
+TEST(CheckSarif, WithoutAFileThereIsOnlyTheOperation) {
+  CheckedPlan checked = unsound();
+  checked.file = "";
+  const Json sarif = check_sarif(checked);
+  const Json& result = sarif.find("runs")->as_array().at(0).find("results")->as_array().at(0);
+  const Json& location = result.find("locations")->as_array().at(0);
+  EXPECT_EQ(location.find("physicalLocation"), nullptr);
+  EXPECT_EQ(
+      location.find("logicalLocations")->as_array().at(0).find("fullyQualifiedName")->as_string(),
+      "rank 3, send");
+}
+
+TEST(CheckSarif, SoundHasNoResults) {
+  const Json sarif = check_sarif(sound());
+  EXPECT_TRUE(sarif.find("runs")->as_array().at(0).find("results")->as_array().empty());
+}
+
+TEST(CheckGithub, IsOneCommandForEachFinding) {
+  const std::string text = check_github(unsound());
+  EXPECT_THAT(text, StartsWith("::error file=my plans/a%2Cb.plan,line=12,title=D621::100%25 "
+                               "deadlock%0Aat rank 3, send%0Aeach waits%0Afor the other%0A"));
+  EXPECT_THAT(text, EndsWith("help: batch them\na,b.plan is not sound: 1 error.\n"));
+}
+
+TEST(CheckGithub, WithoutAFileThereIsOnlyATitle) {
+  CheckedPlan checked = unsound();
+  checked.file = "";
+  EXPECT_THAT(check_github(checked), StartsWith("::error title=D621::"));
+}
+
+// ---- the command
+
+constexpr const char* kPlan =
+    "shiplap-plan 1\nmesh dp=2\ntensor G WeightGrad sum sample 2\nprogram all on all\n"
+    "  buffer g rows 4 row_bytes 512 f32\n  goal g = G\n"
+    "  b: compute other\n    writes g = G sum sample dp +1\n"
+    "  all_reduce g over dp after b\n";
+
+TEST(CheckVerb, ASoundPlanIsAYes) {
+  const Outcome outcome = shiplap({"check", "-"}, {.input = kPlan});
+  EXPECT_EQ(outcome.code, ExitCode::yes) << outcome.out << outcome.err;
+  EXPECT_THAT(outcome.out, StartsWith("standard input is sound"));
+  const Outcome json = shiplap({"check", "-", "--json"}, {.input = kPlan});
+  EXPECT_TRUE(parse_json(json.out, "stdout").find("sound")->as_bool());
+}
+
+TEST(CheckVerb, EveryFormIsRead) {
+  for (const char* form : {"json", "sarif"}) {
+    const Outcome outcome = shiplap({"check", "-", "--format", form}, {.input = kPlan});
+    EXPECT_TRUE(parse_json(outcome.out, form).is_object());
+  }
+  EXPECT_EQ(shiplap({"check", "-", "--format", "github"}, {.input = kPlan}).code, ExitCode::yes);
+}
+
+TEST(CheckVerb, WrongInputIsTold) {
+  EXPECT_EQ(shiplap({"check", "-"}, {.input = "shiplap-plan 2"}).code, ExitCode::wrong_input);
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"check"},
+                                                {"check", "-", "--strategy", "ddp"},
+                                                {"check", "-", "--ranks", "4"},
+                                                {"check", "-", "--sends", "lazy"},
+                                                {"check", "-", "--sends", "both", "--eager", "1"},
+                                                {"check", "-", "--json", "--format", "sarif"},
+                                                {"check", "-", "--schedule", "x.csv"},
+                                                {"check", "--schedule", "x.csv", "--ranks", "4"}}) {
+    const Outcome outcome = shiplap(words, {.input = kPlan});
+    EXPECT_EQ(outcome.code, ExitCode::wrong_input) << testing::PrintToString(words);
+    EXPECT_THAT(outcome.err, StartsWith("error[D003]")) << testing::PrintToString(words);
+  }
+}
+
+}  // namespace
+}  // namespace shiplap::cli

@@ -1,0 +1,190 @@
+// shiplap check: is a plan, or a strategy, sound?
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+
+#include "shiplap/check/check.h"
+#include "shiplap/cli/check_formats.h"
+#include "shiplap/cli/files.h"
+#include "shiplap/cli/strategy_flags.h"
+#include "shiplap/cli/table.h"
+#include "shiplap/cli/verb.h"
+#include "shiplap/strategy/import_schedule.h"
+#include "shiplap/strategy/to_plan.h"
+
+namespace shiplap::cli {
+namespace {
+
+struct Options {
+  std::string file;
+  StrategyFlags strategy;
+  std::optional<std::string> schedule;
+  std::optional<std::string> sends;
+  std::optional<std::int64_t> eager;
+  std::optional<std::string> format;
+  std::optional<std::string> output;
+  bool no_symmetry = false;
+  bool json = false;
+};
+
+void declare(Flags& flags, Options& options) {
+  flags.argument({.name = "FILE",
+                  .help = "a plan; or else --strategy or --schedule",
+                  .example = "step.plan",
+                  .values = Values::files,
+                  .required = false},
+                 options.file);
+  declare_strategy(flags, options.strategy, {});
+  flags.text({.name = "--schedule",
+              .value = "CSV",
+              .help = "a pipeline schedule of torch: a row of actions (0F0, 1B3, ..) per rank",
+              .example = "schedule.csv",
+              .values = Values::files},
+             options.schedule);
+  flags.text({.name = "--sends",
+              .value = "HOW",
+              .help = "when a send is complete: eager (at once), rendezvous (its receive has "
+                      "started), or both are tried (both)",
+              .example = "rendezvous",
+              .values = Values::listed,
+              .choices = {"eager", "rendezvous", "both"}},
+             options.sends);
+  flags.count({.name = "--eager",
+               .value = "BYTES",
+               .help = "sends up to this size are eager, others rendezvous; instead of --sends",
+               .example = "65536"},
+              options.eager);
+  flags.toggle(
+      {.name = "--no-symmetry", .help = "look at every rank, also at those that are alike"},
+      options.no_symmetry);
+  flags.text({.name = "--format",
+              .value = "FORM",
+              .help = "text, json, sarif (code scanning) or github (workflow commands)",
+              .example = "sarif",
+              .values = Values::listed,
+              .choices = {"text", "json", "sarif", "github"}},
+             options.format);
+  flags.toggle({.name = "--json", .help = "the same as --format json"}, options.json);
+  flags.text({.name = "--output",
+              .letter = "-o",
+              .value = "OUT",
+              .help = "write to this file instead of standard output",
+              .example = "check.sarif",
+              .values = Values::files},
+             options.output);
+}
+
+std::string format_of(const Options& options) {
+  if (options.json && options.format && *options.format != "json") {
+    refuse_flag("--json",
+                fmt::format("`--json` and `--format {}` contradict each other", *options.format),
+                "give one of them");
+  }
+  return options.json ? "json" : options.format.value_or("text");
+}
+
+void check_flags(const Options& options) {
+  if (!options.schedule) {
+    check_subject({.file = options.file,
+                   .strategy = options.strategy,
+                   .keeps_plan = false,
+                   .verb = "check",
+                   .for_example = "1f1b"});
+  } else if (!options.file.empty() || !words_of(options.strategy).empty()) {
+    refuse_flag("--schedule", "a schedule is a whole plan",
+                "leave out FILE, --strategy and the flags that size a strategy");
+  }
+  if (options.sends && options.eager) {
+    refuse_flag("--eager", "`--eager` decides by size, and `--sends` for all", "give one of them");
+  }
+}
+
+check::Options check_options(const Options& options) {
+  check::Options result{.symmetry = !options.no_symmetry};
+  if (options.sends == "eager") result.sends = check::Sends::eager;
+  if (options.sends == "rendezvous") result.sends = check::Sends::rendezvous;
+  if (options.eager) result.eager_up_to = Bytes{*options.eager};
+  return result;
+}
+
+// What is checked.
+struct Subject {
+  plan::Plan plan;
+  std::optional<SourceText> source;
+  std::string name;
+};
+
+Subject subject_of(const Options& options, Context& context) {
+  if (options.schedule) {
+    SourceText source = read_text(*options.schedule, context);
+    plan::Plan plan = strategy::plan_of_schedule(source.text, source.file);
+    const std::string name = source.short_name();
+    return {.plan = std::move(plan), .source = std::move(source), .name = name};
+  }
+  if (!options.strategy.strategy) {
+    LoadedPlan loaded = load_plan(options.file, context);
+    const std::string name = loaded.source.short_name();
+    return {.plan = std::move(loaded.plan), .source = std::move(loaded.source), .name = name};
+  }
+  const PreparedStrategy prepared = prepare(options.strategy, {}, {});
+  prepared.trainer->run(prepared.entry->strategy);
+  return {.plan = strategy::to_plan(*prepared.trainer),
+          .source = std::nullopt,
+          .name = fmt::format("{} on {}", prepared.entry->name,
+                              counted(std::ssize(prepared.trainer->models()), "rank"))};
+}
+
+std::string formatted(const CheckedPlan& checked, const std::string& format, const TextLook& look) {
+  if (format == "json") return to_text(check_json(checked)) + "\n";
+  if (format == "sarif") return to_text(check_sarif(checked)) + "\n";
+  if (format == "github") return check_github(checked);
+  return check_text(checked, look);
+}
+
+ExitCode run_verb(const Options& options, Context& context) {
+  const std::string format = format_of(options);
+  check_flags(options);
+  const Subject subject = subject_of(options, context);
+  const bool is_file = subject.source && options.file != "-" && options.schedule != "-";
+  CheckedPlan checked{.name = subject.name,
+                      .file = is_file ? subject.source->file : "",
+                      .options = check_options(options),
+                      .report = {}};
+  const auto act = [&] { return check::check(subject.plan, checked.options); };
+  checked.report = subject.source ? placing_errors(*subject.source, act) : act();
+  if (subject.source) place_findings(checked.report, *subject.source);
+
+  const bool to_file = options.output && *options.output != "-";
+  const TextLook look{.colour = to_file ? Colour::off : context.out.colour,
+                      .width = context.width()};
+  const std::string text = formatted(checked, format, look);
+  if (to_file) {
+    write_text(*options.output, text, "--output");
+    context.err.stream << fmt::format("wrote {}\n", shell_word(*options.output));
+  } else {
+    context.out.stream << text;
+  }
+  return checked.report.sound() ? ExitCode::yes : ExitCode::no;
+}
+
+}  // namespace
+
+Verb check_verb() {
+  return make_verb<Options>(
+      {.name = "check",
+       .summary = "is it sound? No deadlock, no race, every gradient complete, on every rank",
+       .examples =
+           {{"shiplap check step.plan", "a plan: what was proved, or what is wrong and where"},
+            {"shiplap check --strategy 1f1b --ranks 8", "a strategy"},
+            {"shiplap check step.plan --sends rendezvous", "as if no message were ever buffered"},
+            {"shiplap check --schedule schedule.csv", "a pipeline schedule written for torch"},
+            {"shiplap check step.plan --format sarif -o check.sarif", "for code scanning"}},
+       .notes = "Exit code 1: the plan is not sound. Warnings alone leave it at 0."},
+      {.declare = declare, .run = run_verb});
+}
+
+}  // namespace shiplap::cli

@@ -1,0 +1,33 @@
+// What the kernels of a plan take and make: a line each. A kernel that has no line here is only
+// held to the rules that all of them obey (docs/check.md).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace shiplap::plan {
+
+// Tensors of a kind, at the layer of the computation plus `layer`.
+struct Operand {
+  std::string_view kind;  // "Activation"
+  int layer = 0;
+  bool optional = false;
+};
+
+struct KernelRule {
+  std::string_view kernel;
+  std::span<const Operand> reads;
+  std::span<const Operand> writes;
+};
+
+// Null if there is none.
+[[nodiscard]] const KernelRule* find_kernel_rule(std::string_view kernel);
+
+// Whether it may read a sum that is not complete: `zero`, `add`, `scale`, `cast`.
+[[nodiscard]] bool is_linear(std::string_view kernel);
+
+// What it states is not questioned.
+inline constexpr std::string_view kBelievedKernel = "other";
+inline constexpr std::string_view kUpdateKernel = "update";
+
+}  // namespace shiplap::plan

@@ -1,0 +1,121 @@
+#include "oracle.h"
+
+#include <algorithm>
+#include <set>
+
+#include "matching.h"
+#include "values.h"
+
+namespace shiplap::oracle {
+namespace {
+
+using plan::RankProgram;
+
+bool nothing_held_back(Event) { return false; }
+void nobody_looks(Event) {}
+
+// Some order ends with operations that are not complete.
+bool deadlocks(const Machine& machine, const Patience& patience, bool& explored) {
+  bool stuck = false;
+  const auto visit = [&](const State& state) {
+    if (machine.possible(state).empty() && state != State(state.size(), kComplete)) stuck = true;
+  };
+  if (machine.begin().size() <= patience.operations && machine.explore(patience.states, visit)) {
+    return stuck;
+  }
+  explored = false;
+  const State end = machine.run(nothing_held_back, nobody_looks);
+  return end != State(end.size(), kComplete);
+}
+
+// Pairs (a, b) of one rank, b listed later: b may start before a is complete, before a starts.
+struct Pairs {
+  std::set<std::pair<std::size_t, std::size_t>> not_complete;
+  std::set<std::pair<std::size_t, std::size_t>> not_started;
+};
+
+void look(const State& state, std::size_t a, Pairs& pairs) {
+  if (state[a] == kComplete) return;
+  for (std::size_t b = a + 1; b < state.size(); ++b) {
+    if (state[b] == kWaiting) continue;
+    pairs.not_complete.insert({a, b});
+    if (state[a] == kWaiting) pairs.not_started.insert({a, b});
+  }
+}
+
+Pairs pairs_of(const Machine& machine, const Patience& patience, bool& explored) {
+  Pairs pairs;
+  const std::size_t count = machine.begin().size();
+  const auto visit = [&](const State& state) {
+    for (std::size_t a = 0; a < count; ++a) look(state, a, pairs);
+  };
+  if (count <= patience.operations && machine.explore(patience.states, visit)) return pairs;
+  explored = false;
+  for (std::size_t a = 0; a < count; ++a) {
+    const std::size_t starter = machine.starter(a);
+    const auto start = [&](Event event) { return event == Event{starter, true}; };
+    const auto end = [&](Event event) { return event == Event{a, false}; };
+    look(machine.run(start, nobody_looks), a, pairs);
+    look(machine.run(end, nobody_looks), a, pairs);
+  }
+  return pairs;
+}
+
+bool conflict(const std::vector<Touch>& one, const std::vector<Touch>& other) {
+  return std::ranges::any_of(one, [&](const Touch& a) {
+    return std::ranges::any_of(other, [&](const Touch& b) {
+      return a.buffer == b.buffer && a.row == b.row && (a.writes || b.writes);
+    });
+  });
+}
+
+void judge_rank(const RankProgram& program, const Patience& patience, Verdict& verdict) {
+  const Pairs pairs = pairs_of(machine_of(program), patience, verdict.explored);
+  const auto op = [&](std::size_t k) -> const plan::flat::Operation& {
+    return program.operations[k];
+  };
+  for (const auto& [a, b] : pairs.not_complete) {
+    if (conflict(touches(program, op(a)), touches(program, op(b)))) verdict.race = true;
+  }
+  for (const auto& [a, b] : pairs.not_started) {
+    const std::string key = key_of(program, op(a));
+    if (!key.empty() && key == key_of(program, op(b))) verdict.unordered = true;
+  }
+}
+
+// Rows of one exchange that two messages replace.
+bool exchange_overlaps(const Job& job, std::size_t node) {
+  const auto* exchange = std::get_if<plan::Exchange>(&job.operation(node).source->action);
+  if (exchange == nullptr || exchange->add) return false;
+  const auto messages = messages_of(job, node);
+  if (!messages) return false;
+  std::set<std::int64_t> rows;
+  for (const Message& message : *messages) {
+    for (std::int64_t k = 0; k < message.count; ++k) {
+      if (!rows.insert(message.into + k).second) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Verdict judge(const plan::Plan& plan, const Patience& patience) {
+  const Job job(plan);
+  const Matching matching = match(job);
+  const Machine eager = machine_of(job, matching, Sends::eager);
+  const Machine rendezvous = machine_of(job, matching, Sends::rendezvous);
+  Verdict verdict{.matched = matching.agrees};
+  verdict.deadlock_eager = deadlocks(eager, patience, verdict.explored);
+  verdict.deadlock_rendezvous = deadlocks(rendezvous, patience, verdict.explored);
+  for (const RankProgram& program : job.ranks) judge_rank(program, patience, verdict);
+  for (std::size_t node = 0; node < job.nodes(); ++node) {
+    if (exchange_overlaps(job, node)) verdict.race = true;
+  }
+  if (verdict.matched && !verdict.deadlock_eager && !verdict.race) {
+    verdict.values_wrong = !values_hold(job, matching);
+  }
+  return verdict;
+}
+
+}  // namespace shiplap::oracle

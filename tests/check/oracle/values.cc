@@ -1,0 +1,277 @@
+#include "values.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "contents.h"
+#include "law.h"
+#include "shiplap/base/error.h"
+
+namespace shiplap::oracle {
+namespace {
+
+using plan::Collective;
+using plan::CollectiveKind;
+using plan::RankProgram;
+using plan::flat::Operation;
+using plan::flat::Region;
+
+using Rows = std::vector<Row>;
+
+class Play {
+ public:
+  Play(const Job& job, const Matching& matching) : job_(job), matching_(matching) {
+    for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
+      const RankProgram& program = job.ranks[rank];
+      for (const plan::flat::Buffer& buffer : program.buffers) {
+        memory_[rank].emplace_back(static_cast<std::size_t>(buffer.rows));
+      }
+      for (const plan::flat::Fact& fact : program.given) {
+        put(rank, fact.region, stated(program, fact.value, fact.region.count));
+      }
+      for (const Operation& op : program.operations) {
+        if (std::holds_alternative<plan::Allocate>(op.source->action)) set_dead(rank, op.from);
+      }
+    }
+  }
+
+  bool run() {
+    const Machine machine = machine_of(job_, matching_, Sends::eager);
+    const auto never = [](Event) { return false; };
+    const auto happened = [&](Event event) {
+      event.starts ? start(event.node) : complete(event.node);
+    };
+    (void)machine.run(never, happened);
+    for (std::size_t rank = 0; rank < job_.ranks.size(); ++rank) {
+      for (const plan::flat::Fact& fact : job_.ranks[rank].goal) {
+        expect(get(rank, fact.region) == stated(job_.ranks[rank], fact.value, fact.region.count));
+      }
+    }
+    return right_;
+  }
+
+ private:
+  void expect(bool condition) { right_ = right_ && condition; }
+
+  // ---- rows
+
+  Row& at(std::size_t rank, plan::BufferId buffer, std::int64_t row) {
+    return memory_[rank][buffer.index()][static_cast<std::size_t>(row)];
+  }
+
+  Rows get(std::size_t rank, const Region& region) {
+    Rows rows;
+    for (const std::int64_t row : rows_of(job_.ranks[rank], region)) {
+      rows.push_back(at(rank, region.buffer, row));
+    }
+    return rows;
+  }
+
+  void put(std::size_t rank, const Region& region, const Rows& rows) {
+    const std::vector<std::int64_t> places = rows_of(job_.ranks[rank], region);
+    expect(places.size() == rows.size());
+    for (std::size_t k = 0; k < std::min(rows.size(), places.size()); ++k) {
+      at(rank, region.buffer, places[k]) = rows[k];
+    }
+  }
+
+  void add(std::size_t rank, const Region& region, const Rows& rows) {
+    Rows sums = get(rank, region);
+    expect(sums.size() == rows.size());
+    sums.resize(rows.size());
+    for (std::size_t k = 0; k < rows.size(); ++k) sums[k] = unite(sums[k], rows[k]);
+    put(rank, region, sums);
+  }
+
+  Row unite(const Row& a, const Row& b) {
+    const auto sum = united(a, b);
+    expect(sum.has_value());
+    return sum.value_or(Row{.kind = Row::Kind::unknown});
+  }
+
+  void set_dead(std::size_t rank, const Region& region) {
+    for (const std::int64_t row : rows_of(job_.ranks[rank], region)) {
+      dead_.insert({rank, region.buffer.value, row});
+    }
+  }
+
+  // ---- events
+
+  void start(std::size_t node) {
+    const std::size_t rank = job_.rank_of(node);
+    const RankProgram& program = job_.ranks[rank];
+    const Operation& op = job_.operation(node);
+    if (std::holds_alternative<plan::Allocate>(op.source->action)) {
+      for (const std::int64_t row : rows_of(program, op.from)) {
+        expect(dead_.erase({rank, op.from.buffer.value, row}) == 1);
+      }
+    }
+    for (const Touch& touch : touches(program, op)) {
+      expect(!dead_.contains({rank, touch.buffer, touch.row}));
+    }
+    taken_[node] = get(rank, op.from);
+    for (std::size_t k = node + 1; k < job_.first[rank + 1]; ++k) {
+      const std::int32_t batch = job_.operation(k).batch;
+      if (batch >= 0 && job_.first[rank] + static_cast<std::size_t>(batch) == node) start(k);
+    }
+  }
+
+  void complete(std::size_t node) {
+    std::visit([&](const auto& action) { act(node, job_.operation(node), action); },
+               job_.operation(node).source->action);
+  }
+
+  void act(std::size_t node, const Operation& op, const plan::Compute&) {
+    const std::size_t rank = job_.rank_of(node);
+    const RankProgram& program = job_.ranks[rank];
+    expect(law_holds(program, op));
+    for (const plan::flat::Access& access : program.accesses_of(op)) {
+      if (access.kind != plan::Access::Kind::reads) continue;
+      expect(get(rank, access.region) == stated(program, access.value, access.region.count));
+    }
+    for (const plan::flat::Access& access : program.accesses_of(op)) {
+      const Rows rows = stated(program, access.value, access.region.count);
+      if (access.kind == plan::Access::Kind::writes) put(rank, access.region, rows);
+      if (access.kind == plan::Access::Kind::adds) add(rank, access.region, rows);
+    }
+  }
+
+  void act(std::size_t node, const Operation& op, const plan::Copy& copy) {
+    arrive(node, op, taken_[node], copy.add);
+  }
+
+  void act(std::size_t /*node*/, const Operation& /*op*/, const plan::Send&) {}
+
+  void act(std::size_t node, const Operation& op, const plan::Receive& receive) {
+    arrive(node, op, taken_[matching_.other_end.at(node)], receive.add);
+  }
+
+  void arrive(std::size_t node, const Operation& op, const Rows& rows, bool adds) {
+    const std::size_t rank = job_.rank_of(node);
+    adds ? add(rank, op.to, rows) : put(rank, op.to, rows);
+  }
+
+  void act(std::size_t node, const Operation& op, const plan::Allocate&) {
+    put(job_.rank_of(node), op.from, Rows(static_cast<std::size_t>(op.from.count)));
+  }
+
+  void act(std::size_t node, const Operation& op, const plan::Free&) {
+    put(job_.rank_of(node), op.from, Rows(static_cast<std::size_t>(op.from.count)));
+    set_dead(job_.rank_of(node), op.from);
+  }
+
+  void act(std::size_t /*node*/, const Operation& /*op*/, const plan::Batch&) {}
+
+  void act(std::size_t node, const Operation& op, const plan::Exchange& exchange) {
+    const std::size_t rank = job_.rank_of(node);
+    const plan::RankSet& group = job_.ranks[rank].groups[op.group.index()].ranks;
+    const auto messages = messages_of(job_, node);
+    if (!messages) throw InternalError("the two sides of the table agree");
+    for (const Message& message : *messages) {
+      const std::int64_t source = group.find(Rank(message.from));
+      const auto first = given_by(node, static_cast<std::size_t>(source)).begin() + message.first;
+      const Rows rows(first, first + message.count);
+      const Region place{
+          .buffer = op.to.buffer, .begin = op.to.begin + message.into, .count = message.count};
+      exchange.add ? add(rank, place, rows) : put(rank, place, rows);
+    }
+  }
+
+  // ---- collectives
+
+  void act(std::size_t node, const Operation& op, const Collective& call) {
+    const std::size_t rank = job_.rank_of(node);
+    const RankProgram& program = job_.ranks[rank];
+    const auto me =
+        static_cast<std::size_t>(program.groups[op.group.index()].ranks.find(program.rank));
+    const auto root = static_cast<std::size_t>(op.root);
+    switch (call.kind) {
+      case CollectiveKind::barrier:
+        return;
+      case CollectiveKind::all_reduce:
+        return put(rank, op.to, sum_of(node, call));
+      case CollectiveKind::reduce:
+        if (me == root) put(rank, op.to, sum_of(node, call));
+        return;
+      case CollectiveKind::broadcast:
+        return put(rank, op.to, given_by(node, root));
+      case CollectiveKind::all_gather:
+        return put(rank, op.to, gathered(node));
+      case CollectiveKind::reduce_scatter: {
+        const Region own = op.to.count == op.from.count ? own_piece(node, op.to) : op.to;
+        return put(rank, own, piece(sum_of(node, call), cuts_of(program, op), me));
+      }
+      case CollectiveKind::all_to_all: {
+        Rows rows;
+        for (std::size_t k = 0; k < members(node).size(); ++k) {
+          const Rows more = piece(given_by(node, k), cuts_of(program, op), me);
+          rows.insert(rows.end(), more.begin(), more.end());
+        }
+        return put(rank, op.to, rows);
+      }
+    }
+  }
+
+  const std::vector<std::optional<std::size_t>>& members(std::size_t node) {
+    return matching_.meetings[matching_.meeting_of.at(node)].nodes;
+  }
+
+  const Rows& given_by(std::size_t node, std::size_t position) {
+    const auto& member = members(node)[position];
+    if (!member) throw InternalError("every member makes the call");
+    return taken_[*member];
+  }
+
+  static Rows piece(const Rows& rows, const std::vector<std::int64_t>& cuts, std::size_t k) {
+    return {rows.begin() + cuts[k], rows.begin() + cuts[k + 1]};
+  }
+
+  Region own_piece(std::size_t node, const Region& whole) {
+    const RankProgram& program = job_.program(node);
+    const Operation& op = job_.operation(node);
+    const auto me =
+        static_cast<std::size_t>(program.groups[op.group.index()].ranks.find(program.rank));
+    const std::vector<std::int64_t> cuts = cuts_of(program, op);
+    return {
+        .buffer = whole.buffer, .begin = whole.begin + cuts[me], .count = cuts[me + 1] - cuts[me]};
+  }
+
+  // Row by row, what all members gave, united.
+  Rows sum_of(std::size_t node, const Collective& call) {
+    Rows sum = given_by(node, 0);
+    if (call.op != plan::Operator::sum) return Rows(sum.size(), Row{.kind = Row::Kind::unknown});
+    for (std::size_t k = 1; k < members(node).size(); ++k) {
+      const Rows& more = given_by(node, k);
+      for (std::size_t row = 0; row < sum.size(); ++row) sum[row] = unite(sum[row], more[row]);
+    }
+    for (Row& row : sum) row = scaled(std::move(row), call.scale);
+    return sum;
+  }
+
+  // A member that works in place gives its piece of the whole, any other all it has.
+  Rows gathered(std::size_t node) {
+    Rows all;
+    const std::vector<std::int64_t> cuts = cuts_of(job_.program(node), job_.operation(node));
+    for (std::size_t k = 0; k < members(node).size(); ++k) {
+      const Rows& given = given_by(node, k);
+      const bool whole = std::ssize(given) == cuts.back();
+      const Rows mine = whole ? piece(given, cuts, k) : given;
+      all.insert(all.end(), mine.begin(), mine.end());
+    }
+    return all;
+  }
+
+  const Job& job_;
+  const Matching& matching_;
+  std::map<std::size_t, std::vector<Rows>> memory_;  // by rank, then buffer
+  std::map<std::size_t, Rows> taken_;                // what an operation found when it started
+  std::set<std::tuple<std::size_t, std::int32_t, std::int64_t>> dead_;
+  bool right_ = true;
+};
+
+}  // namespace
+
+bool values_hold(const Job& job, const Matching& matching) { return Play(job, matching).run(); }
+
+}  // namespace shiplap::oracle
