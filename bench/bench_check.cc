@@ -1,7 +1,7 @@
 // What it costs to check a plan: a step in the shape of Llama 3 405B, up to 131,072 ranks; and how
 // much the checker finds of what is wrong.
 //
-//   bench_check [--json]
+//   bench_check [--json] [--only time|found] [--oracle-plans N] [--oracle-seed N]
 //
 // Prints a table, or one JSON object. Times are of check() alone, not of reading the plan; medians,
 // with the least and the most beside them.
@@ -14,11 +14,13 @@
 #include <cstdio>
 #include <exception>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "check_found.h"
 #include "llama_plan.h"
 #include "shiplap/base/json.h"
 #include "shiplap/check/check.h"
@@ -141,54 +143,54 @@ void measure_time(Json& json) {
   json.set("growth_exponent", slope ? Json(*slope) : Json());
 }
 
-// ---- what is found. Each group waits for a library under tests/check; until it is linked, null.
+// ---- what was asked for
 
-struct Mutations {
-  std::int64_t total = 0;
-  std::int64_t caught = 0;
-  std::int64_t right_diagnosis = 0;
-  std::int64_t false_alarms = 0;  // on what is sound
+struct Options {
+  bool json = false;
+  bool time = true;
+  bool found = true;
+  FoundSizes sizes;
 };
-// TODO(check): link tests/check/mutations.
-std::optional<Mutations> count_mutations() { return std::nullopt; }
 
-// Plans on which the checker and the exhaustive oracle disagree.
-// TODO(check): link tests/check/oracle.
-std::optional<std::int64_t> count_oracle_disagreements() { return std::nullopt; }
+constexpr const char* kUsage =
+    "usage: bench_check [--json] [--only time|found] [--oracle-plans N] [--oracle-seed N]";
 
-// Plans of museum/ of which the checker names what they show.
-// TODO(check): read museum/.
-std::optional<std::int64_t> count_museum_found() { return std::nullopt; }
-
-void measure_findings(Json& json) {
-  const std::optional<Mutations> mutations = count_mutations();
-  const auto set = [&](const char* name, std::optional<std::int64_t> value) {
-    json.set(name, value ? Json(*value) : Json());
-  };
-  const auto of = [&](std::int64_t Mutations::* field) {
-    return mutations ? std::optional((*mutations).*field) : std::nullopt;
-  };
-  set("mutations_total", of(&Mutations::total));
-  set("mutations_caught", of(&Mutations::caught));
-  set("mutations_right_diagnosis", of(&Mutations::right_diagnosis));
-  set("false_alarms", of(&Mutations::false_alarms));
-  set("oracle_disagreements", count_oracle_disagreements());
-  set("museum_found", count_museum_found());
+Options options_of(std::span<char*> words) {
+  Options options;
+  for (std::size_t k = 1; k < words.size(); ++k) {
+    const std::string_view word = words[k];
+    if (word == "--json") {
+      options.json = true;
+      continue;
+    }
+    const std::string value = k + 1 < words.size() ? words[k + 1] : "";
+    const bool half = word == "--only" && (value == "time" || value == "found");
+    const bool number = !value.empty() && value.find_first_not_of("0123456789") == value.npos;
+    if (half) {
+      options.time = value == "time";
+      options.found = value == "found";
+    } else if (word == "--oracle-plans" && number) {
+      options.sizes.oracle_plans = std::stoll(value);
+    } else if (word == "--oracle-seed" && number) {
+      options.sizes.oracle_seed = std::stoull(value);
+    } else {
+      throw std::runtime_error(kUsage);
+    }
+    ++k;
+  }
+  return options;
 }
 
 }  // namespace
 }  // namespace shiplap
 
 int main(int argc, char** argv) try {
-  const bool json = argc == 2 && std::string_view(argv[1]) == "--json";
-  if (argc > 1 && !json) {
-    std::fprintf(stderr, "usage: bench_check [--json]\n");
-    return 2;
-  }
+  const shiplap::Options options =
+      shiplap::options_of(std::span(argv, static_cast<std::size_t>(argc)));
   shiplap::Json result = shiplap::Json::object({{"schema", "shiplap.bench.check/1"}});
-  shiplap::measure_time(result);
-  shiplap::measure_findings(result);
-  if (json) {
+  if (options.time) shiplap::measure_time(result);
+  if (options.found) shiplap::measure_findings(result, options.sizes, SHIPLAP_MUSEUM);
+  if (options.json) {
     std::printf("%s\n", shiplap::to_text(result).c_str());
   } else {
     for (const auto& [key, value] : result.as_object()) {

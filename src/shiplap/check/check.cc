@@ -25,7 +25,7 @@ bool is_race(const Trouble& trouble) {
 class Examination {
  public:
   Examination(const plan::Plan& plan, const Options& options, const Symmetry& symmetry)
-      : options_(options), job_(load(plan, symmetry, options.operations, troubles_)) {
+      : options_(options), job_(load(plan, symmetry, options, troubles_)) {
     report_.ranks = plan.mesh.ranks();
     report_.programs = std::ssize(job_->scripts);
     for (const Script& script : job_->scripts) {
@@ -38,7 +38,7 @@ class Examination {
   Report run() {
     add(diagnose_idle(*job_));
     if (report_.findings.empty() && match()) order();
-    report_.examined.push_back({"accesses to rows", job_->accesses});
+    report_.examined.push_back({"touched regions", job_->accesses});
     report_.examined.push_back({"computations", job_->computations});
     report_.examined.push_back({"statements", statements_, followed_});
     report_.examined.push_back({"sums", unions_, followed_});
@@ -55,7 +55,7 @@ class Examination {
     std::vector<Trouble> shapes;
     std::ranges::copy_if(troubles_, std::back_inserter(shapes), is_shape);
     const Mismatches mismatches = find_mismatches(*job_);
-    report_.examined.push_back({"calls of groups", job_->meetings});
+    report_.examined.push_back({"collective calls", job_->meetings});
     report_.examined.push_back({"messages", job_->messages});
     add(diagnose_calls(*job_, mismatches));
     add(diagnose_messages(*job_, mismatches));
@@ -88,7 +88,7 @@ class Examination {
   void order() {
     std::vector<Trouble> races;
     std::ranges::copy_if(troubles_, std::back_inserter(races), is_race);
-    report_.examined.push_back({"operations in order", report_.operations});
+    report_.examined.push_back({"ordered operations", report_.operations});
     const bool careful = !options_.eager_up_to && options_.sends != Sends::eager;
     const std::int64_t hardest = options_.eager_up_to ? options_.eager_up_to->count
                                  : careful            ? kAllRendezvous

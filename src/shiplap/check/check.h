@@ -12,6 +12,7 @@
 
 #include "shiplap/base/diagnostic.h"
 #include "shiplap/base/units.h"
+#include "shiplap/plan/expand.h"
 #include "shiplap/plan/plan.h"
 
 namespace shiplap::check {
@@ -28,6 +29,7 @@ struct Options {
   // verdict is the same without.
   bool symmetry = true;
   std::int64_t operations = 200'000'000;  // of all ranks that are looked at; beyond that, D632
+  plan::ExpandLimits one_rank;            // beyond that, D207
 };
 
 // One operation of one rank: its index in the expansion.
@@ -51,7 +53,7 @@ struct Finding {
 
 // How much was looked at.
 struct Examined {
-  std::string property;  // "collectives", "messages", "statements", ..
+  std::string property;  // "messages", "statements", ..: a plural in s
   std::int64_t objects = 0;
   bool reached = true;  // no: something found earlier made it pointless
   friend bool operator==(const Examined&, const Examined&) = default;

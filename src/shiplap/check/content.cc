@@ -24,25 +24,56 @@ bool alike(const Content& a, const Content& b) {
          a.rows == b.rows && a.first == b.first && a.of == b.of;
 }
 
-// The second continues the first.
-bool continues(const Run& a, const Run& b, Run& both) {
-  if (a.dimension != b.dimension || a.slope != b.slope) return false;
-  const std::int64_t step = b.begin - (a.begin + (a.count - 1) * a.stride);
-  if (step < 1 || (a.count > 1 && step != a.stride) || (b.count > 1 && step != b.stride)) {
-    return false;
-  }
-  if (a.count == 1 && b.count == 1 && step != 1) return false;
-  both = a;
-  both.count += b.count;
-  both.stride = step;
-  return true;
+std::int64_t last_of(const Run& run) {
+  return run.begin + (std::int64_t{run.count} - 1) * run.stride;
 }
 
-plan::Ratio product(const plan::Ratio& a, const plan::Ratio& b) {
+// Takes the longest even run from the front of what is left of one dimension. Two coordinates that
+// are no neighbours make a run only if nothing follows; so a sequence has one form, however it was
+// cut before.
+Run take_run(std::vector<Run>& rest, std::size_t& at, std::size_t end) {
+  Run run = rest[at++];
+  if (run.count == 1) run.stride = 1;
+  const auto drop_first = [&](Run& next) {
+    next.begin += next.stride;
+    if (--next.count == 0) ++at;
+  };
+  if (run.count == 1 && at < end && rest[at].slope == run.slope && rest[at].begin > run.begin) {
+    run.stride = rest[at].begin - run.begin;
+    run.count = 2;
+    drop_first(rest[at]);
+  }
+  while (run.count > 1 && at < end && rest[at].slope == run.slope &&
+         rest[at].begin == last_of(run) + run.stride) {
+    Run& next = rest[at];
+    if (next.count == 1 || next.stride == run.stride) {
+      run.count += next.count;
+      ++at;
+    } else {
+      ++run.count;
+      drop_first(next);
+    }
+  }
+  if (run.count == 2 && run.stride > 1 && at < end) {  // only the first of the two
+    const auto second = static_cast<std::int32_t>(last_of(run));
+    rest[--at] = {run.dimension, run.slope, second, 1, 1};
+    run.count = 1;
+    run.stride = 1;
+  }
+  return run;
+}
+
+// Nothing if it needs more than 64 bits.
+std::optional<plan::Ratio> product(const plan::Ratio& a, const plan::Ratio& b) {
   const std::int64_t one = std::gcd(a.numerator(), b.denominator());
   const std::int64_t two = std::gcd(b.numerator(), a.denominator());
-  return {(a.numerator() / one) * (b.numerator() / two),
-          (a.denominator() / two) * (b.denominator() / one)};
+  std::int64_t above = 0;
+  std::int64_t below = 0;
+  if (__builtin_mul_overflow(a.numerator() / one, b.numerator() / two, &above) ||
+      __builtin_mul_overflow(a.denominator() / two, b.denominator() / one, &below)) {
+    return std::nullopt;
+  }
+  return plan::Ratio(above, below);
 }
 
 constexpr std::int64_t kMostCellsCompared = 1'000'000;
@@ -51,14 +82,20 @@ constexpr std::int64_t kMostCellsCompared = 1'000'000;
 
 void Contents::normalize(std::vector<Run>& runs) const {
   std::erase_if(runs, [](const Run& run) { return run.count == 0; });
-  std::size_t end = 0;
+  bool several = false;
   for (std::size_t k = 0; k < runs.size(); ++k) {
-    Run run = runs[k];
-    if (run.count == 1) run.stride = 1;
-    if (end > 0 && continues(runs[end - 1], run, runs[end - 1])) continue;
-    runs[end++] = run;
+    if (runs[k].count == 1) runs[k].stride = 1;
+    several = several || (k > 0 && runs[k].dimension == runs[k - 1].dimension);
   }
-  runs.resize(end);
+  if (several) {
+    std::vector<Run> even;
+    for (std::size_t k = 0; k < runs.size();) {
+      std::size_t last = k + 1;
+      while (last < runs.size() && runs[last].dimension == runs[k].dimension) ++last;
+      while (k < last) even.push_back(take_run(runs, k, last));
+    }
+    runs = std::move(even);
+  }
   // Dimensions of one coordinate come first: where they stand changes no row.
   const auto narrow = [&](std::size_t k) {
     return runs[k].count == 1 && (k == 0 || runs[k - 1].dimension != runs[k].dimension) &&
@@ -322,8 +359,13 @@ std::optional<Piece> Contents::unite(std::span<const Piece> pieces) {
 Piece Contents::scaled(const Piece& piece, const plan::Ratio& by) {
   if (piece.nature != Nature::stated || by == plan::Ratio()) return piece;
   Content content = (*this)[piece.content];
-  content.scale = find(product((*this)[content.scale], by));
+  const std::optional<plan::Ratio> scale = product((*this)[content.scale], by);
   Piece result = piece;
+  if (!scale) {
+    result.nature = Nature::unknown;
+    return result;
+  }
+  content.scale = find(*scale);
   result.content = find(content, runs(content));
   return result;
 }

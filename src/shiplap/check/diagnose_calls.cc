@@ -14,6 +14,8 @@
 namespace shiplap::check {
 namespace {
 
+constexpr std::size_t kMostGroups = 64;
+
 // What one rank does otherwise than most.
 struct Deviation {
   enum class Kind : std::uint8_t { missing, extra, differs, swapped };
@@ -420,6 +422,7 @@ std::vector<Finding> diagnose_calls(const Job& job, const Mismatches& mismatches
   if (mismatches.groups.empty()) return {};
   std::vector<Group> groups;
   for (const std::int32_t id : mismatches.groups) {
+    if (groups.size() == kMostGroups) break;  // one mistake in a program shows in many groups
     // By rows, repeated calls are told apart; but ranks may well use rows of their own.
     Group loose(job, id, false);
     Group strict(job, id, true);
@@ -451,6 +454,9 @@ std::vector<Finding> diagnose_calls(const Job& job, const Mismatches& mismatches
       owed.model = call;
       findings.push_back(account.other_group(deviation, owed));
     }
+  }
+  if (!findings.empty()) {
+    findings.front().folded += std::ssize(mismatches.groups) - std::ssize(groups);
   }
   return findings;
 }

@@ -9,6 +9,8 @@
 namespace shiplap::check {
 namespace {
 
+constexpr std::size_t kMostKeys = 256;
+
 // An end without the other.
 struct Loose {
   Place place;
@@ -24,7 +26,9 @@ class Messages {
   explicit Messages(const Job& job) : job_(job), words_(job) {}
 
   std::vector<Finding> diagnose(const Mismatches& mismatches) {
-    for (const std::int32_t id : mismatches.keys) look(job_.keys[static_cast<std::size_t>(id)]);
+    for (std::size_t k = 0; k < std::min(mismatches.keys.size(), kMostKeys); ++k) {
+      look(job_.keys[static_cast<std::size_t>(mismatches.keys[k])]);
+    }
     pair();
     for (const Loose& loose : sends_) {
       if (!loose.told) alone(loose, true);

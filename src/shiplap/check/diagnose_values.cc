@@ -104,8 +104,10 @@ class History {
       if (!overlap(wanted, content)) continue;
       result.cells = true;
       for (const SumBox& box : job_.contents.sums()[content.sum]) {
-        for (std::size_t k = 0; k < box.size(); ++k) {
-          result.sums[k].set = result.sums[k].set.united(box[k].set);
+        const std::size_t first = box.size() - result.sums.size();  // which cell of a row
+        for (std::size_t k = first; k < box.size(); ++k) {
+          SumPart& sum = result.sums[k - first];
+          sum.set = sum.set.united(box[k].set);
         }
       }
     }
@@ -136,9 +138,7 @@ class History {
   void remember(const Script& script, const Claim& claim) {
     for (const Piece& piece : script.pieces_of(claim)) {
       const Content& content = job_.contents[piece.content];
-      std::vector<ContentId>& known =
-          made_[{content.tensor.value, content.instance, content.is_new}];
-      if (std::ranges::find(known, piece.content) == known.end()) known.push_back(piece.content);
+      made_[{content.tensor.value, content.instance, content.is_new}].insert(piece.content);
     }
   }
 
@@ -155,7 +155,7 @@ class History {
   Values values_;
   Execution execution_{job_, kAllEager, &values_};
   std::map<std::tuple<Place, std::int32_t, std::int32_t>, std::size_t> watch_of_;
-  std::map<std::tuple<std::int32_t, std::int64_t, bool>, std::vector<ContentId>> made_;
+  std::map<std::tuple<std::int32_t, std::int64_t, bool>, std::set<ContentId>> made_;
 };
 
 class Diagnosis {
@@ -431,14 +431,15 @@ class Diagnosis {
     // What is missing is there, on other ranks: then only a reduction is missing.
     const SumBox made = history_.made(wanted).sums;
     bool elsewhere = !made.empty();
-    for (std::size_t k = 0; k < missing.size() && elsewhere; ++k) {
-      elsewhere = made[k].set.includes(missing[k].set);
+    const std::size_t first = missing.size() - std::min(missing.size(), made.size());
+    for (std::size_t k = first; k < missing.size() && elsewhere; ++k) {
+      elsewhere = made[k - first].set.includes(missing[k].set);
     }
     const bool goal = trouble.place.operation < 0;
     const bool gradient = job_.contents.tensor(wanted).kind == "WeightGrad";
     Finding finding = start(trouble, elsewhere && !goal && !gradient ? "D740" : "D741");
     Diagnostic& said = finding.diagnostic;
-    said.what = fmt::format("{} `{}` without {}", reader(trouble), tensor,
+    said.what = fmt::format("{} `{}`, which lacks {}", reader(trouble), tensor,
                             words_.box(trouble.wanted, missing));
     said.why = state_of(trouble);
     said.help = elsewhere ? "reduce it over the ranks that have the rest"

@@ -153,7 +153,8 @@ void Execution::start_call(Node node) {
   const auto all = [&](const Member& member) { return member.slot >= 0; };
   if (!std::ranges::all_of(group.members, all)) return;
   if (values_ != nullptr) values_->meet(group, call.n);
-  for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
+  // The last to be woken goes on first, and that should be the first of the group.
+  for (std::size_t slot = group.scripts.size(); slot-- > 0;) {
     complete({group.scripts[slot], group.calls[slot][static_cast<std::size_t>(call.n)]});
   }
 }

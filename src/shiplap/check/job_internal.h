@@ -77,8 +77,7 @@ struct Job {
 // Expands every rank that must be looked at and finds what it can on each alone. Throws Asymmetric
 // where ranks that should be alike are not.
 [[nodiscard]] std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry,
-                                        std::int64_t most_operations,
-                                        std::vector<Trouble>& troubles);
+                                        const Options& options, std::vector<Trouble>& troubles);
 
 // The axes along which a plan's ranks differ only in their values, by its expressions alone.
 [[nodiscard]] Symmetry find_symmetry(const plan::Plan& plan);

@@ -16,6 +16,12 @@ std::string shown(const plan::Tensor& tensor, const plan::flat::Value& value) {
   return text;
 }
 
+bool has_twice(std::span<const std::int64_t> rows) {
+  std::vector<std::int64_t> sorted(rows.begin(), rows.end());
+  std::ranges::sort(sorted);
+  return std::ranges::adjacent_find(sorted) != sorted.end();
+}
+
 }  // namespace
 
 Laws::Laws(const plan::Plan& plan, Statements& statements) : plan_(plan), statements_(statements) {}
@@ -26,16 +32,18 @@ std::int64_t Laws::look(const plan::RankProgram& program, std::span<const SlopeI
   slopes_ = slopes;
   troubles_ = &troubles;
   std::int64_t computations = 0;
+  facts();
   for (std::size_t k = 0; k < program.operations.size(); ++k) {
     op_ = static_cast<std::int32_t>(k);
     const plan::flat::Operation& op = program.operations[k];
     sizes(op);
     const auto* compute = std::get_if<plan::Compute>(&op.source->action);
-    if (compute == nullptr || compute->kernel == plan::kBelievedKernel) continue;
+    if (compute == nullptr || !once(op) || compute->kernel == plan::kBelievedKernel) continue;
     ++computations;
     const plan::KernelRule* rule = plan::find_kernel_rule(compute->kernel);
     if (rule != nullptr && !signature(op, *rule)) continue;
     if (!partial(op, compute->kernel)) continue;
+    if (plan::is_linear(compute->kernel) && !linear(op, compute->kernel)) continue;
     if (compute->kernel == plan::kUpdateKernel && !update(op)) continue;
     bool holds = true;
     for (const plan::flat::Access& write : program.accesses_of(op)) {
@@ -198,6 +206,135 @@ bool Laws::update(const plan::flat::Operation& op) {
   return true;
 }
 
+bool Laws::linear(const plan::flat::Operation& op, const std::string& kernel) {
+  for (const plan::flat::Access& write : program_->accesses_of(op)) {
+    if (write.kind == Access::Kind::reads) continue;
+    const plan::Tensor& to = plan_.tensors[write.value.tensor.index()];
+    if (kernel == "zero") {
+      if (write.value.zero) continue;
+      return tell("D755", fmt::format("`zero` writes `{}`, which is more", shown(to, write.value)),
+                  "it leaves a sum of nothing", "write `sum none`");
+    }
+    if (!keeps_sums(op, write, kernel)) return false;
+  }
+  return true;
+}
+
+bool Laws::keeps_sums(const plan::flat::Operation& op, const plan::flat::Access& write,
+                      const std::string& kernel) {
+  const plan::Tensor& to = plan_.tensors[write.value.tensor.index()];
+  std::vector<SumPart> had(to.sum.size());
+  std::vector<bool> known(to.sum.size());
+  for (const plan::flat::Access& read : program_->accesses_of(op)) {
+    if (read.kind != Access::Kind::reads) continue;
+    const plan::Tensor& from = plan_.tensors[read.value.tensor.index()];
+    const bool rescaled = read.value.tensor == write.value.tensor && !read.value.zero &&
+                          read.value.scale != write.value.scale;
+    if (kernel != "scale" && rescaled) {
+      return tell("D745",
+                  fmt::format("`{}` changes the scale of `{}`", kernel, shown(from, read.value)),
+                  "only `scale` does that", "let the kernel be `scale`");
+    }
+    for (std::size_t k = 0; k < from.sum.size(); ++k) {
+      const Found found = find(to, from.sum[k].name);
+      SumPart set;
+      if (!read.value.zero) set = set_of(read.value, plan::DimensionId(from.part.size() + k));
+      if (found.side == Side::sum) {
+        SumPart& all = had[found.dimension.index() - to.part.size()];
+        if (known[found.dimension.index() - to.part.size()] && all.slope != set.slope)
+          throw Asymmetric();
+        known[found.dimension.index() - to.part.size()] = true;
+        all = {all.set.united(set.set), set.slope};
+      } else if (found.side == Side::nowhere &&
+                 !statements_.complete({*program_, read.value, slopes_}, read.region.count)) {
+        return tell("D740",
+                    fmt::format("`{}` makes `{}` of a part of the sum `{}`", kernel,
+                                shown(to, write.value), shown(from, read.value)),
+                    "what is no sum any more must have been a whole one", "reduce it first");
+      }
+    }
+  }
+  for (std::size_t k = 0; k < to.sum.size() && !write.value.zero; ++k) {
+    if (!known[k]) continue;
+    const SumPart claimed = set_of(write.value, plan::DimensionId(to.part.size() + k));
+    if (claimed.slope != had[k].slope && !had[k].set.covers(to.sum[k].size)) throw Asymmetric();
+    if (had[k].set.includes(claimed.set)) continue;
+    return tell(
+        "D755",
+        fmt::format("`{}` claims {} {} of `{}`, which it does not read", kernel, to.sum[k].name,
+                    to_string(claimed.set.without(had[k].set)), shown(to, write.value)),
+        "it leaves the contributions that it reads", "read more, or claim less");
+  }
+  return true;
+}
+
+bool Laws::once(const plan::flat::Operation& op) {
+  const auto accesses = program_->accesses_of(op);
+  for (std::size_t a = 0; a < accesses.size(); ++a) {
+    if (!distinct(accesses[a].value)) return false;
+    if (accesses[a].kind == Access::Kind::reads) continue;
+    for (std::size_t b = a + 1; b < accesses.size(); ++b) {
+      const plan::flat::Region& x = accesses[a].region;
+      const plan::flat::Region& y = accesses[b].region;
+      const bool both_add =
+          accesses[a].kind == Access::Kind::adds && accesses[b].kind == Access::Kind::adds;
+      if (accesses[b].kind == Access::Kind::reads || both_add || x.buffer != y.buffer) continue;
+      if (x.begin >= y.begin + y.count || y.begin >= x.begin + x.count) continue;
+      return tell(
+          "D731", "one computation writes some rows twice",
+          fmt::format("`{}` and `{}` share them",
+                      shown(plan_.tensors[accesses[a].value.tensor.index()], accesses[a].value),
+                      shown(plan_.tensors[accesses[b].value.tensor.index()], accesses[b].value)),
+          "write them once");
+    }
+  }
+  return true;
+}
+
+bool Laws::distinct(const plan::flat::Value& value) {
+  const plan::Tensor& tensor = plan_.tensors[value.tensor.index()];
+  const std::span<const plan::flat::Run> runs = program_->runs_of(value);
+  for (std::size_t k = 1; k < runs.size(); ++k) {
+    if (!tensor.in_sum(runs[k].dimension) || runs[k].dimension != runs[k - 1].dimension) continue;
+    IndexSet before;
+    for (std::size_t m = 0; m <= k; ++m) {
+      if (runs[m].dimension != runs[k].dimension) continue;
+      const IndexSet set = IndexSet::range(runs[m].begin, runs[m].count, runs[m].stride);
+      if (before.overlaps(set)) {
+        return tell("D742",
+                    fmt::format("`{}` names {} {} twice in one sum", shown(tensor, value),
+                                tensor.dimension(runs[k].dimension).name,
+                                to_string(before.intersected(set))),
+                    "a sum has every contribution once", "name it once");
+      }
+      before = before.united(set);
+    }
+    return true;
+  }
+  return true;
+}
+
+// What a rank is given, it is given once.
+void Laws::facts() {
+  op_ = -1;
+  std::vector<const plan::flat::Region*> given;
+  for (const plan::flat::Fact& fact : program_->given) {
+    if (fact.region.count > 0) given.push_back(&fact.region);
+    distinct(fact.value);
+  }
+  for (const plan::flat::Fact& fact : program_->goal) distinct(fact.value);
+  std::ranges::sort(given, {}, [](const plan::flat::Region* region) {
+    return std::pair(region->buffer.value, region->begin);
+  });
+  for (std::size_t k = 1; k < given.size(); ++k) {
+    const plan::flat::Region& x = *given[k - 1];
+    if (x.buffer != given[k]->buffer || x.begin + x.count <= given[k]->begin) continue;
+    tell("D731", fmt::format("rank {} is given some rows twice", program_->rank.value),
+         "they cannot hold both", "give them once");
+    return;
+  }
+}
+
 std::int64_t Laws::rows_due(const plan::flat::Operation& op,
                             const plan::Collective& collective) const {
   using Kind = plan::CollectiveKind;
@@ -225,26 +362,79 @@ std::int64_t Laws::rows_due(const plan::flat::Operation& op,
   return in_place ? from : mine;
 }
 
+void Laws::misshapen(std::string code, std::string what, std::string why, std::string help) {
+  troubles_->push_back({.symptom = Symptom::shape,
+                        .place = {program_->rank.value, op_},
+                        .code = std::move(code),
+                        .what = std::move(what),
+                        .why = std::move(why),
+                        .help = std::move(help)});
+}
+
+// Regions of one operation are the same, or apart, or one is the rank's own piece of the other.
+bool Laws::apart(const plan::flat::Operation& op) {
+  const plan::flat::Region& x = op.from;
+  const plan::flat::Region& y = op.to;
+  if (x.listed >= 0 || y.listed >= 0) return true;
+  if (x.buffer != y.buffer || x.begin >= y.begin + y.count || y.begin >= x.begin + x.count) {
+    return true;
+  }
+  const auto* collective = std::get_if<plan::Collective>(&op.source->action);
+  if (collective == nullptr) return false;
+  if (x.begin == y.begin && x.count == y.count) return true;
+  const bool gathers = collective->kind == plan::CollectiveKind::all_gather;
+  if (!gathers && collective->kind != plan::CollectiveKind::reduce_scatter) return false;
+  const plan::flat::Region& piece = gathers ? x : y;
+  const plan::flat::Region& whole = gathers ? y : x;
+  const std::int64_t me = program_->groups[op.group.index()].ranks.find(program_->rank);
+  std::int64_t begin = me * piece.count;
+  if (collective->split.exists()) {
+    begin = plan_.lists[collective->split.index()].values[static_cast<std::size_t>(me)];
+  }
+  return piece.begin == whole.begin + begin;
+}
+
 // Whether the regions of one operation fit each other.
 void Laws::sizes(const plan::flat::Operation& op) {
   std::int64_t due = op.from.count;
-  if (const auto* collective = std::get_if<plan::Collective>(&op.source->action)) {
+  const auto* collective = std::get_if<plan::Collective>(&op.source->action);
+  const bool exchange = std::holds_alternative<plan::Exchange>(op.source->action);
+  if (collective != nullptr) {
     if (collective->kind == plan::CollectiveKind::barrier) return;
     due = rows_due(op, *collective);
-  } else if (!std::holds_alternative<plan::Copy>(op.source->action)) {
+  } else if (!exchange && !std::holds_alternative<plan::Copy>(op.source->action)) {
     return;
   }
   const std::int64_t wide = program_->buffers[op.from.buffer.index()].row_bytes;
   const std::int64_t other = program_->buffers[op.to.buffer.index()].row_bytes;
-  if (op.to.count == due && wide == other) return;
-  troubles_->push_back({.symptom = Symptom::shape,
-                        .place = {program_->rank.value, op_},
-                        .code = "D704",
-                        .what = fmt::format("{} rows of {} bytes go to {} rows of {} bytes",
-                                            op.from.count, wide, op.to.count, other),
-                        .why = "the two regions of one operation do not fit",
-                        .help = due < 0 ? "cut it into whole pieces, one for each rank of the group"
-                                        : fmt::format("make it {} rows of {} bytes", due, wide)});
+  if ((op.to.count != due && !exchange) || wide != other) {
+    return misshapen("D704",
+                     fmt::format("{} rows of {} bytes go to {} rows of {} bytes", op.from.count,
+                                 wide, op.to.count, other),
+                     "the two regions of one operation do not fit",
+                     due < 0 ? "cut it into whole pieces, one for each rank of the group"
+                             : fmt::format("make it {} rows of {} bytes", due, wide));
+  }
+  const std::vector<plan::Buffer>& buffers = plan_.programs[program_->program.index()].buffers;
+  const plan::ElementType from = buffers[op.from.buffer.index()].type;
+  const plan::ElementType to = buffers[op.to.buffer.index()].type;
+  if (from != to) {
+    return misshapen("D705", fmt::format("{} goes to {}", plan::name(from), plan::name(to)),
+                     "moving does not convert", "use buffers of one type, and `compute cast`");
+  }
+  const bool twice = op.to.listed >= 0 && !std::get<plan::Copy>(op.source->action).add &&
+                     has_twice(std::span(program_->listed_rows)
+                                   .subspan(static_cast<std::size_t>(op.to.listed),
+                                            static_cast<std::size_t>(op.to.count)));
+  if (twice) {
+    tell("D731", "a row is written twice by one copy", "the list names it more than once",
+         "name every row once, or `add`");
+  }
+  if (!apart(op)) {
+    tell("D731", "an operation writes rows that it reads, in another place",
+         "its regions are the same, or apart, or one is the rank's own piece of the other",
+         "use rows of its own for the result");
+  }
 }
 
 }  // namespace shiplap::check

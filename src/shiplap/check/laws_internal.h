@@ -35,7 +35,17 @@ class Laws {
   bool dimensions(const plan::flat::Access& read, const plan::flat::Access& write);
   bool partial(const plan::flat::Operation& op, const std::string& kernel);
   bool update(const plan::flat::Operation& op);
+  // `zero` writes zero; `add`, `scale` and `cast` leave the contributions that they read.
+  bool linear(const plan::flat::Operation& op, const std::string& kernel);
+  bool keeps_sums(const plan::flat::Operation& op, const plan::flat::Access& write,
+                  const std::string& kernel);
+  // Rows that one computation writes twice; contributions that one value names twice.
+  bool once(const plan::flat::Operation& op);
+  bool distinct(const plan::flat::Value& value);
+  void facts();
   void sizes(const plan::flat::Operation& op);
+  bool apart(const plan::flat::Operation& op);
+  void misshapen(std::string code, std::string what, std::string why, std::string help);
   // How many rows `to` must have; -1: none would do.
   [[nodiscard]] std::int64_t rows_due(const plan::flat::Operation& op,
                                       const plan::Collective& collective) const;

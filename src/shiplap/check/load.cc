@@ -12,6 +12,7 @@ namespace shiplap::check {
 namespace {
 
 constexpr std::int64_t kLargestDimension = (std::int64_t{1} << 31) - 2;
+constexpr std::int64_t kLargestMasked = std::int64_t{1} << 24;  // a mask is followed cell by cell
 
 [[noreturn]] void too_large(std::string what, std::string why) {
   throw InputError(Diagnostic{.code = "D632",
@@ -24,18 +25,18 @@ void demand_countable(const plan::Plan& plan) {
   for (const plan::Tensor& tensor : plan.tensors) {
     for (std::size_t k = 0; k < tensor.dimensions(); ++k) {
       const plan::Dimension& dimension = tensor.dimension(plan::DimensionId(k));
-      if (dimension.size <= kLargestDimension) continue;
+      if (dimension.size <= (tensor.mask.empty() ? kLargestDimension : kLargestMasked)) continue;
       too_large(fmt::format("dimension `{}` of `{}` has {} coordinates", dimension.name,
                             tensor.name, with_separators(dimension.size)),
-                "coordinates are counted up to 2^31");
+                "coordinates are counted up to 2^31, under a mask up to 2^24");
     }
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry,
-                          std::int64_t most_operations, std::vector<Trouble>& troubles) {
+std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, const Options& options,
+                          std::vector<Trouble>& troubles) {
   demand_countable(plan);
   plan::Assignment assignment = plan::assign_programs(plan);
   if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
@@ -49,11 +50,11 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry,
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
     if (symmetry.representative(rank) != rank) continue;
     const plan::ProgramId program = assignment.program_of[static_cast<std::size_t>(rank)];
-    const plan::RankProgram expanded = plan::expand(plan, Rank(rank), program);
+    const plan::RankProgram expanded = plan::expand(plan, Rank(rank), program, options.one_rank);
     operations += std::ssize(expanded.operations);
-    if (operations > most_operations) {
+    if (operations > options.operations) {
       too_large(fmt::format("this plan has more than {} operations on all ranks together",
-                            with_separators(most_operations)),
+                            with_separators(options.operations)),
                 "they are held all at once, about 200 bytes each");
     }
     const std::vector<SlopeId> slopes = slopes_of(expanded, symmetry, job->contents.slopes());

@@ -87,9 +87,9 @@ void Statements::mask(const Statement& statement, const SumBox& box, Pieces& out
   }
   const Piece all{.content = contents_.find(content, part), .rows = content.rows};
   const std::size_t width = tensor.part.size();
-  std::int64_t begin = 0;
+  std::int32_t begin = 0;
   SumId sum;
-  const auto close = [&](std::int64_t end) {
+  const auto close = [&](std::int32_t end) {
     if (end == begin) return;
     Pieces pieces;
     contents_.slice(all, begin, end - begin, pieces);
@@ -102,24 +102,40 @@ void Statements::mask(const Statement& statement, const SumBox& box, Pieces& out
     }
     begin = end;
   };
-  for (std::int64_t row = 0; row < content.rows; ++row) {
-    std::vector<std::int64_t> cell = contents_.cells(contents_[all.content], row);
-    cell.resize(width);
-    const SumId here = clipped(tensor, box, cell);
+  for (std::int32_t row = 0; row < content.rows; ++row) {
+    const std::vector<std::int64_t> cells = contents_.cells(contents_[all.content], row);
+    const SumId here = sum_of_row(tensor, box, std::span(cells), width);
     if (row > 0 && here != sum) close(row);
     sum = here;
   }
   close(content.rows);
 }
 
-SumId Statements::clipped(const plan::Tensor& tensor, const SumBox& box,
-                          std::span<const std::int64_t> cell) {
+// Where a row has several cells, each with contributions of its own, the cell is one more dimension
+// of the sum, the first.
+SumId Statements::sum_of_row(const plan::Tensor& tensor, const SumBox& box,
+                             std::span<const std::int64_t> cells, std::size_t width) {
+  const std::size_t count = width == 0 ? 1 : std::max<std::size_t>(1, cells.size() / width);
+  std::vector<SumBox> all;
+  for (std::size_t k = 0; k < count; ++k) {
+    for (SumBox& left : clipped(tensor, box, cells.subspan(k * width, width))) {
+      if (count > 1) {
+        left.insert(left.begin(), {IndexSet(static_cast<std::int64_t>(k))});
+      }
+      all.push_back(std::move(left));
+    }
+  }
+  return contents_.sums().find(std::move(all));
+}
+
+std::vector<SumBox> Statements::clipped(const plan::Tensor& tensor, const SumBox& box,
+                                        std::span<const std::int64_t> cell) {
   std::vector<SumBox> boxes{box};
   for (const plan::MaskTerm& term : tensor.mask) clip(tensor, term, cell, boxes);
   std::erase_if(boxes, [](const SumBox& b) {
     return std::ranges::any_of(b, [](const SumPart& part) { return part.set.empty(); });
   });
-  return contents_.sums().find(std::move(boxes));
+  return boxes;
 }
 
 void Statements::clip(const plan::Tensor& tensor, const plan::MaskTerm& term,

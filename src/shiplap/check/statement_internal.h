@@ -33,8 +33,10 @@ class Statements {
   [[nodiscard]] SumBox box_of(const Statement& statement) const;
   [[nodiscard]] SumBox whole_box(const plan::Tensor& tensor) const;
   void mask(const Statement& statement, const SumBox& box, Pieces& out, Content content);
-  [[nodiscard]] SumId clipped(const plan::Tensor& tensor, const SumBox& box,
-                              std::span<const std::int64_t> cell);
+  [[nodiscard]] SumId sum_of_row(const plan::Tensor& tensor, const SumBox& box,
+                                 std::span<const std::int64_t> cells, std::size_t width);
+  [[nodiscard]] std::vector<SumBox> clipped(const plan::Tensor& tensor, const SumBox& box,
+                                            std::span<const std::int64_t> cell);
   void clip(const plan::Tensor& tensor, const plan::MaskTerm& term,
             std::span<const std::int64_t> cell, std::vector<SumBox>& boxes);
   [[nodiscard]] std::int64_t entry(const plan::MaskSide& side, std::int64_t coordinate) const;

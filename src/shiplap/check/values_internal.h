@@ -11,6 +11,9 @@
 
 namespace shiplap::check {
 
+// One cause can show on every rank; nobody needs them all.
+inline constexpr std::size_t kMostTroubles = 20'000;
+
 class Values {
  public:
   Values(Job& job, std::vector<Trouble>& troubles);
@@ -84,7 +87,9 @@ class Values {
   // A piece for every member, as what one script holds.
   void deal(const CallGroup& group, std::int64_t n, const std::vector<Pieces>& parts);
   void look_after(Actor actor, const Zone& zone);
-  void report(Trouble trouble) { troubles_.push_back(std::move(trouble)); }
+  void report(Trouble trouble) {
+    if (troubles_.size() < kMostTroubles) troubles_.push_back(std::move(trouble));
+  }
   [[nodiscard]] Place place(Actor actor) const {
     return {job_.scripts[static_cast<std::size_t>(actor.script)].rank, actor.op};
   }

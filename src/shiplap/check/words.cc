@@ -13,6 +13,8 @@ const plan::Group& named_group(const plan::Operation& source) {
   return exchange != nullptr ? exchange->over : std::get<plan::Collective>(source.action).over;
 }
 
+constexpr std::size_t kMostRuns = 4;
+
 std::string in_words(const plan::Ratio& ratio) {
   if (ratio.denominator() == 1) return std::to_string(ratio.numerator());
   return fmt::format("{}/{}", ratio.numerator(), ratio.denominator());
@@ -87,14 +89,28 @@ std::string Words::content(const Piece& piece) const {
   const plan::Tensor& tensor = job_.contents.tensor(content);
   std::string text = this->tensor(piece);
   for (std::size_t k = 0; k < tensor.part.size(); ++k) {
-    const IndexSet set = job_.contents.coordinates(content, static_cast<std::int32_t>(k));
-    if (set.covers(tensor.part[k].size) && tensor.part[k].size > 1) continue;
     if (tensor.part[k].size == 1) continue;
-    text += fmt::format(" {} {}", tensor.part[k].name, to_string(set));
+    std::string order;  // as the rows have them
+    std::size_t runs = 0;
+    std::int64_t next = -1;
+    bool rising = true;
+    for (const Run& run : job_.contents.runs(content)) {
+      if (run.dimension != static_cast<std::int32_t>(k)) continue;
+      rising = rising && run.begin > next;
+      next = run.begin + (std::int64_t{run.count} - 1) * run.stride;
+      if (runs++ < kMostRuns) {
+        order += (order.empty() ? "" : ", then ") +
+                 to_string(IndexSet::range(run.begin, run.count, run.stride));
+      }
+    }
+    if (runs > kMostRuns) order += ", ..";
+    const IndexSet set = job_.contents.coordinates(content, static_cast<std::int32_t>(k));
+    if (set.covers(tensor.part[k].size) && rising) continue;
+    text += fmt::format(" {} {}", tensor.part[k].name, rising ? to_string(set) : order);
   }
   const std::vector<SumBox>& boxes = job_.contents.sums()[content.sum];
   if (boxes.empty()) return text + ", a sum of nothing yet";
-  bool whole = boxes.size() == 1;
+  bool whole = boxes.size() == 1 && boxes.front().size() == tensor.sum.size();
   for (std::size_t k = 0; k < tensor.sum.size() && whole; ++k) {
     whole = boxes.front()[k].set.covers(tensor.sum[k].size);
   }
@@ -111,10 +127,12 @@ std::string Words::content(const Piece& piece) const {
 std::string Words::box(const Piece& piece, const SumBox& box) const {
   const plan::Tensor& tensor = job_.contents.tensor(job_.contents[piece.content]);
   std::string text;
-  for (std::size_t k = 0; k < box.size(); ++k) {
-    if (box.size() > 1 && box[k].set.covers(tensor.sum[k].size)) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : " and ", tensor.sum[k].name,
-                        to_string(box[k].set));
+  const std::size_t first = box.size() > tensor.sum.size() ? 1 : 0;  // which cell of a row
+  for (std::size_t k = first; k < box.size(); ++k) {
+    const plan::Dimension& dimension = tensor.sum[k - first];
+    if (tensor.sum.size() > 1 && box[k].set.covers(dimension.size)) continue;
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : " and ", dimension.name, to_string(box[k].set));
   }
   return text;
 }

@@ -11,12 +11,29 @@
 
 namespace shiplap::cli {
 
-bool checked_first(const plan::Plan& plan, Context& context, const SourceText* source) {
-  const auto act = [&] { return check::check(plan, {}); };
+namespace {
+
+// So many are checked in about five seconds.
+constexpr std::int64_t kMostOperations = 2'000'000;
+
+bool is_too_large(const InputError& error) { return error.diagnostics().front().code == "D632"; }
+
+}  // namespace
+
+bool checked_first(const plan::Plan& plan, Context& context, const SourceText* source,
+                   std::optional<Bytes> eager_up_to) {
   CheckedPlan checked{.name = source != nullptr ? source->short_name() : "the plan",
                       .file = source != nullptr ? source->file : "",
-                      .options = {},
-                      .report = source != nullptr ? placing_errors(*source, act) : act()};
+                      .options = {.eager_up_to = eager_up_to, .operations = kMostOperations},
+                      .report = {}};
+  const auto act = [&] { return check::check(plan, checked.options); };
+  try {
+    checked.report = source != nullptr ? placing_errors(*source, act) : act();
+  } catch (const InputError& error) {
+    if (!is_too_large(error)) throw;
+    context.err.stream << "not checked, as it is large: `shiplap check` does it\n";
+    return true;
+  }
   if (source != nullptr) place_findings(checked.report, *source);
   const check::Report& report = checked.report;
   if (!report.sound() || !report.findings.empty()) {

@@ -53,8 +53,8 @@ std::string list_of(const std::vector<check::Examined>& examined, bool reached) 
   std::vector<std::string> parts;
   for (const check::Examined& each : examined) {
     if (each.reached != reached) continue;
-    parts.push_back(reached ? fmt::format("{} {}", with_separators(each.objects), each.property)
-                            : each.property);
+    const std::string one = each.property.substr(0, each.property.size() - 1);
+    parts.push_back(reached ? counted(each.objects, one) : each.property);
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "shiplap/base/catalogue.h"
@@ -203,6 +204,51 @@ TEST(CheckVerb, EveryFormIsRead) {
   EXPECT_EQ(shiplap({"check", "-", "--format", "github"}, {.input = kPlan}).code, ExitCode::yes);
 }
 
+// A file of the test's own, gone with it.
+struct Scratch {
+  explicit Scratch(const std::string& name) : path(testing::TempDir() + name) {
+    std::filesystem::remove(path);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { std::filesystem::remove(path); }
+  std::string path;
+};
+
+constexpr const char* kHangs = "museum/pytorch-172668.plan";
+
+TEST(CheckVerb, FixWritesAPlanThatIsSound) {
+  const Scratch fixed("check_verb_fix.plan");
+  const Outcome outcome = shiplap({"check", kHangs, "--fix", "-o", fixed.path});
+  EXPECT_EQ(outcome.code, ExitCode::no);
+  EXPECT_THAT(outcome.out, HasSubstr("error[D721]"));
+  EXPECT_THAT(outcome.err, StartsWith("fixed: `receive_f0: receive` (line 18) before `send_f1: "
+                                      "send` (line 17), on rank 0; wrote "));
+  EXPECT_EQ(shiplap({"check", fixed.path}).code, ExitCode::yes);
+}
+
+TEST(CheckVerb, FixNamesTheFileAfterThePlan) {
+  const Scratch plan("check_verb_named.plan");
+  const Scratch fixed("check_verb_named.fixed.plan");
+  std::filesystem::copy_file(kHangs, plan.path);
+  EXPECT_EQ(shiplap({"check", plan.path, "--fix"}).code, ExitCode::no);
+  EXPECT_EQ(shiplap({"check", fixed.path}).code, ExitCode::yes);
+  const Outcome again = shiplap({"check", plan.path, "--fix"});
+  EXPECT_EQ(again.code, ExitCode::wrong_input);
+  EXPECT_THAT(again.err, HasSubstr("already"));
+}
+
+TEST(CheckVerb, FixSaysWhereThereIsNothingToDo) {
+  const Scratch fixed("check_verb_none.plan");
+  const Outcome sound = shiplap({"check", "-", "--fix", "-o", fixed.path}, {.input = kPlan});
+  EXPECT_EQ(sound.code, ExitCode::yes);
+  EXPECT_EQ(sound.err, "it is sound: there is nothing to fix\n");
+  const Outcome other = shiplap({"check", "museum/verl-6176.plan", "--fix", "-o", fixed.path});
+  EXPECT_EQ(other.code, ExitCode::no);
+  EXPECT_THAT(other.err, StartsWith("not fixed: "));
+  EXPECT_FALSE(std::filesystem::exists(fixed.path));
+}
+
 TEST(CheckVerb, WrongInputIsTold) {
   EXPECT_EQ(shiplap({"check", "-"}, {.input = "shiplap-plan 2"}).code, ExitCode::wrong_input);
   for (const std::vector<std::string>& words : {std::vector<std::string>{"check"},
@@ -211,6 +257,9 @@ TEST(CheckVerb, WrongInputIsTold) {
                                                 {"check", "-", "--sends", "lazy"},
                                                 {"check", "-", "--sends", "both", "--eager", "1"},
                                                 {"check", "-", "--json", "--format", "sarif"},
+                                                {"check", "-", "--fix"},
+                                                {"check", "-", "--fix", "-o", "-"},
+                                                {"check", "--strategy", "1f1b", "--fix"},
                                                 {"check", "-", "--schedule", "x.csv"},
                                                 {"check", "--schedule", "x.csv", "--ranks", "4"}}) {
     const Outcome outcome = shiplap(words, {.input = kPlan});

@@ -2,17 +2,22 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "shiplap/check/check.h"
+#include "shiplap/check/fix.h"
 #include "shiplap/cli/check_formats.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/table.h"
 #include "shiplap/cli/verb.h"
+#include "shiplap/plan/text.h"
 #include "shiplap/strategy/import_schedule.h"
 #include "shiplap/strategy/to_plan.h"
 
@@ -27,6 +32,7 @@ struct Options {
   std::optional<std::int64_t> eager;
   std::optional<std::string> format;
   std::optional<std::string> output;
+  bool fix = false;
   bool no_symmetry = false;
   bool json = false;
 };
@@ -58,6 +64,10 @@ void declare(Flags& flags, Options& options) {
                .help = "sends up to this size are eager, others rendezvous; instead of --sends",
                .example = "65536"},
               options.eager);
+  flags.toggle({.name = "--fix",
+                .help = "write a plan that is sound, FILE.fixed.plan or OUT, if another order of "
+                        "two operations makes it so"},
+               options.fix);
   flags.toggle(
       {.name = "--no-symmetry", .help = "look at every rank, also at those that are alike"},
       options.no_symmetry);
@@ -72,7 +82,7 @@ void declare(Flags& flags, Options& options) {
   flags.text({.name = "--output",
               .letter = "-o",
               .value = "OUT",
-              .help = "write to this file instead of standard output",
+              .help = "write to this file instead of standard output; with --fix, the plan",
               .example = "check.sarif",
               .values = Values::files},
              options.output);
@@ -145,9 +155,43 @@ std::string formatted(const CheckedPlan& checked, const std::string& format, con
   return check_text(checked, look);
 }
 
+// Where the plan goes that --fix makes. What is there already may be somebody's work.
+std::string fixed_file(const Options& options) {
+  if (options.output && *options.output != "-") return *options.output;
+  if (options.output || options.file.empty() || options.file == "-") {
+    refuse_flag("--fix", "it is not known where the plan is to go", "name a file: -o fixed.plan");
+  }
+  const std::string_view plain(options.file);
+  const std::string_view end = ".plan";
+  const std::string stem(plain.ends_with(end) ? plain.substr(0, plain.size() - end.size()) : plain);
+  std::string file = stem + ".fixed.plan";
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored)) {
+    refuse_flag("--fix", fmt::format("there is a `{}` already", file),
+                fmt::format("to replace it, name it: -o {}", shell_word(file)));
+  }
+  return file;
+}
+
+void write_fixed(const std::string& file, const plan::Plan& plan, const CheckedPlan& checked,
+                 Context& context) {
+  if (checked.report.sound()) {
+    context.err.stream << "it is sound: there is nothing to fix\n";
+    return;
+  }
+  const std::optional<check::Fix> fix = check::fix(plan, checked.report, checked.options);
+  if (!fix) {
+    context.err.stream << "not fixed: no other order of two operations makes this plan sound\n";
+    return;
+  }
+  write_text(file, plan::to_text(fix->plan), "--fix");
+  context.err.stream << fmt::format("fixed: {}; wrote {}\n", fix->what, shell_word(file));
+}
+
 ExitCode run_verb(const Options& options, Context& context) {
   const std::string format = format_of(options);
   check_flags(options);
+  const std::string fixed = options.fix ? fixed_file(options) : "";
   const Subject subject = subject_of(options, context);
   const bool is_file = subject.source && options.file != "-" && options.schedule != "-";
   CheckedPlan checked{.name = subject.name,
@@ -158,7 +202,7 @@ ExitCode run_verb(const Options& options, Context& context) {
   checked.report = subject.source ? placing_errors(*subject.source, act) : act();
   if (subject.source) place_findings(checked.report, *subject.source);
 
-  const bool to_file = options.output && *options.output != "-";
+  const bool to_file = !options.fix && options.output && *options.output != "-";
   const TextLook look{.colour = to_file ? Colour::off : context.out.colour,
                       .width = context.width()};
   const std::string text = formatted(checked, format, look);
@@ -168,6 +212,7 @@ ExitCode run_verb(const Options& options, Context& context) {
   } else {
     context.out.stream << text;
   }
+  if (options.fix) write_fixed(fixed, subject.plan, checked, context);
   return checked.report.sound() ? ExitCode::yes : ExitCode::no;
 }
 
@@ -182,8 +227,9 @@ Verb check_verb() {
             {"shiplap check --strategy 1f1b --ranks 8", "a strategy"},
             {"shiplap check step.plan --sends rendezvous", "as if no message were ever buffered"},
             {"shiplap check --schedule schedule.csv", "a pipeline schedule written for torch"},
+            {"shiplap check step.plan --fix", "and step.fixed.plan, which does not hang"},
             {"shiplap check step.plan --format sarif -o check.sarif", "for code scanning"}},
-       .notes = "Exit code 1: the plan is not sound. Warnings alone leave it at 0."},
+       .notes = "Exit code 1: the plan is not sound, fixed or not. Warnings alone leave it at 0."},
       {.declare = declare, .run = run_verb});
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "shiplap/base/error.h"
+#include "shiplap/cli/check_first.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/launch.h"
 #include "shiplap/cli/strategy_flags.h"
@@ -39,6 +40,7 @@ struct Options {
   std::optional<std::string> plan;
   std::optional<std::string> report;
   std::optional<std::string> trace;
+  bool no_check = false;
   bool json = false;
 };
 
@@ -88,6 +90,8 @@ void declare(Flags& flags, Options& options) {
               .example = "step.pftrace",
               .values = Values::files},
              options.trace);
+  flags.toggle({.name = "--no-check", .help = "do not check first that the plan is sound"},
+               options.no_check);
   flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
 }
 
@@ -118,6 +122,7 @@ std::vector<std::string> words_of(const Options& options) {
   add("--plan", options.plan);
   add("--report", options.report);
   add("--trace", options.trace);
+  if (options.no_check) words.emplace_back("--no-check");
   if (options.json) words.emplace_back("--json");
   return words;
 }
@@ -284,6 +289,11 @@ ExitCode act(const Options& options, Context& context) {
   }
   const Subject subject = subject_of(options, context);
   const std::int64_t ranks = subject.plan.mesh.ranks();
+  const SourceText* source = subject.source ? &*subject.source : nullptr;
+  const bool first = !comm::launched_by();  // ranks of a job were checked by who started it
+  if (first && !options.no_check && !checked_first(subject.plan, context, source)) {
+    return ExitCode::no;
+  }
   if (on_mpi && !comm::launched_by()) {
     become_mpirun(ranks, words_of(options), context.out.colour);
   }

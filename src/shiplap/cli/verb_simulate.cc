@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/cli/check_first.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/table.h"
@@ -30,6 +31,7 @@ struct Options {
   std::optional<std::string> plan;
   std::optional<std::string> report;
   std::optional<std::string> trace;
+  bool no_check = false;
   bool json = false;
 };
 
@@ -70,6 +72,8 @@ void declare(Flags& flags, Options& options) {
               .example = "step.pftrace",
               .values = Values::files},
              options.trace);
+  flags.toggle({.name = "--no-check", .help = "do not check first that the plan is sound"},
+               options.no_check);
   flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
 }
 
@@ -82,6 +86,7 @@ std::string command_of(const Options& options) {
   for (const std::string& word : words_of(options.strategy)) command += " " + shell_word(word);
   add("--hardware", options.hardware);
   if (options.eager) command += fmt::format(" --eager {}", *options.eager);
+  if (options.no_check) command += " --no-check";
   add("--plan", options.plan);
   add("--report", options.report);
   add("--trace", options.trace);
@@ -156,6 +161,10 @@ ExitCode run_verb(const Options& options, Context& context) {
   const auto act = [&] {
     return sim::replay(subject.plan, {.system = world.system, .eager_up_to = world.eager_up_to});
   };
+  const SourceText* source = subject.source ? &*subject.source : nullptr;
+  std::optional<Bytes> eager;
+  if (options.eager) eager = world.eager_up_to;
+  const bool sound = options.no_check || checked_first(subject.plan, context, source, eager);
   sim::Replay replay = subject.source ? placing_errors(*subject.source, act) : act();
   for (Diagnostic& problem : replay.problems) {
     if (subject.source) problem = placed(std::move(problem), *subject.source);
@@ -183,7 +192,7 @@ ExitCode run_verb(const Options& options, Context& context) {
       context.out.stream << "cannot be carried out\n";
     }
   }
-  return replay.problems.empty() ? ExitCode::yes : ExitCode::no;
+  return sound && replay.problems.empty() ? ExitCode::yes : ExitCode::no;
 }
 
 }  // namespace
@@ -201,7 +210,7 @@ Verb simulate_verb() {
             {"shiplap simulate --strategy ddp --ranks 8 --plan ddp.plan", "keep it as a plan"},
             {"shiplap simulate ddp.plan --trace out.pftrace", "any plan; a trace for Perfetto"}},
        .notes = "Exit code 1: the plan cannot be carried out (a deadlock, operations that do not "
-                "fit)."},
+                "fit), or is not sound (see `shiplap check`)."},
       {.declare = declare, .run = run_verb});
 }
 

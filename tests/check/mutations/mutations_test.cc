@@ -4,16 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <map>
 
 #include "families.h"
-#include "shiplap/base/error.h"
+#include "score.h"
 #include "shiplap/plan/expand.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/plan/unroll.h"
@@ -24,88 +20,6 @@ namespace {
 std::int64_t setting(const char* name, std::int64_t usual) {
   const char* text = std::getenv(name);
   return text == nullptr ? usual : std::atoll(text);
-}
-
-// Bugs are planted in small plans: what is found in them is found in large ones.
-bool is_small(const plan::Plan& unrolled) {
-  std::size_t statements = 0;
-  for (const plan::Program& program : unrolled.programs) statements += program.body.size();
-  return statements <= 500;
-}
-
-struct Score {
-  int applied = 0;
-  int caught = 0;
-  int right = 0;
-  std::vector<std::size_t> findings;
-  std::map<std::string, int> wrong;  // answers, in short
-};
-
-std::string in_short(const check::Finding& finding) {
-  return finding.diagnostic.code + (finding.only_rendezvous ? " (rendezvous only)" : "");
-}
-
-std::string told(const Expected& expected) {
-  std::string text;
-  for (const std::string& code : expected.codes) text += code + " ";
-  text += "at";
-  for (std::size_t k = 0; k < std::min<std::size_t>(expected.places.size(), 12); ++k) {
-    text += " " + std::to_string(expected.places[k].rank) + "#" +
-            std::to_string(expected.places[k].operation);
-  }
-  return text;
-}
-
-// One example of each wrong answer, for people.
-void keep(const Mutation& mutation, const Sound& sound, const Mutant& mutant,
-          const std::string& answer) {
-  std::filesystem::create_directories("/tmp/mutations");
-  std::ofstream out("/tmp/mutations/" + std::to_string(mutation.number) + ".plan");
-  out << "# " << mutation.number << ": " << mutation.name << "\n# from " << sound.name
-      << "\n# expected: " << told(mutant.expected) << "\n# answer: " << answer << "\n"
-      << plan::to_text(mutant.plan);
-}
-
-void judge(const Mutation& mutation, const Sound& sound, const Mutant& mutant, Score& score) {
-  ++score.applied;
-  std::string answer;
-  try {
-    const check::Report report = check::check(mutant.plan, {});
-    score.findings.push_back(report.findings.size());
-    if (!report.sound()) ++score.caught;
-    if (!report.sound() && is_expected(report.findings.front(), mutant.expected)) {
-      ++score.right;
-      return;
-    }
-    if (report.findings.empty()) {
-      answer = "silent";
-    } else {
-      const check::Finding& first = report.findings.front();
-      const auto& codes = mutant.expected.codes;
-      const bool code = std::ranges::find(codes, first.diagnostic.code) != codes.end();
-      answer = in_short(first) + (code ? " elsewhere" : "");
-    }
-    if (score.wrong[answer]++ > 0) return;
-    if (!report.findings.empty()) {
-      const check::Finding& first = report.findings.front();
-      answer += " at " + std::to_string(first.place.rank) + "#" +
-                std::to_string(first.place.operation) + " " + first.diagnostic.what;
-    }
-  } catch (const InputError& error) {
-    answer = "refused " + error.diagnostics().front().code;
-    if (score.wrong[answer]++ > 0) return;
-    answer += " " + error.diagnostics().front().what;
-  } catch (const std::exception& error) {
-    answer = std::string("exception ") + error.what();
-    if (score.wrong[answer]++ > 0) return;
-  }
-  keep(mutation, sound, mutant, answer);
-}
-
-std::size_t median(std::vector<std::size_t> numbers) {
-  if (numbers.empty()) return 0;
-  std::ranges::sort(numbers);
-  return numbers[numbers.size() / 2];
 }
 
 void print(const Mutation& mutation, const Score& score) {
@@ -121,18 +35,12 @@ TEST(Mutations, EveryOneIsCaughtNamedAndLocated) {
   const std::int64_t plans = setting("SHIPLAP_MUTATION_PLANS", 6);
   const std::int64_t only = setting("SHIPLAP_MUTATION", 0);
   const std::vector<Sound> sound = sound_plans();
-  std::vector<plan::Plan> unrolled;
+  Scoring scoring(sound);
   std::vector<std::size_t> all_findings;
   std::cout << "  #  mutation, on how many plans, caught, right, median findings, wrong answers\n";
   for (const Mutation& mutation : all_mutations()) {
     if (only != 0 && mutation.number != only) continue;
-    Score score;
-    for (std::size_t k = 0; k < sound.size() && score.applied < plans; ++k) {
-      if (unrolled.size() <= k) unrolled.push_back(plan::unrolled(sound[k].plan));
-      if (!is_small(unrolled[k])) continue;
-      const auto mutant = mutated(mutation, unrolled[k], 1000 * k + 1);
-      if (mutant) judge(mutation, sound[k], *mutant, score);
-    }
+    const Score score = scoring.score(mutation, plans);
     print(mutation, score);
     all_findings.insert(all_findings.end(), score.findings.begin(), score.findings.end());
     EXPECT_EQ(score.applied, plans) << mutation.name;

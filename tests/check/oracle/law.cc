@@ -53,7 +53,7 @@ class Law {
 
   [[nodiscard]] bool holds() const {
     if (kernel_ == "other") return true;
-    if (!has_signature() || !reads_complete_sums()) return false;
+    if (!has_signature() || !reads_complete_sums() || !keeps_sums()) return false;
     for (const Value& write : writes_) {
       for (const Value& read : reads_) {
         if (!covers(read, write)) return false;
@@ -97,6 +97,43 @@ class Law {
     if (linear.contains(kernel_)) return true;
     return std::ranges::all_of(reads_,
                                [&](const Value& read) { return is_complete(program_, read); });
+  }
+
+  // `zero` leaves zero; `add`, `cast` and `scale` leave contributions that they read, of a sum that
+  // ends with them all of it, and only `scale` another scale.
+  [[nodiscard]] bool keeps_sums() const {
+    if (kernel_ == "zero") {
+      return std::ranges::all_of(writes_, [](const Value& write) { return write.zero; });
+    }
+    if (kernel_ != "add" && kernel_ != "cast" && kernel_ != "scale") return true;
+    for (const Value& write : writes_) {
+      std::map<std::string, std::set<std::int64_t>> had;
+      for (const Value& read : reads_) {
+        const bool same = read.tensor == write.tensor && !read.zero;
+        if (kernel_ != "scale" && same && read.scale != write.scale) return false;
+        for (std::size_t k = tensor(read).part.size(); k < tensor(read).dimensions(); ++k) {
+          const std::string& name = tensor(read).dimension(DimensionId(k)).name;
+          const auto set = coordinates(program_, read, DimensionId(k));
+          had[name].insert(set.begin(), set.end());
+          if (!has_dimension(write, name) && !is_complete(program_, read)) return false;
+        }
+      }
+      for (std::size_t k = tensor(write).part.size(); k < tensor(write).dimensions(); ++k) {
+        const std::string& name = tensor(write).dimension(DimensionId(k)).name;
+        if (!had.contains(name)) continue;
+        for (const std::int64_t c : coordinates(program_, write, DimensionId(k))) {
+          if (!had[name].contains(c)) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool has_dimension(const Value& value, const std::string& name) const {
+    for (std::size_t k = 0; k < tensor(value).dimensions(); ++k) {
+      if (tensor(value).dimension(DimensionId(k)).name == name) return true;
+    }
+    return false;
   }
 
   // A dimension of the read's part is in the write, and the read has what the write has; or it is

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "matching.h"
+#include "once.h"
 #include "values.h"
 
 namespace shiplap::oracle {
@@ -112,8 +113,12 @@ Verdict judge(const plan::Plan& plan, const Patience& patience) {
   for (std::size_t node = 0; node < job.nodes(); ++node) {
     if (exchange_overlaps(job, node)) verdict.race = true;
   }
+  for (const RankProgram& program : job.ranks) {
+    if (!writes_once(program)) verdict.race = true;
+  }
   if (verdict.matched && !verdict.deadlock_eager && !verdict.race) {
-    verdict.values_wrong = !values_hold(job, matching);
+    verdict.values_wrong =
+        !values_hold(job, matching) || !std::ranges::all_of(job.ranks, sums_are_sets);
   }
   return verdict;
 }

@@ -1,0 +1,14 @@
+// What may be said or written once only.
+#pragma once
+
+#include "shiplap/plan/expand.h"
+
+namespace shiplap::oracle {
+
+// No operation writes a row twice or, but in place, a row that it reads; no row is given twice.
+[[nodiscard]] bool writes_once(const plan::RankProgram& program);
+
+// No value names a contribution twice.
+[[nodiscard]] bool sums_are_sets(const plan::RankProgram& program);
+
+}  // namespace shiplap::oracle
