@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md and docs/strategy.md and compares what they print with what stands
-there. Run by ctest.
+"""Runs the commands of README.md, docs/strategy.md and docs/museum.md and compares what they print
+with what stands there. Run by ctest.
 
 In a ```console block, a line that begins with `$ shiplap` is run in the root of the repository;
 what follows, up to the next command or the end of the block, is its standard output or, if that is
@@ -32,8 +32,10 @@ def main():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     wrong = 0
     count = 0
-    strategies = (ROOT / "docs" / "strategy.md").read_text(encoding="utf-8")
-    pairs = [(name, *pair) for name, page in (("README.md", text), ("strategy.md", strategies))
+    pages = {"README.md": text}
+    for name in ("strategy.md", "museum.md"):
+        pages[name] = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    pairs = [(name, *pair) for name, page in pages.items()
              for block in blocks(page, "console") for pair in commands(block)]
     for name, command, expected in pairs:
         count += 1

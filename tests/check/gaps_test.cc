@@ -412,13 +412,14 @@ tensor Q[2] Query tok 4
 program all on pp=0
   buffer x rows 4 row_bytes 8 f32
   buffer y rows 2 row_bytes 8 f32
-  buffer z rows 1+odd[dp] row_bytes 8 f32
+  buffer z rows 1 row_bytes 8 f32
   streams s
   given x = Q[0]
 )";
   constexpr std::string_view kOther = R"(
 program other on pp=1
   buffer x rows 4 row_bytes 8 f32
+  goal x = Q[0]
   receive x from pp-1
 )";
   const std::vector<std::string> wrong{
@@ -436,7 +437,6 @@ program other on pp=1
       "compute other\n reads x[0 +1] = Q[0] tok from odd[dp +1]",
       "goal x[odd[dp] +1] = Q[0] tok 0 +1",
       "goal x = Q[odd[dp]]",
-      "copy x[0 +1] to z",
       "copy x[odd[dp] +1] to y[0 +1]\n compute other\n reads y[0 +1] = Q[0] tok 0 +1",
       "copy x[0 +1] to y[odd[dp] +1]\n compute other\n reads y[0 +1] = Q[0] tok 0 +1",
       "copy x[0 +1] to y[1 +1]\n free y[odd[dp] +1]\n compute other\n"
@@ -450,14 +450,23 @@ program other on pp=1
       " reads y[0 +1] = Q[0] tok 0 +1",
       "batch\n when odd[dp]=1\n barrier over dp\n end\n end",
   };
-  const auto finding = [&](const std::string& line, const std::string& tag) {
-    const Report report =
-        checked(std::string(kPlan) + line + "\n send x to pp+1" + tag + std::string(kOther));
+  const auto check_with = [&](std::string plan, const std::string& line, const std::string& tag) {
+    plan += line + "\n send x to pp+1" + tag;
+    return checked(plan + std::string(kOther));
+  };
+  const auto rank_of = [](const Report& report) {
     return report.sound() ? -1 : report.findings.front().place.rank;
   };
-  EXPECT_EQ(finding("", ""), -1);
-  EXPECT_EQ(finding("", " tag odd[dp]"), 2);
-  for (const std::string& line : wrong) EXPECT_EQ(finding(line, ""), 2) << line;
+  const std::string plan(kPlan);
+  EXPECT_EQ(check_with(plan, "", "").programs, 2);
+  EXPECT_EQ(rank_of(check_with(plan, "", "")), -1);
+  EXPECT_EQ(rank_of(check_with(plan, "", " tag odd[dp]")), 2);
+  for (const std::string& line : wrong) EXPECT_EQ(rank_of(check_with(plan, line, "")), 2) << line;
+  for (const std::string_view size : {"z rows 1", "z rows 1 row_bytes 8"}) {
+    std::string uneven = plan;
+    uneven.insert(uneven.find(size) + size.size(), "*(1+odd[dp])");
+    EXPECT_EQ(rank_of(check_with(uneven, "copy x[0 +1] to z", "")), 2) << uneven;
+  }
 }
 
 }  // namespace

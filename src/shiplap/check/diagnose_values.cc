@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "shiplap/check/diagnosis_internal.h"
 #include "shiplap/plan/kernel.h"
@@ -189,7 +190,7 @@ class Diagnosis {
 
  private:
   Finding start(const Trouble& trouble, std::string code) {
-    return start(trouble, code, trouble.place);
+    return start(trouble, std::move(code), trouble.place);
   }
   Finding start(const Trouble& trouble, std::string code, Place place) {
     Finding finding;
@@ -403,7 +404,8 @@ class Diagnosis {
                                      : tensor.kind == plan::kWeight ? "D747"
                                                                     : "D744");
     Diagnostic& said = finding.diagnostic;
-    said.what = fmt::format("{} {}", reader(trouble), words_.content(trouble.wanted));
+    said.what = fmt::format("{} {}, and finds {}", reader(trouble), words_.content(trouble.wanted),
+                            words_.content(trouble.held));
     said.why = state_of(trouble);
     said.help = update ? "update the part that this rank owns"
                 : tensor.kind == plan::kWeight
@@ -449,7 +451,9 @@ class Diagnosis {
 
   Finding scale(const Trouble& trouble) {
     Finding finding = start(trouble, "D745");
-    finding.diagnostic.what = fmt::format("{} {}", reader(trouble), words_.content(trouble.wanted));
+    finding.diagnostic.what = fmt::format("{} {} at scale {}, and finds it at {}", reader(trouble),
+                                          words_.tensor(trouble.wanted),
+                                          words_.scale(trouble.wanted), words_.scale(trouble.held));
     finding.diagnostic.why = state_of(trouble);
     finding.diagnostic.help = "scale it once: where it is reduced, or by a computation `scale`";
     return finding;
@@ -472,7 +476,7 @@ class Diagnosis {
       help = "gather it from the ranks that have it";
     } else if (goal && made.cells) {
       code = "D756";
-      help = "send it back to this rank";
+      help = "bring it to this rank";
     } else if (moves && !made.cells &&
                !history_.makes_some(known ? maker : trouble.place.rank, wanted)) {
       code = "D750";
@@ -486,7 +490,7 @@ class Diagnosis {
     said.what = fmt::format("{} {}{}", reader(trouble), words_.content(trouble.wanted),
                             code == "D750"   ? ", a layer that nobody computes"
                             : code == "D753" ? ", which nobody computes"
-                                             : "");
+                                             : ", and finds " + words_.content(trouble.held));
     said.why = state_of(trouble);
     if (nothing && known) said.why += fmt::format("; it comes from {}", words_.at(source));
     said.help = help;

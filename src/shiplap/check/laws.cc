@@ -94,7 +94,7 @@ bool Laws::side(const plan::flat::Operation& op, std::span<const plan::Operand> 
     if (present || operand.optional) continue;
     return tell("D754",
                 fmt::format("`{}` {} no {}", kernel, reads ? "reads" : "writes", operand.kind),
-                fmt::format("it cannot do its work without"),
+                "it cannot do its work without one",
                 fmt::format("add a line `{}`", reads ? "reads .." : "writes .."));
   }
   return true;
@@ -212,7 +212,7 @@ bool Laws::linear(const plan::flat::Operation& op, const std::string& kernel) {
     const plan::Tensor& to = plan_.tensors[write.value.tensor.index()];
     if (kernel == "zero") {
       if (write.value.zero) continue;
-      return tell("D755", fmt::format("`zero` writes `{}`, which is more", shown(to, write.value)),
+      return tell("D755", fmt::format("`zero` claims to write `{}`", shown(to, write.value)),
                   "it leaves a sum of nothing", "write `sum none`");
     }
     if (!keeps_sums(op, write, kernel)) return false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -40,7 +41,7 @@ class Slopes {
 
 // What holds on some of the ranks that are looked at once, and not on others: they must be looked
 // at one by one.
-struct Asymmetric {};
+struct Asymmetric : std::exception {};
 
 struct SumPart {
   IndexSet set;

@@ -332,11 +332,12 @@ TEST(Scales, ThatAnUpdateIsNotDueAreNamed) {
 }
 
 TEST(Scales, ThatAreNotThereAreNamedAtTheReader) {
-  const Finding finding = expect_finding({kScale, "over dp scale 1/2", "over dp"},
-                                         {"D745", 0, 1, "of rank 0 reads G, scale 1/2"});
+  const Finding finding =
+      expect_finding({kScale, "over dp scale 1/2", "over dp"},
+                     {"D745", 0, 1, "of rank 0 reads G at scale 1/2, and finds it at"});
   EXPECT_EQ(finding.diagnostic.why, "g of rank 0 holds G, put there by `r: all_reduce`");
   expect_finding({kScale, "over dp scale 1/2", "over dp scale 1/4"},
-                 {"D745", 0, 1, "of rank 0 reads G, scale 1/2"});
+                 {"D745", 0, 1, "of rank 0 reads G at scale 1/2, and finds it at"});
 }
 
 TEST(Scales, ThatDifferAreNotSummed) {

@@ -81,6 +81,10 @@ std::string Words::tensor(const Piece& piece) const {
   return text;
 }
 
+std::string Words::scale(const Piece& piece) const {
+  return in_words(job_.contents[job_.contents[piece.content].scale]);
+}
+
 std::string Words::content(const Piece& piece) const {
   if (piece.nature == Nature::nothing) return "nothing";
   if (piece.nature == Nature::dead) return "memory that is not allocated";

@@ -23,6 +23,8 @@ class Words {
   // "G[1] shard 2, sum over sample 0-3".
   [[nodiscard]] std::string content(const Piece& piece) const;
   [[nodiscard]] std::string tensor(const Piece& piece) const;
+  // "1/8".
+  [[nodiscard]] std::string scale(const Piece& piece) const;
   // "g[4 +4]".
   [[nodiscard]] std::string zone(std::int32_t rank, const Zone& zone) const;
   // "sample 4-7"; empty if the box is.
