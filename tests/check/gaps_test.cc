@@ -58,10 +58,10 @@ TEST(Report, SaysHowMuchWasLookedAt) {
   EXPECT_EQ(report.absent, 4);
   EXPECT_THAT(
       report.examined,
-      ElementsAre(Examined{"calls of groups", 1}, Examined{"messages", 0},
-                  Examined{"operations in order", 12},
+      ElementsAre(Examined{"collective calls", 1}, Examined{"messages", 0},
+                  Examined{"ordered operations", 12},
                   // zero and other touch g once each, all_reduce as what it reads and writes.
-                  Examined{"accesses to rows", 16}, Examined{"computations", 4},
+                  Examined{"touched regions", 16}, Examined{"computations", 4},
                   Examined{"statements", 4},
                   Examined{"sums", 4 + 3}));  // four additions to zero, three of the all_reduce
 }
@@ -215,7 +215,7 @@ program all on all
   exchange x to y by turned over dp
 )");
   EXPECT_EQ(codes(report), "");
-  EXPECT_EQ(report.examined.front(), (Examined{"calls of groups", 8}));
+  EXPECT_EQ(report.examined.front(), (Examined{"collective calls", 8}));
 }
 
 // Two cells in a row: the cut goes through the slowest dimension.
