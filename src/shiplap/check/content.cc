@@ -133,18 +133,25 @@ ContentId Contents::find(const Content& content, std::span<const Run> runs) {
   if (made.first == 0 && made.of == made.rows) made.of = 0;
   if (sums_.zero(made.sum)) made.scale = ScaleId(0);  // zero has none
   const std::uint64_t hash = hash_of(made, scratch_);
-  const std::int32_t found = by_hash_.find(hash, [&](std::int32_t id) {
+  const auto same = [&](std::int32_t id) {
     const Content& known = known_[static_cast<std::size_t>(id)];
     return alike(known, made) && known.scale == made.scale && known.sum == made.sum &&
            std::ranges::equal(this->runs(known), scratch_);
-  });
-  if (found >= 0) return ContentId(found);
+  };
+  Recent& recent = recent_[hash >> 52U];
+  if (recent.id >= 0 && recent.hash == hash && same(recent.id)) return ContentId(recent.id);
+  const std::int32_t found = by_hash_.find(hash, same);
+  if (found >= 0) {
+    recent = {hash, found};
+    return ContentId(found);
+  }
   made.runs_first = std::ssize(runs_);
   made.runs_count = static_cast<std::int32_t>(scratch_.size());
   runs_.insert(runs_.end(), scratch_.begin(), scratch_.end());
   const ContentId id(known_.size());
   known_.push_back(made);
   by_hash_.insert(hash, id.value);
+  recent = {hash, id.value};
   return id;
 }
 

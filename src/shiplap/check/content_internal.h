@@ -132,6 +132,13 @@ class Contents {
   std::vector<Run> runs_;
   std::vector<plan::Ratio> scales_{plan::Ratio()};
   IdTable by_hash_;
+  // What was asked for lately, by the first bits of its hash: mostly it is asked for again, and
+  // here that does not reach out into a table of millions.
+  struct Recent {
+    std::uint64_t hash = 0;
+    std::int32_t id = -1;
+  };
+  std::vector<Recent> recent_ = std::vector<Recent>(std::size_t{1} << 12U);
   std::vector<Run> scratch_;
 };
 

@@ -23,12 +23,14 @@ void summarize(const std::string& title, const Comparison& comparison) {
   EXPECT_EQ(comparison.disagreements(), 0) << title;
 }
 
+// All of them, or one of so many: unoptimized, all take minutes.
 TEST(Agreement, OnAllSmallPlans) {
+  const std::uint64_t every = from_environment("SHIPLAP_ORACLE_EVERY", 1);
   for (const Family& family : families()) {
     Comparison comparison;
     std::size_t number = 0;
     for_each_plan(family, [&](const std::string& text) {
-      comparison.look(family.name + " " + std::to_string(number++), text);
+      if (++number % every == 0) comparison.look(family.name + " " + std::to_string(number), text);
     });
     summarize(family.name, comparison);
   }
