@@ -44,7 +44,7 @@ class Symmetry : public testing::Test {
 
 TEST_F(Symmetry, ChangesNoVerdictOnSoundPlansAndOnChangedOnes) {
   const char* limit = std::getenv("SHIPLAP_SOUND_PLANS");
-  const int most = limit == nullptr ? 150 : std::atoi(limit);
+  const int most = limit == nullptr ? 150 : static_cast<int>(std::strtol(limit, nullptr, 10));
   const std::vector<mutations::Sound> all = mutations::sound_plans();
   const std::size_t step = std::max<std::size_t>(1, all.size() / static_cast<std::size_t>(most));
   for (std::size_t k = 0; k < all.size(); k += step) {

@@ -393,8 +393,9 @@ std::vector<Stray> strays_among(const std::vector<Group>& groups) {
       }
     }
   }
-  std::ranges::stable_sort(result, {}, [](const Stray& stray) {
-    return std::tuple(stray.rising, !stray.alone, stray.made.rank);
+  std::ranges::sort(result, {}, [](const Stray& stray) {
+    return std::tuple(stray.rising, !stray.alone, stray.made.rank, stray.made.operation,
+                      stray.made.group, stray.owed.group);
   });
   return result;
 }

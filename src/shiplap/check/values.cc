@@ -146,7 +146,7 @@ void Values::put(Actor actor, const Zone& zone, std::span<const Piece> pieces) {
   made_.clear();
   std::int32_t at = zone.begin;
   for (const Piece& piece : pieces) {
-    const auto end = static_cast<std::int32_t>(at + piece.rows);
+    const std::int32_t end = at + piece.rows;
     made_.push_back({at, end, {piece.content, piece.nature, actor.op, 0, piece.rows}});
     at = end;
   }

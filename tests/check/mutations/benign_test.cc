@@ -18,7 +18,8 @@ namespace {
 
 std::size_t limit(std::size_t plans) {
   const char* text = std::getenv("SHIPLAP_SOUND_PLANS");
-  const std::size_t wanted = text == nullptr ? 150 : static_cast<std::size_t>(std::atoll(text));
+  const std::size_t wanted =
+      text == nullptr ? 150 : static_cast<std::size_t>(std::strtoll(text, nullptr, 10));
   return wanted == 0 ? plans : std::min(plans, wanted);
 }
 

@@ -90,8 +90,7 @@ std::optional<Outcome> omit_microbatch(Draft& draft, Planter& planter) {
     if (d != nullptr && read_later(draft, adding.backward, d->region)) return std::nullopt;
     const Access* g = access_of_kind(
         draft, backward, adding.add == 0 ? Access::Kind::adds : Access::Kind::writes, "WeightGrad");
-    const Outcome outcome =
-        found_by({"D753", "D741"}, readers_after(draft, g->value, {adding.backward}));
+    Outcome outcome = found_by({"D753", "D741"}, readers_after(draft, g->value, {adding.backward}));
     if (outcome.marks.empty()) return std::nullopt;
     draft.erase(adding.backward);
     if (adding.add != 0) draft.erase(adding.add);

@@ -1,6 +1,7 @@
 // Bugs in what is sharded: weights not gathered, shards not updated, gradients reduced too early,
 // not at all, or at the wrong scale.
 #include <algorithm>
+#include <utility>
 
 #include "mutations_internal.h"
 
@@ -109,7 +110,7 @@ bool update_neighbour(const Draft& draft, const Line& line) {
     // The weights of all, not the shard of another layer that happens to lie there.
     if (!there->runs.empty() && there->runs.front().count == plan::Expr(1)) return false;
   }
-  update = changed;
+  update = std::move(changed);
   return true;
 }
 

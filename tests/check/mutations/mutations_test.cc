@@ -19,7 +19,7 @@ namespace {
 
 std::int64_t setting(const char* name, std::int64_t usual) {
   const char* text = std::getenv(name);
-  return text == nullptr ? usual : std::atoll(text);
+  return text == nullptr ? usual : std::strtoll(text, nullptr, 10);
 }
 
 void print(const Mutation& mutation, const Score& score) {
