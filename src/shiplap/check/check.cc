@@ -76,10 +76,9 @@ class Examination {
         continue;
       }
       first->folded += 1 + finding.folded;
-      Diagnostic note = std::move(finding.diagnostic);
-      note.severity = Severity::note;
-      note.why = note.help = "";
-      if (first->notes.size() < kMostNotes) first->notes.push_back(std::move(note));
+      if (first->notes.size() < kMostNotes) {
+        first->notes.push_back(as_note(std::move(finding.diagnostic)));
+      }
     }
     report_.findings = std::move(kept);
   }

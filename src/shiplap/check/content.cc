@@ -200,14 +200,17 @@ void Contents::slice(const Piece& piece, std::int32_t begin, std::int32_t count,
   if (most > 0 && piece.rows % most == 0) {
     const std::int32_t each = piece.rows / most;  // rows of one coordinate
     const std::int32_t head = std::min(count, (each - begin % each) % each);
-    if (head > 0) {
+    // Some rows of one coordinate.
+    const auto within = [&](std::int32_t coordinate, std::int32_t from, std::int32_t rows) {
+      if (rows == 0) return;
       Content one = content;
       one.rows = each;
       Piece inner = piece;
       inner.rows = each;
-      inner.content = find(one, with_coordinates(all, dims.front(), begin / each, 1));
-      slice(inner, begin % each, head, out);
-    }
+      inner.content = find(one, with_coordinates(all, dims.front(), coordinate, 1));
+      slice(inner, from, rows, out);
+    };
+    within(begin / each, begin % each, head);
     const std::int32_t whole = (count - head) / each;
     if (whole > 0) {
       content.rows = whole * each;
@@ -216,15 +219,7 @@ void Contents::slice(const Piece& piece, std::int32_t begin, std::int32_t count,
           find(content, with_coordinates(all, dims.front(), (begin + head) / each, whole));
       out.push_back(part);
     }
-    const std::int32_t tail = count - head - whole * each;
-    if (tail > 0) {
-      Content one = content;
-      one.rows = each;
-      Piece inner = piece;
-      inner.rows = each;
-      inner.content = find(one, with_coordinates(all, dims.front(), (begin + count) / each, 1));
-      slice(inner, 0, tail, out);
-    }
+    within((begin + count) / each, 0, count - head - whole * each);
     return;
   }
   if (most > 0 && most % piece.rows == 0) {

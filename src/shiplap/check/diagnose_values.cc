@@ -180,10 +180,7 @@ class Diagnosis {
         finding.witness.push_back(other.place);
       }
       if (!said.insert(other.diagnostic.code).second) continue;
-      Diagnostic note = other.diagnostic;
-      note.severity = Severity::note;
-      note.why = note.help = "";
-      finding.notes.push_back(std::move(note));
+      finding.notes.push_back(as_note(other.diagnostic));
     }
     return {std::move(finding)};
   }

@@ -23,6 +23,12 @@ Finding finding_at(Words& words, Place place, const Diagnostic& said) {
 
 }  // namespace
 
+Diagnostic as_note(Diagnostic diagnostic) {
+  diagnostic.severity = Severity::note;
+  diagnostic.why = diagnostic.help = "";
+  return diagnostic;
+}
+
 std::vector<Finding> diagnose_idle(const Job& job) {
   std::vector<std::int32_t> idle;
   for (const Script& script : job.scripts) {

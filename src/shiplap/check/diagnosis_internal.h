@@ -10,6 +10,9 @@
 
 namespace shiplap::check {
 
+// What follows from another finding, in a line under it.
+[[nodiscard]] Diagnostic as_note(Diagnostic diagnostic);
+
 [[nodiscard]] std::vector<Finding> diagnose_idle(const Job& job);
 [[nodiscard]] std::vector<Finding> diagnose_calls(const Job& job, const Mismatches& mismatches);
 [[nodiscard]] std::vector<Finding> diagnose_messages(const Job& job, const Mismatches& mismatches);

@@ -12,31 +12,25 @@
 namespace shiplap::check {
 
 enum class Symptom : std::uint8_t {
-  idle,               // a rank, or the plan, has nothing to do
-  call_missing,       // fewer calls on a group than others make
-  call_differs,       // calls that meet do not fit
-  message_unmatched,  // a send or receive without its other end
-  message_differs,    // a send and a receive do not fit
-  exchange_differs,   // the two ends of a table do not fit
-  exchange_outside,   // a message of a table leaves its group or region
-  stuck,              // nothing can go on
-  unordered,          // operations with one key start in either order
-  race_read,          // read and written at once
-  race_write,         // written twice at once
-  shape,              // the regions of one operation do not fit each other
-  law,                // a computation breaks the rule of its kernel
-  read_nothing,       // what was never written
-  read_dead,          // what is not allocated
-  read_other,         // something else than stated
-  unite_nothing,      // added to what was never written
-  unite_other,        // different things are summed
-  unite_scale,        // at different scales
-  unite_twice,        // contributions counted twice
-  overlap,            // rows that an exchange writes twice
+  exchange_differs,  // the two ends of a table do not fit
+  exchange_outside,  // a message of a table leaves its group or region
+  unordered,         // operations with one key start in either order
+  race_read,         // read and written at once
+  race_write,        // written twice at once
+  shape,             // the regions of one operation do not fit each other
+  law,               // a computation breaks the rule of its kernel
+  read_nothing,      // what was never written
+  read_dead,         // what is not allocated
+  read_other,        // something else than stated
+  unite_nothing,     // added to what was never written
+  unite_other,       // different things are summed
+  unite_scale,       // at different scales
+  unite_twice,       // contributions counted twice
+  overlap,           // rows that an exchange writes twice
 };
 
 struct Trouble {
-  Symptom symptom = Symptom::idle;
+  Symptom symptom = Symptom::law;
   Place place;
   Place other;
   Zone zone;
