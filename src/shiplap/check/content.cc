@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "shiplap/base/error.h"
@@ -80,6 +81,30 @@ constexpr std::int64_t kMostCellsCompared = 1'000'000;
 
 }  // namespace
 
+ContentId ContentStore::add(Content content, std::span<const Run> runs) {
+  static_assert(sizeof(Content) % kUnit == 0 && sizeof(Run) == kUnit);
+  const bool many = runs.size() > kMostBehind;
+  const std::size_t units = sizeof(Content) / kUnit + (many ? 0 : runs.size());
+  if (next_ + units > blocks_.size() * kUnits) {
+    next_ = blocks_.size() * kUnits;
+    if (next_ + kUnits > std::numeric_limits<std::int32_t>::max()) throw std::bad_alloc();
+    blocks_.emplace_back(static_cast<std::byte*>(allocate_large(kUnits * kUnit)));
+  }
+  const ContentId id(next_);
+  next_ += units;
+  std::byte* memory = place(id.index());
+  content.runs_count = static_cast<std::int32_t>(runs.size());
+  if (many) {
+    content.first_run = elsewhere_.keep(runs).data();
+  } else {
+    auto* behind = reinterpret_cast<Run*>(memory + sizeof(Content));
+    std::ranges::uninitialized_copy(runs, std::span(behind, runs.size()));
+    content.first_run = behind;
+  }
+  new (memory) Content(content);
+  return id;
+}
+
 void Contents::normalize(std::vector<Run>& runs) const {
   std::erase_if(runs, [](const Run& run) { return run.count == 0; });
   bool several = false;
@@ -134,7 +159,7 @@ ContentId Contents::find(const Content& content, std::span<const Run> runs) {
   if (sums_.zero(made.sum)) made.scale = ScaleId(0);  // zero has none
   const std::uint64_t hash = hash_of(made, scratch_);
   const auto same = [&](std::int32_t id) {
-    const Content& known = known_[static_cast<std::size_t>(id)];
+    const Content& known = known_[ContentId(id)];
     return alike(known, made) && known.scale == made.scale && known.sum == made.sum &&
            std::ranges::equal(this->runs(known), scratch_);
   };
@@ -145,11 +170,7 @@ ContentId Contents::find(const Content& content, std::span<const Run> runs) {
     recent = {hash, found};
     return ContentId(found);
   }
-  made.runs_first = std::ssize(runs_);
-  made.runs_count = static_cast<std::int32_t>(scratch_.size());
-  runs_.insert(runs_.end(), scratch_.begin(), scratch_.end());
-  const ContentId id(known_.size());
-  known_.push_back(made);
+  const ContentId id = known_.add(made, scratch_);
   by_hash_.insert(hash, id.value);
   recent = {hash, id.value};
   return id;

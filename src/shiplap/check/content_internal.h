@@ -2,12 +2,16 @@
 // summed, at which scale. Every content is kept once, so equal ids are equal contents.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "shiplap/base/id.h"
+#include "shiplap/check/arena_internal.h"
 #include "shiplap/check/sums_internal.h"
 #include "shiplap/plan/plan.h"
 
@@ -41,7 +45,7 @@ struct Content {
   std::int32_t first = 0;
   std::int32_t of = 0;
   std::int64_t instance = 0;
-  std::int64_t runs_first = 0;
+  const Run* first_run = nullptr;
   SumId sum;
   ScaleId scale{0};  // 0: 1
   std::int32_t runs_count = 0;
@@ -60,14 +64,35 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;
 
+// Contents one after the other, each with its runs behind it: one place in memory to look at. They
+// stay where they are. A content's id is its place, in units of 16 bytes.
+class ContentStore {
+ public:
+  [[nodiscard]] const Content& operator[](ContentId id) const {
+    return *std::launder(reinterpret_cast<const Content*>(place(id.index())));
+  }
+  ContentId add(Content content, std::span<const Run> runs);
+
+ private:
+  static constexpr std::size_t kUnit = 16;
+  static constexpr std::size_t kUnits = std::size_t{1} << 19U;  // of a block
+  static constexpr std::size_t kMostBehind = 1024;              // more runs lie elsewhere
+  [[nodiscard]] std::byte* place(std::size_t unit) const {
+    return blocks_[unit / kUnits].get() + unit % kUnits * kUnit;
+  }
+
+  std::vector<LargeBlock> blocks_;
+  std::size_t next_ = 0;  // unit
+  Arena elsewhere_;
+};
+
 class Contents {
  public:
   explicit Contents(const plan::Plan& plan) : plan_(plan), sums_(slopes_) {}
 
-  [[nodiscard]] const Content& operator[](ContentId id) const { return known_[id.index()]; }
-  [[nodiscard]] std::span<const Run> runs(const Content& content) const {
-    return std::span(runs_).subspan(static_cast<std::size_t>(content.runs_first),
-                                    static_cast<std::size_t>(content.runs_count));
+  [[nodiscard]] const Content& operator[](ContentId id) const { return known_[id]; }
+  [[nodiscard]] static std::span<const Run> runs(const Content& content) {
+    return {content.first_run, static_cast<std::size_t>(content.runs_count)};
   }
   [[nodiscard]] const plan::Tensor& tensor(const Content& content) const {
     return plan_.tensors[content.tensor.index()];
@@ -128,8 +153,7 @@ class Contents {
   const plan::Plan& plan_;
   Slopes slopes_;
   Sums sums_;
-  std::vector<Content> known_;
-  std::vector<Run> runs_;
+  ContentStore known_;
   std::vector<plan::Ratio> scales_{plan::Ratio()};
   IdTable by_hash_;
   // What was asked for lately, by the first bits of its hash: mostly it is asked for again, and

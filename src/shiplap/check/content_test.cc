@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -290,9 +291,91 @@ TEST_F(ContentTest, OneFormOfEachContentIsKept) {
   EXPECT_EQ(piece(4, {left, right, single}).content, id);
   EXPECT_EQ(piece(4, {none, left, right, single}).content, id);
   EXPECT_EQ(piece(4, {single, whole}).content, id);
+  const check::Run strides{.dimension = 1, .begin = 3, .count = 1, .stride = 5};
+  EXPECT_EQ(piece(4, {strides, whole}).content, id);
+  EXPECT_EQ(piece(4, {whole, strides}).content, id);
   EXPECT_NE(piece(4, {right, left, single}).content, id);
   EXPECT_NE(piece(2, {whole, single}).content, id);
   EXPECT_NE(piece(4, {whole, single}, 2).content, id);
+}
+
+TEST_F(ContentTest, WhatWasKeptIsFoundAgainAfterManyOthers) {
+  const std::vector<check::Run> runs{{.dimension = 0, .begin = 0, .count = 1}};
+  const ContentId first = piece(1, runs).content;
+  for (std::int32_t rows = 2; rows < 20'000; ++rows) ASSERT_NE(piece(rows, runs).content, first);
+  EXPECT_EQ(piece(1, runs).content, first);
+}
+
+// All ways to write coordinates, in their order, as runs that rise evenly.
+std::vector<std::vector<check::Run>> spellings(const std::vector<std::int32_t>& coordinates) {
+  if (coordinates.empty()) return {{}};
+  std::vector<std::vector<check::Run>> result;
+  const std::int32_t step = coordinates.size() > 1 ? coordinates[1] - coordinates[0] : 0;
+  for (std::size_t count = 1; count <= coordinates.size(); ++count) {
+    if (count > 1 && (step <= 0 || coordinates[count - 1] - coordinates[count - 2] != step)) break;
+    // What a single run strides over does not matter.
+    const check::Run first{.begin = coordinates[0],
+                           .count = static_cast<std::int32_t>(count),
+                           .stride = count > 1 ? step : 3};
+    const auto rest = coordinates.begin() + static_cast<std::ptrdiff_t>(count);
+    for (std::vector<check::Run> runs : spellings({rest, coordinates.end()})) {
+      runs.insert(runs.begin(), first);
+      result.push_back(std::move(runs));
+    }
+  }
+  return result;
+}
+
+TEST_F(ContentTest, HoweverCoordinatesAreWrittenTheyAreOneContent) {
+  std::map<ContentId, std::vector<std::int32_t>> known;
+  for (std::size_t count = 1; count <= 5; ++count) {
+    std::vector<std::int32_t> coordinates(count, 0);
+    for (bool more = true; more;) {
+      const auto rows = static_cast<std::int32_t>(count);
+      const std::vector<std::vector<check::Run>> all = spellings(coordinates);
+      const ContentId id = piece(rows, all.front()).content;
+      Listing expected;
+      for (const std::int32_t coordinate : coordinates) expected.push_back({coordinate, 0, 0});
+      ASSERT_EQ(listing({piece(rows, all.front())}), expected) << show({all.front(), rows});
+      for (const std::vector<check::Run>& runs : all) {
+        ASSERT_EQ(piece(rows, runs).content, id) << show({runs, rows});
+      }
+      ASSERT_TRUE(known.emplace(id, coordinates).second) << show({all.front(), rows});
+      more = false;
+      for (std::size_t k = 0; k < count && !more; ++k) {
+        coordinates[k] = (coordinates[k] + 1) % 5;
+        more = coordinates[k] != 0;
+      }
+    }
+  }
+}
+
+// Rows put one behind the other are what they were, whether they continue each other or not.
+TEST_F(ContentTest, PiecesJoinedHoldWhatTheyHeld) {
+  Pieces some;
+  for (const std::int32_t bits : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}) {
+    const check::Run a{.dimension = 0, .begin = bits & 1, .count = 1 + (bits >> 1 & 1)};
+    const check::Run b{.dimension = 1, .begin = bits >> 2 & 1, .count = 1 + (bits >> 3 & 1)};
+    const std::int32_t cells = a.count * b.count;
+    for (const std::int32_t rows : {cells, 2 * cells, 1}) {
+      some.push_back(piece(rows, {a, b}));
+      some.push_back(piece(rows, {b, a}));
+      some.push_back(piece(rows, {a, b}, 2));
+    }
+  }
+  for (const std::int32_t begin : {0, 3}) {
+    const std::vector<check::Run> runs{{.dimension = 0, .begin = 0, .count = 2},
+                                       {.dimension = 1, .begin = begin, .count = 3}};
+    for (const std::int32_t row : {0, 1, 2}) contents_.slice(piece(3, runs), row, 1, some);
+  }
+  for (const Piece& a : some) {
+    for (const Piece& b : some) {
+      Pieces pieces{a, b};
+      const Listing before = listing(pieces);
+      contents_.join(pieces);
+      ASSERT_EQ(listing(pieces), before);
+    }
+  }
 }
 
 // Sums are united row for row, as their sets are.
@@ -345,6 +428,11 @@ TEST_F(ContentTest, ScalesMultiply) {
   EXPECT_EQ(contents_.scaled(half, plan::Ratio(2, 3)), contents_.scaled(one, plan::Ratio(1, 3)));
   const Piece zero = piece(2, {{.dimension = 0, .begin = 0, .count = 2}}, 0);
   EXPECT_EQ(contents_.scaled(zero, plan::Ratio(1, 2)), zero);
+  const Piece unknown{.rows = 2, .nature = Nature::unknown};
+  EXPECT_EQ(contents_.scaled(unknown, plan::Ratio(1, 2)), unknown);
+  const Piece least = contents_.scaled(one, plan::Ratio(1, std::int64_t{1} << 62U));
+  EXPECT_EQ(least.nature, Nature::stated);
+  EXPECT_EQ(contents_.scaled(least, plan::Ratio(1, 4)).nature, Nature::unknown);
 }
 
 // A family of contents along an axis is one content that moves, and bound it is the family again.
@@ -415,6 +503,29 @@ TEST_F(ContentTest, WhatIsNotStatedIsSlicedAndJoinedByItsNature) {
   ASSERT_THAT(pieces, SizeIs(2));
   EXPECT_EQ(pieces[0], nothing);
   EXPECT_EQ(pieces[1].nature, Nature::dead);
+}
+
+TEST(ContentStore, KeepsThemWhereTheyAre) {
+  constexpr std::int32_t kCount = 60'000;  // of two blocks
+  ContentStore store;
+  const auto length = [](std::int32_t k) {
+    return static_cast<std::size_t>(k % 997 == 0 ? 3000 : k % 29);
+  };
+  std::vector<ContentId> ids;
+  std::vector<const Content*> places;
+  for (std::int32_t k = 0; k < kCount; ++k) {
+    const std::vector<check::Run> runs(length(k), {.begin = k, .count = 1});
+    ids.push_back(store.add({.rows = k}, runs));
+    places.push_back(&store[ids.back()]);
+  }
+  for (std::int32_t k = 0; k < kCount; ++k) {
+    const auto at = static_cast<std::size_t>(k);
+    const Content& content = store[ids[at]];
+    ASSERT_EQ(&content, places[at]);
+    ASSERT_EQ(content.rows, k);
+    ASSERT_EQ(Contents::runs(content).size(), length(k));
+    for (const check::Run& run : Contents::runs(content)) ASSERT_EQ(run.begin, k);
+  }
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+
+#include "shiplap/check/arena_internal.h"
 
 namespace shiplap::check {
 
@@ -43,14 +44,14 @@ class IdTable {
     slots_[at] = {hash, id};
   }
   void grow() {
-    std::vector<Slot> old(slots_.empty() ? 64 : 2 * slots_.size());
+    LargeVector<Slot> old(slots_.empty() ? 64 : 2 * slots_.size());
     old.swap(slots_);
     for (const Slot& slot : old) {
       if (slot.id >= 0) place(slot.hash, slot.id);
     }
   }
 
-  std::vector<Slot> slots_;
+  LargeVector<Slot> slots_;
   std::size_t count_ = 0;
 };
 

@@ -58,6 +58,7 @@ struct Job {
   Contents contents;
   Statements statements;
   Symmetry symmetry;
+  Arena arena;  // of the scripts
   std::vector<Script> scripts;
   std::vector<std::int32_t> script_of;  // by rank, -1: another stands for it
   std::vector<MessageKey> keys;

@@ -44,13 +44,15 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
   job->symmetry = symmetry;
   Matching matching(*job);
   Laws laws(plan, job->statements);
+  Scripts scripts(job->statements, job->arena);
   const auto ranks = static_cast<std::int32_t>(plan.mesh.ranks());
   job->script_of.assign(static_cast<std::size_t>(ranks), -1);
   std::int64_t operations = 0;
+  plan::RankProgram expanded;
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
     if (symmetry.representative(rank) != rank) continue;
     const plan::ProgramId program = assignment.program_of[static_cast<std::size_t>(rank)];
-    const plan::RankProgram expanded = plan::expand(plan, Rank(rank), program, options.one_rank);
+    expanded = plan::expand(plan, Rank(rank), program, options.one_rank, std::move(expanded));
     operations += std::ssize(expanded.operations);
     if (operations > options.operations) {
       too_large(fmt::format("this plan has more than {} operations on all ranks together",
@@ -59,7 +61,7 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
     }
     const std::vector<SlopeId> slopes = slopes_of(expanded, symmetry, job->contents.slopes());
     job->computations += laws.look(expanded, slopes, troubles);
-    Script script = script_of(expanded, slopes, job->statements);
+    Script script = scripts.make(expanded, slopes);
     matching.join(script, expanded);
     job->accesses += find_races(script, troubles);
     job->script_of[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(job->scripts.size());

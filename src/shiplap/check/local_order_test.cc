@@ -28,33 +28,39 @@ class Builder {
     Act act = Act::copy;
   };
   std::int32_t add(const Line& line) {
-    const auto index = static_cast<std::int32_t>(script_.ops.size());
+    const auto index = static_cast<std::int32_t>(ops_.size());
     std::int32_t& last = last_[static_cast<std::size_t>(line.stream)];
-    Op op{.after = static_cast<std::int32_t>(script_.after.size()),
+    Op op{.after = static_cast<std::int32_t>(after_.size()),
           .after_count = static_cast<std::int32_t>(line.after.size()),
           .gate = last,
           .stream = line.stream,
           .act = line.act,
           .async = line.async};
-    if (last >= 0) script_.ops[static_cast<std::size_t>(last)].next = index;
+    if (last >= 0) ops_[static_cast<std::size_t>(last)].next = index;
     if (last < 0) script_.first[static_cast<std::size_t>(line.stream)] = index;
     last = index;
     if (line.act == Act::batch) op.group = script_.batches++;
-    script_.after.insert(script_.after.end(), line.after.begin(), line.after.end());
-    script_.ops.push_back(op);
+    after_.insert(after_.end(), line.after.begin(), line.after.end());
+    ops_.push_back(op);
     return index;
   }
   std::int32_t add_member(std::int32_t batch) {
-    const auto index = static_cast<std::int32_t>(script_.ops.size());
-    script_.ops.push_back(
-        {.gate = batch, .stream = script_[batch].stream, .act = Act::copy, .member = true});
+    const auto index = static_cast<std::int32_t>(ops_.size());
+    ops_.push_back(
+        {.gate = batch, .stream = (*this)[batch].stream, .act = Act::copy, .member = true});
     return index;
   }
-  Op& operator[](std::int32_t k) { return script_.ops[static_cast<std::size_t>(k)]; }
-  Script& script() { return script_; }
+  Op& operator[](std::int32_t k) { return ops_[static_cast<std::size_t>(k)]; }
+  Script& script() {
+    script_.ops = ops_;
+    script_.after = after_;
+    return script_;
+  }
 
  private:
   Script script_;
+  std::vector<Op> ops_;
+  std::vector<std::int32_t> after_;
   std::vector<std::int32_t> last_;  // by stream
 };
 
@@ -146,7 +152,7 @@ void expect_agreement(const Script& script, const std::string& name) {
 }
 
 // Streams, async and after of `count` operations, from the digits of a number.
-Script numbered(std::int32_t count, unsigned number) {
+Builder numbered(std::int32_t count, unsigned number) {
   Builder builder(2);
   const auto bit = [&] {
     const bool set = (number & 1U) != 0;
@@ -162,14 +168,15 @@ Script numbered(std::int32_t count, unsigned number) {
     }
     builder.add(line);
   }
-  return builder.script();
+  return builder;
 }
 
 TEST(LocalOrder, OfAllSmallProgramsIsThatOfTheSearch) {
   for (std::int32_t count = 1; count <= 4; ++count) {
     const unsigned bits = static_cast<unsigned>(2 * count + count * (count - 1) / 2);
     for (unsigned number = 0; number < 1U << bits; ++number) {
-      expect_agreement(numbered(count, number), "program " + std::to_string(number));
+      Builder builder = numbered(count, number);
+      expect_agreement(builder.script(), "program " + std::to_string(number));
       if (testing::Test::HasFailure()) return;
     }
   }
@@ -274,7 +281,8 @@ TEST(Races, OfListedRowsAreLookedAtRowByRow) {
   const std::int32_t two = builder.add({.stream = 1});
   builder.script().rows = {4};
   builder.script().row_bytes = {8};
-  builder.script().listed = {3, 0, 2, 1};
+  const std::vector<std::int32_t> listed{3, 0, 2, 1};
+  builder.script().listed = listed;
   builder[one].to = {.buffer = 0, .listed = 0, .begin = 0, .count = 2};  // rows 3 and 0
   builder[two].from = {.buffer = 0, .begin = 1, .count = 2};
   std::vector<Trouble> troubles;

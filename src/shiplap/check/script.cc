@@ -20,10 +20,17 @@ std::int32_t small(std::int64_t number) {
   return static_cast<std::int32_t>(number);
 }
 
-class Builder {
+}  // namespace
+
+class Scripts::Builder {
  public:
-  Builder(const plan::RankProgram& program, std::span<const SlopeId> slopes, Statements& statements)
-      : program_(program), slopes_(slopes), statements_(statements) {}
+  Builder(Scripts& all, const plan::RankProgram& program, std::span<const SlopeId> slopes)
+      : all_(all), program_(program), slopes_(slopes) {
+    all.ops_.clear();
+    all.claims_.clear();
+    all.pieces_.clear();
+    all.listed_.clear();
+  }
 
   Script build() {
     script_.rank = program_.rank.value;
@@ -32,9 +39,7 @@ class Builder {
       script_.rows.push_back(small(buffer.rows));
       script_.row_bytes.push_back(buffer.row_bytes);
     }
-    script_.listed.reserve(program_.listed_rows.size());
-    for (const std::int64_t row : program_.listed_rows) script_.listed.push_back(small(row));
-    script_.after = program_.dependencies;
+    for (const std::int64_t row : program_.listed_rows) all_.listed_.push_back(small(row));
     script_.absent = static_cast<std::int32_t>(program_.absent.size());
     const std::size_t streams =
         program_.program.exists()
@@ -42,17 +47,19 @@ class Builder {
             : 1;
     script_.first.assign(streams, -1);
     last_.assign(streams, -1);
-    script_.ops.reserve(program_.operations.size());
-    script_.claims.reserve(program_.accesses.size());
-    script_.pieces.reserve(program_.accesses.size());
     for (const plan::flat::Operation& op : program_.operations) add(op);
     for (const plan::flat::Fact& fact : program_.given) {
       script_.given.push_back(claim(fact.region, fact.value, plan::Access::Kind::writes));
     }
     for (const plan::flat::Fact& fact : program_.goal) {
       script_.goal.push_back(claim(fact.region, fact.value, plan::Access::Kind::reads));
-      script_.goal_lines.push_back(fact.origin.line);
     }
+    Arena& arena = all_.arena_;
+    script_.ops = arena.keep<Op>(all_.ops_);
+    script_.claims = arena.keep<Claim>(all_.claims_);
+    script_.pieces = arena.keep<Piece>(all_.pieces_);
+    script_.after = arena.keep<std::int32_t>(program_.dependencies);
+    script_.listed = arena.keep<std::int32_t>(all_.listed_);
     return std::move(script_);
   }
 
@@ -69,14 +76,14 @@ class Builder {
               plan::Access::Kind kind) {
     Claim claim{.zone = zone(region),
                 .kind = kind,
-                .pieces = static_cast<std::int32_t>(script_.pieces.size())};
-    statements_.state({program_, value, slopes_}, region.count, script_.pieces);
-    claim.count = static_cast<std::int32_t>(script_.pieces.size()) - claim.pieces;
+                .pieces = static_cast<std::int32_t>(all_.pieces_.size())};
+    all_.statements_.state({program_, value, slopes_}, region.count, all_.pieces_);
+    claim.count = static_cast<std::int32_t>(all_.pieces_.size()) - claim.pieces;
     return claim;
   }
 
   void add(const plan::flat::Operation& flat) {
-    const auto index = static_cast<std::int32_t>(script_.ops.size());
+    const auto index = static_cast<std::int32_t>(all_.ops_.size());
     Op op{.source = flat.source,
           .from = zone(flat.from),
           .to = zone(flat.to),
@@ -87,26 +94,26 @@ class Builder {
     if (flat.batch >= 0) {
       op.member = true;
       op.gate = flat.batch;
-      op.stream = script_.ops[static_cast<std::size_t>(flat.batch)].stream;
+      op.stream = all_.ops_[static_cast<std::size_t>(flat.batch)].stream;
     } else {
       op.stream = static_cast<std::int16_t>(flat.stream.value);
       std::int32_t& last = last_[flat.stream.index()];
       op.gate = last;
-      if (last >= 0) script_.ops[static_cast<std::size_t>(last)].next = index;
+      if (last >= 0) all_.ops_[static_cast<std::size_t>(last)].next = index;
       if (last < 0) script_.first[flat.stream.index()] = index;
       last = index;
     }
     std::visit([&](const auto& action) { read(action, flat, op); }, flat.source->action);
-    script_.ops.push_back(op);
+    all_.ops_.push_back(op);
   }
 
   void read(const plan::Compute& compute, const plan::flat::Operation& flat, Op& op) {
     op.act = Act::compute;
-    op.claims = static_cast<std::int32_t>(script_.claims.size());
+    op.claims = static_cast<std::int32_t>(all_.claims_.size());
     for (const plan::flat::Access& access : program_.accesses_of(flat)) {
-      script_.claims.push_back(claim(access.region, access.value, access.kind));
+      all_.claims_.push_back(claim(access.region, access.value, access.kind));
     }
-    op.claim_count = static_cast<std::int32_t>(script_.claims.size()) - op.claims;
+    op.claim_count = static_cast<std::int32_t>(all_.claims_.size()) - op.claims;
     if (compute.kernel == "other") ++script_.others;
   }
   void read(const plan::Copy& copy, const plan::flat::Operation&, Op& op) {
@@ -157,18 +164,15 @@ class Builder {
     op.group = script_.batches++;
   }
 
+  Scripts& all_;
   const plan::RankProgram& program_;
   std::span<const SlopeId> slopes_;
-  Statements& statements_;
   Script script_;
   std::vector<std::int32_t> last_;  // by stream
 };
 
-}  // namespace
-
-Script script_of(const plan::RankProgram& program, std::span<const SlopeId> slopes,
-                 Statements& statements) {
-  return Builder(program, slopes, statements).build();
+Script Scripts::make(const plan::RankProgram& program, std::span<const SlopeId> slopes) {
+  return Builder(*this, program, slopes).build();
 }
 
 }  // namespace shiplap::check

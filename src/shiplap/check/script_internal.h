@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "shiplap/check/arena_internal.h"
 #include "shiplap/check/content_internal.h"
 #include "shiplap/plan/expand.h"
 
@@ -66,14 +67,13 @@ struct Op {
 struct Script {
   std::int32_t rank = -1;
   plan::ProgramId program;
-  std::vector<Op> ops;
-  std::vector<Claim> claims;
-  std::vector<Piece> pieces;
-  std::vector<std::int32_t> after;
-  std::vector<std::int32_t> listed;
+  std::span<Op> ops;  // this and what follows lies in an arena
+  std::span<const Claim> claims;
+  std::span<const Piece> pieces;
+  std::span<const std::int32_t> after;
+  std::span<const std::int32_t> listed;
   std::vector<Claim> given;
   std::vector<Claim> goal;
-  std::vector<std::int32_t> goal_lines;
   std::vector<std::int32_t> rows;       // by buffer
   std::vector<std::int64_t> row_bytes;  // by buffer
   std::vector<std::int32_t> first;      // by stream: its first operation, or -1
@@ -85,21 +85,21 @@ struct Script {
     return ops[static_cast<std::size_t>(k)];
   }
   [[nodiscard]] std::span<const Claim> claims_of(const Op& op) const {
-    return std::span(claims).subspan(static_cast<std::size_t>(op.claims),
-                                     static_cast<std::size_t>(op.claim_count));
+    return claims.subspan(static_cast<std::size_t>(op.claims),
+                          static_cast<std::size_t>(op.claim_count));
   }
   [[nodiscard]] std::span<const std::int32_t> after_of(const Op& op) const {
-    return std::span(after).subspan(static_cast<std::size_t>(op.after),
-                                    static_cast<std::size_t>(op.after_count));
+    return after.subspan(static_cast<std::size_t>(op.after),
+                         static_cast<std::size_t>(op.after_count));
   }
   [[nodiscard]] std::span<const Piece> pieces_of(const Claim& claim) const {
-    return std::span(pieces).subspan(static_cast<std::size_t>(claim.pieces),
-                                     static_cast<std::size_t>(claim.count));
+    return pieces.subspan(static_cast<std::size_t>(claim.pieces),
+                          static_cast<std::size_t>(claim.count));
   }
   // The rows of a listed zone.
   [[nodiscard]] std::span<const std::int32_t> rows_of(const Zone& zone) const {
-    return std::span(listed).subspan(static_cast<std::size_t>(zone.listed),
-                                     static_cast<std::size_t>(zone.count));
+    return listed.subspan(static_cast<std::size_t>(zone.listed),
+                          static_cast<std::size_t>(zone.count));
   }
   [[nodiscard]] std::int64_t bytes(const Zone& zone) const {
     return zone.exists() ? zone.count * row_bytes[static_cast<std::size_t>(zone.buffer)] : 0;
@@ -108,9 +108,24 @@ struct Script {
 
 class Statements;
 
-// `slopes` as for Statement. Groups and matching are still to be filled in. Throws InputError D632
-// where numbers are too large to keep.
-[[nodiscard]] Script script_of(const plan::RankProgram& program, std::span<const SlopeId> slopes,
-                               Statements& statements);
+// Makes the scripts of one rank after the other.
+class Scripts {
+ public:
+  Scripts(Statements& statements, Arena& arena) : statements_(statements), arena_(arena) {}
+
+  // `slopes` as for Statement. Groups and matching are still to be filled in. Throws InputError
+  // D632 where numbers are too large to keep.
+  [[nodiscard]] Script make(const plan::RankProgram& program, std::span<const SlopeId> slopes);
+
+ private:
+  class Builder;
+
+  Statements& statements_;
+  Arena& arena_;
+  std::vector<Op> ops_;
+  std::vector<Claim> claims_;
+  Pieces pieces_;
+  std::vector<std::int32_t> listed_;
+};
 
 }  // namespace shiplap::check

@@ -58,19 +58,34 @@ void Statements::state(const Statement& statement, std::int64_t rows, Pieces& ou
                   .instance = value.instance,
                   .scale = contents_.find(value.scale),
                   .is_new = value.is_new};
-  const SumBox box = value.zero ? SumBox{} : box_of(statement);
-  if (!tensor.mask.empty() && !value.zero) return mask(statement, box, out, content);
-  const bool empty = std::ranges::any_of(box, [](const SumPart& p) { return p.set.empty(); });
-  content.sum =
-      contents_.sums().find(value.zero || empty ? std::vector<SumBox>{} : std::vector<SumBox>{box});
-  std::vector<Run> part;
+  if (!tensor.mask.empty() && !value.zero) {
+    return mask(statement, box_of(statement), out, content);
+  }
+  part_.clear();
+  summed_.clear();
   const std::span<const plan::flat::Run> runs = statement.program.runs_of(value);
   for (std::size_t k = 0; k < runs.size(); ++k) {
-    if (tensor.in_sum(runs[k].dimension)) continue;
     const auto at = static_cast<std::size_t>(value.runs.first) + k;
-    part.push_back(run_of(runs[k], statement.slopes.empty() ? 0 : statement.slopes[at]));
+    const Run run = run_of(runs[k], statement.slopes.empty() ? 0 : statement.slopes[at]);
+    (tensor.in_sum(runs[k].dimension) ? summed_ : part_).push_back(run);
   }
-  out.push_back({.content = contents_.find(content, part), .rows = content.rows});
+  content.sum = sum_of(statement);
+  out.push_back({.content = contents_.find(content, part_), .rows = content.rows});
+}
+
+SumId Statements::sum_of(const Statement& statement) {
+  if (statement.value.zero) return contents_.sums().find({});
+  const plan::TensorId tensor = statement.value.tensor;
+  std::uint64_t hash = tensor.index();
+  for (const Run& run : summed_) hash = mixed(mixed(hash, run.begin), run.count);
+  Recent& recent = recent_[hash % recent_.size()];
+  if (recent.sum.exists() && recent.tensor == tensor && recent.runs == summed_) return recent.sum;
+  SumBox box = box_of(statement);
+  const bool empty = std::ranges::any_of(box, [](const SumPart& p) { return p.set.empty(); });
+  std::vector<SumBox> boxes;
+  if (!empty) boxes.push_back(std::move(box));
+  recent = {tensor, summed_, contents_.sums().find(std::move(boxes))};
+  return recent.sum;
 }
 
 // As if no mask were there, then row by row with what the mask leaves.
@@ -203,7 +218,6 @@ const IndexSet& Statements::allowed(const plan::Tensor& tensor, const plan::Mask
 bool Statements::complete(const Statement& statement, std::int64_t rows) {
   const plan::flat::Value& value = statement.value;
   const plan::Tensor& tensor = contents_.plan().tensors[value.tensor.index()];
-  if (tensor.sum.empty()) return true;
   if (value.zero) return false;
   const SumBox box = box_of(statement);
   const SumBox whole = whole_box(tensor);

@@ -31,6 +31,8 @@ class Statements {
 
  private:
   [[nodiscard]] SumBox box_of(const Statement& statement) const;
+  // The sum of a statement that no mask clips; what was asked for lately is found without work.
+  [[nodiscard]] SumId sum_of(const Statement& statement);
   [[nodiscard]] SumBox whole_box(const plan::Tensor& tensor) const;
   void mask(const Statement& statement, const SumBox& box, Pieces& out, Content content);
   [[nodiscard]] SumId sum_of_row(const plan::Tensor& tensor, const SumBox& box,
@@ -44,7 +46,16 @@ class Statements {
   const IndexSet& allowed(const plan::Tensor& tensor, const plan::MaskTerm& term, bool free_left,
                           std::int64_t fixed);
 
+  struct Recent {
+    plan::TensorId tensor;
+    std::vector<Run> runs;
+    SumId sum;
+  };
+
   Contents& contents_;
+  std::vector<Recent> recent_ = std::vector<Recent>(std::size_t{1} << 10U);
+  std::vector<Run> part_;
+  std::vector<Run> summed_;
   std::vector<SumId> full_;  // by tensor, without a mask
   std::map<std::tuple<const plan::MaskTerm*, bool, std::int64_t>, IndexSet> allowed_;
 };

@@ -154,15 +154,14 @@ void Values::put(Actor actor, const Zone& zone, std::span<const Piece> pieces) {
   if (!watches_.empty()) look_after(actor, zone);
 }
 
-bool Values::alive(Actor actor, const Zone& zone, const Pieces& held) {
+void Values::demand_alive(Actor actor, const Zone& zone, const Pieces& held) {
   const auto dead = std::ranges::find(held, Nature::dead, &Piece::nature);
-  if (dead == held.end()) return true;
+  if (dead == held.end()) return;
   report({.symptom = Symptom::read_dead,
           .place = place(actor),
           .other = {place(actor).rank, dead->writer},
           .zone = zone,
           .held = *dead});
-  return false;
 }
 
 Pieces Values::united(const Pieces& a, const Pieces& b, Actor actor, Place other,
@@ -234,7 +233,7 @@ void Values::compute(Actor actor, const Op& op) {
       continue;
     }
     get(actor.script, claim.zone, held_);
-    alive(actor, claim.zone, held_);
+    demand_alive(actor, claim.zone, held_);
     put(actor, claim.zone, stated);
   }
 }
@@ -242,13 +241,13 @@ void Values::compute(Actor actor, const Op& op) {
 void Values::copy(Actor actor, const Op& op) {
   Pieces moved;
   get(actor.script, op.from, moved);
-  alive(actor, op.from, moved);
+  demand_alive(actor, op.from, moved);
   if (op.add) {
     add(actor, op.to, moved);
     return;
   }
   get(actor.script, op.to, held_);
-  alive(actor, op.to, held_);
+  demand_alive(actor, op.to, held_);
   put(actor, op.to, moved);
 }
 
@@ -262,7 +261,7 @@ void Values::act(std::int32_t index, std::int32_t k) {
   if (op.act == Act::copy) return copy(actor, op);
   const Nature nature = op.act == Act::allocate ? Nature::nothing : Nature::dead;
   get(index, op.from, held_);
-  if (op.act == Act::free) alive(actor, op.from, held_);
+  if (op.act == Act::free) demand_alive(actor, op.from, held_);
   if (op.act == Act::allocate) {
     const auto living = [](const Piece& piece) { return piece.nature != Nature::dead; };
     const auto found = std::ranges::find_if(held_, living);
@@ -283,7 +282,7 @@ Pieces Values::sent(std::int32_t script, std::int32_t k) {
   const Op& op = job_.scripts[static_cast<std::size_t>(script)][k];
   Pieces pieces;
   get(script, op.from, pieces);
-  alive({script, k}, op.from, pieces);
+  demand_alive({script, k}, op.from, pieces);
   for (Piece& piece : pieces) piece.writer = -1;  // elsewhere it means nothing
   return pieces;
 }
@@ -293,7 +292,7 @@ void Values::received(std::int32_t script, std::int32_t k, const Pieces& pieces)
   const Actor actor{script, k};
   if (op.add) return add(actor, op.to, pieces);
   get(script, op.to, held_);
-  alive(actor, op.to, held_);
+  demand_alive(actor, op.to, held_);
   put(actor, op.to, pieces);
 }
 
@@ -313,7 +312,7 @@ Pieces Values::input(const CallGroup& group, const Member& member, std::int64_t 
   const Op& op = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
   Pieces pieces;
   get(actor.script, op.from, pieces);
-  alive(actor, op.from, pieces);
+  demand_alive(actor, op.from, pieces);
   for (Piece& piece : pieces) {
     piece = job_.contents.bind(piece, member.positions);
     piece.writer = -1;
@@ -346,7 +345,7 @@ void Values::blame(const CallGroup& group, std::int64_t n, std::size_t k) {
     troubles_.resize(known);
     if (!conflict) continue;
     trouble.other = {group.members[k].rank, trouble.place.operation};
-    trouble.place = {group.members[j].rank, actor.op};
+    trouble.place = place(actor);
     break;
   }
   troubles_.back() = trouble;
@@ -577,7 +576,7 @@ void Values::meet_exchange(const CallGroup& group, std::int64_t n) {
                 .zone = zone});
       }
       get(actor.script, zone, held_);
-      alive(actor, zone, held_);
+      demand_alive(actor, zone, held_);
       put(actor, zone, moved);
     }
   }

@@ -69,8 +69,8 @@ class Values {
   // Unites with what is there.
   void add(Actor actor, const Zone& zone, const Pieces& pieces);
   void expect(Actor actor, const Claim& claim);
-  // Whether rows can be read or written at all.
-  bool alive(Actor actor, const Zone& zone, const Pieces& held);
+  // Tells of rows that can be neither read nor written.
+  void demand_alive(Actor actor, const Zone& zone, const Pieces& held);
   void compute(Actor actor, const Op& op);
   void copy(Actor actor, const Op& op);
   [[nodiscard]] Pieces united(const Pieces& a, const Pieces& b, Actor actor, Place other,

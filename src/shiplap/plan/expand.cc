@@ -22,9 +22,11 @@ std::string described(std::string name, const Action& action) {
 
 class Expander {
  public:
-  Expander(const Plan& plan, Rank rank, ProgramId program, const ExpandLimits& limits)
+  Expander(const Plan& plan, Rank rank, ProgramId program, const ExpandLimits& limits,
+           RankProgram memory)
       : program_(plan.programs[program.index()]),
         limits_(limits),
+        result_(std::move(memory)),
         resolve_(plan, program_, rank, result_, limits.entries),
         index_(result_) {
     result_.plan = &plan;
@@ -173,14 +175,18 @@ ProgramId program_of(const Plan& plan, Rank rank) {
 
 }  // namespace
 
-RankProgram expand(const Plan& plan, Rank rank, ProgramId program, const ExpandLimits& limits) {
+RankProgram expand(const Plan& plan, Rank rank, ProgramId program, const ExpandLimits& limits,
+                   RankProgram memory) {
   if (rank.value < 0 || rank.value >= plan.mesh.ranks()) {
     throw InputError(
         Diagnostic{.code = "D202",
                    .what = fmt::format("there is no rank {}", rank.value),
                    .why = fmt::format("the mesh has ranks 0 to {}", plan.mesh.ranks() - 1)});
   }
-  if (program.exists()) return Expander(plan, rank, program, limits).expand();
+  memory.clear();
+  if (program.exists()) {
+    return Expander(plan, rank, program, limits, std::move(memory)).expand();
+  }
   RankProgram spare;
   spare.plan = &plan;
   spare.rank = rank;
@@ -189,6 +195,20 @@ RankProgram expand(const Plan& plan, Rank rank, ProgramId program, const ExpandL
 
 RankProgram expand(const Plan& plan, Rank rank, const ExpandLimits& limits) {
   return expand(plan, rank, program_of(plan, rank), limits);
+}
+
+void RankProgram::clear() {
+  buffers.clear();
+  given.clear();
+  goal.clear();
+  operations.clear();
+  groups.clear();
+  accesses.clear();
+  runs.clear();
+  dependencies.clear();
+  numbers.clear();
+  listed_rows.clear();
+  absent.clear();
 }
 
 std::string RankProgram::describe(const flat::Operation& op) const {

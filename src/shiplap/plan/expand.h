@@ -141,6 +141,8 @@ struct RankProgram {
   [[nodiscard]] std::int64_t bytes_of(const flat::Region& region) const {
     return region.buffer.exists() ? region.count * buffers[region.buffer.index()].row_bytes : 0;
   }
+  // Empties all arrays and keeps their memory.
+  void clear();
   // "b[1,0]: compute backward"; for people.
   [[nodiscard]] std::string describe(const flat::Operation& op) const;
 };
@@ -156,8 +158,9 @@ struct ExpandLimits {
 // Takes time in proportion to the operations of this rank (and its loop iterations). Throws
 // InputError D2xx, with rank, line and operation, where the plan has no meaning on this rank.
 [[nodiscard]] RankProgram expand(const Plan& plan, Rank rank, const ExpandLimits& limits = {});
-// The same when the rank's program is known already (see assign_programs).
+// The same when the rank's program is known already (see assign_programs). `memory` is used again,
+// whatever it held: of many ranks, each needs about as much as the last.
 [[nodiscard]] RankProgram expand(const Plan& plan, Rank rank, ProgramId program,
-                                 const ExpandLimits& limits = {});
+                                 const ExpandLimits& limits = {}, RankProgram memory = {});
 
 }  // namespace shiplap::plan
