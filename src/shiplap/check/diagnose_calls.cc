@@ -64,10 +64,10 @@ class Group {
   // How a rank differs from all others, who must agree: one call too few, or one too many.
   [[nodiscard]] std::optional<Deviation> lone_deviation(std::int32_t rank) const {
     const std::int64_t me = group_.ranks.find(Rank(rank));
-    if (me < 0 || sequences_.size() < 2) return std::nullopt;
+    if (me < 0) return std::nullopt;
     const std::size_t own = static_cast<std::size_t>(me);
     const std::size_t model = own == 0 ? 1 : 0;
-    for (std::size_t k = 0; k < sequences_.size(); ++k) {
+    for (std::size_t k = 1; k < sequences_.size(); ++k) {
       if (k != own && sequences_[k] != sequences_[model]) return std::nullopt;
     }
     std::vector<Deviation> found;
@@ -176,7 +176,6 @@ class Group {
     }
     for (std::size_t k = both; k < there; ++k) {
       Deviation missing = base;
-      missing.kind = Deviation::Kind::missing;
       missing.model = places[front + k];
       missing.n += static_cast<std::int64_t>(k);
       if (front + k < mine.size()) missing.operation = mine[front + k].operation;
@@ -403,7 +402,7 @@ std::vector<Stray> strays_among(const std::vector<Group>& groups) {
 // The call that all members but one make instead, without that one.
 Place call_without(const Job& job, const CallGroup& group, Place extra) {
   for (const CallGroup& other : job.groups) {
-    if (other.ranks.size() != group.ranks.size() - 1 || other.scripts.empty()) continue;
+    if (other.ranks.size() != group.ranks.size() - 1) continue;
     bool same = other.ranks.find(Rank(extra.rank)) < 0;
     for (std::int64_t k = 0; k < other.ranks.size() && same; ++k) {
       same = group.ranks.find(other.ranks[k]) >= 0;

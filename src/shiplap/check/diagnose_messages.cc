@@ -42,10 +42,7 @@ class Messages {
  private:
   void look(const MessageKey& key) {
     const std::size_t both = std::min(key.sends.size(), key.receives.size());
-    if (key.sends.size() == key.receives.size()) {
-      fits(key);
-      return;
-    }
+    if (key.sends.size() == key.receives.size()) return fits(key);
     // The odd one is the first behind which all others fit again.
     const bool more_sends = key.sends.size() > key.receives.size();
     const std::vector<std::int32_t>& longer = more_sends ? key.sends : key.receives;

@@ -91,14 +91,13 @@ class History {
   }
 
   struct Made {
-    bool instance = false;  // some of it
-    bool cells = false;     // these very cells
-    SumBox sums;            // what contributions to them, by dimension
+    bool cells = false;  // these very cells
+    SumBox sums;         // what contributions to them, by dimension
   };
   [[nodiscard]] Made made(const Content& wanted) const {
     const auto found = made_.find({wanted.tensor.value, wanted.instance, wanted.is_new});
     if (found == made_.end()) return {};
-    Made result{.instance = true};
+    Made result;
     result.sums.resize(job_.contents.tensor(wanted).sum.size());
     for (const ContentId id : found->second) {
       const Content& content = job_.contents[id];

@@ -260,7 +260,6 @@ std::vector<Execution::Wait> Execution::circle() const {
     node = next.front();
     if (seen.contains(node)) {
       path.erase(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(seen[node]));
-      break;
     }
   }
   std::vector<Node> best = path;

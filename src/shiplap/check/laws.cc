@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "shiplap/check/laws_internal.h"
 
@@ -16,10 +17,33 @@ std::string shown(const plan::Tensor& tensor, const plan::flat::Value& value) {
   return text;
 }
 
-bool has_twice(std::span<const std::int64_t> rows) {
-  std::vector<std::int64_t> sorted(rows.begin(), rows.end());
-  std::ranges::sort(sorted);
+std::vector<std::int64_t> sorted_rows(const plan::RankProgram& program,
+                                      const plan::flat::Region& region) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t k = 0; k < region.count; ++k) {
+    rows.push_back(region.listed < 0
+                       ? region.begin + k
+                       : program.listed_rows[static_cast<std::size_t>(region.listed + k)]);
+  }
+  std::ranges::sort(rows);
+  return rows;
+}
+
+bool has_twice(const std::vector<std::int64_t>& sorted) {
   return std::ranges::adjacent_find(sorted) != sorted.end();
+}
+
+// Whether two regions have a row in common.
+bool share(const plan::RankProgram& program, const plan::flat::Region& x,
+           const plan::flat::Region& y) {
+  if (x.buffer != y.buffer || x.count == 0 || y.count == 0) return false;
+  if (x.listed < 0 && y.listed < 0) {
+    return x.begin < y.begin + y.count && y.begin < x.begin + x.count;
+  }
+  std::vector<std::int64_t> both;
+  std::ranges::set_intersection(sorted_rows(program, x), sorted_rows(program, y),
+                                std::back_inserter(both));
+  return !both.empty();
 }
 
 }  // namespace
@@ -274,12 +298,10 @@ bool Laws::once(const plan::flat::Operation& op) {
     if (!distinct(accesses[a].value)) return false;
     if (accesses[a].kind == Access::Kind::reads) continue;
     for (std::size_t b = a + 1; b < accesses.size(); ++b) {
-      const plan::flat::Region& x = accesses[a].region;
-      const plan::flat::Region& y = accesses[b].region;
       const bool both_add =
           accesses[a].kind == Access::Kind::adds && accesses[b].kind == Access::Kind::adds;
-      if (accesses[b].kind == Access::Kind::reads || both_add || x.buffer != y.buffer) continue;
-      if (x.begin >= y.begin + y.count || y.begin >= x.begin + x.count) continue;
+      if (accesses[b].kind == Access::Kind::reads || both_add) continue;
+      if (!share(*program_, accesses[a].region, accesses[b].region)) continue;
       return tell(
           "D731", "one computation writes some rows twice",
           fmt::format("`{}` and `{}` share them",
@@ -294,22 +316,20 @@ bool Laws::once(const plan::flat::Operation& op) {
 bool Laws::distinct(const plan::flat::Value& value) {
   const plan::Tensor& tensor = plan_.tensors[value.tensor.index()];
   const std::span<const plan::flat::Run> runs = program_->runs_of(value);
+  const auto set = [&](std::size_t k) {
+    return IndexSet::range(runs[k].begin, runs[k].count, runs[k].stride);
+  };
+  IndexSet before;  // of a dimension with several runs
   for (std::size_t k = 1; k < runs.size(); ++k) {
     if (!tensor.in_sum(runs[k].dimension) || runs[k].dimension != runs[k - 1].dimension) continue;
-    IndexSet before;
-    for (std::size_t m = 0; m <= k; ++m) {
-      if (runs[m].dimension != runs[k].dimension) continue;
-      const IndexSet set = IndexSet::range(runs[m].begin, runs[m].count, runs[m].stride);
-      if (before.overlaps(set)) {
-        return tell("D742",
-                    fmt::format("`{}` names {} {} twice in one sum", shown(tensor, value),
-                                tensor.dimension(runs[k].dimension).name,
-                                to_string(before.intersected(set))),
-                    "a sum has every contribution once", "name it once");
-      }
-      before = before.united(set);
-    }
-    return true;
+    const bool second = k == 1 || runs[k].dimension != runs[k - 2].dimension;
+    before = second ? set(k - 1) : before.united(set(k - 1));
+    if (!before.overlaps(set(k))) continue;
+    return tell("D742",
+                fmt::format("`{}` names {} {} twice in one sum", shown(tensor, value),
+                            tensor.dimension(runs[k].dimension).name,
+                            to_string(before.intersected(set(k)))),
+                "a sum has every contribution once", "name it once");
   }
   return true;
 }
@@ -375,10 +395,7 @@ void Laws::misshapen(std::string code, std::string what, std::string why, std::s
 bool Laws::apart(const plan::flat::Operation& op) {
   const plan::flat::Region& x = op.from;
   const plan::flat::Region& y = op.to;
-  if (x.listed >= 0 || y.listed >= 0) return true;
-  if (x.buffer != y.buffer || x.begin >= y.begin + y.count || y.begin >= x.begin + x.count) {
-    return true;
-  }
+  if (!share(*program_, x, y)) return true;
   const auto* collective = std::get_if<plan::Collective>(&op.source->action);
   if (collective == nullptr) return false;
   if (x.begin == y.begin && x.count == y.count) return true;
@@ -422,11 +439,8 @@ void Laws::sizes(const plan::flat::Operation& op) {
     return misshapen("D705", fmt::format("{} goes to {}", plan::name(from), plan::name(to)),
                      "moving does not convert", "use buffers of one type, and `compute cast`");
   }
-  const bool twice = op.to.listed >= 0 && !std::get<plan::Copy>(op.source->action).add &&
-                     has_twice(std::span(program_->listed_rows)
-                                   .subspan(static_cast<std::size_t>(op.to.listed),
-                                            static_cast<std::size_t>(op.to.count)));
-  if (twice) {
+  const bool replaces = op.to.listed >= 0 && !std::get<plan::Copy>(op.source->action).add;
+  if (replaces && has_twice(sorted_rows(*program_, op.to))) {
     tell("D731", "a row is written twice by one copy", "the list names it more than once",
          "name every row once, or `add`");
   }

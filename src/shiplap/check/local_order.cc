@@ -17,12 +17,7 @@ LocalOrder::LocalOrder(const Script& script) : script_(script), streams_(script.
   std::vector<std::int32_t> length(streams_);
   for (std::size_t k = 0; k < count; ++k) {
     const Op& op = script.ops[k];
-    if (op.member) {
-      std::copy_n(clocks_.begin() +
-                      static_cast<std::ptrdiff_t>(static_cast<std::size_t>(op.gate) * streams_),
-                  streams_, clocks_.begin() + static_cast<std::ptrdiff_t>(k * streams_));
-      continue;
-    }
+    if (op.member) continue;  // its batch is asked
     const auto stream = static_cast<std::size_t>(op.stream);
     position_[k] = length[stream]++;
     if (op.gate >= 0) merge(k, op.gate);

@@ -76,12 +76,8 @@ void Matching::join(Script& script, const plan::RankProgram& program) {
         here.group = group(program.groups[flat.group.index()]);
         CallGroup& calls = job_.groups[static_cast<std::size_t>(here.group)];
         here.slot = calls.scripts.size();
-        // Two spellings of one group on one rank.
-        if (!calls.scripts.empty() && calls.scripts.back() == index) --here.slot;
-        if (here.slot == calls.scripts.size()) {
-          calls.scripts.push_back(index);
-          calls.calls.emplace_back();
-        }
+        calls.scripts.push_back(index);
+        calls.calls.emplace_back();
       }
       op.group = here.group;
       auto& calls = job_.groups[static_cast<std::size_t>(here.group)].calls[here.slot];
@@ -114,9 +110,9 @@ void Matching::join(Script& script, const plan::RankProgram& program) {
 
 void Matching::fill_members(CallGroup& group) const {
   const Symmetry& symmetry = job_.symmetry;
-  // Axes that the group goes along: a member stands at another position there.
+  // Axes that the group goes along: a member behind the first stands at another position there.
   std::vector<bool> along(symmetry.axes.size());
-  for (std::int64_t k = 0; k < group.ranks.size(); ++k) {
+  for (std::int64_t k = 1; k < group.ranks.size(); ++k) {
     const std::vector<std::int64_t> at = symmetry.positions(group.ranks[k].value);
     for (std::size_t a = 0; a < along.size(); ++a) along[a] = along[a] || at[a] != 0;
   }

@@ -56,7 +56,6 @@ SumBox outline(const std::vector<SumBox>& boxes) {
     if (result.empty()) result.resize(box.size());
     for (std::size_t k = 0; k < box.size(); ++k) {
       result[k].set = result[k].set.united(box[k].set);
-      result[k].slope = box[k].slope;
     }
   }
   return result;

@@ -39,6 +39,8 @@ class Analysis {
     std::vector<Ways> stack;
     for (const Expr::Node& node : expr.code()) {
       switch (node.op()) {
+        case Expr::Op::negate:
+          break;
         case Expr::Op::literal:
           stack.push_back(none());
           break;
@@ -57,8 +59,6 @@ class Analysis {
           break;
         case Expr::Op::element:
           unevenly(stack.back());
-          break;
-        case Expr::Op::negate:
           break;
         case Expr::Op::end:
           return stack.back();

@@ -48,7 +48,6 @@ std::int64_t own_piece(const RankProgram& program, const Operation& op,
 
 bool regions_are_apart(const RankProgram& program, const Operation& op) {
   if (!op.from.buffer.exists() || op.from.buffer != op.to.buffer) return true;
-  if (op.from.listed >= 0 || op.to.listed >= 0) return true;
   const auto from = rows_of(program, op.from);
   const auto to = rows_of(program, op.to);
   const auto shared = [&](std::int64_t row) { return std::ranges::find(to, row) != to.end(); };
