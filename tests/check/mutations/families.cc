@@ -13,6 +13,7 @@
 #include "shiplap/dispatch/compute.h"
 #include "shiplap/dispatch/lower.h"
 #include "shiplap/hardware/system.h"
+#include "shiplap/overlap/overlap.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/strategy/library.h"
 #include "shiplap/strategy/to_plan.h"
@@ -115,6 +116,24 @@ void add_dispatches(std::vector<Sound>& all) {
   }
 }
 
+void add_overlaps(std::vector<Sound>& all) {
+  for (const overlap::Legal& legal : overlap::legal_choices()) {
+    for (const int ranks : {2, 3, 4}) {
+      for (const int chunks : {1, 2, 3}) {
+        for (const std::int64_t rows : {8, 12, 13}) {
+          const overlap::Problem problem{
+              .rows = rows, .columns = 8, .depth = 8, .ranks = ranks, .chunks = chunks};
+          const std::string family = "overlap " + to_string(legal.choice);
+          all.push_back({.family = family,
+                         .name = family + " ranks=" + std::to_string(ranks) + " chunks=" +
+                                 std::to_string(chunks) + " rows=" + std::to_string(rows),
+                         .plan = overlap::make_plan(legal.choice, problem)});
+        }
+      }
+    }
+  }
+}
+
 void add_examples(std::vector<Sound>& all) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(SHIPLAP_EXAMPLE_PLANS)) {
@@ -136,6 +155,7 @@ std::vector<Sound> sound_plans() {
   add_experts(all);
   add_strategies(all);
   add_dispatches(all);
+  add_overlaps(all);
   add_examples(all);
   return interleaved(all);
 }

@@ -23,6 +23,7 @@ void add_texts(std::vector<Sound>& all);
 void add_experts(std::vector<Sound>& all);
 void add_strategies(std::vector<Sound>& all);
 void add_dispatches(std::vector<Sound>& all);
+void add_overlaps(std::vector<Sound>& all);
 void add_examples(std::vector<Sound>& all);
 
 }  // namespace shiplap::mutations

@@ -43,6 +43,12 @@ std::vector<Pair> neighbours(const Draft& draft) {
   return all;
 }
 
+// By their entries: which list they stand in, nobody sees.
+bool same_split(const Draft& draft, plan::ListId a, plan::ListId b) {
+  if (!a.exists() || !b.exists()) return a == b;
+  return draft.plan.lists[a.index()].values == draft.plan.lists[b.index()].values;
+}
+
 bool look_alike(const Draft& draft, const Pair& pair) {
   const Collective& a = collective(draft, pair.a);
   const Collective& b = collective(draft, pair.b);
@@ -51,7 +57,8 @@ bool look_alike(const Draft& draft, const Pair& pair) {
   }
   const auto& buffers = draft.program(pair.rank).buffers;
   return a.kind == b.kind && a.from.count == b.from.count && a.to.count == b.to.count &&
-         a.op == b.op && a.scale == b.scale && a.root == b.root && a.split == b.split &&
+         a.op == b.op && a.scale == b.scale && a.root == b.root &&
+         same_split(draft, a.split, b.split) &&
          buffers[a.from.buffer.index()].row_bytes == buffers[b.from.buffer.index()].row_bytes &&
          buffers[a.from.buffer.index()].type == buffers[b.from.buffer.index()].type;
 }

@@ -203,10 +203,12 @@ bool has_layers(std::string_view kind) {
          kind == "WeightGrad" || kind == "OptState";
 }
 
-void shift_layer(const Draft& draft, Value& value) {
-  if (value.indexed && has_layers(tensor_of(draft, value).kind)) {
-    value.index = value.index.literal() - 1;
-  }
+// False if there is no layer before it.
+bool shift_layer(const Draft& draft, Value& value) {
+  if (!value.indexed || !has_layers(tensor_of(draft, value).kind)) return true;
+  if (value.index.literal() == 0) return false;
+  value.index = value.index.literal() - 1;
+  return true;
 }
 
 }  // namespace
@@ -221,13 +223,16 @@ std::optional<Outcome> layer_on_two_stages(Draft& draft, Planter& planter) {
     if (is_kernel(*line.operation, "forward")) outcome.marks.push_back(line.mark);
   }
   if (outcome.marks.empty()) return std::nullopt;
+  bool shifted = true;
   for (plan::Statement& statement : draft.program(rank).body) {
     if (auto* fact = std::get_if<plan::Fact>(&statement.node)) {
-      shift_layer(draft, fact->value);
+      shifted = shift_layer(draft, fact->value) && shifted;
     } else if (auto* compute = std::get_if<Compute>(&std::get<Operation>(statement.node).action)) {
-      for (Access& access : compute->accesses) shift_layer(draft, access.value);
+      for (Access& access : compute->accesses)
+        shifted = shift_layer(draft, access.value) && shifted;
     }
   }
+  if (!shifted) return std::nullopt;
   return outcome;
 }
 

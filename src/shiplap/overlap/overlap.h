@@ -1,0 +1,72 @@
+// A product whose communication is hidden: the rows of its factor are gathered, or its result is
+// scattered or summed over ranks, piece by piece while other pieces are multiplied.
+//
+//   const plan::Plan plan = overlap::make_plan({.type = Type::all_gather,
+//                                               .method = Method::ring_exchange},
+//                                              {.rows = 1000, .columns = 4096, .depth = 1024});
+//
+// Every algorithm is a plan, so that it is checked, simulated and run as any other. Nothing need
+// divide anything.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "shiplap/plan/plan.h"
+
+namespace shiplap::overlap {
+
+enum class Type { none, all_gather, reduce_scatter, all_reduce };
+
+enum class Method {
+  none,           // one after the other
+  bulk,           // beside a product that has nothing to do with it
+  pipeline,       // a collective for each chunk
+  ring_exchange,  // messages between pairs of ranks
+};
+
+struct Choice {
+  Type type = Type::none;
+  Method method = Method::none;
+  // The product is one launch, and its tiles raise counters that the messages wait for.
+  bool atomic = false;
+  friend bool operator==(const Choice&, const Choice&) = default;
+};
+
+// A choice that there is, and what does it.
+struct Legal {
+  Choice choice;
+  std::string_view function;  // as users of TransformerEngine know it; "" if it has none
+  std::string_view what;
+};
+// All of them.
+[[nodiscard]] std::span<const Legal> legal_choices();
+// Throws InputError D800, with what there is instead.
+void demand_legal(const Choice& choice);
+
+[[nodiscard]] std::string_view name(Type type);
+[[nodiscard]] std::string_view name(Method method);
+// "reduce_scatter, ring_exchange, atomic"
+[[nodiscard]] std::string to_string(const Choice& choice);
+
+// Y = X W over `ranks` ranks, where X has rows x depth numbers and W depth x columns, in all. If X
+// is gathered, each rank has some rows of X and some columns of W; otherwise some columns of X and
+// as many rows of W. Of what does not divide, the first ranks have one more.
+struct Problem {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t depth = 0;
+  plan::ElementType type = plan::ElementType::bf16;  // of X, W and Y; sums are made in f32
+  int ranks = 4;
+  int chunks = 1;  // into which the rows of each rank are cut
+};
+
+// The buffers are called `x`, `w` (by rows: one for each column of W) and `y`, or `out` where the
+// result is scattered. Throws InputError D800, D801.
+[[nodiscard]] plan::Plan make_plan(const Choice& choice, const Problem& problem);
+// The same as text, with what each part does.
+[[nodiscard]] std::string plan_text(const Choice& choice, const Problem& problem);
+
+}  // namespace shiplap::overlap

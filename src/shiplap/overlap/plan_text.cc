@@ -1,0 +1,368 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "shiplap/base/error.h"
+#include "shiplap/overlap/overlap.h"
+#include "shiplap/plan/text.h"
+
+// Every plan is one program for all ranks. The rows of rank p are those from cut[p] on; they are
+// cut into chunks, of which chunk c = p*S + u has the rows from at[c] on. Empty chunks are there as
+// well: an empty message costs little, and all ranks agree on it.
+
+namespace shiplap::overlap {
+namespace {
+
+using Cuts = std::vector<std::int64_t>;
+
+// Where `parts` parts of `count` things begin, and the end.
+Cuts cuts_of(std::int64_t count, std::int64_t parts) {
+  Cuts cuts;
+  for (std::int64_t k = 0; k <= parts; ++k) {
+    cuts.push_back(k * (count / parts) + std::min(k, count % parts));
+  }
+  return cuts;
+}
+
+class Writer {
+ public:
+  Writer(const Choice& choice, const Problem& problem)
+      : choice_(choice),
+        problem_(problem),
+        ranks_(problem.ranks),
+        chunks_(problem.chunks),
+        joined_(choice.atomic ? " joined" : ""),
+        cut_(cuts_of(problem.rows, problem.ranks)) {
+    for (std::size_t p = 0; p + 1 < cut_.size(); ++p) {
+      Cuts within = cuts_of(cut_[p + 1] - cut_[p], chunks_);
+      within.pop_back();
+      for (const std::int64_t begin : within) at_.push_back(cut_[p] + begin);
+    }
+    at_.push_back(problem.rows);
+  }
+
+  std::string write() && {
+    head();
+    if (choice_.type == Type::all_gather) {
+      gathered();
+    } else {
+      summed();
+    }
+    return std::move(text_);
+  }
+
+ private:
+  template <class... Words>
+  void line(fmt::format_string<Words...> format, Words&&... words) {
+    text_ += std::string(depth_, ' ') + fmt::format(format, std::forward<Words>(words)...) + "\n";
+  }
+  template <class Body>
+  void repeat(const char* variable, std::int64_t times, const Body& body) {
+    line("repeat {} {}", variable, times);
+    depth_ += 2;
+    body();
+    depth_ -= 2;
+    line("end");
+  }
+  void list(const std::string& name, const Cuts& entries) {
+    line("list {} = {}", name, fmt::join(entries, " "));
+  }
+  void buffer(const char* name, const std::string& rows, const std::string& width,
+              plan::ElementType type) {
+    line("buffer {} rows {} row_bytes {}*({}) {}", name, rows, plan::bytes_of(type), width,
+         plan::name(type));
+  }
+  // What the rows of chunk c are, in a statement.
+  void access(const char* kind, const char* region, const char* value) {
+    line("  {} {} = {}", kind, region, value);
+  }
+
+  void head() {
+    line("shiplap-plan 1");
+    line("# {}; {} x {} by {} x {}", to_string(choice_), problem_.rows, problem_.depth,
+         problem_.depth, problem_.columns);
+    line("mesh tp={}", ranks_);
+    const bool gathers = choice_.type == Type::all_gather;
+    list("cut", cut_);
+    list("at", at_);
+    list("ff", cuts_of(gathers ? problem_.columns : problem_.depth, ranks_));
+  }
+
+  // ---- X is gathered
+
+  void gathered() {
+    line("tensor X Activation tok {}", problem_.rows);
+    line("tensor W Weight ff {}", ranks_);
+    line("tensor Y Activation tok {} ff {}", problem_.rows, ranks_);
+    line("program all on all");
+    depth_ = 2;
+    const std::string depth = std::to_string(problem_.depth);
+    buffer("x", std::to_string(problem_.rows), depth, problem_.type);
+    buffer("w", "ff[tp+1]-ff[tp]", depth, problem_.type);
+    buffer("y", std::to_string(problem_.rows), "ff[tp+1]-ff[tp]", problem_.type);
+    line("streams net");
+    line("given x[tp of cut] = X tok cut[tp] +cut[tp+1]-cut[tp]");
+    line("given w = W ff tp +1");
+    line("goal x = X");
+    line("goal y = Y tok 0 +{} ff tp +1", problem_.rows);
+    if (choice_.method == Method::none) {
+      line("all_gather x to x over tp split cut");
+      line("compute gemm");
+      access("reads", "x", "X");
+      access("reads", "w", "W ff tp +1");
+      line("  writes y = Y tok 0 +{} ff tp +1", problem_.rows);
+      return;
+    }
+    ring();
+  }
+
+  // Chunks go to the next rank, each as soon as it is there; what arrives is multiplied.
+  void ring() {
+    repeat("s", ranks_ - 1, [&] {
+      repeat("u", chunks_, [&] {
+        line("let c = ((tp-s-1) mod {})*{}+u", ranks_, chunks_);
+        line("r[s+1,u]: @net receive x[c of at] from tp-1 wrap tag u async");
+      });
+    });
+    repeat("s", ranks_ - 1, [&] {
+      repeat("u", chunks_, [&] {
+        line("let c = ((tp-s) mod {})*{}+u", ranks_, chunks_);
+        line("@net send x[c of at] to tp+1 wrap tag u after r[s,u] async");
+      });
+    });
+    repeat("s", ranks_, [&] {
+      repeat("u", chunks_, [&] {
+        line("let c = ((tp-s) mod {})*{}+u", ranks_, chunks_);
+        line("compute gemm after r[s,u]{}", joined_);
+        access("reads", "x[c of at]", "X tok at[c] +at[c+1]-at[c]");
+        access("reads", "w", "W ff tp +1");
+        access("writes", "y[c of at]", "Y tok at[c] +at[c+1]-at[c] ff tp +1");
+      });
+    });
+  }
+
+  // ---- Y is summed
+
+  void summed() {
+    if (choice_.method == Method::pipeline && choice_.type == Type::reduce_scatter) stage_lists();
+    line("tensor X Activation tok {} ff {}", problem_.rows, ranks_);
+    line("tensor W Weight ff {}", ranks_);
+    line("tensor Y Activation tok {} sum ff {}", problem_.rows, ranks_);
+    if (choice_.method == Method::bulk) {
+      line("tensor Z Activation tok {} sum ff {}", problem_.rows, ranks_);
+    }
+    line("program all on all");
+    depth_ = 2;
+    const std::string rows = std::to_string(problem_.rows);
+    const std::string columns = std::to_string(problem_.columns);
+    buffer("x", rows, "ff[tp+1]-ff[tp]", problem_.type);
+    buffer("w", columns, "ff[tp+1]-ff[tp]", problem_.type);
+    buffer("y", rows, columns, problem_.type);
+    const bool scatters = choice_.type == Type::reduce_scatter;
+    if (scatters) buffer("out", "cut[tp+1]-cut[tp]", columns, problem_.type);
+    if (choice_.method == Method::bulk) buffer("z", rows, columns, problem_.type);
+    if (choice_.method == Method::ring_exchange) {
+      buffer("got", fmt::format("{}*(cut[tp+1]-cut[tp])", ranks_ - 1), columns, problem_.type);
+      buffer("total", "cut[tp+1]-cut[tp]", columns, plan::ElementType::f32);
+    }
+    line("streams net{}", choice_.method == Method::ring_exchange ? ", reduce" : "");
+    line("given x = X tok 0 +{} ff tp +1", problem_.rows);
+    line("given w = W ff tp +1");
+    switch (choice_.method) {
+      case Method::none:
+        return one_by_one();
+      case Method::bulk:
+        return bulk();
+      case Method::pipeline:
+        return scatters ? pipeline() : reduce_chunks();
+      case Method::ring_exchange:
+        return direct();
+    }
+  }
+
+  void goal(const char* tensor) {
+    if (choice_.type == Type::reduce_scatter) {
+      line("goal out = {} tok cut[tp] +cut[tp+1]-cut[tp]", tensor);
+    } else if (choice_.type == Type::all_reduce) {
+      line("goal y = {}", tensor);
+    } else {
+      line("goal y = {} sum ff tp +1", tensor);
+    }
+  }
+  void whole_product() {
+    line("compute gemm");
+    line("  reads x = X tok 0 +{} ff tp +1", problem_.rows);
+    access("reads", "w", "W ff tp +1");
+    access("writes", "y", "Y sum ff tp +1");
+  }
+  // Chunk c of the product, into these rows of y.
+  void tile(const char* name, const char* into) {
+    line("{}: compute gemm{}", name, joined_);
+    access("reads", "x[c of at]", "X tok at[c] +at[c+1]-at[c] ff tp +1");
+    access("reads", "w", "W ff tp +1");
+    access("writes", into, "Y tok at[c] +at[c+1]-at[c] sum ff tp +1");
+  }
+
+  void one_by_one() {
+    goal("Y");
+    whole_product();
+    if (choice_.type == Type::reduce_scatter) line("reduce_scatter y to out over tp split cut");
+    if (choice_.type == Type::all_reduce) line("all_reduce y over tp");
+  }
+
+  void bulk() {
+    goal("Z");
+    line("goal y = Y sum ff tp +1");
+    line("given z = Z sum ff tp +1");
+    line("@net reduce_scatter z to out over tp split cut async");
+    whole_product();
+  }
+
+  // Chunk i of the pipeline is chunk i of every rank. They lie together in y: that of rank p from
+  // stage[i*P + p] on.
+  void stage_lists() {
+    Cuts stage{0};
+    for (int i = 0; i < chunks_; ++i) {
+      Cuts within{0};
+      for (int p = 0; p < ranks_; ++p) {
+        const auto c = static_cast<std::size_t>(p * chunks_ + i);
+        within.push_back(within.back() + at_[c + 1] - at_[c]);
+        stage.push_back(stage.back() + at_[c + 1] - at_[c]);
+      }
+      list(fmt::format("cut{}", i), within);
+    }
+    list("stage", stage);
+  }
+  void pipeline() {
+    goal("Y");
+    repeat("i", chunks_, [&] {
+      repeat("p", ranks_, [&] {
+        line("let c = p*{}+i", chunks_);
+        tile("t[i,p]", fmt::format("y[i*{}+p of stage]", ranks_).c_str());
+      });
+    });
+    for (int i = 0; i < chunks_; ++i) {
+      const int first = i * ranks_;
+      line(
+          "@net reduce_scatter y[stage[{0}] +stage[{1}]-stage[{0}]] to "
+          "out[at[tp*{2}+{3}]-cut[tp] +at[tp*{2}+{3}+1]-at[tp*{2}+{3}]] over tp split cut{3} "
+          "after t[{3},{4}]",
+          first, first + ranks_, chunks_, i, ranks_ - 1);
+    }
+  }
+
+  void reduce_chunks() {
+    goal("Y");
+    repeat("c", std::int64_t{ranks_} * chunks_, [&] { tile("t[c]", "y[c of at]"); });
+    repeat("c", std::int64_t{ranks_} * chunks_,
+           [&] { line("@net all_reduce y[c of at] over tp after t[c]"); });
+  }
+
+  // What others own is multiplied first and sent to them; what arrives is added in one order.
+  void direct() {
+    goal("Y");
+    line("let own = cut[tp+1]-cut[tp]");
+    repeat("d", ranks_ - 1, [&] {
+      repeat("u", chunks_, [&] {
+        line("let c = tp*{}+u", chunks_);
+        line(
+            "g[d,u]: @net receive got[d*own+at[c]-cut[tp] +at[c+1]-at[c]] from tp-(d+1) wrap "
+            "tag u async");
+      });
+    });
+    repeat("d", ranks_, [&] {
+      repeat("u", chunks_, [&] {
+        line("let c = ((tp+d+1) mod {})*{}+u", ranks_, chunks_);
+        tile("t[d,u]", "y[c of at]");
+      });
+    });
+    repeat("d", ranks_ - 1, [&] {
+      repeat("u", chunks_, [&] {
+        line("let c = ((tp+d+1) mod {})*{}+u", ranks_, chunks_);
+        line("{}@net send y[c of at] to tp+(d+1) wrap tag u after t[d,u] async",
+             choice_.type == Type::all_reduce ? "s[d,u]: " : "");
+      });
+    });
+    repeat("u", chunks_, [&] { reduce(); });
+    if (choice_.type == Type::all_reduce) spread();
+  }
+  // Own chunk u: first what has arrived, then what this rank has made, which is ready last.
+  void reduce() {
+    line("let c = tp*{}+u", chunks_);
+    line("let n = at[c+1]-at[c]");
+    line("let i = at[c]-cut[tp]");
+    const auto step = [&](int d) {
+      const std::string from = fmt::format("(tp-{}) mod {}", d + 1, ranks_);
+      line("@reduce compute {} after g[{},u]", d == 0 ? "cast" : "add", d);
+      line("  reads got[{}*own+i +n] = Y tok at[c] +n sum ff {} +1", d, from);
+      line("  {} total[i +n] = Y tok at[c] +n sum ff {} +1", d == 0 ? "writes" : "adds", from);
+    };
+    for (int d = 0; d + 1 < ranks_; ++d) step(d);
+    line("@reduce compute {} after t[{},u]", ranks_ == 1 ? "cast" : "add", ranks_ - 1);
+    line("  reads y[c of at] = Y tok at[c] +n sum ff tp +1");
+    line("  {} total[i +n] = Y tok at[c] +n sum ff tp +1", ranks_ == 1 ? "writes" : "adds");
+    line("e[u]: @reduce compute cast");
+    line("  reads total[i +n] = Y tok at[c] +n");
+    line("  writes {} = Y tok at[c] +n",
+         choice_.type == Type::all_reduce ? "y[c of at]" : "out[i +n]");
+  }
+  // The sums go to everybody; what was sent from those rows has left by then.
+  void spread() {
+    repeat("d", ranks_ - 1, [&] {
+      repeat("u", chunks_, [&] {
+        line("let c = ((tp+d+1) mod {})*{}+u", ranks_, chunks_);
+        line("@net receive y[c of at] from tp+(d+1) wrap tag {}+u after s[d,u] async", chunks_);
+      });
+    });
+    repeat("u", chunks_, [&] {
+      repeat("d", ranks_ - 1, [&] {
+        line("let c = tp*{}+u", chunks_);
+        line("@net send y[c of at] to tp-(d+1) wrap tag {}+u after e[u] async", chunks_);
+      });
+    });
+  }
+
+  Choice choice_;
+  Problem problem_;
+  int ranks_;
+  int chunks_;
+  const char* joined_;
+  Cuts cut_;  // by rank
+  Cuts at_;   // by chunk
+  std::size_t depth_ = 0;
+  std::string text_;
+};
+
+void demand_within(std::string_view what, std::int64_t number, std::int64_t least,
+                   std::int64_t most) {
+  if (least <= number && number <= most) return;
+  throw InputError(Diagnostic{.code = "D801",
+                              .what = fmt::format("{}: {}", what, number),
+                              .help = fmt::format("choose {} to {}", least, most)});
+}
+
+void demand_sense(const Choice& choice, const Problem& problem) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 2;
+  demand_within("the number of ranks", problem.ranks, 1, 1024);
+  demand_within("the number of chunks of a rank's rows", problem.chunks, 1, 4096);
+  const bool gathers = choice.type == Type::all_gather;  // then columns are cut, else depth
+  demand_within("the rows of X", problem.rows, 1, kMost);
+  demand_within("the columns of W", problem.columns, gathers ? problem.ranks : 1, kMost);
+  demand_within("the columns of X", problem.depth, gathers ? 1 : problem.ranks, kMost);
+}
+
+}  // namespace
+
+std::string plan_text(const Choice& choice, const Problem& problem) {
+  demand_legal(choice);
+  demand_sense(choice, problem);
+  return Writer(choice, problem).write();
+}
+
+plan::Plan make_plan(const Choice& choice, const Problem& problem) {
+  return plan::parse_text(plan_text(choice, problem), to_string(choice));
+}
+
+}  // namespace shiplap::overlap

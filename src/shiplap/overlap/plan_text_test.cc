@@ -1,0 +1,160 @@
+// The plans counted operation by operation: what is multiplied, what is sent, and what nobody asked
+// for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "shiplap/base/error.h"
+#include "shiplap/overlap/overlap.h"
+#include "shiplap/plan/expand.h"
+
+namespace shiplap::overlap {
+namespace {
+
+using plan::RankProgram;
+using plan::flat::Operation;
+
+std::vector<RankProgram> expanded(const plan::Plan& plan) {
+  std::vector<RankProgram> programs;
+  for (std::int32_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
+    programs.push_back(plan::expand(plan, Rank(rank)));
+  }
+  return programs;
+}
+
+bool multiplies(const Operation& op) {
+  const auto* const compute = std::get_if<plan::Compute>(&op.source->action);
+  return compute != nullptr && compute->kernel == "gemm";
+}
+
+// How often each row of X is multiplied.
+std::vector<int> multiplied(const RankProgram& program, std::int64_t rows) {
+  std::vector<int> times(static_cast<std::size_t>(rows));
+  for (const Operation& op : program.operations) {
+    if (!multiplies(op)) continue;
+    const plan::flat::Region& x = program.accesses_of(op)[0].region;
+    for (std::int64_t k = 0; k < x.count; ++k) ++times[static_cast<std::size_t>(x.begin + k)];
+  }
+  return times;
+}
+
+std::int64_t sent(const RankProgram& program) {
+  std::int64_t bytes = 0;
+  for (const Operation& op : program.operations) {
+    if (std::holds_alternative<plan::Send>(op.source->action)) bytes += program.bytes_of(op.from);
+  }
+  return bytes;
+}
+
+struct Case {
+  Choice choice;
+  Problem problem;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Legal& legal : legal_choices()) {
+    for (const int ranks : {1, 2, 3, 5}) {
+      for (const int chunks : {1, 2, 4}) {
+        for (const std::int64_t rows : {1, 4, 7, 23}) {
+          all.push_back({legal.choice,
+                         {.rows = rows,
+                          .columns = 7,
+                          .depth = 9,
+                          .type = plan::ElementType::f32,
+                          .ranks = ranks,
+                          .chunks = chunks}});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+TEST(Plans, MultiplyEveryRowOnce) {
+  for (const auto& [choice, problem] : cases()) {
+    const plan::Plan plan = make_plan(choice, problem);
+    for (const RankProgram& program : expanded(plan)) {
+      EXPECT_THAT(multiplied(program, problem.rows), testing::Each(1))
+          << plan_text(choice, problem);
+    }
+  }
+}
+
+// A ring and direct messages move as little as there is: each row leaves its owner, or reaches it,
+// once for each other rank.
+TEST(Plans, SendAsLittleAsThereIs) {
+  for (const auto& [choice, problem] : cases()) {
+    if (choice.method != Method::ring_exchange) continue;
+    const plan::Plan plan = make_plan(choice, problem);
+    std::int64_t bytes = 0;
+    for (const RankProgram& program : expanded(plan)) bytes += sent(program);
+    const std::int64_t row =
+        4 * (choice.type == Type::all_gather ? problem.depth : problem.columns);
+    const std::int64_t times = choice.type == Type::all_reduce ? 2 : 1;
+    EXPECT_EQ(bytes, times * (problem.ranks - 1) * problem.rows * row) << to_string(choice);
+  }
+}
+
+TEST(Plans, AtomicProductsAreOneLaunch) {
+  for (const auto& [choice, problem] : cases()) {
+    const plan::Plan plan = make_plan(choice, problem);
+    for (const RankProgram& program : expanded(plan)) {
+      for (const Operation& op : program.operations) {
+        if (!multiplies(op)) continue;
+        EXPECT_EQ(op.source->joined, choice.atomic);
+      }
+    }
+  }
+}
+
+TEST(Plans, ChunksAreAsEvenAsCanBe) {
+  const std::string text =
+      plan_text({Type::all_gather, Method::ring_exchange},
+                {.rows = 11, .columns = 3, .depth = 2, .ranks = 3, .chunks = 2});
+  EXPECT_THAT(text, testing::HasSubstr("list cut = 0 4 8 11\n"));
+  EXPECT_THAT(text, testing::HasSubstr("list at = 0 2 4 6 8 10 11\n"));
+}
+
+std::string refused(const Choice& choice, const Problem& problem) {
+  try {
+    static_cast<void>(make_plan(choice, problem));
+  } catch (const InputError& error) {
+    const Diagnostic& said = error.diagnostics().front();
+    return said.code + ": " + said.what + "; " + said.help;
+  }
+  return "";
+}
+
+TEST(Plans, SizesThatMakeNoSenseAreRefused) {
+  const Choice gather{Type::all_gather, Method::ring_exchange};
+  const Choice scatter{Type::reduce_scatter, Method::ring_exchange};
+  const Problem sound{.rows = 4, .columns = 3, .depth = 3, .ranks = 3};
+  EXPECT_EQ(refused(gather, sound), "");
+  EXPECT_EQ(refused(scatter, sound), "");
+  Problem problem = sound;
+  problem.ranks = 0;
+  EXPECT_EQ(refused(gather, problem), "D801: the number of ranks: 0; choose 1 to 1024");
+  problem = sound;
+  problem.rows = 0;
+  EXPECT_EQ(refused(gather, problem), "D801: the rows of X: 0; choose 1 to 2147483646");
+  problem = sound;
+  problem.columns = 2;
+  EXPECT_EQ(refused(gather, problem), "D801: the columns of W: 2; choose 3 to 2147483646");
+  EXPECT_EQ(refused(scatter, problem), "");
+  problem = sound;
+  problem.depth = 2;
+  EXPECT_EQ(refused(gather, problem), "");
+  EXPECT_EQ(refused(scatter, problem), "D801: the columns of X: 2; choose 3 to 2147483646");
+  problem = sound;
+  problem.chunks = 5000;
+  EXPECT_EQ(refused(gather, problem),
+            "D801: the number of chunks of a rank's rows: 5000; choose 1 to 4096");
+}
+
+}  // namespace
+}  // namespace shiplap::overlap

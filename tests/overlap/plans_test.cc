@@ -1,0 +1,68 @@
+// Every plan of overlap/ is sound, and stops being so when an order is taken out of it.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "shiplap/check/check.h"
+#include "shiplap/overlap/overlap.h"
+#include "shiplap/plan/text.h"
+
+namespace shiplap::overlap {
+namespace {
+
+std::string first_finding(const check::Report& report) {
+  return report.findings.empty() ? "" : render(report.findings.front().diagnostic);
+}
+
+check::Report checked(const plan::Plan& plan, bool symmetry) {
+  check::Options options;
+  options.symmetry = symmetry;
+  return check::check(plan, options);
+}
+
+TEST(OverlapPlans, AreSound) {
+  for (const Legal& legal : legal_choices()) {
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+      for (const int chunks : {1, 2, 3}) {
+        for (const std::int64_t rows : {1, 2, 5, 8, 29}) {
+          const Problem problem{
+              .rows = rows, .columns = 11, .depth = 9, .ranks = ranks, .chunks = chunks};
+          const plan::Plan plan = make_plan(legal.choice, problem);
+          for (const bool symmetry : {true, false}) {
+            const check::Report report = checked(plan, symmetry);
+            ASSERT_TRUE(report.findings.empty())
+                << first_finding(report) << plan_text(legal.choice, problem);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Takes one word sequence out, wherever it stands.
+std::string without(std::string text, const std::string& words) {
+  for (auto at = text.find(words); at != std::string::npos; at = text.find(words)) {
+    text.erase(at, words.size());
+  }
+  return text;
+}
+
+TEST(OverlapPlans, NeedEveryAfter) {
+  const Problem problem{.rows = 8, .columns = 8, .depth = 8, .ranks = 3, .chunks = 2};
+  int tried = 0;
+  for (const Legal& legal : legal_choices()) {
+    const std::string text = plan_text(legal.choice, problem);
+    for (const char* const words :
+         {" after r[s,u]", " after t[d,u]", " after t[c]", " after t[0,2]", " after t[1,2]",
+          " after t[2,u]", " after g[0,u]", " after g[1,u]", " after e[u]", " after s[d,u]"}) {
+      if (text.find(words) == std::string::npos) continue;
+      ++tried;
+      EXPECT_FALSE(checked(plan::parse_text(without(text, words), "test"), true).sound())
+          << to_string(legal.choice) << " without" << words;
+    }
+  }
+  EXPECT_EQ(tried, 28);
+}
+
+}  // namespace
+}  // namespace shiplap::overlap
