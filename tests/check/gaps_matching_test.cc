@@ -13,7 +13,6 @@ namespace shiplap::check {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::string refused(const std::string& text, const Options& options = {}) {
   try {

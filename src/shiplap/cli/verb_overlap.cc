@@ -7,7 +7,6 @@
 #include <ostream>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "shiplap/base/json.h"
 #include "shiplap/cli/files.h"
@@ -93,8 +92,8 @@ overlap::Type type_of(const std::string& op) {
   return overlap::Type::none;
 }
 
-overlap::Choice choice_of(const Options& options) {
-  overlap::Choice choice{.type = type_of(*options.op), .atomic = options.atomic};
+overlap::Choice choice_of(const std::string& op, const Options& options) {
+  overlap::Choice choice{.type = type_of(op), .atomic = options.atomic};
   const std::string method =
       options.method.value_or(choice.type == overlap::Type::none ? "none" : "ring_exchange");
   for (const overlap::Method each : {overlap::Method::none, overlap::Method::bulk,
@@ -110,15 +109,15 @@ int small(const char* flag, std::optional<std::int64_t> given, int usual) {
   return static_cast<int>(*given);
 }
 
+std::int64_t needed(const char* flag, std::optional<std::int64_t> given) {
+  if (!given) refuse_flag(flag, fmt::format("`{}` is missing", flag), "give --m, --n and --k");
+  return *given;
+}
+
 overlap::Problem problem_of(const Options& options) {
-  for (const auto& [flag, given] : {std::pair("--m", options.rows.has_value()),
-                                    {"--n", options.columns.has_value()},
-                                    {"--k", options.depth.has_value()}}) {
-    if (!given) refuse_flag(flag, fmt::format("`{}` is missing", flag), "give --m, --n and --k");
-  }
-  overlap::Problem problem{.rows = *options.rows,
-                           .columns = *options.columns,
-                           .depth = *options.depth,
+  overlap::Problem problem{.rows = needed("--m", options.rows),
+                           .columns = needed("--n", options.columns),
+                           .depth = needed("--k", options.depth),
                            .ranks = small("--tp", options.ranks, 4),
                            .chunks = small("--chunks", options.chunks, 1)};
   if (options.type == "f32") problem.type = plan::ElementType::f32;
@@ -172,7 +171,7 @@ ExitCode run_verb(const Options& options, Context& context) {
     refuse_flag("--op", "it is not known what is to be hidden",
                 "give --op ag, rs or ar; `shiplap overlap --list` shows what there is");
   }
-  const std::string text = overlap::plan_text(choice_of(options), problem_of(options));
+  const std::string text = overlap::plan_text(choice_of(*options.op, options), problem_of(options));
   const bool to_file = options.output && *options.output != "-";
   if (to_file) {
     write_text(*options.output, text, "--output");
