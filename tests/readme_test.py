@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md, docs/strategy.md and docs/museum.md and compares what they print
-with what stands there. Run by ctest.
+"""Runs the commands of README.md, docs/strategy.md, docs/museum.md and docs/overlap.md and
+compares what they print with what stands there. Run by ctest.
 
 In a ```console block, a line that begins with `$ shiplap` is run in the root of the repository;
 what follows, up to the next command or the end of the block, is its standard output or, if that is
@@ -33,7 +33,7 @@ def main():
     wrong = 0
     count = 0
     pages = {"README.md": text}
-    for name in ("strategy.md", "museum.md"):
+    for name in ("strategy.md", "museum.md", "overlap.md"):
         pages[name] = (ROOT / "docs" / name).read_text(encoding="utf-8")
     pairs = [(name, *pair) for name, page in pages.items()
              for block in blocks(page, "console") for pair in commands(block)]

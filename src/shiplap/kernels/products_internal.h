@@ -57,11 +57,26 @@ class Products {
 [[nodiscard]] std::unique_ptr<Products> make_products();
 [[nodiscard]] std::unique_ptr<Products> make_plain_products();
 
-// What the plugin shiplap_onednn.so offers, under the name `shiplap_products_plugin`.
-inline constexpr int kProductsPluginVersion = 1;
+// factors[0] rows[0] + factors[1] rows[1] + ..., `depth` rows that lie without gaps.
+struct WeightedRows {
+  const float* factors = nullptr;
+  const float* rows = nullptr;
+  std::int64_t depth = 0;
+  std::int64_t columns = 0;
+};
+// c += the sum.
+void add_rows(const WeightedRows& sum, float* c);
+
+class LinearEngine;
+struct LinearShape;
+
+// What the plugin shiplap_onednn.so offers, under the name `shiplap_products_plugin`. The caller
+// owns what it makes.
+inline constexpr int kProductsPluginVersion = 2;
 struct ProductsPlugin {
   int version = kProductsPluginVersion;
-  Products* (*make)() = nullptr;  // the caller owns it
+  Products* (*make)() = nullptr;
+  LinearEngine* (*make_linear)(const LinearShape&) = nullptr;  // null if it has no fast way
   const char* (*name)() = nullptr;
 };
 

@@ -11,22 +11,6 @@ namespace {
 float as_float(float value) { return value; }
 float as_float(Bf16 value) { return to_float(value); }
 
-// c += factor[0] b[0] + factor[1] b[1] + ..., four rows of b at a time, so that c is loaded and
-// stored a quarter as often.
-void add_rows(const float* __restrict factor, const float* __restrict b, std::int64_t depth,
-              float* __restrict c, std::int64_t columns) {
-  std::int64_t k = 0;
-  for (; k + 4 <= depth; k += 4, b += 4 * columns) {
-    for (std::int64_t j = 0; j < columns; ++j) {
-      c[j] += (factor[k] * b[j] + factor[k + 1] * b[columns + j]) +
-              (factor[k + 2] * b[2 * columns + j] + factor[k + 3] * b[3 * columns + j]);
-    }
-  }
-  for (; k < depth; ++k, b += columns) {
-    for (std::int64_t j = 0; j < columns; ++j) c[j] += factor[k] * b[j];
-  }
-}
-
 class PlainProducts final : public Products {
  public:
   void multiply(const Product& product, const Operands<float>& operands) override {
@@ -52,7 +36,11 @@ class PlainProducts final : public Products {
       for (std::size_t k = 0; k < depth; ++k, from += step) row_[k] = as_float(*from);
       float* const c = operands.c + i * product.stride_c;
       if (product.into == Into::overwrite) std::fill_n(c, columns, 0.0F);
-      add_rows(row_.data(), b_.data(), product.depth, c, product.columns);
+      add_rows({.factors = row_.data(),
+                .rows = b_.data(),
+                .depth = product.depth,
+                .columns = product.columns},
+               c);
     }
   }
 
@@ -74,6 +62,23 @@ class PlainProducts final : public Products {
 };
 
 }  // namespace
+
+// Four rows at a time, so that c is loaded and stored a quarter as often.
+void add_rows(const WeightedRows& sum, float* __restrict c) {
+  const float* const __restrict factor = sum.factors;
+  const float* __restrict b = sum.rows;
+  const std::int64_t columns = sum.columns;
+  std::int64_t k = 0;
+  for (; k + 4 <= sum.depth; k += 4, b += 4 * columns) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      c[j] += (factor[k] * b[j] + factor[k + 1] * b[columns + j]) +
+              (factor[k + 2] * b[2 * columns + j] + factor[k + 3] * b[3 * columns + j]);
+    }
+  }
+  for (; k < sum.depth; ++k, b += columns) {
+    for (std::int64_t j = 0; j < columns; ++j) c[j] += factor[k] * b[j];
+  }
+}
 
 std::unique_ptr<Products> make_plain_products() { return std::make_unique<PlainProducts>(); }
 

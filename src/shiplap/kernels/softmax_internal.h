@@ -8,10 +8,9 @@
 #include <cstdint>
 
 #include "shiplap/kernels/bf16.h"
+#include "shiplap/kernels/lanes_internal.h"
 
 namespace shiplap::kernels {
-
-inline constexpr std::int64_t kLanes = 16;
 
 struct ScoreBlock {
   std::int64_t rows = 0;

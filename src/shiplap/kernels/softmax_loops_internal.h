@@ -1,73 +1,18 @@
 // The loops of softmax_internal.h, inlined into whoever includes them, so that they can be compiled
 // for several processors.
 //
-// They are written with the vectors of gcc and clang: a sum of floats is vectorized only if one
-// says how it is to be split, and it must be split in the same way everywhere. Vectors are handed
-// over by reference, since passing one by value depends on the processor.
+// They are written with explicit vectors: a sum of floats is vectorized only if one says how it is
+// to be split, and it must be split in the same way everywhere.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <numbers>
 
+#include "shiplap/kernels/lanes_internal.h"
 #include "shiplap/kernels/softmax_internal.h"
 
 namespace shiplap::kernels {
-
-using Lanes [[gnu::vector_size(kLanes * 4)]] = float;
-using Words [[gnu::vector_size(kLanes * 4)]] = std::uint32_t;
-using Halves [[gnu::vector_size(kLanes * 2)]] = std::uint16_t;
-
-[[gnu::always_inline]] inline void load(const float* from, Lanes& lanes) {
-  std::memcpy(&lanes, from, sizeof lanes);
-}
-
-[[gnu::always_inline]] inline void store(const Lanes& lanes, float* to) {
-  std::memcpy(to, &lanes, sizeof lanes);
-}
-
-// The rounding of to_bf16().
-[[gnu::always_inline]] inline void store(const Lanes& lanes, Bf16* to) {
-  const Words bits = reinterpret_cast<Words>(lanes);
-  const Words rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  const Words quiet = (bits >> 16) | 0x40U;
-  const Words chosen = (bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded;
-  const Halves halves = __builtin_convertvector(chosen, Halves);
-  std::memcpy(&to->bits, &halves, sizeof halves);
-}
-
-// Coefficient k of the Taylor series of 2^x.
-constexpr float taylor(int k) {
-  double value = 1;
-  for (int i = 1; i <= k; ++i) value *= std::numbers::ln2 / i;
-  return static_cast<float>(value);
-}
-
-// 2^x for x < 127, with a relative error below 3e-7; zero for x < -126. std::exp took several times
-// as long as the matrix products. Adding 1.5 * 2^23 rounds x to a whole number, which then stands
-// in the lowest bits; the series gives the power of the rest, at most 1/2, of which the seventh
-// power and above are below 1.3e-7.
-[[gnu::always_inline]] inline void power_of_two(Lanes& x) {
-  constexpr float kLeast = -126;
-  constexpr float kRound = 12582912;
-  const Lanes least = Lanes{} + kLeast;
-  const Lanes given = x;
-  const auto tiny = x < least;
-  x = tiny ? least : x;
-  const Lanes shifted = x + kRound;
-  const Lanes rest = x - (shifted - kRound);
-  Lanes power = rest * taylor(6) + taylor(5);
-  power = power * rest + taylor(4);
-  power = power * rest + taylor(3);
-  power = power * rest + taylor(2);
-  power = power * rest + taylor(1);
-  power = power * rest + 1.0F;
-  const Words bits = reinterpret_cast<Words>(power) + (reinterpret_cast<Words>(shifted) << 23);
-  x = tiny ? Lanes{} : reinterpret_cast<Lanes>(bits);
-  x = given == given ? x : given;  // arithmetic on the bits of a NaN could give any number
-}
 
 // Halves that meet halves take four steps instead of sixteen that wait for each other.
 template <class Function>

@@ -1,0 +1,33 @@
+// What happens to sums on their way from a product into the result.
+#pragma once
+
+#include <cstdint>
+
+#include "shiplap/kernels/linear.h"
+
+namespace shiplap::kernels {
+
+// before = alpha * sums + beta * c + bias; c = activation(before).
+struct EpilogueStep {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  const float* sums = nullptr;  // by rows, without gaps
+  const float* bias = nullptr;  // may be null
+  float alpha = 1;
+  float beta = 0;
+  Activation activation = Activation::none;
+  Result before_activation;  // may be null
+  Result c;
+};
+
+struct WidenStep {
+  const void* from = nullptr;
+  Number type = Number::f32;
+  std::int64_t count = 0;
+  float* to = nullptr;
+};
+
+void apply_epilogue(const EpilogueStep& step);
+void widen(const WidenStep& step);
+
+}  // namespace shiplap::kernels

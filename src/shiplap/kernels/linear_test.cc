@@ -1,0 +1,323 @@
+#include "shiplap/kernels/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "shiplap/base/error.h"
+#include "shiplap/kernels/attention.h"
+#include "shiplap/kernels/linear_testing_internal.h"
+
+namespace shiplap::kernels {
+namespace {
+
+// Half the distance of neighbours, relative to a number.
+double unit(Number type) {
+  if (type == Number::f32) return 0x1p-24;
+  return type == Number::bf16 ? 0x1p-8 : 0x1p-11;
+}
+
+// A sum of n terms in float is off by at most n units of their sizes, and what is stored by one of
+// its own type; the smallest numbers of f16 are 2^-24 apart. The activation is a little steeper
+// than 1, and good to a few units of float.
+double bound(const Question& q, const Expected& expected, double value) {
+  const auto terms = static_cast<double>(q.depth + 4);
+  return 1.2 * terms * 0x1p-24 * expected.size + 1.01 * unit(q.out) * std::abs(value) + 0x1p-25 +
+         1e-6 * std::abs(expected.before);
+}
+
+void expect_right(LinearKernel& kernel, const Question& q, Random& random) {
+  Arrays2d arrays(q, random, Fill::fractions);
+  const Arrays2d given = arrays;
+  arrays.prepare(kernel);
+  arrays.multiply(kernel, 0, q.rows);
+  for (std::int64_t i = 0; i < q.rows; ++i) {
+    for (std::int64_t j = 0; j < arrays.c_stride(); ++j) {
+      const std::int64_t at = i * arrays.c_stride() + j;
+      if (j >= q.columns) {
+        ASSERT_EQ(arrays.c.get(at), given.c.get(at)) << "in the gap, " << q;
+        continue;
+      }
+      const Expected expected = expected_at(given, i, j);
+      ASSERT_NEAR(arrays.c.get(at), expected.c, bound(q, expected, expected.c))
+          << i << ", " << j << " of " << q << " by " << kernel.by();
+      if (!q.saves) continue;
+      ASSERT_NEAR(arrays.before.get(at), expected.before, bound(q, expected, expected.before))
+          << i << ", " << j << " of " << q << " by " << kernel.by();
+    }
+  }
+}
+
+void expect_right_for_small_shapes(const LinearShape& shape, Random& random) {
+  LinearKernel kernel(shape);
+  for (std::int64_t rows = 0; rows <= 5; ++rows) {
+    for (int transposed = 0; transposed < 4; ++transposed) {
+      Question q{.rows = rows,
+                 .columns = shape.columns,
+                 .depth = shape.depth,
+                 .type = shape.type,
+                 .a_is_transposed = transposed % 2 == 1,
+                 .weights_are_transposed = transposed >= 2};
+      choose_rest(random, q);
+      expect_right(kernel, q, random);
+    }
+  }
+}
+
+void expect_right_for_small_shapes(Engine engine) {
+  Random random(1);
+  for (const Number type : kNumbers) {
+    for (std::int64_t columns = 1; columns <= 9; ++columns) {
+      for (std::int64_t depth = 0; depth <= 9; ++depth) {
+        expect_right_for_small_shapes(
+            {.columns = columns, .depth = depth, .type = type, .engine = engine}, random);
+      }
+    }
+  }
+}
+
+TEST(Linear, IsRightForAllSmallShapes) { expect_right_for_small_shapes(Engine::best); }
+TEST(Linear, PlainLoopsAreRightForAllSmallShapes) {
+  expect_right_for_small_shapes(Engine::plain_loops);
+}
+
+Question random_question(Random& random) {
+  Question q{.rows = random.between(1, 90),
+             .columns = random.between(1, 150),
+             .depth = random.between(1, 150),
+             .type = kNumbers[random.between(0, 3)],
+             .a_is_transposed = random.chance(),
+             .weights_are_transposed = random.chance()};
+  choose_rest(random, q);
+  return q;
+}
+
+TEST(Linear, IsRightForRandomShapes) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const Question q = random_question(random);
+    for (const Packing packing : {Packing::once, Packing::every_call}) {
+      LinearKernel kernel({.columns = q.columns,
+                           .depth = q.depth,
+                           .type = q.type,
+                           .packing = packing,
+                           .typical_rows = random.between(1, 80)});
+      expect_right(kernel, q, random);
+    }
+  }
+}
+
+// Sums of small whole numbers are exact, so there is one right answer.
+TEST(Linear, RoundsOnceToNearestEven) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    Question q = random_question(random);
+    q.activation = Activation::none;
+    q.saves = false;
+    Arrays2d arrays(q, random, Fill::whole_numbers);
+    const Arrays2d given = arrays;
+    LinearKernel kernel(arrays.shape());
+    arrays.prepare(kernel);
+    arrays.multiply(kernel, 0, q.rows);
+    Numbers one(q.out, 1);
+    for (std::int64_t i = 0; i < q.rows; ++i) {
+      for (std::int64_t j = 0; j < q.columns; ++j) {
+        one.put(0, expected_at(given, i, j).before);
+        ASSERT_EQ(arrays.c.get(i * arrays.c_stride() + j), one.get(0)) << q << ", seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(Linear, WeightsCanBePreparedAgain) {
+  Random random(3);
+  LinearKernel kernel({.columns = 40, .depth = 30, .type = Number::bf16});
+  for (int i = 0; i < 4; ++i) {
+    expect_right(kernel,
+                 {.rows = 7,
+                  .columns = 40,
+                  .depth = 30,
+                  .type = Number::bf16,
+                  .weights_are_transposed = i % 2 == 1},
+                 random);
+  }
+}
+
+TEST(Linear, WithoutPackingWeightsAreReadByEveryCall) {
+  for (const Number type : kNumbers) {
+    Numbers weights(type, 1);
+    Numbers a(type, 1);
+    Numbers c(type, 1);
+    a.put(0, 1);
+    LinearKernel kernel({.columns = 1, .depth = 1, .type = type, .packing = Packing::every_call});
+    kernel.prepare({.data = weights.data()});
+    for (const double value : {2.0, 3.0}) {
+      weights.put(0, value);
+      kernel.multiply({.data = a.data(), .count = 1}, {.data = c.data(), .type = type});
+      EXPECT_EQ(c.get(0), value);
+    }
+  }
+}
+
+TEST(Linear, TakesSomeColumnsOfWiderWeights) {
+  Random random(4);
+  Numbers weights = random_numbers(random, Number::bf16, std::int64_t{20} * 50, Fill::fractions);
+  Numbers a = random_numbers(random, Number::bf16, std::int64_t{6} * 20, Fill::fractions);
+  Numbers whole(Number::f32, std::int64_t{6} * 50);
+  Numbers parts(Number::f32, std::int64_t{6} * 50);
+  const auto multiply = [&](std::int64_t first, std::int64_t columns, Numbers& c) {
+    LinearKernel kernel({.columns = columns, .depth = 20, .type = Number::bf16});
+    kernel.prepare({.data = weights.data(first), .stride = 50});
+    kernel.multiply({.data = a.data(), .count = 6}, {.data = c.data(first), .stride = 50});
+  };
+  multiply(0, 50, whole);
+  multiply(0, 17, parts);
+  multiply(17, 33, parts);
+  for (std::int64_t i = 0; i < whole.count(); ++i) {
+    EXPECT_NEAR(whole.get(i), parts.get(i), 1e-5) << i;
+  }
+}
+
+// Every value of a type, as old content that is kept and as a bias.
+TEST(Linear, EveryNumberPassesThroughUnchanged) {
+  constexpr std::int64_t kCount = 0x10000;
+  for (const Number type : {Number::bf16, Number::f16}) {
+    Numbers all(type, kCount);
+    auto* const bits = static_cast<std::uint16_t*>(all.data());
+    for (std::int64_t i = 0; i < kCount; ++i) bits[i] = static_cast<std::uint16_t>(i);
+    Numbers by_bias(type, kCount);
+    Numbers kept(type, kCount);
+    std::memcpy(kept.data(), all.data(), static_cast<std::size_t>(kCount) * bytes_of(type));
+    LinearKernel kernel({.columns = kCount, .depth = 0, .type = type});
+    kernel.prepare({});
+    kernel.multiply({.count = 1}, {.data = by_bias.data(), .type = type},
+                    {.bias = {.data = all.data(), .type = type}});
+    kernel.multiply({.count = 1}, {.data = kept.data(), .type = type}, {.beta = 1});
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      if (std::isnan(all.get(i))) {
+        ASSERT_TRUE(std::isnan(by_bias.get(i)) && std::isnan(kept.get(i))) << i;
+      } else {
+        ASSERT_EQ(by_bias.get(i), all.get(i)) << i;
+        ASSERT_EQ(kept.get(i), all.get(i)) << i;
+      }
+    }
+  }
+}
+
+TEST(Linear, GeluIsThatOfTheFormulaEverywhere) {
+  constexpr std::int64_t kCount = 4001;
+  Numbers bias(Number::f32, kCount);
+  Numbers c(Number::f32, kCount);
+  for (std::int64_t i = 0; i < kCount; ++i) bias.put(i, static_cast<double>(i - 2000) / 100);
+  LinearKernel kernel({.columns = kCount, .depth = 0});
+  kernel.prepare({});
+  kernel.multiply({.count = 1}, {.data = c.data()},
+                  {.bias = {.data = bias.data()}, .activation = Activation::gelu_tanh});
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    const double expected = gelu(bias.get(i));
+    EXPECT_NEAR(c.get(i), expected, 1e-6 * std::abs(expected) + 1e-7) << bias.get(i);
+  }
+}
+
+// A NaN or an infinity in one row of a, for every type; the other rows stay numbers.
+TEST(Linear, NansAndInfinitiesReachTheirRowAndNoOther) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const Number type : kNumbers) {
+    for (const double special : {std::nan(""), kInfinity, -kInfinity}) {
+      for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
+        Random random(5);
+        Arrays2d arrays({.rows = 5,
+                         .columns = 70,
+                         .depth = 40,
+                         .type = type,
+                         .out = type,
+                         .has_bias = true,
+                         .activation = activation},
+                        random, Fill::fractions);
+        arrays.a.put(arrays.a_at(2, 3), special);
+        LinearKernel kernel(arrays.shape());
+        arrays.prepare(kernel);
+        arrays.multiply(kernel, 0, 5);
+        for (std::int64_t i = 0; i < 5; ++i) {
+          for (std::int64_t j = 0; j < 70; ++j) {
+            const double found = arrays.c.get(i * 70 + j);
+            const double expected = expected_at(arrays, i, j).c;
+            ASSERT_EQ(std::isfinite(found), i != 2) << i << ", " << j;
+            if (i != 2) continue;
+            ASSERT_EQ(std::isnan(found), std::isnan(expected)) << j << ": " << found;
+            if (!std::isnan(found)) {
+              ASSERT_EQ(found, expected) << j;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Nothing is read of c if it does not count.
+TEST(Linear, WhatWasThereDoesNotMatterIfBetaIsZero) {
+  for (const Number type : kNumbers) {
+    for (const float alpha : {1.0F, 2.0F}) {
+      Random random(6);
+      Arrays2d arrays({.rows = 3, .columns = 20, .depth = 10, .type = type, .alpha = alpha}, random,
+                      Fill::fractions);
+      for (std::int64_t i = 0; i < arrays.c.count(); ++i) arrays.c.put(i, std::nan(""));
+      LinearKernel kernel(arrays.shape());
+      arrays.prepare(kernel);
+      arrays.multiply(kernel, 0, 3);
+      for (std::int64_t i = 0; i < arrays.c.count(); ++i) {
+        EXPECT_TRUE(std::isfinite(arrays.c.get(i)));
+      }
+    }
+  }
+}
+
+TEST(Linear, OnednnAndPlainLoopsAgree) {
+  if (products_by() == "plain loops") GTEST_SKIP() << "there is no oneDNN";
+  for (const Number type : kNumbers) {
+    Random random(7);
+    const Question q{.rows = 33, .columns = 200, .depth = 300, .type = type, .has_bias = true};
+    Arrays2d left(q, random, Fill::fractions);
+    Arrays2d right = left;
+    LinearKernel fast(left.shape());
+    LinearShape plain = right.shape();
+    plain.engine = Engine::plain_loops;
+    LinearKernel slow(plain);
+    EXPECT_EQ(slow.by(), "plain loops");
+    EXPECT_NE(fast.by(), "plain loops");
+    EXPECT_EQ(fast.by().find("ref"), std::string_view::npos) << fast.by();
+    left.prepare(fast);
+    right.prepare(slow);
+    left.multiply(fast, 0, q.rows);
+    right.multiply(slow, 0, q.rows);
+    for (std::int64_t i = 0; i < left.c.count(); ++i) {
+      ASSERT_NEAR(left.c.get(i), right.c.get(i), 1e-4) << i;
+    }
+  }
+}
+
+TEST(Linear, PromisesWhatItSays) {
+  float x = 0;
+  const auto act = [&](const LinearShape& shape, const Rows& rows, const Epilogue& epilogue) {
+    LinearKernel kernel(shape);
+    kernel.prepare({.data = &x});
+    kernel.multiply(rows, {.data = &x}, epilogue);
+  };
+  const LinearShape one{.columns = 1, .depth = 1};
+  const Rows row{.data = &x, .count = 1};
+  EXPECT_NO_THROW(act({.columns = 0, .depth = 0}, {}, {}));
+  EXPECT_THROW(act({.columns = -1, .depth = 1}, row, {}), InternalError);
+  EXPECT_THROW(act({.columns = 1, .depth = -1}, row, {}), InternalError);
+  EXPECT_THROW(act({.columns = 1, .depth = 1, .typical_rows = 0}, row, {}), InternalError);
+  EXPECT_THROW(act(one, {.data = &x, .count = -1}, {}), InternalError);
+  EXPECT_THROW(act(one, {.data = &x, .count = 1, .stride = -1}, {}), InternalError);
+  EXPECT_THROW(act(one, row, {.bias = {.data = &x, .type = Number::f16}}), InternalError);
+  LinearKernel unprepared(one);
+  EXPECT_THROW(unprepared.multiply(row, {.data = &x}), InternalError);
+}
+
+}  // namespace
+}  // namespace shiplap::kernels

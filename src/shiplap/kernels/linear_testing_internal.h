@@ -1,0 +1,214 @@
+// Products in double by plain loops, for tests of LinearKernel: they share nothing with it.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <numbers>
+#include <ostream>
+#include <vector>
+
+#include "shiplap/base/random.h"
+#include "shiplap/kernels/bf16.h"
+#include "shiplap/kernels/f16.h"
+#include "shiplap/kernels/linear.h"
+
+namespace shiplap::kernels {
+
+inline constexpr Number kNumbers[] = {Number::f32, Number::bf16, Number::f16};
+
+// Numbers of a type that is known when the test runs.
+class Numbers {
+ public:
+  Numbers() = default;
+  Numbers(Number type, std::int64_t count)
+      : type_(type), bytes_(static_cast<std::size_t>(count) * bytes_of(type)) {}
+
+  [[nodiscard]] Number type() const { return type_; }
+  [[nodiscard]] std::int64_t count() const {
+    return static_cast<std::int64_t>(bytes_.size() / bytes_of(type_));
+  }
+  [[nodiscard]] const void* data(std::int64_t first = 0) const { return bytes_.data() + at(first); }
+  [[nodiscard]] void* data(std::int64_t first = 0) { return bytes_.data() + at(first); }
+
+  [[nodiscard]] double get(std::int64_t index) const {
+    if (type_ == Number::f32) return static_cast<double>(read<float>(index));
+    if (type_ == Number::bf16) return static_cast<double>(to_float(read<Bf16>(index)));
+    return static_cast<double>(to_float(read<F16>(index)));
+  }
+  void put(std::int64_t index, double value) {
+    const auto narrow = static_cast<float>(value);
+    if (type_ == Number::f32) return write(index, narrow);
+    if (type_ == Number::bf16) return write(index, to_bf16(narrow));
+    write(index, to_f16(narrow));
+  }
+
+  friend bool operator==(const Numbers&, const Numbers&) = default;  // of the bits
+
+ private:
+  [[nodiscard]] std::size_t at(std::int64_t index) const {
+    return static_cast<std::size_t>(index) * bytes_of(type_);
+  }
+  template <class T>
+  [[nodiscard]] T read(std::int64_t index) const {
+    T value;
+    std::memcpy(&value, bytes_.data() + at(index), sizeof value);
+    return value;
+  }
+  template <class T>
+  void write(std::int64_t index, T value) {
+    std::memcpy(bytes_.data() + at(index), &value, sizeof value);
+  }
+
+  Number type_ = Number::f32;
+  std::vector<std::byte> bytes_;
+};
+
+enum class Fill { whole_numbers, fractions };
+
+inline Numbers random_numbers(Random& random, Number type, std::int64_t count, Fill fill) {
+  Numbers numbers(type, count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto whole = static_cast<double>(random.between(-8, 9));
+    numbers.put(i, fill == Fill::whole_numbers ? whole : 2 * random.unit() - 1);
+  }
+  return numbers;
+}
+
+// What a test asks of a kernel.
+struct Question {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t depth = 0;
+  Number type = Number::f32;
+  Number out = Number::f32;
+  bool a_is_transposed = false;
+  bool weights_are_transposed = false;
+  std::int64_t gap = 0;  // in every stride
+  float alpha = 1;
+  float beta = 0;
+  bool has_bias = false;
+  Number bias = Number::f32;
+  Activation activation = Activation::none;
+  bool saves = false;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Question& q) {
+  return out << q.rows << " x " << q.columns << " x " << q.depth << ", type "
+             << static_cast<int>(q.type) << " to " << static_cast<int>(q.out) << ", transposed "
+             << q.a_is_transposed << q.weights_are_transposed << ", gap " << q.gap << ", alpha "
+             << q.alpha << ", beta " << q.beta << ", bias " << q.has_bias
+             << static_cast<int>(q.bias) << ", activation " << static_cast<int>(q.activation)
+             << ", saves " << q.saves;
+}
+
+// Of types, gaps and epilogues, whatever comes.
+inline void choose_rest(Random& random, Question& question) {
+  question.out = kNumbers[random.between(0, 3)];
+  question.gap = random.chance(0.3) ? random.between(1, 20) : 0;
+  if (random.chance(0.3)) return;
+  question.alpha = random.chance() ? 1 : -0.5F;
+  question.beta = static_cast<float>(random.between(0, 3));
+  question.has_bias = random.chance();
+  question.bias = random.chance() ? Number::f32 : question.type;
+  question.activation = random.chance() ? Activation::gelu_tanh : Activation::none;
+  question.saves = random.chance();
+}
+
+// The arrays of a question.
+struct Arrays2d {
+  Question question;
+  Numbers a;
+  Numbers weights;
+  Numbers bias;
+  Numbers c;
+  Numbers before;
+
+  Arrays2d(const Question& q, Random& random, Fill fill)
+      : question(q),
+        a(random_numbers(random, q.type, a_lines() * a_stride(), fill)),
+        weights(random_numbers(random, q.type, weights_lines() * weights_stride(), fill)),
+        bias(random_numbers(random, q.bias, q.columns, fill)),
+        c(random_numbers(random, q.out, q.rows * c_stride(), fill)),
+        before(q.out, q.rows * c_stride()) {}
+
+  [[nodiscard]] std::int64_t a_lines() const {
+    return question.a_is_transposed ? question.depth : question.rows;
+  }
+  [[nodiscard]] std::int64_t a_stride() const {
+    return (question.a_is_transposed ? question.rows : question.depth) + question.gap;
+  }
+  [[nodiscard]] std::int64_t weights_lines() const {
+    return question.weights_are_transposed ? question.columns : question.depth;
+  }
+  [[nodiscard]] std::int64_t weights_stride() const {
+    return (question.weights_are_transposed ? question.depth : question.columns) + question.gap;
+  }
+  [[nodiscard]] std::int64_t c_stride() const { return question.columns + question.gap; }
+
+  [[nodiscard]] std::int64_t a_at(std::int64_t i, std::int64_t k) const {
+    return question.a_is_transposed ? k * a_stride() + i : i * a_stride() + k;
+  }
+  [[nodiscard]] std::int64_t weights_at(std::int64_t k, std::int64_t j) const {
+    return question.weights_are_transposed ? j * weights_stride() + k : k * weights_stride() + j;
+  }
+
+  [[nodiscard]] LinearShape shape() const {
+    return {.columns = question.columns, .depth = question.depth, .type = question.type};
+  }
+  void prepare(LinearKernel& kernel) {
+    kernel.prepare({.data = weights.data(),
+                    .stride = weights_stride(),
+                    .is_transposed = question.weights_are_transposed});
+  }
+  // Some of the rows.
+  void multiply(LinearKernel& kernel, std::int64_t first, std::int64_t count) {
+    Epilogue epilogue{
+        .alpha = question.alpha, .beta = question.beta, .activation = question.activation};
+    const std::int64_t at = first * c_stride();
+    if (question.has_bias) epilogue.bias = {.data = bias.data(), .type = bias.type()};
+    if (question.saves) {
+      epilogue.before_activation = {
+          .data = before.data(at), .type = before.type(), .stride = c_stride()};
+    }
+    kernel.multiply({.data = a.data(a_at(first, 0)),
+                     .count = count,
+                     .stride = a_stride(),
+                     .is_transposed = question.a_is_transposed},
+                    {.data = c.data(at), .type = c.type(), .stride = c_stride()}, epilogue);
+  }
+};
+
+inline double gelu(double x) {
+  const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return x / 2 * (1 + std::tanh(u));
+}
+
+// One number of the result as it should be, and how large the terms are that it is the sum of.
+struct Expected {
+  double before = 0;
+  double c = 0;
+  double size = 0;
+};
+
+inline Expected expected_at(const Arrays2d& arrays, std::int64_t i, std::int64_t j) {
+  const Question& q = arrays.question;
+  Expected result;
+  const auto add = [&](double term) {
+    result.before += term;
+    result.size += std::abs(term);
+  };
+  for (std::int64_t k = 0; k < q.depth; ++k) {
+    add(static_cast<double>(q.alpha) * arrays.a.get(arrays.a_at(i, k)) *
+        arrays.weights.get(arrays.weights_at(k, j)));
+  }
+  if (q.beta != 0) {
+    add(static_cast<double>(q.beta) * arrays.c.get(i * arrays.c_stride() + j));
+  }
+  if (q.has_bias) add(arrays.bias.get(j));
+  result.c = q.activation == Activation::none ? result.before : gelu(result.before);
+  return result;
+}
+
+}  // namespace shiplap::kernels

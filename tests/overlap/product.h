@@ -1,0 +1,66 @@
+// The product in one process, in double, against which overlaps on ranks are held.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shiplap/overlap/overlap.h"
+#include "shiplap/run/overlapped_product.h"
+
+namespace shiplap::tests {
+
+// Rows by columns, as they would lie in one process.
+struct Table {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::vector<double> numbers;
+  double& at(std::int64_t i, std::int64_t j) {
+    return numbers[static_cast<std::size_t>(i * columns + j)];
+  }
+  [[nodiscard]] double at(std::int64_t i, std::int64_t j) const {
+    return numbers[static_cast<std::size_t>(i * columns + j)];
+  }
+};
+
+struct Given {
+  overlap::Problem problem;
+  Table x;
+  Table w;  // transposed: a row for each column of W
+};
+// Random numbers, as the type has them.
+[[nodiscard]] Given given(const overlap::Problem& problem);
+
+// Where part `k` of `count` things begins, of `parts`.
+[[nodiscard]] std::int64_t begin_of(std::int64_t k, std::int64_t count, std::int64_t parts);
+
+// Numbers of f32 or bf16 in memory.
+void put(std::span<std::byte> bytes, plan::ElementType type, std::int64_t k, double number);
+[[nodiscard]] double get(std::span<const std::byte> bytes, plan::ElementType type, std::int64_t k);
+
+// Writes what a rank has of X and W.
+void fill_rank(run::OverlappedProduct& product, overlap::Type type, const Given& given, int rank);
+
+// Part of a table, by rows.
+struct Cut {
+  std::int64_t row = 0;
+  std::int64_t rows = 0;
+  std::int64_t column = 0;
+  std::int64_t columns = 0;
+};
+// The rows and columns of Y that a rank must have, and of which part of the depth.
+struct Wanted {
+  const char* buffer = "y";
+  Cut cut;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+[[nodiscard]] Wanted wanted(const overlap::Choice& choice, const overlap::Problem& p, int rank);
+
+// The first number of a result that is further from the truth than rounding explains; "" if none.
+[[nodiscard]] std::string wrong_number(const run::OverlappedProduct& product,
+                                       const overlap::Choice& choice, const Given& given, int rank);
+
+}  // namespace shiplap::tests

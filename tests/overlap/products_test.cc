@@ -1,0 +1,137 @@
+// Every overlap on threads against the same product in one process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "product.h"
+#include "shiplap/base/error.h"
+#include "shiplap/comm/ranks.h"
+#include "shiplap/kernels/linear.h"
+
+namespace shiplap::tests {
+namespace {
+
+using overlap::Method;
+using overlap::Problem;
+using overlap::Type;
+using plan::ElementType;
+using run::OverlappedProduct;
+
+void on_threads(int ranks, const std::function<void(comm::Communicator&)>& work) {
+  comm::run_ranks({.threads = ranks, .timeout = {60}}, work);
+}
+
+std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+class EveryOverlap : public testing::TestWithParam<int> {};
+
+TEST_P(EveryOverlap, IsTheProductAndHasTheSameBitsEveryTime) {
+  const int ranks = GetParam();
+  for (const overlap::Legal& legal : overlap::legal_choices()) {
+    for (const ElementType type : {ElementType::f32, ElementType::bf16}) {
+      for (const auto& [rows, columns, depth, chunks] :
+           {std::array{1, 9, 8, 1}, std::array{29, 11, 23, 3}, std::array{64, 32, 48, 2}}) {
+        const Given all = given({.rows = rows,
+                                 .columns = columns,
+                                 .depth = depth,
+                                 .type = type,
+                                 .ranks = ranks,
+                                 .chunks = chunks});
+        on_threads(ranks, [&](comm::Communicator& world) {
+          OverlappedProduct product(legal.choice, all.problem, world);
+          fill_rank(product, legal.choice.type, all, world.rank());
+          product.prepare();
+          product.run();
+          EXPECT_EQ(wrong_number(product, legal.choice, all, world.rank()), "")
+              << to_string(legal.choice) << ", " << rows << " x " << depth << " by " << columns;
+          const char* const result = wanted(legal.choice, all.problem, world.rank()).buffer;
+          const std::vector<std::byte> first = copy_of(product.buffer(result));
+          fill_rank(product, legal.choice.type, all, world.rank());
+          product.run();
+          EXPECT_EQ(copy_of(product.buffer(result)), first) << "other bits the second time";
+        });
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EveryOverlap, testing::Values(1, 2, 3, 4, 8));
+
+// The bits of a gathered product are those of the same chunks multiplied one after the other.
+TEST(Gathered, HasTheBitsOfItsChunks) {
+  const Given all = given(
+      {.rows = 37, .columns = 24, .depth = 40, .type = ElementType::bf16, .ranks = 3, .chunks = 2});
+  for (const bool atomic : {false, true}) {
+    on_threads(3, [&](comm::Communicator& world) {
+      OverlappedProduct product({Type::all_gather, Method::ring_exchange, atomic}, all.problem,
+                                world);
+      fill_rank(product, Type::all_gather, all, world.rank());
+      product.prepare();
+      product.run();
+      kernels::LinearKernel linear(
+          {.columns = 8, .depth = 40, .type = kernels::Number::bf16, .typical_rows = 37 / 6});
+      linear.prepare({.data = product.buffer("w").data(), .is_transposed = true});
+      std::vector<std::byte> right(product.buffer("y").size());
+      for (int rank = 0; rank < 3; ++rank) {
+        const std::int64_t begin = begin_of(rank, 37, 3);
+        const std::int64_t count = begin_of(rank + 1, 37, 3) - begin;
+        for (std::int64_t u = 0; u < 2; ++u) {
+          const std::int64_t row = begin + begin_of(u, count, 2);
+          const std::int64_t rows = begin_of(u + 1, count, 2) - begin_of(u, count, 2);
+          linear.multiply({.data = product.buffer("x").data() + row * 80, .count = rows},
+                          {.data = right.data() + row * 16, .type = kernels::Number::bf16});
+        }
+      }
+      EXPECT_EQ(copy_of(product.buffer("y")), right);
+    });
+  }
+}
+
+// What was ready before is scattered beside the product.
+TEST(Bulk, ScattersSomethingElse) {
+  const Given all =
+      given({.rows = 10, .columns = 4, .depth = 6, .type = ElementType::f32, .ranks = 3});
+  on_threads(3, [&](comm::Communicator& world) {
+    OverlappedProduct product({Type::reduce_scatter, Method::bulk}, all.problem, world);
+    fill_rank(product, Type::reduce_scatter, all, world.rank());
+    for (std::int64_t k = 0; k < 40; ++k) {
+      put(product.buffer("z"), ElementType::f32, k, static_cast<double>(k * (world.rank() + 1)));
+    }
+    product.prepare();
+    product.run();
+    const std::int64_t row = begin_of(world.rank(), 10, 3);
+    const std::span<const std::byte> out = product.buffer("out");
+    for (std::int64_t k = 0; k < std::ssize(out) / 4; ++k) {
+      EXPECT_EQ(get(out, ElementType::f32, k), static_cast<double>((row * 4 + k) * 6));
+    }
+  });
+}
+
+std::string refused(const Problem& problem) {
+  std::string said;
+  on_threads(2, [&](comm::Communicator& world) {
+    try {
+      const OverlappedProduct product({Type::all_gather, Method::ring_exchange}, problem, world);
+    } catch (const InputError& error) {
+      if (world.rank() == 0) said = error.diagnostics().front().code;
+    }
+  });
+  return said;
+}
+
+TEST(Refused, IsWhatCannotBeDone) {
+  EXPECT_EQ(refused({.rows = 4, .columns = 4, .depth = 4, .ranks = 3}), "D802");
+  EXPECT_EQ(refused({.rows = 4, .columns = 4, .depth = 4, .type = ElementType::i32, .ranks = 2}),
+            "D802");
+  EXPECT_EQ(refused({.rows = 4, .columns = 1, .depth = 4, .ranks = 2}), "D801");
+}
+
+}  // namespace
+}  // namespace shiplap::tests
