@@ -5,7 +5,7 @@
 //
 // Prints a table, or one JSON object. Times are of check() alone, not of reading the plan; medians,
 // with the least and the most beside them.
-#include <sys/resource.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -45,10 +46,20 @@ void put(Json& json, const std::string& name, const Spread& s) {
   json.set(name + "_most", s.most);
 }
 
+// As if the process had just begun: what was freed goes back to the system, and the peak is
+// forgotten.
+void start_over() {
+  malloc_trim(0);
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
+// Since start_over().
 double peak_gib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / (1024.0 * 1024.0);
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / (1024.0 * 1024.0);
+  }
+  return 0;
 }
 
 // ---- time
@@ -101,11 +112,12 @@ struct Series {
 };
 // Returns the median, and the operations that were looked at.
 Timed measure(Json& json, const Series& series) {
+  start_over();
   const Runs runs = runs_of(plan_for(series.dp), series.symmetry);
   put(json, series.name + "_s", spread(runs.seconds));
   json.set(series.name + "_runs", static_cast<std::int64_t>(runs.seconds.size()));
   json.set(series.name + "_operations", runs.operations);
-  json.set(series.name + "_peak_gib", peak_gib());  // so far; the series grow
+  json.set(series.name + "_peak_gib", peak_gib());
   return {.seconds = spread(runs.seconds).median, .operations = runs.operations};
 }
 
@@ -131,14 +143,14 @@ std::optional<double> exponent(const std::vector<Timed>& points) {
 }
 
 void measure_time(Json& json) {
+  std::vector<Timed> points{
+      measure(json, {.name = "check_8192", .dp = 64, .symmetry = Symmetry::off})};
   measure(json, {.name = "check_8192_symmetry", .dp = 64});
   measure(json, {.name = "check_131072", .dp = 1024});
-  std::vector<Timed> points;
   for (int dp = 1; dp < 64; dp *= 2) {
     const Runs runs = runs_of(plan_for(dp), Symmetry::off);
     points.push_back({.seconds = spread(runs.seconds).median, .operations = runs.operations});
   }
-  points.push_back(measure(json, {.name = "check_8192", .dp = 64, .symmetry = Symmetry::off}));
   const std::optional<double> slope = exponent(points);
   json.set("growth_exponent", slope ? Json(*slope) : Json());
 }
