@@ -129,13 +129,17 @@ class Writer {
     repeat("s", ranks_ - 1, [&] {
       repeat("u", chunks_, [&] {
         line("let c = ((tp-s) mod {})*{}+u", ranks_, chunks_);
-        line("@net send x[c of at] to tp+1 wrap tag u after r[s,u] async");
+        line("s[s,u]: @net send x[c of at] to tp+1 wrap tag u after r[s,u] async");
       });
     });
-    repeat("s", ranks_, [&] {
+    line("compute gemm{}", joined_);  // its own rows are there, all of them
+    access("reads", "x[tp of cut]", "X tok cut[tp] +cut[tp+1]-cut[tp]");
+    access("reads", "w", "W ff tp +1");
+    access("writes", "y[tp of cut]", "Y tok cut[tp] +cut[tp+1]-cut[tp] ff tp +1");
+    repeat("s", ranks_ - 1, [&] {
       repeat("u", chunks_, [&] {
-        line("let c = ((tp-s) mod {})*{}+u", ranks_, chunks_);
-        line("compute gemm after r[s,u]{}", joined_);
+        line("let c = ((tp-s-1) mod {})*{}+u", ranks_, chunks_);
+        line("compute gemm after r[s+1,u]{}", joined_);
         access("reads", "x[c of at]", "X tok at[c] +at[c+1]-at[c]");
         access("reads", "w", "W ff tp +1");
         access("writes", "y[c of at]", "Y tok at[c] +at[c+1]-at[c] ff tp +1");
@@ -281,8 +285,7 @@ class Writer {
     repeat("d", ranks_ - 1, [&] {
       repeat("u", chunks_, [&] {
         line("let c = ((tp+d+1) mod {})*{}+u", ranks_, chunks_);
-        line("{}@net send y[c of at] to tp+(d+1) wrap tag u after t[d,u] async",
-             choice_.type == Type::all_reduce ? "s[d,u]: " : "");
+        line("s[d,u]: @net send y[c of at] to tp+(d+1) wrap tag u after t[d,u] async");
       });
     });
     repeat("u", chunks_, [&] { reduce(); });
@@ -313,13 +316,14 @@ class Writer {
     repeat("d", ranks_ - 1, [&] {
       repeat("u", chunks_, [&] {
         line("let c = ((tp+d+1) mod {})*{}+u", ranks_, chunks_);
-        line("@net receive y[c of at] from tp+(d+1) wrap tag {}+u after s[d,u] async", chunks_);
+        line("b[d,u]: @net receive y[c of at] from tp+(d+1) wrap tag {}+u after s[d,u] async",
+             chunks_);
       });
     });
     repeat("u", chunks_, [&] {
       repeat("d", ranks_ - 1, [&] {
         line("let c = tp*{}+u", chunks_);
-        line("@net send y[c of at] to tp-(d+1) wrap tag {}+u after e[u] async", chunks_);
+        line("f[d,u]: @net send y[c of at] to tp-(d+1) wrap tag {}+u after e[u] async", chunks_);
       });
     });
   }

@@ -19,6 +19,28 @@ Diagnostic placed(Diagnostic diagnostic, const plan::RankProgram& program, std::
   return diagnostic;
 }
 
+// In a handler: throws what is handled once more, with its diagnostics changed.
+template <class Change>
+[[noreturn]] void rethrow_changed(const Change& change) {
+  try {
+    throw;
+  } catch (const comm::DeadlinePassed& failure) {
+    throw comm::DeadlinePassed(change(failure.diagnostic()), failure.missing());
+  } catch (const comm::RankFailed& failure) {
+    throw comm::RankFailed(change(failure.diagnostic()), failure.rank());
+  } catch (const comm::Mismatch& failure) {
+    throw comm::Mismatch(change(failure.diagnostic()), failure.odd_ones());
+  } catch (const comm::MessageTooLong& failure) {
+    throw comm::MessageTooLong(change(failure.diagnostic()));
+  } catch (const comm::CommunicatorDead& failure) {
+    throw comm::CommunicatorDead(change(failure.diagnostic()));
+  } catch (const InputError& error) {
+    std::vector<Diagnostic> all = error.diagnostics();
+    for (Diagnostic& one : all) one = change(one);
+    throw InputError(std::move(all));
+  }
+}
+
 std::string in_words(const Diagnostic& diagnostic) {
   std::string text = diagnostic.what;
   if (!diagnostic.where.operation.empty()) text += " (" + diagnostic.where.operation + ")";
@@ -29,23 +51,15 @@ std::string in_words(const Diagnostic& diagnostic) {
 }  // namespace
 
 void rethrow_located(const plan::RankProgram& program, std::int32_t op) {
-  try {
-    throw;
-  } catch (const comm::DeadlinePassed& failure) {
-    throw comm::DeadlinePassed(placed(failure.diagnostic(), program, op), failure.missing());
-  } catch (const comm::RankFailed& failure) {
-    throw comm::RankFailed(placed(failure.diagnostic(), program, op), failure.rank());
-  } catch (const comm::Mismatch& failure) {
-    throw comm::Mismatch(placed(failure.diagnostic(), program, op), failure.odd_ones());
-  } catch (const comm::MessageTooLong& failure) {
-    throw comm::MessageTooLong(placed(failure.diagnostic(), program, op));
-  } catch (const comm::CommunicatorDead& failure) {
-    throw comm::CommunicatorDead(placed(failure.diagnostic(), program, op));
-  } catch (const InputError& error) {
-    std::vector<Diagnostic> all = error.diagnostics();
-    for (Diagnostic& one : all) one = placed(std::move(one), program, op);
-    throw InputError(std::move(all));
-  }
+  rethrow_changed([&](const Diagnostic& one) { return placed(one, program, op); });
+}
+
+void rethrow_within(const std::string& what) {
+  rethrow_changed([&](Diagnostic one) {
+    std::string& where = one.where.operation;
+    where = where.empty() ? what : what + ", " + where;
+    return one;
+  });
 }
 
 std::string reason_of(const std::exception_ptr& failure) {

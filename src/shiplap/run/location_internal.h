@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <string>
 
 #include "shiplap/plan/expand.h"
 
@@ -10,6 +11,9 @@ namespace shiplap::run {
 
 // In a handler: throws what is handled once more, with rank and operation where it has none.
 [[noreturn]] void rethrow_located(const plan::RankProgram& program, std::int32_t op);
+
+// The same with the name of what it happened in, before the operation.
+[[noreturn]] void rethrow_within(const std::string& what);
 
 template <class Act>
 void located(const plan::RankProgram& program, std::int32_t op, const Act& act) {

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <string>
 #include <utility>
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/bf16.h"
 #include "shiplap/kernels/f16.h"
 #include "shiplap/kernels/linear.h"
+#include "shiplap/run/location_internal.h"
 
 namespace shiplap::run {
 namespace {
@@ -76,14 +79,22 @@ class OverlappedProduct::State {
  public:
   State(const overlap::Choice& choice, const overlap::Problem& problem, comm::Communicator& world,
         const ExecuteOptions& options)
-      : problem_(problem),
+      : name_(to_string(choice)),
+        problem_(problem),
         plan_(overlap::make_plan(choice, problem)),
         kernels_(table()),
         executor_(plan_, world, kernels_, options),
         linear_(shape()) {}
 
   void prepare() { linear_.prepare({.data = executor_.rows("w").data(), .is_transposed = true}); }
-  StepResult run() { return executor_.step(); }
+  StepResult run(Work work) {
+    work_ = work;
+    try {
+      return executor_.step();
+    } catch (const std::exception&) {
+      rethrow_within(name_);
+    }
+  }
   [[nodiscard]] const plan::Plan& plan() const { return plan_; }
   [[nodiscard]] const Executor& executor() const { return executor_; }
 
@@ -91,8 +102,11 @@ class OverlappedProduct::State {
   KernelTable table() {
     KernelTable table;
     table.bind("gemm", [this](const KernelCall& call) { multiply(call); });
-    table.bind("cast", convert);
-    table.bind("add", convert);
+    const auto sum_up = [this](const KernelCall& call) {
+      if (work_ == Work::all) convert(call);
+    };
+    table.bind("cast", sum_up);
+    table.bind("add", sum_up);
     return table;
   }
 
@@ -107,17 +121,20 @@ class OverlappedProduct::State {
   }
 
   void multiply(const KernelCall& call) {
+    if (work_ == Work::communication) return;
     const KernelAccess& x = call.accesses[0];
     const KernelAccess& y = call.accesses[2];
     linear_.multiply({.data = x.bytes.data(), .count = std::ssize(x.bytes) / x.row_bytes},
                      {.data = y.bytes.data(), .type = number_of(y.type)});
   }
 
+  std::string name_;
   overlap::Problem problem_;
   plan::Plan plan_;
   KernelTable kernels_;
   Executor executor_;
   kernels::LinearKernel linear_;
+  Work work_ = Work::all;
 };
 
 OverlappedProduct::OverlappedProduct(const overlap::Choice& choice, const overlap::Problem& problem,
@@ -138,6 +155,6 @@ std::span<std::byte> OverlappedProduct::buffer(std::string_view name) const {
 
 void OverlappedProduct::prepare() { state_->prepare(); }
 
-StepResult OverlappedProduct::run() { return state_->run(); }
+StepResult OverlappedProduct::run(Work work) { return state_->run(work); }
 
 }  // namespace shiplap::run

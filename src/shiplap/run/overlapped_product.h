@@ -18,6 +18,9 @@
 
 namespace shiplap::run {
 
+// What of it is really done.
+enum class Work { all, communication };
+
 class OverlappedProduct {
  public:
   // All ranks of `world` together, which has as many as the problem; it must live longer. Throws
@@ -34,8 +37,10 @@ class OverlappedProduct {
 
   // Takes the weights that lie in `w`. Again whenever they have changed.
   void prepare();
-  // All ranks together. Promises that prepare() was called.
-  StepResult run();
+  // All ranks together. Promises that prepare() was called. With the communication alone, to time
+  // it, there is no result. Throws comm::Failure with the overlap and the step of it where it
+  // happened; it is of no use then.
+  StepResult run(Work work = Work::all);
 
  private:
   class State;

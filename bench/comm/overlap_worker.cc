@@ -1,0 +1,184 @@
+// One rank of bench_overlap: a product with its communication hidden, beside its parts, in turn.
+//
+//   bench_overlap_worker OP ROWS COLUMNS DEPTH ROUNDS CHUNKS...
+//
+// OP is ag or rs; sizes are those of the whole product, in bf16. Rank 0 prints one JSON object.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "shiplap/base/json.h"
+#include "shiplap/comm/mpi/mpi.h"
+#include "shiplap/kernels/bf16.h"
+#include "shiplap/kernels/linear.h"
+#include "shiplap/run/overlapped_product.h"
+
+namespace shiplap {
+namespace {
+
+using overlap::Method;
+using overlap::Type;
+using run::OverlappedProduct;
+using run::Work;
+
+struct Setting {
+  Type type = Type::all_gather;
+  overlap::Problem problem;
+  int rounds = 9;
+  std::vector<int> chunks;
+};
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Of the slowest rank.
+double timed(comm::Communicator& world, const std::function<void()>& act) {
+  world.barrier();
+  const double begin = now_ms();
+  act();
+  double took = now_ms() - begin;
+  world.all_reduce(std::span(&took, 1), comm::Reduction::max);
+  return took;
+}
+
+void fill(std::span<std::byte> bytes) {
+  auto* const numbers = reinterpret_cast<kernels::Bf16*>(bytes.data());
+  for (std::size_t k = 0; k < bytes.size() / 2; ++k) {
+    numbers[k] = kernels::to_bf16(static_cast<float>(k * 2654435761U % 1000) * 1e-3F - 0.5F);
+  }
+}
+
+std::unique_ptr<OverlappedProduct> made(comm::Communicator& world, const Setting& setting,
+                                        Method method, int chunks) {
+  overlap::Problem problem = setting.problem;
+  problem.chunks = chunks;
+  auto product =
+      std::make_unique<OverlappedProduct>(overlap::Choice{setting.type, method}, problem, world);
+  fill(product->buffer("x"));
+  fill(product->buffer("w"));
+  product->prepare();
+  return product;
+}
+
+struct Series {
+  std::string name;
+  std::function<void()> act;
+  double idle_ms = 0;  // to sleep before it
+  std::vector<double> times;
+};
+
+void put(Json& json, Series& series) {
+  std::ranges::sort(series.times);
+  json.set(series.name + "_ms", series.times[series.times.size() / 2]);
+  json.set(series.name + "_least_ms", series.times.front());
+  json.set(series.name + "_most_ms", series.times.back());
+}
+
+// All rows of X on this rank, as one product or in chunks.
+class Alone {
+ public:
+  Alone(const OverlappedProduct& product, const Setting& setting)
+      : x_(product.buffer("x")),
+        rows_(setting.problem.rows),
+        depth_(std::ssize(x_) / rows_ / 2),
+        columns_(std::ssize(product.buffer("w")) / 2 / depth_),
+        y_(static_cast<std::size_t>(rows_ * columns_)),
+        linear_({.columns = columns_,
+                 .depth = depth_,
+                 .type = kernels::Number::bf16,
+                 .typical_rows = 256}) {
+    linear_.prepare({.data = product.buffer("w").data(), .is_transposed = true});
+  }
+  void multiply(std::int64_t pieces) {
+    for (std::int64_t k = 0; k < pieces; ++k) {
+      const std::int64_t begin = k * rows_ / pieces;
+      const std::int64_t end = (k + 1) * rows_ / pieces;
+      linear_.multiply({.data = x_.data() + begin * depth_ * 2, .count = end - begin},
+                       {.data = y_.data() + begin * columns_, .type = kernels::Number::bf16});
+    }
+  }
+
+ private:
+  std::span<std::byte> x_;
+  std::int64_t rows_;
+  std::int64_t depth_;
+  std::int64_t columns_;
+  std::vector<kernels::Bf16> y_;
+  kernels::LinearKernel linear_;
+};
+
+Json measure(comm::Communicator& world, const Setting& setting) {
+  const auto serial = made(world, setting, Method::none, 1);
+  Alone alone(*serial, setting);
+  std::vector<std::unique_ptr<OverlappedProduct>> overlapped;
+  for (const int chunks : setting.chunks) {
+    overlapped.push_back(made(world, setting, Method::ring_exchange, chunks));
+  }
+  const double quick = timed(world, [&] { overlapped.front()->run(Work::communication); });
+  std::vector<Series> all;
+  all.push_back({.name = "G", .act = [&] { alone.multiply(1); }, .times = {}});
+  all.push_back(
+      {.name = "C", .act = [&] { overlapped.front()->run(Work::communication); }, .times = {}});
+  all.push_back({.name = "serial", .act = [&] { serial->run(); }, .times = {}});
+  for (std::size_t k = 0; k < overlapped.size(); ++k) {
+    const int chunks = setting.chunks[k];
+    all.push_back({.name = "T_" + std::to_string(chunks),
+                   .act = [&overlapped, k] { overlapped[k]->run(); },
+                   .times = {}});
+    all.push_back({.name = "chunked_G_" + std::to_string(chunks),
+                   .act = [&, chunks] { alone.multiply(std::int64_t{world.size()} * chunks); },
+                   .idle_ms = quick,
+                   .times = {}});
+  }
+  for (int round = -1; round < setting.rounds; ++round) {
+    for (Series& series : all) {
+      world.barrier();
+      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(series.idle_ms));
+      const double took = timed(world, series.act);
+      if (round >= 0) series.times.push_back(took);
+    }
+  }
+  Json result = Json::object({{"rows", setting.problem.rows},
+                              {"columns", setting.problem.columns},
+                              {"depth", setting.problem.depth},
+                              {"rounds", setting.rounds}});
+  for (Series& series : all) put(result, series);
+  return result;
+}
+
+Setting setting_of(int argc, char** argv) {
+  const auto number = [&](int k) { return std::strtoll(argv[k], nullptr, 10); };
+  Setting setting;
+  setting.type = std::string_view(argv[1]) == "rs" ? Type::reduce_scatter : Type::all_gather;
+  setting.problem = {.rows = number(2), .columns = number(3), .depth = number(4)};
+  setting.rounds = static_cast<int>(number(5));
+  for (int k = 6; k < argc; ++k) setting.chunks.push_back(static_cast<int>(number(k)));
+  return setting;
+}
+
+}  // namespace
+}  // namespace shiplap
+
+int main(int argc, char** argv) {
+  if (argc < 7) {
+    std::fprintf(stderr, "usage: bench_overlap_worker OP ROWS COLUMNS DEPTH ROUNDS CHUNKS...\n");
+    return 2;
+  }
+  shiplap::comm::run_on_mpi({}, [&](shiplap::comm::Communicator& world) {
+    shiplap::Setting setting = shiplap::setting_of(argc, argv);
+    setting.problem.ranks = world.size();
+    const shiplap::Json result = shiplap::measure(world, setting);
+    if (world.rank() == 0) std::printf("%s\n", to_text(result).c_str());
+  });
+  return 0;
+}
