@@ -7,7 +7,6 @@
 // with the least and the most beside them.
 #include <malloc.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "check_found.h"
+#include "figures.h"
 #include "llama_plan.h"
 #include "shiplap/base/json.h"
 #include "shiplap/check/check.h"
@@ -29,22 +29,6 @@
 
 namespace shiplap {
 namespace {
-
-struct Spread {
-  double median = 0;
-  double least = 0;
-  double most = 0;
-};
-Spread spread(std::vector<double> values) {
-  std::ranges::sort(values);
-  return {values[values.size() / 2], values.front(), values.back()};
-}
-
-void put(Json& json, const std::string& name, const Spread& s) {
-  json.set(name, s.median);
-  json.set(name + "_least", s.least);
-  json.set(name + "_most", s.most);
-}
 
 // As if the process had just begun: what was freed goes back to the system, and the peak is
 // forgotten.

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "figures.h"
 #include "shiplap/base/json.h"
 #include "shiplap/base/random.h"
 #include "shiplap/kernels/attention.h"
@@ -35,22 +36,6 @@ using kernels::Activation;
 using kernels::LinearKernel;
 using kernels::Number;
 using kernels::Packing;
-
-struct Spread {
-  double median = 0;
-  double least = 0;
-  double most = 0;
-};
-Spread spread(std::vector<double> values) {
-  std::ranges::sort(values);
-  return {values[values.size() / 2], values.front(), values.back()};
-}
-
-void put(Json& json, const std::string& name, const Spread& s) {
-  json.set(name, s.median);
-  json.set(name + "_least", s.least);
-  json.set(name + "_most", s.most);
-}
 
 struct Case {
   std::string name;

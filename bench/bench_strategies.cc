@@ -7,7 +7,6 @@
 // the two loops alternate.
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <chrono>
 #include <coroutine>
 #include <cstdint>
@@ -19,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "figures.h"
 #include "shiplap/base/json.h"
 #include "shiplap/engine/simulation.h"
 #include "shiplap/sim/replay.h"
@@ -33,22 +33,6 @@ double seconds(const std::function<void()>& work) {
   work();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   return took.count();
-}
-
-struct Spread {
-  double median = 0;
-  double least = 0;
-  double most = 0;
-};
-Spread spread(std::vector<double> values) {
-  std::ranges::sort(values);
-  return {values[values.size() / 2], values.front(), values.back()};
-}
-
-void put(Json& json, const std::string& name, const Spread& s, double scale = 1) {
-  json.set(name, s.median * scale);
-  json.set(name + "_least", s.least * scale);
-  json.set(name + "_most", s.most * scale);
 }
 
 // ---- the engine and the bare loop, with the same pauses
