@@ -1,14 +1,17 @@
 // Every overlap on real ranks, as threads or as processes.
 //
-//   overlap_ranks [--ranks N]    N threads, unless an MPI launcher started it
+//   overlap_ranks [--ranks N] [--polled] [--long]    N threads, unless an MPI launcher started it
+//
+// With --long, messages have hundreds of kilobytes.
 #include <fmt/format.h>
 
-#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "product.h"
 #include "shiplap/base/error.h"
@@ -18,8 +21,9 @@
 namespace shiplap::tests {
 namespace {
 
-std::string tried(comm::Communicator& world, const overlap::Choice& choice, const Given& all) {
-  run::OverlappedProduct product(choice, all.problem, world);
+std::string tried(comm::Communicator& world, const overlap::Choice& choice, const Given& all,
+                  run::Progress progress) {
+  run::OverlappedProduct product(choice, all.problem, world, {.progress = progress});
   std::string said;
   for (int step = 0; step < 2 && said.empty(); ++step) {
     fill_rank(product, choice.type, all, world.rank());
@@ -30,19 +34,31 @@ std::string tried(comm::Communicator& world, const overlap::Choice& choice, cons
   return said;
 }
 
-int wrong_overlaps(comm::Communicator& world) {
+struct Options {
+  int ranks = 4;
+  run::Progress progress = run::Progress::threads;
+  bool is_long = false;
+};
+
+int wrong_overlaps(comm::Communicator& world, const Options& options) {
+  using Shape = std::tuple<int, int, int, int, overlap::Cut>;
+  std::vector<Shape> shapes{{61, 37, 45, 3, overlap::Cut::tapered},
+                            {5, 16, 32, 1, overlap::Cut::even}};
+  if (options.is_long) {
+    shapes = {{31, 5, 4000, 1, overlap::Cut::even}, {31, 4000, 5, 1, overlap::Cut::even}};
+  }
   int wrong = 0;
   for (const overlap::Legal& legal : overlap::legal_choices()) {
     for (const plan::ElementType type : {plan::ElementType::f32, plan::ElementType::bf16}) {
-      for (const auto& [rows, columns, depth, chunks] :
-           {std::array{61, 37, 45, 3}, std::array{5, 16, 32, 1}}) {
+      for (const auto& [rows, columns, depth, chunks, cut] : shapes) {
         const Given all = given({.rows = rows,
                                  .columns = columns,
                                  .depth = depth,
                                  .type = type,
                                  .ranks = world.size(),
-                                 .chunks = chunks});
-        const std::string said = tried(world, legal.choice, all);
+                                 .chunks = chunks,
+                                 .cut = cut});
+        const std::string said = tried(world, legal.choice, all, options.progress);
         if (said.empty()) continue;
         ++wrong;
         fmt::print("rank {}: {}, {}: {}\n", world.rank(), to_string(legal.choice), name(type),
@@ -56,10 +72,10 @@ int wrong_overlaps(comm::Communicator& world) {
   return wrong;
 }
 
-int main_of(int ranks) {
+int main_of(const Options& options) {
   std::atomic<int> wrong = 0;
-  comm::run_ranks({.threads = ranks, .timeout = {60}},
-                  [&](comm::Communicator& world) { wrong += wrong_overlaps(world); });
+  comm::run_ranks({.threads = options.ranks, .timeout = {60}},
+                  [&](comm::Communicator& world) { wrong += wrong_overlaps(world, options); });
   return wrong == 0 ? 0 : 1;
 }
 
@@ -67,13 +83,17 @@ int main_of(int ranks) {
 }  // namespace shiplap::tests
 
 int main(int argc, char** argv) {
-  int ranks = 4;
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (std::string_view(argv[i]) == "--ranks")
-      ranks = static_cast<int>(std::strtol(argv[i + 1], nullptr, 10));
+  shiplap::tests::Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--ranks" && i + 1 < argc) {
+      options.ranks = static_cast<int>(std::strtol(argv[i + 1], nullptr, 10));
+    }
+    if (word == "--polled") options.progress = shiplap::run::Progress::polled;
+    if (word == "--long") options.is_long = true;
   }
   try {
-    return shiplap::tests::main_of(ranks);
+    return shiplap::tests::main_of(options);
   } catch (const shiplap::InputError& error) {
     fmt::print(stderr, "{}", shiplap::render(error.diagnostics()));
   } catch (const shiplap::comm::Failure& failure) {

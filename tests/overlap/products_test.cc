@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "product.h"
@@ -15,6 +16,7 @@
 namespace shiplap::tests {
 namespace {
 
+using overlap::Cut;
 using overlap::Method;
 using overlap::Problem;
 using overlap::Type;
@@ -29,22 +31,28 @@ std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-class EveryOverlap : public testing::TestWithParam<int> {};
+struct Setting {
+  int ranks = 1;
+  run::Progress progress = run::Progress::threads;
+};
+class EveryOverlap : public testing::TestWithParam<Setting> {};
 
 TEST_P(EveryOverlap, IsTheProductAndHasTheSameBitsEveryTime) {
-  const int ranks = GetParam();
+  const auto& [ranks, progress] = GetParam();
   for (const overlap::Legal& legal : overlap::legal_choices()) {
     for (const ElementType type : {ElementType::f32, ElementType::bf16}) {
-      for (const auto& [rows, columns, depth, chunks] :
-           {std::array{1, 9, 8, 1}, std::array{29, 11, 23, 3}, std::array{64, 32, 48, 2}}) {
+      for (const auto& [rows, columns, depth, chunks, cut] :
+           {std::tuple(1, 9, 8, 1, Cut::even), std::tuple(29, 11, 23, 3, Cut::even),
+            std::tuple(64, 32, 48, 2, Cut::tapered), std::tuple(301, 9, 8, 3, Cut::tapered)}) {
         const Given all = given({.rows = rows,
                                  .columns = columns,
                                  .depth = depth,
                                  .type = type,
                                  .ranks = ranks,
-                                 .chunks = chunks});
+                                 .chunks = chunks,
+                                 .cut = cut});
         on_threads(ranks, [&](comm::Communicator& world) {
-          OverlappedProduct product(legal.choice, all.problem, world);
+          OverlappedProduct product(legal.choice, all.problem, world, {.progress = progress});
           fill_rank(product, legal.choice.type, all, world.rank());
           product.prepare();
           product.run();
@@ -62,7 +70,12 @@ TEST_P(EveryOverlap, IsTheProductAndHasTheSameBitsEveryTime) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, EveryOverlap, testing::Values(1, 2, 3, 4, 8));
+constexpr run::Progress kPolled = run::Progress::polled;
+INSTANTIATE_TEST_SUITE_P(Ranks, EveryOverlap,
+                         testing::Values(Setting{1}, Setting{2}, Setting{3}, Setting{4}, Setting{8},
+                                         Setting{1, kPolled}, Setting{2, kPolled},
+                                         Setting{3, kPolled}, Setting{4, kPolled},
+                                         Setting{8, kPolled}));
 
 // The bits of a gathered product are those of the same chunks multiplied one after the other.
 TEST(Gathered, HasTheBitsOfItsChunks) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "shiplap/base/error.h"
@@ -409,6 +410,10 @@ void Communicator::all_to_all_parts(const Outgoing& to, const Incoming& from) {
   begin({.kind = Kind::all_to_all_parts});
   if (checked_) check_matrix(lengths(to, size_).pieces(), lengths(from, size_).pieces());
   do_all_to_all_parts(to, from);
+}
+
+std::size_t Communicator::in_order_up_to(int /*peer*/) const {
+  return std::numeric_limits<std::size_t>::max();
 }
 
 std::size_t Communicator::pack_below(int /*peer*/) const { return 0; }

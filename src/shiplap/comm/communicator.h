@@ -155,6 +155,10 @@ class Communicator {
     return start_receive(std::as_writable_bytes(data), from, tag);
   }
 
+  // Messages to and from `peer` that are longer than this wait for each other's answers, or take
+  // turns: one that was sent later may arrive earlier. Both ends get the same answer.
+  [[nodiscard]] virtual std::size_t in_order_up_to(int peer) const;
+
   // ---- collectives: all ranks of the group call them, in the same order
 
   void barrier();

@@ -17,13 +17,24 @@ void Board::reset() {
   progress_ = now();
 }
 
-void Board::await_dependencies(const plan::flat::Operation& op) {
-  const auto after = program_.after(op);
-  await([&] {
-    return std::ranges::all_of(after, [&](std::int32_t other) {
-      return states_[static_cast<std::size_t>(other)] == State::complete;
-    });
+bool Board::is_ready_locked(const plan::flat::Operation& op) const {
+  return std::ranges::all_of(program_.after(op), [&](std::int32_t other) {
+    return states_[static_cast<std::size_t>(other)] == State::complete;
   });
+}
+
+bool Board::is_ready(const plan::flat::Operation& op) {
+  const std::lock_guard lock(mutex_);
+  return is_ready_locked(op);
+}
+
+bool Board::is_complete(std::int32_t op) {
+  const std::lock_guard lock(mutex_);
+  return states_[static_cast<std::size_t>(op)] == State::complete;
+}
+
+void Board::await_dependencies(const plan::flat::Operation& op) {
+  await([&] { return is_ready_locked(op); });
 }
 
 void Board::await_start(std::int32_t op) {

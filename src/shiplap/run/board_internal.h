@@ -25,6 +25,10 @@ class Board {
   // Before each step.
   void reset();
 
+  // Whether all that it comes after is complete.
+  [[nodiscard]] bool is_ready(const plan::flat::Operation& op);
+  [[nodiscard]] bool is_complete(std::int32_t op);
+
   // Each throws Stopped when stop() was called.
   void await_dependencies(const plan::flat::Operation& op);
   void await_start(std::int32_t op);
@@ -60,6 +64,7 @@ class Board {
 
  private:
   enum class State : std::uint8_t { listed, started, complete };
+  [[nodiscard]] bool is_ready_locked(const plan::flat::Operation& op) const;
   void complete_locked(std::int32_t op);
   template <class Done>
   void await(const Done& done) {

@@ -9,6 +9,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/run/labels_internal.h"
 #include "shiplap/run/lanes_internal.h"
+#include "shiplap/run/polled_internal.h"
 
 namespace shiplap::run {
 namespace {
@@ -22,7 +23,7 @@ struct Expanded {
 };
 
 Expanded expand_checked(const plan::Plan& plan, const comm::Communicator& world,
-                        const KernelTable& kernels) {
+                        const KernelTable& kernels, Progress progress) {
   Expanded made;
   if (plan.mesh.ranks() != world.size()) {
     made.problems.push_back({.code = "D641",
@@ -39,6 +40,9 @@ Expanded expand_checked(const plan::Plan& plan, const comm::Communicator& world,
   }
   made.problems = unknown_kernels(made.program, kernels);
   std::ranges::move(unsupported(made.program), std::back_inserter(made.problems));
+  if (progress == Progress::polled) {
+    std::ranges::move(not_to_be_polled(made.program), std::back_inserter(made.problems));
+  }
   return made;
 }
 
@@ -59,7 +63,7 @@ class Executor::State {
   State(const plan::Plan& plan, comm::Communicator& world, const KernelTable& kernels,
         const ExecuteOptions& options)
       : world_(world), table_(kernels), options_(options) {
-    Expanded expanded = expand_checked(plan, world, kernels);
+    Expanded expanded = expand_checked(plan, world, kernels, options.progress);
     links_ = connect(world, expanded.program, expanded.problems);
     holdings_ = std::make_shared<Holdings>(std::move(expanded.program));
     schedule_ = schedule(program());
@@ -89,19 +93,20 @@ class Executor::State {
     const double start = Board::now();
     board_->reset();
     prepare();
-    Lanes lanes({.holdings = *holdings_,
-                 .links = links_,
-                 .schedule = schedule_,
-                 .kernels = kernels_,
-                 .world = world_,
-                 .board = *board_,
-                 .poison = options_.poison},
-                steps_);
-    lanes.run();
+    const StepContext context{.holdings = *holdings_,
+                              .links = links_,
+                              .schedule = schedule_,
+                              .kernels = kernels_,
+                              .world = world_,
+                              .board = *board_,
+                              .step = steps_,
+                              .poison = options_.poison};
+    const std::vector<Timing> timings =
+        options_.progress == Progress::polled ? run_polled(context) : run_on_threads(context);
     ++steps_;
     failed_ = false;
     StepResult result{.start = {start - epoch_}, .duration = {Board::now() - start}};
-    if (options_.traces) result.trace = traced(lanes.timings(), start);
+    if (options_.traces) result.trace = traced(timings, start);
     return result;
   }
 

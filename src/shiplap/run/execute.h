@@ -5,8 +5,9 @@
 //     for (int k = 0; k < 5; ++k) executor.step();     // memory lives on between steps
 //   });
 //
-// Streams are threads of the rank, ordered by `after` alone. What is asynchronous goes on while its
-// stream does. docs/run.md says how, and which results are the same bits each time.
+// Streams are threads of the rank (or take turns, if asked for), ordered by `after` alone. What is
+// asynchronous goes on while its stream does. docs/run.md says how, and which results are the same
+// bits each time.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,18 @@
 
 namespace shiplap::run {
 
+// Who moves messages on while a rank computes.
+enum class Progress {
+  // A thread for each channel that needs one. Streams are threads too.
+  threads,
+  // Whoever computes, when it looks around. There is no thread but the caller's, so nothing takes a
+  // core from it. Collectives wait until nothing else can start, and overlap nothing.
+  polled,
+};
+
 struct ExecuteOptions {
+  Progress progress = Progress::threads;
+
   // Rows are filled with NaN before `allocate` and after `free`, so that whoever uses dead rows
   // finds out.
   bool poison = false;
@@ -46,8 +58,8 @@ class Executor {
   // `plan`, `world` and `kernels` must live longer.
   //
   // Throws InputError on all ranks, before anything has run, if one of them finds the plan wrong
-  // (D2xx), a kernel unknown (D640), or something that cannot be run (D641, D642). `world` can be
-  // used after that.
+  // (D2xx), a kernel unknown (D640), or something that cannot be run (D641, D642, D643). `world`
+  // can be used after that.
   Executor(const plan::Plan& plan, comm::Communicator& world, const KernelTable& kernels,
            const ExecuteOptions& options = {});
   Executor(Executor&&) noexcept;

@@ -55,8 +55,15 @@ struct KernelCall {
   std::int64_t step = 0;    // how many steps this executor has done before
   std::int32_t stream = 0;  // 0 is `main`
   std::span<const KernelAccess> accesses;
+  const std::function<void()>* look = nullptr;
 
   [[nodiscard]] Rank rank() const { return program->rank; }
+  // Whether nobody else moves messages on while the kernel computes. It should then look around
+  // every few milliseconds.
+  [[nodiscard]] bool is_polled() const { return look != nullptr; }
+  void look_around() const {
+    if (look != nullptr) (*look)();
+  }
 };
 
 // What a rank finds in its memory when a step begins (`given`, `keep`).

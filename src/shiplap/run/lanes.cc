@@ -1,3 +1,8 @@
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -5,39 +10,44 @@
 #include "shiplap/run/location_internal.h"
 
 namespace shiplap::run {
+namespace {
 
 using plan::flat::Operation;
 
-KernelAccess kernel_access(const RankMemory& memory, plan::Access::Kind kind,
-                           const plan::flat::Region& region, const plan::flat::Value& value) {
-  const plan::RankProgram& program = memory.program();
-  return {.kind = kind,
-          .bytes = memory.rows(region),
-          .type = memory.type(region.buffer),
-          .row_bytes = memory.row_bytes(region.buffer),
-          .tensor = &program.plan->tensors[value.tensor.index()],
-          .value = &value,
-          .runs = program.runs_of(value)};
-}
+class Lanes {
+ public:
+  explicit Lanes(const StepContext& context);
 
-Lanes::Lanes(const LaneContext& context, std::int64_t step)
-    : context_(context),
-      step_(step),
-      timings_(context.holdings.program.operations.size()),
-      members_(context.holdings.program.operations.size()) {
-  const std::vector<Operation>& operations = context.holdings.program.operations;
-  for (std::size_t k = 0; k < operations.size(); ++k) {
-    if (operations[k].batch < 0) continue;
-    members_[static_cast<std::size_t>(operations[k].batch)].push_back(static_cast<std::int32_t>(k));
-  }
+  void run();
+  [[nodiscard]] const std::vector<Timing>& timings() const { return performer_.timings(); }
+
+ private:
+  void stream_lane(std::size_t stream);
+  void group_lane(std::size_t group);
+  // Does one operation of a stream, or hands it over.
+  void pass(std::size_t stream, std::int32_t op);
+  void hand(std::int32_t op);
+  void start_batch(std::int32_t batch);
+  template <class Work>
+  void guarded(const Work& work);
+  void fail(const std::exception_ptr& failure);
+
+  StepContext context_;
+  Performer performer_;
+  std::map<std::string, std::unique_ptr<MessageLane>> messages_;
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+};
+
+Lanes::Lanes(const StepContext& context) : context_(context), performer_(context) {
   for (const auto& [channel, count] : context.schedule.channels) {
     messages_[channel] = std::make_unique<MessageLane>(
         MessageContext{.memory = context.holdings.memory,
                        .links = context.links,
                        .parcels = context_.holdings.channel_parcels[channel]},
         context.board,
-        MessageLane::Hooks{.begun = [this](std::int32_t op) { begin(op); },
-                           .ended = [this](std::int32_t op) { end(op); }});
+        UnderWay::Hooks{.begun = [this](std::int32_t op) { performer_.begin(op); },
+                        .ended = [this](std::int32_t op) { performer_.end(op); }});
   }
 }
 
@@ -94,18 +104,18 @@ void Lanes::group_lane(std::size_t group) {
   Scratch& scratch = context_.holdings.group_scratch[group];
   for (const std::int32_t op : context_.schedule.groups[group]) {
     context_.board.await_start(op);
-    begin(op);
-    located(context_.holdings.program, op, [&] { communicate(scratch, op); });
-    end(op);
+    performer_.begin(op);
+    located(context_.holdings.program, op, [&] { performer_.communicate(scratch, op); });
+    performer_.end(op);
   }
 }
 
 void Lanes::pass(std::size_t stream, std::int32_t op) {
-  const Operation& here = operation(op);
+  const Operation& here = performer_.operation(op);
   context_.board.await_dependencies(here);
   const bool is_batch = std::holds_alternative<plan::Batch>(here.source->action);
   if (!is_batch && !context_.schedule.handed[static_cast<std::size_t>(op)]) {
-    return perform(stream, op);
+    return performer_.perform(stream, op);
   }
   is_batch ? start_batch(op) : hand(op);
   if (!here.source->async) context_.board.await_completion(op);
@@ -113,72 +123,23 @@ void Lanes::pass(std::size_t stream, std::int32_t op) {
 
 void Lanes::hand(std::int32_t op) {
   context_.board.start(op);
-  if (const std::string* const channel = message_channel(operation(op))) {
+  if (const std::string* const channel = message_channel(performer_.operation(op))) {
     messages_.at(*channel)->post(op);
   }
 }
 
 void Lanes::start_batch(std::int32_t batch) {
   context_.board.start(batch);
-  for (const std::int32_t member : members_[static_cast<std::size_t>(batch)]) hand(member);
-  if (members_[static_cast<std::size_t>(batch)].empty()) context_.board.complete(batch);
+  for (const std::int32_t member : performer_.members(batch)) hand(member);
+  if (performer_.members(batch).empty()) context_.board.complete(batch);
 }
 
-// ---- operations
+}  // namespace
 
-void Lanes::perform(std::size_t stream, std::int32_t op) {
-  context_.board.start(op);
-  begin(op);
-  located(context_.holdings.program, op, [&] { act(stream, op); });
-  end(op);
-}
-
-void Lanes::act(std::size_t stream, std::int32_t op) {
-  const Operation& here = operation(op);
-  Holdings& holdings = context_.holdings;
-  Scratch& scratch = holdings.stream_scratch[stream];
-  const plan::Action& action = here.source->action;
-  if (std::holds_alternative<plan::Compute>(action)) return compute(stream, op);
-  if (std::holds_alternative<plan::Copy>(action)) {
-    return do_copy({.memory = holdings.memory, .scratch = scratch}, here);
-  }
-  if (here.group.exists()) return communicate(scratch, op);
-  if (message_channel(here) != nullptr) {
-    const MessageContext context{.memory = holdings.memory,
-                                 .links = context_.links,
-                                 .parcels = holdings.stream_parcels[stream]};
-    Message message = start_message(context, op);
-    return finish_message(context, message);
-  }
-  // What is left is `allocate` and `free`. Buffers are there throughout.
-  if (context_.poison) holdings.memory.poison(here.from);
-}
-
-void Lanes::compute(std::size_t stream, std::int32_t op) {
-  const Board::Computing computing(context_.board);
-  const plan::RankProgram& program = context_.holdings.program;
-  const Operation& here = operation(op);
-  std::vector<KernelAccess> accesses;
-  for (const plan::flat::Access& access : program.accesses_of(here)) {
-    accesses.push_back(
-        kernel_access(context_.holdings.memory, access.kind, access.region, access.value));
-  }
-  (*context_.kernels[static_cast<std::size_t>(op)])(
-      KernelCall{.program = &program,
-                 .operation = &here,
-                 .step = step_,
-                 .stream = static_cast<std::int32_t>(stream),
-                 .accesses = accesses});
-}
-
-void Lanes::communicate(Scratch& scratch, std::int32_t op) {
-  const Operation& here = operation(op);
-  const ActionContext context{.memory = context_.holdings.memory, .scratch = scratch};
-  comm::Communicator& group = *context_.links.groups[here.group.index()];
-  if (std::holds_alternative<plan::Exchange>(here.source->action)) {
-    return do_exchange(context, here, group);
-  }
-  do_collective(context, here, group);
+std::vector<Timing> run_on_threads(const StepContext& context) {
+  Lanes lanes(context);
+  lanes.run();
+  return lanes.timings();
 }
 
 }  // namespace shiplap::run

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -11,10 +10,6 @@
 
 namespace shiplap::run {
 namespace {
-
-// How often to ask again at once, and how long to sleep between questions afterwards.
-constexpr int kEagerRounds = 100;
-constexpr std::chrono::microseconds kPause{50};
 
 bool is_send(const plan::flat::Operation& op) {
   return std::holds_alternative<plan::Send>(op.source->action);
@@ -43,25 +38,27 @@ Message start_message(const MessageContext& context, std::int32_t index) {
   const plan::flat::Operation& op =
       context.memory.program().operations[static_cast<std::size_t>(index)];
   comm::Communicator& channel = *context.links.channels.at(*message_channel(op));
+  const int peer = op.peer.value;
   const int tag = context.links.tag(op.tag);
   Message message{.index = index, .op = &op, .since = Board::now()};
-  if (is_send(op)) {
-    const std::span<const std::byte> bytes = context.memory.rows(op.from);
-    message.request = channel.isend(bytes, op.peer.value, tag);
-    return message;
-  }
-  std::span<std::byte> bytes = context.memory.rows(op.to);
+  std::span<std::byte> rest = context.memory.rows(is_send(op) ? op.from : op.to);
   if (is_added(op)) {
-    message.parcel = context.parcels.take(bytes.size());
-    bytes = std::span(*message.parcel);
+    message.parcel = context.parcels.take(rest.size());
+    rest = std::span(*message.parcel);
   }
-  message.request = channel.ireceive(bytes, op.peer.value, tag);
+  do {  // an empty message is one too
+    const auto part = rest.first(std::min(rest.size(), channel.in_order_up_to(peer)));
+    message.parts.push_back(is_send(op) ? channel.isend(std::span<const std::byte>(part), peer, tag)
+                                        : channel.ireceive(part, peer, tag));
+    rest = rest.subspan(part.size());
+  } while (!rest.empty());
   return message;
 }
 
 void finish_message(const MessageContext& context, Message& message) {
   const plan::flat::Operation& op = *message.op;
-  const std::int64_t arrived = message.request.wait();
+  std::int64_t arrived = 0;
+  for (comm::Request& part : message.parts) arrived += part.wait();
   if (is_send(op)) return;
   const plan::RankProgram& program = context.memory.program();
   if (arrived != program.bytes_of(op.to)) {
@@ -78,6 +75,53 @@ void finish_message(const MessageContext& context, Message& message) {
   context.parcels.give_back(std::exchange(message.parcel, nullptr));
 }
 
+// ---- under way
+
+void UnderWay::start(std::int32_t op) {
+  hooks_.begun(op);
+  located(context_.memory.program(), op, [&] { messages_.push_back(start_message(context_, op)); });
+}
+
+std::int64_t UnderWay::look() {
+  std::int64_t completed = 0;
+  const auto ended = [&](Message& message) {
+    bool is_complete = false;
+    located(context_.memory.program(), message.index, [&] {
+      while (message.complete < message.parts.size() && message.parts[message.complete].test()) {
+        ++message.complete;
+      }
+      is_complete = message.complete == message.parts.size();
+      if (is_complete) finish_message(context_, message);
+    });
+    if (!is_complete) return false;
+    hooks_.ended(message.index);
+    ++completed;
+    return true;
+  };
+  messages_.remove_if(ended);
+  return completed;
+}
+
+void UnderWay::check_deadline() const {
+  const Message& message = messages_.front();
+  const plan::flat::Operation& op = *message.op;
+  const comm::Communicator& channel = *context_.links.channels.at(*message_channel(op));
+  const double since = std::max(message.since, board_.idle_since().value);
+  if (Board::now() - since < channel.timeout().value) return;
+  located(context_.memory.program(), message.index, [&] {
+    throw comm::DeadlinePassed(
+        Diagnostic{.code = "D301",
+                   .where = {.rank = context_.memory.program().rank.value},
+                   .what = fmt::format("{} rank {} (tag {}) in `{}` did not end within {}",
+                                       is_send(op) ? "send to" : "receive from", op.peer.value,
+                                       op.tag, channel.name(), to_string(channel.timeout())),
+                   .why = fmt::format("not there: rank {}", op.peer.value)},
+        {op.peer.value});
+  });
+}
+
+// ---- a lane
+
 void MessageLane::post(std::int32_t op) {
   const std::lock_guard lock(mutex_);
   posts_.push_back(op);
@@ -89,10 +133,10 @@ void MessageLane::wake() {
   changed_.notify_all();
 }
 
-std::vector<std::int32_t> MessageLane::posted(bool nothing_under_way, int idle_rounds) {
+std::vector<std::int32_t> MessageLane::posted(int idle_rounds) {
   std::unique_lock lock(mutex_);
   const auto is_there = [&] { return !posts_.empty() || board_.is_stopped(); };
-  if (nothing_under_way) {
+  if (under_way_.empty()) {
     changed_.wait(lock, is_there);
   } else if (idle_rounds > kEagerRounds) {
     changed_.wait_for(lock, kPause, is_there);
@@ -101,54 +145,18 @@ std::vector<std::int32_t> MessageLane::posted(bool nothing_under_way, int idle_r
   return std::exchange(posts_, {});
 }
 
-// A test has no deadline of its own. A message is late when it, and everything else on this rank,
-// has waited for so long.
-void MessageLane::check_deadline(const Message& message) const {
-  const plan::flat::Operation& op = *message.op;
-  const comm::Communicator& channel = *context_.links.channels.at(*message_channel(op));
-  const double since = std::max(message.since, board_.idle_since().value);
-  if (Board::now() - since < channel.timeout().value) return;
-  throw comm::DeadlinePassed(
-      Diagnostic{.code = "D301",
-                 .where = {.rank = context_.memory.program().rank.value},
-                 .what = fmt::format("{} rank {} (tag {}) in `{}` did not end within {}",
-                                     is_send(op) ? "send to" : "receive from", op.peer.value,
-                                     op.tag, channel.name(), to_string(channel.timeout())),
-                 .why = fmt::format("not there: rank {}", op.peer.value)},
-      {op.peer.value});
-}
-
 void MessageLane::run(std::int64_t count) {
-  std::list<Message> under_way;
   int idle_rounds = 0;
   for (std::int64_t done = 0; done < count;) {
-    for (const std::int32_t op : posted(under_way.empty(), idle_rounds)) {
-      hooks_.begun(op);
-      located(context_.memory.program(), op,
-              [&] { under_way.push_back(start_message(context_, op)); });
-      idle_rounds = 0;
-    }
-    ++idle_rounds;
-    for (auto message = under_way.begin(); message != under_way.end();) {
-      bool is_complete = false;
-      located(context_.memory.program(), message->index, [&] {
-        is_complete = message->request.test();
-        if (is_complete) finish_message(context_, *message);
-      });
-      if (!is_complete) {
-        ++message;
-        continue;
-      }
-      hooks_.ended(message->index);
-      message = under_way.erase(message);
-      idle_rounds = 0;
-      ++done;
-    }
+    const std::vector<std::int32_t> posts = posted(idle_rounds);
+    for (const std::int32_t op : posts) under_way_.start(op);
+    const std::int64_t completed = under_way_.look();
+    done += completed;
+    idle_rounds = posts.empty() && completed == 0 ? idle_rounds + 1 : 0;
     if (idle_rounds <= kEagerRounds) {
       std::this_thread::yield();
-    } else if (!under_way.empty()) {
-      located(context_.memory.program(), under_way.front().index,
-              [&] { check_deadline(under_way.front()); });
+    } else if (!under_way_.empty()) {
+      under_way_.check_deadline();
     }
   }
 }

@@ -18,6 +18,9 @@ namespace {
 
 using kernels::Number;
 
+// More are not faster (docs/overlap.md).
+constexpr std::int64_t kRowsBetweenLooks = 128;
+
 Number number_of(plan::ElementType type) {
   switch (type) {
     case plan::ElementType::f32:
@@ -124,8 +127,14 @@ class OverlappedProduct::State {
     if (work_ == Work::communication) return;
     const KernelAccess& x = call.accesses[0];
     const KernelAccess& y = call.accesses[2];
-    linear_.multiply({.data = x.bytes.data(), .count = std::ssize(x.bytes) / x.row_bytes},
-                     {.data = y.bytes.data(), .type = number_of(y.type)});
+    const std::int64_t rows = std::ssize(x.bytes) / x.row_bytes;
+    const std::int64_t step = call.is_polled() ? kRowsBetweenLooks : rows;
+    for (std::int64_t row = 0; row < rows; row += step) {
+      call.look_around();
+      linear_.multiply(
+          {.data = x.bytes.data() + row * x.row_bytes, .count = std::min(step, rows - row)},
+          {.data = y.bytes.data() + row * y.row_bytes, .type = number_of(y.type)});
+    }
   }
 
   std::string name_;

@@ -33,18 +33,31 @@ inline void on_ranks(const plan::Plan& plan, const std::function<void(comm::Comm
 using Numbers = std::vector<std::vector<float>>;
 
 // Sets up each rank's memory, runs one step, and returns what `buffer` holds then.
-inline Numbers after_step(const std::string& text, const std::string& buffer,
+inline Numbers after_step(const plan::Plan& plan, const std::string& buffer,
                           const std::function<void(Executor&, int rank)>& fill,
-                          const KernelTable& kernels = {}) {
-  const plan::Plan plan = plan::parse_text("shiplap-plan 1\n" + text, "test");
+                          const KernelTable& kernels, const ExecuteOptions& options) {
   Numbers result(static_cast<std::size_t>(plan.mesh.ranks()));
   on_ranks(plan, [&](comm::Communicator& world) {
-    Executor executor(plan, world, kernels);
+    Executor executor(plan, world, kernels, options);
     fill(executor, world.rank());
     executor.step();
     const std::span<float> held = floats(executor.rows(buffer));
     result[static_cast<std::size_t>(world.rank())].assign(held.begin(), held.end());
   });
+  return result;
+}
+
+// With threads. Without them it must be the same, unless it is refused.
+inline Numbers after_step(const std::string& text, const std::string& buffer,
+                          const std::function<void(Executor&, int rank)>& fill,
+                          const KernelTable& kernels = {}) {
+  const plan::Plan plan = plan::parse_text("shiplap-plan 1\n" + text, "test");
+  Numbers result = after_step(plan, buffer, fill, kernels, {});
+  try {
+    EXPECT_EQ(after_step(plan, buffer, fill, kernels, {.progress = Progress::polled}), result);
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.diagnostics().front().code, "D643");
+  }
   return result;
 }
 

@@ -48,6 +48,7 @@ class MpiCommunicator : public MessageCommunicator {
   Request start_send(std::span<const std::byte> data, int to, int tag) override;
   Request start_receive(std::span<std::byte> data, int from, int tag) override;
   void collective_begun() override;
+  [[nodiscard]] std::size_t in_order_up_to(int peer) const override;
   [[nodiscard]] std::size_t pack_below(int peer) const override;
   [[nodiscard]] bool shares_memory_with(int peer) const override {
     return members_.processes[static_cast<std::size_t>(peer)] != 0;
