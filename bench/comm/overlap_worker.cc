@@ -1,14 +1,19 @@
 // One rank of bench_overlap: a product with its communication hidden, beside its parts, in turn.
 //
-//   bench_overlap_worker OP ROWS COLUMNS DEPTH ROUNDS CHUNKS...
+//   bench_overlap_worker OP ROWS COLUMNS DEPTH ROUNDS WAY...
 //
-// OP is ag or rs; sizes are those of the whole product, in bf16. Rank 0 prints one JSON object.
+// OP is ag or rs; sizes are those of the whole product, in bf16. A way is a number of chunks, with
+// `t` behind it if they are tapered and `p` if progress is polled: 8tp. Each rank keeps to a core
+// of its own, as ranks of a training run do. Rank 0 prints one JSON object.
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -28,12 +33,34 @@ using overlap::Type;
 using run::OverlappedProduct;
 using run::Work;
 
+// A way to overlap.
+struct Way {
+  std::string name;
+  int chunks = 1;
+  overlap::Cut cut = overlap::Cut::even;
+  run::Progress progress = run::Progress::threads;
+};
+
 struct Setting {
   Type type = Type::all_gather;
   overlap::Problem problem;
   int rounds = 9;
-  std::vector<int> chunks;
+  std::vector<Way> ways;
 };
+
+void keep_to_core(int rank) {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &all)) cores.push_back(core);
+  }
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  CPU_SET(cores[static_cast<std::size_t>(rank) % cores.size()], &own);
+  if (sched_setaffinity(0, sizeof own, &own) != 0) std::perror("sched_setaffinity");
+}
 
 double now_ms() {
   return std::chrono::duration<double, std::milli>(
@@ -59,11 +86,13 @@ void fill(std::span<std::byte> bytes) {
 }
 
 std::unique_ptr<OverlappedProduct> made(comm::Communicator& world, const Setting& setting,
-                                        Method method, int chunks) {
+                                        Method method, const Way& way = {}) {
   overlap::Problem problem = setting.problem;
-  problem.chunks = chunks;
+  problem.chunks = way.chunks;
+  problem.cut = way.cut;
   auto product =
-      std::make_unique<OverlappedProduct>(overlap::Choice{setting.type, method}, problem, world);
+      std::make_unique<OverlappedProduct>(overlap::Choice{setting.type, method}, problem, world,
+                                          run::ExecuteOptions{.progress = way.progress});
   fill(product->buffer("x"));
   fill(product->buffer("w"));
   product->prepare();
@@ -118,11 +147,11 @@ class Alone {
 };
 
 Json measure(comm::Communicator& world, const Setting& setting) {
-  const auto serial = made(world, setting, Method::none, 1);
+  const auto serial = made(world, setting, Method::none);
   Alone alone(*serial, setting);
   std::vector<std::unique_ptr<OverlappedProduct>> overlapped;
-  for (const int chunks : setting.chunks) {
-    overlapped.push_back(made(world, setting, Method::ring_exchange, chunks));
+  for (const Way& way : setting.ways) {
+    overlapped.push_back(made(world, setting, Method::ring_exchange, way));
   }
   const double quick = timed(world, [&] { overlapped.front()->run(Work::communication); });
   std::vector<Series> all;
@@ -130,11 +159,13 @@ Json measure(comm::Communicator& world, const Setting& setting) {
   all.push_back(
       {.name = "C", .act = [&] { overlapped.front()->run(Work::communication); }, .times = {}});
   all.push_back({.name = "serial", .act = [&] { serial->run(); }, .times = {}});
+  std::set<int> numbers;
   for (std::size_t k = 0; k < overlapped.size(); ++k) {
-    const int chunks = setting.chunks[k];
-    all.push_back({.name = "T_" + std::to_string(chunks),
+    all.push_back({.name = "T_" + setting.ways[k].name,
                    .act = [&overlapped, k] { overlapped[k]->run(); },
                    .times = {}});
+    const int chunks = setting.ways[k].chunks;
+    if (!numbers.insert(chunks).second) continue;
     all.push_back({.name = "chunked_G_" + std::to_string(chunks),
                    .act = [&, chunks] { alone.multiply(std::int64_t{world.size()} * chunks); },
                    .idle_ms = quick,
@@ -162,7 +193,14 @@ Setting setting_of(int argc, char** argv) {
   setting.type = std::string_view(argv[1]) == "rs" ? Type::reduce_scatter : Type::all_gather;
   setting.problem = {.rows = number(2), .columns = number(3), .depth = number(4)};
   setting.rounds = static_cast<int>(number(5));
-  for (int k = 6; k < argc; ++k) setting.chunks.push_back(static_cast<int>(number(k)));
+  for (int k = 6; k < argc; ++k) {
+    const std::string_view word = argv[k];
+    const auto has = [&](char letter) { return word.find(letter) != std::string_view::npos; };
+    setting.ways.push_back({.name = std::string(word),
+                            .chunks = static_cast<int>(number(k)),
+                            .cut = has('t') ? overlap::Cut::tapered : overlap::Cut::even,
+                            .progress = has('p') ? run::Progress::polled : run::Progress::threads});
+  }
   return setting;
 }
 
@@ -171,12 +209,13 @@ Setting setting_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 7) {
-    std::fprintf(stderr, "usage: bench_overlap_worker OP ROWS COLUMNS DEPTH ROUNDS CHUNKS...\n");
+    std::fprintf(stderr, "usage: bench_overlap_worker OP ROWS COLUMNS DEPTH ROUNDS WAY...\n");
     return 2;
   }
   shiplap::comm::run_on_mpi({}, [&](shiplap::comm::Communicator& world) {
     shiplap::Setting setting = shiplap::setting_of(argc, argv);
     setting.problem.ranks = world.size();
+    shiplap::keep_to_core(world.rank());
     const shiplap::Json result = shiplap::measure(world, setting);
     if (world.rank() == 0) std::printf("%s\n", to_text(result).c_str());
   });

@@ -51,6 +51,16 @@ void demand_legal(const Choice& choice);
 // "reduce_scatter, ring_exchange, atomic"
 [[nodiscard]] std::string to_string(const Choice& choice);
 
+// How the rows of a rank are cut into chunks.
+enum class Cut {
+  even,
+  // What nothing can be hidden behind is small: the last chunks where rows are gathered, which are
+  // multiplied when all has arrived; the first ones where a product is summed, which are multiplied
+  // before anything can be sent. Of S chunks, the sizes are as 1 to 2 to .. to S, in multiples of
+  // 16 rows where there are enough.
+  tapered,
+};
+
 // Y = X W over `ranks` ranks, where X has rows x depth numbers and W depth x columns, in all. If X
 // is gathered, each rank has some rows of X and some columns of W; otherwise some columns of X and
 // as many rows of W. Of what does not divide, the first ranks have one more.
@@ -61,6 +71,7 @@ struct Problem {
   plan::ElementType type = plan::ElementType::bf16;  // of X, W and Y; sums are made in f32
   int ranks = 4;
   int chunks = 1;  // into which the rows of each rank are cut
+  Cut cut = Cut::even;
 };
 
 // The buffers are called `x`, `w` (by rows: one for each column of W) and `y`, or `out` where the

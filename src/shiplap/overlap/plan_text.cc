@@ -26,6 +26,26 @@ Cuts cuts_of(std::int64_t count, std::int64_t parts) {
   return cuts;
 }
 
+// Where the chunks of a rank begin among its rows, and the end.
+Cuts chunks_of(std::int64_t rows, const Choice& choice, const Problem& problem) {
+  const std::int64_t chunks = problem.chunks;
+  if (problem.cut == Cut::even) return cuts_of(rows, chunks);
+  // Rows of a tile of the processors that multiply bf16 fastest.
+  constexpr std::int64_t kTile = 16;
+  const std::int64_t unit = rows >= kTile * chunks ? kTile : 1;
+  const std::int64_t all = chunks * (chunks + 1) / 2;
+  Cuts cuts;
+  for (std::int64_t k = 0; k <= chunks; ++k) {
+    // Those before chunk k, if it is the smallest that comes first.
+    const std::int64_t before = k * (k + 1) / 2;
+    cuts.push_back(k == chunks ? rows : rows * before / all / unit * unit);
+  }
+  if (choice.type != Type::all_gather) return cuts;
+  Cuts mirrored;
+  for (const std::int64_t cut : cuts) mirrored.insert(mirrored.begin(), rows - cut);
+  return mirrored;
+}
+
 class Writer {
  public:
   Writer(const Choice& choice, const Problem& problem)
@@ -36,7 +56,7 @@ class Writer {
         joined_(choice.atomic ? " joined" : ""),
         cut_(cuts_of(problem.rows, problem.ranks)) {
     for (std::size_t p = 0; p + 1 < cut_.size(); ++p) {
-      Cuts within = cuts_of(cut_[p + 1] - cut_[p], chunks_);
+      Cuts within = chunks_of(cut_[p + 1] - cut_[p], choice, problem);
       within.pop_back();
       for (const std::int64_t begin : within) at_.push_back(cut_[p] + begin);
     }

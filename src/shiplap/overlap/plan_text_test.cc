@@ -60,14 +60,17 @@ std::vector<Case> cases() {
   for (const Legal& legal : legal_choices()) {
     for (const int ranks : {1, 2, 3, 5}) {
       for (const int chunks : {1, 2, 4}) {
-        for (const std::int64_t rows : {1, 4, 7, 23}) {
-          all.push_back({legal.choice,
-                         {.rows = rows,
-                          .columns = 7,
-                          .depth = 9,
-                          .type = plan::ElementType::f32,
-                          .ranks = ranks,
-                          .chunks = chunks}});
+        for (const std::int64_t rows : {1, 4, 7, 23, 350}) {
+          for (const Cut cut : {Cut::even, Cut::tapered}) {
+            all.push_back({legal.choice,
+                           {.rows = rows,
+                            .columns = 7,
+                            .depth = 9,
+                            .type = plan::ElementType::f32,
+                            .ranks = ranks,
+                            .chunks = chunks,
+                            .cut = cut}});
+          }
         }
       }
     }
@@ -118,6 +121,18 @@ TEST(Plans, ChunksAreAsEvenAsCanBe) {
                 {.rows = 11, .columns = 3, .depth = 2, .ranks = 3, .chunks = 2});
   EXPECT_THAT(text, testing::HasSubstr("list cut = 0 4 8 11\n"));
   EXPECT_THAT(text, testing::HasSubstr("list at = 0 2 4 6 8 10 11\n"));
+}
+
+TEST(Plans, TaperedChunksAreSmallWhereNothingHidesThem) {
+  Problem problem{
+      .rows = 1000, .columns = 3, .depth = 2, .ranks = 2, .chunks = 4, .cut = Cut::tapered};
+  EXPECT_THAT(plan_text({Type::all_gather, Method::ring_exchange}, problem),
+              testing::HasSubstr("list at = 0 212 356 452 500 712 856 952 1000\n"));
+  EXPECT_THAT(plan_text({Type::reduce_scatter, Method::ring_exchange}, problem),
+              testing::HasSubstr("list at = 0 48 144 288 500 548 644 788 1000\n"));
+  problem.rows = 21;
+  EXPECT_THAT(plan_text({Type::all_reduce, Method::pipeline}, problem),
+              testing::HasSubstr("list at = 0 1 3 6 11 12 14 17 21\n"));
 }
 
 std::string refused(const Choice& choice, const Problem& problem) {
