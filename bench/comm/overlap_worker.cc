@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -99,18 +99,22 @@ std::unique_ptr<OverlappedProduct> made(comm::Communicator& world, const Setting
   return product;
 }
 
-struct Series {
-  std::string name;
-  std::function<void()> act;
-  double idle_ms = 0;  // to sleep before it
-  std::vector<double> times;
-};
+// Times of one thing, by round.
+using Times = std::vector<double>;
 
-void put(Json& json, Series& series) {
-  std::ranges::sort(series.times);
-  json.set(series.name + "_ms", series.times[series.times.size() / 2]);
-  json.set(series.name + "_least_ms", series.times.front());
-  json.set(series.name + "_most_ms", series.times.back());
+void put(Json& json, const std::string& name, Times times) {
+  std::ranges::sort(times);
+  json.set(name + "_ms", times[times.size() / 2]);
+  json.set(name + "_least_ms", times.front());
+  json.set(name + "_most_ms", times.back());
+}
+
+// A ratio for each round, from times that were taken next to each other.
+void put_ratio(Json& json, const std::string& name, Times ratios) {
+  std::ranges::sort(ratios);
+  json.set(name, ratios[ratios.size() / 2]);
+  json.set(name + "_quarter", ratios[ratios.size() / 4]);
+  json.set(name + "_three_quarters", ratios[ratios.size() * 3 / 4]);
 }
 
 // All rows of X on this rank, as one product or in chunks.
@@ -146,6 +150,32 @@ class Alone {
   kernels::LinearKernel linear_;
 };
 
+// What one way took in one round, and what the product alone took just before and after it.
+struct Round {
+  double g = 0;
+  double c = 0;
+  double serial = 0;
+  double t = 0;
+};
+
+void put_way(Json& json, const std::string& name, const std::vector<Round>& rounds) {
+  const auto each = [&](const std::function<double(const Round&)>& of) {
+    Times numbers;
+    for (const Round& round : rounds) numbers.push_back(of(round));
+    return numbers;
+  };
+  put(json, "T_" + name, each([](const Round& r) { return r.t; }));
+  put_ratio(json, "max_over_T_" + name,
+            each([](const Round& r) { return std::max(r.g, r.c) / r.t; }));
+  put_ratio(json, "T_over_serial_" + name, each([](const Round& r) { return r.t / r.serial; }));
+  put_ratio(json, "hidden_" + name,
+            each([](const Round& r) { return (r.g + r.c - r.t) / std::min(r.g, r.c); }));
+  put_ratio(json, "ring_bound_over_T_" + name,
+            each([](const Round& r) { return (r.g / 2 + std::max(r.g / 2, r.c)) / r.t; }));
+}
+
+// The speed of a shared machine can change twofold from one second to the next. So the product
+// alone is timed before and after everything else, and ratios are taken within a round.
 Json measure(comm::Communicator& world, const Setting& setting) {
   const auto serial = made(world, setting, Method::none);
   Alone alone(*serial, setting);
@@ -153,37 +183,59 @@ Json measure(comm::Communicator& world, const Setting& setting) {
   for (const Way& way : setting.ways) {
     overlapped.push_back(made(world, setting, Method::ring_exchange, way));
   }
-  const double quick = timed(world, [&] { overlapped.front()->run(Work::communication); });
-  std::vector<Series> all;
-  all.push_back({.name = "G", .act = [&] { alone.multiply(1); }, .times = {}});
-  all.push_back(
-      {.name = "C", .act = [&] { overlapped.front()->run(Work::communication); }, .times = {}});
-  all.push_back({.name = "serial", .act = [&] { serial->run(); }, .times = {}});
-  std::set<int> numbers;
-  for (std::size_t k = 0; k < overlapped.size(); ++k) {
-    all.push_back({.name = "T_" + setting.ways[k].name,
-                   .act = [&overlapped, k] { overlapped[k]->run(); },
-                   .times = {}});
-    const int chunks = setting.ways[k].chunks;
-    if (!numbers.insert(chunks).second) continue;
-    all.push_back({.name = "chunked_G_" + std::to_string(chunks),
-                   .act = [&, chunks] { alone.multiply(std::int64_t{world.size()} * chunks); },
-                   .idle_ms = quick,
-                   .times = {}});
-  }
+  const auto product = [&] { return timed(world, [&] { alone.multiply(1); }); };
+  const auto communication = [&] {
+    return timed(world, [&] { overlapped.front()->run(Work::communication); });
+  };
+  Times g;
+  Times c;
+  Times serials;
+  std::map<int, Times> chunked;
+  std::map<int, Times> chunked_over_whole;
+  std::vector<std::vector<Round>> rounds(setting.ways.size());
   for (int round = -1; round < setting.rounds; ++round) {
-    for (Series& series : all) {
-      world.barrier();
-      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(series.idle_ms));
-      const double took = timed(world, series.act);
-      if (round >= 0) series.times.push_back(took);
+    const bool counts = round >= 0;
+    double before = product();
+    const double moved = communication();
+    const double one_by_one = timed(world, [&] { serial->run(); });
+    if (counts) g.push_back(before), c.push_back(moved), serials.push_back(one_by_one);
+    before = product();
+    for (std::size_t k = 0; k < overlapped.size(); ++k) {
+      const double took = timed(world, [&] { overlapped[k]->run(); });
+      const double after = product();
+      if (counts) {
+        rounds[k].push_back(
+            {.g = (before + after) / 2, .c = moved, .serial = one_by_one, .t = took});
+        g.push_back(after);
+      }
+      before = after;
+      // In chunks, after an idle wait as long as the communication: a core that slept is slow.
+      const int chunks = setting.ways[k].chunks;
+      if (setting.ways[k].cut != overlap::Cut::even) continue;
+      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(moved));
+      const double cut = timed(world, [&] { alone.multiply(std::int64_t{world.size()} * chunks); });
+      before = product();
+      if (!counts) continue;
+      chunked[chunks].push_back(cut);
+      chunked_over_whole[chunks].push_back(cut / ((after + before) / 2));
     }
   }
   Json result = Json::object({{"rows", setting.problem.rows},
                               {"columns", setting.problem.columns},
                               {"depth", setting.problem.depth},
                               {"rounds", setting.rounds}});
-  for (Series& series : all) put(result, series);
+  put(result, "G", g);
+  put(result, "C", c);
+  put(result, "serial", serials);
+  for (const auto& [chunks, times] : chunked) {
+    if (!times.empty()) put(result, "chunked_G_" + std::to_string(chunks), times);
+  }
+  for (const auto& [chunks, ratios] : chunked_over_whole) {
+    put_ratio(result, "chunked_over_whole_" + std::to_string(chunks), ratios);
+  }
+  for (std::size_t k = 0; k < rounds.size(); ++k) {
+    put_way(result, setting.ways[k].name, rounds[k]);
+  }
   return result;
 }
 
