@@ -56,6 +56,15 @@ std::vector<const KernelTable::Kernel*> bound(const plan::RankProgram& program,
   return found;
 }
 
+plan::BufferId buffer_named(const plan::RankProgram& program, std::string_view name) {
+  ensure(program.program.exists(), "a spare has no buffers");
+  const std::vector<plan::Buffer>& buffers =
+      program.plan->programs[program.program.index()].buffers;
+  const auto found = std::ranges::find(buffers, name, &plan::Buffer::name);
+  ensure(found != buffers.end(), "a buffer of this rank");
+  return plan::BufferId(static_cast<std::size_t>(found - buffers.begin()));
+}
+
 }  // namespace
 
 class Executor::State {
@@ -65,7 +74,8 @@ class Executor::State {
       : world_(world), table_(kernels), options_(options) {
     Expanded expanded = expand_checked(plan, world, kernels, options.progress);
     links_ = connect(world, expanded.program, expanded.problems);
-    holdings_ = std::make_shared<Holdings>(std::move(expanded.program));
+    holdings_ = std::make_shared<Holdings>(std::move(expanded.program),
+                                           options.allocates ? Memory::own : Memory::bound);
     schedule_ = schedule(program());
     kernels_ = bound(program(), kernels);
     board_ = std::make_unique<Board>(program());
@@ -86,9 +96,11 @@ class Executor::State {
 
   [[nodiscard]] const plan::RankProgram& program() const { return holdings_->program; }
   [[nodiscard]] const RankMemory& memory() const { return holdings_->memory; }
+  [[nodiscard]] RankMemory& memory() { return holdings_->memory; }
 
   StepResult step() {
     ensure(!failed_, "an executor that failed is not used again");
+    ensure(memory().is_complete(), "every buffer has its memory");
     failed_ = true;  // until the end is reached
     const double start = Board::now();
     board_->reset();
@@ -172,12 +184,12 @@ StepResult Executor::step() { return state_->step(); }
 const plan::RankProgram& Executor::program() const { return state_->program(); }
 
 std::span<std::byte> Executor::rows(std::string_view buffer) const {
-  ensure(program().program.exists(), "a spare has no buffers");
-  const std::vector<plan::Buffer>& buffers =
-      program().plan->programs[program().program.index()].buffers;
-  const auto found = std::ranges::find(buffers, buffer, &plan::Buffer::name);
-  ensure(found != buffers.end(), "a buffer of this rank");
-  return state_->memory().buffer(plan::BufferId(static_cast<std::size_t>(found - buffers.begin())));
+  return state_->memory().buffer(buffer_named(program(), buffer));
+}
+
+void Executor::bind(std::string_view buffer, std::span<std::byte> bytes,
+                    std::shared_ptr<void> owner) {
+  state_->memory().bind(buffer_named(program(), buffer), bytes, std::move(owner));
 }
 
 std::span<std::byte> Executor::rows(const plan::flat::Region& region) const {

@@ -43,6 +43,9 @@ struct ExecuteOptions {
   // Whether step() returns events. To name layers and samples of what it receives, every rank then
   // expands the plan of all ranks once.
   bool traces = false;
+  // Whether buffers have memory from the beginning, all zero. Otherwise each is bound before the
+  // first step.
+  bool allocates = true;
 };
 
 struct StepResult {
@@ -75,6 +78,12 @@ class Executor {
   // A whole buffer of this rank, or some of its rows. Promises that they are there. Between steps.
   [[nodiscard]] std::span<std::byte> rows(std::string_view buffer) const;
   [[nodiscard]] std::span<std::byte> rows(const plan::flat::Region& region) const;
+  // From the next step on, a buffer of this rank lies in memory of the caller's, in place of what
+  // it had. `owner`, if any, is kept until something else is bound, and for ever if a step fails,
+  // for a transport may still write there then. Promises that there is such a buffer of this size;
+  // empty bytes take its memory away. Between steps.
+  void bind(std::string_view buffer, std::span<std::byte> bytes,
+            std::shared_ptr<void> owner = nullptr);
   // What the plan says this rank holds at the end of a step (`goal`, `keep`), and where.
   [[nodiscard]] std::vector<KernelAccess> goals() const;
 

@@ -1,19 +1,42 @@
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "shiplap/base/error.h"
 #include "shiplap/run/memory_internal.h"
 
 namespace shiplap::run {
 
-RankMemory::RankMemory(const plan::RankProgram& program) : program_(program) {
-  for (const plan::flat::Buffer& buffer : program.buffers) {
-    const auto bytes = static_cast<std::size_t>(buffer.rows * buffer.row_bytes);
+RankMemory::RankMemory(const plan::RankProgram& program, Memory memory) : program_(program) {
+  buffers_.reserve(program.buffers.size());
+  if (memory == Memory::bound) {
+    buffers_.resize(program.buffers.size());
+    return;
+  }
+  for (std::size_t k = 0; k < program.buffers.size(); ++k) {
+    const std::size_t bytes = size(k);
     const std::size_t lines = bytes / sizeof(Line) + 1;
     Buffer made{.lines = std::make_unique<Line[]>(lines)};
     made.bytes = std::as_writable_bytes(std::span(made.lines.get(), lines)).first(bytes);
     buffers_.push_back(std::move(made));
   }
+}
+
+std::size_t RankMemory::size(std::size_t buffer) const {
+  const plan::flat::Buffer& declared = program_.buffers[buffer];
+  return static_cast<std::size_t>(declared.rows * declared.row_bytes);
+}
+
+void RankMemory::bind(plan::BufferId id, std::span<std::byte> bytes, std::shared_ptr<void> owner) {
+  ensure(bytes.empty() || bytes.size() == size(id.index()), "memory as large as the buffer");
+  buffers_[id.index()] = {.lines = nullptr, .bytes = bytes, .owner = std::move(owner)};
+}
+
+bool RankMemory::is_complete() const {
+  for (std::size_t k = 0; k < buffers_.size(); ++k) {
+    if (buffers_[k].bytes.size() != size(k)) return false;
+  }
+  return true;
 }
 
 plan::ElementType RankMemory::type(plan::BufferId id) const {

@@ -11,10 +11,19 @@
 
 namespace shiplap::run {
 
+// Where the memory of buffers comes from: it is made, all zero, or all of it is bound later.
+enum class Memory { own, bound };
+
 class RankMemory {
  public:
-  // The program must live longer. All is zero at first.
-  explicit RankMemory(const plan::RankProgram& program);
+  // The program must live longer.
+  explicit RankMemory(const plan::RankProgram& program, Memory memory = Memory::own);
+
+  // Memory from elsewhere in place of what the buffer had; `owner` is kept as long as it is bound.
+  // Promises that it is as large as the buffer, or nothing at all.
+  void bind(plan::BufferId id, std::span<std::byte> bytes, std::shared_ptr<void> owner);
+  // Whether every buffer has its memory.
+  [[nodiscard]] bool is_complete() const;
 
   [[nodiscard]] const plan::RankProgram& program() const { return program_; }
   [[nodiscard]] std::span<std::byte> buffer(plan::BufferId id) const {
@@ -40,7 +49,9 @@ class RankMemory {
   struct Buffer {
     std::unique_ptr<Line[]> lines;
     std::span<std::byte> bytes;
+    std::shared_ptr<void> owner;  // of bytes that were bound
   };
+  [[nodiscard]] std::size_t size(std::size_t buffer) const;
 
   const plan::RankProgram& program_;
   std::vector<Buffer> buffers_;

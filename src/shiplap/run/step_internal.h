@@ -19,7 +19,8 @@ namespace shiplap::run {
 
 // Memory that a transport may write to: kept for ever if it failed.
 struct Holdings {
-  explicit Holdings(plan::RankProgram expanded) : program(std::move(expanded)), memory(program) {}
+  explicit Holdings(plan::RankProgram expanded, Memory from = Memory::own)
+      : program(std::move(expanded)), memory(program, from) {}
   plan::RankProgram program;
   RankMemory memory;
   std::vector<Scratch> stream_scratch;
