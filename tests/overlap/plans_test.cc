@@ -39,6 +39,16 @@ TEST(OverlapPlans, AreSound) {
   }
 }
 
+TEST(OverlapPlans, AreSoundBesideABulkTransferOfAnotherShape) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    const Choice bulk{Type::reduce_scatter, Method::bulk};
+    const Problem problem{
+        .rows = 9, .columns = 4, .depth = 7, .ranks = ranks, .bulk_rows = 13, .bulk_columns = 3};
+    const check::Report report = checked(make_plan(bulk, problem), true);
+    EXPECT_TRUE(report.findings.empty()) << first_finding(report) << plan_text(bulk, problem);
+  }
+}
+
 // Takes one word sequence out, wherever it stands.
 std::string without(std::string text, const std::string& words) {
   for (auto at = text.find(words); at != std::string::npos; at = text.find(words)) {

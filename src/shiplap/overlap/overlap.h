@@ -72,6 +72,9 @@ struct Problem {
   int ranks = 4;
   int chunks = 1;  // into which the rows of each rank are cut
   Cut cut = Cut::even;
+  // Of what is scattered in bulk beside Y, which it has nothing to do with. 0: as Y.
+  std::int64_t bulk_rows = 0;
+  std::int64_t bulk_columns = 0;
 };
 
 // The buffers are called `x`, `w` (by rows: one for each column of W) and `y`, or `out` where the

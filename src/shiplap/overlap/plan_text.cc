@@ -46,6 +46,11 @@ Cuts chunks_of(std::int64_t rows, const Choice& choice, const Problem& problem) 
   return mirrored;
 }
 
+// The rows that are cut over ranks: those of the product, or of what is scattered beside it.
+std::int64_t cut_rows(const Choice& choice, const Problem& problem) {
+  return choice.method == Method::bulk && problem.bulk_rows != 0 ? problem.bulk_rows : problem.rows;
+}
+
 class Writer {
  public:
   Writer(const Choice& choice, const Problem& problem)
@@ -54,13 +59,13 @@ class Writer {
         ranks_(problem.ranks),
         chunks_(problem.chunks),
         joined_(choice.atomic ? " joined" : ""),
-        cut_(cuts_of(problem.rows, problem.ranks)) {
+        cut_(cuts_of(cut_rows(choice, problem), problem.ranks)) {
     for (std::size_t p = 0; p + 1 < cut_.size(); ++p) {
       Cuts within = chunks_of(cut_[p + 1] - cut_[p], choice, problem);
       within.pop_back();
       for (const std::int64_t begin : within) at_.push_back(cut_[p] + begin);
     }
-    at_.push_back(problem.rows);
+    at_.push_back(cut_.back());
   }
 
   std::string write() && {
@@ -175,7 +180,7 @@ class Writer {
     line("tensor W Weight ff {}", ranks_);
     line("tensor Y Activation tok {} sum ff {}", problem_.rows, ranks_);
     if (choice_.method == Method::bulk) {
-      line("tensor Z Activation tok {} sum ff {}", problem_.rows, ranks_);
+      line("tensor Z Activation row {} sum ff {}", cut_.back(), ranks_);
     }
     line("program all on all");
     depth_ = 2;
@@ -185,8 +190,12 @@ class Writer {
     buffer("w", columns, "ff[tp+1]-ff[tp]", problem_.type);
     buffer("y", rows, columns, problem_.type);
     const bool scatters = choice_.type == Type::reduce_scatter;
-    if (scatters) buffer("out", "cut[tp+1]-cut[tp]", columns, problem_.type);
-    if (choice_.method == Method::bulk) buffer("z", rows, columns, problem_.type);
+    const bool beside = choice_.method == Method::bulk && problem_.bulk_columns != 0;
+    const std::string cut_columns = beside ? std::to_string(problem_.bulk_columns) : columns;
+    if (scatters) buffer("out", "cut[tp+1]-cut[tp]", cut_columns, problem_.type);
+    if (choice_.method == Method::bulk) {
+      buffer("z", std::to_string(cut_.back()), cut_columns, problem_.type);
+    }
     if (choice_.method == Method::ring_exchange) {
       buffer("got", fmt::format("{}*(cut[tp+1]-cut[tp])", ranks_ - 1), columns, problem_.type);
       buffer("total", "cut[tp+1]-cut[tp]", columns, plan::ElementType::f32);
@@ -206,13 +215,13 @@ class Writer {
     }
   }
 
-  void goal(const char* tensor) {
+  void goal() {
     if (choice_.type == Type::reduce_scatter) {
-      line("goal out = {} tok cut[tp] +cut[tp+1]-cut[tp]", tensor);
+      line("goal out = Y tok cut[tp] +cut[tp+1]-cut[tp]");
     } else if (choice_.type == Type::all_reduce) {
-      line("goal y = {}", tensor);
+      line("goal y = Y");
     } else {
-      line("goal y = {} sum ff tp +1", tensor);
+      line("goal y = Y sum ff tp +1");
     }
   }
   void whole_product() {
@@ -230,14 +239,14 @@ class Writer {
   }
 
   void one_by_one() {
-    goal("Y");
+    goal();
     whole_product();
     if (choice_.type == Type::reduce_scatter) line("reduce_scatter y to out over tp split cut");
     if (choice_.type == Type::all_reduce) line("all_reduce y over tp");
   }
 
   void bulk() {
-    goal("Z");
+    line("goal out = Z row cut[tp] +cut[tp+1]-cut[tp]");
     line("goal y = Y sum ff tp +1");
     line("given z = Z sum ff tp +1");
     line("@net reduce_scatter z to out over tp split cut async");
@@ -260,7 +269,7 @@ class Writer {
     list("stage", stage);
   }
   void pipeline() {
-    goal("Y");
+    goal();
     repeat("i", chunks_, [&] {
       repeat("p", ranks_, [&] {
         line("let c = p*{}+i", chunks_);
@@ -278,7 +287,7 @@ class Writer {
   }
 
   void reduce_chunks() {
-    goal("Y");
+    goal();
     repeat("c", std::int64_t{ranks_} * chunks_, [&] { tile("t[c]", "y[c of at]"); });
     repeat("c", std::int64_t{ranks_} * chunks_,
            [&] { line("@net all_reduce y[c of at] over tp after t[c]"); });
@@ -286,7 +295,7 @@ class Writer {
 
   // What others own is multiplied first and sent to them; what arrives is added in one order.
   void direct() {
-    goal("Y");
+    goal();
     line("let own = cut[tp+1]-cut[tp]");
     repeat("d", ranks_ - 1, [&] {
       repeat("u", chunks_, [&] {
@@ -375,6 +384,9 @@ void demand_sense(const Choice& choice, const Problem& problem) {
   demand_within("the rows of X", problem.rows, 1, kMost);
   demand_within("the columns of W", problem.columns, gathers ? problem.ranks : 1, kMost);
   demand_within("the columns of X", problem.depth, gathers ? 1 : problem.ranks, kMost);
+  if (choice.method != Method::bulk) return;
+  demand_within("the rows of what is scattered", problem.bulk_rows, 0, kMost);
+  demand_within("the columns of what is scattered", problem.bulk_columns, 0, kMost);
 }
 
 }  // namespace

@@ -135,6 +135,26 @@ TEST(Plans, TaperedChunksAreSmallWhereNothingHidesThem) {
               testing::HasSubstr("list at = 0 1 3 6 11 12 14 17 21\n"));
 }
 
+TEST(Plans, WhatIsScatteredInBulkHasItsOwnShape) {
+  const Choice bulk{Type::reduce_scatter, Method::bulk};
+  const Problem problem{.rows = 9,
+                        .columns = 3,
+                        .depth = 4,
+                        .type = plan::ElementType::f32,
+                        .ranks = 2,
+                        .bulk_rows = 5,
+                        .bulk_columns = 7};
+  const std::string text = plan_text(bulk, problem);
+  EXPECT_THAT(text, testing::HasSubstr("buffer y rows 9 row_bytes 4*(3) f32"));
+  EXPECT_THAT(text, testing::HasSubstr("buffer z rows 5 row_bytes 4*(7) f32"));
+  EXPECT_THAT(text, testing::HasSubstr("buffer out rows cut[tp+1]-cut[tp] row_bytes 4*(7) f32"));
+  EXPECT_THAT(text, testing::HasSubstr("list cut = 0 3 5\n"));
+  const plan::Plan plan = make_plan(bulk, problem);
+  for (const RankProgram& program : expanded(plan)) {
+    EXPECT_THAT(multiplied(program, 9), testing::Each(1));
+  }
+}
+
 std::string refused(const Choice& choice, const Problem& problem) {
   try {
     static_cast<void>(make_plan(choice, problem));
@@ -157,6 +177,10 @@ TEST(Plans, SizesThatMakeNoSenseAreRefused) {
   problem = sound;
   problem.rows = 0;
   EXPECT_EQ(refused(gather, problem), "D801: the rows of X: 0; choose 1 to 2147483646");
+  problem = sound;
+  problem.bulk_rows = -1;
+  EXPECT_EQ(refused({Type::reduce_scatter, Method::bulk}, problem),
+            "D801: the rows of what is scattered: -1; choose 0 to 2147483646");
   problem = sound;
   problem.columns = 2;
   EXPECT_EQ(refused(gather, problem), "D801: the columns of W: 2; choose 3 to 2147483646");
