@@ -10,11 +10,12 @@
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/bf16.h"
 #include "shiplap/kernels/f16.h"
+#include "shiplap/kernels/finish.h"
 #include "shiplap/kernels/linear.h"
 #include "shiplap/run/location_internal.h"
+#include "shiplap/run/number_internal.h"
 
 namespace shiplap::run {
-namespace {
 
 using kernels::Number;
 
@@ -36,6 +37,8 @@ Number number_of(plan::ElementType type) {
   }
 }
 
+namespace {
+
 void demand_ranks(const overlap::Problem& problem, const comm::Communicator& world) {
   if (problem.ranks == world.size()) return;
   throw InputError(Diagnostic{
@@ -51,6 +54,13 @@ void put(float number, float& into) { into = number; }
 void put(float number, kernels::Bf16& into) { into = kernels::to_bf16(number); }
 void put(float number, kernels::F16& into) { into = kernels::to_f16(number); }
 
+// The same result from a later row on.
+kernels::Result from_row(const kernels::Result& result, std::int64_t row, std::int64_t columns) {
+  if (result.data == nullptr) return result;
+  const std::int64_t bytes = row * columns * static_cast<std::int64_t>(bytes_of(result.type));
+  return {.data = static_cast<std::byte*>(result.data) + bytes, .type = result.type};
+}
+
 // Calls `act` with the numbers of a region, as what they are.
 template <class Act>
 void with_numbers(const KernelAccess& access, const Act& act) {
@@ -62,6 +72,20 @@ void with_numbers(const KernelAccess& access, const Act& act) {
     case Number::f16:
       return act(access.as<kernels::F16>());
   }
+}
+
+// Of what a computation touches: where it lies.
+const plan::flat::Region& region_of(const KernelCall& call, std::size_t access) {
+  return call.program->accesses_of(*call.operation)[access].region;
+}
+std::int64_t first_row(const KernelCall& call, std::size_t access) {
+  return region_of(call, access).begin;
+}
+std::string_view buffer_of(const KernelCall& call, std::size_t access) {
+  const plan::RankProgram& program = *call.program;
+  return program.plan->programs[program.program.index()]
+      .buffers[region_of(call, access).buffer.index()]
+      .name;
 }
 
 // The second becomes the first, rounded, or has it added, in float.
@@ -83,15 +107,20 @@ class OverlappedProduct::State {
   State(const overlap::Choice& choice, const overlap::Problem& problem, comm::Communicator& world,
         const ExecuteOptions& options)
       : name_(to_string(choice)),
+        choice_(choice),
         problem_(problem),
         plan_(overlap::make_plan(choice, problem)),
         kernels_(table()),
         executor_(plan_, world, kernels_, options),
         linear_(shape()) {}
 
-  void prepare() { linear_.prepare({.data = executor_.rows("w").data(), .is_transposed = true}); }
-  StepResult run(Work work) {
-    work_ = work;
+  void prepare() { prepare({.data = executor_.rows("w").data(), .is_transposed = true}); }
+  void prepare(const kernels::Weights& weights) { linear_.prepare(weights); }
+  StepResult run(const ProductTerms& terms) {
+    ensure(finishes() || kernels::is_identity(terms.epilogue), "an epilogue that can be done");
+    ensure(!terms.x_is_transposed || choice_.type != overlap::Type::all_gather,
+           "rows that are communicated lie by rows");
+    terms_ = terms;
     try {
       return executor_.step();
     } catch (const std::exception&) {
@@ -99,18 +128,45 @@ class OverlappedProduct::State {
     }
   }
   [[nodiscard]] const plan::Plan& plan() const { return plan_; }
-  [[nodiscard]] const Executor& executor() const { return executor_; }
+  [[nodiscard]] bool finishes() const { return makes_result() || sums_at_owner(); }
+  [[nodiscard]] Executor& executor() { return executor_; }
 
  private:
   KernelTable table() {
     KernelTable table;
     table.bind("gemm", [this](const KernelCall& call) { multiply(call); });
-    const auto sum_up = [this](const KernelCall& call) {
-      if (work_ == Work::all) convert(call);
-    };
-    table.bind("cast", sum_up);
-    table.bind("add", sum_up);
+    table.bind("cast", [this](const KernelCall& call) { sum_up(call); });
+    table.bind("add", [this](const KernelCall& call) { sum_up(call); });
     return table;
+  }
+
+  // The product is the result, or it is summed in float and rounded where it belongs.
+  [[nodiscard]] bool makes_result() const {
+    return choice_.type == overlap::Type::all_gather || choice_.type == overlap::Type::none ||
+           choice_.method == overlap::Method::bulk;
+  }
+  [[nodiscard]] bool sums_at_owner() const {
+    return choice_.type == overlap::Type::reduce_scatter &&
+           choice_.method == overlap::Method::ring_exchange;
+  }
+
+  void sum_up(const KernelCall& call) {
+    if (terms_.work == Work::communication) return;
+    if (!sums_at_owner() || buffer_of(call, 1) != "out") return convert(call);
+    const KernelAccess& total = call.accesses[0];
+    const KernelAccess& out = call.accesses[1];
+    kernels::finish({.data = total.bytes.data(),
+                     .rows = std::ssize(out.bytes) / out.row_bytes,
+                     .columns = problem_.columns},
+                    {.data = out.bytes.data(), .type = number_of(out.type)},
+                    epilogue_from(first_row(call, 1), problem_.columns));
+  }
+
+  // The epilogue of results that begin with this row.
+  [[nodiscard]] kernels::Epilogue epilogue_from(std::int64_t row, std::int64_t columns) const {
+    kernels::Epilogue epilogue = terms_.epilogue;
+    epilogue.before_activation = from_row(epilogue.before_activation, row, columns);
+    return epilogue;
   }
 
   [[nodiscard]] kernels::LinearShape shape() const {
@@ -124,26 +180,44 @@ class OverlappedProduct::State {
   }
 
   void multiply(const KernelCall& call) {
-    if (work_ == Work::communication) return;
-    const KernelAccess& x = call.accesses[0];
+    if (terms_.work == Work::communication) return;
     const KernelAccess& y = call.accesses[2];
-    const std::int64_t rows = std::ssize(x.bytes) / x.row_bytes;
-    const std::int64_t step = call.is_polled() ? kRowsBetweenLooks : rows;
+    const std::int64_t rows = std::ssize(y.bytes) / y.row_bytes;
+    const std::int64_t step =
+        call.is_polled() ? kRowsBetweenLooks : std::max<std::int64_t>(1, rows);
     for (std::int64_t row = 0; row < rows; row += step) {
       call.look_around();
-      linear_.multiply(
-          {.data = x.bytes.data() + row * x.row_bytes, .count = std::min(step, rows - row)},
-          {.data = y.bytes.data() + row * y.row_bytes, .type = number_of(y.type)});
+      kernels::Epilogue epilogue;
+      if (makes_result()) {
+        epilogue = epilogue_from(first_row(call, 2) + row, y.row_bytes / bytes_of(y.type));
+      }
+      linear_.multiply(factor(call, row, std::min(step, rows - row)),
+                       {.data = y.bytes.data() + row * y.row_bytes, .type = number_of(y.type)},
+                       epilogue);
     }
   }
 
+  // `count` rows of the first factor, from `row` of those of the call on.
+  [[nodiscard]] kernels::Rows factor(const KernelCall& call, std::int64_t row,
+                                     std::int64_t count) const {
+    const KernelAccess& x = call.accesses[0];
+    if (!terms_.x_is_transposed) {
+      return {.data = x.bytes.data() + row * x.row_bytes, .count = count};
+    }
+    return {.data = executor_.rows("x").data() + (first_row(call, 0) + row) * bytes_of(x.type),
+            .count = count,
+            .stride = problem_.rows,
+            .is_transposed = true};
+  }
+
   std::string name_;
+  overlap::Choice choice_;
   overlap::Problem problem_;
   plan::Plan plan_;
   KernelTable kernels_;
   Executor executor_;
   kernels::LinearKernel linear_;
-  Work work_ = Work::all;
+  ProductTerms terms_;
 };
 
 OverlappedProduct::OverlappedProduct(const overlap::Choice& choice, const overlap::Problem& problem,
@@ -162,8 +236,30 @@ std::span<std::byte> OverlappedProduct::buffer(std::string_view name) const {
   return state_->executor().rows(name);
 }
 
-void OverlappedProduct::prepare() { state_->prepare(); }
+void OverlappedProduct::bind(std::string_view buffer, std::span<std::byte> bytes,
+                             std::shared_ptr<void> owner) {
+  state_->executor().bind(buffer, bytes, std::move(owner));
+}
 
-StepResult OverlappedProduct::run(Work work) { return state_->run(work); }
+std::int64_t OverlappedProduct::buffer_bytes(std::string_view buffer) const {
+  const std::vector<plan::Buffer>& buffers = plan().programs.front().buffers;
+  const auto found = std::ranges::find(buffers, buffer, &plan::Buffer::name);
+  ensure(found != buffers.end(), "a buffer of the plan");
+  const plan::flat::Buffer& here =
+      state_->executor().program().buffers[static_cast<std::size_t>(found - buffers.begin())];
+  return here.rows * here.row_bytes;
+}
+
+void OverlappedProduct::unbind() {
+  for (const plan::Buffer& buffer : plan().programs.front().buffers) bind(buffer.name, {});
+}
+
+void OverlappedProduct::prepare() { state_->prepare(); }
+void OverlappedProduct::prepare(const kernels::Weights& weights) { state_->prepare(weights); }
+
+StepResult OverlappedProduct::run(Work work) { return state_->run({.work = work}); }
+StepResult OverlappedProduct::run(const ProductTerms& terms) { return state_->run(terms); }
+
+bool OverlappedProduct::finishes() const { return state_->finishes(); }
 
 }  // namespace shiplap::run

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
 
 #include "shiplap/comm/communicator.h"
+#include "shiplap/kernels/linear.h"
 #include "shiplap/overlap/overlap.h"
 #include "shiplap/run/execute.h"
 
@@ -20,6 +22,17 @@ namespace shiplap::run {
 
 // What of it is really done.
 enum class Work { all, communication };
+
+// What else becomes of a product.
+struct ProductTerms {
+  Work work = Work::all;
+  // Of the product of gathered rows or beside a bulk transfer, or of sums that messages bring to
+  // their owner (finishes()), in float, before the only rounding. Its results have the rows of `y`
+  // or `out`, without gaps.
+  kernels::Epilogue epilogue;
+  // What is bound to `x` lies by columns. Promises that its rows are not communicated.
+  bool x_is_transposed = false;
+};
 
 class OverlappedProduct {
  public:
@@ -35,12 +48,27 @@ class OverlappedProduct {
   // This rank's memory, as the plan declares it. Between runs.
   [[nodiscard]] std::span<std::byte> buffer(std::string_view name) const;
 
+  // How large a buffer of this rank is, bound or not.
+  [[nodiscard]] std::int64_t buffer_bytes(std::string_view buffer) const;
+  // See Executor::bind().
+  void bind(std::string_view buffer, std::span<std::byte> bytes,
+            std::shared_ptr<void> owner = nullptr);
+  // Takes all memory away that was bound.
+  void unbind();
+
   // Takes the weights that lie in `w`. Again whenever they have changed.
   void prepare();
+  // Takes these, wherever they lie; `w` is not read then.
+  void prepare(const kernels::Weights& weights);
   // All ranks together. Promises that prepare() was called. With the communication alone, to time
   // it, there is no result. Throws comm::Failure with the overlap and the step of it where it
   // happened; it is of no use then.
   StepResult run(Work work = Work::all);
+  // Promises that nothing but finishes() has an epilogue.
+  StepResult run(const ProductTerms& terms);
+  // Whether the epilogue is done in the course of it. Otherwise sums come rounded out of a
+  // collective, or from their owners; kernels::finish() is for those.
+  [[nodiscard]] bool finishes() const;
 
  private:
   class State;
