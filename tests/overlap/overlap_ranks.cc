@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "classes.h"
 #include "product.h"
 #include "shiplap/base/error.h"
 #include "shiplap/comm/failure.h"
@@ -31,7 +32,10 @@ std::string tried(comm::Communicator& world, const overlap::Choice& choice, cons
     product.run();
     said = wrong_number(product, choice, all, world.rank());
   }
-  return said;
+  const bool is_even =
+      choice.method != overlap::Method::bulk || all.problem.depth % world.size() == 0;
+  if (!said.empty() || choice.type == overlap::Type::none || !is_even) return said;
+  return wrong_class(world, choice, all);
 }
 
 struct Options {

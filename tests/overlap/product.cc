@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <utility>
 
 #include "shiplap/kernels/bf16.h"
 
@@ -104,25 +103,35 @@ Given given(const Problem& problem) {
           random_table(problem.columns, problem.depth, problem.type, 2)};
 }
 
+Factors factors_of(Type type, const Given& given, int rank) {
+  const Problem& p = given.problem;
+  const auto begin = [&](std::int64_t count) { return begin_of(rank, count, p.ranks); };
+  const auto share = [&](std::int64_t count) {
+    return begin_of(rank + 1, count, p.ranks) - begin_of(rank, count, p.ranks);
+  };
+  const bool gathers = type == Type::all_gather;
+  const Cut x = gathers ? Cut{begin(p.rows), share(p.rows), 0, p.depth}
+                        : Cut{0, p.rows, begin(p.depth), share(p.depth)};
+  const Cut w = gathers ? Cut{begin(p.columns), share(p.columns), 0, p.depth}
+                        : Cut{0, p.columns, begin(p.depth), share(p.depth)};
+  const auto bytes = [&](const Cut& cut) {
+    return std::vector<std::byte>(
+        static_cast<std::size_t>(cut.rows * cut.columns * plan::bytes_of(p.type)));
+  };
+  Factors made{.x = bytes(x), .w = bytes(w), .rows = x.rows, .columns = w.rows, .depth = x.columns};
+  fill(made.x, p.type, given.x, x);
+  fill(made.w, p.type, given.w, w);
+  return made;
+}
+
 void fill_rank(run::OverlappedProduct& product, Type type, const Given& given, int rank) {
   const Problem& p = given.problem;
-  const auto cut = [&](std::int64_t count) {
-    const std::int64_t begin = begin_of(rank, count, p.ranks);
-    return std::pair(begin, begin_of(rank + 1, count, p.ranks) - begin);
-  };
-  if (type == Type::all_gather) {
-    const auto [row, rows] = cut(p.rows);
-    const std::span<std::byte> x = product.buffer("x");
-    const std::size_t row_bytes = x.size() / static_cast<std::size_t>(p.rows);
-    fill(x.subspan(static_cast<std::size_t>(row) * row_bytes), p.type, given.x,
-         {row, rows, 0, p.depth});
-    const auto [column, columns] = cut(p.columns);
-    fill(product.buffer("w"), p.type, given.w, {column, columns, 0, p.depth});
-  } else {
-    const auto [from, depth] = cut(p.depth);
-    fill(product.buffer("x"), p.type, given.x, {0, p.rows, from, depth});
-    fill(product.buffer("w"), p.type, given.w, {0, p.columns, from, depth});
-  }
+  const Factors own = factors_of(type, given, rank);
+  const std::span<std::byte> x = product.buffer("x");
+  const std::size_t row_bytes = x.size() / static_cast<std::size_t>(p.rows);
+  const std::int64_t row = type == Type::all_gather ? begin_of(rank, p.rows, p.ranks) : 0;
+  std::ranges::copy(own.x, x.begin() + row * static_cast<std::int64_t>(row_bytes));
+  std::ranges::copy(own.w, product.buffer("w").begin());
 }
 
 Wanted wanted(const Choice& choice, const Problem& p, int rank) {
@@ -144,17 +153,26 @@ Wanted wanted(const Choice& choice, const Problem& p, int rank) {
   return wanted;
 }
 
+Truth truth(const Given& given, const Wanted& want, std::int64_t row, std::int64_t column) {
+  return {product_of(given, row, column, want.begin, want.end),
+          tolerance(given, want, row, column)};
+}
+
 std::string wrong_number(const run::OverlappedProduct& product, const Choice& choice,
                          const Given& given, int rank) {
+  return wrong_number(product.buffer(wanted(choice, given.problem, rank).buffer), choice, given,
+                      rank);
+}
+
+std::string wrong_number(std::span<const std::byte> bytes, const Choice& choice, const Given& given,
+                         int rank) {
   const Wanted want = wanted(choice, given.problem, rank);
-  const std::span<const std::byte> bytes = product.buffer(want.buffer);
   for (std::int64_t i = 0; i < want.cut.rows; ++i) {
     for (std::int64_t j = 0; j < want.cut.columns; ++j) {
       const std::int64_t row = want.cut.row + i;
       const std::int64_t column = want.cut.column + j;
-      const double right = product_of(given, row, column, want.begin, want.end);
+      const auto [right, most] = truth(given, want, row, column);
       const double found = get(bytes, given.problem.type, i * want.cut.columns + j);
-      const double most = tolerance(given, want, row, column);
       if (std::abs(found - right) <= most) continue;
       return fmt::format("row {}, column {}: {} where {} is right, within {:.2g}", row, column,
                          found, right, most);

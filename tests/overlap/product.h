@@ -40,7 +40,16 @@ struct Given {
 void put(std::span<std::byte> bytes, plan::ElementType type, std::int64_t k, double number);
 [[nodiscard]] double get(std::span<const std::byte> bytes, plan::ElementType type, std::int64_t k);
 
-// Writes what a rank has of X and W.
+// What a rank has of X and W: rows of X, and a row for each column of W.
+struct Factors {
+  std::vector<std::byte> x;
+  std::vector<std::byte> w;
+  std::int64_t rows = 0;     // of x
+  std::int64_t columns = 0;  // of W
+  std::int64_t depth = 0;    // of both
+};
+[[nodiscard]] Factors factors_of(overlap::Type type, const Given& given, int rank);
+// Writes it.
 void fill_rank(run::OverlappedProduct& product, overlap::Type type, const Given& given, int rank);
 
 // Part of a table, by rows.
@@ -59,8 +68,18 @@ struct Wanted {
 };
 [[nodiscard]] Wanted wanted(const overlap::Choice& choice, const overlap::Problem& p, int rank);
 
+// A number of the result, and how far the best that can be done may be from it.
+struct Truth {
+  double right = 0;
+  double most = 0;
+};
+[[nodiscard]] Truth truth(const Given& given, const Wanted& want, std::int64_t row,
+                          std::int64_t column);
+
 // The first number of a result that is further from the truth than rounding explains; "" if none.
 [[nodiscard]] std::string wrong_number(const run::OverlappedProduct& product,
+                                       const overlap::Choice& choice, const Given& given, int rank);
+[[nodiscard]] std::string wrong_number(std::span<const std::byte> result,
                                        const overlap::Choice& choice, const Given& given, int rank);
 
 }  // namespace shiplap::tests

@@ -1,0 +1,105 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/run/buffer_pool_internal.h"
+
+namespace shiplap::run {
+
+std::shared_ptr<std::byte> ordinary_memory(std::int64_t bytes) {
+  void* const memory = std::aligned_alloc(static_cast<std::size_t>(kAlignment),
+                                          static_cast<std::size_t>(aligned(bytes)));
+  if (memory == nullptr) throw std::bad_alloc();
+  return {static_cast<std::byte*>(memory), [](std::byte* begin) { std::free(begin); }};
+}
+
+BufferPool::Block BufferPool::allocated(std::int64_t bytes, std::int64_t& counter) {
+  const std::int64_t held = usage_.own + usage_.shared;
+  Block block{.bytes = aligned(std::max<std::int64_t>(bytes, 1))};
+  try {
+    block.memory = allocate_(block.bytes);
+  } catch (const std::bad_alloc&) {
+    throw InputError(Diagnostic{
+        .code = "D809",
+        .what = fmt::format("no memory for a buffer of {} bytes", block.bytes),
+        .why = fmt::format("the buffers of this registry hold {} bytes already", held),
+        .help = "destroy buffers that are not needed, or let contents last only during a call"});
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
+  ensure(address % static_cast<std::uintptr_t>(kAlignment) == 0, "memory that is aligned");
+  counter += block.bytes;
+  usage_.peak = std::max(usage_.peak, usage_.own + usage_.shared);
+  return block;
+}
+
+BufferPool::Block BufferPool::take(std::int64_t bytes) {
+  auto best = free_.end();
+  for (auto block = free_.begin(); block != free_.end(); ++block) {
+    if (block->bytes < bytes) continue;
+    if (best == free_.end() || block->bytes < best->bytes) best = block;
+  }
+  if (best != free_.end()) {
+    Block found = std::move(*best);
+    free_.erase(best);
+    return found;
+  }
+  drop_free();
+  Block made = allocated(bytes, usage_.shared);
+  free_.reserve(++blocks_);  // so that giving it back cannot fail
+  return made;
+}
+
+void BufferPool::drop_free() {
+  for (const Block& block : free_) usage_.shared -= block.bytes;
+  blocks_ -= free_.size();
+  free_.clear();
+}
+
+std::shared_ptr<std::byte> BufferPool::lease(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  Block block = take(bytes);
+  usage_.leased += block.bytes;
+  std::byte* const begin = block.memory.get();
+  return {begin, [pool = shared_from_this(), block = std::move(block)](std::byte*) mutable {
+            pool->give_back(std::move(block));
+          }};
+}
+
+void BufferPool::give_back(Block block) noexcept {
+  const std::lock_guard lock(mutex_);
+  usage_.leased -= block.bytes;
+  free_.push_back(std::move(block));
+}
+
+std::shared_ptr<std::byte> BufferPool::own(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  Block block = allocated(bytes, usage_.own);
+  std::byte* const begin = block.memory.get();
+  std::memset(begin, 0, static_cast<std::size_t>(block.bytes));
+  return {begin, [pool = shared_from_this(), block = std::move(block)](std::byte*) mutable {
+            block.memory.reset();
+            pool->give_up(block.bytes);
+          }};
+}
+
+void BufferPool::give_up(std::int64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  usage_.own -= bytes;
+}
+
+void BufferPool::trim() {
+  const std::lock_guard lock(mutex_);
+  drop_free();
+}
+
+BufferPool::Usage BufferPool::usage() const {
+  const std::lock_guard lock(mutex_);
+  return usage_;
+}
+
+}  // namespace shiplap::run

@@ -1,0 +1,327 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "shiplap/base/error.h"
+#include "shiplap/run/comm_overlap_internal.h"
+#include "shiplap/run/number_internal.h"
+
+namespace shiplap::run {
+namespace {
+
+using overlap::Choice;
+using overlap::Method;
+using overlap::Type;
+
+// ---- requests
+
+// Nothing if it is beyond 64 bits. Promises that neither is negative.
+std::optional<std::int64_t> times(std::optional<std::int64_t> a, std::int64_t b) {
+  if (!a || (b != 0 && *a > std::numeric_limits<std::int64_t>::max() / b)) return std::nullopt;
+  return *a * b;
+}
+
+[[noreturn]] void refuse_shape(const BufferRequest& request, std::string what, std::string help) {
+  throw InputError(
+      Diagnostic{.code = "D805",
+                 .what = std::move(what),
+                 .why = fmt::format("buffer_shape = ({}), axis_boundary = {}",
+                                    fmt::join(request.buffer_shape, ", "), request.axis_boundary),
+                 .help = std::move(help)});
+}
+
+struct FlatShape {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+
+FlatShape flat_shape(const BufferRequest& request) {
+  const std::vector<std::int64_t>& shape = request.buffer_shape;
+  const std::int64_t last = std::ssize(shape) - 1;
+  if (last < 1) {
+    refuse_shape(request, "a buffer needs at least one dimension of rows and one of columns",
+                 "give the shape over all ranks, such as (rows, columns)");
+  }
+  const std::int64_t boundary = request.axis_boundary == -1 ? last : request.axis_boundary;
+  if (boundary < 1 || boundary > last) {
+    refuse_shape(request, fmt::format("an axis boundary of {}", boundary),
+                 fmt::format("choose 1 to {}, or -1 for the last dimension", last));
+  }
+  std::optional<std::int64_t> rows = 1;
+  std::optional<std::int64_t> columns = 1;
+  for (std::int64_t k = 0; k <= last; ++k) {
+    const std::int64_t size = shape[static_cast<std::size_t>(k)];
+    if (size < 1) {
+      refuse_shape(request, fmt::format("dimension {} has the size {}", k, size),
+                   "leave out the buffer of an empty matrix; nothing is communicated for it");
+    }
+    std::optional<std::int64_t>& side = k < boundary ? rows : columns;
+    side = times(side, size);
+  }
+  const std::int64_t element = plan::bytes_of(request.buffer_dtype);
+  if (!rows || !columns || !times(times(rows, *columns), element)) {
+    refuse_shape(request, "a buffer of more bytes than 64 bits can count",
+                 "check the sizes of its dimensions");
+  }
+  return {*rows, *columns};
+}
+
+void demand_communication(const BufferRequest& request) {
+  if (request.comm_type != Type::none) return;
+  throw InputError(
+      Diagnostic{.code = "D803",
+                 .what = "Invalid collective type: a buffer without communication",
+                 .why = "comm_type = none: the product alone needs no buffer",
+                 .help = "choose all_gather, reduce_scatter or all_reduce, or multiply without"});
+}
+
+void demand_ranks(const BufferRequest& request, int ranks) {
+  if (request.tp_size == 0 || request.tp_size == ranks) return;
+  throw InputError(Diagnostic{
+      .code = "D802",
+      .what =
+          fmt::format("tp_size = {}, and the communicator has {} ranks", request.tp_size, ranks),
+      .help = fmt::format("give tp_size = {} or 0, or a registry on a communicator of {} ranks",
+                          ranks, request.tp_size)});
+}
+
+// ---- calls
+
+std::string in_words(const Matrix& matrix) {
+  return fmt::format("{} x {} {}", matrix.rows, matrix.columns, name(matrix.type));
+}
+
+[[noreturn]] void refuse_call(const OverlapBuffer& buffer, std::string what, std::string help) {
+  throw InputError(Diagnostic{.code = "D807",
+                              .where = {.rank = buffer.rank},
+                              .what = std::move(what),
+                              .why = describe_with_id(buffer),
+                              .help = std::move(help)});
+}
+
+void demand_given(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix) {
+  // What has rows of no columns, or no rows of some, need not be anywhere.
+  const bool is_empty = (matrix.rows == 0) != (matrix.columns == 0);
+  if (matrix.data != nullptr || is_empty) return;
+  refuse_call(buffer, fmt::format("`{}` is not given", name), "give its memory and its shape");
+}
+
+void demand_absent(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
+                   std::string_view where) {
+  if (matrix.data == nullptr) return;
+  refuse_call(buffer, fmt::format("`{}` has no meaning here", name),
+              fmt::format("leave it out; it is for {}", where));
+}
+
+bool is_given(const Matrix& matrix) { return matrix.data != nullptr; }
+
+// The call as it is without anything transposed.
+struct Factors {
+  Shape x;
+  Shape w;
+};
+Factors factors_of(const OverlapCall& call) {
+  Factors sizes{{call.x.rows, call.x.columns}, {call.w.rows, call.w.columns}};
+  if (call.x_is_transposed) std::swap(sizes.x.rows, sizes.x.columns);
+  if (call.w_is_transposed) std::swap(sizes.w.rows, sizes.w.columns);
+  return sizes;
+}
+Shape as_given(const Shape& shape, bool is_transposed) {
+  return is_transposed ? Shape{shape.columns, shape.rows} : shape;
+}
+
+// What is cut over ranks, of all ranks, where this one has `own`.
+std::int64_t of_all(const OverlapBuffer& buffer, const OverlapCall& call, std::string_view what,
+                    std::int64_t own) {
+  const auto even = times(own, buffer.ranks);
+  const std::int64_t all = call.size_of_all != 0 ? call.size_of_all : even.value_or(-1);
+  if (all >= 0 && share_of(all, buffer.rank, buffer.ranks) == own) return all;
+  throw InputError(Diagnostic{
+      .code = "D804",
+      .where = {.rank = buffer.rank},
+      .what = fmt::format("Buffer size is incorrect: of {} {}, rank {} of {} has {}, not {}", all,
+                          what, buffer.rank, buffer.ranks,
+                          all < 0 ? 0 : share_of(all, buffer.rank, buffer.ranks), own),
+      .why = describe_with_id(buffer),
+      .help = "cut as evenly as can be, the first ranks have one more; size_of_all is the sum"});
+}
+
+void demand_type(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix) {
+  if (matrix.type == buffer.type() || matrix.type == plan::ElementType::f32) return;
+  throw InputError(Diagnostic{
+      .code = "D804",
+      .where = {.rank = buffer.rank},
+      .what = fmt::format("Buffer size is incorrect: `{}` is of {}", name, plan::name(matrix.type)),
+      .why = describe_with_id(buffer),
+      .help = fmt::format("give f32 or {}", plan::name(buffer.type()))});
+}
+
+// What may come with a result of this shape.
+void check_epilogue(const OverlapBuffer& buffer, const OverlapCall& call, const Shape& result) {
+  const auto check = [&](std::string_view name, Matrix matrix, const Shape& shape) {
+    if (!is_given(matrix)) return;
+    demand_type(buffer, name, matrix);
+    matrix.type = buffer.type();
+    demand_shape(buffer, name, matrix, shape);
+  };
+  check("bias", call.bias, {1, result.columns});
+  check("before_activation", call.before_activation, result);
+}
+
+void check_result(const OverlapBuffer& buffer, const OverlapCall& call, const Shape& shape) {
+  const bool stays = buffer.choice.type == Type::all_reduce && buffer.lasts();
+  if (!is_given(call.result) && stays) {
+    if (call.beta != 0) {
+      refuse_call(buffer, "`beta` without a `result` to which to add", "give `result`");
+    }
+    return;
+  }
+  demand_given(buffer, "result", call.result);
+  demand_shape(buffer, "result", call.result, shape);
+}
+
+overlap::Problem check_gathered(const OverlapBuffer& buffer, const OverlapCall& call) {
+  const Factors sizes = factors_of(call);
+  const Shape own{buffer.own_rows(), buffer.columns};
+  if (is_given(call.x) || !buffer.lasts()) {
+    demand_given(buffer, "x", call.x);
+    demand_shape(buffer, "x", call.x, as_given(own, call.x_is_transposed));
+  }
+  demand_shape(buffer, "w", call.w,
+               as_given({buffer.columns, sizes.w.columns}, call.w_is_transposed));
+  const Shape result{buffer.rows, sizes.w.columns};
+  check_result(buffer, call, result);
+  check_epilogue(buffer, call, result);
+  if (is_given(call.gathered)) {
+    demand_shape(buffer, "gathered", call.gathered, {buffer.rows, buffer.columns});
+  }
+  return {.rows = buffer.rows,
+          .columns = of_all(buffer, call, "columns of w", sizes.w.columns),
+          .depth = buffer.columns};
+}
+
+overlap::Problem check_summed(const OverlapBuffer& buffer, const OverlapCall& call) {
+  const std::int64_t depth = factors_of(call).x.columns;
+  demand_given(buffer, "x", call.x);
+  demand_shape(buffer, "x", call.x, as_given({buffer.rows, depth}, call.x_is_transposed));
+  demand_shape(buffer, "w", call.w, as_given({depth, buffer.columns}, call.w_is_transposed));
+  const bool scatters = buffer.choice.type == Type::reduce_scatter;
+  const Shape result{scatters ? buffer.own_rows() : buffer.rows, buffer.columns};
+  check_result(buffer, call, result);
+  check_epilogue(buffer, call, result);
+  return {.rows = buffer.rows,
+          .columns = buffer.columns,
+          .depth = of_all(buffer, call, "columns of x", depth)};
+}
+
+overlap::Problem check_bulk(const OverlapBuffer& buffer, const OverlapCall& call) {
+  const Factors sizes = factors_of(call);
+  demand_given(buffer, "x", call.x);
+  demand_shape(buffer, "x", call.x, {call.x.rows, call.x.columns});
+  demand_shape(buffer, "w", call.w,
+               as_given({sizes.x.columns, sizes.w.columns}, call.w_is_transposed));
+  const Shape result{sizes.x.rows, sizes.w.columns};
+  check_result(buffer, call, result);
+  check_epilogue(buffer, call, result);
+  if (is_given(call.to_scatter) || !buffer.lasts()) {
+    demand_given(buffer, "to_scatter", call.to_scatter);
+    demand_shape(buffer, "to_scatter", call.to_scatter, {buffer.rows, buffer.columns});
+  }
+  demand_given(buffer, "scattered", call.scattered);
+  demand_shape(buffer, "scattered", call.scattered, {buffer.own_rows(), buffer.columns});
+  if (call.size_of_all != 0) {
+    refuse_call(buffer, "`size_of_all` has no meaning here",
+                "leave it out; a product beside a bulk transfer is not cut over ranks");
+  }
+  return {.rows = sizes.x.rows,
+          .columns = sizes.w.columns,
+          .depth = times(sizes.x.columns, buffer.ranks).value_or(-1),
+          .bulk_rows = buffer.rows,
+          .bulk_columns = buffer.columns};
+}
+
+}  // namespace
+
+std::int64_t share_of(std::int64_t count, int rank, int ranks) {
+  return count / ranks + (rank < count % ranks ? 1 : 0);
+}
+
+std::int64_t OverlapBuffer::own_rows() const { return share_of(rows, rank, ranks); }
+std::int64_t OverlapBuffer::own_begin() const {
+  return rank * (rows / ranks) + std::min<std::int64_t>(rank, rows % ranks);
+}
+
+std::string describe(const OverlapBuffer& buffer) {
+  return fmt::format("{}: {} x {} {}", to_string(buffer.choice), buffer.rows, buffer.columns,
+                     plan::name(buffer.type()));
+}
+
+std::string describe_with_id(const OverlapBuffer& buffer) {
+  const std::string& name = buffer.request.name;
+  return fmt::format("buffer {}{} ({})", buffer.id, name.empty() ? "" : " `" + name + "`",
+                     describe(buffer));
+}
+
+OverlapBuffer checked(const BufferRequest& request, const comm::Communicator& world) {
+  demand_communication(request);
+  const Choice choice{request.comm_type, request.method, request.atomic_gemm};
+  overlap::demand_legal(choice);
+  demand_ranks(request, world.size());
+  static_cast<void>(number_of(request.buffer_dtype));
+  const auto [rows, columns] = flat_shape(request);
+  const bool gathers = choice.type == Type::all_gather;
+  // What else can be wrong shows in any product of it.
+  static_cast<void>(overlap::plan_text(choice, {.rows = rows,
+                                                .columns = gathers ? world.size() : columns,
+                                                .depth = gathers ? columns : world.size(),
+                                                .type = request.buffer_dtype,
+                                                .ranks = world.size(),
+                                                .chunks = request.chunks}));
+  return {.request = request,
+          .choice = choice,
+          .rows = rows,
+          .columns = columns,
+          .rank = world.rank(),
+          .ranks = world.size()};
+}
+
+void demand_shape(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
+                  const Shape& shape) {
+  const Matrix right{
+      .rows = shape.rows, .columns = shape.columns, .type = buffer.type(), .owner = nullptr};
+  const bool is_right = matrix.rows == shape.rows && matrix.columns == shape.columns &&
+                        matrix.rows >= 0 && matrix.columns >= 0 && matrix.type == right.type;
+  if (is_right) return demand_given(buffer, name, matrix);
+  throw InputError(Diagnostic{
+      .code = "D804",
+      .where = {.rank = buffer.rank},
+      .what = fmt::format("Buffer size is incorrect: `{}` is {}, and should be {}", name,
+                          in_words(matrix), in_words(right)),
+      .why = fmt::format("{}; rank {} of {} has {} of its rows", describe_with_id(buffer),
+                         buffer.rank, buffer.ranks, buffer.own_rows()),
+      .help = fmt::format("give `{}` in that shape, or create a buffer for the shapes you have",
+                          name)});
+}
+
+overlap::Problem checked(const OverlapBuffer& buffer, const OverlapCall& call) {
+  const bool is_bulk = buffer.choice.method == Method::bulk;
+  if (buffer.choice.type != Type::all_gather) {
+    demand_absent(buffer, "gathered", call.gathered, "all_gather");
+  }
+  if (!is_bulk) {
+    demand_absent(buffer, "to_scatter", call.to_scatter, "bulk_overlap");
+    demand_absent(buffer, "scattered", call.scattered, "bulk_overlap");
+  }
+  overlap::Problem problem = buffer.choice.type == Type::all_gather ? check_gathered(buffer, call)
+                             : is_bulk                              ? check_bulk(buffer, call)
+                                                                    : check_summed(buffer, call);
+  problem.type = buffer.type();
+  problem.ranks = buffer.ranks;
+  problem.chunks = buffer.request.chunks;
+  return problem;
+}
+
+}  // namespace shiplap::run

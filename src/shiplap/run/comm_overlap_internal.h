@@ -1,0 +1,111 @@
+// What stands behind a CommOverlapCore: one communicated matrix, and the products it was used for.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "shiplap/comm/communicator.h"
+#include "shiplap/run/buffer_pool_internal.h"
+#include "shiplap/run/comm_overlap.h"
+#include "shiplap/run/overlapped_product.h"
+
+namespace shiplap::run {
+
+// What all buffers of a registry share.
+struct OverlapShared {
+  OverlapShared(comm::Communicator& all, BufferOptions given);
+  comm::Communicator& world;
+  std::mutex mutex;  // one thread at a time may use the world
+  BufferOptions options;
+  std::shared_ptr<BufferPool> pool;
+};
+
+// A request that makes sense, on this rank.
+struct OverlapBuffer {
+  std::int64_t id = 0;
+  BufferRequest request;
+  overlap::Choice choice;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  int rank = 0;
+  int ranks = 1;
+
+  [[nodiscard]] plan::ElementType type() const { return request.buffer_dtype; }
+  [[nodiscard]] std::int64_t row_bytes() const { return columns * plan::bytes_of(type()); }
+  [[nodiscard]] std::int64_t bytes() const { return rows * row_bytes(); }
+  [[nodiscard]] std::int64_t own_begin() const;
+  [[nodiscard]] std::int64_t own_rows() const;
+  [[nodiscard]] bool lasts() const { return request.contents == Contents::between_calls; }
+};
+// Throws InputError D800, D801, D802, D803, D805.
+[[nodiscard]] OverlapBuffer checked(const BufferRequest& request, const comm::Communicator& world);
+// "all_gather, ring_exchange: 1000 x 4096 bf16"
+[[nodiscard]] std::string describe(const OverlapBuffer& buffer);
+// "buffer 3 (all_gather, ring_exchange: 1000 x 4096 bf16)"
+[[nodiscard]] std::string describe_with_id(const OverlapBuffer& buffer);
+
+// How many of `count` things rank `rank` of `ranks` has.
+[[nodiscard]] std::int64_t share_of(std::int64_t count, int rank, int ranks);
+
+// The product of a call. Throws InputError D804, D807.
+[[nodiscard]] overlap::Problem checked(const OverlapBuffer& buffer, const OverlapCall& call);
+// Throws InputError D804 unless `matrix` is of this shape and type.
+struct Shape {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+void demand_shape(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
+                  const Shape& shape);
+
+class OverlapObject {
+ public:
+  OverlapObject(OverlapBuffer buffer, std::shared_ptr<OverlapShared> shared);
+
+  [[nodiscard]] const OverlapBuffer& buffer() const { return buffer_; }
+  [[nodiscard]] Matrix matrix(Part part) const;
+  void copy_in(const Matrix& source, Part part);
+  [[nodiscard]] std::int64_t own_bytes() const;
+  [[nodiscard]] std::int64_t shared_bytes() const { return most_shared_; }
+  void connect();
+  StepResult run(const OverlapCall& call);
+
+ private:
+  struct Product {
+    OverlappedProduct overlapped;
+    std::int64_t weights_version = 0;
+  };
+  // Where a buffer of the plan lies.
+  struct Place {
+    std::string name;
+    std::span<std::byte> bytes;
+    std::shared_ptr<void> owner;
+  };
+  using Places = std::vector<Place>;
+
+  // All of these with the lock held.
+  void connect_here();
+  void agree(const std::string& own, const std::string& what, const std::string& help);
+  Product& product_for(const overlap::Problem& problem);
+  void prepare(Product& product, const OverlapCall& call) const;
+  Places places_of(const OverlappedProduct& product, const OverlapCall& call);
+  void fill(const Places& places, const OverlapCall& call) const;
+  StepResult run_at(Product& product, const Places& places, const OverlapCall& call);
+  void deliver(const Places& places, const OverlapCall& call, bool is_finished) const;
+
+  OverlapBuffer buffer_;
+  std::shared_ptr<OverlapShared> shared_;
+  std::shared_ptr<std::byte> memory_;  // of contents that last
+  std::atomic<std::int64_t> most_shared_ = 0;
+  std::mutex mutex_;
+  std::unique_ptr<comm::Communicator> channel_;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, Product> products_;  // by sizes
+};
+
+}  // namespace shiplap::run
