@@ -19,7 +19,7 @@ namespace shiplap::run {
 
 using kernels::Number;
 
-// More are not faster (docs/overlap.md).
+// Fewer at a time are slower, more are not faster (docs/overlap.md).
 constexpr std::int64_t kRowsBetweenLooks = 128;
 
 Number number_of(plan::ElementType type) {
@@ -176,7 +176,7 @@ class OverlappedProduct::State {
     return {.columns = w.rows,
             .depth = w.row_bytes / bytes_of(problem_.type),
             .type = number_of(problem_.type),
-            .typical_rows = std::max<std::int64_t>(1, problem_.rows / chunks)};
+            .typical_rows = std::max(kRowsBetweenLooks, problem_.rows / chunks)};
   }
 
   void multiply(const KernelCall& call) {
