@@ -115,6 +115,18 @@ class Writer {
     list("ff", cuts_of(gathers ? problem_.columns : problem_.depth, ranks_));
   }
 
+  // What it costs to multiply so many rows. Every tile reads all of the weights.
+  [[nodiscard]] std::string product_of(const std::string& rows) const {
+    return fmt::format(
+        " work gemm 2*({0})*inner*wide flop {1}*(({0})*(inner+wide)+inner*wide) bytes", rows,
+        plan::bytes_of(problem_.type));
+  }
+  // To take n rows over into f32, to add them to others there, or to round those.
+  [[nodiscard]] std::string conversion(bool adds) const {
+    const std::int64_t bytes = plan::bytes_of(problem_.type) + (adds ? 8 : 4);
+    return fmt::format(" work vector {}n*wide*{} bytes", adds ? "n*wide flop " : "", bytes);
+  }
+
   // ---- X is gathered
 
   void gathered() {
@@ -128,13 +140,15 @@ class Writer {
     buffer("w", "ff[tp+1]-ff[tp]", depth, problem_.type);
     buffer("y", std::to_string(problem_.rows), "ff[tp+1]-ff[tp]", problem_.type);
     line("streams net");
+    line("let inner = {}", problem_.depth);
+    line("let wide = ff[tp+1]-ff[tp]");
     line("given x[tp of cut] = X tok cut[tp] +cut[tp+1]-cut[tp]");
     line("given w = W ff tp +1");
     line("goal x = X");
     line("goal y = Y tok 0 +{} ff tp +1", problem_.rows);
     if (choice_.method == Method::none) {
       line("all_gather x to x over tp split cut");
-      line("compute gemm");
+      line("compute gemm{}", product_of(std::to_string(problem_.rows)));
       access("reads", "x", "X");
       access("reads", "w", "W ff tp +1");
       line("  writes y = Y tok 0 +{} ff tp +1", problem_.rows);
@@ -157,14 +171,15 @@ class Writer {
         line("s[s,u]: @net send x[c of at] to tp+1 wrap tag u after r[s,u] async");
       });
     });
-    line("compute gemm{}", joined_);  // its own rows are there, all of them
+    // Its own rows are there, all of them.
+    line("compute gemm{}{}", joined_, product_of("cut[tp+1]-cut[tp]"));
     access("reads", "x[tp of cut]", "X tok cut[tp] +cut[tp+1]-cut[tp]");
     access("reads", "w", "W ff tp +1");
     access("writes", "y[tp of cut]", "Y tok cut[tp] +cut[tp+1]-cut[tp] ff tp +1");
     repeat("s", ranks_ - 1, [&] {
       repeat("u", chunks_, [&] {
         line("let c = ((tp-s-1) mod {})*{}+u", ranks_, chunks_);
-        line("compute gemm after r[s+1,u]{}", joined_);
+        line("compute gemm after r[s+1,u]{}{}", joined_, product_of("at[c+1]-at[c]"));
         access("reads", "x[c of at]", "X tok at[c] +at[c+1]-at[c]");
         access("reads", "w", "W ff tp +1");
         access("writes", "y[c of at]", "Y tok at[c] +at[c+1]-at[c] ff tp +1");
@@ -201,6 +216,8 @@ class Writer {
       buffer("total", "cut[tp+1]-cut[tp]", columns, plan::ElementType::f32);
     }
     line("streams net{}", choice_.method == Method::ring_exchange ? ", reduce" : "");
+    line("let inner = ff[tp+1]-ff[tp]");
+    line("let wide = {}", problem_.columns);
     line("given x = X tok 0 +{} ff tp +1", problem_.rows);
     line("given w = W ff tp +1");
     switch (choice_.method) {
@@ -225,14 +242,14 @@ class Writer {
     }
   }
   void whole_product() {
-    line("compute gemm");
+    line("compute gemm{}", product_of(std::to_string(problem_.rows)));
     line("  reads x = X tok 0 +{} ff tp +1", problem_.rows);
     access("reads", "w", "W ff tp +1");
     access("writes", "y", "Y sum ff tp +1");
   }
   // Chunk c of the product, into these rows of y.
   void tile(const char* name, const char* into) {
-    line("{}: compute gemm{}", name, joined_);
+    line("{}: compute gemm{}{}", name, joined_, product_of("at[c+1]-at[c]"));
     access("reads", "x[c of at]", "X tok at[c] +at[c+1]-at[c] ff tp +1");
     access("reads", "w", "W ff tp +1");
     access("writes", into, "Y tok at[c] +at[c+1]-at[c] sum ff tp +1");
@@ -327,15 +344,16 @@ class Writer {
     line("let i = at[c]-cut[tp]");
     const auto step = [&](int d) {
       const std::string from = fmt::format("(tp-{}) mod {}", d + 1, ranks_);
-      line("@reduce compute {} after g[{},u]", d == 0 ? "cast" : "add", d);
+      line("@reduce compute {} after g[{},u]{}", d == 0 ? "cast" : "add", d, conversion(d > 0));
       line("  reads got[{}*own+i +n] = Y tok at[c] +n sum ff {} +1", d, from);
       line("  {} total[i +n] = Y tok at[c] +n sum ff {} +1", d == 0 ? "writes" : "adds", from);
     };
     for (int d = 0; d + 1 < ranks_; ++d) step(d);
-    line("@reduce compute {} after t[{},u]", ranks_ == 1 ? "cast" : "add", ranks_ - 1);
+    line("@reduce compute {} after t[{},u]{}", ranks_ == 1 ? "cast" : "add", ranks_ - 1,
+         conversion(ranks_ > 1));
     line("  reads y[c of at] = Y tok at[c] +n sum ff tp +1");
     line("  {} total[i +n] = Y tok at[c] +n sum ff tp +1", ranks_ == 1 ? "writes" : "adds");
-    line("e[u]: @reduce compute cast");
+    line("e[u]: @reduce compute cast{}", conversion(false));
     line("  reads total[i +n] = Y tok at[c] +n");
     line("  writes {} = Y tok at[c] +n",
          choice_.type == Type::all_reduce ? "y[c of at]" : "out[i +n]");
@@ -387,6 +405,10 @@ void demand_sense(const Choice& choice, const Problem& problem) {
   if (choice.method != Method::bulk) return;
   demand_within("the rows of what is scattered", problem.bulk_rows, 0, kMost);
   demand_within("the columns of what is scattered", problem.bulk_columns, 0, kMost);
+  // The plan states how many operations each tile takes, in 64 bits.
+  const std::int64_t most_depth = (std::int64_t{1} << 61) / problem.rows / problem.columns;
+  demand_within("the columns of X, with so many rows and columns of W", problem.depth, 0,
+                most_depth);
 }
 
 }  // namespace

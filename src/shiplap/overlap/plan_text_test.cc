@@ -103,6 +103,46 @@ TEST(Plans, SendAsLittleAsThereIs) {
   }
 }
 
+// All ranks and tiles together multiply and add as often as the whole product does.
+TEST(Plans, StateTheWorkOfTheWholeProduct) {
+  for (const auto& [choice, problem] : cases()) {
+    const plan::Plan plan = make_plan(choice, problem);
+    double flop = 0;
+    for (const RankProgram& program : expanded(plan)) {
+      for (const Operation& op : program.operations) {
+        const bool computes = std::holds_alternative<plan::Compute>(op.source->action);
+        EXPECT_EQ(computes, op.source->work.has_value());
+        if (!multiplies(op)) continue;
+        flop += op.work.flop;
+        double bytes = 0;  // a product touches each number of its three regions once
+        for (const plan::flat::Access& access : program.accesses_of(op)) {
+          bytes += static_cast<double>(program.bytes_of(access.region));
+        }
+        EXPECT_EQ(op.work.bytes, bytes) << plan_text(choice, problem);
+      }
+    }
+    EXPECT_EQ(flop, 2.0 * static_cast<double>(problem.rows * problem.columns * problem.depth))
+        << plan_text(choice, problem);
+  }
+}
+
+// What is summed is read from what arrived and from the sum, and written to the sum.
+TEST(Plans, StateTheWorkOfSums) {
+  const Problem problem{.rows = 6, .columns = 5, .depth = 4, .ranks = 3, .chunks = 2};
+  const plan::Plan plan = make_plan({Type::reduce_scatter, Method::ring_exchange}, problem);
+  for (const RankProgram& program : expanded(plan)) {
+    for (const Operation& op : program.operations) {
+      if (!std::holds_alternative<plan::Compute>(op.source->action) || multiplies(op)) continue;
+      const auto accesses = program.accesses_of(op);
+      const bool adds = accesses[1].kind == plan::Access::Kind::adds;
+      const std::int64_t bytes = program.bytes_of(accesses[0].region) +
+                                 (adds ? 2 : 1) * program.bytes_of(accesses[1].region);
+      EXPECT_EQ(op.work.bytes, static_cast<double>(bytes));
+      EXPECT_EQ(op.work.flop, adds ? 5 : 0);  // a chunk is one row of five numbers
+    }
+  }
+}
+
 TEST(Plans, AtomicProductsAreOneLaunch) {
   for (const auto& [choice, problem] : cases()) {
     const plan::Plan plan = make_plan(choice, problem);
@@ -193,6 +233,10 @@ TEST(Plans, SizesThatMakeNoSenseAreRefused) {
   problem.chunks = 5000;
   EXPECT_EQ(refused(gather, problem),
             "D801: the number of chunks of a rank's rows: 5000; choose 1 to 4096");
+  problem = sound;
+  problem.rows = problem.columns = std::int64_t{1} << 30;
+  EXPECT_EQ(refused(gather, problem),
+            "D801: the columns of X, with so many rows and columns of W: 3; choose 0 to 2");
 }
 
 }  // namespace
