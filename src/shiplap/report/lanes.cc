@@ -57,6 +57,27 @@ void share_heights(std::vector<LaneBox>& boxes) {
   }
 }
 
+// Sends get the upper half, receives the lower one, collectives all of it.
+void part_ways(std::vector<LaneBox>& boxes) {
+  std::vector<LaneBox> parted;
+  for (const trace::Kind half : {trace::Kind::send, trace::Kind::recv}) {
+    std::vector<LaneBox> own;
+    std::ranges::copy_if(boxes, std::back_inserter(own),
+                         [&](const LaneBox& box) { return box.event->kind == half; });
+    share_heights(own);
+    for (LaneBox& box : own) {
+      box.slot += half == trace::Kind::recv ? box.slots : 0;
+      box.slots *= 2;
+    }
+    std::erase_if(boxes, [&](const LaneBox& box) { return box.event->kind == half; });
+    std::ranges::move(own, std::back_inserter(parted));
+  }
+  share_heights(boxes);
+  std::ranges::move(parted, std::back_inserter(boxes));
+  std::ranges::sort(boxes, {},
+                    [](const LaneBox& box) { return std::pair(box.span.begin, box.event); });
+}
+
 LaneBox together(std::span<const LaneBox> boxes) {
   LaneBox result = boxes.front();
   if (boxes.size() == 1) return result;
@@ -100,7 +121,11 @@ LaneBoxes boxes(const Lanes& lanes, Strip strip) {
   LaneBoxes result;
   for (const Lanes::Row& row : lanes.rows) {
     result.rows.push_back(boxes_of(*row.rank, strip));
-    share_heights(result.rows.back());
+    if (strip == Strip::communication && lanes.ways == Lanes::Ways::apart) {
+      part_ways(result.rows.back());
+    } else {
+      share_heights(result.rows.back());
+    }
   }
   for (int halves = 1; count(result.rows) > lanes.most_boxes; halves *= 2) {
     const double width = halves / 2.0;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,14 @@
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::report {
+
+// What an event is about, where that is neither a layer nor samples.
+struct LaneWords {
+  std::string label;        // in its box, where there is room
+  std::string facts;        // what it is, for who points at it: "multiplies rows 0-255"
+  std::int64_t hue = -1;    // of a computation: below Lanes::hues; -1: it stands aside
+  std::int64_t group = -1;  // events of one group, in all lanes of a page, are shown together
+};
 
 struct Lanes {
   struct Row {
@@ -33,6 +42,14 @@ struct Lanes {
   // many boxes.
   std::int64_t most_boxes = 20'000;
   int most_arrows = 100;  // messages that are drawn at all times; above, only when pointed at
+  // Without it, layers and samples are shown. Used only during the call.
+  std::function<LaneWords(const trace::Event&)> words;
+  std::int64_t hues = 1;  // that its words deal out
+  enum class Memory { shown, left_out };
+  Memory memory = Memory::shown;
+  // Apart: what is sent above what is received, so that both can be followed.
+  enum class Ways { together, apart };
+  Ways ways = Ways::together;
 };
 
 // A box that is drawn: one event, or neighbours together.

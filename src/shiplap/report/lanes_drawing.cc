@@ -34,10 +34,14 @@ struct Heights {
   [[nodiscard]] int row() const { return computation + communication + memory + 2; }
   [[nodiscard]] int pitch() const { return row() + gap; }
 };
-Heights heights(std::size_t rows) {
-  if (rows <= 10) return {.computation = 22, .communication = 13, .memory = 16, .gap = 9};
-  if (rows <= 24) return {.computation = 15, .communication = 6, .memory = 8, .gap = 5};
-  return {.computation = 9, .communication = 3, .memory = 4, .gap = 2};
+Heights heights(const Lanes& lanes) {
+  const std::size_t rows = lanes.rows.size();
+  Heights heights{.computation = 22, .communication = 13, .memory = 16, .gap = 9};
+  if (rows > 10) heights = {.computation = 15, .communication = 6, .memory = 8, .gap = 5};
+  if (rows > 24) heights = {.computation = 9, .communication = 3, .memory = 4, .gap = 2};
+  if (lanes.memory == Lanes::Memory::left_out) heights.memory = 0;
+  if (lanes.ways == Lanes::Ways::apart) heights.communication *= 2;
+  return heights;
 }
 
 // The widths of lanes from which on a label is shown. The style sheet knows the classes.
@@ -75,7 +79,18 @@ double tick_step(double length, int most) {
   return 10 * ten;
 }
 
-std::string facts(const LaneBox& box, int rank, Seconds origin) {
+// What an event is, in the words of its trace.
+std::string told(const Event& event) {
+  std::string text(trace::name(event.kind));
+  if (event.layer >= 0) text += fmt::format(", layer {}", event.layer);
+  if (!event.samples.empty()) {
+    text += fmt::format(", sample{} {}", event.samples.size() == 1 ? "" : "s",
+                        trace::short_text(event.samples));
+  }
+  return text;
+}
+
+std::string facts(const LaneBox& box, int rank, Seconds origin, const std::string& what) {
   const Event& event = *box.event;
   const std::string when = fmt::format("starts at {}, takes {}", to_string(event.time - origin),
                                        to_string(event.duration));
@@ -84,13 +99,7 @@ std::string facts(const LaneBox& box, int rank, Seconds origin) {
                        with_separators(box.events), to_string(box.span.begin - origin),
                        to_string(box.span.end - origin), trace::label(event));
   }
-  std::string text = fmt::format("rank {}: {}", rank, trace::name(event.kind));
-  if (event.layer >= 0) text += fmt::format(", layer {}", event.layer);
-  if (!event.samples.empty()) {
-    text += fmt::format(", sample{} {}", event.samples.size() == 1 ? "" : "s",
-                        trace::short_text(event.samples));
-  }
-  text += "\n" + when;
+  std::string text = fmt::format("rank {}: {}\n{}", rank, what, when);
   if (trace::is_communication(event.kind)) {
     text += "\n" + to_string(event.bytes);
     if (event.peer >= 0) {
@@ -126,7 +135,7 @@ class Drawing {
   Drawing(const Lanes& lanes, const DrawnBoxes& boxes)
       : lanes_(lanes),
         boxes_(boxes),
-        heights_(heights(lanes.rows.size())),
+        heights_(heights(lanes)),
         layers_(layers_of(lanes)),
         highest_(highest(lanes)) {}
 
@@ -154,10 +163,19 @@ class Drawing {
   void computation(std::size_t index);
   void box(const LaneBox& box, int rank);
   void label(const LaneBox& box, int height, std::string_view text, std::string_view on);
+  // How a computation looks, and what is written on it.
+  struct Look {
+    std::string css_class;
+    std::string label;
+    std::string_view on;  // the class of the label
+  };
+  [[nodiscard]] Look look_of(const LaneBox& box, const LaneWords& words) const;
   void communication(std::size_t index);
+  void strip(const Spans& active, const Spans& exposed, int height);
+  void strips(const trace::RankTrace& rank, const Spans& computation);
   void memory(const Lanes::Row& row, bool is_highest);
   void arrows();
-  void outlines(const Spans& exposed);
+  void outlines(const Spans& exposed, int height);
   // A rectangle for every span, all in one element that stretches with the lanes.
   void path(std::string_view css_class, int height, const Spans& spans);
 
@@ -174,10 +192,17 @@ class Drawing {
     return kAxis + heights_.pitch() * static_cast<int>(row);
   }
   [[nodiscard]] int height() const { return top(lanes_.rows.size()); }
-  [[nodiscard]] bool is_tall() const { return heights_.communication > 10; }
+  [[nodiscard]] bool is_tall() const { return heights_.computation > 20; }
+  [[nodiscard]] bool shows_memory() const { return heights_.memory > 0; }
   // The number of a set of samples, in the order in which they are met.
-  std::size_t group(const IndexSet& samples) {
-    return groups_.try_emplace(trace::short_text(samples), groups_.size()).first->second;
+  std::int64_t group(const IndexSet& samples) {
+    return groups_.try_emplace(trace::short_text(samples), std::ssize(groups_)).first->second;
+  }
+  LaneWords words(const Event& event) {
+    if (lanes_.words) return lanes_.words(event);
+    return {.label = {},
+            .facts = told(event),
+            .group = event.samples.empty() ? -1 : group(event.samples)};
   }
 
   template <typename... Values>
@@ -190,7 +215,7 @@ class Drawing {
   Heights heights_;
   std::int64_t layers_;
   Bytes highest_;
-  std::map<std::string, std::size_t> groups_;
+  std::map<std::string, std::int64_t> groups_;
   std::string out_;
 };
 
@@ -278,33 +303,43 @@ void Drawing::label(const LaneBox& box, int height, std::string_view text, std::
     draw("<text x=\"{:.4f}%\" y=\"{:.0f}\" class=\"n mid {} {}\"",
          percent(box.span.begin) + width(box.span) / 2, each * (box.slot + 0.5) + 4, label_class,
          on);
-    if (!box.event->samples.empty()) draw(" data-d=\"{}\"", group(box.event->samples));
+    const std::int64_t common = words(*box.event).group;
+    if (common >= 0) draw(" data-d=\"{}\"", common);
     draw(">{}</text>", escaped(text));
     return;
   }
 }
 
-void Drawing::box(const LaneBox& box, int rank) {
+Drawing::Look Drawing::look_of(const LaneBox& box, const LaneWords& words) const {
   const Event& event = *box.event;
-  const bool is_pass = trace::is_forward(event.kind) || trace::is_backward(event.kind);
-  const bool is_layer = is_pass && box.events == 1 && event.layer >= 0;
+  const auto on = [](int step) { return ramp_is_dark(step) ? "light" : "dark"; };
+  if (box.events > 1) return {.css_class = "other", .label = "", .on = ""};
+  if (lanes_.words) {
+    if (words.hue < 0) return {.css_class = "update", .label = words.label, .on = "dark"};
+    const int step = ramp_step(words.hue, lanes_.hues);
+    return {.css_class = fmt::format("r{}", step), .label = words.label, .on = on(step)};
+  }
+  if (event.kind == Kind::update) return {.css_class = "update", .label = "U", .on = "dark"};
   const bool is_pale = trace::is_backward(event.kind);
-  const int step = is_layer ? ramp_step(event.layer, layers_) : 0;
-  std::string look = "other";
-  if (is_layer) look = fmt::format("r{}{}", step, is_pale ? " pale" : "");
-  if (event.kind == Kind::update && box.events == 1) look = "update";
+  if ((!trace::is_forward(event.kind) && !is_pale) || event.layer < 0) {
+    return {.css_class = "other", .label = "", .on = ""};
+  }
+  const int step = ramp_step(event.layer, layers_);
+  return {.css_class = fmt::format("r{}{}", step, is_pale ? " pale" : ""),
+          .label = event.samples.empty() ? "" : trace::short_text(event.samples),
+          .on = is_pale ? "" : on(step)};
+}
+
+void Drawing::box(const LaneBox& box, int rank) {
+  const LaneWords about = words(*box.event);
+  const Look look = look_of(box, about);
   const double each = static_cast<double>(heights_.computation) / box.slots;
   draw("<rect class=\"m {}{}\" x=\"{:.4f}%\" width=\"{:.4f}%\" y=\"{:.3g}\" height=\"{:.3g}\"",
-       look, width(box.span) < 0.5 ? " thin" : "", percent(box.span.begin), width(box.span),
-       each * box.slot, each);
-  if (!event.samples.empty() && box.events == 1) draw(" data-d=\"{}\"", group(event.samples));
-  draw("><title>{}</title></rect>", escaped(facts(box, rank, lanes_.window.begin)));
-  if (is_layer && !event.samples.empty()) {
-    const std::string_view on = is_pale ? "" : ramp_is_dark(step) ? "light" : "dark";
-    label(box, heights_.computation, trace::short_text(event.samples), on);
-  } else if (event.kind == Kind::update) {
-    label(box, heights_.computation, "U", "dark");
-  }
+       look.css_class, width(box.span) < 0.5 ? " thin" : "", percent(box.span.begin),
+       width(box.span), each * box.slot, each);
+  if (about.group >= 0 && box.events == 1) draw(" data-d=\"{}\"", about.group);
+  draw("><title>{}</title></rect>", escaped(facts(box, rank, lanes_.window.begin, about.facts)));
+  label(box, heights_.computation, look.label, look.on);
 }
 
 void Drawing::computation(std::size_t index) {
@@ -319,7 +354,7 @@ void Drawing::computation(std::size_t index) {
 }
 
 // A narrow span is only outlined where the lanes are wide, or there would be nothing but outline.
-void Drawing::outlines(const Spans& exposed) {
+void Drawing::outlines(const Spans& exposed, int height) {
   struct Group {
     double from;  // percent of the width
     double to;
@@ -332,7 +367,7 @@ void Drawing::outlines(const Spans& exposed) {
     std::erase_if(spans, [&](const trace::Span& span) {
       return width(span) < group.from || width(span) >= group.to;
     });
-    path(group.css_class, heights_.communication, spans);
+    path(group.css_class, height, spans);
   }
 }
 
@@ -362,6 +397,45 @@ LabelPlace longest_part(const LaneBox& box, const Spans& exposed) {
   return best;
 }
 
+void Drawing::strip(const Spans& active, const Spans& exposed, int height) {
+  path("hidden", height, trace::without(active, exposed));
+  path("bare", height, exposed);
+  outlines(exposed, height);
+}
+
+// All communication in one strip, or what is sent over what is received.
+void Drawing::strips(const trace::RankTrace& rank, const Spans& computation) {
+  const int half = heights_.communication / 2;
+  struct Part {
+    Spans spans;
+    int y;
+    int height;
+  };
+  const auto spans_of = [&](auto&& is_meant) {
+    std::vector<trace::Span> spans;
+    for (const Event& event : rank.events) {
+      if (is_meant(event.kind)) spans.push_back({.begin = event.time, .end = event.end()});
+    }
+    return trace::united(std::move(spans));
+  };
+  std::vector<Part> parts;
+  if (lanes_.ways == Lanes::Ways::together) {
+    parts.push_back({spans_of(trace::is_communication), 0, heights_.communication});
+  } else {
+    const auto is_message = [](Kind kind) { return kind == Kind::send || kind == Kind::recv; };
+    parts.push_back(
+        {spans_of([&](Kind kind) { return trace::is_communication(kind) && !is_message(kind); }), 0,
+         heights_.communication});
+    parts.push_back({spans_of([](Kind kind) { return kind == Kind::send; }), 0, half});
+    parts.push_back({spans_of([](Kind kind) { return kind == Kind::recv; }), half, half});
+  }
+  for (const Part& part : parts) {
+    if (part.y > 0) draw("<g transform=\"translate(0 {})\">", part.y);
+    strip(part.spans, trace::without(part.spans, computation), part.height);
+    if (part.y > 0) draw("</g>");
+  }
+}
+
 // The strip is drawn as it is, in two elements, however many events there are. The boxes are only
 // there to be pointed at.
 void Drawing::communication(std::size_t index) {
@@ -369,25 +443,25 @@ void Drawing::communication(std::size_t index) {
   const int high = heights_.communication;
   const trace::Activity active = trace::activity(*row.rank);
   const Spans exposed = trace::without(active.communication, active.computation);
-  const Spans hidden = trace::without(active.communication, exposed);
   draw("<g transform=\"translate(0 {})\"><rect class=\"lane\" width=\"100%\" height=\"{}\"/>",
        heights_.computation + 1, high);
-  path("hidden", high, hidden);
-  path("bare", high, exposed);
-  outlines(exposed);
+  strips(*row.rank, active.computation);
   draw("<g class=\"row\">");
   for (const LaneBox& box : boxes_.communication.rows[index]) {
     const double each = static_cast<double>(high) / box.slots;
-    draw("<rect class=\"m c{}\" x=\"{:.4f}%\" width=\"{:.4f}%\" y=\"{:.3g}\" height=\"{:.3g}\"",
-         box.event->kind == Kind::recv ? " in" : "", percent(box.span.begin), width(box.span),
-         each * box.slot, each);
     const Event& event = *box.event;
+    const LaneWords about = words(event);
+    draw("<rect class=\"m c{}\" x=\"{:.4f}%\" width=\"{:.4f}%\" y=\"{:.3g}\" height=\"{:.3g}\"",
+         event.kind == Kind::recv ? " in" : "", percent(box.span.begin), width(box.span),
+         each * box.slot, each);
     if (box.events == 1 && event.match >= 0) draw(" data-m=\"{}\"", event.match);
-    if (box.events == 1 && !event.samples.empty()) draw(" data-d=\"{}\"", group(event.samples));
-    draw("><title>{}</title></rect>", escaped(facts(box, row.number, lanes_.window.begin)));
+    if (box.events == 1 && about.group >= 0) draw(" data-d=\"{}\"", about.group);
+    draw("><title>{}</title></rect>",
+         escaped(facts(box, row.number, lanes_.window.begin, about.facts)));
     if (!is_tall()) continue;
     const LabelPlace place = longest_part(box, exposed);
-    label(place.part, high, letters(event.kind), place.is_exposed ? "dark" : "");
+    label(place.part, high, lanes_.words ? about.label : letters(event.kind),
+          place.is_exposed ? "dark" : "");
   }
   draw("</g></g>\n");
 }
@@ -428,7 +502,7 @@ void Drawing::row(std::size_t index) {
   draw("<g transform=\"translate(0 {})\">\n", top(index));
   computation(index);
   communication(index);
-  memory(lanes_.rows[index], static_cast<int>(index) == lanes_.peak_row);
+  if (shows_memory()) memory(lanes_.rows[index], static_cast<int>(index) == lanes_.peak_row);
   draw("</g>\n");
 }
 
@@ -439,8 +513,10 @@ void Drawing::arrows() {
     for (const LaneBox& box : boxes_.communication.rows[i]) {
       if (box.events > 1 || box.event->match < 0) continue;
       auto& [send, recv] = messages[box.event->match];
+      const bool apart = lanes_.ways == Lanes::Ways::apart;
+      const double middle = apart ? (box.slot + 0.5) / box.slots : 0.5;
       (box.event->kind == Kind::recv ? recv : send) = {
-          .box = &box, .y = top(i) + heights_.computation + 1 + heights_.communication / 2.0};
+          .box = &box, .y = top(i) + heights_.computation + 1 + heights_.communication * middle};
     }
   }
   if (std::ssize(messages) > lanes_.most_arrows) return;
@@ -474,7 +550,7 @@ std::string Drawing::text() {
       "<button data-zoom=\"0\">whole</button></div>\n<div class=\"plot\">\n");
   names();
   plot();
-  peaks();
+  if (shows_memory()) peaks();
   draw("</div>\n</figure>\n");
   return std::move(out_);
 }

@@ -107,6 +107,48 @@ TEST(Lanes, DrawArrowsOnlyIfThereAreFew) {
   EXPECT_THAT(to_html(lanes).markup, Not(HasSubstr("class=\"arrow")));
 }
 
+TEST(LaneBoxes, OfMessagesGoApartIfAsked) {
+  const RankTrace rank{.events = {event(Kind::recv, 0, 2), event(Kind::recv, 1, 2),
+                                  event(Kind::send, 0, 3), event(Kind::all_gather, 5, 1)}};
+  Lanes lanes = lanes_of(rank, 6);
+  lanes.ways = Lanes::Ways::apart;
+  const auto made = boxes(lanes, Strip::communication).rows.front();
+  ASSERT_EQ(made.size(), 4U);
+  for (const LaneBox& box : made) {
+    const double top = static_cast<double>(box.slot) / box.slots;
+    const double bottom = static_cast<double>(box.slot + 1) / box.slots;
+    EXPECT_EQ(box.event->kind == Kind::recv, top >= 0.5);
+    EXPECT_EQ(box.event->kind == Kind::send, bottom <= 0.5);
+  }
+}
+
+TEST(Lanes, TakeWordsInsteadOfLayersAndSamples) {
+  RankTrace rank{.events = {event(Kind::compute, 0, 2), event(Kind::send, 0, 2)}};
+  Lanes lanes = lanes_of(rank, 2);
+  lanes.words = [](const Event& about) {
+    return LaneWords{.label = "2.1",
+                     .facts = about.kind == Kind::send ? "sends it" : "multiplies it",
+                     .hue = 3,
+                     .group = 17};
+  };
+  lanes.hues = 4;
+  const std::string markup = to_html(lanes).markup;
+  EXPECT_THAT(markup, HasSubstr("rank 0: multiplies it\nstarts at"));
+  EXPECT_THAT(markup, HasSubstr("rank 0: sends it\nstarts at"));
+  EXPECT_THAT(markup, HasSubstr("class=\"m r63\""));
+  EXPECT_THAT(markup, HasSubstr("data-d=\"17\">2.1</text>"));
+  EXPECT_THAT(markup, Not(HasSubstr("layer")));
+}
+
+TEST(Lanes, LeaveTheMemoryOutIfAsked) {
+  RankTrace rank{.events = {event(Kind::compute, 0, 2)}, .memory = {{.time = {0}, .bytes = {5}}}};
+  Lanes lanes = lanes_of(rank, 2);
+  EXPECT_THAT(to_html(lanes).markup, HasSubstr("class=\"alive\""));
+  lanes.memory = Lanes::Memory::left_out;
+  EXPECT_THAT(to_html(lanes).markup, Not(HasSubstr("class=\"alive\"")));
+  EXPECT_THAT(to_html(lanes).markup, Not(HasSubstr(">peak<")));
+}
+
 TEST(Lanes, OfNothingAreAPicture) {
   const RankTrace rank;
   EXPECT_THAT(to_html(lanes_of(rank, 0)).markup, Not(HasSubstr("nan")));
