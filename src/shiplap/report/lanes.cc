@@ -12,6 +12,11 @@
 namespace shiplap::report {
 namespace {
 
+void sort_by_time(std::vector<LaneBox>& boxes) {
+  std::ranges::sort(boxes, {},
+                    [](const LaneBox& box) { return std::pair(box.span.begin, box.event); });
+}
+
 std::vector<LaneBox> boxes_of(const trace::RankTrace& rank, Strip strip) {
   std::vector<LaneBox> made;
   for (const trace::Event& event : rank.events) {
@@ -20,8 +25,7 @@ std::vector<LaneBox> boxes_of(const trace::RankTrace& rank, Strip strip) {
     if (event.duration <= Seconds{0}) continue;
     made.push_back({.span = {.begin = event.time, .end = event.end()}, .event = &event});
   }
-  std::ranges::sort(made, {},
-                    [](const LaneBox& box) { return std::pair(box.span.begin, box.event); });
+  sort_by_time(made);
   return made;
 }
 
@@ -57,6 +61,20 @@ void share_heights(std::vector<LaneBox>& boxes) {
   }
 }
 
+// What stands aside has a strip of its own.
+void part_aside(const Lanes& lanes, std::vector<LaneBox>& boxes) {
+  std::vector<LaneBox> aside;
+  for (LaneBox& box : boxes) {
+    box.is_aside = lanes.words(*box.event).look == LaneWords::Look::aside;
+    if (box.is_aside) aside.push_back(box);
+  }
+  std::erase_if(boxes, [](const LaneBox& box) { return box.is_aside; });
+  share_heights(boxes);
+  share_heights(aside);
+  std::ranges::move(aside, std::back_inserter(boxes));
+  sort_by_time(boxes);
+}
+
 // Sends get the upper half, receives the lower one, collectives all of it.
 void part_ways(std::vector<LaneBox>& boxes) {
   std::vector<LaneBox> parted;
@@ -74,8 +92,7 @@ void part_ways(std::vector<LaneBox>& boxes) {
   }
   share_heights(boxes);
   std::ranges::move(parted, std::back_inserter(boxes));
-  std::ranges::sort(boxes, {},
-                    [](const LaneBox& box) { return std::pair(box.span.begin, box.event); });
+  sort_by_time(boxes);
 }
 
 LaneBox together(std::span<const LaneBox> boxes) {
@@ -123,6 +140,8 @@ LaneBoxes boxes(const Lanes& lanes, Strip strip) {
     result.rows.push_back(boxes_of(*row.rank, strip));
     if (strip == Strip::communication && lanes.ways == Lanes::Ways::apart) {
       part_ways(result.rows.back());
+    } else if (strip == Strip::computation && lanes.words) {
+      part_aside(lanes, result.rows.back());
     } else {
       share_heights(result.rows.back());
     }

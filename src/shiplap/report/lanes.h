@@ -21,9 +21,13 @@ namespace shiplap::report {
 
 // What an event is about, where that is neither a layer nor samples.
 struct LaneWords {
-  std::string label;        // in its box, where there is room
-  std::string facts;        // what it is, for who points at it: "multiplies rows 0-255"
-  std::int64_t hue = -1;    // of a computation: below Lanes::hues; -1: it stands aside
+  std::string label;  // in its box, where there is room
+  std::string facts;  // what it is, for who points at it: "multiplies rows 0-255"
+  // Of a computation: in a colour of the ramp, in that of all computations, or in another one in a
+  // strip of its own.
+  enum class Look { hue, plain, aside };
+  Look look = Look::plain;
+  std::int64_t hue = 0;     // below Lanes::hues
   std::int64_t group = -1;  // events of one group, in all lanes of a page, are shown together
 };
 
@@ -37,6 +41,7 @@ struct Lanes {
   };
   std::vector<Row> rows;
   trace::Span window;  // what is drawn
+  Seconds end;         // of the step, if the window is longer: nobody waits after it; 0: it is not
   int peak_row = -1;   // its peak is the highest of all; -1: that row is not drawn
   // Above, what is narrower than half a pixel is drawn together. Each of the two strips may have so
   // many boxes.
@@ -60,6 +65,7 @@ struct LaneBox {
   // What happens at the same time shares the height of its strip.
   int slot = 0;
   int slots = 1;
+  bool is_aside = false;  // in a strip of its own, under the other computations
 };
 
 enum class Strip { computation, communication };

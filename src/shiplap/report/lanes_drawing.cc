@@ -31,14 +31,20 @@ struct Heights {
   int communication;
   int memory;
   int gap;
-  [[nodiscard]] int row() const { return computation + communication + memory + 2; }
+  int aside = 0;
+  [[nodiscard]] int computing() const { return computation + aside; }
+  [[nodiscard]] int row() const { return computing() + communication + memory + 2; }
   [[nodiscard]] int pitch() const { return row() + gap; }
 };
-Heights heights(const Lanes& lanes) {
+Heights heights(const Lanes& lanes, const DrawnBoxes& boxes) {
   const std::size_t rows = lanes.rows.size();
   Heights heights{.computation = 22, .communication = 13, .memory = 16, .gap = 9};
   if (rows > 10) heights = {.computation = 15, .communication = 6, .memory = 8, .gap = 5};
   if (rows > 24) heights = {.computation = 9, .communication = 3, .memory = 4, .gap = 2};
+  const bool has_aside = std::ranges::any_of(boxes.computation.rows, [](const auto& row) {
+    return std::ranges::any_of(row, &LaneBox::is_aside);
+  });
+  if (has_aside) heights.aside = heights.communication;
   if (lanes.memory == Lanes::Memory::left_out) heights.memory = 0;
   if (lanes.ways == Lanes::Ways::apart) heights.communication *= 2;
   return heights;
@@ -79,63 +85,12 @@ double tick_step(double length, int most) {
   return 10 * ten;
 }
 
-// What an event is, in the words of its trace.
-std::string told(const Event& event) {
-  std::string text(trace::name(event.kind));
-  if (event.layer >= 0) text += fmt::format(", layer {}", event.layer);
-  if (!event.samples.empty()) {
-    text += fmt::format(", sample{} {}", event.samples.size() == 1 ? "" : "s",
-                        trace::short_text(event.samples));
-  }
-  return text;
-}
-
-std::string facts(const LaneBox& box, int rank, Seconds origin, const std::string& what) {
-  const Event& event = *box.event;
-  const std::string when = fmt::format("starts at {}, takes {}", to_string(event.time - origin),
-                                       to_string(event.duration));
-  if (box.events > 1) {
-    return fmt::format("rank {}: {} events, drawn together\nfrom {} to {}\nthe first: {}", rank,
-                       with_separators(box.events), to_string(box.span.begin - origin),
-                       to_string(box.span.end - origin), trace::label(event));
-  }
-  std::string text = fmt::format("rank {}: {}\n{}", rank, what, when);
-  if (trace::is_communication(event.kind)) {
-    text += "\n" + to_string(event.bytes);
-    if (event.peer >= 0) {
-      text += fmt::format(" {} rank {}", event.kind == Kind::recv ? "from" : "to", event.peer);
-    }
-  }
-  if (event.memory.count > 0) text += "\nmemory " + to_string(event.memory);
-  if (event.operation >= 0) text += fmt::format("\noperation {}", event.operation);
-  return text;
-}
-
-std::string_view letters(Kind kind) {
-  switch (kind) {
-    case Kind::all_reduce:
-      return "AR";
-    case Kind::all_gather:
-      return "AG";
-    case Kind::reduce_scatter:
-      return "RS";
-    case Kind::all_to_all:
-      return "AA";
-    case Kind::send:
-      return "S";
-    case Kind::recv:
-      return "R";
-    default:
-      return "";
-  }
-}
-
 class Drawing {
  public:
   Drawing(const Lanes& lanes, const DrawnBoxes& boxes)
       : lanes_(lanes),
         boxes_(boxes),
-        heights_(heights(lanes)),
+        heights_(heights(lanes, boxes)),
         layers_(layers_of(lanes)),
         highest_(highest(lanes)) {}
 
@@ -162,7 +117,11 @@ class Drawing {
   void row(std::size_t index);
   void computation(std::size_t index);
   void box(const LaneBox& box, int rank);
-  void label(const LaneBox& box, int height, std::string_view text, std::string_view on);
+  struct Place {
+    int top;
+    int height;
+  };
+  void label(const LaneBox& box, Place strip, std::string_view text, std::string_view on);
   // How a computation looks, and what is written on it.
   struct Look {
     std::string css_class;
@@ -293,16 +252,16 @@ void Drawing::path(std::string_view css_class, int height, const Spans& spans) {
 }
 
 // Shown only where the lanes are wide enough for it.
-void Drawing::label(const LaneBox& box, int height, std::string_view text, std::string_view on) {
-  const double each = static_cast<double>(height) / box.slots;
+void Drawing::label(const LaneBox& box, Place strip, std::string_view text, std::string_view on) {
+  const double each = static_cast<double>(strip.height) / box.slots;
   if (text.empty() || each < 12 || box.events > 1) return;
   const double need = 6.2 * static_cast<double>(text.size()) + 2;
   const double room = width(box.span) / 100;
   for (const auto& [pixels, label_class] : kRooms) {
     if (need > room * pixels) continue;
     draw("<text x=\"{:.4f}%\" y=\"{:.0f}\" class=\"n mid {} {}\"",
-         percent(box.span.begin) + width(box.span) / 2, each * (box.slot + 0.5) + 4, label_class,
-         on);
+         percent(box.span.begin) + width(box.span) / 2, strip.top + each * (box.slot + 0.5) + 4,
+         label_class, on);
     const std::int64_t common = words(*box.event).group;
     if (common >= 0) draw(" data-d=\"{}\"", common);
     draw(">{}</text>", escaped(text));
@@ -314,8 +273,13 @@ Drawing::Look Drawing::look_of(const LaneBox& box, const LaneWords& words) const
   const Event& event = *box.event;
   const auto on = [](int step) { return ramp_is_dark(step) ? "light" : "dark"; };
   if (box.events > 1) return {.css_class = "other", .label = "", .on = ""};
+  if (lanes_.words && words.look != LaneWords::Look::hue) {
+    const bool aside = words.look == LaneWords::Look::aside;
+    return {.css_class = aside ? "update" : "other",
+            .label = words.label,
+            .on = aside ? "dark" : "light"};
+  }
   if (lanes_.words) {
-    if (words.hue < 0) return {.css_class = "update", .label = words.label, .on = "dark"};
     const int step = ramp_step(words.hue, lanes_.hues);
     return {.css_class = fmt::format("r{}", step), .label = words.label, .on = on(step)};
   }
@@ -333,21 +297,25 @@ Drawing::Look Drawing::look_of(const LaneBox& box, const LaneWords& words) const
 void Drawing::box(const LaneBox& box, int rank) {
   const LaneWords about = words(*box.event);
   const Look look = look_of(box, about);
-  const double each = static_cast<double>(heights_.computation) / box.slots;
+  const int high = box.is_aside ? heights_.aside : heights_.computation;
+  const double each = static_cast<double>(high) / box.slots;
+  const double y = (box.is_aside ? heights_.computation : 0) + each * box.slot;
   draw("<rect class=\"m {}{}\" x=\"{:.4f}%\" width=\"{:.4f}%\" y=\"{:.3g}\" height=\"{:.3g}\"",
        look.css_class, width(box.span) < 0.5 ? " thin" : "", percent(box.span.begin),
-       width(box.span), each * box.slot, each);
+       width(box.span), y, each);
   if (about.group >= 0 && box.events == 1) draw(" data-d=\"{}\"", about.group);
-  draw("><title>{}</title></rect>", escaped(facts(box, rank, lanes_.window.begin, about.facts)));
-  label(box, heights_.computation, look.label, look.on);
+  draw("><title>{}</title></rect>", escaped(facts(box, {rank, lanes_.window.begin, about.facts})));
+  label(box, {.top = box.is_aside ? heights_.computation : 0, .height = high}, look.label, look.on);
 }
 
 void Drawing::computation(std::size_t index) {
   const Lanes::Row& row = lanes_.rows[index];
   const trace::Activity active = trace::activity(*row.rank);
+  trace::Span step = lanes_.window;
+  if (lanes_.end > Seconds{0}) step.end = std::min(step.end, lanes_.end);
   const Spans waiting =
-      trace::without(trace::without({lanes_.window}, active.computation), active.communication);
-  path("waits", heights_.computation, waiting);
+      trace::without(trace::without({step}, active.computation), active.communication);
+  path("waits", heights_.computing(), waiting);
   draw("<g class=\"row\">");
   for (const LaneBox& each : boxes_.computation.rows[index]) box(each, row.number);
   draw("</g>\n");
@@ -441,26 +409,29 @@ void Drawing::strips(const trace::RankTrace& rank, const Spans& computation) {
 void Drawing::communication(std::size_t index) {
   const Lanes::Row& row = lanes_.rows[index];
   const int high = heights_.communication;
+  // Neighbours are told from each other only where both ways can be.
+  const bool apart = lanes_.ways == Lanes::Ways::apart;
   const trace::Activity active = trace::activity(*row.rank);
   const Spans exposed = trace::without(active.communication, active.computation);
   draw("<g transform=\"translate(0 {})\"><rect class=\"lane\" width=\"100%\" height=\"{}\"/>",
-       heights_.computation + 1, high);
+       heights_.computing() + 1, high);
   strips(*row.rank, active.computation);
   draw("<g class=\"row\">");
   for (const LaneBox& box : boxes_.communication.rows[index]) {
     const double each = static_cast<double>(high) / box.slots;
     const Event& event = *box.event;
     const LaneWords about = words(event);
+    const std::string css_class = fmt::format("{}{}", event.kind == Kind::recv ? " in" : "",
+                                              apart && box.slots <= 2 ? " apart" : "");
     draw("<rect class=\"m c{}\" x=\"{:.4f}%\" width=\"{:.4f}%\" y=\"{:.3g}\" height=\"{:.3g}\"",
-         event.kind == Kind::recv ? " in" : "", percent(box.span.begin), width(box.span),
-         each * box.slot, each);
+         css_class, percent(box.span.begin), width(box.span), each * box.slot, each);
     if (box.events == 1 && event.match >= 0) draw(" data-m=\"{}\"", event.match);
     if (box.events == 1 && about.group >= 0) draw(" data-d=\"{}\"", about.group);
     draw("><title>{}</title></rect>",
-         escaped(facts(box, row.number, lanes_.window.begin, about.facts)));
+         escaped(facts(box, {row.number, lanes_.window.begin, about.facts})));
     if (!is_tall()) continue;
     const LabelPlace place = longest_part(box, exposed);
-    label(place.part, high, lanes_.words ? about.label : letters(event.kind),
+    label(place.part, {.top = 0, .height = high}, lanes_.words ? about.label : letters(event.kind),
           place.is_exposed ? "dark" : "");
   }
   draw("</g></g>\n");
@@ -471,7 +442,7 @@ void Drawing::memory(const Lanes::Row& row, bool is_highest) {
   const auto y_of = [&](Bytes bytes) {
     return high * (1 - static_cast<double>(bytes.count) / static_cast<double>(highest_.count));
   };
-  draw("<g transform=\"translate(0 {})\">", heights_.computation + heights_.communication + 2);
+  draw("<g transform=\"translate(0 {})\">", heights_.computing() + heights_.communication + 2);
   draw("<rect class=\"lane\" width=\"100%\" height=\"{}\"/>", high);
   draw(
       "<svg class=\"flat\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
@@ -516,7 +487,7 @@ void Drawing::arrows() {
       const bool apart = lanes_.ways == Lanes::Ways::apart;
       const double middle = apart ? (box.slot + 0.5) / box.slots : 0.5;
       (box.event->kind == Kind::recv ? recv : send) = {
-          .box = &box, .y = top(i) + heights_.computation + 1 + heights_.communication * middle};
+          .box = &box, .y = top(i) + heights_.computing() + 1 + heights_.communication * middle};
     }
   }
   if (std::ssize(messages) > lanes_.most_arrows) return;

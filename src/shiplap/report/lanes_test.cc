@@ -128,6 +128,7 @@ TEST(Lanes, TakeWordsInsteadOfLayersAndSamples) {
   lanes.words = [](const Event& about) {
     return LaneWords{.label = "2.1",
                      .facts = about.kind == Kind::send ? "sends it" : "multiplies it",
+                     .look = LaneWords::Look::hue,
                      .hue = 3,
                      .group = 17};
   };
@@ -138,6 +139,32 @@ TEST(Lanes, TakeWordsInsteadOfLayersAndSamples) {
   EXPECT_THAT(markup, HasSubstr("class=\"m r63\""));
   EXPECT_THAT(markup, HasSubstr("data-d=\"17\">2.1</text>"));
   EXPECT_THAT(markup, Not(HasSubstr("layer")));
+}
+
+TEST(LaneBoxes, ThatStandAsideHaveAStripOfTheirOwn) {
+  const RankTrace rank{.events = {event(Kind::compute, 0, 2), event(Kind::compute, 1, 2)}};
+  Lanes lanes = lanes_of(rank, 3);
+  EXPECT_EQ(boxes(lanes, Strip::computation).rows.front().front().slots, 2);
+  lanes.words = [](const Event& about) {
+    return LaneWords{
+        .label = "+",
+        .facts = "",
+        .look = about.time > Seconds{0} ? LaneWords::Look::aside : LaneWords::Look::plain};
+  };
+  const LaneBoxes made = boxes(lanes, Strip::computation);
+  for (const LaneBox& box : made.rows.front()) {
+    EXPECT_EQ(box.slots, 1);
+    EXPECT_EQ(box.is_aside, box.span.begin > Seconds{0});
+  }
+  EXPECT_THAT(to_html(lanes).markup, HasSubstr("class=\"m update\""));
+}
+
+TEST(Lanes, LetNobodyWaitAfterTheEnd) {
+  const RankTrace rank{.events = {event(Kind::compute, 0, 2)}};
+  Lanes lanes = lanes_of(rank, 4);
+  EXPECT_THAT(to_html(lanes).markup, HasSubstr("class=\"waits\""));
+  lanes.end = {2};
+  EXPECT_THAT(to_html(lanes).markup, Not(HasSubstr("class=\"waits\"")));
 }
 
 TEST(Lanes, LeaveTheMemoryOutIfAsked) {
