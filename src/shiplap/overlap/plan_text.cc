@@ -402,13 +402,13 @@ void demand_sense(const Choice& choice, const Problem& problem) {
   demand_within("the rows of X", problem.rows, 1, kMost);
   demand_within("the columns of W", problem.columns, gathers ? problem.ranks : 1, kMost);
   demand_within("the columns of X", problem.depth, gathers ? 1 : problem.ranks, kMost);
-  if (choice.method != Method::bulk) return;
-  demand_within("the rows of what is scattered", problem.bulk_rows, 0, kMost);
-  demand_within("the columns of what is scattered", problem.bulk_columns, 0, kMost);
   // The plan states how many operations each tile takes, in 64 bits.
   const std::int64_t most_depth = (std::int64_t{1} << 61) / problem.rows / problem.columns;
   demand_within("the columns of X, with so many rows and columns of W", problem.depth, 0,
                 most_depth);
+  if (choice.method != Method::bulk) return;
+  demand_within("the rows of what is scattered", problem.bulk_rows, 0, kMost);
+  demand_within("the columns of what is scattered", problem.bulk_columns, 0, kMost);
 }
 
 }  // namespace
