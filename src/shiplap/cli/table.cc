@@ -31,6 +31,14 @@ std::string padded(const std::string& cell, std::size_t width, Align align) {
 
 }  // namespace
 
+std::string TimeColumn::title(std::string_view what) const {
+  return fmt::format("{}, {}", what, is_short_ ? "us" : "ms");
+}
+
+std::string TimeColumn::cell(Seconds time) const {
+  return fmt::format("{:.3f}", (is_short_ ? 1e6 : 1e3) * time.value);
+}
+
 std::string printable(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {

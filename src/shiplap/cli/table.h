@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shiplap/base/diagnostic.h"
+#include "shiplap/base/units.h"
 
 namespace shiplap::cli {
 
@@ -52,6 +53,17 @@ class ByteColumn {
  private:
   std::size_t unit_ = 0;
   int decimals_ = 0;
+};
+
+// Times in one unit, likewise.
+class TimeColumn {
+ public:
+  explicit TimeColumn(Seconds longest) : is_short_(longest < Seconds{2e-3}) {}
+  [[nodiscard]] std::string title(std::string_view what) const;  // "start, us"
+  [[nodiscard]] std::string cell(Seconds time) const;
+
+ private:
+  bool is_short_;
 };
 
 // Without what a terminal would obey instead of showing it.

@@ -217,21 +217,6 @@ Panel lanes_panel(const Trace& trace, const Summary& known, const Rows& rows) {
   return panel;
 }
 
-// Times of a table in one unit, chosen so that all can be read.
-class TimeColumn {
- public:
-  explicit TimeColumn(Seconds longest) : is_short_(longest < Seconds{2e-3}) {}
-  [[nodiscard]] std::string title(std::string_view what) const {
-    return fmt::format("{}, {}", what, is_short_ ? "us" : "ms");
-  }
-  [[nodiscard]] std::string cell(Seconds time) const {
-    return fmt::format("{:.3f}", (is_short_ ? 1e6 : 1e3) * time.value);
-  }
-
- private:
-  bool is_short_;
-};
-
 Panel ranks_panel(const Summary& known, const Rows& rows) {
   const TimeColumn times(known.total());
   report::Table table{.columns = {{.title = "rank"},

@@ -1,0 +1,186 @@
+#include "shiplap/cli/overlap_prediction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "shiplap/base/error.h"
+#include "shiplap/sim/replay.h"
+
+namespace shiplap::cli {
+namespace {
+
+using hardware::System;
+using overlap::Choice;
+using overlap::Method;
+using overlap::Problem;
+using overlap::Type;
+
+constexpr std::int64_t kMostOperations = 5'000'000;  // which a replay holds in about 1.2 GB
+
+// A send that is not asynchronous is complete before its stream goes on to the next.
+void send_in_turn(std::vector<plan::Statement>& body) {
+  for (plan::Statement& statement : body) {
+    if (auto* const repeat = std::get_if<plan::Repeat>(&statement.node)) {
+      send_in_turn(repeat->body);
+    }
+    auto* const operation = std::get_if<plan::Operation>(&statement.node);
+    if (operation != nullptr && std::holds_alternative<plan::Send>(operation->action)) {
+      operation->async = false;
+    }
+  }
+}
+
+plan::Plan plan_over_one_link(const Choice& choice, const Problem& problem) {
+  plan::Plan plan = overlap::make_plan(choice, problem);
+  for (plan::Program& program : plan.programs) send_in_turn(program.body);
+  return plan;
+}
+
+sim::Replay replayed(const plan::Plan& plan, const System& system) {
+  sim::Replay replay =
+      sim::replay(plan, {.system = system, .eager_up_to = {}, .operations = kMostOperations});
+  ensure(replay.problems.empty(), "a plan of an overlap can be carried out");
+  return replay;
+}
+
+System without_computation(const System& system) {
+  System changed = hardware::free_system();
+  changed.networks = system.networks;
+  return changed;
+}
+
+System without_communication(System system) {
+  system.networks = hardware::free_system().networks;
+  return system;
+}
+
+Choice serial_of(const Choice& choice) { return {.type = choice.type, .method = Method::none}; }
+
+}  // namespace
+
+Seconds OverlapTimes::least() const { return std::max(product, communication); }
+
+double OverlapTimes::of_serial() const { return serial > Seconds{0} ? overlapped / serial : 1; }
+
+double OverlapTimes::least_of_it() const {
+  return overlapped > Seconds{0} ? least() / overlapped : 1;
+}
+
+std::optional<double> OverlapTimes::hidden() const {
+  const Seconds shorter = std::min(product, communication);
+  if (shorter <= Seconds{0}) return std::nullopt;
+  return (product + communication - overlapped) / shorter;
+}
+
+Seconds method_bound(const Choice& choice, const Problem& problem, const OverlapTimes& alone) {
+  const double g = alone.product.value;
+  const double c = alone.communication.value;
+  const auto chunks = static_cast<double>(problem.chunks);
+  const double tiles = static_cast<double>(problem.ranks) * chunks;
+  switch (choice.method) {
+    case Method::none:
+      return {g + c};
+    case Method::bulk:
+      return {std::max(g, c)};
+    case Method::pipeline: {
+      // The first piece is multiplied before anything is sent, the last is sent after all is.
+      const double pieces = choice.type == Type::reduce_scatter ? chunks : tiles;
+      return {std::max(g + c / pieces, c + g / pieces)};
+    }
+    case Method::ring_exchange:
+      // Where rows are gathered, the last tile is multiplied after all has arrived; where they are
+      // summed, the first one before anything is sent. The sums of the last chunk go to everybody
+      // after all is multiplied, if they go anywhere.
+      if (choice.type != Type::all_reduce) return {std::max(g, c + g / tiles)};
+      return {std::max(g + c / (2 * chunks), c + g / tiles)};
+  }
+  throw InternalError("unknown method");
+}
+
+void demand_replayable(const Choice& choice, const Problem& problem) {
+  const bool whole = choice.method == Method::none || choice.method == Method::bulk;
+  // Each tile is received, sent and multiplied, or multiplied, received and added, on each rank.
+  const std::int64_t operations = whole ? 0 : std::int64_t{3} * problem.ranks * problem.chunks;
+  if (operations <= kMostOperations / problem.ranks) return;
+  throw InputError(Diagnostic{
+      .code = "D632",
+      .what = fmt::format("{} ranks with {} operations each are too many to be simulated",
+                          problem.ranks, with_separators(operations)),
+      .help = "give fewer --chunks or a smaller --tp"});
+}
+
+OverlapPrediction predict_overlap(const Choice& choice, const Problem& problem,
+                                  const System& system) {
+  demand_replayable(choice, problem);
+  const plan::Plan plan = plan_over_one_link(choice, problem);
+  const plan::Plan serial = plan_over_one_link(serial_of(choice), problem);
+  sim::Replay all = replayed(plan, system);
+  sim::Replay one_by_one = replayed(serial, system);
+  OverlapPrediction made{.system = system.name,
+                         .times = {.product = replayed(serial, without_communication(system)).end,
+                                   .communication = replayed(plan, without_computation(system)).end,
+                                   .serial = one_by_one.end,
+                                   .overlapped = all.end},
+                         .tiles = replayed(plan, without_communication(system)).end,
+                         .bound = {},
+                         .trace = std::move(all.trace),
+                         .serial_trace = std::move(one_by_one.trace)};
+  made.bound = method_bound(choice, problem, made.times);
+  return made;
+}
+
+std::vector<OverlapCandidate> compare_overlaps(const Choice& choice, const Problem& problem,
+                                               const System& system,
+                                               const std::vector<int>& chunks) {
+  std::vector<OverlapCandidate> made;
+  for (const overlap::Legal& legal : overlap::legal_choices()) {
+    const bool whole = legal.choice.method == Method::none;
+    const bool alike = legal.choice.atomic == choice.atomic || whole;
+    if (legal.choice.type != choice.type || !alike) continue;
+    if (legal.choice.method == Method::bulk) continue;
+    for (const int count : whole ? std::vector<int>{1} : chunks) {
+      Problem cut = problem;
+      cut.chunks = count;
+      made.push_back({.choice = legal.choice,
+                      .chunks = count,
+                      .times = predict_overlap(legal.choice, cut, system).times});
+    }
+  }
+  std::ranges::sort(made, {}, [](const OverlapCandidate& each) {
+    return std::tuple(each.times.overlapped, each.choice.method, each.chunks);
+  });
+  return made;
+}
+
+System calibrated(const Choice& choice, const Problem& problem, const TimesAlone& alone) {
+  System system = hardware::free_system();
+  system.name = "these G and C";
+  // Where each flop and each byte takes a second, the times say how many count.
+  System slow = hardware::free_system();
+  slow.matrix.speeds.fill(hardware::Processor::Speed{.peak = {1}});
+  hardware::Network& network = slow.networks.front();
+  network.bandwidth = {1};
+  network.all_gather = network.reduce_scatter = {.scalar = 1, .offset = -1};
+  network.all_reduce = {.scalar = 2, .offset = -1};
+  const double flop =
+      replayed(plan_over_one_link(serial_of(choice), problem), without_communication(slow))
+          .end.value;
+  const double bytes =
+      replayed(plan_over_one_link(choice, problem), without_computation(slow)).end.value;
+  if (alone.product > Seconds{0}) {
+    system.matrix.speeds.fill(hardware::Processor::Speed{.peak = {flop / alone.product.value}});
+  }
+  const bool sends = bytes > 0 && alone.communication > Seconds{0};
+  if (sends) {
+    system.networks = slow.networks;
+    system.networks.front().bandwidth = {bytes / alone.communication.value};
+  }
+  return system;
+}
+
+}  // namespace shiplap::cli
