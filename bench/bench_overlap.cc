@@ -2,18 +2,21 @@
 //
 //   bench_overlap [--json] [--rounds N] [--rate 200mbit]
 //
-// Starts bench_overlap_worker on two hosts with a slow link, which needs root. First it is found
-// how fast this machine multiplies and how fast the link is; then the columns of W are chosen so
-// that communication takes half, once and twice as long as the product. Rows of X are gathered.
+// Starts bench_overlap_worker on two hosts with a slow link, which needs root. Rows of X are
+// gathered, for several numbers of columns of W. Each time is taken between two of the product
+// alone; rounds in which those differ are void, and the others are sorted by C / G into about a
+// half, one and two, whatever the speed of the machine was at the time.
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "figures.h"
 #include "launch.h"
 #include "shiplap/base/json.h"
 
@@ -23,87 +26,181 @@ namespace {
 constexpr const char* kWorker = "bench_overlap_worker";
 constexpr std::int64_t kRows = 1024;
 constexpr std::int64_t kDepth = 2048;
-constexpr std::int64_t kTrialColumns = 8192;
 constexpr std::int64_t kRanks = 2;
-constexpr std::array kRatios{"T_over_serial", "max_over_T", "ring_bound_over_T", "hidden"};
+// Numbers of chunks; `p`: polled, `t`: tapered (overlap_worker.cc).
+constexpr std::array kWays{"1", "4", "4p", "4tp", "8", "8p", "8tp"};
+// The product takes about as long as the communication with one of them, as fast as the machine is.
+constexpr std::array kColumns{5120, 10240, 15360, 20480, 30720};
+// How far two times of the product may be from each other, and C / G from what it stands for.
+constexpr double kSame = 1.2;
 
 struct Options {
   bool json = false;
-  std::string rounds = "21";
+  std::string rounds = "11";
   std::string rate = "200mbit";
 };
 
 double number(const Json& json, const std::string& key) { return json.find(key)->as_number(); }
 
-Json measured(const Options& options, std::int64_t columns, const std::string& rounds,
-              const std::string& chunks) {
-  const std::string launch = "-n 2 --on hosts --hosts 2 --rate " + options.rate;
-  Json result = worker(launch, kWorker,
-                       "ag " + std::to_string(kRows) + " " + std::to_string(columns) + " " +
-                           std::to_string(kDepth) + " " + rounds + " " + chunks);
-  if (result.is_null()) throw std::runtime_error("the worker failed");
-  return result;
+// One time and what belongs to it.
+struct Sample {
+  double g = 0;
+  double c = 0;
+  double serial = 0;
+  double t = 0;
+};
+
+// By ratio of C to G (0: half, 1: one, 2: two), then by way.
+struct Pool {
+  std::array<std::map<std::string, std::vector<Sample>>, 3> samples;
+  std::map<int, std::vector<double>> chunked_over_whole;
+  std::int64_t taken = 0;
+  std::int64_t used = 0;
+};
+
+bool are_alike(double a, double b) { return std::max(a, b) < kSame * std::min(a, b); }
+
+std::optional<std::size_t> bin_of(double ratio) {
+  for (const auto& [middle, bin] : {std::pair(0.5, 0U), {1.0, 1U}, {2.0, 2U}}) {
+    if (are_alike(ratio, middle)) return bin;
+  }
+  return std::nullopt;
 }
 
 // A link that is faster than it can be is none.
-void demand_throttle(const Options& options, const Json& result) {
+void demand_throttle(const Options& options, double took_ms) {
   constexpr double kBurst = 65536;
-  const double megabits = std::stod(options.rate);
   constexpr std::int64_t kSent = kRows / kRanks * kDepth * 2;
-  const auto bytes = static_cast<double>(kSent);
-  const double least_ms = (bytes - kBurst) * 8 / (megabits * 1e3);
-  if (number(result, "C_least_ms") < least_ms) {
-    throw std::runtime_error("void: the link was not throttled");
+  const double megabits = std::stod(options.rate);
+  const double least_ms = (static_cast<double>(kSent) - kBurst) * 8 / (megabits * 1e3);
+  if (took_ms < least_ms) throw std::runtime_error("void: the link was not throttled");
+}
+
+void add(const Options& options, const Json& result, Pool& pool) {
+  double c = 0;
+  double serial_over_g = 0;  // without the communication; the last that was taken
+  for (const Json& each : result.find("rounds")->as_array()) {
+    const std::string& what = each.find("what")->as_string();
+    const double took = number(each, "ms");
+    const double before = number(each, "before");
+    const double after = number(each, "after");
+    const double g = (before + after) / 2;
+    ++pool.taken;
+    if (what == "C") {
+      c = took;
+      demand_throttle(options, took);
+    }
+    if (!are_alike(before, after)) continue;
+    ++pool.used;
+    if (what == "serial") serial_over_g = (took - c) / g;
+    if (what.starts_with("chunked_")) {
+      pool.chunked_over_whole[std::stoi(what.substr(8))].push_back(took / g);
+    }
+    const std::optional<std::size_t> bin = bin_of(c / g);
+    if (!what.starts_with("T_") || !bin || serial_over_g == 0) continue;
+    pool.samples[*bin][what.substr(2)].push_back(
+        {.g = g, .c = c, .serial = c + serial_over_g * g, .t = took});
   }
 }
 
-// The way with the largest max(G, C) / T, and its figures under names without it.
-void judge(Json& result, const std::vector<std::string>& ways) {
-  result.set("C_over_G", number(result, "C_ms") / number(result, "G_ms"));
-  const std::string best = *std::ranges::max_element(
-      ways, {}, [&](const std::string& way) { return number(result, "max_over_T_" + way); });
-  result.set("best", best);
-  result.set("T_ms", number(result, "T_" + best + "_ms"));
-  for (const char* const key : kRatios) result.set(key, number(result, key + ("_" + best)));
-  result.set("chunked_over_whole_gemm",
-             number(result, "chunked_over_whole_" + std::to_string(std::stoi(best))));
+template <class Of>
+std::vector<double> each(const std::vector<Sample>& samples, const Of& of) {
+  std::vector<double> numbers;
+  for (const Sample& sample : samples) numbers.push_back(of(sample));
+  return numbers;
+}
+
+Json judged(const std::vector<Sample>& samples) {
+  Json json = Json::object({{"samples", std::ssize(samples)}});
+  const auto set = [&](const char* name, const auto& of) {
+    put(json, name, spread(each(samples, of)));
+  };
+  set("G_ms", [](const Sample& s) { return s.g; });
+  set("C_ms", [](const Sample& s) { return s.c; });
+  set("serial_ms", [](const Sample& s) { return s.serial; });
+  set("T_ms", [](const Sample& s) { return s.t; });
+  set("max_over_T", [](const Sample& s) { return std::max(s.g, s.c) / s.t; });
+  set("T_over_serial", [](const Sample& s) { return s.t / s.serial; });
+  set("hidden", [](const Sample& s) { return (s.g + s.c - s.t) / std::min(s.g, s.c); });
+  set("ring_bound_over_T",
+      [](const Sample& s) { return (s.g / 2 + std::max(s.g / 2, s.c)) / s.t; });
+  return json;
+}
+
+constexpr std::array kRatios{"T_over_serial", "max_over_T", "ring_bound_over_T", "hidden"};
+
+// All ways of one ratio, and the one with the largest max(G, C) / T of those that were seen often.
+Json shape_of(const std::map<std::string, std::vector<Sample>>& ways) {
+  constexpr std::size_t kOften = 5;
+  Json shape = Json::object({});
+  std::string best;
+  double largest = 0;
+  Json all = Json::object({});
+  for (const auto& [way, samples] : ways) {
+    const Json judgement = judged(samples);
+    all.set(way, judgement);
+    if (samples.size() < kOften || number(judgement, "max_over_T") <= largest) continue;
+    best = way;
+    largest = number(judgement, "max_over_T");
+  }
+  shape.set("best", best);
+  shape.set("ways", all);
+  return shape;
+}
+
+Pool measured(const Options& options) {
+  Pool pool;
+  const std::string launch = "-n 2 --on hosts --hosts 2 --rate " + options.rate;
+  std::string ways;
+  for (const char* const way : kWays) ways += std::string(" ") + way;
+  for (const int columns : kColumns) {
+    const Json result = worker(launch, kWorker,
+                               "ag " + std::to_string(kRows) + " " + std::to_string(columns) + " " +
+                                   std::to_string(kDepth) + " " + options.rounds + ways);
+    if (result.is_null()) throw std::runtime_error("the worker failed");
+    add(options, result, pool);
+  }
+  return pool;
+}
+
+void print(const std::string& ratio, const Json& shape) {
+  for (const char* const way : kWays) {
+    const Json* const of = shape.find("ways")->find(way);
+    if (of == nullptr) continue;
+    std::printf(
+        "C/G %s  %4s  n %3.0f  G %5.1f ms  C %5.1f ms  serial %5.1f ms  T %5.1f ms  max/T %.3f  "
+        "T/serial %.3f  hidden %.2f\n",
+        ratio.c_str(), way, number(*of, "samples"), number(*of, "G_ms"), number(*of, "C_ms"),
+        number(*of, "serial_ms"), number(*of, "T_ms"), number(*of, "max_over_T"),
+        number(*of, "T_over_serial"), number(*of, "hidden"));
+  }
 }
 
 int run(const Options& options) {
-  // Numbers of chunks; `p`: polled, `t`: tapered (overlap_worker.cc).
-  const std::vector<std::string> ways{"1", "2p", "4", "4p", "4tp", "6p", "8", "8p", "8tp", "16p"};
-  std::string words;
-  for (const std::string& each : ways) words += each + " ";
-  const Json trial = measured(options, kTrialColumns, "15", "1");
-  demand_throttle(options, trial);
-  const double columns_at_one =
-      static_cast<double>(kTrialColumns) * number(trial, "C_ms") / number(trial, "G_ms");
-  Json result = Json::object({{"schema", "shiplap.bench.overlap/1"}, {"rate", options.rate}});
-  Json::Array shapes;
-  for (const auto& [ratio, name] : {std::pair(0.5, ""), {1.0, "_at_C_equal_G"}, {2.0, ""}}) {
-    const auto columns = static_cast<std::int64_t>(columns_at_one / ratio) / 64 * 64;
-    Json shape = measured(options, columns, options.rounds, words);
-    demand_throttle(options, shape);
-    judge(shape, ways);
-    if (*name != '\0') {
-      for (const char* const key : kRatios) result.set(key + std::string(name), *shape.find(key));
-      result.set("chunked_over_whole_gemm", *shape.find("chunked_over_whole_gemm"));
+  const Pool pool = measured(options);
+  Json result = Json::object({{"schema", "shiplap.bench.overlap/2"},
+                              {"rate", options.rate},
+                              {"taken", pool.taken},
+                              {"used", pool.used}});
+  const std::array<std::string, 3> names{"half", "equal", "twice"};
+  for (std::size_t bin = 0; bin < names.size(); ++bin) {
+    const Json shape = shape_of(pool.samples[bin]);
+    if (!options.json) print(names[bin], shape);
+    const std::string best = shape.find("best")->as_string();
+    if (names[bin] == "equal" && !best.empty()) {
+      const Json& of = *shape.find("ways")->find(best);
+      for (const char* const key : kRatios) {
+        result.set(key + std::string("_at_C_equal_G"), *of.find(key));
+      }
+      result.set("way_at_C_equal_G", best);
     }
-    shapes.push_back(std::move(shape));
+    result.set("C_" + names[bin] + "_G", shape);
   }
-  result.set("shapes", shapes);
-  if (options.json) {
-    std::printf("%s\n", to_text(result).c_str());
-    return 0;
+  for (const auto& [chunks, ratios] : pool.chunked_over_whole) {
+    put(result, "chunked_over_whole_gemm" + (chunks == 4 ? "" : "_" + std::to_string(chunks)),
+        spread(ratios));
   }
-  for (const Json& shape : shapes) {
-    std::printf(
-        "C/G %.2f  G %.1f ms  C %.1f ms  serial %.1f ms  T %.1f ms in %s chunks  max/T %.3f  "
-        "hidden %.2f\n",
-        number(shape, "C_over_G"), number(shape, "G_ms"), number(shape, "C_ms"),
-        number(shape, "serial_ms"), number(shape, "T_ms"), shape.find("best")->as_string().c_str(),
-        number(shape, "max_over_T"), number(shape, "hidden"));
-  }
+  if (options.json) std::printf("%s\n", to_text(result).c_str());
   return 0;
 }
 

@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -99,24 +98,6 @@ std::unique_ptr<OverlappedProduct> made(comm::Communicator& world, const Setting
   return product;
 }
 
-// Times of one thing, by round.
-using Times = std::vector<double>;
-
-void put(Json& json, const std::string& name, Times times) {
-  std::ranges::sort(times);
-  json.set(name + "_ms", times[times.size() / 2]);
-  json.set(name + "_least_ms", times.front());
-  json.set(name + "_most_ms", times.back());
-}
-
-// A ratio for each round, from times that were taken next to each other.
-void put_ratio(Json& json, const std::string& name, Times ratios) {
-  std::ranges::sort(ratios);
-  json.set(name, ratios[ratios.size() / 2]);
-  json.set(name + "_quarter", ratios[ratios.size() / 4]);
-  json.set(name + "_three_quarters", ratios[ratios.size() * 3 / 4]);
-}
-
 // All rows of X on this rank, as one product or in chunks.
 class Alone {
  public:
@@ -150,32 +131,8 @@ class Alone {
   kernels::LinearKernel linear_;
 };
 
-// What one way took in one round, and what the product alone took just before and after it.
-struct Round {
-  double g = 0;
-  double c = 0;
-  double serial = 0;
-  double t = 0;
-};
-
-void put_way(Json& json, const std::string& name, const std::vector<Round>& rounds) {
-  const auto each = [&](const std::function<double(const Round&)>& of) {
-    Times numbers;
-    for (const Round& round : rounds) numbers.push_back(of(round));
-    return numbers;
-  };
-  put(json, "T_" + name, each([](const Round& r) { return r.t; }));
-  put_ratio(json, "max_over_T_" + name,
-            each([](const Round& r) { return std::max(r.g, r.c) / r.t; }));
-  put_ratio(json, "T_over_serial_" + name, each([](const Round& r) { return r.t / r.serial; }));
-  put_ratio(json, "hidden_" + name,
-            each([](const Round& r) { return (r.g + r.c - r.t) / std::min(r.g, r.c); }));
-  put_ratio(json, "ring_bound_over_T_" + name,
-            each([](const Round& r) { return (r.g / 2 + std::max(r.g / 2, r.c)) / r.t; }));
-}
-
-// The speed of a shared machine can change twofold from one second to the next. So the product
-// alone is timed before and after everything else, and ratios are taken within a round.
+// The speed of a shared machine can change threefold from one second to the next. So the product
+// alone is timed before and after everything else: what stands between two that differ is void.
 Json measure(comm::Communicator& world, const Setting& setting) {
   const auto serial = made(world, setting, Method::none);
   Alone alone(*serial, setting);
@@ -183,60 +140,34 @@ Json measure(comm::Communicator& world, const Setting& setting) {
   for (const Way& way : setting.ways) {
     overlapped.push_back(made(world, setting, Method::ring_exchange, way));
   }
-  const auto product = [&] { return timed(world, [&] { alone.multiply(1); }); };
-  const auto communication = [&] {
-    return timed(world, [&] { overlapped.front()->run(Work::communication); });
+  Json rounds = Json::array();
+  double before = 0;
+  const auto note = [&](int round, const std::string& what, double took) {
+    const double after = timed(world, [&] { alone.multiply(1); });
+    if (round >= 0) {
+      rounds.push(Json::object(
+          {{"round", round}, {"what", what}, {"ms", took}, {"before", before}, {"after", after}}));
+    }
+    before = after;
   };
-  Times g;
-  Times c;
-  Times serials;
-  std::map<int, Times> chunked;
-  std::map<int, Times> chunked_over_whole;
-  std::vector<std::vector<Round>> rounds(setting.ways.size());
   for (int round = -1; round < setting.rounds; ++round) {
-    const bool counts = round >= 0;
-    double before = product();
-    const double moved = communication();
-    const double one_by_one = timed(world, [&] { serial->run(); });
-    if (counts) g.push_back(before), c.push_back(moved), serials.push_back(one_by_one);
-    before = product();
+    before = timed(world, [&] { alone.multiply(1); });
+    const double moved = timed(world, [&] { overlapped.front()->run(Work::communication); });
+    note(round, "C", moved);
+    note(round, "serial", timed(world, [&] { serial->run(); }));
     for (std::size_t k = 0; k < overlapped.size(); ++k) {
-      const double took = timed(world, [&] { overlapped[k]->run(); });
-      const double after = product();
-      if (counts) {
-        rounds[k].push_back(
-            {.g = (before + after) / 2, .c = moved, .serial = one_by_one, .t = took});
-        g.push_back(after);
-      }
-      before = after;
-      // In chunks, after an idle wait as long as the communication: a core that slept is slow.
-      const int chunks = setting.ways[k].chunks;
-      if (setting.ways[k].cut != overlap::Cut::even) continue;
+      const Way& way = setting.ways[k];
+      note(round, "T_" + way.name, timed(world, [&] { overlapped[k]->run(); }));
+      if (way.name.find_first_not_of("0123456789") != std::string::npos) continue;
+      // The same chunks alone, after an idle wait as long as the communication: a core that slept
+      // is slow at first.
+      world.barrier();
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(moved));
-      const double cut = timed(world, [&] { alone.multiply(std::int64_t{world.size()} * chunks); });
-      before = product();
-      if (!counts) continue;
-      chunked[chunks].push_back(cut);
-      chunked_over_whole[chunks].push_back(cut / ((after + before) / 2));
+      note(round, "chunked_" + way.name,
+           timed(world, [&] { alone.multiply(std::int64_t{world.size()} * way.chunks); }));
     }
   }
-  Json result = Json::object({{"rows", setting.problem.rows},
-                              {"columns", setting.problem.columns},
-                              {"depth", setting.problem.depth},
-                              {"rounds", setting.rounds}});
-  put(result, "G", g);
-  put(result, "C", c);
-  put(result, "serial", serials);
-  for (const auto& [chunks, times] : chunked) {
-    if (!times.empty()) put(result, "chunked_G_" + std::to_string(chunks), times);
-  }
-  for (const auto& [chunks, ratios] : chunked_over_whole) {
-    put_ratio(result, "chunked_over_whole_" + std::to_string(chunks), ratios);
-  }
-  for (std::size_t k = 0; k < rounds.size(); ++k) {
-    put_way(result, setting.ways[k].name, rounds[k]);
-  }
-  return result;
+  return Json::object({{"columns", setting.problem.columns}, {"rounds", rounds}});
 }
 
 Setting setting_of(int argc, char** argv) {

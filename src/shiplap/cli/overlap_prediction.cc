@@ -80,8 +80,19 @@ std::optional<double> OverlapTimes::hidden() const {
 Seconds method_bound(const Choice& choice, const Problem& problem, const OverlapTimes& alone) {
   const double g = alone.product.value;
   const double c = alone.communication.value;
+  const auto ranks = static_cast<double>(problem.ranks);
   const auto chunks = static_cast<double>(problem.chunks);
-  const double tiles = static_cast<double>(problem.ranks) * chunks;
+  // Of the rows of a rank: those of the chunks at the two ends.
+  double small = 1 / chunks;
+  double large = small;
+  if (problem.cut == overlap::Cut::tapered && problem.rows >= problem.ranks) {
+    const std::int64_t rows = problem.rows / problem.ranks;
+    const std::vector<std::int64_t> cuts = overlap::chunks_of(rows, choice, problem);
+    const auto share = [&](std::size_t k) {
+      return static_cast<double>(cuts[k + 1] - cuts[k]) / static_cast<double>(rows);
+    };
+    std::tie(small, large) = std::minmax({share(0), share(cuts.size() - 2)});
+  }
   switch (choice.method) {
     case Method::none:
       return {g + c};
@@ -89,15 +100,15 @@ Seconds method_bound(const Choice& choice, const Problem& problem, const Overlap
       return {std::max(g, c)};
     case Method::pipeline: {
       // The first piece is multiplied before anything is sent, the last is sent after all is.
-      const double pieces = choice.type == Type::reduce_scatter ? chunks : tiles;
-      return {std::max(g + c / pieces, c + g / pieces)};
+      const double share = choice.type == Type::reduce_scatter ? 1 : ranks;
+      return {std::max(g + c * large / share, c + g * small / share)};
     }
     case Method::ring_exchange:
       // Where rows are gathered, the last tile is multiplied after all has arrived; where they are
       // summed, the first one before anything is sent. The sums of the last chunk go to everybody
       // after all is multiplied, if they go anywhere.
-      if (choice.type != Type::all_reduce) return {std::max(g, c + g / tiles)};
-      return {std::max(g + c / (2 * chunks), c + g / tiles)};
+      if (choice.type != Type::all_reduce) return {std::max(g, c + g * small / ranks)};
+      return {std::max(g + c * large / 2, c + g * small / ranks)};
   }
   throw InternalError("unknown method");
 }

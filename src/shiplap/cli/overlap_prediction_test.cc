@@ -57,6 +57,20 @@ double played_ring(int ranks, int chunks, double g, double c) {
   return busy_until;
 }
 
+// 30 rows of each rank as 15, 10 and 5: the last 5 come last.
+TEST(OverlapPrediction, TaperedChunksEndSooner) {
+  Problem problem{.rows = 60, .columns = 8, .depth = 16, .ranks = 2, .chunks = 3};
+  const OverlapPrediction even = predict_overlap(kGather, problem, simple(1, 0.1));
+  problem.cut = overlap::Cut::tapered;
+  const OverlapPrediction tapered = predict_overlap(kGather, problem, simple(1, 0.1));
+  const double g = even.times.product.value;
+  const double c = even.times.communication.value;
+  ASSERT_GT(c, g);
+  EXPECT_NEAR(even.times.overlapped.value, c + g / 6, kClose * c);
+  EXPECT_NEAR(tapered.times.overlapped.value, c + g / 12, kClose * c);
+  EXPECT_NEAR(tapered.bound.value, c + g / 12, kClose * c);
+}
+
 TEST(OverlapPrediction, OfARingOfEqualTilesIsItsFormula) {
   for (const int ranks : {2, 3, 4, 8}) {
     for (const int chunks : {1, 2, 5}) {

@@ -43,6 +43,8 @@ struct Options {
   std::optional<std::string> report;
   std::optional<std::string> output;
   bool atomic = false;
+  bool tapered = false;
+  bool polled = false;
   bool run = false;
   bool list = false;
   bool json = false;
@@ -88,6 +90,9 @@ void declare_product(Flags& flags, Options& options) {
                .help = "into which the rows of each rank are cut; 1 if not given",
                .example = "4"},
               options.chunks);
+  flags.toggle({.name = "--tapered",
+                .help = "smaller chunks where nothing hides them: last with ag, else first"},
+               options.tapered);
   flags.text({.name = "--type",
               .value = "TYPE",
               .help = "of X, W and Y: bf16, f16 or f32; bf16 if not given",
@@ -114,6 +119,9 @@ void declare_times(Flags& flags, Options& options) {
               .values = Values::listed,
               .choices = {"threads", "mpi"}},
              options.backend);
+  flags.toggle({.name = "--polled",
+                .help = "with --run: no thread for progress; who multiplies looks after messages"},
+               options.polled);
   flags.count({.name = "--rounds",
                .value = "N",
                .help = "with --run: how often all is measured in turn (9)",
@@ -180,6 +188,7 @@ overlap::Problem problem_of(const Options& options) {
                            .chunks = small("--chunks", options.chunks, 1)};
   if (options.type == "f32") problem.type = plan::ElementType::f32;
   if (options.type == "f16") problem.type = plan::ElementType::f16;
+  if (options.tapered) problem.cut = overlap::Cut::tapered;
   return problem;
 }
 
@@ -233,10 +242,12 @@ std::vector<std::string> words_of(const Options& options) {
   add("--k", options.depth);
   add("--tp", options.ranks);
   add("--chunks", options.chunks);
+  if (options.tapered) words.emplace_back("--tapered");
   add("--type", options.type);
   add("--hardware", options.hardware);
   if (options.run) words.emplace_back("--run");
   add("--backend", options.backend);
+  if (options.polled) words.emplace_back("--polled");
   add("--rounds", options.rounds);
   add("--report", options.report);
   add("--output", options.output);
@@ -316,7 +327,9 @@ std::optional<run::OverlapTrialResult> measure(const Options& options,
     }
     run::OverlapTrialResult own = run::try_overlap(
         world, choice, problem,
-        {.rounds = small("--rounds", options.rounds, 9), .traces = options.report.has_value()});
+        {.rounds = small("--rounds", options.rounds, 9),
+         .traces = options.report.has_value(),
+         .progress = options.polled ? run::Progress::polled : run::Progress::threads});
     if (world.rank() == 0) result = std::move(own);
   });
   return result;
@@ -386,8 +399,10 @@ void check(const Options& options) {
   if (options.report && !options.wants_times()) {
     refuse_flag("--report", "a picture shows times", "predict them by --hardware NAME, or --run");
   }
-  if (!options.run && (options.backend || options.rounds)) {
-    refuse_flag(options.backend ? "--backend" : "--rounds", "nothing is carried out", "add --run");
+  if (!options.run && (options.backend || options.rounds || options.polled)) {
+    const char* const flag =
+        options.backend ? "--backend" : (options.polled ? "--polled" : "--rounds");
+    refuse_flag(flag, "nothing is carried out", "add --run");
   }
   if (options.rounds == 0) refuse_flag("--rounds", "expected 1 or more");
 }

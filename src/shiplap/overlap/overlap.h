@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "shiplap/plan/plan.h"
 
@@ -57,7 +58,7 @@ enum class Cut {
   // What nothing can be hidden behind is small: the last chunks where rows are gathered, which are
   // multiplied when all has arrived; the first ones where a product is summed, which are multiplied
   // before anything can be sent. Of S chunks, the sizes are as 1 to 2 to .. to S, in multiples of
-  // 16 rows where there are enough.
+  // 16 rows if the smallest has at least 8.
   tapered,
 };
 
@@ -76,6 +77,10 @@ struct Problem {
   std::int64_t bulk_rows = 0;
   std::int64_t bulk_columns = 0;
 };
+
+// Where the chunks of a rank with so many rows begin among them, and the end.
+[[nodiscard]] std::vector<std::int64_t> chunks_of(std::int64_t rows, const Choice& choice,
+                                                  const Problem& problem);
 
 // The buffers are called `x`, `w` (by rows: one for each column of W) and `y`, or `out` where the
 // result is scattered. Throws InputError D800, D801.

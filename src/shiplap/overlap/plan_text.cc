@@ -26,26 +26,6 @@ Cuts cuts_of(std::int64_t count, std::int64_t parts) {
   return cuts;
 }
 
-// Where the chunks of a rank begin among its rows, and the end.
-Cuts chunks_of(std::int64_t rows, const Choice& choice, const Problem& problem) {
-  const std::int64_t chunks = problem.chunks;
-  if (problem.cut == Cut::even) return cuts_of(rows, chunks);
-  // Rows of a tile of the processors that multiply bf16 fastest.
-  constexpr std::int64_t kTile = 16;
-  const std::int64_t unit = rows >= kTile * chunks ? kTile : 1;
-  const std::int64_t all = chunks * (chunks + 1) / 2;
-  Cuts cuts;
-  for (std::int64_t k = 0; k <= chunks; ++k) {
-    // Those before chunk k, if it is the smallest that comes first.
-    const std::int64_t before = k * (k + 1) / 2;
-    cuts.push_back(k == chunks ? rows : rows * before / all / unit * unit);
-  }
-  if (choice.type != Type::all_gather) return cuts;
-  Cuts mirrored;
-  for (const std::int64_t cut : cuts) mirrored.insert(mirrored.begin(), rows - cut);
-  return mirrored;
-}
-
 // The rows that are cut over ranks: those of the product, or of what is scattered beside it.
 std::int64_t cut_rows(const Choice& choice, const Problem& problem) {
   return choice.method == Method::bulk && problem.bulk_rows != 0 ? problem.bulk_rows : problem.rows;
@@ -334,29 +314,37 @@ class Writer {
         line("s[d,u]: @net send y[c of at] to tp+(d+1) wrap tag u after t[d,u] async");
       });
     });
-    repeat("u", chunks_, [&] { reduce(); });
+    reduce();
     if (choice_.type == Type::all_reduce) spread();
   }
-  // Own chunk u: first what has arrived, then what this rank has made, which is ready last.
+  // First what has arrived, in the order in which it does, then what this rank has made, which is
+  // ready last.
   void reduce() {
-    line("let c = tp*{}+u", chunks_);
-    line("let n = at[c+1]-at[c]");
-    line("let i = at[c]-cut[tp]");
-    const auto step = [&](int d) {
-      const std::string from = fmt::format("(tp-{}) mod {}", d + 1, ranks_);
-      line("@reduce compute {} after g[{},u]{}", d == 0 ? "cast" : "add", d, conversion(d > 0));
-      line("  reads got[{}*own+i +n] = Y tok at[c] +n sum ff {} +1", d, from);
-      line("  {} total[i +n] = Y tok at[c] +n sum ff {} +1", d == 0 ? "writes" : "adds", from);
+    const auto own_chunk = [&] {
+      line("let c = tp*{}+u", chunks_);
+      line("let n = at[c+1]-at[c]");
+      line("let i = at[c]-cut[tp]");
     };
-    for (int d = 0; d + 1 < ranks_; ++d) step(d);
-    line("@reduce compute {} after t[{},u]{}", ranks_ == 1 ? "cast" : "add", ranks_ - 1,
-         conversion(ranks_ > 1));
-    line("  reads y[c of at] = Y tok at[c] +n sum ff tp +1");
-    line("  {} total[i +n] = Y tok at[c] +n sum ff tp +1", ranks_ == 1 ? "writes" : "adds");
-    line("e[u]: @reduce compute cast{}", conversion(false));
-    line("  reads total[i +n] = Y tok at[c] +n");
-    line("  writes {} = Y tok at[c] +n",
-         choice_.type == Type::all_reduce ? "y[c of at]" : "out[i +n]");
+    for (int d = 0; d + 1 < ranks_; ++d) {
+      repeat("u", chunks_, [&] {
+        own_chunk();
+        const std::string from = fmt::format("(tp-{}) mod {}", d + 1, ranks_);
+        line("@reduce compute {} after g[{},u]{}", d == 0 ? "cast" : "add", d, conversion(d > 0));
+        line("  reads got[{}*own+i +n] = Y tok at[c] +n sum ff {} +1", d, from);
+        line("  {} total[i +n] = Y tok at[c] +n sum ff {} +1", d == 0 ? "writes" : "adds", from);
+      });
+    }
+    repeat("u", chunks_, [&] {
+      own_chunk();
+      line("@reduce compute {} after t[{},u]{}", ranks_ == 1 ? "cast" : "add", ranks_ - 1,
+           conversion(ranks_ > 1));
+      line("  reads y[c of at] = Y tok at[c] +n sum ff tp +1");
+      line("  {} total[i +n] = Y tok at[c] +n sum ff tp +1", ranks_ == 1 ? "writes" : "adds");
+      line("e[u]: @reduce compute cast{}", conversion(false));
+      line("  reads total[i +n] = Y tok at[c] +n");
+      line("  writes {} = Y tok at[c] +n",
+           choice_.type == Type::all_reduce ? "y[c of at]" : "out[i +n]");
+    });
   }
   // The sums go to everybody; what was sent from those rows has left by then.
   void spread() {
@@ -412,6 +400,25 @@ void demand_sense(const Choice& choice, const Problem& problem) {
 }
 
 }  // namespace
+
+Cuts chunks_of(std::int64_t rows, const Choice& choice, const Problem& problem) {
+  const std::int64_t chunks = problem.chunks;
+  if (problem.cut == Cut::even) return cuts_of(rows, chunks);
+  // Rows of a tile of the processors that multiply bf16 fastest.
+  constexpr std::int64_t kTile = 16;
+  const std::int64_t all = chunks * (chunks + 1) / 2;
+  const std::int64_t unit = 2 * rows >= kTile * all ? kTile : 1;
+  Cuts cuts;
+  for (std::int64_t k = 0; k <= chunks; ++k) {
+    // Those before chunk k, if it is the smallest that comes first.
+    const std::int64_t before = rows * (k * (k + 1) / 2) / all;
+    cuts.push_back(k == chunks ? rows : (before + unit / 2) / unit * unit);
+  }
+  if (choice.type != Type::all_gather) return cuts;
+  Cuts mirrored;
+  for (const std::int64_t cut : cuts) mirrored.insert(mirrored.begin(), rows - cut);
+  return mirrored;
+}
 
 std::string plan_text(const Choice& choice, const Problem& problem) {
   demand_legal(choice);

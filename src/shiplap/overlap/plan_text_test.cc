@@ -167,9 +167,9 @@ TEST(Plans, TaperedChunksAreSmallWhereNothingHidesThem) {
   Problem problem{
       .rows = 1000, .columns = 3, .depth = 2, .ranks = 2, .chunks = 4, .cut = Cut::tapered};
   EXPECT_THAT(plan_text({Type::all_gather, Method::ring_exchange}, problem),
-              testing::HasSubstr("list at = 0 212 356 452 500 712 856 952 1000\n"));
+              testing::HasSubstr("list at = 0 196 356 452 500 696 856 952 1000\n"));
   EXPECT_THAT(plan_text({Type::reduce_scatter, Method::ring_exchange}, problem),
-              testing::HasSubstr("list at = 0 48 144 288 500 548 644 788 1000\n"));
+              testing::HasSubstr("list at = 0 48 144 304 500 548 644 804 1000\n"));
   problem.rows = 21;
   EXPECT_THAT(plan_text({Type::all_reduce, Method::pipeline}, problem),
               testing::HasSubstr("list at = 0 1 3 6 11 12 14 17 21\n"));

@@ -130,7 +130,8 @@ class Trial {
 
  private:
   OverlappedProduct made(const Choice& choice, bool traces) {
-    OverlappedProduct product(choice, problem_, world_, {.traces = traces});
+    OverlappedProduct product(choice, problem_, world_,
+                              {.progress = options_.progress, .traces = traces});
     const auto rank = static_cast<std::size_t>(world_.rank());
     fill(product.buffer("x"), problem_.type, 1 + 7919 * rank);
     fill(product.buffer("w"), problem_.type, 2 + 104'729 * rank);

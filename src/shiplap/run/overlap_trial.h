@@ -7,6 +7,7 @@
 #include "shiplap/base/units.h"
 #include "shiplap/comm/communicator.h"
 #include "shiplap/overlap/overlap.h"
+#include "shiplap/run/execute.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::run {
@@ -14,6 +15,7 @@ namespace shiplap::run {
 struct OverlapTrialOptions {
   int rounds = 9;       // of which each measures all four, in turn; one before them is not counted
   bool traces = false;  // whether a step is traced, after the rounds
+  Progress progress = Progress::threads;
 };
 
 // Of the slowest rank, over the rounds.
