@@ -132,7 +132,8 @@ class Alone {
 };
 
 // The speed of a shared machine can change threefold from one second to the next. So the product
-// alone is timed before and after everything else: what stands between two that differ is void.
+// alone is timed before and after everything else, and the communication before every overlap: what
+// stands between two that differ is void.
 Json measure(comm::Communicator& world, const Setting& setting) {
   const auto serial = made(world, setting, Method::none);
   Alone alone(*serial, setting);
@@ -140,6 +141,9 @@ Json measure(comm::Communicator& world, const Setting& setting) {
   for (const Way& way : setting.ways) {
     overlapped.push_back(made(world, setting, Method::ring_exchange, way));
   }
+  const auto communication = [&] {
+    return timed(world, [&] { overlapped.front()->run(Work::communication); });
+  };
   Json rounds = Json::array();
   double before = 0;
   const auto note = [&](int round, const std::string& what, double took) {
@@ -152,11 +156,12 @@ Json measure(comm::Communicator& world, const Setting& setting) {
   };
   for (int round = -1; round < setting.rounds; ++round) {
     before = timed(world, [&] { alone.multiply(1); });
-    const double moved = timed(world, [&] { overlapped.front()->run(Work::communication); });
-    note(round, "C", moved);
+    note(round, "C", communication());
     note(round, "serial", timed(world, [&] { serial->run(); }));
     for (std::size_t k = 0; k < overlapped.size(); ++k) {
       const Way& way = setting.ways[k];
+      const double moved = communication();
+      note(round, "C", moved);
       note(round, "T_" + way.name, timed(world, [&] { overlapped[k]->run(); }));
       if (way.name.find_first_not_of("0123456789") != std::string::npos) continue;
       // The same chunks alone, after an idle wait as long as the communication: a core that slept

@@ -136,7 +136,8 @@ run::BufferRequest request_for(const Choice& choice, const overlap::Problem& pro
       .buffer_dtype = problem.type,
       .tp_size = problem.ranks,
       .atomic_gemm = choice.atomic,
-      .chunks = problem.chunks};
+      .chunks = problem.chunks,
+      .cut = problem.cut};
   if (choice.method == Method::bulk) request.buffer_shape = {kBulkRows, kBulkColumns};
   return request;
 }
@@ -156,11 +157,12 @@ const std::vector<std::string>& function_names() {
   return names;
 }
 
-std::string wrong_class(comm::Communicator& world, const Choice& choice, const Given& given) {
+std::string wrong_class(comm::Communicator& world, const Choice& choice, const Given& given,
+                        run::Progress progress) {
   const Deal own = deal(choice, given, world.rank());
   const Held x_transposed = transposed(own.x);
   const Held w_transposed = transposed(own.w);
-  run::BufferRegistry registry(world);
+  run::BufferRegistry registry(world, {.progress = progress});
   for (const run::Contents contents : {run::Contents::during_call, run::Contents::between_calls}) {
     run::BufferRequest request = request_for(choice, given.problem);
     request.contents = contents;

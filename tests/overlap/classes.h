@@ -53,6 +53,7 @@ run::StepResult call_by_name(run::CommOverlapCore& object, const std::string& fu
 // Every class on every rank of `world`, twice, against the product in one process: what is wrong
 // first; "" if nothing.
 [[nodiscard]] std::string wrong_class(comm::Communicator& world, const overlap::Choice& choice,
-                                      const Given& given);
+                                      const Given& given,
+                                      run::Progress progress = run::Progress::threads);
 
 }  // namespace shiplap::tests

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "shiplap/base/error.h"
@@ -49,14 +50,16 @@ TEST_P(EveryClass, GivesTheProduct) {
   const int ranks = GetParam();
   for (const Choice& choice : choices()) {
     for (const ElementType type : {ElementType::f32, ElementType::bf16}) {
-      for (const auto& [rows, columns, depth, chunks] :
-           {std::array{1, 9, 8, 1}, std::array{29, 11, 23, 3}}) {
+      for (const auto& [rows, columns, depth, chunks, cut] :
+           {std::tuple(1, 9, 8, 1, overlap::Cut::even),
+            std::tuple(29, 11, 23, 3, overlap::Cut::tapered)}) {
         const Given all = given_for(choice, {.rows = rows,
                                              .columns = columns,
                                              .depth = depth,
                                              .type = type,
                                              .ranks = ranks,
-                                             .chunks = chunks});
+                                             .chunks = chunks,
+                                             .cut = cut});
         on_threads(ranks, [&](comm::Communicator& world) {
           EXPECT_EQ(wrong_class(world, choice, all), "")
               << to_string(choice) << ", " << rows << " x " << depth << " by " << columns;

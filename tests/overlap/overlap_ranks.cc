@@ -1,8 +1,9 @@
 // Every overlap on real ranks, as threads or as processes.
 //
-//   overlap_ranks [--ranks N] [--polled] [--long]    N threads, unless an MPI launcher started it
+//   overlap_ranks [--ranks N] [--polled] [--long] [--plain]    N threads, unless an MPI launcher
+//   started it
 //
-// With --long, messages have hundreds of kilobytes.
+// With --long, messages have hundreds of kilobytes; with --plain, the classes are left out.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -22,9 +23,16 @@
 namespace shiplap::tests {
 namespace {
 
+struct Options {
+  int ranks = 4;
+  run::Progress progress = run::Progress::threads;
+  bool is_long = false;
+  bool is_plain = false;
+};
+
 std::string tried(comm::Communicator& world, const overlap::Choice& choice, const Given& all,
-                  run::Progress progress) {
-  run::OverlappedProduct product(choice, all.problem, world, {.progress = progress});
+                  const Options& options) {
+  run::OverlappedProduct product(choice, all.problem, world, {.progress = options.progress});
   std::string said;
   for (int step = 0; step < 2 && said.empty(); ++step) {
     fill_rank(product, choice.type, all, world.rank());
@@ -34,15 +42,11 @@ std::string tried(comm::Communicator& world, const overlap::Choice& choice, cons
   }
   const bool is_even =
       choice.method != overlap::Method::bulk || all.problem.depth % world.size() == 0;
-  if (!said.empty() || choice.type == overlap::Type::none || !is_even) return said;
-  return wrong_class(world, choice, all);
+  if (!said.empty() || options.is_plain || choice.type == overlap::Type::none || !is_even) {
+    return said;
+  }
+  return wrong_class(world, choice, all, options.progress);
 }
-
-struct Options {
-  int ranks = 4;
-  run::Progress progress = run::Progress::threads;
-  bool is_long = false;
-};
 
 int wrong_overlaps(comm::Communicator& world, const Options& options) {
   using Shape = std::tuple<int, int, int, int, overlap::Cut>;
@@ -62,7 +66,7 @@ int wrong_overlaps(comm::Communicator& world, const Options& options) {
                                  .ranks = world.size(),
                                  .chunks = chunks,
                                  .cut = cut});
-        const std::string said = tried(world, legal.choice, all, options.progress);
+        const std::string said = tried(world, legal.choice, all, options);
         if (said.empty()) continue;
         ++wrong;
         fmt::print("rank {}: {}, {}: {}\n", world.rank(), to_string(legal.choice), name(type),
@@ -95,6 +99,7 @@ int main(int argc, char** argv) {
     }
     if (word == "--polled") options.progress = shiplap::run::Progress::polled;
     if (word == "--long") options.is_long = true;
+    if (word == "--plain") options.is_plain = true;
   }
   try {
     return shiplap::tests::main_of(options);

@@ -39,7 +39,7 @@ TEST(OverlapSteps, OfSumsAreThoseOfTheOwner) {
       overlap::make_plan({Type::reduce_scatter, Method::ring_exchange}, kProblem);
   EXPECT_THAT(names(plan, 1, Kind::product), ElementsAre("0.0", "0.1", "1.0", "1.1"));
   EXPECT_THAT(names(plan, 1, Kind::receive), ElementsAre("1.0", "1.1"));
-  EXPECT_THAT(names(plan, 1, Kind::sum), ElementsAre("1.0", "1.0", "1.0", "1.1", "1.1", "1.1"));
+  EXPECT_THAT(names(plan, 1, Kind::sum), ElementsAre("1.0", "1.1", "1.0", "1.0", "1.1", "1.1"));
 }
 
 TEST(OverlapSteps, OfAPipelineNameTheStage) {

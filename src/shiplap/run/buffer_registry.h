@@ -30,6 +30,7 @@ using Allocate = std::function<std::shared_ptr<std::byte>(std::int64_t bytes)>;
 
 struct BufferOptions {
   Allocate allocate;    // empty: ordinary memory of the process
+  Progress progress = Progress::threads;
   bool poison = false;  // see ExecuteOptions
 };
 

@@ -55,6 +55,7 @@ struct BufferRequest {
   int tp_size = 0;  // 0: all ranks of the communicator
   bool atomic_gemm = false;
   int chunks = 1;  // into which the rows of each rank are cut
+  overlap::Cut cut = overlap::Cut::even;
   Contents contents = Contents::during_call;
   // By which ranks know that they mean the same buffer; "": by its id.
   std::string name;

@@ -321,6 +321,7 @@ overlap::Problem checked(const OverlapBuffer& buffer, const OverlapCall& call) {
   problem.type = buffer.type();
   problem.ranks = buffer.ranks;
   problem.chunks = buffer.request.chunks;
+  problem.cut = buffer.request.cut;
   return problem;
 }
 

@@ -152,7 +152,8 @@ void OverlapObject::connect_here() {
     channel_ = shared_->world.channel(name.empty() ? fmt::format("buffer{}", buffer_.id) : name);
   }
   try {
-    agree(fmt::format("{} in {} chunks", own, buffer_.request.chunks),
+    agree(fmt::format("{} in {}{} chunks", own, buffer_.request.chunks,
+                      buffer_.request.cut == overlap::Cut::tapered ? " tapered" : ""),
           "ranks meet with different buffers",
           "let all ranks create buffers, and call them for the first time, in the same order; or "
           "connect() them in one order before threads call them in any");
@@ -190,7 +191,9 @@ OverlapObject::Product& OverlapObject::product_for(const overlap::Problem& probl
         fmt::format("ranks multiply different sizes with {}", describe_with_id(buffer_)),
         "give size_of_all where ranks do not all have as much, and the same sizes on all ranks");
   OverlappedProduct made(buffer_.choice, problem, *channel_,
-                         {.poison = shared_->options.poison, .allocates = false});
+                         {.progress = shared_->options.progress,
+                          .poison = shared_->options.poison,
+                          .allocates = false});
   return products_.emplace(sizes, Product{.overlapped = std::move(made)}).first->second;
 }
 
