@@ -29,7 +29,7 @@ namespace shiplap::run {
 using Allocate = std::function<std::shared_ptr<std::byte>(std::int64_t bytes)>;
 
 struct BufferOptions {
-  Allocate allocate;    // empty: ordinary memory of the process
+  Allocate allocate;  // empty: ordinary memory of the process
   Progress progress = Progress::threads;
   bool poison = false;  // see ExecuteOptions
 };
