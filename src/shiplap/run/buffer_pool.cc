@@ -49,8 +49,9 @@ BufferPool::Block BufferPool::take(std::int64_t bytes) {
     return found;
   }
   drop_free();
+  free_.reserve(blocks_ + 1);  // so that giving it back cannot fail
   Block made = allocated(bytes, usage_.shared);
-  free_.reserve(++blocks_);  // so that giving it back cannot fail
+  ++blocks_;
   return made;
 }
 
@@ -61,9 +62,11 @@ void BufferPool::drop_free() {
 }
 
 std::shared_ptr<std::byte> BufferPool::lease(std::int64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  // What gives it back takes the lock as well, and is called even if the pointer cannot be made.
+  std::unique_lock lock(mutex_);
   Block block = take(bytes);
   usage_.leased += block.bytes;
+  lock.unlock();
   std::byte* const begin = block.memory.get();
   return {begin, [pool = shared_from_this(), block = std::move(block)](std::byte*) mutable {
             pool->give_back(std::move(block));
@@ -77,8 +80,9 @@ void BufferPool::give_back(Block block) noexcept {
 }
 
 std::shared_ptr<std::byte> BufferPool::own(std::int64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   Block block = allocated(bytes, usage_.own);
+  lock.unlock();
   std::byte* const begin = block.memory.get();
   std::memset(begin, 0, static_cast<std::size_t>(block.bytes));
   return {begin, [pool = shared_from_this(), block = std::move(block)](std::byte*) mutable {

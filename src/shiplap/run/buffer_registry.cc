@@ -62,7 +62,15 @@ class BufferRegistry::State {
     const std::int64_t id = buffer.id;
     const std::string what = describe(buffer);
     const bool by_messages = buffer.choice.method == overlap::Method::ring_exchange;
-    auto object = std::make_unique<OverlapObject>(std::move(buffer), shared_);
+    std::unique_ptr<OverlapObject> object;
+    try {
+      object = std::make_unique<OverlapObject>(std::move(buffer), shared_);
+    } catch (...) {
+      // The next buffer gets the number, as it does on ranks where this one was not tried.
+      const std::lock_guard lock(mutex_);
+      if (next_ == id + 1) next_ = id;
+      throw;
+    }
     std::shared_ptr<CommOverlapCore> made;
     if (by_messages) {
       made = std::make_shared<CommOverlapP2PBase>(std::move(object));

@@ -46,8 +46,9 @@ Message start_message(const MessageContext& context, std::int32_t index) {
     message.parcel = context.parcels.take(rest.size());
     rest = std::span(*message.parcel);
   }
+  message.part_bytes = channel.in_order_up_to(peer);
   do {  // an empty message is one too
-    const auto part = rest.first(std::min(rest.size(), channel.in_order_up_to(peer)));
+    const auto part = rest.first(std::min(rest.size(), message.part_bytes));
     message.parts.push_back(is_send(op) ? channel.isend(std::span<const std::byte>(part), peer, tag)
                                         : channel.ireceive(part, peer, tag));
     rest = rest.subspan(part.size());
@@ -55,21 +56,37 @@ Message start_message(const MessageContext& context, std::int32_t index) {
   return message;
 }
 
+namespace {
+
+[[noreturn]] void refuse_length(const MessageContext& context, const Message& message) {
+  const plan::RankProgram& program = context.memory.program();
+  const plan::flat::Operation& op = *message.op;
+  throw comm::Mismatch(
+      Diagnostic{
+          .code = "D303",
+          .where = {.rank = program.rank.value},
+          .what = fmt::format("rank {} sends {} bytes to rank {}, which expects {}", op.peer.value,
+                              message.arrived, program.rank.value, program.bytes_of(op.to))},
+      {op.peer.value});
+}
+
+// The next part, which is complete or is waited for. One that is short was the last of a message
+// that is shorter than this one.
+void take_part(const MessageContext& context, Message& message) {
+  message.arrived += message.parts[message.complete].wait();
+  message.since = Board::now();
+  if (++message.complete == message.parts.size() || is_send(*message.op)) return;
+  const auto expected = static_cast<std::int64_t>(message.complete * message.part_bytes);
+  if (message.arrived != expected) refuse_length(context, message);
+}
+
+}  // namespace
+
 void finish_message(const MessageContext& context, Message& message) {
   const plan::flat::Operation& op = *message.op;
-  std::int64_t arrived = 0;
-  for (comm::Request& part : message.parts) arrived += part.wait();
+  while (message.complete < message.parts.size()) take_part(context, message);
   if (is_send(op)) return;
-  const plan::RankProgram& program = context.memory.program();
-  if (arrived != program.bytes_of(op.to)) {
-    throw comm::Mismatch(
-        Diagnostic{.code = "D303",
-                   .where = {.rank = program.rank.value},
-                   .what = fmt::format("rank {} sends {} bytes to rank {}, which expects {}",
-                                       op.peer.value, arrived, program.rank.value,
-                                       program.bytes_of(op.to))},
-        {op.peer.value});
-  }
+  if (message.arrived != context.memory.program().bytes_of(op.to)) refuse_length(context, message);
   if (message.parcel == nullptr) return;
   add(context.memory.type(op.to.buffer), context.memory.rows(op.to), *message.parcel);
   context.parcels.give_back(std::exchange(message.parcel, nullptr));
@@ -88,7 +105,7 @@ std::int64_t UnderWay::look() {
     bool is_complete = false;
     located(context_.memory.program(), message.index, [&] {
       while (message.complete < message.parts.size() && message.parts[message.complete].test()) {
-        ++message.complete;
+        take_part(context_, message);
       }
       is_complete = message.complete == message.parts.size();
       if (is_complete) finish_message(context_, message);

@@ -40,9 +40,11 @@ struct Message {
   std::int32_t index = 0;
   const plan::flat::Operation* op = nullptr;
   std::vector<std::byte>* parcel = nullptr;  // if it is to be added
-  double since = 0;
+  double since = 0;                          // it started, or a part of it was complete
   std::vector<comm::Request> parts;
-  std::size_t complete = 0;  // of the parts
+  std::size_t part_bytes = 0;  // of each but the last
+  std::size_t complete = 0;    // of the parts
+  std::int64_t arrived = 0;    // bytes of those
 };
 
 [[nodiscard]] Message start_message(const MessageContext& context, std::int32_t index);

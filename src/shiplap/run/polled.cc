@@ -167,26 +167,38 @@ std::vector<Timing> run_polled(const StepContext& context) {
 }
 
 std::vector<Diagnostic> not_to_be_polled(const plan::RankProgram& program) {
-  const Operation* collective = nullptr;
-  const Operation* first = nullptr;
-  const Operation* other = nullptr;  // of another stream than the first
-  const auto stream_of = [&](const Operation& op) {
-    return op.batch < 0 ? op.stream : program.operations[static_cast<std::size_t>(op.batch)].stream;
+  const auto outer = [&](const Operation& op) -> const Operation& {
+    return op.batch < 0 ? op : program.operations[static_cast<std::size_t>(op.batch)];
   };
+  const auto refused = [&](const Operation& collective, const Operation& other, const char* why) {
+    return Diagnostic{
+        .code = "D643",
+        .where = {.line = other.source->origin.line,
+                  .rank = program.rank.value,
+                  .operation = program.describe(other)},
+        .what = fmt::format("collectives that cannot be polled: {}", why),
+        .why = fmt::format("{} and {}", program.describe(collective), program.describe(other)),
+        .help = "run it with threads for progress"};
+  };
+  const Operation* collective = nullptr;  // the first
+  const Operation* first = nullptr;
+  const Operation* other = nullptr;       // of another stream than the first
+  const Operation* unfinished = nullptr;  // a collective beside which its stream goes on
   for (const Operation& op : program.operations) {
     if (!op.group.exists() && message_channel(op) == nullptr) continue;
+    const bool is_past_batch =
+        unfinished != nullptr && !outer(*unfinished).source->async && op.batch != unfinished->batch;
+    if (is_past_batch) unfinished = nullptr;
+    if (unfinished != nullptr && op.group != unfinished->group) {
+      return {refused(*unfinished, op, "other communication goes on beside one")};
+    }
+    if (op.group.exists() && (outer(op).source->async || op.batch >= 0)) unfinished = &op;
     if (op.group.exists() && collective == nullptr) collective = &op;
     if (first == nullptr) first = &op;
-    if (other == nullptr && stream_of(op) != stream_of(*first)) other = &op;
+    if (other == nullptr && outer(op).stream != outer(*first).stream) other = &op;
   }
   if (collective == nullptr || other == nullptr) return {};
-  return {{.code = "D643",
-           .where = {.line = other->source->origin.line,
-                     .rank = program.rank.value,
-                     .operation = program.describe(*other)},
-           .what = "collectives that cannot be polled: there is communication on two streams",
-           .why = fmt::format("{} and {}", program.describe(*first), program.describe(*other)),
-           .help = "run it with threads for progress, or put all communication on one stream"}};
+  return {refused(*first, *other, "there is communication on two streams")};
 }
 
 }  // namespace shiplap::run

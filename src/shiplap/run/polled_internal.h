@@ -12,8 +12,9 @@ namespace shiplap::run {
 // Returns when all operations are complete, and when each was; throws the first failure.
 [[nodiscard]] std::vector<Timing> run_polled(const StepContext& context);
 
-// A collective keeps its rank until all others have come. If another stream has communication too,
-// that may never be: D643.
+// A collective keeps its rank until all others have come. If other communication should go on
+// beside it, on another stream, in its batch or because it is asynchronous, that may never be:
+// D643.
 [[nodiscard]] std::vector<Diagnostic> not_to_be_polled(const plan::RankProgram& program);
 
 }  // namespace shiplap::run

@@ -82,19 +82,38 @@ program all on all
   });
 }
 
-TEST(Polled, RefusesCollectivesBesideOtherStreams) {
-  const plan::Plan plan = plan_of(R"(mesh dp=2
-program all on all
-  buffer x rows 2 row_bytes 4 f32
-  streams net
-  all_reduce x[0 +1] over dp
-  @net send x[1 +1] to dp+1 wrap async
-  @net receive x[1 +1] from dp+1 wrap)");
+std::vector<std::string> refused(const std::string& lines) {
+  const plan::Plan plan = plan_of(
+      "mesh dp=2 tp=2\nprogram all on all\n  buffer x rows 2 row_bytes 4 f32\n"
+      "  buffer y rows 2 row_bytes 4 f32\n  streams net\n" +
+      lines);
   const KernelTable kernels;
-  const auto said =
-      failures(plan, [&](comm::Communicator& world) { Executor(plan, world, kernels, kPolled); });
+  return failures(
+      plan, [&](comm::Communicator& world) { Executor(plan, world, kernels, kPolled).step(); });
+}
+
+TEST(Polled, RefusesCollectivesBesideOtherStreams) {
+  const auto said = refused(R"(  all_reduce x[0 +1] over dp
+  @net send x[1 +1] to dp+1 wrap async
+  @net receive y[1 +1] from dp+1 wrap)");
   EXPECT_THAT(said, Each(StartsWith("D643")));
   EXPECT_THAT(said, Each(HasSubstr("all_reduce and send")));
+}
+
+// A rank that waits in the first would never come to what the others need.
+TEST(Polled, RefusesWhatGoesOnBesideACollective) {
+  for (const std::string lines :
+       {"  all_reduce x over dp async\n  send y to dp+1 wrap async\n  receive y from dp+1 wrap",
+        "  all_reduce x over dp async\n  all_reduce y over tp async",
+        "  batch\n    all_reduce x over dp\n    all_reduce y over tp\n  end"}) {
+    EXPECT_THAT(refused(lines), Each(StartsWith("D643"))) << lines;
+  }
+  for (const std::string lines :
+       {"  all_reduce x over dp async\n  all_reduce y over dp async",
+        "  batch\n    all_reduce x over dp\n  end\n  all_reduce y over tp",
+        "  all_reduce x over dp\n  all_reduce y over tp\n  all_reduce x over tp async"}) {
+    EXPECT_THAT(refused(lines), Each("")) << lines;
+  }
 }
 
 TEST(Polled, AKernelThatThrowsEndsAllRanks) {
