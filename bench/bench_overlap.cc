@@ -1,6 +1,6 @@
 // How much of the communication of a product is hidden.
 //
-//   bench_overlap [--json] [--rounds N] [--rate 200mbit]
+//   bench_overlap [--json] [--rounds N] [--megabits 200]
 //
 // Starts bench_overlap_worker on two hosts with a slow link, which needs root. Rows of X are
 // gathered, for several numbers of columns of W. Each time is taken between two of the product
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <optional>
@@ -40,7 +41,10 @@ constexpr double kSteady = 1.1;
 struct Options {
   bool json = false;
   std::string rounds = "17";
-  std::string rate = "200mbit";
+  double megabits = 200;
+  [[nodiscard]] std::string rate() const {
+    return std::to_string(static_cast<std::int64_t>(megabits)) + "mbit";
+  }
 };
 
 double number(const Json& json, const std::string& key) { return json.find(key)->as_number(); }
@@ -49,7 +53,7 @@ double number(const Json& json, const std::string& key) { return json.find(key)-
 struct Sample {
   double g = 0;
   double c = 0;
-  double serial = 0;
+  double serial = 0;  // 0: void
   double t = 0;
 };
 
@@ -57,8 +61,8 @@ struct Sample {
 struct Pool {
   std::array<std::map<std::string, std::vector<Sample>>, 3> samples;
   std::map<int, std::vector<double>> chunked_over_whole;
-  std::int64_t taken = 0;
-  std::int64_t used = 0;
+  std::int64_t taken = 0;  // times in all
+  std::int64_t used = 0;   // of those of an overlap
 };
 
 bool are_alike(double a, double b) { return std::max(a, b) < kSame * std::min(a, b); }
@@ -74,8 +78,7 @@ std::optional<std::size_t> bin_of(double ratio) {
 void demand_throttle(const Options& options, double took_ms) {
   constexpr double kBurst = 65536;
   constexpr std::int64_t kSent = kRows / kRanks * kDepth * 2;
-  const double megabits = std::stod(options.rate);
-  const double least_ms = (static_cast<double>(kSent) - kBurst) * 8 / (megabits * 1e3);
+  const double least_ms = (static_cast<double>(kSent) - kBurst) * 8 / (options.megabits * 1e3);
   if (took_ms < least_ms) throw std::runtime_error("void: the link was not throttled");
 }
 
@@ -86,29 +89,34 @@ void add(const Options& options, const Json& result, Pool& pool) {
   }
   const double usual = spread(all_c).median;
   double c = 0;
-  double serial_over_g = 0;  // without the communication; the last that was taken
+  double serial_over_g = 0;  // without the communication, in this round; 0: void
+  double round = -1;
   for (const Json& each : result.find("rounds")->as_array()) {
     const std::string& what = each.find("what")->as_string();
     const double took = number(each, "ms");
     const double before = number(each, "before");
     const double after = number(each, "after");
     const double g = (before + after) / 2;
+    if (number(each, "round") != round) {
+      round = number(each, "round");
+      serial_over_g = 0;
+    }
     ++pool.taken;
     if (what == "C") {
       c = took;
       demand_throttle(options, took);
     }
     if (!are_alike(before, after)) continue;
-    ++pool.used;
-    if (what == "serial") serial_over_g = (took - c) / g;
+    if (what == "serial") serial_over_g = c > kSteady * usual ? 0 : (took - c) / g;
     if (what.starts_with("chunked_")) {
       pool.chunked_over_whole[std::stoi(what.substr(8))].push_back(took / g);
     }
     const std::optional<std::size_t> bin = bin_of(c / g);
-    if (!what.starts_with("T_") || !bin || serial_over_g == 0) continue;
+    if (!what.starts_with("T_") || !bin) continue;
     if (c > kSteady * usual) continue;
+    ++pool.used;
     pool.samples[*bin][what.substr(2)].push_back(
-        {.g = g, .c = c, .serial = c + serial_over_g * g, .t = took});
+        {.g = g, .c = c, .serial = serial_over_g == 0 ? 0 : c + serial_over_g * g, .t = took});
   }
 }
 
@@ -126,19 +134,28 @@ Json judged(const std::vector<Sample>& samples) {
   };
   set("G_ms", [](const Sample& s) { return s.g; });
   set("C_ms", [](const Sample& s) { return s.c; });
-  set("serial_ms", [](const Sample& s) { return s.serial; });
   set("T_ms", [](const Sample& s) { return s.t; });
   set("max_over_T", [](const Sample& s) { return std::max(s.g, s.c) / s.t; });
-  set("T_over_serial", [](const Sample& s) { return s.t / s.serial; });
   set("hidden", [](const Sample& s) { return (s.g + s.c - s.t) / std::min(s.g, s.c); });
+  // With one chunk for each rank: finer ones can be faster than that.
   set("ring_bound_over_T",
       [](const Sample& s) { return (s.g / 2 + std::max(s.g / 2, s.c)) / s.t; });
+  set("C_over_G", [](const Sample& s) { return s.c / s.g; });
+  // C and the product after it, as slow as in the same round, at the speed of the moment.
+  std::vector<Sample> with_serial = samples;
+  std::erase_if(with_serial, [](const Sample& s) { return s.serial == 0; });
+  if (with_serial.empty()) with_serial = {{.serial = 0, .t = 0}};
+  put(json, "serial_ms", spread(each(with_serial, [](const Sample& s) { return s.serial; })));
+  put(json, "T_over_serial", spread(each(with_serial, [](const Sample& s) {
+        return s.serial == 0 ? 0 : s.t / s.serial;
+      })));
   return json;
 }
 
 constexpr std::array kRatios{"T_over_serial", "max_over_T", "ring_bound_over_T", "hidden"};
 
-// All ways of one ratio, and the one with the largest max(G, C) / T of those that were seen often.
+// All ways of one ratio, and the one with the largest max(G, C) / T of those that were seen often:
+// a choice among noisy numbers, so the others are told as well.
 Json shape_of(const std::map<std::string, std::vector<Sample>>& ways) {
   constexpr std::size_t kOften = 5;
   Json shape = Json::object({});
@@ -159,7 +176,7 @@ Json shape_of(const std::map<std::string, std::vector<Sample>>& ways) {
 
 Pool measured(const Options& options) {
   Pool pool;
-  const std::string launch = "-n 2 --on hosts --hosts 2 --rate " + options.rate;
+  const std::string launch = "-n 2 --on hosts --hosts 2 --rate " + options.rate();
   std::string ways;
   for (const char* const way : kWays) ways += std::string(" ") + way;
   for (const int columns : kColumns) {
@@ -188,7 +205,7 @@ void print(const std::string& ratio, const Json& shape) {
 int run(const Options& options) {
   const Pool pool = measured(options);
   Json result = Json::object({{"schema", "shiplap.bench.overlap/2"},
-                              {"rate", options.rate},
+                              {"rate", options.rate()},
                               {"taken", pool.taken},
                               {"used", pool.used}});
   const std::array<std::string, 3> names{"half", "equal", "twice"};
@@ -221,8 +238,8 @@ std::optional<Options> options_of(int argc, char** argv) {
       options.json = true;
     } else if (word == "--rounds" && k + 1 < argc) {
       options.rounds = argv[++k];
-    } else if (word == "--rate" && k + 1 < argc) {
-      options.rate = argv[++k];
+    } else if (word == "--megabits" && k + 1 < argc) {
+      options.megabits = std::strtod(argv[++k], nullptr);
     } else {
       return std::nullopt;
     }
@@ -236,7 +253,7 @@ std::optional<Options> options_of(int argc, char** argv) {
 int main(int argc, char** argv) {
   const auto options = shiplap::options_of(argc, argv);
   if (!options) {
-    std::fprintf(stderr, "usage: bench_overlap [--json] [--rounds N] [--rate 200mbit]\n");
+    std::fprintf(stderr, "usage: bench_overlap [--json] [--rounds N] [--megabits 200]\n");
     return 2;
   }
   try {

@@ -85,7 +85,7 @@ Seconds method_bound(const Choice& choice, const Problem& problem, const Overlap
   // Of the rows of a rank: those of the chunks at the two ends.
   double small = 1 / chunks;
   double large = small;
-  if (problem.cut == overlap::Cut::tapered && problem.rows >= problem.ranks) {
+  if (problem.rows >= problem.ranks) {
     const std::int64_t rows = problem.rows / problem.ranks;
     const std::vector<std::int64_t> cuts = overlap::chunks_of(rows, choice, problem);
     const auto share = [&](std::size_t k) {

@@ -21,8 +21,8 @@ struct OverlapTimes {
   Seconds serial;         // one after the other: the method `none`
   Seconds overlapped;     // T
 
-  [[nodiscard]] Seconds least() const;       // max(G, C): no method is faster
-  [[nodiscard]] double of_serial() const;    // T / serial
+  [[nodiscard]] Seconds least() const;     // max(G, C): with the same G and C, no method is faster
+  [[nodiscard]] double of_serial() const;  // T / serial
   [[nodiscard]] double least_of_it() const;  // max(G, C) / T
   // (G + C - T) / min(G, C): 1 is all that can be hidden. None if there is nothing to hide.
   [[nodiscard]] std::optional<double> hidden() const;

@@ -265,7 +265,8 @@ std::vector<std::string> assumptions(const OverlapView& view) {
                                view.predicted->system));
   }
   if (view.measured) {
-    said.push_back(fmt::format("Measured on {}; products by {}.", view.measured->backend,
+    said.push_back(fmt::format("Measured on {}{}; products by {}.", view.measured->backend,
+                               view.measured->polled ? ", polled" : "",
                                view.measured->trial.multiplied_by));
   }
   for (std::string& warning : overlap_warnings(view)) said.push_back(std::move(warning));

@@ -97,6 +97,7 @@ Json prediction_json(const OverlapPrediction& prediction) {
 
 Json measurement_json(const OverlapMeasurement& measured) {
   Json json = Json::object({{"backend", measured.backend},
+                            {"progress", measured.polled ? "polled" : "threads"},
                             {"multiplied_by", measured.trial.multiplied_by},
                             {"rounds", std::int64_t{measured.rounds}},
                             {"cores", std::int64_t{measured.cores}}});
@@ -160,9 +161,15 @@ OverlapTimes OverlapMeasurement::times() const {
           .overlapped = trial.overlapped.median};
 }
 
+namespace {
+bool is_tapered(const overlap::Problem& problem) { return problem.cut == overlap::Cut::tapered; }
+}  // namespace
+
 std::string overlap_name(const overlap::Choice& choice, const overlap::Problem& problem) {
-  const std::string chunks =
-      problem.chunks > 1 ? fmt::format(", {} chunks on each", problem.chunks) : "";
+  const std::string chunks = problem.chunks > 1
+                                 ? fmt::format(", {} {}chunks on each", problem.chunks,
+                                               is_tapered(problem) ? "tapered " : "")
+                                 : "";
   return fmt::format("{} on {}{}", to_string(choice), counted(problem.ranks, "rank"), chunks);
 }
 
@@ -183,7 +190,7 @@ OverlapNumbers overlap_numbers(const OverlapView& view) {
                                        "communication alone, C",
                                        "one after the other",
                                        "overlapped, T",
-                                       "at least, by any method: max(G, C)",
+                                       "at least, for this G, C: max(G, C)",
                                        "at least, by this method",
                                        "T / one after the other",
                                        "max(G, C) / T",
@@ -236,7 +243,8 @@ std::string show_overlap(const OverlapView& view, const Context& context) {
   if (view.predicted) text += fmt::format("; predicted for {}", view.predicted->system);
   if (view.measured) {
     text +=
-        fmt::format("\nmeasured on {} in {}; products by {}", view.measured->backend,
+        fmt::format("\nmeasured on {}{} in {}; products by {}", view.measured->backend,
+                    view.measured->polled ? ", polled," : "",
                     counted(view.measured->rounds, "round"), view.measured->trial.multiplied_by);
   }
   text += "\n\n";
@@ -264,6 +272,7 @@ Json overlap_to_json(const OverlapView& view) {
   const Json problem = problem_json(view.problem);
   for (const auto& [key, value] : problem.as_object()) json.set(key, value);
   json.set("chunks", std::int64_t{view.problem.chunks});
+  json.set("cut", is_tapered(view.problem) ? "tapered" : "even");
   if (view.predicted) json.set("predicted", prediction_json(*view.predicted));
   if (view.calibrated) json.set("from_measured_parts", prediction_json(*view.calibrated));
   if (view.measured) json.set("measured", measurement_json(*view.measured));

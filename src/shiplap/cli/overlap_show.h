@@ -17,6 +17,7 @@ namespace shiplap::cli {
 struct OverlapMeasurement {
   run::OverlapTrialResult trial;
   std::string backend;  // "threads", "mpi"
+  bool polled = false;  // there was no thread for progress
   int rounds = 0;
   int cores = 0;                             // of this machine; 0: not known
   [[nodiscard]] OverlapTimes times() const;  // medians
@@ -38,7 +39,7 @@ struct OverlapView {
   [[nodiscard]] const OverlapPrediction& drawn() const;
 };
 
-// "all_gather, ring_exchange on 4 ranks, 2 chunks on each".
+// "all_gather, ring_exchange on 4 ranks, 2 tapered chunks on each".
 [[nodiscard]] std::string overlap_name(const overlap::Choice& choice,
                                        const overlap::Problem& problem);
 // "X 1,024 x 512, W 512 x 2,048, bf16".

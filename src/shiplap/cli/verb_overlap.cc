@@ -378,6 +378,7 @@ ExitCode times(const Options& options, const overlap::Choice& choice,
     if (!result) return ExitCode::yes;  // another rank speaks
     view.measured = {.trial = *std::move(result),
                      .backend = on_mpi ? "mpi" : "threads",
+                     .polled = options.polled,
                      .rounds = small("--rounds", options.rounds, 9),
                      .cores = static_cast<int>(std::thread::hardware_concurrency())};
     const OverlapTimes times = view.measured->times();

@@ -167,8 +167,9 @@ std::vector<Timing> run_polled(const StepContext& context) {
 }
 
 std::vector<Diagnostic> not_to_be_polled(const plan::RankProgram& program) {
-  const auto outer = [&](const Operation& op) -> const Operation& {
-    return op.batch < 0 ? op : program.operations[static_cast<std::size_t>(op.batch)];
+  // Of its batch, if it is in one.
+  const auto outer = [&](const Operation* op) {
+    return op->batch < 0 ? op : &program.operations[static_cast<std::size_t>(op->batch)];
   };
   const auto refused = [&](const Operation& collective, const Operation& other, const char* why) {
     return Diagnostic{
@@ -187,15 +188,15 @@ std::vector<Diagnostic> not_to_be_polled(const plan::RankProgram& program) {
   for (const Operation& op : program.operations) {
     if (!op.group.exists() && message_channel(op) == nullptr) continue;
     const bool is_past_batch =
-        unfinished != nullptr && !outer(*unfinished).source->async && op.batch != unfinished->batch;
+        unfinished != nullptr && !outer(unfinished)->source->async && op.batch != unfinished->batch;
     if (is_past_batch) unfinished = nullptr;
     if (unfinished != nullptr && op.group != unfinished->group) {
       return {refused(*unfinished, op, "other communication goes on beside one")};
     }
-    if (op.group.exists() && (outer(op).source->async || op.batch >= 0)) unfinished = &op;
+    if (op.group.exists() && (outer(&op)->source->async || op.batch >= 0)) unfinished = &op;
     if (op.group.exists() && collective == nullptr) collective = &op;
     if (first == nullptr) first = &op;
-    if (other == nullptr && outer(op).stream != outer(*first).stream) other = &op;
+    if (other == nullptr && outer(&op)->stream != outer(first)->stream) other = &op;
   }
   if (collective == nullptr || other == nullptr) return {};
   return {refused(*first, *other, "there is communication on two streams")};
