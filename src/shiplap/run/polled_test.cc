@@ -31,24 +31,26 @@ TEST(Polled, AKernelThatLooksAroundGetsItsMessages) {
 program all on all
   buffer x rows 1 row_bytes 4 f32
   buffer y rows 1 row_bytes 4 f32
+  buffer z rows 1 row_bytes 4 f32
   streams net
   r: @net receive y from dp+1 wrap async
   @net send x to dp+1 wrap async
+  @net copy y to z after r
   compute patience
   @net send y to dp+1 wrap tag 1 after r async
   @net receive x from dp+1 wrap tag 1 async)");
   std::array<float, 2> seen{};
   on_ranks(plan, [&](comm::Communicator& world) {
-    std::span<float> y;
+    std::span<float> z;  // which this thread itself writes, when it looks around
     KernelTable kernels;
     kernels.bind("patience", [&](const KernelCall& call) {
       EXPECT_TRUE(call.is_polled());
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-      while (y[0] == 0 && std::chrono::steady_clock::now() < until) call.look_around();
-      seen[static_cast<std::size_t>(world.rank())] = y[0];
+      while (z[0] == 0 && std::chrono::steady_clock::now() < until) call.look_around();
+      seen[static_cast<std::size_t>(world.rank())] = z[0];
     });
     Executor executor(plan, world, kernels, kPolled);
-    y = floats(executor.rows("y"));
+    z = floats(executor.rows("z"));
     floats(executor.rows("x"))[0] = 7 + static_cast<float>(world.rank());
     executor.step();
     EXPECT_EQ(floats(executor.rows("x"))[0], 7 + static_cast<float>(world.rank()));
