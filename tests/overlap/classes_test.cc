@@ -26,10 +26,6 @@ using run::BufferRegistry;
 using run::Contents;
 using run::OverlapCall;
 
-void on_threads(int ranks, const std::function<void(comm::Communicator&)>& work) {
-  comm::run_ranks({.threads = ranks, .timeout = {60}}, work);
-}
-
 std::vector<Choice> choices() {
   std::vector<Choice> all;
   for (const overlap::Legal& legal : overlap::legal_choices()) {

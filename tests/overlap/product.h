@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "shiplap/comm/ranks.h"
 #include "shiplap/overlap/overlap.h"
 #include "shiplap/run/overlapped_product.h"
 
@@ -81,5 +83,10 @@ struct Truth {
                                        const overlap::Choice& choice, const Given& given, int rank);
 [[nodiscard]] std::string wrong_number(std::span<const std::byte> result,
                                        const overlap::Choice& choice, const Given& given, int rank);
+
+// Calls `work` on each of so many ranks, as threads.
+inline void on_threads(int ranks, const std::function<void(comm::Communicator&)>& work) {
+  comm::run_ranks({.threads = ranks, .timeout = {60}}, work);
+}
 
 }  // namespace shiplap::tests

@@ -23,10 +23,6 @@ using overlap::Type;
 using plan::ElementType;
 using run::OverlappedProduct;
 
-void on_threads(int ranks, const std::function<void(comm::Communicator&)>& work) {
-  comm::run_ranks({.threads = ranks, .timeout = {60}}, work);
-}
-
 std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
   return {bytes.begin(), bytes.end()};
 }

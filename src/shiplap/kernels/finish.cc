@@ -7,8 +7,6 @@
 #include "shiplap/kernels/epilogue_internal.h"
 
 namespace shiplap::kernels {
-namespace {
-
 Result from_row(const Result& result, std::int64_t row, std::int64_t columns) {
   if (result.data == nullptr) return result;
   const std::int64_t stride = result.stride == 0 ? columns : result.stride;
@@ -17,8 +15,6 @@ Result from_row(const Result& result, std::int64_t row, std::int64_t columns) {
           .type = result.type,
           .stride = stride};
 }
-
-}  // namespace
 
 bool is_identity(const Epilogue& epilogue) {
   return epilogue.alpha == 1 && epilogue.beta == 0 && epilogue.bias.data == nullptr &&

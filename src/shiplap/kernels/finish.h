@@ -27,4 +27,7 @@ void finish(const Sums& sums, const Result& c, const Epilogue& epilogue);
 // Whether it leaves sums as they are.
 [[nodiscard]] bool is_identity(const Epilogue& epilogue);
 
+// The same result from a later row on, of `columns` numbers each.
+[[nodiscard]] Result from_row(const Result& result, std::int64_t row, std::int64_t columns);
+
 }  // namespace shiplap::kernels

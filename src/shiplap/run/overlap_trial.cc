@@ -15,6 +15,7 @@
 #include "shiplap/kernels/bf16.h"
 #include "shiplap/kernels/f16.h"
 #include "shiplap/kernels/linear.h"
+#include "shiplap/run/number_internal.h"
 #include "shiplap/run/overlapped_product.h"
 
 namespace shiplap::run {
@@ -27,11 +28,6 @@ using overlap::Type;
 using plan::ElementType;
 
 constexpr int kTracedSteps = 5;
-
-kernels::Number number_of(ElementType type) {
-  if (type == ElementType::f32) return kernels::Number::f32;
-  return type == ElementType::f16 ? kernels::Number::f16 : kernels::Number::bf16;
-}
 
 template <class Number, class Convert>
 std::vector<float> converted(std::span<const std::byte> bytes, const Convert& convert) {

@@ -54,13 +54,6 @@ void put(float number, float& into) { into = number; }
 void put(float number, kernels::Bf16& into) { into = kernels::to_bf16(number); }
 void put(float number, kernels::F16& into) { into = kernels::to_f16(number); }
 
-// The same result from a later row on.
-kernels::Result from_row(const kernels::Result& result, std::int64_t row, std::int64_t columns) {
-  if (result.data == nullptr) return result;
-  const std::int64_t bytes = row * columns * static_cast<std::int64_t>(bytes_of(result.type));
-  return {.data = static_cast<std::byte*>(result.data) + bytes, .type = result.type};
-}
-
 // Calls `act` with the numbers of a region, as what they are.
 template <class Act>
 void with_numbers(const KernelAccess& access, const Act& act) {
