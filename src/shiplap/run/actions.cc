@@ -80,17 +80,11 @@ class CollectiveCall {
                          static_cast<std::size_t>(ends[me + 1] - ends[me]));
   }
 
-  // In place: what all ranks have, combined in the order of the group, and scaled. bf16 is combined
-  // as float and rounded once.
+  // In place: what all ranks have, combined in the order of the group, and scaled. Narrow numbers
+  // are combined as float and rounded once.
   void combine(std::span<std::byte> data) {
     const comm::Reduction reduction = reduction_of(collective_.op);
-    if (type() == plan::ElementType::bf16) {
-      std::vector<float>& wide = context_.scratch.floats;
-      wide = widen(data);
-      group_.all_reduce(std::span(wide), reduction);
-      scale(plan::ElementType::f32, std::as_writable_bytes(std::span(wide)), collective_.scale);
-      return narrow(wide, data);
-    }
+    if (is_narrow(type())) return combine_narrow(data);
     with_type(combined_as(type()),
               [&](auto number) { group_.all_reduce(numbers<decltype(number)>(data), reduction); });
     if (collective_.scale != plan::Ratio()) scale(type(), data, collective_.scale);
@@ -99,17 +93,58 @@ class CollectiveCall {
   void all_gather() {
     const std::span<const std::byte> own = same_rows(op_.from, op_.to) ? own_piece(to()) : from();
     if (!collective_.split.exists()) return group_.all_gather(own, to());
-    const std::vector<std::int64_t> ends = piece_ends(context_.memory.program(), op_);
-    std::vector<std::int64_t> counts;
-    for (std::size_t k = 0; k + 1 < ends.size(); ++k) counts.push_back(ends[k + 1] - ends[k]);
-    group_.all_gather_v(own, to(), {.counts = counts});
+    group_.all_gather_v(own, to(), {.counts = piece_sizes()});
   }
 
-  // Where pieces are uneven, or bf16, everything is combined and the own piece taken: the same
-  // bits.
+  // Narrow numbers travel as they are: each rank combines a piece and sends it to all.
+  void combine_narrow(std::span<std::byte> data) {
+    const std::int64_t ranks = group_.size();
+    const std::int64_t numbers = std::ssize(data) / bytes_of(type());
+    std::vector<std::int64_t> counts;
+    std::int64_t begin = 0;
+    for (std::int64_t k = 0; k < ranks; ++k) {
+      if (k == group_.rank()) begin = k * numbers / ranks * bytes_of(type());
+      counts.push_back(((k + 1) * numbers / ranks - k * numbers / ranks) * bytes_of(type()));
+    }
+    const std::span<std::byte> own =
+        data.subspan(static_cast<std::size_t>(begin),
+                     static_cast<std::size_t>(counts[static_cast<std::size_t>(group_.rank())]));
+    combine_piece(data, counts, own);
+    group_.all_gather_v(std::span<const std::byte>(own), data, {.counts = counts});
+  }
+
+  // `own` gets its piece of what all ranks have in `all`, combined in float in the order of the
+  // group, scaled and rounded once.
+  void combine_piece(std::span<const std::byte> all, std::span<const std::int64_t> counts,
+                     std::span<std::byte> own) {
+    const std::vector<std::int64_t> each(counts.size(), std::ssize(own));
+    const std::span<std::byte> pieces = context_.scratch.first(own.size() * counts.size());
+    group_.all_to_all_v(all, {.counts = counts}, pieces, {.counts = each});
+    std::vector<float>& sums = context_.scratch.floats;
+    sums = widen(type(), pieces.first(own.size()));
+    for (std::size_t k = 1; k < counts.size(); ++k) {
+      const std::vector<float> more = widen(type(), pieces.subspan(k * own.size(), own.size()));
+      std::byte* const into = std::as_writable_bytes(std::span(sums)).data();
+      comm::combine(reduction_of(collective_.op), comm::Type::f32, into, into,
+                    std::as_bytes(std::span(more)).data(), sums.size());
+    }
+    scale(plan::ElementType::f32, std::as_writable_bytes(std::span(sums)), collective_.scale);
+    narrow(sums, type(), own);
+  }
+
+  // In bytes.
+  [[nodiscard]] std::vector<std::int64_t> piece_sizes() const {
+    const std::vector<std::int64_t> ends = piece_ends(context_.memory.program(), op_);
+    std::vector<std::int64_t> sizes;
+    for (std::size_t k = 0; k + 1 < ends.size(); ++k) sizes.push_back(ends[k + 1] - ends[k]);
+    return sizes;
+  }
+
+  // Where pieces are uneven, everything is combined and the own piece taken: the same bits.
   void reduce_scatter() {
     const std::span<std::byte> own = same_rows(op_.from, op_.to) ? own_piece(from()) : to();
-    if (collective_.split.exists() || type() == plan::ElementType::bf16) {
+    if (is_narrow(type())) return combine_piece(from(), piece_sizes(), own);
+    if (collective_.split.exists()) {
       const std::span<std::byte> all = context_.scratch.first(from().size());
       copy_bytes(from(), all);
       combine(all);
@@ -129,7 +164,13 @@ class CollectiveCall {
       sent = context_.scratch.first(from().size());
       copy_bytes(from(), sent);
     }
-    group_.all_to_all(std::span<const std::byte>(sent), to());
+    if (!collective_.split.exists()) {
+      return group_.all_to_all(std::span<const std::byte>(sent), to());
+    }
+    const std::vector<std::int64_t> each(static_cast<std::size_t>(group_.size()),
+                                         std::ssize(to()) / group_.size());
+    group_.all_to_all_v(std::span<const std::byte>(sent), {.counts = piece_sizes()}, to(),
+                        {.counts = each});
   }
 
   void reduce() {

@@ -3,12 +3,14 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/bf16.h"
+#include "shiplap/kernels/f16.h"
 #include "shiplap/run/arithmetic_internal.h"
 
 namespace shiplap::run {
 namespace {
 
 using kernels::Bf16;
+using kernels::F16;
 using plan::ElementType;
 
 template <class T>
@@ -21,8 +23,12 @@ std::span<const T> numbers_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-void scale_bf16(std::span<Bf16> numbers, float factor) {
-  for (Bf16& number : numbers) number = kernels::to_bf16(kernels::to_float(number) * factor);
+void put(float number, Bf16& into) { into = kernels::to_bf16(number); }
+void put(float number, F16& into) { into = kernels::to_f16(number); }
+
+template <class T>
+void scale_narrow(std::span<T> numbers, float factor) {
+  for (T& number : numbers) put(kernels::to_float(number) * factor, number);
 }
 
 template <class T>
@@ -30,10 +36,24 @@ void scale_as(std::span<T> numbers, T factor) {
   for (T& number : numbers) number *= factor;
 }
 
-void add_bf16(std::span<Bf16> into, std::span<const Bf16> from) {
+template <class T>
+void add_narrow(std::span<T> into, std::span<const T> from) {
   for (std::size_t i = 0; i < into.size(); ++i) {
-    into[i] = kernels::to_bf16(kernels::to_float(into[i]) + kernels::to_float(from[i]));
+    put(kernels::to_float(into[i]) + kernels::to_float(from[i]), into[i]);
   }
+}
+
+template <class T>
+std::vector<float> widened(std::span<const T> from) {
+  std::vector<float> wide(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) wide[i] = kernels::to_float(from[i]);
+  return wide;
+}
+
+template <class T>
+void narrow_to(std::span<const float> numbers, std::span<T> to) {
+  ensure(to.size() == numbers.size(), "as many numbers as there is room for");
+  for (std::size_t i = 0; i < to.size(); ++i) put(numbers[i], to[i]);
 }
 
 }  // namespace
@@ -43,8 +63,10 @@ bool can_add(ElementType type) {
 }
 
 bool is_floating(ElementType type) {
-  return type == ElementType::f64 || type == ElementType::f32 || type == ElementType::bf16;
+  return type == ElementType::f64 || type == ElementType::f32 || is_narrow(type);
 }
+
+bool is_narrow(ElementType type) { return type == ElementType::bf16 || type == ElementType::f16; }
 
 comm::Type combined_as(ElementType type) {
   switch (type) {
@@ -52,6 +74,7 @@ comm::Type combined_as(ElementType type) {
       return comm::Type::f64;
     case ElementType::f32:
     case ElementType::bf16:
+    case ElementType::f16:
       return comm::Type::f32;
     case ElementType::i64:
       return comm::Type::i64;
@@ -65,7 +88,8 @@ comm::Type combined_as(ElementType type) {
 void add(ElementType type, std::span<std::byte> into, std::span<const std::byte> from) {
   ensure(into.size() == from.size(), "what is added has the size of what it is added to");
   if (into.empty()) return;
-  if (type == ElementType::bf16) return add_bf16(numbers_of<Bf16>(into), numbers_of<Bf16>(from));
+  if (type == ElementType::bf16) return add_narrow(numbers_of<Bf16>(into), numbers_of<Bf16>(from));
+  if (type == ElementType::f16) return add_narrow(numbers_of<F16>(into), numbers_of<F16>(from));
   const comm::Type as = combined_as(type);
   comm::combine(comm::Reduction::sum, as, into.data(), into.data(), from.data(),
                 into.size() / comm::bytes_of(as));
@@ -81,23 +105,24 @@ void scale(ElementType type, std::span<std::byte> numbers, plan::Ratio factor) {
     case ElementType::f32:
       return scale_as(numbers_of<float>(numbers), static_cast<float>(value));
     case ElementType::bf16:
-      return scale_bf16(numbers_of<Bf16>(numbers), static_cast<float>(value));
+      return scale_narrow(numbers_of<Bf16>(numbers), static_cast<float>(value));
+    case ElementType::f16:
+      return scale_narrow(numbers_of<F16>(numbers), static_cast<float>(value));
     default:
       throw InternalError("a type that cannot be scaled");
   }
 }
 
-std::vector<float> widen(std::span<const std::byte> bf16) {
-  const std::span<const Bf16> from = numbers_of<Bf16>(bf16);
-  std::vector<float> wide(from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) wide[i] = kernels::to_float(from[i]);
-  return wide;
+std::vector<float> widen(ElementType type, std::span<const std::byte> numbers) {
+  ensure(is_narrow(type), "narrow numbers are widened");
+  return type == ElementType::bf16 ? widened(numbers_of<Bf16>(numbers))
+                                   : widened(numbers_of<F16>(numbers));
 }
 
-void narrow(std::span<const float> numbers, std::span<std::byte> bf16) {
-  const std::span<Bf16> to = numbers_of<Bf16>(bf16);
-  ensure(to.size() == numbers.size(), "as many numbers as there is room for");
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = kernels::to_bf16(numbers[i]);
+void narrow(std::span<const float> numbers, ElementType type, std::span<std::byte> to) {
+  ensure(is_narrow(type), "numbers become narrow");
+  if (type == ElementType::bf16) return narrow_to(numbers, numbers_of<Bf16>(to));
+  narrow_to(numbers, numbers_of<F16>(to));
 }
 
 bool can_combine(plan::Operator op) { return op != plan::Operator::product; }

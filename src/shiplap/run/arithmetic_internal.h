@@ -11,22 +11,25 @@
 
 namespace shiplap::run {
 
-// Whether add() and, for sums over ranks, the communicator can do it: f64, f32, bf16, i64, i32.
+// Whether add() and, for sums over ranks, the communicator can do it: floats of 16 bits or more,
+// i64, i32.
 [[nodiscard]] bool can_add(plan::ElementType type);
 [[nodiscard]] bool is_floating(plan::ElementType type);
+[[nodiscard]] bool is_narrow(plan::ElementType type);  // bf16 or f16
 
-// into[i] += from[i]. bf16 is added as float and rounded. Promises can_add and equal sizes.
+// into[i] += from[i]. Narrow numbers are added as float and rounded. Promises can_add and equal
+// sizes.
 void add(plan::ElementType type, std::span<std::byte> into, std::span<const std::byte> from);
 
 // Multiplies by a fraction. Promises is_floating and can_add.
 void scale(plan::ElementType type, std::span<std::byte> numbers, plan::Ratio factor);
 
-// The type in which ranks combine numbers: bf16 travels as float, so that it is rounded once.
+// The type in which ranks combine numbers: narrow ones as float, so that they are rounded once.
 [[nodiscard]] comm::Type combined_as(plan::ElementType type);
 
-// bf16 to float and back.
-[[nodiscard]] std::vector<float> widen(std::span<const std::byte> bf16);
-void narrow(std::span<const float> numbers, std::span<std::byte> bf16);
+// Narrow numbers to float and back.
+[[nodiscard]] std::vector<float> widen(plan::ElementType type, std::span<const std::byte> numbers);
+void narrow(std::span<const float> numbers, plan::ElementType type, std::span<std::byte> to);
 
 // Whether the communicator has such an operator, and which it is.
 [[nodiscard]] bool can_combine(plan::Operator op);

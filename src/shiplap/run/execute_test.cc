@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "shiplap/kernels/bf16.h"
+#include "shiplap/kernels/f16.h"
 #include "shiplap/run/testing_internal.h"
 
 namespace shiplap::run {
@@ -164,25 +165,48 @@ program all on all
   EXPECT_THAT(y, Each(ElementsAre(60)));
 }
 
-TEST(Execute, SumsOfBf16AreRoundedOnce) {
-  const plan::Plan plan = plan::parse_text(R"(shiplap-plan 1
-mesh dp=4
+template <class T, class Round>
+void expect_rounded_once(const char* type, float large, const Round& round) {
+  for (const std::string call :
+       {"reduce_scatter x over dp", "reduce_scatter x over dp split cut", "all_reduce x over dp"}) {
+    SCOPED_TRACE(fmt::format("{} of {}", call, type));
+    const plan::Plan plan =
+        plan::parse_text(fmt::format("shiplap-plan 1\nmesh dp=4\nlist cut = 0 1 4 4 5\n"
+                                     "program all on all\n  buffer x rows {} row_bytes 2 {}\n"
+                                     "  {} scale 1/4",
+                                     call == "reduce_scatter x over dp" ? 4 : 5, type, call),
+                         "test");
+    on_ranks(plan, [&](comm::Communicator& world) {
+      const KernelTable kernels;
+      Executor executor(plan, world, kernels);
+      const std::span<std::byte> bytes = executor.rows("x");
+      const std::span numbers(reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T));
+      for (T& one : numbers) one = round(world.rank() == 0 ? large : 1.0F);
+      executor.step();
+      if (call.ends_with("cut") && world.rank() == 2) return;  // has nothing
+      const bool has_last = call != "reduce_scatter x over dp" && world.rank() == 3;
+      EXPECT_EQ(kernels::to_float(numbers[has_last ? 4 : static_cast<std::size_t>(world.rank())]),
+                kernels::to_float(round((large + 3) / 4)));
+    });
+  }
+}
+
+TEST(Execute, SumsOfNarrowNumbersAreRoundedOnce) {
+  // large + 1 is no number of the type, (large + 3) / 4 is nearly one
+  expect_rounded_once<kernels::Bf16>("bf16", 256, [](float x) { return kernels::to_bf16(x); });
+  expect_rounded_once<kernels::F16>("f16", 2048, [](float x) { return kernels::to_f16(x); });
+}
+
+TEST(Execute, TurnsUnevenPieces) {
+  const auto y = after_step(R"(mesh dp=3
+list cut = 0 2 2 3
 program all on all
-  buffer x rows 4 row_bytes 2 bf16
-  reduce_scatter x over dp scale 1/4)",
-                                           "test");
-  on_ranks(plan, [&](comm::Communicator& world) {
-    const KernelTable kernels;
-    Executor executor(plan, world, kernels);
-    const std::span<std::byte> bytes = executor.rows("x");
-    const std::span numbers(reinterpret_cast<kernels::Bf16*>(bytes.data()), 4);
-    for (kernels::Bf16& one : numbers) {
-      one = kernels::to_bf16(world.rank() == 0 ? 256.0F : 1.0F);  // 257 is no bf16, 259/4 is
-    }
-    executor.step();
-    EXPECT_EQ(kernels::to_float(numbers[static_cast<std::size_t>(world.rank())]),
-              kernels::to_float(kernels::to_bf16(259.0F / 4)));
-  });
+  buffer x rows 3 row_bytes 4 f32
+  buffer y rows 3*(cut[dp+1]-cut[dp]) row_bytes 4 f32
+  all_to_all x to y over dp split cut)",
+                            "y", kCountX);
+  EXPECT_THAT(y, ElementsAre(ElementsAre(0, 1, 10, 11, 20, 21), testing::IsEmpty(),
+                             ElementsAre(2, 12, 22)));
 }
 
 TEST(Execute, ExchangesRowsThereAndBackAndAddsInOrder) {
@@ -322,7 +346,7 @@ program all on all
 std::string refused(const std::string& lines) {
   const plan::Plan plan = plan::parse_text(
       "shiplap-plan 1\nmesh dp=2\nlist cut = 0 1 2\ntable t\n  message 0 1 0 3 0\n"
-      "program all on all\n  buffer x rows 4 row_bytes 4 f32\n  buffer h rows 2 row_bytes 2 f16\n"
+      "program all on all\n  buffer x rows 4 row_bytes 4 f32\n  buffer h rows 2 row_bytes 2 i16\n"
       "  buffer i rows 2 row_bytes 4 i32\n  buffer y rows 2 row_bytes 4 f32\n  " +
           lines,
       "test");
@@ -341,7 +365,7 @@ TEST(Execute, RefusesWhatItCannotDo) {
        {"all_reduce h over dp", "all_reduce x to i over dp",
         "all_reduce x over dp operator product", "all_reduce i over dp scale 1/2", "copy x to y",
         "copy h to h add", "receive h from rank 1-dp add", "all_gather y to x over dp split cut",
-        "all_gather x[1 +2] to x over dp", "all_to_all y over dp split cut",
+        "all_gather x[1 +2] to x over dp", "all_to_all y to x over dp split cut",
         "all_reduce x[0 +2] to x[1 +2] over dp", "exchange y to x by t over dp",
         "all_gather x[0 +3] over dp", "broadcast x to y over dp", "exchange x to h by t over dp"}) {
     EXPECT_EQ(refused(line), "D641:not supported by run") << line;

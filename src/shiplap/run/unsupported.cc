@@ -105,6 +105,19 @@ class Judge {
     }
   }
 
+  // Uneven pieces: one of the own size arrives from each rank.
+  void judge_turned(const Operation& op) {
+    const std::vector<std::int64_t> ends = piece_ends(program_, op);
+    if (ends.empty()) return;  // was refused
+    const auto me = static_cast<std::size_t>(group(op).find(program_.rank));
+    const std::int64_t due = (ends[me + 1] - ends[me]) * group(op).size();
+    if (bytes(op.to) != due) {
+      refuse(op, fmt::format("{} bytes where {} arrive", bytes(op.to), due));
+    } else if (overlap(op.from, op.to) && !same_rows(op.from, op.to)) {
+      refuse(op, "regions that overlap in part");
+    }
+  }
+
   void judge(const plan::Collective& collective, const Operation& op) {
     if (collective.kind == CollectiveKind::barrier) return;
     if (reduces(collective.kind)) judge_reduction(collective, op);
@@ -114,9 +127,8 @@ class Judge {
       case CollectiveKind::reduce_scatter:
         return judge_places(op, op.from, op.to);
       case CollectiveKind::all_to_all:
-        if (collective.split.exists()) return refuse(op, "an all_to_all with uneven pieces");
         judge_places(op, op.from, op.from);
-        return judge_equal(op);
+        return collective.split.exists() ? judge_turned(op) : judge_equal(op);
       default:
         return judge_equal(op);
     }
