@@ -74,6 +74,23 @@ std::string_view name(Method method) {
   return kNames[static_cast<std::size_t>(method)];
 }
 
+std::string_view name(Scaling scaling) {
+  constexpr std::array<std::string_view, 3> kNames{"none", "row", "blocks"};
+  return kNames[static_cast<std::size_t>(scaling)];
+}
+
+std::int64_t row_bytes(const Form& form, plan::ElementType type, std::int64_t columns) {
+  switch (form.scaling) {
+    case Scaling::none:
+      return columns * plan::bytes_of(type);
+    case Scaling::row:
+      return columns + 4;
+    case Scaling::blocks:
+      return columns + (columns + 31) / 32;
+  }
+  throw InternalError("unknown scaling");
+}
+
 std::string to_string(const Choice& choice) {
   return fmt::format("{}, {}{}", name(choice.type), name(choice.method),
                      choice.atomic ? ", atomic" : "");

@@ -62,6 +62,25 @@ enum class Cut {
   tapered,
 };
 
+// How the numbers of a row lie, in memory and on their way.
+enum class Scaling {
+  none,    // one after the other
+  row,     // codes of FP8, then the float that they are to be multiplied by
+  blocks,  // codes of FP8, then a power of two (E8M0, a byte) for every 32 of them: MXFP8
+};
+struct Form {
+  Scaling scaling = Scaling::none;
+  plan::ElementType type = plan::ElementType::fp8_e4m3;  // of the codes
+  friend bool operator==(const Form&, const Form&) = default;
+};
+[[nodiscard]] inline bool is_plain(const Form& form) { return form.scaling == Scaling::none; }
+[[nodiscard]] std::string_view name(Scaling scaling);
+// Bytes of a row of so many numbers, which are of `type` unless they have a scale.
+[[nodiscard]] std::int64_t row_bytes(const Form& form, plan::ElementType type,
+                                     std::int64_t columns);
+// Behind a row of X that is gathered and belongs to a group: the number of the group.
+inline constexpr std::int64_t kGroupBytes = 4;
+
 // Y = X W over `ranks` ranks, where X has rows x depth numbers and W depth x columns, in all. If X
 // is gathered, each rank has some rows of X and some columns of W; otherwise some columns of X and
 // as many rows of W. Of what does not divide, the first ranks have one more.
@@ -76,6 +95,12 @@ struct Problem {
   // Of what is scattered in bulk beside Y, which it has nothing to do with. 0: as Y.
   std::int64_t bulk_rows = 0;
   std::int64_t bulk_columns = 0;
+  // Of X, of W (whose rows are columns of the matrix) and of parts of sums on their way.
+  Form x;
+  Form w;
+  Form sums;
+  // If not 0, there are so many W, and every row of X belongs to one: experts of a mixture.
+  int groups = 0;
 };
 
 // Where the chunks of a rank with so many rows begin among them, and the end.

@@ -5,48 +5,15 @@
 #include <vector>
 
 #include "shiplap/base/error.h"
-#include "shiplap/overlap/overlap.h"
+#include "shiplap/overlap/plan_writer_internal.h"
 #include "shiplap/plan/text.h"
-
-// Every plan is one program for all ranks. The rows of rank p are those from cut[p] on; they are
-// cut into chunks, of which chunk c = p*S + u has the rows from at[c] on. Empty chunks are there as
-// well: an empty message costs little, and all ranks agree on it.
 
 namespace shiplap::overlap {
 namespace {
 
-using Cuts = std::vector<std::int64_t>;
-
-// Where `parts` parts of `count` things begin, and the end.
-Cuts cuts_of(std::int64_t count, std::int64_t parts) {
-  Cuts cuts;
-  for (std::int64_t k = 0; k <= parts; ++k) {
-    cuts.push_back(k * (count / parts) + std::min(k, count % parts));
-  }
-  return cuts;
-}
-
-// The rows that are cut over ranks: those of the product, or of what is scattered beside it.
-std::int64_t cut_rows(const Choice& choice, const Problem& problem) {
-  return choice.method == Method::bulk && problem.bulk_rows != 0 ? problem.bulk_rows : problem.rows;
-}
-
-class Writer {
+class Writer : protected PlanWriter {
  public:
-  Writer(const Choice& choice, const Problem& problem)
-      : choice_(choice),
-        problem_(problem),
-        ranks_(problem.ranks),
-        chunks_(problem.chunks),
-        joined_(choice.atomic ? " joined" : ""),
-        cut_(cuts_of(cut_rows(choice, problem), problem.ranks)) {
-    for (std::size_t p = 0; p + 1 < cut_.size(); ++p) {
-      Cuts within = chunks_of(cut_[p + 1] - cut_[p], choice, problem);
-      within.pop_back();
-      for (const std::int64_t begin : within) at_.push_back(cut_[p] + begin);
-    }
-    at_.push_back(cut_.back());
-  }
+  using PlanWriter::PlanWriter;
 
   std::string write() && {
     head();
@@ -59,54 +26,6 @@ class Writer {
   }
 
  private:
-  template <class... Words>
-  void line(fmt::format_string<Words...> format, Words&&... words) {
-    text_ += std::string(depth_, ' ') + fmt::format(format, std::forward<Words>(words)...) + "\n";
-  }
-  template <class Body>
-  void repeat(const char* variable, std::int64_t times, const Body& body) {
-    line("repeat {} {}", variable, times);
-    depth_ += 2;
-    body();
-    depth_ -= 2;
-    line("end");
-  }
-  void list(const std::string& name, const Cuts& entries) {
-    line("list {} = {}", name, fmt::join(entries, " "));
-  }
-  void buffer(const char* name, const std::string& rows, const std::string& width,
-              plan::ElementType type) {
-    line("buffer {} rows {} row_bytes {}*({}) {}", name, rows, plan::bytes_of(type), width,
-         plan::name(type));
-  }
-  // What the rows of chunk c are, in a statement.
-  void access(const char* kind, const char* region, const char* value) {
-    line("  {} {} = {}", kind, region, value);
-  }
-
-  void head() {
-    line("shiplap-plan 1");
-    line("# {}; {} x {} by {} x {}", to_string(choice_), problem_.rows, problem_.depth,
-         problem_.depth, problem_.columns);
-    line("mesh tp={}", ranks_);
-    const bool gathers = choice_.type == Type::all_gather;
-    list("cut", cut_);
-    list("at", at_);
-    list("ff", cuts_of(gathers ? problem_.columns : problem_.depth, ranks_));
-  }
-
-  // What it costs to multiply so many rows. Every tile reads all of the weights.
-  [[nodiscard]] std::string product_of(const std::string& rows) const {
-    return fmt::format(
-        " work gemm 2*({0})*inner*wide flop {1}*(({0})*(inner+wide)+inner*wide) bytes", rows,
-        plan::bytes_of(problem_.type));
-  }
-  // To take n rows over into f32, to add them to others there, or to round those.
-  [[nodiscard]] std::string conversion(bool adds) const {
-    const std::int64_t bytes = plan::bytes_of(problem_.type) + (adds ? 8 : 4);
-    return fmt::format(" work vector {}n*wide*{} bytes", adds ? "n*wide flop " : "", bytes);
-  }
-
   // ---- X is gathered
 
   void gathered() {
@@ -116,8 +35,12 @@ class Writer {
     line("program all on all");
     depth_ = 2;
     const std::string depth = std::to_string(problem_.depth);
-    buffer("x", std::to_string(problem_.rows), depth, problem_.type);
-    buffer("w", "ff[tp+1]-ff[tp]", depth, problem_.type);
+    // A row that is multiplied by the weights of its group says which that is.
+    const int more = problem_.groups == 0 ? 0 : kGroupBytes;
+    buffer("x", std::to_string(problem_.rows), depth, problem_.x, more);
+    const std::string own = "ff[tp+1]-ff[tp]";
+    buffer("w", problem_.groups == 0 ? own : fmt::format("{}*({})", problem_.groups, own), depth,
+           problem_.w);
     buffer("y", std::to_string(problem_.rows), "ff[tp+1]-ff[tp]", problem_.type);
     line("streams net");
     line("let inner = {}", problem_.depth);
@@ -181,15 +104,13 @@ class Writer {
     depth_ = 2;
     const std::string rows = std::to_string(problem_.rows);
     const std::string columns = std::to_string(problem_.columns);
-    buffer("x", rows, "ff[tp+1]-ff[tp]", problem_.type);
-    buffer("w", columns, "ff[tp+1]-ff[tp]", problem_.type);
+    buffer("x", rows, "ff[tp+1]-ff[tp]", problem_.x);
+    buffer("w", std::to_string(problem_.columns * std::max(1, problem_.groups)), "ff[tp+1]-ff[tp]",
+           problem_.w);
     buffer("y", rows, columns, problem_.type);
-    const bool scatters = choice_.type == Type::reduce_scatter;
-    const bool beside = choice_.method == Method::bulk && problem_.bulk_columns != 0;
-    const std::string cut_columns = beside ? std::to_string(problem_.bulk_columns) : columns;
-    if (scatters) buffer("out", "cut[tp+1]-cut[tp]", cut_columns, problem_.type);
+    if (scatters()) buffer("out", "cut[tp+1]-cut[tp]", summed_columns(), problem_.type);
     if (choice_.method == Method::bulk) {
-      buffer("z", std::to_string(cut_.back()), cut_columns, problem_.type);
+      buffer("z", std::to_string(cut_.back()), summed_columns(), problem_.type);
     }
     if (choice_.method == Method::ring_exchange) {
       buffer("got", fmt::format("{}*(cut[tp+1]-cut[tp])", ranks_ - 1), columns, problem_.type);
@@ -206,33 +127,10 @@ class Writer {
       case Method::bulk:
         return bulk();
       case Method::pipeline:
-        return scatters ? pipeline() : reduce_chunks();
+        return scatters() ? pipeline() : reduce_chunks();
       case Method::ring_exchange:
         return direct();
     }
-  }
-
-  void goal() {
-    if (choice_.type == Type::reduce_scatter) {
-      line("goal out = Y tok cut[tp] +cut[tp+1]-cut[tp]");
-    } else if (choice_.type == Type::all_reduce) {
-      line("goal y = Y");
-    } else {
-      line("goal y = Y sum ff tp +1");
-    }
-  }
-  void whole_product() {
-    line("compute gemm{}", product_of(std::to_string(problem_.rows)));
-    line("  reads x = X tok 0 +{} ff tp +1", problem_.rows);
-    access("reads", "w", "W ff tp +1");
-    access("writes", "y", "Y sum ff tp +1");
-  }
-  // Chunk c of the product, into these rows of y.
-  void tile(const char* name, const char* into) {
-    line("{}: compute gemm{}{}", name, joined_, product_of("at[c+1]-at[c]"));
-    access("reads", "x[c of at]", "X tok at[c] +at[c+1]-at[c] ff tp +1");
-    access("reads", "w", "W ff tp +1");
-    access("writes", into, "Y tok at[c] +at[c+1]-at[c] sum ff tp +1");
   }
 
   void one_by_one() {
@@ -250,29 +148,9 @@ class Writer {
     whole_product();
   }
 
-  // Chunk i of the pipeline is chunk i of every rank. They lie together in y: that of rank p from
-  // stage[i*P + p] on.
-  void stage_lists() {
-    Cuts stage{0};
-    for (int i = 0; i < chunks_; ++i) {
-      Cuts within{0};
-      for (int p = 0; p < ranks_; ++p) {
-        const auto c = static_cast<std::size_t>(p * chunks_ + i);
-        within.push_back(within.back() + at_[c + 1] - at_[c]);
-        stage.push_back(stage.back() + at_[c + 1] - at_[c]);
-      }
-      list(fmt::format("cut{}", i), within);
-    }
-    list("stage", stage);
-  }
   void pipeline() {
     goal();
-    repeat("i", chunks_, [&] {
-      repeat("p", ranks_, [&] {
-        line("let c = p*{}+i", chunks_);
-        tile("t[i,p]", fmt::format("y[i*{}+p of stage]", ranks_).c_str());
-      });
-    });
+    stage_tiles();
     for (int i = 0; i < chunks_; ++i) {
       const int first = i * ranks_;
       line(
@@ -362,16 +240,6 @@ class Writer {
       });
     });
   }
-
-  Choice choice_;
-  Problem problem_;
-  int ranks_;
-  int chunks_;
-  const char* joined_;
-  Cuts cut_;  // by rank
-  Cuts at_;   // by chunk
-  std::size_t depth_ = 0;
-  std::string text_;
 };
 
 void demand_within(std::string_view what, std::int64_t number, std::int64_t least,
@@ -380,6 +248,27 @@ void demand_within(std::string_view what, std::int64_t number, std::int64_t leas
   throw InputError(Diagnostic{.code = "D801",
                               .what = fmt::format("{}: {}", what, number),
                               .help = fmt::format("choose {} to {}", least, most)});
+}
+
+void demand_form(const char* what, const Form& form) {
+  using enum plan::ElementType;
+  if (is_plain(form) || form.type == fp8_e4m3 || form.type == fp8_e5m2) return;
+  throw InputError(Diagnostic{
+      .code = "D801",
+      .what = fmt::format("the codes of {} with scales: {}", what, plan::name(form.type)),
+      .help = "choose fp8_e4m3 or fp8_e5m2"});
+}
+
+void demand_forms(const Choice& choice, const Problem& problem) {
+  demand_form("X", problem.x);
+  demand_form("W", problem.w);
+  demand_form("sums", problem.sums);
+  const bool has_sums = choice.type == Type::reduce_scatter || choice.type == Type::all_reduce;
+  if (has_sums || is_plain(problem.sums)) return;
+  throw InputError(Diagnostic{.code = "D801",
+                              .what = fmt::format("scaled sums in {}", to_string(choice)),
+                              .why = "no parts of sums travel",
+                              .help = "leave out the form of sums"});
 }
 
 void demand_sense(const Choice& choice, const Problem& problem) {
@@ -394,6 +283,9 @@ void demand_sense(const Choice& choice, const Problem& problem) {
   const std::int64_t most_depth = (std::int64_t{1} << 61) / problem.rows / problem.columns;
   demand_within("the columns of X, with so many rows and columns of W", problem.depth, 0,
                 most_depth);
+  demand_within("the number of groups", problem.groups, 0, 65536);
+  demand_within("the columns of all W", problem.columns, 0, kMost / std::max(1, problem.groups));
+  demand_forms(choice, problem);
   if (choice.method != Method::bulk) return;
   demand_within("the rows of what is scattered", problem.bulk_rows, 0, kMost);
   demand_within("the columns of what is scattered", problem.bulk_columns, 0, kMost);
@@ -423,6 +315,9 @@ Cuts chunks_of(std::int64_t rows, const Choice& choice, const Problem& problem) 
 std::string plan_text(const Choice& choice, const Problem& problem) {
   demand_legal(choice);
   demand_sense(choice, problem);
+  if (choice.type != Type::all_gather && problem.sums.scaling != Scaling::none) {
+    return CodedSums(choice, problem).write();
+  }
   return Writer(choice, problem).write();
 }
 

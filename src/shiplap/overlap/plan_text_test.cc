@@ -239,5 +239,57 @@ TEST(Plans, SizesThatMakeNoSenseAreRefused) {
             "D801: the columns of X, with so many rows and columns of W: 3; choose 0 to 2");
 }
 
+TEST(PlanText, RefusesFormsThatThereAreNot) {
+  const Choice gather{Type::all_gather, Method::ring_exchange};
+  const Choice scatter{Type::reduce_scatter, Method::ring_exchange};
+  const Problem right{.rows = 8, .columns = 8, .depth = 8, .ranks = 2};
+  EXPECT_NO_THROW(plan_text(gather, right));
+  Problem wrong = right;
+  wrong.x = {.scaling = Scaling::row, .type = plan::ElementType::bf16};
+  EXPECT_THROW(plan_text(gather, wrong), InputError);
+  wrong = right;
+  wrong.sums = {.scaling = Scaling::blocks};
+  EXPECT_THROW(plan_text(gather, wrong), InputError);
+  EXPECT_NO_THROW(plan_text(scatter, wrong));
+  wrong.groups = -1;
+  EXPECT_THROW(plan_text(scatter, wrong), InputError);
+}
+
+TEST(PlanText, RowsHaveTheBytesThatAreSaid) {
+  for (const Scaling scaling : {Scaling::none, Scaling::row, Scaling::blocks}) {
+    const Form form{.scaling = scaling};
+    for (const std::int64_t depth : {2, 31, 32, 33, 64, 100}) {
+      const plan::Plan plan =
+          make_plan({Type::all_gather, Method::ring_exchange},
+                    {.rows = 3, .columns = 4, .depth = depth, .ranks = 2, .x = form, .w = form});
+      const RankProgram program = plan::expand(plan, Rank(0));
+      const std::int64_t due = row_bytes(form, plan::ElementType::bf16, depth);
+      EXPECT_EQ(program.buffers[0].row_bytes, due);
+      EXPECT_EQ(program.buffers[1].row_bytes, due);
+      const std::int64_t scales = scaling == Scaling::row ? 4 : (depth + 31) / 32;
+      EXPECT_EQ(due, scaling == Scaling::none ? 2 * depth : depth + scales);
+    }
+  }
+}
+
+// Half the bytes of bf16, and the scales.
+TEST(PlanText, CodesHalveWhatIsSent) {
+  for (const Case& one : cases()) {
+    if (one.choice.method != Method::ring_exchange) continue;
+    Problem coded = one.problem;
+    coded.type = plan::ElementType::bf16;
+    coded.columns = coded.depth = 64;
+    const Problem wide = coded;
+    const bool sums = one.choice.type != Type::all_gather && one.choice.type != Type::none;
+    coded.x = coded.w = {.scaling = Scaling::blocks};
+    if (sums) coded.sums = coded.x;
+    const auto a = expanded(make_plan(one.choice, wide));
+    const auto b = expanded(make_plan(one.choice, coded));
+    for (std::size_t rank = 0; rank < a.size(); ++rank) {
+      EXPECT_EQ(sent(b[rank]) * 128, sent(a[rank]) * 66) << to_string(one.choice);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shiplap::overlap
