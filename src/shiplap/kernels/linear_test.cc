@@ -12,21 +12,6 @@
 namespace shiplap::kernels {
 namespace {
 
-// Half the distance of neighbours, relative to a number.
-double unit(Number type) {
-  if (type == Number::f32) return 0x1p-24;
-  return type == Number::bf16 ? 0x1p-8 : 0x1p-11;
-}
-
-// A sum of n terms in float is off by at most n units of their sizes, and what is stored by one of
-// its own type; the smallest numbers of f16 are 2^-24 apart. The activation is a little steeper
-// than 1, and good to a few units of float.
-double bound(const Question& q, const Expected& expected, double value) {
-  const auto terms = static_cast<double>(q.depth + 4);
-  return 1.2 * terms * 0x1p-24 * expected.size + 1.01 * unit(q.out) * std::abs(value) + 0x1p-25 +
-         1e-6 * std::abs(expected.before);
-}
-
 void expect_right(LinearKernel& kernel, const Question& q, Random& random) {
   Arrays2d arrays(q, random, Fill::fractions);
   const Arrays2d given = arrays;

@@ -1,0 +1,239 @@
+#include "shiplap/kernels/grouped.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "shiplap/base/error.h"
+#include "shiplap/kernels/grouped_testing_internal.h"
+
+namespace shiplap::kernels {
+namespace {
+
+GroupedQuestion question_for(const GroupedShape& shape, Random& random, std::int64_t most_rows) {
+  GroupedQuestion q{.groups = shape.groups,
+                    .runs = random_runs(random, shape.groups, most_rows),
+                    .bias_gap = random.chance(0.3) ? random.between(1, 9) : 0,
+                    .engine = shape.engine,
+                    .typical_rows = shape.typical_rows};
+  q.all = {.rows = rows_of(q.runs),
+           .columns = shape.columns,
+           .depth = shape.depth,
+           .type = shape.type,
+           .a_is_transposed = random.chance(0.3),
+           .weights_are_transposed = random.chance()};
+  choose_rest(random, q.all);
+  return q;
+}
+
+void expect_right_for_small_shapes(Engine engine) {
+  Random random(1);
+  for (const Number type : kNumbers) {
+    for (std::int64_t columns = 1; columns <= 6; ++columns) {
+      for (std::int64_t depth = 0; depth <= 6; ++depth) {
+        const GroupedShape shape{
+            .groups = 3, .columns = columns, .depth = depth, .type = type, .engine = engine};
+        GroupedLinear kernel(shape);
+        for (int i = 0; i < 4; ++i) expect_right(kernel, question_for(shape, random, 5), random);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Grouped, IsRightForAllSmallShapes) { expect_right_for_small_shapes(Engine::best); }
+TEST(Grouped, PlainLoopsAreRightForAllSmallShapes) {
+  expect_right_for_small_shapes(Engine::plain_loops);
+}
+
+TEST(Grouped, IsRightForRandomShapes) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const GroupedShape shape{.groups = random.between(1, 9),
+                             .columns = random.between(1, 71),
+                             .depth = random.between(1, 131),
+                             .type = kNumbers[random.between(0, 3)],
+                             .typical_rows = random.between(1, 100)};
+    GroupedLinear kernel(shape);
+    for (int i = 0; i < 2; ++i) expect_right(kernel, question_for(shape, random, 40), random);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// One run of every length, with depths and columns that are drawn.
+TEST(Grouped, IsRightForEveryNumberOfRows) {
+  Random random(2);
+  for (const Number type : kNumbers) {
+    for (std::int64_t rows = 0; rows <= 100; ++rows) {
+      const GroupedShape shape{.groups = 2,
+                               .columns = random.between(1, 71),
+                               .depth = random.between(1, 131),
+                               .type = type};
+      GroupedLinear kernel(shape);
+      GroupedQuestion q = question_for(shape, random, 1);
+      q.runs = {{.group = 1, .rows = rows}, {.group = 0, .rows = 1}};
+      q.all.rows = rows + 1;
+      expect_right(kernel, q, random);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Sums of small whole numbers are exact, so there is one right answer.
+TEST(Grouped, RoundsOnceToNearestEven) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Random random(seed);
+    const GroupedShape shape{.groups = 4,
+                             .columns = random.between(1, 71),
+                             .depth = random.between(1, 131),
+                             .type = kNumbers[random.between(0, 3)]};
+    GroupedQuestion q = question_for(shape, random, 40);
+    q.all.activation = Activation::none;
+    q.all.saves = false;
+    GroupedArrays arrays(q, random, Fill::whole_numbers);
+    const GroupedArrays given = arrays;
+    GroupedLinear kernel(shape);
+    arrays.prepare(kernel);
+    arrays.multiply(kernel);
+    Numbers one(q.all.out, 1);
+    std::int64_t row = 0;
+    for (const GroupRows& run : q.runs) {
+      for (std::int64_t i = 0; i < run.rows; ++i, ++row) {
+        for (std::int64_t j = 0; j < q.all.columns; ++j) {
+          one.put(0, expected_at(given, run.group, row, j).before);
+          ASSERT_EQ(arrays.c.get(row * arrays.c_stride() + j), one.get(0))
+              << q << ", seed " << seed;
+        }
+      }
+    }
+  }
+}
+
+TEST(Grouped, WeightsOfOneGroupCanBePreparedAgain) {
+  for (const Number type : kNumbers) {
+    Random random(3);
+    GroupedQuestion q{.groups = 2, .runs = {{.group = 0, .rows = 3}, {.group = 1, .rows = 4}}};
+    q.all = {.rows = 7, .columns = 40, .depth = 30, .type = type};
+    GroupedArrays first(q, random, Fill::fractions);
+    GroupedArrays second = first;
+    second.weights[1] = random_numbers(random, type, second.weights[1].count(), Fill::fractions);
+    GroupedArrays changed = second;
+    GroupedLinear kernel(first.shape());
+    first.prepare(kernel);
+    first.multiply(kernel);
+    kernel.prepare(1, {.data = changed.weights[1].data()});
+    changed.multiply(kernel);
+    GroupedLinear fresh(first.shape());
+    second.prepare(fresh);
+    second.multiply(fresh);
+    EXPECT_TRUE(changed.c == second.c);
+    EXPECT_FALSE(changed.c == first.c);
+  }
+}
+
+// A NaN or an infinity in one row of a, for every type; the other rows stay numbers, also those of
+// the same tile and behind a depth that is not whole tiles.
+TEST(Grouped, NansAndInfinitiesReachTheirRowAndNoOther) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const Number type : kNumbers) {
+    for (const double special : {std::nan(""), kInfinity, -kInfinity}) {
+      for (const std::int64_t depth : {1, 31, 40, 64}) {
+        Random random(5);
+        GroupedQuestion q{.groups = 2, .runs = {{.group = 1, .rows = 5}, {.group = 0, .rows = 20}}};
+        q.all = {.rows = 25, .columns = 70, .depth = depth, .type = type, .out = type};
+        for (const std::int64_t bad : {0, 4, 5, 24}) {
+          GroupedArrays arrays(q, random, Fill::fractions);
+          arrays.a.put(arrays.a_at(bad, 0), special);
+          GroupedLinear kernel(arrays.shape());
+          arrays.prepare(kernel);
+          arrays.multiply(kernel);
+          for (std::int64_t i = 0; i < arrays.c.count(); ++i) {
+            ASSERT_EQ(std::isfinite(arrays.c.get(i)), i / 70 != bad) << bad << ", " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Nothing is read of c if it does not count.
+TEST(Grouped, WhatWasThereDoesNotMatterIfBetaIsZero) {
+  for (const Number type : kNumbers) {
+    for (const float alpha : {1.0F, 2.0F}) {
+      Random random(6);
+      GroupedQuestion q{.groups = 1, .runs = {{.group = 0, .rows = 3}}};
+      q.all = {.rows = 3, .columns = 20, .depth = 10, .type = type, .alpha = alpha};
+      GroupedArrays arrays(q, random, Fill::fractions);
+      for (std::int64_t i = 0; i < arrays.c.count(); ++i) arrays.c.put(i, std::nan(""));
+      GroupedLinear kernel(arrays.shape());
+      arrays.prepare(kernel);
+      arrays.multiply(kernel);
+      for (std::int64_t i = 0; i < arrays.c.count(); ++i) {
+        EXPECT_TRUE(std::isfinite(arrays.c.get(i)));
+      }
+    }
+  }
+}
+
+TEST(Grouped, PlainLoopsSaySo) {
+  const GroupedLinear kernel(
+      {.groups = 1, .columns = 8, .depth = 8, .type = Number::bf16, .engine = Engine::plain_loops});
+  EXPECT_EQ(kernel.by(), "plain loops");
+}
+
+TEST(Grouped, AnySizeMayBeZero) {
+  const auto act = [](const GroupedShape& shape, std::vector<GroupRows> runs) {
+    Random random(8);
+    GroupedQuestion q{.groups = shape.groups, .runs = std::move(runs)};
+    q.all = {.rows = rows_of(q.runs),
+             .columns = shape.columns,
+             .depth = shape.depth,
+             .type = shape.type,
+             .has_bias = true};
+    GroupedLinear kernel(shape);
+    expect_right(kernel, q, random);
+  };
+  for (const Number type : kNumbers) {
+    act({.groups = 0, .columns = 3, .depth = 3, .type = type}, {});
+    act({.groups = 2, .columns = 0, .depth = 3, .type = type}, {{.group = 1, .rows = 2}});
+    act({.groups = 2, .columns = 3, .depth = 0, .type = type}, {{.group = 1, .rows = 2}});
+    act({.groups = 2, .columns = 0, .depth = 0, .type = type}, {});
+    act({.groups = 2, .columns = 3, .depth = 3, .type = type}, {});
+    act({.groups = 2, .columns = 3, .depth = 3, .type = type}, {{}, {.group = 1}, {}});
+  }
+}
+
+TEST(Grouped, PromisesWhatItSays) {
+  float x = 0;
+  const auto act = [&](const GroupedShape& shape, const Rows& a, std::vector<GroupRows> runs,
+                       const GroupedEpilogue& epilogue) {
+    GroupedLinear kernel(shape);
+    kernel.prepare(std::vector<Weights>(static_cast<std::size_t>(shape.groups), {.data = &x}));
+    kernel.multiply(a, runs, {.data = &x}, epilogue);
+  };
+  const GroupedShape one{.groups = 1, .columns = 1, .depth = 1};
+  const Rows row{.data = &x, .count = 1};
+  const GroupRows run{.group = 0, .rows = 1};
+  EXPECT_NO_THROW(act(one, row, {run}, {}));
+  EXPECT_THROW(act({.groups = -1}, {}, {}, {}), InternalError);
+  EXPECT_THROW(act({.groups = 1, .columns = -1}, {}, {}, {}), InternalError);
+  EXPECT_THROW(act({.groups = 1, .columns = 1, .depth = -1}, {}, {}, {}), InternalError);
+  EXPECT_THROW(act({.groups = 1, .columns = 1, .typical_rows = 0}, {}, {}, {}), InternalError);
+  EXPECT_THROW(act(one, row, {}, {}), InternalError);
+  EXPECT_THROW(act(one, row, {run, run}, {}), InternalError);
+  EXPECT_THROW(act(one, row, {{.group = 1, .rows = 1}}, {}), InternalError);
+  EXPECT_THROW(act(one, row, {{.group = -1, .rows = 1}}, {}), InternalError);
+  EXPECT_THROW(act(one, row, {run, run, {.group = 0, .rows = -1}}, {}), InternalError);
+  EXPECT_THROW(act(one, {.data = &x, .count = 1, .stride = -1}, {run}, {}), InternalError);
+  EXPECT_THROW(act(one, row, {run}, {.bias = {.data = &x, .type = Number::f16}}), InternalError);
+  EXPECT_THROW(act(one, row, {run}, {.bias = {.data = &x, .stride = -1}}), InternalError);
+  GroupedLinear kernel(one);
+  EXPECT_THROW(kernel.multiply(row, std::vector{run}, {.data = &x}), InternalError);
+  EXPECT_THROW(kernel.prepare(1, {.data = &x}), InternalError);
+  EXPECT_THROW(kernel.prepare(std::vector<Weights>{}), InternalError);
+}
+
+}  // namespace
+}  // namespace shiplap::kernels
