@@ -1,0 +1,111 @@
+#include "shiplap/overlap/calibration.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "shiplap/base/error.h"
+
+namespace shiplap::overlap {
+namespace {
+
+constexpr const char* kKind = "calibration 1";
+
+class Reader {
+ public:
+  Reader(const Json& json, std::string_view file) : json_(json), file_(file) {}
+
+  Calibration read() const {
+    const Json* const kind = json_.find("shiplap");
+    if (kind == nullptr || !kind->is_string() || kind->as_string() != kKind) {
+      refuse("this is no calibration", fmt::format("the member `shiplap` should be \"{}\"", kKind));
+    }
+    Calibration made{.machine = text(json_, "machine"),
+                     .ranks = static_cast<int>(number(json_, "ranks", 1, 1e6)),
+                     .latency = seconds("latency_seconds"),
+                     .message = seconds("message_seconds"),
+                     .seconds_per_byte = number(json_, "seconds_per_byte"),
+                     .processor_seconds_per_byte = number(json_, "processor_seconds_per_byte"),
+                     .sum_seconds_per_byte = number(json_, "sum_seconds_per_byte"),
+                     .collective = seconds("collective_seconds"),
+                     .step = seconds("step_seconds"),
+                     .piece = seconds("piece_seconds"),
+                     .products = {}};
+    const Json* const products = json_.find("products");
+    if (products == nullptr || !products->is_array()) refuse("`products` is no list", kAgain);
+    for (const Json& each : products->as_array()) made.products.push_back(product(each));
+    return made;
+  }
+
+ private:
+  static constexpr const char* kAgain = "measure again: shiplap overlap --calibrate FILE";
+
+  [[noreturn]] void refuse(std::string what, std::string help) const {
+    throw InputError(Diagnostic{.code = "D815",
+                                .where = {.file = std::string(file_)},
+                                .what = std::move(what),
+                                .help = std::move(help)});
+  }
+  [[nodiscard]] std::string text(const Json& from, std::string_view key) const {
+    const Json* const found = from.find(key);
+    if (found == nullptr || !found->is_string())
+      refuse(fmt::format("`{}` is no text", key), kAgain);
+    return found->as_string();
+  }
+  [[nodiscard]] double number(const Json& from, std::string_view key, double least = 0,
+                              double most = 1e9) const {
+    const Json* const found = from.find(key);
+    const double value = found != nullptr && found->is_number() ? found->as_number() : NAN;
+    if (value >= least && value <= most) return value;
+    refuse(fmt::format("`{}` is no number from {} to {:g}", key, least, most), kAgain);
+  }
+  [[nodiscard]] Seconds seconds(std::string_view key) const { return {number(json_, key)}; }
+
+  [[nodiscard]] Calibration::Product product(const Json& from) const {
+    const std::string type = text(from, "type");
+    for (const plan::ElementType each :
+         {plan::ElementType::f32, plan::ElementType::bf16, plan::ElementType::f16}) {
+      if (plan::name(each) != type) continue;
+      return {.type = each,
+              .call = {number(from, "call_seconds")},
+              .seconds_per_weight_byte = number(from, "seconds_per_weight_byte"),
+              .seconds_per_flop = number(from, "seconds_per_flop")};
+    }
+    refuse(fmt::format("products of `{}`", type), "there are f32, bf16 and f16");
+  }
+
+  const Json& json_;
+  std::string_view file_;
+};
+
+}  // namespace
+
+Json to_json(const Calibration& calibration) {
+  Json::Array products;
+  for (const Calibration::Product& each : calibration.products) {
+    products.push_back(Json::object({{"type", plan::name(each.type)},
+                                     {"call_seconds", each.call.value},
+                                     {"seconds_per_weight_byte", each.seconds_per_weight_byte},
+                                     {"seconds_per_flop", each.seconds_per_flop}}));
+  }
+  return Json::object({{"shiplap", kKind},
+                       {"machine", calibration.machine},
+                       {"ranks", calibration.ranks},
+                       {"latency_seconds", calibration.latency.value},
+                       {"message_seconds", calibration.message.value},
+                       {"seconds_per_byte", calibration.seconds_per_byte},
+                       {"processor_seconds_per_byte", calibration.processor_seconds_per_byte},
+                       {"sum_seconds_per_byte", calibration.sum_seconds_per_byte},
+                       {"collective_seconds", calibration.collective.value},
+                       {"step_seconds", calibration.step.value},
+                       {"piece_seconds", calibration.piece.value},
+                       {"products", std::move(products)}});
+}
+
+Calibration calibration_from(const Json& json, std::string_view file) {
+  return Reader(json, file).read();
+}
+
+}  // namespace shiplap::overlap
