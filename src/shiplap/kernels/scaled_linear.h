@@ -14,7 +14,8 @@
 // Where the power of two is so small or so large that bf16 could not hold every code times it as a
 // normal number, and the block is not all zeros, its part of the sum is made from codes times
 // 2^32 or 2^-32 of it, and the parts are added in double. That takes four times as long for such
-// rows, and up to three times for such columns. An E8m0 of 0xff makes its block NaN.
+// rows, and up to three times for such columns. An E8m0 of 0xff makes its block NaN. An
+// infinity of the other factor may make such rows or columns NaN, since it meets zeros of parts.
 //
 // A row has the same bits alone, in a chunk and in the whole, as with LinearKernel. What
 // LinearKernel says of subnormal bf16 holds for rows and weights that are given as bf16, and for

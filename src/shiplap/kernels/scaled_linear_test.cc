@@ -1,0 +1,315 @@
+#include "shiplap/kernels/scaled_linear.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+#include "shiplap/base/error.h"
+#include "shiplap/kernels/allocations_testing_internal.h"
+#include "shiplap/kernels/attention.h"
+#include "shiplap/kernels/scaled_testing_internal.h"
+
+namespace shiplap::kernels {
+namespace {
+
+constexpr Fp8 kFormats[] = {Fp8::e4m3, Fp8::e5m2};
+constexpr Stored kRows[] = {Stored::one_scale, Stored::scale_per_row, Stored::blocks, Stored::bf16};
+constexpr Stored kWeights[] = {Stored::one_scale, Stored::blocks, Stored::bf16};
+
+// Everything that the two factors can be; `act` sees each once.
+void for_all_factors(const auto& act) {
+  for (const Stored a : kRows) {
+    for (const Stored weights : kWeights) {
+      for (const Fp8 a_format : kFormats) {
+        for (const Fp8 weights_format : kFormats) {
+          for (const bool transposed : {false, true}) {
+            act(ScaledQuestion{.a = a,
+                               .a_format = a_format,
+                               .weights = weights,
+                               .weights_format = weights_format,
+                               .weights_are_transposed = transposed});
+          }
+        }
+      }
+    }
+  }
+}
+
+void expect_right_for_small_shapes(Engine engine) {
+  Random random(1);
+  for_all_factors([&](ScaledQuestion q) {
+    for (const std::int64_t depth : {0, 1, 31, 32, 33, 70}) {
+      for (const std::int64_t columns : {1, 3, 17}) {
+        ScaledLinear linear({.columns = columns, .depth = depth, .engine = engine});
+        for (const std::int64_t rows : {0, 1, 2, 5}) {
+          q.rows = rows;
+          q.columns = columns;
+          q.depth = depth;
+          ScaledArrays arrays(q, random);
+          expect_right(linear, arrays);
+        }
+      }
+    }
+  });
+}
+
+TEST(ScaledLinear, IsRightForAllSmallShapes) { expect_right_for_small_shapes(Engine::best); }
+TEST(ScaledLinear, PlainLoopsAreRightForAllSmallShapes) {
+  expect_right_for_small_shapes(Engine::plain_loops);
+}
+
+ScaledQuestion random_question(Random& random) {
+  ScaledQuestion q{.rows = random.between(1, 90),
+                   .columns = random.between(1, 120),
+                   .depth = random.between(1, 200),
+                   .a = kRows[random.between(0, 4)],
+                   .a_format = kFormats[random.between(0, 2)],
+                   .weights = kWeights[random.between(0, 3)],
+                   .weights_format = kFormats[random.between(0, 2)],
+                   .weights_are_transposed = random.chance()};
+  choose_rest(random, q);
+  return q;
+}
+
+TEST(ScaledLinear, IsRightForRandomShapesAndEpilogues) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    ScaledArrays arrays(random_question(random), random);
+    ScaledShape shape = arrays.shape();
+    shape.typical_rows = random.between(1, 80);
+    ScaledLinear linear(shape);
+    expect_right(linear, arrays);
+  }
+}
+
+// All rows, in chunks of `rows`, the last one ragged.
+void multiply_in_chunks(ScaledArrays& arrays, ScaledLinear& linear, std::int64_t rows) {
+  for (std::int64_t first = 0; first < arrays.question.rows; first += rows) {
+    arrays.multiply(linear, first, std::min(rows, arrays.question.rows - first));
+  }
+}
+
+// Some blocks of both factors get scales that are very small or very large.
+void spread_scales(ScaledArrays& arrays, Random& random) {
+  for (Factor* const factor : {&arrays.a, &arrays.weights}) {
+    if (factor->stored != Stored::blocks) continue;
+    for (std::int64_t line = 0; line < factor->lines; ++line) {
+      if (!random.chance(0.3)) continue;
+      const std::int64_t block = random.between(0, factor->blocks());
+      factor->put_block_scale(
+          line, block,
+          static_cast<int>(random.chance() ? random.between(0, 20) : random.between(190, 255)));
+    }
+  }
+}
+
+void expect_same_bits(const ScaledQuestion& q, std::int64_t typical_rows, Random& random) {
+  ScaledArrays given(q, random);
+  spread_scales(given, random);
+  ScaledShape shape = given.shape();
+  shape.typical_rows = typical_rows;
+  ScaledLinear linear(shape);
+  given.prepare(linear);
+  ScaledArrays whole = given;
+  whole.multiply(linear, 0, q.rows);
+  for (const std::int64_t rows : {1, 2, 3, 7, 16, 33, 64}) {
+    ScaledArrays chunks = given;
+    multiply_in_chunks(chunks, linear, rows);
+    ASSERT_TRUE(chunks.c == whole.c) << "chunks of " << rows << ": " << q << " by " << linear.by();
+    ASSERT_TRUE(chunks.before == whole.before) << "chunks of " << rows << ": " << q;
+  }
+}
+
+TEST(ScaledLinear, ARowHasTheSameBitsAloneInAChunkAndInTheWhole) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const ScaledQuestion q = random_question(random);
+    expect_same_bits(q, random.between(1, 130), random);
+  }
+}
+
+TEST(ScaledLinear, LargeProductsKeepTheBits) {
+  if (products_by() == "plain loops") GTEST_SKIP() << "plain loops take too long";
+  Random random(2);
+  for (const Stored stored : {Stored::scale_per_row, Stored::blocks}) {
+    expect_same_bits({.rows = 150,
+                      .columns = 520,
+                      .depth = 1500,
+                      .a = stored,
+                      .weights = Stored::blocks,
+                      .out = Number::bf16},
+                     64, random);
+  }
+}
+
+// The same weights, by rows and transposed.
+TEST(ScaledLinear, BlocksAreAlongTheDepthHoweverTheWeightsLie) {
+  Random random(3);
+  ScaledArrays left({.rows = 5, .columns = 40, .depth = 70}, random);
+  ScaledArrays right = left;
+  right.weights.is_along = false;
+  for (std::int64_t j = 0; j < 40; ++j) {
+    for (std::int64_t k = 0; k < 70; ++k) {
+      right.weights.codes[right.weights.at(j, k)] = left.weights.codes[left.weights.at(j, k)];
+    }
+    for (std::int64_t b = 0; b < 3; ++b) {
+      right.weights.scales[right.weights.scale_at(j, b)] =
+          left.weights.scales[left.weights.scale_at(j, b)];
+    }
+  }
+  ScaledLinear linear(left.shape());
+  left.prepare(linear);
+  left.multiply(linear, 0, 5);
+  right.prepare(linear);
+  right.multiply(linear, 0, 5);
+  EXPECT_TRUE(left.c == right.c);
+}
+
+TEST(ScaledLinear, WeightsCanBePreparedAgain) {
+  ScaledLinear linear({.columns = 40, .depth = 70});
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    Random random(seed);
+    ScaledArrays arrays({.rows = 7,
+                         .columns = 40,
+                         .depth = 70,
+                         .weights = kWeights[seed % 3],
+                         .weights_are_transposed = random.chance()},
+                        random);
+    if (arrays.weights.stored == Stored::blocks) {
+      arrays.weights.put_block_scale(static_cast<std::int64_t>(seed), 1, 3);
+    }
+    expect_right(linear, arrays);
+  }
+}
+
+// The product of three scales may be none that a float can hold, although the result can.
+TEST(ScaledLinear, ScalesOfRowsMayBeVerySmallOrVeryLarge) {
+  for (const float scale : {0x1p-126F, 0x1p-100F, 0x1p60F, 0x1p100F, 0x1p126F}) {
+    for (const float other : {0x1p-126F, 0x1p-60F, 1.0F, 0x1p60F, 0x1p126F}) {
+      for (const float alpha : {1.0F, 0x1p-100F, 0x1p80F}) {
+        Random random(4);
+        ScaledArrays arrays({.rows = 4,
+                             .columns = 20,
+                             .depth = 40,
+                             .a = Stored::scale_per_row,
+                             .weights = Stored::one_scale,
+                             .alpha = alpha},
+                            random);
+        arrays.a.put_scale(1, scale);
+        arrays.a.put_scale(2, scale);
+        arrays.weights.put_scale(0, other);
+        ScaledLinear linear(arrays.shape());
+        expect_right(linear, arrays);
+      }
+    }
+  }
+}
+
+TEST(ScaledLinear, WhatWasThereDoesNotMatterIfBetaIsZero) {
+  Random random(5);
+  ScaledArrays arrays({.rows = 3, .columns = 20, .depth = 40, .a = Stored::scale_per_row}, random);
+  for (std::int64_t i = 0; i < arrays.c.count(); ++i) arrays.c.put(i, std::nan(""));
+  ScaledLinear linear(arrays.shape());
+  expect_right(linear, arrays);
+}
+
+TEST(ScaledLinear, TakesTransposedRowsOfBf16) {
+  Random random(6);
+  ScaledArrays arrays({.rows = 9, .columns = 20, .depth = 40, .a = Stored::bf16}, random);
+  ScaledArrays transposed = arrays;
+  for (std::int64_t i = 0; i < 9; ++i) {
+    for (std::int64_t k = 0; k < 40; ++k) transposed.a.wide.put(k * 9 + i, arrays.a.get(i, k));
+  }
+  ScaledShape shape = arrays.shape();
+  shape.typical_rows = 4;
+  ScaledLinear linear(shape);
+  expect_right(linear, arrays);
+  linear.multiply(Rows{.data = transposed.a.wide.data(), .count = 9, .is_transposed = true},
+                  {.data = transposed.c.data()});
+  for (std::int64_t i = 0; i < arrays.c.count(); ++i) {
+    EXPECT_NEAR(transposed.c.get(i), arrays.c.get(i), 1e-3);
+  }
+}
+
+// oneDNN itself takes less than a kilobyte in every call.
+TEST(ScaledLinear, ALaterCallOfTheSameSizesAllocatesNothing) {
+  for (const Stored stored : kRows) {
+    for (const bool has_tails : {false, true}) {
+      Random random(7);
+      ScaledArrays arrays({.rows = 60,
+                           .columns = 90,
+                           .depth = 70,
+                           .a = stored,
+                           .out = Number::bf16,
+                           .has_bias = true,
+                           .activation = Activation::gelu_tanh},
+                          random);
+      if (has_tails) spread_scales(arrays, random);
+      ScaledLinear linear(arrays.shape());
+      arrays.prepare(linear);
+      multiply_in_chunks(arrays, linear, 16);
+      allocations = 0;
+      largest_allocation = 0;
+      counting = true;
+      multiply_in_chunks(arrays, linear, 16);
+      counting = false;
+      if (products_by() == "plain loops") {
+        EXPECT_EQ(allocations, 0U);
+      }
+      EXPECT_LE(largest_allocation, 1024U) << static_cast<int>(stored);
+    }
+  }
+}
+
+TEST(ScaledLinear, TwoThreadsHaveOneEach) {
+  Random random(8);
+  ScaledArrays given({.rows = 60, .columns = 90, .depth = 70}, random);
+  spread_scales(given, random);
+  std::vector<ScaledArrays> results(3, given);
+  const auto compute = [](ScaledArrays& arrays) {
+    ScaledLinear linear(arrays.shape());
+    arrays.prepare(linear);
+    multiply_in_chunks(arrays, linear, 16);
+  };
+  std::thread one([&] { compute(results[0]); });
+  std::thread two([&] { compute(results[1]); });
+  one.join();
+  two.join();
+  compute(results[2]);
+  EXPECT_TRUE(results[0].c == results[2].c);
+  EXPECT_TRUE(results[1].c == results[2].c);
+}
+
+TEST(ScaledLinear, CanBeMoved) {
+  Random random(9);
+  ScaledArrays first({.rows = 5, .columns = 6, .depth = 7}, random);
+  ScaledArrays second = first;
+  ScaledLinear linear(first.shape());
+  first.prepare(linear);
+  first.multiply(linear, 0, 5);
+  ScaledLinear moved = std::move(linear);
+  second.multiply(moved, 0, 5);
+  EXPECT_TRUE(first.c == second.c);
+}
+
+TEST(ScaledLinear, PromisesWhatItSays) {
+  Random random(10);
+  ScaledArrays arrays({.rows = 2, .columns = 3, .depth = 4, .a = Stored::scale_per_row}, random);
+  ScaledLinear unprepared(arrays.shape());
+  EXPECT_THROW(arrays.multiply(unprepared, 0, 2), InternalError);
+  ScaledLinear shorter({.columns = 3, .depth = 3});
+  EXPECT_THROW(arrays.prepare(shorter), InternalError);
+  arrays.prepare(unprepared);
+  EXPECT_NO_THROW(arrays.multiply(unprepared, 0, 2));
+  Fp8Rows longer = arrays.a.view();
+  longer.columns = longer.stride = 5;
+  EXPECT_THROW(unprepared.multiply(longer, {.data = arrays.c.data()}), InternalError);
+  const ScaledWeights two_scales{.factor = arrays.a.view()};
+  ScaledLinear narrow({.columns = 2, .depth = 4});
+  EXPECT_THROW(narrow.prepare(two_scales), InternalError);
+}
+
+}  // namespace
+}  // namespace shiplap::kernels

@@ -1,0 +1,297 @@
+// Products of FP8 matrices in double by plain loops, for tests of ScaledLinear: they share nothing
+// with it but the numbers of codes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <ostream>
+#include <vector>
+
+#include "shiplap/base/random.h"
+#include "shiplap/kernels/linear_testing_internal.h"
+#include "shiplap/kernels/scaled_linear.h"
+
+namespace shiplap::kernels {
+
+// How a factor is stored. Blocks are along the inner size.
+enum class Stored { one_scale, scale_per_row, blocks, bf16 };
+
+// A factor as it is multiplied: lines of `depth` numbers, or the other way round.
+struct Factor {
+  Stored stored = Stored::blocks;
+  Fp8 format = Fp8::e4m3;
+  std::int64_t lines = 0;
+  std::int64_t depth = 0;
+  bool is_along = true;  // whether lines lie as rows
+  std::int64_t gap = 0;
+
+  std::vector<std::byte> codes;
+  std::vector<std::byte> scales;
+  Numbers wide;
+
+  [[nodiscard]] std::int64_t rows() const { return is_along ? lines : depth; }
+  [[nodiscard]] std::int64_t columns() const { return is_along ? depth : lines; }
+  [[nodiscard]] std::int64_t stride() const { return columns() + gap; }
+  [[nodiscard]] std::int64_t blocks() const { return (depth + 31) / 32; }
+  [[nodiscard]] std::int64_t scale_stride() const {
+    if (stored == Stored::one_scale) return 0;
+    if (stored == Stored::scale_per_row) return 4 + gap;
+    return (is_along ? blocks() : lines) + gap;
+  }
+
+  [[nodiscard]] std::size_t at(std::int64_t line, std::int64_t k) const {
+    return static_cast<std::size_t>(is_along ? line * stride() + k : k * stride() + line);
+  }
+  [[nodiscard]] std::size_t scale_at(std::int64_t line, std::int64_t block) const {
+    if (stored != Stored::blocks) return static_cast<std::size_t>(line * scale_stride());
+    return static_cast<std::size_t>(is_along ? line * scale_stride() + block
+                                             : block * scale_stride() + line);
+  }
+
+  void fill(Random& random) {
+    const auto count = static_cast<std::size_t>(rows() * stride());
+    if (stored == Stored::bf16) {
+      wide =
+          random_numbers(random, Number::bf16, static_cast<std::int64_t>(count), Fill::fractions);
+      return;
+    }
+    codes.resize(count);
+    for (std::byte& code : codes) code = any_code(random);
+    scales.resize(static_cast<std::size_t>(
+        std::max<std::int64_t>(4, scale_stride() * std::max(lines, blocks()) + 4)));
+    for (std::int64_t line = 0; line < lines; ++line) {
+      if (stored == Stored::scale_per_row) put_scale(line, static_cast<float>(random.unit() + 0.1));
+      for (std::int64_t block = 0; stored == Stored::blocks && block < blocks(); ++block) {
+        put_block_scale(line, block, static_cast<int>(random.between(118, 130)));
+      }
+    }
+    if (stored == Stored::one_scale) put_scale(0, static_cast<float>(random.unit() + 0.1));
+  }
+
+  // Any that is finite, zeros more often than others.
+  [[nodiscard]] std::byte any_code(Random& random) const {
+    const int size = random.chance(0.1)
+                         ? 0
+                         : static_cast<int>(random.between(0, format == Fp8::e4m3 ? 0x7f : 0x7c));
+    return static_cast<std::byte>(size + (random.chance() ? 0x80 : 0));
+  }
+
+  void put_scale(std::int64_t line, float scale) {
+    std::memcpy(&scales[scale_at(line, 0)], &scale, sizeof scale);
+  }
+  void put_block_scale(std::int64_t line, std::int64_t block, int scale) {
+    scales[scale_at(line, block)] = static_cast<std::byte>(scale);
+  }
+  void put_block_codes(std::int64_t line, std::int64_t block, std::byte code) {
+    for (std::int64_t k = block * 32; k < std::min(depth, block * 32 + 32); ++k) {
+      codes[at(line, k)] = code;
+    }
+  }
+
+  [[nodiscard]] double get(std::int64_t line, std::int64_t k) const {
+    if (stored == Stored::bf16) return wide.get(static_cast<std::int64_t>(at(line, k)));
+    const auto bits = std::to_integer<std::uint8_t>(codes[at(line, k)]);
+    const auto number =
+        static_cast<double>(format == Fp8::e4m3 ? to_float(E4m3{bits}) : to_float(E5m2{bits}));
+    if (stored == Stored::blocks) {
+      const int scale = std::to_integer<int>(scales[scale_at(line, k / 32)]);
+      return scale == 0xff ? std::nan("") : std::ldexp(number, scale - 127);
+    }
+    float scale = 0;
+    std::memcpy(&scale, &scales[scale_at(line, 0)], sizeof scale);
+    return number * static_cast<double>(scale);
+  }
+
+  [[nodiscard]] Fp8Rows view() {
+    return {.codes = codes.data(),
+            .rows = rows(),
+            .columns = columns(),
+            .stride = stride(),
+            .format = format,
+            .kind = stored == Stored::blocks ? Scales::blocks : Scales::rows,
+            .scales = scales.data(),
+            .scale_stride = scale_stride()};
+  }
+};
+
+struct ScaledQuestion {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t depth = 0;
+  Stored a = Stored::blocks;
+  Fp8 a_format = Fp8::e4m3;
+  Stored weights = Stored::blocks;
+  Fp8 weights_format = Fp8::e4m3;
+  bool weights_are_transposed = true;
+  Number out = Number::f32;
+  std::int64_t gap = 0;
+  float alpha = 1;
+  float beta = 0;
+  bool has_bias = false;
+  Activation activation = Activation::none;
+  bool saves = false;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const ScaledQuestion& q) {
+  return out << q.rows << " x " << q.columns << " x " << q.depth << ", " << static_cast<int>(q.a)
+             << name(q.a_format) << " by " << static_cast<int>(q.weights) << name(q.weights_format)
+             << ", transposed " << q.weights_are_transposed << ", to " << static_cast<int>(q.out)
+             << ", gap " << q.gap << ", alpha " << q.alpha << ", beta " << q.beta << ", bias "
+             << q.has_bias << ", activation " << static_cast<int>(q.activation) << ", saves "
+             << q.saves;
+}
+
+// Of types, gaps and epilogues, whatever comes.
+inline void choose_rest(Random& random, ScaledQuestion& question) {
+  question.out = kNumbers[random.between(0, 3)];
+  question.gap = random.chance(0.3) ? random.between(1, 20) : 0;
+  question.alpha = random.chance() ? 1 : -0.5F;
+  question.beta = static_cast<float>(random.between(0, 3));
+  question.has_bias = random.chance();
+  question.activation = random.chance() ? Activation::gelu_tanh : Activation::none;
+  question.saves = random.chance();
+}
+
+struct ScaledArrays {
+  ScaledQuestion question;
+  Factor a;
+  Factor weights;
+  Numbers bias;
+  Numbers c;
+  Numbers before;
+
+  ScaledArrays(const ScaledQuestion& q, Random& random)
+      : question(q),
+        a{.stored = q.a, .format = q.a_format, .lines = q.rows, .depth = q.depth, .gap = q.gap},
+        weights{.stored = q.weights,
+                .format = q.weights_format,
+                .lines = q.columns,
+                .depth = q.depth,
+                .is_along = q.weights_are_transposed,
+                .gap = q.gap},
+        bias(random_numbers(random, Number::f32, q.columns, Fill::fractions)),
+        c(random_numbers(random, q.out, q.rows * c_stride(), Fill::fractions)),
+        before(q.out, q.rows * c_stride()) {
+    a.fill(random);
+    weights.fill(random);
+  }
+
+  [[nodiscard]] std::int64_t c_stride() const { return question.columns + question.gap; }
+  [[nodiscard]] ScaledShape shape() const {
+    return {.columns = question.columns, .depth = question.depth};
+  }
+
+  void prepare(ScaledLinear& linear) {
+    if (weights.stored == Stored::bf16) {
+      linear.prepare(Weights{.data = weights.wide.data(),
+                             .stride = weights.stride(),
+                             .is_transposed = weights.is_along});
+    } else {
+      linear.prepare(ScaledWeights{.factor = weights.view(), .is_transposed = weights.is_along});
+    }
+  }
+
+  // Some of the rows.
+  void multiply(ScaledLinear& linear, std::int64_t first, std::int64_t count) {
+    Epilogue epilogue{
+        .alpha = question.alpha, .beta = question.beta, .activation = question.activation};
+    const std::int64_t from = first * c_stride();
+    if (question.has_bias) epilogue.bias = {.data = bias.data(), .type = bias.type()};
+    if (question.saves) {
+      epilogue.before_activation = {
+          .data = before.data(from), .type = before.type(), .stride = c_stride()};
+    }
+    const Result to{.data = c.data(from), .type = c.type(), .stride = c_stride()};
+    if (a.stored == Stored::bf16) {
+      linear.multiply(Rows{.data = a.wide.data(static_cast<std::int64_t>(a.at(first, 0))),
+                           .count = count,
+                           .stride = a.stride()},
+                      to, epilogue);
+    } else {
+      linear.multiply(some_rows(a.view(), first, count), to, epilogue);
+    }
+  }
+};
+
+struct ScaledExpected {
+  double before = 0;
+  double c = 0;
+  double size = 0;  // of all that was added up
+};
+
+inline ScaledExpected expected_at(const ScaledArrays& given, std::int64_t i, std::int64_t j) {
+  const ScaledQuestion& q = given.question;
+  ScaledExpected result;
+  const auto add = [&](double value) {
+    result.before += value;
+    result.size += std::abs(value);
+  };
+  for (std::int64_t k = 0; k < q.depth; ++k) {
+    add(double{q.alpha} * given.a.get(i, k) * given.weights.get(j, k));
+  }
+  if (q.beta != 0) add(double{q.beta} * given.c.get(i * given.c_stride() + j));
+  if (q.has_bias) add(given.bias.get(j));
+  result.c = q.activation == Activation::none ? result.before : gelu(result.before);
+  return result;
+}
+
+// Half the distance of neighbours, relative to a number.
+inline double unit(Number type) {
+  if (type == Number::f32) return 0x1p-24;
+  return type == Number::bf16 ? 0x1p-8 : 0x1p-11;
+}
+
+// A sum of n terms in float is off by at most n units of their sizes, plus what products and sums
+// that are too small for a normal float lose; then come the rounding of alpha, three operations of
+// the epilogue, the sums of parts, and what is stored is rounded to its own type, of which f16 has
+// numbers 2^-24 apart. The activation is a little steeper than 1, and good to a few units.
+inline double bound(const ScaledQuestion& q, const ScaledExpected& expected, double value) {
+  const auto terms = static_cast<double>(q.depth + 8);
+  const double alpha = std::abs(static_cast<double>(q.alpha));
+  const double smallest = q.out == Number::f16 ? 0x1p-25 : 0x1p-134;
+  const double steep = q.activation == Activation::none ? 1 : 1.2;
+  const double inexact = q.activation == Activation::none ? 0 : 1e-6 * std::abs(expected.before);
+  return steep * terms * (0x1p-24 * expected.size + 0x1p-126 * (alpha + 1)) +
+         1.01 * unit(q.out) * std::abs(value) + smallest + inexact;
+}
+
+// Numbers that are too large for the result are not finite: infinite, or NaN if terms of both signs
+// are. Where terms are too large but their sum is not, anything may come out.
+inline void expect_number(const ScaledQuestion& q, const ScaledExpected& expected, double value,
+                          double found) {
+  const double largest = q.out == Number::f16 ? 65504 : 0x1.fep127;
+  if (std::isnan(value)) {
+    ASSERT_TRUE(std::isnan(found)) << found;
+  } else if (expected.size < largest) {
+    ASSERT_NEAR(found, value, bound(q, expected, value));
+  } else if (std::abs(value) > 1.01 * largest + bound(q, expected, value)) {
+    ASSERT_FALSE(std::isfinite(found)) << found << ", should be " << value;
+  }
+}
+
+inline void expect_right(ScaledLinear& linear, ScaledArrays& arrays) {
+  const ScaledArrays given = arrays;
+  const ScaledQuestion& q = given.question;
+  arrays.prepare(linear);
+  arrays.multiply(linear, 0, q.rows);
+  for (std::int64_t i = 0; i < q.rows; ++i) {
+    for (std::int64_t j = 0; j < arrays.c_stride(); ++j) {
+      SCOPED_TRACE(testing::Message() << i << ", " << j << " of " << q << " by " << linear.by());
+      const std::int64_t at = i * arrays.c_stride() + j;
+      if (j >= q.columns) {
+        ASSERT_EQ(arrays.c.get(at), given.c.get(at)) << "in the gap";
+        continue;
+      }
+      const ScaledExpected expected = expected_at(given, i, j);
+      expect_number(q, expected, expected.c, arrays.c.get(at));
+      if (q.saves) expect_number(q, expected, expected.before, arrays.before.get(at));
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+}  // namespace shiplap::kernels
