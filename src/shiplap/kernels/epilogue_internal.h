@@ -11,7 +11,8 @@ namespace shiplap::kernels {
 struct EpilogueStep {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  const float* sums = nullptr;  // by rows, without gaps
+  const float* sums = nullptr;  // by rows
+  std::int64_t stride_sums = 0;
   const float* bias = nullptr;  // may be null
   float alpha = 1;
   float beta = 0;

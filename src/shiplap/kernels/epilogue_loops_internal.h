@@ -81,7 +81,7 @@ struct To {
     const std::int64_t count = std::min(kLanes, step.columns - j);
     const std::int64_t at = row * step.c.stride + j;
     Lanes x{};
-    load_some(step.sums + row * step.columns + j, count, x);
+    load_some(step.sums + row * step.stride_sums + j, count, x);
     x *= step.alpha;
     if (step.beta != 0) {
       Lanes old{};

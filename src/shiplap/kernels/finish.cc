@@ -36,6 +36,7 @@ void finish(const Sums& sums, const Result& c, const Epilogue& epilogue) {
   std::vector<float> floats(static_cast<std::size_t>(std::min(most, sums.rows) * sums.columns));
   EpilogueStep step{.columns = sums.columns,
                     .sums = floats.data(),
+                    .stride_sums = sums.columns,
                     .bias = bias.empty() ? nullptr : bias.data(),
                     .alpha = epilogue.alpha,
                     .beta = epilogue.beta,

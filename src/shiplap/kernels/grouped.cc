@@ -1,43 +1,39 @@
 #include "shiplap/kernels/grouped.h"
 
 #include <cstddef>
-#include <numeric>
 #include <vector>
 
 #include "shiplap/base/error.h"
-#include "shiplap/kernels/finish.h"
+#include "shiplap/kernels/grouped_internal.h"
+#include "shiplap/kernels/rows_internal.h"
 
 namespace shiplap::kernels {
 namespace {
 
-std::int64_t stride_or(std::int64_t stride, std::int64_t without_gaps) {
-  ensure(stride == 0 || stride >= without_gaps, "a stride is at least as long as what it skips");
-  return stride == 0 ? without_gaps : stride;
-}
-
-void check(const GroupedShape& shape) {
+GroupedShape checked(const GroupedShape& shape) {
   ensure(shape.groups >= 0 && shape.columns >= 0 && shape.depth >= 0, "no size is negative");
   ensure(shape.typical_rows > 0, "the typical number of rows is at least 1");
+  return shape;
+}
+
+std::unique_ptr<GroupedEngine> best_engine(const GroupedShape& shape) {
+  if (shape.engine == Engine::best) {
+    if (std::unique_ptr<GroupedEngine> tiles = make_tiles_engine(shape)) return tiles;
+  }
+  return make_common_engine(shape);
 }
 
 }  // namespace
 
 struct GroupedLinear::State {
   GroupedShape shape;
-  std::vector<LinearKernel> kernels;
+  std::unique_ptr<GroupedEngine> engine;
   std::vector<bool> is_prepared;
 
-  explicit State(const GroupedShape& given) : shape(given) {
-    check(shape);
-    for (std::int64_t i = 0; i < shape.groups; ++i) {
-      kernels.emplace_back(LinearShape{.columns = shape.columns,
-                                       .depth = shape.depth,
-                                       .type = shape.type,
-                                       .typical_rows = shape.typical_rows,
-                                       .engine = shape.engine});
-    }
-    is_prepared.resize(kernels.size());
-  }
+  explicit State(const GroupedShape& given)
+      : shape(checked(given)),
+        engine(best_engine(shape)),
+        is_prepared(static_cast<std::size_t>(shape.groups)) {}
 
   void check_runs(const Rows& a, std::span<const GroupRows> runs) const {
     std::int64_t rows = 0;
@@ -51,34 +47,16 @@ struct GroupedLinear::State {
     ensure(rows == a.count, "the runs have as many rows as there are");
   }
 
-  [[nodiscard]] Bias bias_of(const GroupedBias& bias, std::int64_t group) const {
-    if (bias.data == nullptr) return {};
-    const std::int64_t at = group * stride_or(bias.stride, shape.columns) *
-                            static_cast<std::int64_t>(bytes_of(bias.type));
-    return {.data = static_cast<const std::byte*>(bias.data) + at, .type = bias.type};
-  }
-
-  void multiply(const Rows& a, std::span<const GroupRows> runs, const Result& c,
-                const GroupedEpilogue& epilogue) {
-    const std::int64_t stride = stride_or(a.stride, a.is_transposed ? a.count : shape.depth);
-    const std::int64_t row_bytes =
-        (a.is_transposed ? 1 : stride) * static_cast<std::int64_t>(bytes_of(shape.type));
-    std::int64_t first = 0;
-    for (const GroupRows& run : runs) {
-      if (run.rows == 0) continue;
-      kernels[static_cast<std::size_t>(run.group)].multiply(
-          {.data = static_cast<std::byte*>(a.data) + first * row_bytes,
-           .count = run.rows,
-           .stride = stride,
-           .is_transposed = a.is_transposed},
-          from_row(c, first, shape.columns),
-          {.alpha = epilogue.alpha,
-           .beta = epilogue.beta,
-           .bias = bias_of(epilogue.bias, run.group),
-           .activation = epilogue.activation,
-           .before_activation = from_row(epilogue.before_activation, first, shape.columns)});
-      first += run.rows;
-    }
+  [[nodiscard]] GroupedCall call_of(const Rows& a, const Result& c,
+                                    const GroupedEpilogue& epilogue) const {
+    GroupedCall call{.a = a, .runs = {}, .c = c, .epilogue = epilogue};
+    call.a.stride = stride_or(a.stride, a.is_transposed ? a.count : shape.depth);
+    call.c.stride = stride_or(c.stride, shape.columns);
+    Result& before = call.epilogue.before_activation;
+    before.stride = stride_or(before.stride, shape.columns);
+    GroupedBias& bias = call.epilogue.bias;
+    bias.stride = stride_or(bias.stride, shape.columns);
+    return call;
   }
 };
 
@@ -95,10 +73,12 @@ void GroupedLinear::prepare(std::span<const Weights> weights) {
 }
 
 void GroupedLinear::prepare(std::int64_t group, const Weights& weights) {
-  ensure(group >= 0 && group < state_->shape.groups, "weights belong to one of the groups");
-  const auto index = static_cast<std::size_t>(group);
-  state_->kernels[index].prepare(weights);
-  state_->is_prepared[index] = true;
+  const GroupedShape& shape = state_->shape;
+  ensure(group >= 0 && group < shape.groups, "weights belong to one of the groups");
+  Weights given = weights;
+  given.stride = stride_or(weights.stride, weights.is_transposed ? shape.depth : shape.columns);
+  state_->engine->prepare(group, given);
+  state_->is_prepared[static_cast<std::size_t>(group)] = true;
 }
 
 void GroupedLinear::multiply(const Rows& a, std::span<const GroupRows> runs, const Result& c,
@@ -108,11 +88,11 @@ void GroupedLinear::multiply(const Rows& a, std::span<const GroupRows> runs, con
          "a bias is f32 or of the type of the factors");
   state_->check_runs(a, runs);
   if (a.count == 0 || state_->shape.columns == 0) return;
-  state_->multiply(a, runs, c, epilogue);
+  GroupedCall call = state_->call_of(a, c, epilogue);
+  call.runs = runs;
+  state_->engine->multiply(call);
 }
 
-std::string_view GroupedLinear::by() const {
-  return state_->kernels.empty() ? "plain loops" : state_->kernels.front().by();
-}
+std::string_view GroupedLinear::by() const { return state_->engine->name(); }
 
 }  // namespace shiplap::kernels

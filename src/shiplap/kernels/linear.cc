@@ -2,80 +2,15 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/epilogue_internal.h"
 #include "shiplap/kernels/linear_internal.h"
+#include "shiplap/kernels/rows_internal.h"
 #include "shiplap/kernels/workspace_internal.h"
 
 namespace shiplap::kernels {
 namespace {
-
-Layout layout_of(bool is_transposed, std::int64_t stride) {
-  return {.order = is_transposed ? Order::columns : Order::rows, .stride = stride};
-}
-
-std::int64_t stride_or(std::int64_t stride, std::int64_t without_gaps) {
-  ensure(stride == 0 || stride >= without_gaps, "a stride is at least as long as what it skips");
-  return stride == 0 ? without_gaps : stride;
-}
-
-template <class T>
-void grow(Buffer<T>& buffer, std::int64_t count) {
-  buffer.resize(std::max(buffer.size(), static_cast<std::size_t>(count)));
-}
-
-const void* advance(const void* data, Number type, std::int64_t count) {
-  return static_cast<const std::byte*>(data) + count * static_cast<std::int64_t>(bytes_of(type));
-}
-
-void* advance(void* data, Number type, std::int64_t count) {
-  return static_cast<std::byte*>(data) + count * static_cast<std::int64_t>(bytes_of(type));
-}
-
-Result advance(Result result, std::int64_t rows) {
-  if (result.data == nullptr) return result;
-  result.data = advance(result.data, result.type, rows * result.stride);
-  return result;
-}
-
-// A matrix to be copied to where it lies by rows, without gaps.
-struct Copy {
-  const void* from = nullptr;
-  Number type = Number::f32;
-  Layout layout;
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-};
-
-template <class T>
-void copy_transposed(const Copy& copy, T* to) {
-  const auto* const from = static_cast<const T*>(copy.from);
-  for (std::int64_t i = 0; i < copy.rows; ++i) {
-    for (std::int64_t k = 0; k < copy.columns; ++k) *to++ = from[k * copy.layout.stride + i];
-  }
-}
-
-void copy_as_it_is(const Copy& copy, std::byte* to) {
-  if (copy.layout.order == Order::columns) {
-    if (bytes_of(copy.type) == 2) return copy_transposed(copy, reinterpret_cast<Bf16*>(to));
-    return copy_transposed(copy, reinterpret_cast<float*>(to));
-  }
-  const std::size_t bytes = static_cast<std::size_t>(copy.columns) * bytes_of(copy.type);
-  for (std::int64_t i = 0; i < copy.rows; ++i, to += bytes) {
-    std::memcpy(to, advance(copy.from, copy.type, i * copy.layout.stride), bytes);
-  }
-}
-
-void widen_lines(const Copy& copy, float* to) {
-  for (std::int64_t i = 0; i < copy.rows; ++i, to += copy.columns) {
-    widen({.from = advance(copy.from, copy.type, i * copy.layout.stride),
-           .type = copy.type,
-           .count = copy.columns,
-           .to = to});
-  }
-}
 
 // Whether the result is the product itself, or what was there plus the product, in float.
 bool is_plain(const Epilogue& epilogue, const Result& c) {
@@ -151,6 +86,7 @@ struct LinearKernel::State {
 
   EpilogueStep step_of(const Epilogue& epilogue) {
     EpilogueStep step{.columns = shape.columns,
+                      .stride_sums = shape.columns,
                       .alpha = epilogue.alpha,
                       .beta = epilogue.beta,
                       .activation = epilogue.activation};

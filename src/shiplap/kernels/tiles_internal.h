@@ -1,0 +1,58 @@
+// Products of bf16 on the tiles of AMX: what only processors that have them can do.
+//
+// A tile is 16 rows of 64 bytes. The weights are packed so that every tile of them lies in one
+// piece: panels of 32 columns, one behind the other; in each, step after step of 32 of the depth;
+// in each step two tiles of 16 columns, where row i has elements 2 i and 2 i + 1 of each column
+// side by side. Where the matrix ends, zeros fill the tiles.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "shiplap/kernels/bf16.h"
+#include "shiplap/kernels/epilogue_internal.h"
+
+namespace shiplap::kernels {
+
+inline constexpr std::int64_t kTileRows = 16;
+inline constexpr std::int64_t kPanelColumns = 32;
+inline constexpr std::int64_t kStepDepth = 32;
+inline constexpr std::int64_t kStepNumbers = kPanelColumns * kStepDepth;
+
+// Whether this processor has them and the system lets this process use them.
+[[nodiscard]] bool has_tiles();
+
+// Memory for packed weights: on large pages where the system has them, and not touched before it is
+// written to.
+struct Released {
+  void operator()(void* memory) const;
+};
+using Arena = std::unique_ptr<Bf16[], Released>;
+[[nodiscard]] Arena make_arena(std::int64_t count);
+
+// A matrix of depth x columns, of which element (k, j) lies at from[k * down + j * right]. One of
+// the two strides is 1.
+struct PackTiles {
+  const Bf16* from = nullptr;
+  std::int64_t depth = 0;
+  std::int64_t columns = 0;
+  std::int64_t down = 0;
+  std::int64_t right = 0;
+  Bf16* to = nullptr;
+};
+void pack_tiles(const PackTiles& pack);
+
+// Rows of whole steps times packed weights. Of `finish`, rows, columns, bias and results are those
+// of the whole product, and it has no sums yet.
+struct TilesProduct {
+  const Bf16* a = nullptr;
+  std::int64_t stride_a = 0;
+  std::int64_t steps = 0;  // the depth
+  const Bf16* weights = nullptr;
+  const Bf16* next_weights = nullptr;  // those of the next product, of the same size; may be null
+  EpilogueStep finish;
+};
+void multiply_tiles(const TilesProduct& product);
+
+}  // namespace shiplap::kernels

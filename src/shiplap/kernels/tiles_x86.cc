@@ -1,0 +1,409 @@
+// The tiles of AMX, as Linux gives them to a process on x86.
+//
+// Eight tiles are all there are: four hold sums, the others what is multiplied. Blocks of up to 32
+// rows have two tiles of rows and two of columns, so that each is used twice for every load. Blocks
+// of up to 16 rows have one of rows and four of columns: with four sums under way, none waits for
+// the one before it. The tiles of the last rows of a product are as high as there are rows, so that
+// nothing beyond them is read.
+#include <immintrin.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "shiplap/base/error.h"
+#include "shiplap/kernels/lanes_internal.h"
+#include "shiplap/kernels/tiles_internal.h"
+
+namespace shiplap::kernels {
+namespace {
+
+constexpr std::int64_t kTileNumbers = kStepNumbers / 2;
+constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kBlockRows = 2 * kTileRows;
+// Rows of one block in turn are multiplied by weights of about this many bytes, which stay in the
+// second level of the cache until the last block has used them.
+constexpr std::int64_t kNearBytes = 256 << 10;
+// So far ahead are weights fetched into it.
+constexpr std::int64_t kAheadBytes = 32 << 10;
+
+constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// The sizes of the tiles, as LDTILECFG reads them.
+struct alignas(64) TileSizes {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::array<std::uint8_t, 14> reserved{};
+  std::array<std::uint16_t, 16> row_bytes{};
+  std::array<std::uint8_t, 16> rows{};
+};
+static_assert(sizeof(TileSizes) == 64);
+
+enum class BlockKind : std::uint8_t { two_by_two, one_by_four };
+
+// Tiles 0 to 3 are sums. Two by two: 4 and 5 are rows of a, 6 and 7 weights. One by four: 4 is rows
+// of a, 5 to 7 are weights.
+constexpr TileSizes sizes_of(BlockKind kind, std::uint8_t last_rows) {
+  TileSizes sizes;
+  for (std::size_t i = 0; i < 8; ++i) {
+    sizes.row_bytes[i] = kLine;
+    sizes.rows[i] = kTileRows;
+  }
+  if (kind == BlockKind::two_by_two) {
+    for (const std::size_t i : {2U, 3U, 5U}) sizes.rows[i] = last_rows;
+  } else {
+    for (const std::size_t i : {0U, 1U, 2U, 3U, 4U}) sizes.rows[i] = last_rows;
+  }
+  return sizes;
+}
+
+// By kind and number of rows of the last tile.
+using AllSizes = std::array<std::array<TileSizes, kTileRows + 1>, 2>;
+constexpr AllSizes all_sizes() {
+  AllSizes all;
+  for (std::uint8_t rows = 1; rows <= kTileRows; ++rows) {
+    all[0][rows] = sizes_of(BlockKind::two_by_two, rows);
+    all[1][rows] = sizes_of(BlockKind::one_by_four, rows);
+  }
+  return all;
+}
+constexpr AllSizes kSizes = all_sizes();
+
+// The compiler knows of no tile. What it has to know is that memory is read and written.
+void configure(const TileSizes& sizes) { asm volatile("ldtilecfg %0" ::"m"(sizes)); }
+void release() { asm volatile("tilerelease"); }
+
+template <int kTile>
+[[gnu::always_inline]] inline void clear_tile() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+}
+template <int kTile>
+[[gnu::always_inline]] inline void load_tile(const void* from, std::int64_t stride) {
+  asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(kTile), "r"(from), "r"(stride) : "memory");
+}
+template <int kTile>
+[[gnu::always_inline]] inline void store_tile(void* to, std::int64_t stride) {
+  asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(kTile), "r"(to), "r"(stride) : "memory");
+}
+template <int kSum, int kA, int kWeights>
+[[gnu::always_inline]] inline void add_product() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kWeights));
+}
+
+template <std::int64_t kLines>
+[[gnu::always_inline]] inline void fetch_lines(const std::byte* from) {
+  for (std::int64_t i = 0; i < kLines; ++i) __builtin_prefetch(from + i * kLine, 0, 2);
+}
+
+// One block. Sums are 32 x 32 or 16 x 64.
+struct Block {
+  const Bf16* a = nullptr;
+  std::int64_t stride_a = 0;  // in bytes
+  std::int64_t steps = 0;
+  const Bf16* weights = nullptr;
+  const Bf16* ahead = nullptr;  // what to fetch meanwhile, of the same size; may be null
+  float* sums = nullptr;
+};
+
+template <bool kFetches>
+void multiply_two_by_two(const Block& block) {
+  clear_tile<0>();
+  clear_tile<1>();
+  clear_tile<2>();
+  clear_tile<3>();
+  const Bf16* a = block.a;
+  const Bf16* const a_below = a + kTileRows * block.stride_a / 2;
+  const std::int64_t below = a_below - a;
+  const Bf16* weights = block.weights;
+  const auto* ahead = reinterpret_cast<const std::byte*>(block.ahead);
+  for (std::int64_t step = 0; step < block.steps; ++step) {
+    load_tile<6>(weights, kLine);
+    load_tile<4>(a, block.stride_a);
+    add_product<0, 4, 6>();
+    load_tile<7>(weights + kTileNumbers, kLine);
+    add_product<1, 4, 7>();
+    load_tile<5>(a + below, block.stride_a);
+    add_product<2, 5, 6>();
+    add_product<3, 5, 7>();
+    if constexpr (kFetches) {
+      fetch_lines<2 * kTileRows>(ahead);
+      ahead += 2 * kStepNumbers;
+    }
+    a += kStepDepth;
+    weights += kStepNumbers;
+  }
+  constexpr std::int64_t kStride = 2 * kLine;
+  store_tile<0>(block.sums, kStride);
+  store_tile<1>(block.sums + 16, kStride);
+  store_tile<2>(block.sums + kTileRows * 32, kStride);
+  store_tile<3>(block.sums + kTileRows * 32 + 16, kStride);
+}
+
+// Two panels, or the last one alone.
+template <bool kFetches, bool kIsAlone>
+void multiply_one_by_four(const Block& block) {
+  clear_tile<0>();
+  clear_tile<1>();
+  clear_tile<2>();
+  clear_tile<3>();
+  const Bf16* a = block.a;
+  const Bf16* left = block.weights;
+  const Bf16* right = left + block.steps * kStepNumbers;
+  const auto* ahead = reinterpret_cast<const std::byte*>(block.ahead);
+  for (std::int64_t step = 0; step < block.steps; ++step) {
+    load_tile<4>(a, block.stride_a);
+    load_tile<5>(left, kLine);
+    add_product<0, 4, 5>();
+    load_tile<6>(left + kTileNumbers, kLine);
+    add_product<1, 4, 6>();
+    if constexpr (!kIsAlone) {
+      load_tile<7>(right, kLine);
+      add_product<2, 4, 7>();
+      load_tile<5>(right + kTileNumbers, kLine);
+      add_product<3, 4, 5>();
+    }
+    if constexpr (kFetches) {
+      constexpr std::int64_t kPanels = kIsAlone ? 1 : 2;
+      fetch_lines<2 * kTileRows * kPanels>(ahead);
+      ahead += 2 * kStepNumbers * kPanels;
+    }
+    a += kStepDepth;
+    left += kStepNumbers;
+    right += kStepNumbers;
+  }
+  constexpr std::int64_t kStride = 4 * kLine;
+  store_tile<0>(block.sums, kStride);
+  store_tile<1>(block.sums + 16, kStride);
+  if constexpr (kIsAlone) return;
+  store_tile<2>(block.sums + 32, kStride);
+  store_tile<3>(block.sums + 48, kStride);
+}
+
+// Whether nothing is left to do but to round.
+bool only_rounds(const EpilogueStep& step) {
+  return step.c.type == Number::bf16 && step.alpha == 1 && step.beta == 0 && step.bias == nullptr &&
+         step.activation == Activation::none && step.before_activation.data == nullptr;
+}
+
+// As store() of lanes_internal.h, except that this instruction takes subnormals as zero; the sums
+// of tiles are none.
+[[gnu::target("avx512f,avx512bw,avx512vl,avx512bf16")]]
+void round_sums(const EpilogueStep& step) {
+  for (std::int64_t j = 0; j < step.columns; j += 32) {
+    const std::int64_t count = std::min<std::int64_t>(32, step.columns - j);
+    const __mmask32 mask = 0xffffffffU >> (32 - count);
+    const float* from = step.sums + j;
+    Bf16* to = static_cast<Bf16*>(step.c.data) + j;
+    for (std::int64_t row = 0; row < step.rows; ++row) {
+      const __m512bh rounded = _mm512_cvtne2ps_pbh(_mm512_load_ps(from + 16), _mm512_load_ps(from));
+      _mm512_mask_storeu_epi16(to, mask, reinterpret_cast<__m512i>(rounded));
+      from += step.stride_sums;
+      to += step.c.stride;
+    }
+  }
+}
+
+Result part_of(Result whole, std::int64_t row, std::int64_t column) {
+  if (whole.data == nullptr) return whole;
+  const auto at = (row * whole.stride + column) * static_cast<std::int64_t>(bytes_of(whole.type));
+  whole.data = static_cast<std::byte*>(whole.data) + at;
+  return whole;
+}
+
+class Multiplication {
+ public:
+  explicit Multiplication(const TilesProduct& product)
+      : product_(product),
+        panels_(divide_up(product.finish.columns, kPanelColumns)),
+        panel_(product.steps * kStepNumbers),
+        near_(std::max<std::int64_t>(2, kNearBytes / 2 / panel_ / 2 * 2)),
+        ahead_(divide_up(kAheadBytes / 2, panel_)),
+        only_rounds_(shiplap::kernels::only_rounds(product.finish)) {}
+
+  void run() {
+    for (std::int64_t first = 0; first < panels_; first += near_) {
+      run_panels(first, std::min(panels_, first + near_));
+    }
+    release();
+  }
+
+ private:
+  void run_panels(std::int64_t begin, std::int64_t end) {
+    const std::int64_t rows = product_.finish.rows;
+    for (std::int64_t row = 0; row < rows; row += kBlockRows) {
+      const std::int64_t count = std::min(kBlockRows, rows - row);
+      const bool is_low = count <= kTileRows;
+      use(sizes_for(count));
+      const std::int64_t width = is_low ? 2 : 1;
+      for (std::int64_t panel = begin; panel < end; panel += width) {
+        run_block(row, count, panel, std::min(width, end - panel));
+      }
+    }
+  }
+
+  static const TileSizes& sizes_for(std::int64_t rows) {
+    const bool is_low = rows <= kTileRows;
+    return kSizes[is_low ? 1 : 0][static_cast<std::size_t>(is_low ? rows : rows - kTileRows)];
+  }
+
+  void use(const TileSizes& sizes) {
+    if (&sizes == used_) return;
+    configure(sizes);
+    used_ = &sizes;
+  }
+
+  void run_block(std::int64_t row, std::int64_t count, std::int64_t panel, std::int64_t panels) {
+    alignas(kLine) float sums[kBlockRows * kPanelColumns];
+    const Block block{.a = product_.a + row * product_.stride_a,
+                      .stride_a = 2 * product_.stride_a,
+                      .steps = product_.steps,
+                      .weights = product_.weights + panel * panel_,
+                      .ahead = row == 0 ? ahead_of(panel, panels) : nullptr,
+                      .sums = sums};
+    const bool is_low = count <= kTileRows;
+    if (block.ahead == nullptr) {
+      multiply<false>(block, is_low, panels);
+    } else {
+      multiply<true>(block, is_low, panels);
+    }
+    const std::int64_t column = panel * kPanelColumns;
+    EpilogueStep step = product_.finish;
+    step.rows = count;
+    step.columns = std::min(panels * kPanelColumns, product_.finish.columns - column);
+    step.sums = sums;
+    step.stride_sums = (is_low ? 2 : 1) * kPanelColumns;
+    if (step.bias != nullptr) step.bias += column;
+    step.before_activation = part_of(step.before_activation, row, column);
+    step.c = part_of(step.c, row, column);
+    only_rounds_ ? round_sums(step) : apply_epilogue(step);
+  }
+
+  template <bool kFetches>
+  static void multiply(const Block& block, bool is_low, std::int64_t panels) {
+    if (!is_low) return multiply_two_by_two<kFetches>(block);
+    if (panels == 2) return multiply_one_by_four<kFetches, false>(block);
+    multiply_one_by_four<kFetches, true>(block);
+  }
+
+  // Where the panels are that will be needed a while after this one.
+  [[nodiscard]] const Bf16* ahead_of(std::int64_t panel, std::int64_t panels) const {
+    const std::int64_t wanted = panel + std::max(ahead_, panels);
+    if (wanted + panels <= panels_) return product_.weights + wanted * panel_;
+    const std::int64_t in_next = wanted - panels_;
+    if (product_.next_weights == nullptr || in_next < 0 || in_next + panels > panels_) {
+      return nullptr;
+    }
+    return product_.next_weights + in_next * panel_;
+  }
+
+  const TilesProduct& product_;
+  std::int64_t panels_;
+  std::int64_t panel_;  // in numbers
+  std::int64_t near_;   // in panels
+  std::int64_t ahead_;  // in panels
+  bool only_rounds_;
+  const TileSizes* used_ = nullptr;
+};
+
+// Sixteen columns of a step that lies by rows.
+[[gnu::target("avx512f,avx512bw,avx512vl")]]
+void pack_rows(const Bf16* from, std::int64_t stride, Bf16* to) {
+  for (std::int64_t i = 0; i < kTileRows; ++i) {
+    Halves even;
+    Halves odd;
+    std::memcpy(&even, from + 2 * i * stride, sizeof even);
+    std::memcpy(&odd, from + (2 * i + 1) * stride, sizeof odd);
+    const Words pairs =
+        __builtin_convertvector(even, Words) | (__builtin_convertvector(odd, Words) << 16);
+    std::memcpy(&to[i * 32].bits, &pairs, sizeof pairs);
+  }
+}
+
+// Sixteen columns of a step that lies by columns: 16 x 16 pairs, transposed. Four times, as with
+// cards, the first half of all pairs is shuffled into the second; this turns row 4 bits, column 4
+// bits of a place into column, row.
+[[gnu::target("avx512f,avx512bw,avx512vl")]]
+void pack_columns(const Bf16* from, std::int64_t stride, Bf16* to) {
+  Words lines[2][16];
+  for (std::size_t i = 0; i < 16; ++i)
+    std::memcpy(&lines[0][i], from + static_cast<std::int64_t>(i) * stride, sizeof(Words));
+  for (std::size_t round = 0; round < 4; ++round) {
+    const Words* const old = lines[round % 2];
+    Words* const now = lines[(round + 1) % 2];
+    for (std::size_t i = 0; i < 8; ++i) {
+      now[2 * i] = __builtin_shufflevector(old[i], old[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5,
+                                           21, 6, 22, 7, 23);
+      now[2 * i + 1] = __builtin_shufflevector(old[i], old[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12,
+                                               28, 13, 29, 14, 30, 15, 31);
+    }
+  }
+  std::memcpy(&to->bits, lines[0], sizeof lines[0]);
+}
+
+// A tile that the matrix does not fill.
+void pack_edge(const PackTiles& pack, std::int64_t depth, std::int64_t column, Bf16* to) {
+  for (std::int64_t k = 0; k < kStepDepth; ++k) {
+    for (std::int64_t j = 0; j < kTileRows; ++j) {
+      const bool is_there = depth + k < pack.depth && column + j < pack.columns;
+      to[k / 2 * 32 + 2 * j + k % 2] =
+          is_there ? pack.from[(depth + k) * pack.down + (column + j) * pack.right] : Bf16{};
+    }
+  }
+}
+
+void pack_tile(const PackTiles& pack, std::int64_t depth, std::int64_t column, Bf16* to) {
+  if (depth + kStepDepth > pack.depth || column + kTileRows > pack.columns) {
+    return pack_edge(pack, depth, column, to);
+  }
+  const Bf16* const from = pack.from + depth * pack.down + column * pack.right;
+  if (pack.right == 1) return pack_rows(from, pack.down, to);
+  pack_columns(from, pack.right, to);
+}
+
+bool ask_for_tiles() {
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
+  return __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("amx-tile") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bf16") &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+
+bool has_tiles() {
+  static const bool found = ask_for_tiles();
+  return found;
+}
+
+void Released::operator()(void* memory) const { std::free(memory); }
+
+Arena make_arena(std::int64_t count) {
+  constexpr std::size_t kPage = std::size_t{2} << 20U;
+  const auto bytes = static_cast<std::size_t>(count) * sizeof(Bf16);
+  const std::size_t pages = (bytes / kPage + 1) * kPage;
+  void* const memory = std::aligned_alloc(kPage, pages);
+  if (memory == nullptr) throw std::bad_alloc();
+  madvise(memory, pages, MADV_HUGEPAGE);  // where it is refused, small pages do
+  return Arena(static_cast<Bf16*>(memory));
+}
+
+void pack_tiles(const PackTiles& pack) {
+  Bf16* to = pack.to;
+  for (std::int64_t column = 0; column < pack.columns; column += kPanelColumns) {
+    for (std::int64_t depth = 0; depth < pack.depth; depth += kStepDepth) {
+      pack_tile(pack, depth, column, to);
+      pack_tile(pack, depth, column + kTileRows, to + kTileNumbers);
+      to += kStepNumbers;
+    }
+  }
+}
+
+void multiply_tiles(const TilesProduct& product) { Multiplication(product).run(); }
+
+}  // namespace shiplap::kernels
