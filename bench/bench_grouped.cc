@@ -10,9 +10,13 @@
 //   CASE_grouped_over_loop              GroupedLinear over the loop
 //   CASE_grouped_over_loop_fresh_sizes  both with numbers of rows that neither has seen
 //   CASE_grouped_fresh_over_loop        of these, GroupedLinear's first call over the loop's second
-//   CASE_packing_grouped_over_loop      both pack all weights first, as after a step of training
+//   CASE_packing_grouped_over_loop      both pack the weights they use, as after a step of
+//   training:
+//                                       GroupedLinear on the way (Packing::every_call), the loop
+//                                       all
 //   CASE_packing_grouped_over_one       the same over one LinearKernel, prepared for group after
-//   group
+//   group CASE_preparing_grouped_over_one     GroupedLinear packs all first (Packing::once), over
+//   the same
 //
 // Without CASE_, the first of them are those of the main case.
 #include <algorithm>
@@ -47,6 +51,7 @@ using kernels::GroupedLinear;
 using kernels::GroupRows;
 using kernels::LinearKernel;
 using kernels::Number;
+using kernels::Packing;
 
 constexpr std::int64_t kGroups = 64;
 
@@ -169,12 +174,13 @@ class Way {
 
 class Grouped final : public Way {
  public:
-  explicit Grouped(Matrices& matrices)
+  Grouped(Matrices& matrices, Packing packing)
       : m_(matrices),
         kernel_({.groups = kGroups,
                  .columns = m_.shape.columns,
                  .depth = m_.shape.depth,
-                 .type = m_.shape.type}) {
+                 .type = m_.shape.type,
+                 .packing = packing}) {
     for (std::int64_t i = 0; i < kGroups; ++i) weights_.push_back(m_.weights_of(i));
   }
   [[nodiscard]] std::string_view by() const { return kernel_.by(); }
@@ -335,22 +341,30 @@ void measure_fresh(Json& json, const Case& which, Way& grouped, Way& loop, int r
   put_ratio(json, which, "grouped_fresh_over_loop", second.ratio());
 }
 
-void measure_packing(Json& json, const Case& which, Way& grouped, Way& loop, Way& one, int rounds) {
+void measure_packing(Json& json, Matrices& matrices, Way& grouped, Way& loop, Way& one,
+                     int rounds) {
+  const Case& which = matrices.shape;
   const std::vector<GroupRows> runs = ragged_runs(which.tokens, 1);
+  Grouped packing(matrices, Packing::every_call);
+  packing.prepare();
+  packing.multiply(runs);
   one.multiply(runs);
-  const Timed with_packing = [&](int) { return grouped.seconds_with_packing(runs); };
-  put_ratio(json, which, "packing_grouped_over_loop", take_turns(rounds, with_packing, [&](int) {
-                                                        return loop.seconds_with_packing(runs);
-                                                      }).ratio());
+  const Timed on_the_way = [&](int) { return packing.seconds(runs); };
+  const Timed before = [&](int) { return grouped.seconds_with_packing(runs); };
+  const Timed by_loop = [&](int) { return loop.seconds_with_packing(runs); };
+  const Timed by_one = [&](int) { return one.seconds(runs); };
+  put_ratio(json, which, "packing_grouped_over_loop",
+            take_turns(rounds, on_the_way, by_loop).ratio());
   put_ratio(json, which, "packing_grouped_over_one",
-            take_turns(rounds, with_packing, [&](int) { return one.seconds(runs); }).ratio());
+            take_turns(rounds, on_the_way, by_one).ratio());
+  put_ratio(json, which, "preparing_grouped_over_one", take_turns(rounds, before, by_one).ratio());
 }
 
 void measure_case(Json& json, const Case& which, int rounds) {
   Matrices matrices(which);
   const std::int64_t typical = fastest_typical_rows(matrices, ragged_runs(which.tokens, 1));
   Loop loop(matrices, typical);
-  Grouped grouped(matrices);
+  Grouped grouped(matrices, Packing::once);
   One one(matrices, typical);
   loop.prepare();
   grouped.prepare();
@@ -358,7 +372,7 @@ void measure_case(Json& json, const Case& which, int rounds) {
   json.set(which.name + "_loop_typical_rows", typical);
   measure_seen(json, which, grouped, loop, rounds);
   measure_fresh(json, which, grouped, loop, rounds);
-  measure_packing(json, which, grouped, loop, one, std::min(rounds, 5));
+  measure_packing(json, matrices, grouped, loop, one, std::min(rounds, 5));
 }
 
 struct Options {

@@ -13,7 +13,9 @@
 // and rounds once, to nearest even, when a number is stored. The numbers of rows may be others in
 // every call, and any size may be zero.
 //
-// A call uses only the thread that makes it.
+// A call uses only the thread that makes it. After a few calls with the same epilogue and strides,
+// later ones allocate nothing of note and compile nothing, however the rows are spread over the
+// groups.
 //
 // A row has the same bits whether it comes alone, in a chunk or in the whole, and whatever other
 // groups there are, as long as the kernel (or another of the same shape, on the same kind of
@@ -34,9 +36,10 @@ namespace shiplap::kernels {
 
 struct GroupedShape {
   std::int64_t groups = 0;
-  std::int64_t columns = 0;        // of the weights and of the result
-  std::int64_t depth = 0;          // the inner size
-  Number type = Number::f32;       // of both factors
+  std::int64_t columns = 0;   // of the weights and of the result
+  std::int64_t depth = 0;     // the inner size
+  Number type = Number::f32;  // of both factors
+  Packing packing = Packing::once;
   std::int64_t typical_rows = 64;  // of a group
   Engine engine = Engine::best;
 };
@@ -73,8 +76,9 @@ class GroupedLinear {
   GroupedLinear& operator=(GroupedLinear&&) noexcept;
   ~GroupedLinear();
 
-  // Copies the weights into the blocks that the engine wants, again whenever they have changed.
-  // One for each group, all at once or one at a time.
+  // The weights of each group, all at once or one at a time. With Packing::once they are copied
+  // into the blocks that the engine wants and not used after it, and have to be prepared again when
+  // they have changed; else every call packs those it uses, from where they lie.
   void prepare(std::span<const Weights> weights);
   void prepare(std::int64_t group, const Weights& weights);
 

@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include "shiplap/kernels/allocations_testing_internal.h"
 #include "shiplap/kernels/attention.h"
+#include "shiplap/kernels/grouped_internal.h"
 #include "shiplap/kernels/grouped_testing_internal.h"
 
 namespace shiplap::kernels {
@@ -98,6 +102,113 @@ TEST(GroupedChunks, LargeProductsKeepTheBits) {
     q.all.beta = 1;
     q.all.out = Number::f32;
     expect_same_bits(q, 4);
+  }
+}
+
+TEST(GroupedChunks, PackedOnceOrByEveryCallTheBitsAreTheSame) {
+  for (const Number type : kNumbers) {
+    for (const std::int64_t columns : {70, 1030}) {
+      Random random(5);
+      GroupedQuestion q{.groups = 3, .runs = {{2, 40}, {0, 9}, {2, 3}, {1, 17}}};
+      q.all = {.rows = 69, .columns = columns, .depth = 300, .type = type, .out = type};
+      GroupedArrays once(q, random, Fill::fractions);
+      GroupedArrays every_call = once;
+      every_call.question.packing = Packing::every_call;
+      for (GroupedArrays* const arrays : {&once, &every_call}) {
+        GroupedLinear kernel(arrays->shape());
+        arrays->prepare(kernel);
+        arrays->multiply(kernel);
+      }
+      EXPECT_TRUE(once.c == every_call.c) << q;
+    }
+  }
+}
+
+// What would be used for bf16 if there were no tiles.
+TEST(GroupedChunks, TheCommonEngineIsRightAndKeepsTheBits) {
+  Random random(6);
+  GroupedQuestion q{.groups = 3, .runs = {{2, 70}, {0, 9}, {2, 3}, {1, 17}}};
+  q.all = {.rows = 99, .columns = 70, .depth = 90, .type = Number::bf16, .out = Number::bf16};
+  GroupedArrays whole(q, random, Fill::fractions);
+  GroupedArrays rows = whole;
+  const GroupedArrays given = whole;
+  const std::unique_ptr<GroupedEngine> engine = make_common_engine(whole.shape());
+  for (std::int64_t i = 0; i < 3; ++i) {
+    engine->prepare(i, {.data = whole.weights[static_cast<std::size_t>(i)].data(), .stride = 70});
+  }
+  const auto multiply = [&](GroupedArrays& arrays, std::int64_t first,
+                            std::span<const GroupRows> runs) {
+    engine->multiply(
+        {.a = {.data = arrays.a.data(first * 90), .count = rows_of(runs), .stride = 90},
+         .runs = runs,
+         .c = {.data = arrays.c.data(first * 70), .type = Number::bf16, .stride = 70},
+         .epilogue = {}});
+  };
+  multiply(whole, 0, q.runs);
+  std::int64_t row = 0;
+  for (const GroupRows& run : q.runs) {
+    for (std::int64_t i = 0; i < run.rows; ++i, ++row) {
+      const GroupRows one{.group = run.group, .rows = 1};
+      multiply(rows, row, {&one, 1});
+      expect_right_row(whole, given, run.group, row);
+    }
+  }
+  EXPECT_TRUE(rows.c == whole.c) << engine->name();
+}
+
+TEST(GroupedChunks, TwoThreadsHaveOneEach) {
+  for (const Number type : kNumbers) {
+    Random random(8);
+    GroupedQuestion q{.groups = 3, .runs = {{2, 40}, {0, 9}, {1, 11}}};
+    q.all = {.rows = 60, .columns = 90, .depth = 70, .type = type, .out = type};
+    const GroupedArrays given(q, random, Fill::fractions);
+    std::vector<GroupedArrays> results(3, given);
+    std::vector<std::thread> threads;
+    for (GroupedArrays& result : results) {
+      threads.emplace_back([&result] {
+        GroupedLinear kernel(result.shape());
+        result.prepare(kernel);
+        for (const std::int64_t rows : {7, 60, 16}) multiply_in_chunks(result, kernel, rows);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_TRUE(results[1].c == results[0].c);
+    EXPECT_TRUE(results[2].c == results[0].c);
+  }
+}
+
+// oneDNN itself takes less than a kilobyte in every call.
+TEST(GroupedChunks, ALaterCallOfOtherSizesAllocatesNothing) {
+  for (const Number type : kNumbers) {
+    for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
+      Random random(9);
+      GroupedQuestion q{.groups = 3};
+      q.all = {.rows = 200,
+               .columns = 90,
+               .depth = 70,
+               .type = type,
+               .out = type,
+               .has_bias = activation != Activation::none,
+               .bias = type,
+               .activation = activation};
+      GroupedArrays arrays(q, random, Fill::fractions);
+      GroupedLinear kernel(arrays.shape());
+      arrays.prepare(kernel);
+      const std::vector<GroupRows> first = {{0, 100}, {1, 10}, {2, 30}, {1, 60}};
+      arrays.multiply(kernel, 0, first);
+      allocations = 0;
+      largest_allocation = 0;
+      for (std::int64_t rows = 0; rows <= 100; ++rows) {
+        const GroupRows runs[] = {{1, rows}, {0, 100 - rows}, {2, 100}};
+        counting = true;
+        arrays.multiply(kernel, 0, runs);
+        counting = false;
+      }
+      if (kernel.by() == "plain loops" || kernel.by() == "tiles of AMX") {
+        EXPECT_EQ(allocations, 0U) << static_cast<int>(type);
+      }
+      EXPECT_LE(largest_allocation, 1024U) << static_cast<int>(type);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/grouped_testing_internal.h"
@@ -16,7 +17,8 @@ GroupedQuestion question_for(const GroupedShape& shape, Random& random, std::int
                     .runs = random_runs(random, shape.groups, most_rows),
                     .bias_gap = random.chance(0.3) ? random.between(1, 9) : 0,
                     .engine = shape.engine,
-                    .typical_rows = shape.typical_rows};
+                    .typical_rows = shape.typical_rows,
+                    .packing = shape.packing};
   q.all = {.rows = rows_of(q.runs),
            .columns = shape.columns,
            .depth = shape.depth,
@@ -55,6 +57,7 @@ TEST(Grouped, IsRightForRandomShapes) {
                              .columns = random.between(1, 71),
                              .depth = random.between(1, 131),
                              .type = kNumbers[random.between(0, 3)],
+                             .packing = random.chance() ? Packing::once : Packing::every_call,
                              .typical_rows = random.between(1, 100)};
     GroupedLinear kernel(shape);
     for (int i = 0; i < 2; ++i) expect_right(kernel, question_for(shape, random, 40), random);
@@ -76,6 +79,22 @@ TEST(Grouped, IsRightForEveryNumberOfRows) {
       q.runs = {{.group = 1, .rows = rows}, {.group = 0, .rows = 1}};
       q.all.rows = rows + 1;
       expect_right(kernel, q, random);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The tiles end at other places for each.
+TEST(Grouped, IsRightForEveryDepthAndNumberOfColumns) {
+  Random random(4);
+  for (std::int64_t i = 1; i <= 130; ++i) {
+    for (const bool is_depth : {true, false}) {
+      const GroupedShape shape{.groups = 2,
+                               .columns = is_depth ? random.between(1, 71) : i,
+                               .depth = is_depth ? i : random.between(1, 131),
+                               .type = Number::bf16};
+      GroupedLinear kernel(shape);
+      expect_right(kernel, question_for(shape, random, 40), random);
       if (HasFatalFailure()) return;
     }
   }
@@ -130,6 +149,27 @@ TEST(Grouped, WeightsOfOneGroupCanBePreparedAgain) {
     second.multiply(fresh);
     EXPECT_TRUE(changed.c == second.c);
     EXPECT_FALSE(changed.c == first.c);
+  }
+}
+
+TEST(Grouped, WithoutPackingWeightsAreReadByEveryCall) {
+  for (const Number type : kNumbers) {
+    Numbers weights(type, 2);
+    Numbers a(type, 2);
+    Numbers c(type, 2);
+    a.put(0, 1);
+    a.put(1, 1);
+    GroupedLinear kernel(
+        {.groups = 2, .columns = 1, .depth = 1, .type = type, .packing = Packing::every_call});
+    kernel.prepare(std::vector<Weights>{{.data = weights.data(0)}, {.data = weights.data(1)}});
+    for (const double value : {2.0, 3.0}) {
+      weights.put(0, value);
+      weights.put(1, -value);
+      kernel.multiply({.data = a.data(), .count = 2}, std::vector<GroupRows>{{1, 1}, {0, 1}},
+                      {.data = c.data(), .type = type});
+      EXPECT_EQ(c.get(0), -value);
+      EXPECT_EQ(c.get(1), value);
+    }
   }
 }
 

@@ -23,6 +23,7 @@ struct GroupedQuestion {
   std::int64_t bias_gap = 0;
   Engine engine = Engine::best;
   std::int64_t typical_rows = 64;
+  Packing packing = Packing::once;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const GroupedQuestion& q) {
@@ -97,6 +98,7 @@ struct GroupedArrays {
             .columns = question.all.columns,
             .depth = question.all.depth,
             .type = question.all.type,
+            .packing = question.packing,
             .typical_rows = question.typical_rows,
             .engine = question.engine};
   }

@@ -30,17 +30,22 @@ class TilesEngine final : public GroupedEngine {
         per_group_(steps_ * divide_up(shape.columns, kPanelColumns) * kStepNumbers),
         most_rows_(std::clamp(kMostBytes / (2 * steps_ * kStepDepth) / kLeastRows * kLeastRows,
                               kLeastRows, kMostRows)),
-        packed_(make_arena(shape.groups * per_group_)) {}
+        given_(static_cast<std::size_t>(shape.groups)) {
+    const bool is_kept = shape.packing == Packing::once;
+    packed_ = make_arena(is_kept ? shape.groups * per_group_ : near_panels(steps_) * panel());
+  }
 
   [[nodiscard]] std::string_view name() const override { return "tiles of AMX"; }
 
   void prepare(std::int64_t group, const Weights& weights) override {
-    pack_tiles({.from = static_cast<const Bf16*>(weights.data),
-                .depth = shape_.depth,
-                .columns = shape_.columns,
-                .down = weights.is_transposed ? 1 : weights.stride,
-                .right = weights.is_transposed ? weights.stride : 1,
-                .to = packed(group)});
+    PackTiles pack{.from = static_cast<const Bf16*>(weights.data),
+                   .depth = shape_.depth,
+                   .columns = shape_.columns,
+                   .down = weights.is_transposed ? 1 : weights.stride,
+                   .right = weights.is_transposed ? weights.stride : 1};
+    given_[static_cast<std::size_t>(group)] = pack;
+    if (shape_.packing == Packing::every_call) return;
+    pack_tiles(pack, packed(group));
   }
 
   void multiply(const GroupedCall& call) override {
@@ -55,8 +60,14 @@ class TilesEngine final : public GroupedEngine {
   }
 
  private:
+  [[nodiscard]] std::int64_t panel() const { return steps_ * kStepNumbers; }
   [[nodiscard]] Bf16* packed(std::int64_t group) const {
     return packed_.get() + group * per_group_;
+  }
+
+  // Null if every call packs.
+  [[nodiscard]] const Bf16* kept(std::int64_t group) const {
+    return shape_.packing == Packing::once ? packed(group) : nullptr;
   }
 
   // The first run from `i` on that has rows.
@@ -67,7 +78,10 @@ class TilesEngine final : public GroupedEngine {
 
   void multiply_run(const GroupedCall& call, const GroupRows& run, std::int64_t first,
                     const Bf16* later) {
-    TilesProduct product{.steps = steps_, .weights = packed(run.group)};
+    TilesProduct product{.steps = steps_,
+                         .weights = kept(run.group),
+                         .unpacked = given_[static_cast<std::size_t>(run.group)],
+                         .near = packed_.get()};
     product.finish = {.columns = shape_.columns,
                       .bias = bias_of(call.epilogue.bias, run.group),
                       .alpha = call.epilogue.alpha,
@@ -108,18 +122,16 @@ class TilesEngine final : public GroupedEngine {
 
   const float* bias_of(const GroupedBias& bias, std::int64_t group) {
     if (bias.data == nullptr) return nullptr;
-    const void* const row = advance(bias.data, bias.type, group * bias.stride);
-    if (bias.type == Number::f32) return static_cast<const float*>(row);
-    grow(bias_, shape_.columns);
-    widen({.from = row, .type = bias.type, .count = shape_.columns, .to = bias_.data()});
-    return bias_.data();
+    return widened(advance(bias.data, bias.type, group * bias.stride), bias.type, shape_.columns,
+                   bias_);
   }
 
   GroupedShape shape_;
   std::int64_t steps_;
   std::int64_t per_group_;  // numbers
   std::int64_t most_rows_;
-  Arena packed_;
+  std::vector<PackTiles> given_;
+  Arena packed_;           // all weights, or as many panels as are used at a time
   Buffer<Bf16> gathered_;  // zeros behind the depth
   Buffer<float> bias_;
 };

@@ -44,7 +44,7 @@ struct LinearKernel::State {
 
   void prepare_engine() {
     const Layout layout = layout_of(weights.is_transposed, weights.stride);
-    if (takes_type()) return engine->prepare(weights.data, layout);
+    if (takes_type()) return engine->prepare({.data = weights.data, .layout = layout});
     const std::int64_t lines = weights.is_transposed ? shape.columns : shape.depth;
     const std::int64_t length = weights.is_transposed ? shape.depth : shape.columns;
     grow(weights_as_floats, lines * length);
@@ -54,7 +54,8 @@ struct LinearKernel::State {
                  .rows = lines,
                  .columns = length},
                 weights_as_floats.data());
-    engine->prepare(weights_as_floats.data(), {.order = layout.order, .stride = length});
+    engine->prepare(
+        {.data = weights_as_floats.data(), .layout = {.order = layout.order, .stride = length}});
     if (shape.packing == Packing::once) weights_as_floats = {};
   }
 

@@ -23,6 +23,14 @@ struct RowsProduct {
 struct RowsOperands {
   void* a = nullptr;
   float* c = nullptr;
+  std::int64_t group = 0;  // of the weights
+};
+
+// An engine keeps the weights of several groups, all of one shape.
+struct GroupWeights {
+  void* data = nullptr;
+  Layout layout;
+  std::int64_t group = 0;
 };
 
 // One thread at a time may use one. What a shape needs is made when it is first seen and kept.
@@ -33,7 +41,7 @@ class LinearEngine {
   // Of both factors.
   [[nodiscard]] virtual Number type() const = 0;
   // With Packing::every_call, the weights stay where they are until the next call of this.
-  virtual void prepare(void* weights, const Layout& layout) = 0;
+  virtual void prepare(const GroupWeights& weights) = 0;
   // Whether it multiplies so; a row then gets the same bits as in any other product of this engine
   // by this layout of weights. It can do `typical_rows` or fewer rows of a that lie without gaps,
   // at worst with rows added to them, into a c without gaps.

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/linear_internal.h"
@@ -48,13 +49,14 @@ class OnednnLinear final : public LinearEngine {
   [[nodiscard]] Number type() const override { return shape_.type; }
   [[nodiscard]] std::string_view name() const override { return way_; }
 
-  void prepare(void* weights, const Layout& layout) override {
+  void prepare(const GroupWeights& weights) override {
     const OneThread only;
-    if (shape_.packing == Packing::every_call && multiplies_in_place(layout)) {
-      weights_ = weights;
+    const auto group = static_cast<std::size_t>(weights.group);
+    if (group >= groups_.size()) groups_.resize(group + 1);
+    if (shape_.packing == Packing::every_call && multiplies_in_place(weights.layout)) {
+      groups_[group].weights = weights.data;
     } else {
-      pack(weights, layout);
-      weights_ = packed_.get_data_handle();
+      pack(weights, groups_[group]);
     }
   }
 
@@ -67,11 +69,17 @@ class OnednnLinear final : public LinearEngine {
     const OneThread only;
     Prepared* const prepared = find(product);
     ensure(prepared != nullptr, "only what can be multiplied is");
-    prepared->execute(stream_, {operands.a, weights_, operands.c, scratchpad_.start()});
+    void* const weights = groups_[static_cast<std::size_t>(operands.group)].weights;
+    prepared->execute(stream_, {operands.a, weights, operands.c, scratchpad_.start()});
     stream_.wait();
   }
 
  private:
+  struct Group {
+    Memory packed{nullptr};
+    void* weights = nullptr;  // these, or those of the caller
+  };
+
   [[nodiscard]] RowsProduct typical() const {
     return {.rows = shape_.typical_rows, .a = {.stride = shape_.depth}, .stride_c = shape_.columns};
   }
@@ -98,11 +106,12 @@ class OnednnLinear final : public LinearEngine {
     return true;
   }
 
-  void pack(void* weights, const Layout& layout) {
-    if (!packed_) packed_ = Memory(layout_of_weights_, engine_);
-    Memory from(layout_of(layout), engine_, weights);
-    dnnl::reorder(from, packed_).execute(stream_, from, packed_);
+  void pack(const GroupWeights& weights, Group& group) {
+    if (!group.packed) group.packed = Memory(layout_of_weights_, engine_);
+    Memory from(layout_of(weights.layout), engine_, weights.data);
+    dnnl::reorder(from, group.packed).execute(stream_, from, group.packed);
     stream_.wait();
+    group.weights = group.packed.get_data_handle();
   }
 
   [[nodiscard]] Memory::desc layout_of(const Layout& layout) const {
@@ -142,8 +151,7 @@ class OnednnLinear final : public LinearEngine {
   dnnl::stream stream_;
   std::string way_;
   Memory::desc layout_of_weights_;
-  Memory packed_{nullptr};
-  void* weights_ = nullptr;
+  std::vector<Group> groups_;
   std::map<RowsProduct, std::unique_ptr<Prepared>> prepared_;
   Scratchpad scratchpad_;
 };

@@ -72,7 +72,7 @@ struct LinearShape;
 
 // What the plugin shiplap_onednn.so offers, under the name `shiplap_products_plugin`. The caller
 // owns what it makes.
-inline constexpr int kProductsPluginVersion = 2;
+inline constexpr int kProductsPluginVersion = 3;
 struct ProductsPlugin {
   int version = kProductsPluginVersion;
   Products* (*make)() = nullptr;

@@ -84,4 +84,13 @@ inline void widen_lines(const Copy& copy, float* to) {
   }
 }
 
+// These numbers as floats: where they are, or else copied to `floats`.
+inline const float* widened(const void* from, Number type, std::int64_t count,
+                            Buffer<float>& floats) {
+  if (type == Number::f32) return static_cast<const float*>(from);
+  grow(floats, count);
+  widen({.from = from, .type = type, .count = count, .to = floats.data()});
+  return floats.data();
+}
+
 }  // namespace shiplap::kernels

@@ -39,17 +39,22 @@ struct PackTiles {
   std::int64_t columns = 0;
   std::int64_t down = 0;
   std::int64_t right = 0;
-  Bf16* to = nullptr;
 };
-void pack_tiles(const PackTiles& pack);
+void pack_tiles(const PackTiles& pack, Bf16* to);
+
+// So many panels are used at a time by products of this depth, by all their rows: they stay in the
+// second level of the cache.
+[[nodiscard]] std::int64_t near_panels(std::int64_t steps);
 
 // Rows of whole steps times packed weights. Of `finish`, rows, columns, bias and results are those
 // of the whole product, and it has no sums yet.
 struct TilesProduct {
   const Bf16* a = nullptr;
   std::int64_t stride_a = 0;
-  std::int64_t steps = 0;  // the depth
-  const Bf16* weights = nullptr;
+  std::int64_t steps = 0;              // the depth
+  const Bf16* weights = nullptr;       // null: they are packed on the way
+  PackTiles unpacked;                  // in that case,
+  Bf16* near = nullptr;                // into this place for near_panels
   const Bf16* next_weights = nullptr;  // those of the next product, of the same size; may be null
   EpilogueStep finish;
 };

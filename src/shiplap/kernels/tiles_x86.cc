@@ -221,18 +221,33 @@ class Multiplication {
       : product_(product),
         panels_(divide_up(product.finish.columns, kPanelColumns)),
         panel_(product.steps * kStepNumbers),
-        near_(std::max<std::int64_t>(2, kNearBytes / 2 / panel_ / 2 * 2)),
+        near_(near_panels(product.steps)),
         ahead_(divide_up(kAheadBytes / 2, panel_)),
         only_rounds_(shiplap::kernels::only_rounds(product.finish)) {}
 
   void run() {
     for (std::int64_t first = 0; first < panels_; first += near_) {
+      if (product_.weights == nullptr) pack(first, std::min(panels_, first + near_));
       run_panels(first, std::min(panels_, first + near_));
     }
     release();
   }
 
  private:
+  void pack(std::int64_t begin, std::int64_t end) {
+    PackTiles some = product_.unpacked;
+    const std::int64_t column = begin * kPanelColumns;
+    some.from += column * some.right;
+    some.columns = std::min(some.columns, end * kPanelColumns) - column;
+    pack_tiles(some, product_.near);
+    near_begin_ = begin;
+  }
+
+  [[nodiscard]] const Bf16* weights_at(std::int64_t panel) const {
+    if (product_.weights == nullptr) return product_.near + (panel - near_begin_) * panel_;
+    return product_.weights + panel * panel_;
+  }
+
   void run_panels(std::int64_t begin, std::int64_t end) {
     const std::int64_t rows = product_.finish.rows;
     for (std::int64_t row = 0; row < rows; row += kBlockRows) {
@@ -262,7 +277,7 @@ class Multiplication {
     const Block block{.a = product_.a + row * product_.stride_a,
                       .stride_a = 2 * product_.stride_a,
                       .steps = product_.steps,
-                      .weights = product_.weights + panel * panel_,
+                      .weights = weights_at(panel),
                       .ahead = row == 0 ? ahead_of(panel, panels) : nullptr,
                       .sums = sums};
     const bool is_low = count <= kTileRows;
@@ -292,6 +307,7 @@ class Multiplication {
 
   // Where the panels are that will be needed a while after this one.
   [[nodiscard]] const Bf16* ahead_of(std::int64_t panel, std::int64_t panels) const {
+    if (product_.weights == nullptr) return nullptr;
     const std::int64_t wanted = panel + std::max(ahead_, panels);
     if (wanted + panels <= panels_) return product_.weights + wanted * panel_;
     const std::int64_t in_next = wanted - panels_;
@@ -307,6 +323,7 @@ class Multiplication {
   std::int64_t near_;   // in panels
   std::int64_t ahead_;  // in panels
   bool only_rounds_;
+  std::int64_t near_begin_ = 0;
   const TileSizes* used_ = nullptr;
 };
 
@@ -393,8 +410,7 @@ Arena make_arena(std::int64_t count) {
   return Arena(static_cast<Bf16*>(memory));
 }
 
-void pack_tiles(const PackTiles& pack) {
-  Bf16* to = pack.to;
+void pack_tiles(const PackTiles& pack, Bf16* to) {
   for (std::int64_t column = 0; column < pack.columns; column += kPanelColumns) {
     for (std::int64_t depth = 0; depth < pack.depth; depth += kStepDepth) {
       pack_tile(pack, depth, column, to);
@@ -402,6 +418,12 @@ void pack_tiles(const PackTiles& pack) {
       to += kStepNumbers;
     }
   }
+}
+
+// An even number, since low blocks take two at a time.
+std::int64_t near_panels(std::int64_t steps) {
+  const std::int64_t bytes = 2 * steps * kStepNumbers;
+  return std::max<std::int64_t>(2, kNearBytes / bytes / 2 * 2);
 }
 
 void multiply_tiles(const TilesProduct& product) { Multiplication(product).run(); }
