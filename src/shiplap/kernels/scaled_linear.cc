@@ -181,6 +181,7 @@ struct ScaledLinear::State {
   EpilogueStep step_of(const Epilogue& epilogue) {
     EpilogueStep step{.columns = shape.columns,
                       .sums = sums.data(),
+                      .stride_sums = shape.columns,
                       .alpha = epilogue.alpha,
                       .beta = epilogue.beta,
                       .activation = epilogue.activation};

@@ -239,12 +239,6 @@ inline ScaledExpected expected_at(const ScaledArrays& given, std::int64_t i, std
   return result;
 }
 
-// Half the distance of neighbours, relative to a number.
-inline double unit(Number type) {
-  if (type == Number::f32) return 0x1p-24;
-  return type == Number::bf16 ? 0x1p-8 : 0x1p-11;
-}
-
 // A sum of n terms in float is off by at most n units of their sizes, plus what products and sums
 // that are too small for a normal float lose; then come the rounding of alpha, three operations of
 // the epilogue, the sums of parts, and what is stored is rounded to its own type, of which f16 has
