@@ -19,6 +19,7 @@ struct Table {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::vector<double> numbers;
+  std::vector<double> largest;  // of each row, once they are known
   double& at(std::int64_t i, std::int64_t j) {
     return numbers[static_cast<std::size_t>(i * columns + j)];
   }
@@ -30,10 +31,16 @@ struct Table {
 struct Given {
   overlap::Problem problem;
   Table x;
-  Table w;  // transposed: a row for each column of W
+  Table w;  // transposed: a row for each column of W, of one group after another
+  std::vector<std::int64_t> groups;  // of each row of x; all 0 if there are none
+  std::vector<Table> parts;          // if sums are coded: what each rank has of Y, and Y itself
+  bool is_exact = true;              // no scale changes a factor
 };
-// Random numbers, as the type has them.
+// Random numbers, as the type has them. Those that have scales are such that no scale of a row or
+// of a block changes them: 7 times powers of two.
 [[nodiscard]] Given given(const overlap::Problem& problem);
+// Any numbers, which FP8 rounds.
+[[nodiscard]] Given given_any(const overlap::Problem& problem);
 
 // Where part `k` of `count` things begins, of `parts`.
 [[nodiscard]] std::int64_t begin_of(std::int64_t k, std::int64_t count, std::int64_t parts);
@@ -46,11 +53,14 @@ void put(std::span<std::byte> bytes, plan::ElementType type, std::int64_t k, dou
 struct Factors {
   std::vector<std::byte> x;
   std::vector<std::byte> w;
-  std::int64_t rows = 0;     // of x
-  std::int64_t columns = 0;  // of W
-  std::int64_t depth = 0;    // of both
+  std::int64_t rows = 0;                 // of x
+  std::int64_t columns = 0;              // of W
+  std::int64_t depth = 0;                // of both
+  std::vector<kernels::GroupRows> runs;  // of the rows of x, if there are groups
 };
 [[nodiscard]] Factors factors_of(overlap::Type type, const Given& given, int rank);
+// What is left to say in a run.
+[[nodiscard]] run::ProductTerms terms_of(const Factors& factors, overlap::Type type);
 // Writes it.
 void fill_rank(run::OverlappedProduct& product, overlap::Type type, const Given& given, int rank);
 

@@ -66,6 +66,88 @@ TEST_P(EveryOverlap, IsTheProductAndHasTheSameBitsEveryTime) {
   }
 }
 
+// Of rows and sums as FP8, of groups: which there are.
+struct Forms {
+  overlap::Form x;
+  overlap::Form w;
+  overlap::Form sums;
+  int groups = 0;
+};
+
+std::vector<Forms> all_forms() {
+  using overlap::Scaling;
+  const auto e4m3 = [](Scaling scaling) { return overlap::Form{.scaling = scaling}; };
+  const auto e5m2 = [](Scaling scaling) {
+    return overlap::Form{.scaling = scaling, .type = ElementType::fp8_e5m2};
+  };
+  return {{.x = e4m3(Scaling::row), .w = e4m3(Scaling::row), .sums = e4m3(Scaling::row)},
+          {.x = e4m3(Scaling::blocks), .w = e4m3(Scaling::blocks), .sums = e4m3(Scaling::blocks)},
+          {.x = e5m2(Scaling::blocks), .w = e4m3(Scaling::blocks), .sums = e5m2(Scaling::row)},
+          {.x = e5m2(Scaling::row), .w = e4m3(Scaling::row)},
+          {.sums = e4m3(Scaling::blocks)},
+          {.groups = 5},
+          {.x = e4m3(Scaling::blocks),
+           .w = e4m3(Scaling::blocks),
+           .sums = e5m2(Scaling::blocks),
+           .groups = 3}};
+}
+
+void set(Problem& problem, const Forms& forms, Type type) {
+  problem.x = forms.x;
+  problem.w = forms.w;
+  problem.groups = forms.groups;
+  if (type == Type::reduce_scatter || type == Type::all_reduce) problem.sums = forms.sums;
+}
+
+struct Shape {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t depth = 0;
+  int chunks = 1;
+  ElementType type = ElementType::f32;
+};
+
+void expect_product(const overlap::Choice& choice, const Given& all, run::Progress progress) {
+  on_threads(all.problem.ranks, [&](comm::Communicator& world) {
+    OverlappedProduct product(choice, all.problem, world, {.progress = progress});
+    const Factors own = factors_of(choice.type, all, world.rank());
+    fill_rank(product, choice.type, all, world.rank());
+    product.prepare();
+    product.run(terms_of(own, choice.type));
+    EXPECT_EQ(wrong_number(product, choice, all, world.rank()), "")
+        << to_string(choice) << ", " << all.problem.rows << " x " << all.problem.depth << " by "
+        << all.problem.columns << ", X " << name(all.problem.x.scaling) << ", sums "
+        << name(all.problem.sums.scaling) << ", " << all.problem.groups << " groups"
+        << (all.is_exact ? "" : ", any numbers");
+  });
+}
+
+TEST_P(EveryOverlap, IsTheProductWhateverItsRowsAreWrittenAs) {
+  const auto& [ranks, progress] = GetParam();
+  std::vector<Shape> shapes{{29, 11, 23, 3, ElementType::bf16}};
+  const bool is_thorough = ranks == 3 && progress == run::Progress::threads;
+  if (is_thorough) {
+    shapes.push_back({1, 9, 8, 1, ElementType::f32});
+    shapes.push_back({70, 40, 66, 2, ElementType::f32});
+  }
+  for (const overlap::Legal& legal : overlap::legal_choices()) {
+    for (const Forms& forms : all_forms()) {
+      for (const Shape& shape : shapes) {
+        Problem problem{.rows = shape.rows,
+                        .columns = shape.columns,
+                        .depth = shape.depth,
+                        .type = shape.type,
+                        .ranks = ranks,
+                        .chunks = shape.chunks};
+        set(problem, forms, legal.choice.type);
+        expect_product(legal.choice, given(problem), progress);
+        if (is_thorough) expect_product(legal.choice, given_any(problem), progress);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 constexpr run::Progress kPolled = run::Progress::polled;
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryOverlap,
                          testing::Values(Setting{1}, Setting{2}, Setting{3}, Setting{4}, Setting{8},

@@ -213,7 +213,8 @@ StepResult OverlapObject::run(const OverlapCall& call) {
 void OverlapObject::prepare(Product& product, const OverlapCall& call) const {
   if (call.weights_version != 0 && call.weights_version == product.weights_version) return;
   product.weights_version = 0;  // none, if it fails
-  product.overlapped.prepare({.data = call.w.data, .is_transposed = call.w_is_transposed});
+  product.overlapped.prepare(
+      kernels::Weights{.data = call.w.data, .is_transposed = call.w_is_transposed});
   product.weights_version = call.weights_version;
 }
 

@@ -14,6 +14,7 @@
 #include "shiplap/kernels/linear.h"
 #include "shiplap/run/location_internal.h"
 #include "shiplap/run/number_internal.h"
+#include "shiplap/run/tile_product_internal.h"
 
 namespace shiplap::run {
 
@@ -105,10 +106,10 @@ class OverlappedProduct::State {
         plan_(overlap::make_plan(choice, problem)),
         kernels_(table()),
         executor_(plan_, world, kernels_, options),
-        linear_(shape()) {}
+        tiles_(made_tiles()) {}
 
-  void prepare() { prepare({.data = executor_.rows("w").data(), .is_transposed = true}); }
-  void prepare(const kernels::Weights& weights) { linear_.prepare(weights); }
+  void prepare() { tiles_.prepare(executor_.rows("w")); }
+  void prepare(std::span<const ProductWeights> weights) { tiles_.prepare(weights); }
   StepResult run(const ProductTerms& terms) {
     ensure(finishes() || kernels::is_identity(terms.epilogue), "an epilogue that can be done");
     ensure(!terms.x_is_transposed || choice_.type != overlap::Type::all_gather,
@@ -140,12 +141,16 @@ class OverlappedProduct::State {
   }
   [[nodiscard]] bool sums_at_owner() const {
     return choice_.type == overlap::Type::reduce_scatter &&
-           choice_.method == overlap::Method::ring_exchange;
+           (choice_.method == overlap::Method::ring_exchange ||
+            (has_coded_sums() && choice_.method != overlap::Method::bulk));
   }
+  [[nodiscard]] bool has_coded_sums() const { return !overlap::is_plain(problem_.sums); }
 
   void sum_up(const KernelCall& call) {
     if (terms_.work == Work::communication) return;
-    if (!sums_at_owner() || buffer_of(call, 1) != "out") return convert(call);
+    if (!sums_at_owner() || buffer_of(call, 1) != "out") {
+      return has_coded_sums() ? convert_coded(call) : convert(call);
+    }
     const KernelAccess& total = call.accesses[0];
     const KernelAccess& out = call.accesses[1];
     kernels::finish({.data = total.bytes.data(),
@@ -162,45 +167,103 @@ class OverlappedProduct::State {
     return epilogue;
   }
 
-  [[nodiscard]] kernels::LinearShape shape() const {
+  // The same where one of the two has codes and scales.
+  void convert_coded(const KernelCall& call) {
+    const KernelAccess& from = call.accesses[0];
+    const KernelAccess& into = call.accesses[1];
+    const std::int64_t columns = sum_columns();
+    const std::int64_t rows = std::ssize(from.bytes) / from.row_bytes;
+    if (is_coded(into)) {
+      return encode({.data = from.bytes.data(), .rows = rows, .columns = columns}, problem_.sums,
+                    into.bytes.data(), into.row_bytes);
+    }
+    if (!is_coded(from)) return convert(call);
+    const kernels::Fp8Rows codes =
+        rows_of(problem_.sums, from.bytes.data(), rows, columns, from.row_bytes);
+    if (into.kind == plan::Access::Kind::adds) {
+      return kernels::dequantize_add(codes, into.as<float>().data());
+    }
+    kernels::dequantize(codes, {.data = into.bytes.data(), .type = number_of(into.type)});
+  }
+  [[nodiscard]] std::int64_t sum_columns() const {
+    const bool beside = choice_.method == overlap::Method::bulk && problem_.bulk_columns != 0;
+    return beside ? problem_.bulk_columns : problem_.columns;
+  }
+  [[nodiscard]] static bool is_coded(const KernelAccess& access) {
+    return access.type == plan::ElementType::fp8_e4m3 || access.type == plan::ElementType::fp8_e5m2;
+  }
+
+  [[nodiscard]] TileProduct made_tiles() const {
     const plan::RankProgram& program = executor_.program();
     const plan::flat::Buffer& w = program.buffers[1];
     const std::int64_t chunks = std::int64_t{problem_.ranks} * problem_.chunks;
-    return {.columns = w.rows,
-            .depth = w.row_bytes / bytes_of(problem_.type),
-            .type = number_of(problem_.type),
-            .typical_rows = std::max(kRowsBetweenLooks, problem_.rows / chunks)};
+    const bool gathers = choice_.type == overlap::Type::all_gather;
+    const std::int64_t rank = program.rank.value;
+    const std::int64_t depth = gathers ? problem_.depth
+                                       : problem_.depth / problem_.ranks +
+                                             (rank < problem_.depth % problem_.ranks ? 1 : 0);
+    return {problem_, w.rows / std::max(1, problem_.groups), depth,
+            std::max(kRowsBetweenLooks, problem_.rows / chunks)};
   }
 
   void multiply(const KernelCall& call) {
     if (terms_.work == Work::communication) return;
     const KernelAccess& y = call.accesses[2];
     const std::int64_t rows = std::ssize(y.bytes) / y.row_bytes;
-    const std::int64_t step =
-        call.is_polled() ? kRowsBetweenLooks : std::max<std::int64_t>(1, rows);
+    const bool is_cut = call.is_polled() || is_coded(y);
+    const std::int64_t step = is_cut ? kRowsBetweenLooks : std::max<std::int64_t>(1, rows);
     for (std::int64_t row = 0; row < rows; row += step) {
       call.look_around();
-      kernels::Epilogue epilogue;
-      if (makes_result()) {
-        epilogue = epilogue_from(first_row(call, 2) + row, y.row_bytes / bytes_of(y.type));
-      }
-      linear_.multiply(factor(call, row, std::min(step, rows - row)),
-                       {.data = y.bytes.data() + row * y.row_bytes, .type = number_of(y.type)},
-                       epilogue);
+      multiply_rows(call, row, std::min(step, rows - row));
     }
   }
 
-  // `count` rows of the first factor, from `row` of those of the call on.
-  [[nodiscard]] kernels::Rows factor(const KernelCall& call, std::int64_t row,
-                                     std::int64_t count) const {
-    const KernelAccess& x = call.accesses[0];
-    if (!terms_.x_is_transposed) {
-      return {.data = x.bytes.data() + row * x.row_bytes, .count = count};
+  // `count` rows of a tile, from `row` on.
+  void multiply_rows(const KernelCall& call, std::int64_t row, std::int64_t count) {
+    const KernelAccess& y = call.accesses[2];
+    std::byte* const into = y.bytes.data() + row * y.row_bytes;
+    const TileRows x = factor(call, row, count);
+    if (is_coded(y)) {
+      sums_.resize(std::max(sums_.size(), static_cast<std::size_t>(count * problem_.columns)));
+      tiles_.multiply(x, {.data = sums_.data()}, {}, {});
+      return encode({.data = sums_.data(), .rows = count, .columns = problem_.columns},
+                    problem_.sums, into, y.row_bytes);
     }
-    return {.data = executor_.rows("x").data() + (first_row(call, 0) + row) * bytes_of(x.type),
-            .count = count,
-            .stride = problem_.rows,
-            .is_transposed = true};
+    if (!makes_result()) {
+      return tiles_.multiply(x, {.data = into, .type = number_of(y.type)}, {}, {});
+    }
+    tiles_.multiply(x, {.data = into, .type = number_of(y.type)},
+                    epilogue_from(first_row(call, 2) + row, y.row_bytes / bytes_of(y.type)),
+                    terms_.group_bias);
+  }
+
+  [[nodiscard]] TileRows factor(const KernelCall& call, std::int64_t row, std::int64_t count) {
+    const KernelAccess& x = call.accesses[0];
+    const std::int64_t first = first_row(call, 0) + row;
+    TileRows rows{
+        .data = x.bytes.data() + row * x.row_bytes, .count = count, .row_bytes = x.row_bytes};
+    if (terms_.x_is_transposed) {
+      rows.data = executor_.rows("x").data() + first * bytes_of(x.type);
+      rows.stride = problem_.rows;
+      rows.is_transposed = true;
+    }
+    if (problem_.groups > 0 && choice_.type != overlap::Type::all_gather) {
+      rows.runs = runs_between(first, first + count);
+    }
+    return rows;
+  }
+
+  // The runs of the rows from `begin` to `end`.
+  std::span<const kernels::GroupRows> runs_between(std::int64_t begin, std::int64_t end) {
+    runs_.clear();
+    std::int64_t at = 0;
+    for (const kernels::GroupRows& run : terms_.runs) {
+      const std::int64_t rows = std::min(end, at + run.rows) - std::max(begin, at);
+      if (rows > 0) runs_.push_back({.group = run.group, .rows = rows});
+      at += run.rows;
+    }
+    ensure(at == problem_.rows, "every row belongs to a group");
+    return runs_;
   }
 
   std::string name_;
@@ -209,8 +272,11 @@ class OverlappedProduct::State {
   plan::Plan plan_;
   KernelTable kernels_;
   Executor executor_;
-  kernels::LinearKernel linear_;
+  TileProduct tiles_;
   ProductTerms terms_;
+  // Kept, so that tiles do not allocate.
+  std::vector<float> sums_;
+  std::vector<kernels::GroupRows> runs_;
 };
 
 OverlappedProduct::OverlappedProduct(const overlap::Choice& choice, const overlap::Problem& problem,
@@ -248,7 +314,12 @@ void OverlappedProduct::unbind() {
 }
 
 void OverlappedProduct::prepare() { state_->prepare(); }
-void OverlappedProduct::prepare(const kernels::Weights& weights) { state_->prepare(weights); }
+void OverlappedProduct::prepare(const ProductWeights& weights) {
+  state_->prepare(std::span(&weights, 1));
+}
+void OverlappedProduct::prepare(std::span<const ProductWeights> weights) {
+  state_->prepare(weights);
+}
 
 StepResult OverlappedProduct::run(Work work) { return state_->run({.work = work}); }
 StepResult OverlappedProduct::run(const ProductTerms& terms) { return state_->run(terms); }

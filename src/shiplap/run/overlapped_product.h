@@ -12,9 +12,13 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <variant>
 
 #include "shiplap/comm/communicator.h"
+#include "shiplap/kernels/grouped.h"
 #include "shiplap/kernels/linear.h"
+#include "shiplap/kernels/quantize.h"
+#include "shiplap/kernels/scaled_linear.h"
 #include "shiplap/overlap/overlap.h"
 #include "shiplap/run/execute.h"
 
@@ -32,7 +36,23 @@ struct ProductTerms {
   kernels::Epilogue epilogue;
   // What is bound to `x` lies by columns. Promises that its rows are not communicated.
   bool x_is_transposed = false;
+  // Of groups: which rows of x belong to which, all of them. Not given where rows are gathered:
+  // each of them says its own.
+  std::span<const kernels::GroupRows> runs;
+  kernels::GroupedBias group_bias;
 };
+
+// Weights of one group.
+using ProductWeights = std::variant<kernels::Weights, kernels::ScaledWeights>;
+
+// Rows of numbers as a form with scales has them, each `row_bytes` after the one before; and back.
+// A row gets the scale of its own largest number, or that of the largest of all rows, which weights
+// need; or each of its blocks does.
+enum class ScaleOf { each_row, all_rows };
+void encode(const kernels::WideRows& from, const overlap::Form& form, std::byte* to,
+            std::int64_t row_bytes, ScaleOf scale = ScaleOf::each_row);
+void decode(std::byte* from, const overlap::Form& form, std::int64_t row_bytes, std::int64_t rows,
+            std::int64_t columns, const kernels::Result& to);
 
 class OverlappedProduct {
  public:
@@ -58,8 +78,10 @@ class OverlappedProduct {
 
   // Takes the weights that lie in `w`. Again whenever they have changed.
   void prepare();
-  // Takes these, wherever they lie; `w` is not read then.
-  void prepare(const kernels::Weights& weights);
+  // Takes these, wherever they lie; `w` is not read then. One for each group, or one, of the form
+  // of the problem.
+  void prepare(const ProductWeights& weights);
+  void prepare(std::span<const ProductWeights> weights);
   // All ranks together. Promises that prepare() was called. With the communication alone, to time
   // it, there is no result. Throws comm::Failure with the overlap and the step of it where it
   // happened; it is of no use then.
