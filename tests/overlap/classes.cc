@@ -179,4 +179,176 @@ std::string wrong_class(comm::Communicator& world, const Choice& choice, const G
   return "";
 }
 
+namespace {
+
+// A matrix as codes, with its scales.
+struct Coded {
+  Held codes;
+  std::vector<std::byte> scales;
+  run::ScaleInverse inverse;
+  [[nodiscard]] Matrix matrix() {
+    Matrix made = codes.matrix();
+    made.scale_inv = inverse;
+    made.scale_inv.data = scales.data();
+    return made;
+  }
+};
+
+// Rows of f32; of several groups each has its own blocks.
+Coded coded(const Held& wide, const overlap::Form& form) {
+  Coded made{.codes = held(wide.rows, wide.columns, form.type), .scales = {}, .inverse = {}};
+  kernels::Fp8Rows rows{
+      .codes = made.codes.bytes->data(),
+      .rows = wide.rows,
+      .columns = wide.columns,
+      .format = form.type == plan::ElementType::fp8_e5m2 ? kernels::Fp8::e5m2 : kernels::Fp8::e4m3};
+  const kernels::WideRows from{
+      .data = wide.bytes->data(), .rows = wide.rows, .columns = wide.columns};
+  if (form.scaling == overlap::Scaling::row) {
+    made.scales.resize(sizeof(float));
+    rows.scales = made.scales.data();
+    kernels::quantize(from, kernels::current_scale(kernels::largest_absolute(from), rows.format),
+                      rows);
+    return made;
+  }
+  const kernels::ScaleShape shape =
+      kernels::mx_scale_shape(wide.rows, wide.columns, kernels::ScaleOrder::plain);
+  made.scales.resize(static_cast<std::size_t>(shape.count()));
+  made.inverse.rows = shape.rows;
+  made.inverse.columns = shape.columns;
+  rows.kind = kernels::Scales::blocks;
+  rows.scales = made.scales.data();
+  kernels::quantize_blocks(from, rows);
+  return made;
+}
+
+Coded swizzled(const Coded& plain) {
+  Coded made = plain;
+  const kernels::ScaleShape shape =
+      kernels::mx_scale_shape(plain.codes.rows, plain.codes.columns, kernels::ScaleOrder::swizzled);
+  made.scales.assign(static_cast<std::size_t>(shape.count()), std::byte{});
+  kernels::swizzle({plain.inverse.rows, plain.inverse.columns}, plain.scales, made.scales);
+  made.inverse = {
+      .rows = shape.rows, .columns = shape.columns, .order = kernels::ScaleOrder::swizzled};
+  return made;
+}
+
+// Codes and scales with rows and columns swapped.
+Coded turned(const Coded& plain) {
+  const auto turn = [](const std::vector<std::byte>& from, std::int64_t rows,
+                       std::int64_t columns) {
+    std::vector<std::byte> to(from.size());
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < columns; ++j) {
+        to[static_cast<std::size_t>(j * rows + i)] =
+            from[static_cast<std::size_t>(i * columns + j)];
+      }
+    }
+    return to;
+  };
+  Coded made = plain;
+  made.codes = held(turn(*plain.codes.bytes, plain.codes.rows, plain.codes.columns),
+                    plain.codes.columns, plain.codes.rows, plain.codes.type);
+  if (plain.scales.size() != sizeof(float) || plain.inverse.rows != 1 ||
+      plain.inverse.columns != 1) {
+    made.scales = turn(plain.scales, plain.inverse.rows, plain.inverse.columns);
+    std::swap(made.inverse.rows, made.inverse.columns);
+  }
+  return made;
+}
+
+// What a rank has of the factors, as f32.
+Deal wide_deal(const Choice& choice, const Given& given, int rank) {
+  Given wide = given;
+  wide.problem.type = plan::ElementType::f32;
+  wide.problem.x = wide.problem.w = wide.problem.sums = {};
+  Factors own = factors_of(choice.type, wide, rank);
+  if (given.problem.groups > 0 && choice.type == Type::all_gather) {
+    // Without the numbers of groups.
+    const std::size_t width = static_cast<std::size_t>(own.depth) * 4;
+    std::vector<std::byte> rows;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(own.rows); ++i) {
+      const auto begin = own.x.begin() + static_cast<std::ptrdiff_t>(i * (width + 4));
+      rows.insert(rows.end(), begin, begin + static_cast<std::ptrdiff_t>(width));
+    }
+    own.x = std::move(rows);
+  }
+  const Wanted want = wanted(choice, given.problem, rank);
+  Deal made = deal(choice, wide, rank);
+  made.x = held(std::move(own.x), own.rows, own.depth, plan::ElementType::f32);
+  made.w = held(std::move(own.w), own.columns * std::max(1, given.problem.groups), own.depth,
+                plan::ElementType::f32);
+  made.result = held(want.cut.rows, want.cut.columns, given.problem.type);
+  if (choice.method != Method::bulk) return made;
+  made.scattered = held(made.scattered.rows, made.scattered.columns, given.problem.type);
+  Held ones = held(made.to_scatter.rows, made.to_scatter.columns, given.problem.type);
+  for (std::int64_t k = 0; k < ones.rows * ones.columns; ++k) put(*ones.bytes, ones.type, k, 1);
+  made.to_scatter = ones;
+  return made;
+}
+
+}  // namespace
+
+std::string wrong_scaled_class(comm::Communicator& world, const Choice& choice,
+                               overlap::Problem problem, const ScaledSetting& setting) {
+  const bool has_blocks = setting.mode == kernels::ScalingMode::mxfp8_1d_scaling;
+  const overlap::Form form{.scaling =
+                               has_blocks ? overlap::Scaling::blocks : overlap::Scaling::row};
+  problem.groups = setting.groups;
+  problem.x = problem.w = form;
+  if (choice.type != Type::all_gather && setting.codes_travel) problem.sums = form;
+  Given all = given(problem);
+  std::ranges::sort(all.groups);
+  const auto ordered = [&](std::int64_t rank) {  // rows of a rank that are gathered, by group
+    return begin_of(rank, problem.rows, problem.ranks);
+  };
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    std::sort(all.groups.begin() + ordered(rank), all.groups.begin() + ordered(rank + 1));
+  }
+  const Deal own = wide_deal(choice, all, world.rank());
+  Coded x = coded(own.x, form);
+  Coded w = coded(own.w, form);
+  Coded w_turned = turned(w);
+  OverlapCall call = own.call(choice, all);
+  call.x = x.matrix();
+  call.w = w.matrix();
+  const bool gathers = choice.type == Type::all_gather;
+  if (setting.groups > 0) {
+    call.group_sizes.assign(static_cast<std::size_t>(setting.groups), 0);
+    const std::int64_t begin = gathers ? ordered(world.rank()) : 0;
+    const std::int64_t end = gathers ? ordered(world.rank() + 1) : problem.rows;
+    for (std::int64_t i = begin; i < end; ++i) {
+      ++call.group_sizes[static_cast<std::size_t>(all.groups[static_cast<std::size_t>(i)])];
+    }
+  }
+  std::vector<OverlapCall> calls{call};
+  Coded x_swizzled = has_blocks ? swizzled(x) : x;
+  if (has_blocks) calls.emplace_back(call).x = x_swizzled.matrix();
+  if (setting.groups == 0) {
+    calls.emplace_back(call).w = w_turned.matrix();
+    calls.back().w_is_transposed = false;
+  }
+  Held wide_x = held(own.x.rows, own.x.columns, problem.type);
+  for (std::int64_t k = 0; k < wide_x.rows * wide_x.columns; ++k) {
+    put(*wide_x.bytes, wide_x.type, k, get(*own.x.bytes, own.x.type, k));
+  }
+  const bool is_current = setting.mode != kernels::ScalingMode::delayed_tensor_scaling;
+  if (gathers && is_current) calls.emplace_back(call).x = wide_x.matrix();
+
+  run::BufferRegistry registry(world);
+  run::BufferRequest request = request_for(choice, problem);
+  request.scaling_mode = setting.mode;
+  request.result_dtype = problem.type;
+  if (gathers || setting.codes_travel) request.buffer_dtype = form.type;
+  const std::int64_t id = registry.create_comm_overlap_buffer(request);
+  for (const OverlapCall& each : calls) {
+    std::ranges::fill(*own.result.bytes, std::byte{0xff});
+    call_by_name(*registry.find(id), run::function_of(choice), each);
+    std::string said = wrong_number(*own.result.bytes, choice, all, world.rank());
+    if (said.empty() && choice.method == Method::bulk) said = wrong_scatter(own, world.size());
+    if (!said.empty()) return said;
+  }
+  return "";
+}
+
 }  // namespace shiplap::tests

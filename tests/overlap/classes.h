@@ -56,4 +56,16 @@ run::StepResult call_by_name(run::CommOverlapCore& object, const std::string& fu
                                       const Given& given,
                                       run::Progress progress = run::Progress::threads);
 
+// The same with FP8: factors as codes and scales, rows to gather also wide, scales also swizzled;
+// parts of sums coded or not; in `groups` groups if not 0.
+struct ScaledSetting {
+  kernels::ScalingMode mode = kernels::ScalingMode::mxfp8_1d_scaling;
+  bool codes_travel = true;
+  int groups = 0;
+};
+[[nodiscard]] std::string wrong_scaled_class(comm::Communicator& world,
+                                             const overlap::Choice& choice,
+                                             overlap::Problem problem,
+                                             const ScaledSetting& setting);
+
 }  // namespace shiplap::tests

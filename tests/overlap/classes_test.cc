@@ -251,5 +251,44 @@ TEST(Memory, IsSharedByLayersOneAfterAnother) {
   }
 }
 
+// Every class with every scaling mode, coded sums or plain ones, one W or several.
+TEST(ScaledClasses, AreTheProduct) {
+  using kernels::ScalingMode;
+  int tried = 0;
+  for (const overlap::Legal& legal : overlap::legal_choices()) {
+    if (legal.choice.type == Type::none) continue;
+    for (const ScalingMode mode :
+         {ScalingMode::delayed_tensor_scaling, ScalingMode::current_tensor_scaling,
+          ScalingMode::mxfp8_1d_scaling}) {
+      for (const bool codes_travel : {true, false}) {
+        for (const int groups : {0, 3}) {
+          for (const ElementType type : {ElementType::bf16, ElementType::f32}) {
+            const int ranks = 3;
+            const bool is_bulk = legal.choice.method == Method::bulk;
+            // In bulk every rank multiplies something as large.
+            const Problem problem{.rows = 29,
+                                  .columns = 37,
+                                  .depth = is_bulk ? 45 : 70,
+                                  .type = type,
+                                  .ranks = ranks,
+                                  .chunks = 2};
+            on_threads(ranks, [&](comm::Communicator& world) {
+              EXPECT_EQ(wrong_scaled_class(
+                            world, legal.choice, problem,
+                            {.mode = mode, .codes_travel = codes_travel, .groups = groups}),
+                        "")
+                  << to_string(legal.choice) << ", " << kernels::name(mode) << ", "
+                  << (codes_travel ? "codes travel, " : "") << groups << " groups, " << name(type);
+            });
+            ++tried;
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(tried, 14 * 3 * 2 * 2 * 2);
+}
+
 }  // namespace
 }  // namespace shiplap::tests

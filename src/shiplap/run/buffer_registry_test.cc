@@ -91,7 +91,8 @@ TEST(Create, RefusesWhatThereIsNot) {
     EXPECT_THAT(refused(registry, request), HasSubstr("D801: the number of chunks"));
     request = gathered({4, 4});
     request.buffer_dtype = ElementType::fp8_e4m3;
-    EXPECT_THAT(refused(registry, request), HasSubstr("D802: products of fp8_e4m3"));
+    EXPECT_THAT(refused(registry, request),
+                HasSubstr("D813: a buffer of fp8_e4m3 with no_scaling"));
   });
 }
 

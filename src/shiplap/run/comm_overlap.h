@@ -22,11 +22,22 @@
 #include <vector>
 
 #include "shiplap/kernels/linear.h"
+#include "shiplap/kernels/scaling.h"
 #include "shiplap/overlap/overlap.h"
 #include "shiplap/plan/operation.h"
 #include "shiplap/run/execute.h"
 
 namespace shiplap::run {
+
+// What the codes of an FP8 matrix are to be multiplied by: one float, or, of MXFP8, an E8M0 for
+// every 32 numbers along the inner size of the product. Their shape is that of the matrix with its
+// inner size in blocks, or that of the tiles of cuBLAS (kernels::mx_scale_shape()).
+struct ScaleInverse {
+  void* data = nullptr;  // null: not given
+  std::int64_t rows = 1;
+  std::int64_t columns = 1;
+  kernels::ScaleOrder order = kernels::ScaleOrder::plain;
+};
 
 // Numbers by rows, without gaps. It owns nothing unless it is told what does.
 struct Matrix {
@@ -37,6 +48,7 @@ struct Matrix {
   // Keeps `data` alive. Of a result: a transport writes straight there only if it can keep this,
   // for ever if it fails. Without one, what a collective brings is copied once.
   std::shared_ptr<void> owner;
+  ScaleInverse scale_inv;  // of FP8
 };
 [[nodiscard]] std::int64_t bytes_of(const Matrix& matrix);
 
@@ -51,7 +63,15 @@ struct BufferRequest {
   std::vector<std::int64_t> buffer_shape;  // over all ranks
   // The dimensions before it are rows, those from it on are columns; -1: the last one alone is.
   int axis_boundary = -1;
+  // What travels. As FP8, rows or parts of sums travel with their scales, one behind the other;
+  // then sums are made in f32, and contents do not last.
   plan::ElementType buffer_dtype = plan::ElementType::bf16;
+  // How FP8 is scaled: what travels, and factors. Delayed scaling differs from current scaling only
+  // in how the caller of it found the scale of the codes.
+  kernels::ScalingMode scaling_mode = kernels::ScalingMode::no_scaling;
+  // Of results, and of factors that are not FP8, where FP8 travels; otherwise they are as what
+  // travels.
+  plan::ElementType result_dtype = plan::ElementType::bf16;
   int tp_size = 0;  // 0: all ranks of the communicator
   bool atomic_gemm = false;
   int chunks = 1;  // into which the rows of each rank are cut
@@ -69,14 +89,19 @@ struct BufferRequest {
 //   all_reduce     all rows x own depth  own depth x columns  all rows x columns
 //   bulk           any                 any                 any; has nothing to do with the buffer
 struct OverlapCall {
-  // Not given: all_gather takes the rows that lie in the buffer.
+  // Not given: all_gather takes the rows that lie in the buffer. Rows that are gathered as FP8 may
+  // be given so, or wide: then each row, or block, gets the scale of its largest number.
   Matrix x;
+  // For groups, those of one group after another.
   Matrix w;
   bool x_is_transposed = false;  // `x` is depth x rows
   bool w_is_transposed = false;  // `w` is columns x depth, as a Linear of PyTorch has it
   // What is cut over ranks: the columns of all ranks (all_gather) or their depth. 0: every rank has
   // as much as this one.
   std::int64_t size_of_all = 0;
+  // If not empty, a number of rows of x for each group: they are sorted by group, and each group
+  // has weights of its own. Where a product is summed, all ranks give the same.
+  std::vector<std::int64_t> group_sizes;
   // Two calls of the same sizes with the same number have the same weights, which then are prepared
   // only once. 0: they may be others.
   std::int64_t weights_version = 0;
@@ -86,9 +111,10 @@ struct OverlapCall {
   Matrix result;
   float alpha = 1;
   float beta = 0;
-  Matrix bias;  // 1 x columns of the result, f32 or of the buffer's type
+  // 1 x columns of the result, f32 or of its type. For groups of gathered rows, one row for each.
+  Matrix bias;
   kernels::Activation activation = kernels::Activation::none;
-  Matrix before_activation;  // of the shape of the result, f32 or of the buffer's type
+  Matrix before_activation;  // of the shape of the result, f32 or of its type
 
   Matrix gathered;    // all_gather: a copy of all rows of x, for the way back
   Matrix to_scatter;  // bulk: all rows. Not given: those that lie in the buffer
@@ -127,7 +153,7 @@ class CommOverlapCore {
   void connect();
 
   // Does what the object was made for. The first call with each size of weights makes what that
-  // needs: all ranks together. Throws InputError D801, D804, D807, D808, D809.
+  // needs: all ranks together. Throws InputError D801, D804, D807, D808, D809, D811, D812, D814.
   StepResult multiply(const OverlapCall& call);
 
   // The same by name. Throws InputError D803 if the object was made for something else.

@@ -133,6 +133,68 @@ Shape as_given(const Shape& shape, bool is_transposed) {
   return is_transposed ? Shape{shape.columns, shape.rows} : shape;
 }
 
+// A factor that may be FP8, whose inner size is its columns unless it is transposed.
+void demand_x(const OverlapBuffer& buffer, const OverlapCall& call, const Shape& shape) {
+  if (is_fp8(call.x.type) && call.x_is_transposed) {
+    refuse_call(buffer, "`x` of FP8 is transposed", "give it by rows, with blocks along them");
+  }
+  demand_factor(buffer, "x", call.x, as_given(shape, call.x_is_transposed), Inner::columns);
+}
+
+std::int64_t groups_of(const OverlapCall& call) {
+  return std::max<std::int64_t>(1, std::ssize(call.group_sizes));
+}
+
+// Depth x columns, for each group.
+void demand_w(const OverlapBuffer& buffer, const OverlapCall& call, Shape shape) {
+  shape = as_given(shape, call.w_is_transposed);
+  shape.rows *= groups_of(call);
+  const bool has_blocks =
+      is_fp8(call.w.type) && buffer.request.scaling_mode == kernels::ScalingMode::mxfp8_1d_scaling;
+  const std::int64_t depth = shape.rows / groups_of(call);
+  if (has_blocks && !call.w_is_transposed && groups_of(call) > 1 &&
+      depth % kernels::kMxBlock != 0) {
+    refuse_call(buffer, fmt::format("`w` of groups with an inner size of {}, by rows", depth),
+                "give w_is_transposed weights, or an inner size that 32 divides: blocks would "
+                "reach into the next group");
+  }
+  if (has_blocks && groups_of(call) > 1 &&
+      call.w.scale_inv.order == kernels::ScaleOrder::swizzled) {
+    refuse_call(buffer, "swizzled scales of weights of groups", "give them in plain order");
+  }
+  demand_factor(buffer, "w", call.w, shape, call.w_is_transposed ? Inner::columns : Inner::rows);
+}
+
+// The columns of w, of one group.
+std::int64_t columns_of(const OverlapCall& call) {
+  return call.w_is_transposed ? call.w.rows / groups_of(call) : call.w.columns;
+}
+
+void demand_groups(const OverlapBuffer& buffer, const OverlapCall& call, std::int64_t rows) {
+  if (call.group_sizes.empty()) return;
+  std::int64_t all = 0;
+  for (const std::int64_t size : call.group_sizes) {
+    if (size < 0 || size > rows - all) {
+      all = -1;
+      break;
+    }
+    all += size;
+  }
+  if (all != rows) {
+    throw InputError(Diagnostic{
+        .code = "D814",
+        .where = {.rank = buffer.rank},
+        .what = fmt::format("group_sizes of {} groups do not add up to the {} rows of `x`",
+                            call.group_sizes.size(), rows),
+        .why = describe_with_id(buffer),
+        .help = "give a number of rows for each group, 0 for one that has none"});
+  }
+  if (call.x_is_transposed || buffer.lasts()) {
+    refuse_call(buffer, "`group_sizes` with rows that are transposed, or contents that last",
+                "give x by rows, to a buffer whose contents last during_call");
+  }
+}
+
 // What is cut over ranks, of all ranks, where this one has `own`.
 std::int64_t of_all(const OverlapBuffer& buffer, const OverlapCall& call, std::string_view what,
                     std::int64_t own) {
@@ -167,7 +229,13 @@ void check_epilogue(const OverlapBuffer& buffer, const OverlapCall& call, const 
     matrix.type = buffer.type();
     demand_shape(buffer, name, matrix, shape);
   };
-  check("bias", call.bias, {1, result.columns});
+  const bool makes_result =
+      buffer.choice.type == Type::all_gather || buffer.choice.method == Method::bulk;
+  if (is_given(call.bias) && !call.group_sizes.empty() && !makes_result) {
+    refuse_call(buffer, "a bias for groups of a product that is summed",
+                "add it to the result; rows of one group lie together there");
+  }
+  check("bias", call.bias, {groups_of(call), result.columns});
   check("before_activation", call.before_activation, result);
 }
 
@@ -183,31 +251,65 @@ void check_result(const OverlapBuffer& buffer, const OverlapCall& call, const Sh
   demand_shape(buffer, "result", call.result, shape);
 }
 
+// Rows that travel as FP8 may be given wide.
+void demand_gathered(const OverlapBuffer& buffer, const OverlapCall& call, const Shape& own) {
+  const bool is_coded = !is_plain(buffer.form());
+  if (!is_coded && is_fp8(call.x.type)) {
+    throw InputError(
+        Diagnostic{.code = "D804",
+                   .where = {.rank = buffer.rank},
+                   .what = fmt::format("Buffer size is incorrect: `x` is of {}, and {} travels",
+                                       plan::name(call.x.type), plan::name(buffer.type())),
+                   .why = describe_with_id(buffer),
+                   .help = "create a buffer of FP8 for rows of FP8"});
+  }
+  if (is_coded && is_fp8(call.x.type) && call.x.type != buffer.request.buffer_dtype) {
+    throw InputError(Diagnostic{
+        .code = "D804",
+        .where = {.rank = buffer.rank},
+        .what = fmt::format("Buffer size is incorrect: `x` is of {}, and {} travels",
+                            plan::name(call.x.type), plan::name(buffer.request.buffer_dtype)),
+        .why = describe_with_id(buffer),
+        .help = "give x as the buffer has it, or wide"});
+  }
+  if (is_coded && !is_fp8(call.x.type) && call.x_is_transposed) {
+    refuse_call(buffer, "`x` that becomes FP8 is transposed", "give it by rows");
+  }
+  const bool is_delayed =
+      buffer.request.scaling_mode == kernels::ScalingMode::delayed_tensor_scaling;
+  if (is_coded && !is_fp8(call.x.type) && is_delayed) {
+    refuse_call(buffer, "`x` is wide, and its scale would be that of this step",
+                "give codes and scale_inv by the scale of a kernels::AmaxHistory, or choose "
+                "current_tensor_scaling");
+  }
+  demand_x(buffer, call, own);
+}
+
 overlap::Problem check_gathered(const OverlapBuffer& buffer, const OverlapCall& call) {
-  const Factors sizes = factors_of(call);
   const Shape own{buffer.own_rows(), buffer.columns};
   if (is_given(call.x) || !buffer.lasts()) {
     demand_given(buffer, "x", call.x);
-    demand_shape(buffer, "x", call.x, as_given(own, call.x_is_transposed));
+    demand_gathered(buffer, call, own);
   }
-  demand_shape(buffer, "w", call.w,
-               as_given({buffer.columns, sizes.w.columns}, call.w_is_transposed));
-  const Shape result{buffer.rows, sizes.w.columns};
+  demand_groups(buffer, call, own.rows);
+  demand_w(buffer, call, {buffer.columns, columns_of(call)});
+  const Shape result{buffer.rows, columns_of(call)};
   check_result(buffer, call, result);
   check_epilogue(buffer, call, result);
   if (is_given(call.gathered)) {
     demand_shape(buffer, "gathered", call.gathered, {buffer.rows, buffer.columns});
   }
   return {.rows = buffer.rows,
-          .columns = of_all(buffer, call, "columns of w", sizes.w.columns),
+          .columns = of_all(buffer, call, "columns of w", columns_of(call)),
           .depth = buffer.columns};
 }
 
 overlap::Problem check_summed(const OverlapBuffer& buffer, const OverlapCall& call) {
   const std::int64_t depth = factors_of(call).x.columns;
   demand_given(buffer, "x", call.x);
-  demand_shape(buffer, "x", call.x, as_given({buffer.rows, depth}, call.x_is_transposed));
-  demand_shape(buffer, "w", call.w, as_given({depth, buffer.columns}, call.w_is_transposed));
+  demand_x(buffer, call, {buffer.rows, depth});
+  demand_groups(buffer, call, buffer.rows);
+  demand_w(buffer, call, {depth, buffer.columns});
   const bool scatters = buffer.choice.type == Type::reduce_scatter;
   const Shape result{scatters ? buffer.own_rows() : buffer.rows, buffer.columns};
   check_result(buffer, call, result);
@@ -220,10 +322,10 @@ overlap::Problem check_summed(const OverlapBuffer& buffer, const OverlapCall& ca
 overlap::Problem check_bulk(const OverlapBuffer& buffer, const OverlapCall& call) {
   const Factors sizes = factors_of(call);
   demand_given(buffer, "x", call.x);
-  demand_shape(buffer, "x", call.x, {call.x.rows, call.x.columns});
-  demand_shape(buffer, "w", call.w,
-               as_given({sizes.x.columns, sizes.w.columns}, call.w_is_transposed));
-  const Shape result{sizes.x.rows, sizes.w.columns};
+  demand_x(buffer, call, sizes.x);
+  demand_groups(buffer, call, sizes.x.rows);
+  demand_w(buffer, call, {sizes.x.columns, columns_of(call)});
+  const Shape result{sizes.x.rows, columns_of(call)};
   check_result(buffer, call, result);
   check_epilogue(buffer, call, result);
   if (is_given(call.to_scatter) || !buffer.lasts()) {
@@ -237,7 +339,7 @@ overlap::Problem check_bulk(const OverlapBuffer& buffer, const OverlapCall& call
                 "leave it out; a product beside a bulk transfer is not cut over ranks");
   }
   return {.rows = sizes.x.rows,
-          .columns = sizes.w.columns,
+          .columns = columns_of(call),
           .depth = times(sizes.x.columns, buffer.ranks).value_or(-1),
           .bulk_rows = buffer.rows,
           .bulk_columns = buffer.columns};
@@ -256,7 +358,7 @@ std::int64_t OverlapBuffer::own_begin() const {
 
 std::string describe(const OverlapBuffer& buffer) {
   return fmt::format("{}: {} x {} {}", to_string(buffer.choice), buffer.rows, buffer.columns,
-                     plan::name(buffer.type()));
+                     plan::name(buffer.request.buffer_dtype));
 }
 
 std::string describe_with_id(const OverlapBuffer& buffer) {
@@ -270,14 +372,14 @@ OverlapBuffer checked(const BufferRequest& request, const comm::Communicator& wo
   const Choice choice{request.comm_type, request.method, request.atomic_gemm};
   overlap::demand_legal(choice);
   demand_ranks(request, world.size());
-  static_cast<void>(number_of(request.buffer_dtype));
+  demand_scaling(request);
+  if (!is_fp8(request.buffer_dtype)) static_cast<void>(number_of(request.buffer_dtype));
   const auto [rows, columns] = flat_shape(request);
   const bool gathers = choice.type == Type::all_gather;
   // What else can be wrong shows in any product of it.
   static_cast<void>(overlap::plan_text(choice, {.rows = rows,
                                                 .columns = gathers ? world.size() : columns,
                                                 .depth = gathers ? columns : world.size(),
-                                                .type = request.buffer_dtype,
                                                 .ranks = world.size(),
                                                 .chunks = request.chunks}));
   return {.request = request,
@@ -319,6 +421,14 @@ overlap::Problem checked(const OverlapBuffer& buffer, const OverlapCall& call) {
                              : is_bulk                              ? check_bulk(buffer, call)
                                                                     : check_summed(buffer, call);
   problem.type = buffer.type();
+  problem.groups = static_cast<int>(std::ssize(call.group_sizes));
+  problem.w = form_of(call.w.type, buffer.request.scaling_mode);
+  problem.x = form_of(call.x.type, buffer.request.scaling_mode);
+  if (buffer.choice.type == Type::all_gather) {
+    problem.x = buffer.form();
+  } else {
+    problem.sums = buffer.form();
+  }
   problem.ranks = buffer.ranks;
   problem.chunks = buffer.request.chunks;
   problem.cut = buffer.request.cut;

@@ -8,7 +8,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "shiplap/comm/communicator.h"
@@ -37,14 +36,19 @@ struct OverlapBuffer {
   int rank = 0;
   int ranks = 1;
 
-  [[nodiscard]] plan::ElementType type() const { return request.buffer_dtype; }
-  [[nodiscard]] std::int64_t row_bytes() const { return columns * plan::bytes_of(type()); }
+  // Of what travels.
+  [[nodiscard]] overlap::Form form() const;
+  // Of results, and of what travels if that has no scales.
+  [[nodiscard]] plan::ElementType type() const;
+  [[nodiscard]] std::int64_t row_bytes() const {
+    return overlap::row_bytes(form(), type(), columns);
+  }
   [[nodiscard]] std::int64_t bytes() const { return rows * row_bytes(); }
   [[nodiscard]] std::int64_t own_begin() const;
   [[nodiscard]] std::int64_t own_rows() const;
   [[nodiscard]] bool lasts() const { return request.contents == Contents::between_calls; }
 };
-// Throws InputError D800, D801, D802, D803, D805.
+// Throws InputError D800, D801, D802, D803, D805, D813.
 [[nodiscard]] OverlapBuffer checked(const BufferRequest& request, const comm::Communicator& world);
 // "all_gather, ring_exchange: 1000 x 4096 bf16"
 [[nodiscard]] std::string describe(const OverlapBuffer& buffer);
@@ -54,7 +58,13 @@ struct OverlapBuffer {
 // How many of `count` things rank `rank` of `ranks` has.
 [[nodiscard]] std::int64_t share_of(std::int64_t count, int rank, int ranks);
 
-// The product of a call. Throws InputError D804, D807.
+[[nodiscard]] bool is_fp8(plan::ElementType type);
+// How numbers of a type lie in rows.
+[[nodiscard]] overlap::Form form_of(plan::ElementType type, kernels::ScalingMode mode);
+// Throws InputError D813 if the types of a request do not fit its scaling mode.
+void demand_scaling(const BufferRequest& request);
+
+// The product of a call. Throws InputError D804, D807, D811, D812, D814.
 [[nodiscard]] overlap::Problem checked(const OverlapBuffer& buffer, const OverlapCall& call);
 // Throws InputError D804 unless `matrix` is of this shape and type.
 struct Shape {
@@ -63,6 +73,19 @@ struct Shape {
 };
 void demand_shape(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
                   const Shape& shape);
+// The same of a factor, as it is given, which may be FP8 if the buffer has a scaling mode; of the
+// two sizes, this one is the inner. Throws InputError D804, D811, D812.
+enum class Inner { rows, columns };
+void demand_factor(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
+                   const Shape& shape, Inner inner);
+
+// Rows of x as they lie in the plan: with their scales, and the numbers of their groups, behind
+// them, each row so many bytes after the one before. `matrix` was checked.
+void write_rows(const Matrix& matrix, const overlap::Form& form,
+                std::span<const std::int64_t> group_sizes, std::span<std::byte> to);
+// The weights of each group, or the only ones.
+[[nodiscard]] std::vector<ProductWeights> weights_of(const OverlapBuffer& buffer,
+                                                     const OverlapCall& call);
 
 class OverlapObject {
  public:
@@ -96,6 +119,7 @@ class OverlapObject {
   void prepare(Product& product, const OverlapCall& call) const;
   Places places_of(const OverlappedProduct& product, const OverlapCall& call);
   void fill(const Places& places, const OverlapCall& call) const;
+  void deliver_gathered(const Places& places, const OverlapCall& call) const;
   StepResult run_at(Product& product, const Places& places, const OverlapCall& call);
   void deliver(const Places& places, const OverlapCall& call, bool is_finished) const;
 
@@ -105,7 +129,7 @@ class OverlapObject {
   std::atomic<std::int64_t> most_shared_ = 0;
   std::mutex mutex_;
   std::unique_ptr<comm::Communicator> channel_;
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, Product> products_;  // by sizes
+  std::map<std::string, Product> products_;  // by sizes and forms
 };
 
 }  // namespace shiplap::run

@@ -242,6 +242,100 @@ TEST(Contents, AreThereOnlyWhereTheyLast) {
 
 // ---- ranks that do not mean the same
 
+Matrix codes(std::vector<float>& memory, std::int64_t rows, std::int64_t columns) {
+  Matrix made = matrix(memory, rows, columns);
+  made.type = ElementType::fp8_e4m3;
+  return made;
+}
+
+TEST(Scales, AreMissedAndCounted) {
+  using kernels::ScalingMode;
+  std::vector<float> memory(4096);
+  BufferRequest wanted = request({Type::all_gather, Method::ring_exchange}, {5, 70});
+  wanted.buffer_dtype = ElementType::fp8_e4m3;
+  wanted.result_dtype = ElementType::f32;
+  wanted.scaling_mode = ScalingMode::mxfp8_1d_scaling;
+  OverlapCall sound{.x = codes(memory, 2, 70),
+                    .w = codes(memory, 70, 3),
+                    .size_of_all = 7,
+                    .result = matrix(memory, 5, 3)};
+  sound.x.scale_inv = {.data = memory.data(), .rows = 2, .columns = 3};
+  sound.w.scale_inv = {.data = memory.data(), .rows = 3, .columns = 3};
+  expect_refused(
+      wanted, sound,
+      {{"Missing inverse scaling factor: `x` is fp8_e4m3 and has no scale_inv", "D811",
+        [](OverlapCall& call) { call.x.scale_inv = {}; }},
+       {"Missing inverse scaling factor: `w` is fp8_e4m3 and has no scale_inv", "D811",
+        [](OverlapCall& call) { call.w.scale_inv = {}; }},
+       {"the scales of `x` are 2 x 2, and should be 2 x 3", "D812",
+        [](OverlapCall& call) { call.x.scale_inv.columns = 2; }},
+       {"the scales of `x` are 2 x 3 swizzled, and should be 128 x 4", "D812",
+        [](OverlapCall& call) { call.x.scale_inv.order = kernels::ScaleOrder::swizzled; }},
+       {"the scales of `w` are 1 x 1, and should be 3 x 3", "D812",
+        [](OverlapCall& call) { call.w.scale_inv.rows = call.w.scale_inv.columns = 1; }},
+       {"Buffer size is incorrect: `x` is of fp8_e5m2, and fp8_e4m3 travels", "D804",
+        [](OverlapCall& call) { call.x.type = ElementType::fp8_e5m2; }},
+       {"`x` is of f32 and has a scale_inv", "D807",
+        [](OverlapCall& call) { call.x.type = ElementType::f32; }},
+       {"`x` of FP8 is transposed", "D807",
+        [](OverlapCall& call) {
+          call.x_is_transposed = true;
+          std::swap(call.x.rows, call.x.columns);
+        }},
+       {"group_sizes of 3 groups do not add up to the 2 rows of `x`", "D814",
+        [](OverlapCall& call) { call.group_sizes = {1, 0, 2}; }},
+       {"group_sizes of 1 groups do not add up to the 2 rows of `x`", "D814",
+        [](OverlapCall& call) { call.group_sizes = {-2}; }}});
+  wanted.scaling_mode = ScalingMode::delayed_tensor_scaling;
+  sound.x.scale_inv.rows = sound.x.scale_inv.columns = 1;
+  sound.w.scale_inv = sound.x.scale_inv;
+  expect_refused(wanted, sound,
+                 {{"`x` is wide, and its scale would be that of this step", "D807",
+                   [](OverlapCall& call) {
+                     call.x.type = ElementType::f32;
+                     call.x.scale_inv = {};
+                   }},
+                  {"the scales of `w` are 2 x 1, and should be 1 x 1", "D812",
+                   [](OverlapCall& call) { call.w.scale_inv.rows = 2; }}});
+  const BufferRequest plain = request({Type::reduce_scatter, Method::ring_exchange}, {5, 4});
+  OverlapCall summed{.x = matrix(memory, 5, 3),
+                     .w = matrix(memory, 3, 4),
+                     .size_of_all = 6,
+                     .result = matrix(memory, 2, 4)};
+  expect_refused(plain, summed,
+                 {{"`x` is of fp8_e4m3, and its buffer has no_scaling", "D813",
+                   [](OverlapCall& call) { call.x.type = ElementType::fp8_e4m3; }},
+                  {"a bias for groups of a product that is summed", "D807", [&](OverlapCall& call) {
+                     call.group_sizes = {2, 3};
+                     call.w = matrix(memory, 6, 4);
+                     call.bias = matrix(memory, 2, 4);
+                   }}});
+}
+
+TEST(Scales, OfABufferFitItsType) {
+  on_threads(1, [](comm::Communicator& world) {
+    BufferRegistry registry(world);
+    const auto refused = [&](const std::function<void(BufferRequest&)>& spoil) {
+      BufferRequest wanted = request({Type::all_reduce, Method::ring_exchange}, {5, 4});
+      wanted.buffer_dtype = ElementType::fp8_e5m2;
+      wanted.scaling_mode = kernels::ScalingMode::current_tensor_scaling;
+      spoil(wanted);
+      const Diagnostic said = refusal([&] { registry.create_comm_overlap_buffer(wanted); });
+      return said.code + ": " + said.what;
+    };
+    EXPECT_EQ(refused([](BufferRequest& wanted) {
+                wanted.scaling_mode = kernels::ScalingMode::no_scaling;
+              }),
+              "D813: a buffer of fp8_e5m2 with no_scaling");
+    EXPECT_EQ(refused([](BufferRequest& wanted) { wanted.contents = Contents::between_calls; }),
+              "D813: a buffer of FP8 whose contents last");
+    EXPECT_EQ(refused([](BufferRequest& wanted) { wanted.result_dtype = ElementType::f16; }),
+              "D813: a buffer of FP8 with results of f16");
+    EXPECT_EQ(refused([](BufferRequest& wanted) { wanted.result_dtype = ElementType::i32; }),
+              "D802: products of i32 are not built");
+  });
+}
+
 TEST(Ranks, ThatMeetWithDifferentBuffersAreToldSo) {
   on_threads(2, [](comm::Communicator& world) {
     BufferRegistry registry(world);
@@ -270,7 +364,8 @@ TEST(Ranks, ThatMultiplyDifferentSizesAreToldSo) {
                      .result = matrix(memory, 4, columns)};
     const Diagnostic said = refusal([&] { object->split_overlap_ag(call); });
     EXPECT_EQ(said.code, "D808");
-    EXPECT_THAT(said.why, HasSubstr("rank 0: 4 x 4 by 4 x 6; rank 1: 4 x 4 by 4 x 4"));
+    EXPECT_THAT(said.why,
+                HasSubstr("rank 0: 4 x 4 f32 by 4 x 6 f32; rank 1: 4 x 4 f32 by 4 x 4 f32"));
     call.size_of_all = 5;
     object->split_overlap_ag(call);
   });

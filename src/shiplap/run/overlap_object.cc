@@ -64,10 +64,12 @@ std::string_view communicated(const overlap::Choice& choice) {
 
 // The buffer of the plan in which a collective or the owners of sums leave the result; "" where a
 // kernel writes it to its place.
-std::string_view received(const overlap::Choice& choice) {
+std::string_view received(const OverlapBuffer& buffer) {
+  const overlap::Choice& choice = buffer.choice;
+  const bool is_coded = !is_plain(buffer.form());
   if (choice.type == Type::all_gather) return "";
-  if (choice.type == Type::all_reduce) return "y";
-  return choice.method == Method::ring_exchange ? "" : "out";
+  if (choice.type == Type::all_reduce) return is_coded ? "out" : "y";
+  return is_coded || choice.method == Method::ring_exchange ? "" : "out";
 }
 
 // The part of a call where what is received goes in the end.
@@ -78,21 +80,24 @@ const Matrix& destination(const overlap::Choice& choice, const OverlapCall& call
 // Whether a transport may write there at once: then nothing else may need what was there, and it
 // must stay as long as the transport lives.
 bool is_direct(const OverlapBuffer& buffer, const OverlapCall& call) {
+  const Matrix& to = destination(buffer.choice, call);
+  // Coded sums are written by who adds them up.
+  if (!is_plain(buffer.form())) return call.beta == 0 && to.data != nullptr;
   if (buffer.choice.type == Type::all_reduce && buffer.lasts()) return false;
   const bool adds = buffer.choice.method != Method::bulk && call.beta != 0;
-  return !adds && destination(buffer.choice, call).owner != nullptr;
+  return !adds && to.owner != nullptr;
 }
 
 // Memory of the caller's for a buffer of the plan; null if it is ours.
 const Matrix* callers(const OverlapBuffer& buffer, std::string_view name, const OverlapCall& call) {
   const overlap::Choice& choice = buffer.choice;
-  if (name == "w") return &call.w;
-  if (name == received(choice)) {
+  if (name == received(buffer)) {
     return is_direct(buffer, call) ? &destination(choice, call) : nullptr;
   }
   if (name == communicated(choice)) return nullptr;
-  if (name == "x") return &call.x;
-  return name == "y" || name == "out" ? &call.result : nullptr;
+  if (name == "x") return is_fp8(call.x.type) ? nullptr : &call.x;
+  if (name == "out") return &destination(choice, call);
+  return name == "y" ? &call.result : nullptr;
 }
 
 }  // namespace
@@ -152,8 +157,12 @@ void OverlapObject::connect_here() {
     channel_ = shared_->world.channel(name.empty() ? fmt::format("buffer{}", buffer_.id) : name);
   }
   try {
-    agree(fmt::format("{} in {}{} chunks", own, buffer_.request.chunks,
-                      buffer_.request.cut == overlap::Cut::tapered ? " tapered" : ""),
+    const kernels::ScalingMode mode = buffer_.request.scaling_mode;
+    agree(fmt::format("{} in {}{} chunks{}", own, buffer_.request.chunks,
+                      buffer_.request.cut == overlap::Cut::tapered ? " tapered" : "",
+                      mode == kernels::ScalingMode::no_scaling
+                          ? ""
+                          : fmt::format(", {}", kernels::name(mode))),
           "ranks meet with different buffers",
           "let all ranks create buffers, and call them for the first time, in the same order; or "
           "connect() them in one order before threads call them in any");
@@ -182,13 +191,17 @@ void OverlapObject::agree(const std::string& own, const std::string& what,
 }
 
 OverlapObject::Product& OverlapObject::product_for(const overlap::Problem& problem) {
-  const std::tuple sizes(problem.rows, problem.columns, problem.depth);
+  const auto form = [&](const overlap::Form& of) {
+    return is_plain(of) ? plan::name(problem.type) : plan::name(of.type);
+  };
+  const std::string sizes =
+      fmt::format("{} x {} {} by {} x {} {}{}", problem.rows, problem.depth, form(problem.x),
+                  problem.depth, problem.columns, form(problem.w),
+                  problem.groups == 0 ? "" : fmt::format(" of {} groups", problem.groups));
   if (const auto found = products_.find(sizes); found != products_.end()) return found->second;
   static_cast<void>(overlap::plan_text(buffer_.choice, problem));  // refused before ranks meet
   connect_here();
-  agree(fmt::format("{} x {} by {} x {}", problem.rows, problem.depth, problem.depth,
-                    problem.columns),
-        fmt::format("ranks multiply different sizes with {}", describe_with_id(buffer_)),
+  agree(sizes, fmt::format("ranks multiply different sizes with {}", describe_with_id(buffer_)),
         "give size_of_all where ranks do not all have as much, and the same sizes on all ranks");
   OverlappedProduct made(buffer_.choice, problem, *channel_,
                          {.progress = shared_->options.progress,
@@ -213,8 +226,7 @@ StepResult OverlapObject::run(const OverlapCall& call) {
 void OverlapObject::prepare(Product& product, const OverlapCall& call) const {
   if (call.weights_version != 0 && call.weights_version == product.weights_version) return;
   product.weights_version = 0;  // none, if it fails
-  product.overlapped.prepare(
-      kernels::Weights{.data = call.w.data, .is_transposed = call.w_is_transposed});
+  product.overlapped.prepare(weights_of(buffer_, call));
   product.weights_version = call.weights_version;
 }
 
@@ -226,7 +238,12 @@ OverlapObject::Places OverlapObject::places_of(const OverlappedProduct& product,
   std::int64_t total = 0;
   for (const plan::Buffer& buffer : product.plan().programs.front().buffers) {
     Place& place = places.emplace_back(Place{.name = buffer.name});
-    if (const Matrix* const matrix = callers(buffer_, buffer.name, call)) {
+    if (buffer.name == "w") {
+      // Not read: the weights have been prepared. Those of FP8 lie otherwise than in the plan.
+      place.bytes = {static_cast<std::byte*>(call.w.data),
+                     static_cast<std::size_t>(product.buffer_bytes("w"))};
+      place.owner = call.w.owner;
+    } else if (const Matrix* const matrix = callers(buffer_, buffer.name, call)) {
       place.bytes = bytes_in(*matrix);
       place.owner = matrix->owner;
     } else if (memory_ != nullptr && buffer.name == communicated(buffer_.choice)) {
@@ -251,17 +268,26 @@ OverlapObject::Places OverlapObject::places_of(const OverlappedProduct& product,
 }
 
 void OverlapObject::fill(const Places& places, const OverlapCall& call) const {
-  const auto place = std::ranges::find(places, communicated(buffer_.choice), &Place::name);
-  if (buffer_.choice.method == Method::bulk) {
-    if (call.to_scatter.data != nullptr) copy(bytes_in(call.to_scatter), place->bytes);
-    return;
+  const auto place_of = [&](std::string_view name) {
+    return std::ranges::find(places, name, &Place::name)->bytes;
+  };
+  if (buffer_.choice.method == Method::bulk && call.to_scatter.data != nullptr) {
+    write_rows(call.to_scatter, buffer_.form(), {}, place_of("z"));
   }
-  if (buffer_.choice.type != Type::all_gather || call.x.data == nullptr) return;
+  if (buffer_.choice.type != Type::all_gather) {
+    if (!is_fp8(call.x.type)) return;
+    return write_rows(call.x, form_of(call.x.type, buffer_.request.scaling_mode), {},
+                      place_of("x"));
+  }
+  if (call.x.data == nullptr) return;
+  const std::span<std::byte> all = place_of("x");
+  const std::int64_t row_bytes = std::ssize(all) / buffer_.rows;
   const std::span<std::byte> own =
-      place->bytes.subspan(static_cast<std::size_t>(buffer_.own_begin() * buffer_.row_bytes()),
-                           static_cast<std::size_t>(buffer_.own_rows() * buffer_.row_bytes()));
+      all.subspan(static_cast<std::size_t>(buffer_.own_begin() * row_bytes),
+                  static_cast<std::size_t>(buffer_.own_rows() * row_bytes));
   if (call.x_is_transposed) return copy_transposed(call.x, own);
-  copy(bytes_in(call.x), own);
+  if (is_plain(buffer_.form()) && call.group_sizes.empty()) return copy(bytes_in(call.x), own);
+  write_rows(call.x, buffer_.form(), call.group_sizes, own);
 }
 
 StepResult OverlapObject::run_at(Product& product, const Places& places, const OverlapCall& call) {
@@ -271,8 +297,15 @@ StepResult OverlapObject::run_at(Product& product, const Places& places, const O
   StepResult result;
   try {
     const bool gathers = buffer_.choice.type == Type::all_gather;
-    result = overlapped.run({.epilogue = finishes ? epilogue_of(call) : kernels::Epilogue{},
-                             .x_is_transposed = call.x_is_transposed && !gathers});
+    ProductTerms terms{.epilogue = finishes ? epilogue_of(call) : kernels::Epilogue{},
+                       .x_is_transposed = call.x_is_transposed && !gathers};
+    std::vector<kernels::GroupRows> runs;
+    for (const std::int64_t rows : call.group_sizes) runs.push_back({std::ssize(runs), rows});
+    terms.runs = runs;
+    if (!runs.empty()) {
+      terms.group_bias = {.data = terms.epilogue.bias.data, .type = terms.epilogue.bias.type};
+    }
+    result = overlapped.run(terms);
   } catch (...) {
     products_.clear();  // the one that failed keeps its memory for ever
     throw;
@@ -282,12 +315,26 @@ StepResult OverlapObject::run_at(Product& product, const Places& places, const O
   return result;
 }
 
+// All rows without what lies behind them, and wide.
+void OverlapObject::deliver_gathered(const Places& places, const OverlapCall& call) const {
+  const std::span<std::byte> rows = std::ranges::find(places, "x", &Place::name)->bytes;
+  const std::int64_t row_bytes = std::ssize(rows) / buffer_.rows;
+  const std::span<std::byte> to = bytes_in(call.gathered);
+  if (!is_plain(buffer_.form())) {
+    return decode(rows.data(), buffer_.form(), row_bytes, buffer_.rows, buffer_.columns,
+                  {.data = to.data(), .type = number_of(buffer_.type())});
+  }
+  const std::size_t bytes = to.size() / static_cast<std::size_t>(buffer_.rows);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(buffer_.rows); ++i) {
+    copy(rows.subspan(i * static_cast<std::size_t>(row_bytes), bytes),
+         to.subspan(i * bytes, bytes));
+  }
+}
+
 void OverlapObject::deliver(const Places& places, const OverlapCall& call, bool is_finished) const {
   const overlap::Choice& choice = buffer_.choice;
-  if (call.gathered.data != nullptr) {
-    copy(std::ranges::find(places, "x", &Place::name)->bytes, bytes_in(call.gathered));
-  }
-  const auto place = std::ranges::find(places, received(choice), &Place::name);
+  if (call.gathered.data != nullptr) deliver_gathered(places, call);
+  const auto place = std::ranges::find(places, received(buffer_), &Place::name);
   if (place == places.end()) return;
   Matrix to = destination(choice, call);
   if (to.data == nullptr) to.data = place->bytes.data();  // it stays where it is
@@ -295,11 +342,12 @@ void OverlapObject::deliver(const Places& places, const OverlapCall& call, bool 
   if (kernels::is_identity(epilogue)) {
     return copy(place->bytes, {static_cast<std::byte*>(to.data), place->bytes.size()});
   }
-  kernels::finish({.data = place->bytes.data(),
-                   .type = number_of(buffer_.type()),
-                   .rows = std::ssize(place->bytes) / buffer_.row_bytes(),
-                   .columns = buffer_.columns},
-                  {.data = to.data, .type = number_of(buffer_.type())}, epilogue);
+  kernels::finish(
+      {.data = place->bytes.data(),
+       .type = number_of(buffer_.type()),
+       .rows = std::ssize(place->bytes) / buffer_.columns / plan::bytes_of(buffer_.type()),
+       .columns = buffer_.columns},
+      {.data = to.data, .type = number_of(buffer_.type())}, epilogue);
 }
 
 }  // namespace shiplap::run
