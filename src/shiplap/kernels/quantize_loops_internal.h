@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "shiplap/kernels/lanes_internal.h"
@@ -14,8 +15,6 @@
 namespace shiplap::kernels {
 
 using Codes [[gnu::vector_size(kLanes)]] = std::uint8_t;
-using Signed [[gnu::vector_size(kLanes * 4)]] = std::int32_t;
-using Wide [[gnu::vector_size(kLanes * 8)]] = double;
 
 // What the bits of the two formats differ in. Sizes are those of floats.
 template <Fp8 kFormat>
@@ -111,24 +110,35 @@ template <Fp8 kFormat>
 template <class T>
 [[gnu::always_inline]] inline float largest_of(const AmaxStep& step) {
   const T* const from = static_cast<const T*>(step.from);
+  const std::int64_t count = step.count;
   Words largest{};
-  for (std::int64_t j = 0; j < step.count; j += kLanes) {
-    Lanes x;
-    load_few(from + j, step.count - j, x);
+  Lanes x;
+  std::int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) {
+    load(from + j, x);
     raise(x, largest);
   }
+  load_few(from + j, count - j, x);
+  raise(x, largest);
   return std::bit_cast<float>(most(largest));
 }
 
 template <class T, Fp8 kFormat>
 [[gnu::always_inline]] inline void round_numbers(const RoundStep& step) {
   const T* const from = static_cast<const T*>(step.from);
-  for (std::int64_t j = 0; j < step.count; j += kLanes) {
-    Lanes x;
-    load_few(from + j, step.count - j, x);
-    x *= step.scale;
-    encode_some<kFormat>(x, step.count - j, step.to + j);
+  std::byte* const to = step.to;
+  const std::int64_t count = step.count;
+  const float scale = step.scale;
+  Lanes x;
+  std::int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) {
+    load(from + j, x);
+    x *= scale;
+    encode<kFormat>(x, to + j);
   }
+  load_few(from + j, count - j, x);
+  x *= scale;
+  encode_some<kFormat>(x, count - j, to + j);
 }
 
 // As mx_scale() of a size that is not NaN.
@@ -212,32 +222,57 @@ template <Fp8 kFormat>
 
 // x * factor as a float that bf16 rounds as it would the product itself: where the float lies in
 // the middle of two numbers of bf16 and the product does not, the float is moved by its last bit to
-// where the product is.
+// where the product is. The product is the sum of two that are exact, since codes have at most four
+// bits, and the factor is not so small that it is lost.
 [[gnu::always_inline]] inline void multiply_for_bf16(Lanes& x, float factor) {
-  const Wide product = __builtin_convertvector(x, Wide) * static_cast<double>(factor);
-  x = __builtin_convertvector(product, Lanes);
-  const Wide rest = (product - __builtin_convertvector(x, Wide)) * 0x1p40;
-  const Lanes beyond = __builtin_convertvector(rest, Lanes);
+  const Lanes given = x;
+  const auto upper = std::bit_cast<float>(std::bit_cast<std::uint32_t>(factor) & 0xfffffff0U);
+  const Lanes most = x * upper;
+  const Lanes least = x * (factor - upper);
+  x = most + least;
+  const Lanes beyond = least - (x - most);
   const Words bits = reinterpret_cast<Words>(x);
-  const Signed is_middle = (bits & 0xffffU) == 0x8000U;
-  const Signed is_away = (x > 0.0F) == (beyond > 0.0F);
-  const Words moved = bits + (is_away ? Words{} + 1U : Words{} - 1U);
-  const Signed moves = is_middle & (beyond != 0.0F);
-  x = reinterpret_cast<Lanes>(moves ? moved : bits);
+  const Words step = 1U - ((bits ^ reinterpret_cast<Words>(beyond)) >> 31) * 2U;
+  const Words rest = beyond != 0.0F ? bits & 0xffffU : Words{};
+  const Words moved = rest == 0x8000U ? bits + step : bits;
+  const Words exponent = reinterpret_cast<Words>(given) & 0x7f800000U;
+  x = exponent == 0x7f800000U ? given * factor : reinterpret_cast<Lanes>(moved);
 }
 
+// The same for any factor, one by one.
+template <Fp8 kFormat>
+inline void widen_tiny(const WidenCodesStep& step, Bf16* to) {
+  for (std::int64_t j = 0; j < step.count; ++j) {
+    const auto bits = std::to_integer<std::uint8_t>(step.from[j]);
+    const float code = kFormat == Fp8::e4m3 ? to_float(E4m3{bits}) : to_float(E5m2{bits});
+    const double product = static_cast<double>(code) * static_cast<double>(step.factor);
+    const auto nearest = static_cast<float>(product);
+    const double beyond = std::abs(product) - std::abs(static_cast<double>(nearest));
+    auto word = std::bit_cast<std::uint32_t>(nearest);
+    if ((word & 0xffff) == 0x8000 && beyond != 0) word += beyond > 0 ? 1U : ~0U;
+    to[j] = to_bf16(std::bit_cast<float>(word));
+  }
+}
+
+// From here on, four bits of a factor times a code are a normal float.
+inline constexpr float kTinyFactor = 0x1p-80F;
+
 // A code times a power of two is a float, unless it is too large even for that.
+[[nodiscard]] inline bool is_exact(const WidenCodesStep& step) {
+  return step.scales != nullptr || (std::bit_cast<std::uint32_t>(step.factor) & 0x7fffff) == 0;
+}
+
 template <Fp8 kFormat>
 [[gnu::always_inline]] inline void widen_to_bf16(const WidenCodesStep& step, Bf16* to) {
-  const bool is_exact =
-      step.scales != nullptr || (std::bit_cast<std::uint32_t>(step.factor) & 0x7fffff) == 0;
+  const bool rounds = !is_exact(step);
+  if (rounds && std::abs(step.factor) < kTinyFactor) return widen_tiny<kFormat>(step, to);
   for (std::int64_t j = 0; j < step.count; j += kLanes) {
     Lanes x;
     decode_some<kFormat>(step.from + j, step.count - j, x);
-    if (is_exact) {
-      x *= factor_at(step, j);
-    } else {
+    if (rounds) {
       multiply_for_bf16(x, step.factor);
+    } else {
+      x *= factor_at(step, j);
     }
     store_few(x, step.count - j, to + j);
   }
