@@ -13,9 +13,9 @@
 // and rounds once, to nearest even, when a number is stored. The numbers of rows may be others in
 // every call, and any size may be zero.
 //
-// A call uses only the thread that makes it. After a few calls with the same epilogue and strides,
-// later ones allocate nothing of note and compile nothing, however the rows are spread over the
-// groups.
+// A call uses only the thread that makes it. On tiles of AMX no number of rows is new; oneDNN
+// compiles something for every multiple of 4 rows (bf16: 16) up to the typical number when it is
+// first needed, a millisecond each. Other than that, later calls allocate nothing of note.
 //
 // A row has the same bits whether it comes alone, in a chunk or in the whole, and whatever other
 // groups there are, as long as the kernel (or another of the same shape, on the same kind of

@@ -183,7 +183,7 @@ TEST(GroupedChunks, ALaterCallOfOtherSizesAllocatesNothing) {
     for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
       Random random(9);
       GroupedQuestion q{.groups = 3};
-      q.all = {.rows = 200,
+      q.all = {.rows = 544,
                .columns = 90,
                .depth = 70,
                .type = type,
@@ -194,8 +194,9 @@ TEST(GroupedChunks, ALaterCallOfOtherSizesAllocatesNothing) {
       GroupedArrays arrays(q, random, Fill::fractions);
       GroupedLinear kernel(arrays.shape());
       arrays.prepare(kernel);
-      const std::vector<GroupRows> first = {{0, 100}, {1, 10}, {2, 30}, {1, 60}};
-      arrays.multiply(kernel, 0, first);
+      std::vector<GroupRows> all_classes;
+      for (std::int64_t rows = 4; rows <= 64; rows += 4) all_classes.push_back({1, rows});
+      arrays.multiply(kernel, 0, all_classes);
       allocations = 0;
       largest_allocation = 0;
       for (std::int64_t rows = 0; rows <= 100; ++rows) {

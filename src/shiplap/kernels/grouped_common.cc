@@ -13,7 +13,8 @@
 namespace shiplap::kernels {
 namespace {
 
-constexpr std::int64_t kRowStep = 16;
+// Tiles have 16 rows. Vectors take any number, but each has its price.
+constexpr std::int64_t row_step(Number type) { return type == Number::bf16 ? 16 : 4; }
 
 constexpr std::int64_t round_up(std::int64_t count, std::int64_t step) {
   return (count + step - 1) / step * step;
@@ -30,14 +31,17 @@ class CommonEngine final : public GroupedEngine {
  public:
   explicit CommonEngine(const GroupedShape& shape)
       : shape_(shape),
-        block_rows_(round_up(shape.typical_rows, kRowStep)),
+        block_rows_(round_up(shape.typical_rows, 16)),
         given_(static_cast<std::size_t>(shape.groups)) {
+    sums_.resize(static_cast<std::size_t>(block_rows_ * shape.columns));
     if (shape.columns == 0 || shape.depth == 0) return;
     engine_ = make_linear_engine({.columns = shape.columns,
                                   .depth = shape.depth,
                                   .type = shape.type,
                                   .typical_rows = block_rows_,
                                   .engine = shape.engine});
+    gathered_.resize(static_cast<std::size_t>(block_rows_ * shape.depth) *
+                     bytes_of(engine_->type()));
   }
 
   [[nodiscard]] std::string_view name() const override {
@@ -114,7 +118,6 @@ class CommonEngine final : public GroupedEngine {
 
   void multiply_block(const Block& block, EpilogueStep& step) {
     if (engine_ == nullptr) {
-      grow(sums_, block.count * shape_.columns);
       std::ranges::fill(sums_, 0.0F);
     } else {
       RowsProduct product{.rows = block.count,
@@ -125,7 +128,6 @@ class CommonEngine final : public GroupedEngine {
         auto* const c = static_cast<float*>(step.c.data);
         return engine_->multiply(product, {.a = rows, .c = c, .group = block.group});
       }
-      grow(sums_, product.rows * shape_.columns);
       engine_->multiply(product, {.a = rows, .c = sums_.data(), .group = block.group});
     }
     step.sums = sums_.data();
@@ -137,7 +139,7 @@ class CommonEngine final : public GroupedEngine {
   void* find_rows(const Block& block, RowsProduct& product) {
     const Rows& a = block.a;
     void* const rows = advance(a.data, shape_.type, block.first * (a.is_transposed ? 1 : a.stride));
-    const bool is_usual = product.rows % kRowStep == 0 && !a.is_transposed;
+    const bool is_usual = product.rows % row_step(shape_.type) == 0 && !a.is_transposed;
     if (takes_type() && is_usual && engine_->can(product)) return rows;
     gather({.from = rows,
             .type = shape_.type,
@@ -150,11 +152,11 @@ class CommonEngine final : public GroupedEngine {
 
   void gather(const Copy& copy) {
     const std::int64_t count = copy.rows * copy.columns;
-    grow(gathered_, count * static_cast<std::int64_t>(bytes_of(engine_->type())));
     if (takes_type()) return copy_as_it_is(copy, gathered_.data());
     auto* const floats = reinterpret_cast<float*>(gathered_.data());
     if (copy.layout.order == Order::rows) return widen_lines(copy, floats);
-    grow(straightened_, count * static_cast<std::int64_t>(bytes_of(copy.type)));
+    grow(straightened_,
+         block_rows_ * copy.columns * static_cast<std::int64_t>(bytes_of(copy.type)));
     copy_as_it_is(copy, straightened_.data());
     widen({.from = straightened_.data(), .type = copy.type, .count = count, .to = floats});
   }
@@ -163,12 +165,11 @@ class CommonEngine final : public GroupedEngine {
   void pad(RowsProduct& product) {
     const std::int64_t count = product.rows;
     product.a = {.stride = shape_.depth};
-    product.rows = round_up(count, kRowStep);
+    product.rows = round_up(count, row_step(shape_.type));
     while (!engine_->can(product) && product.rows < block_rows_) {
       product.rows = std::min(2 * product.rows, block_rows_);
     }
     const auto bytes = shape_.depth * static_cast<std::int64_t>(bytes_of(engine_->type()));
-    grow(gathered_, product.rows * bytes);
     std::fill_n(gathered_.begin() + count * bytes, (product.rows - count) * bytes, std::byte{});
   }
 

@@ -29,8 +29,8 @@ constexpr std::int64_t kBlockRows = 2 * kTileRows;
 // Rows of one block in turn are multiplied by weights of about this many bytes, which stay in the
 // second level of the cache until the last block has used them.
 constexpr std::int64_t kNearBytes = 256 << 10;
-// So far ahead are weights fetched into it.
-constexpr std::int64_t kAheadBytes = 32 << 10;
+// With fewer blocks of rows, the weights come no faster if they are asked for earlier.
+constexpr std::int64_t kFetchingBlocks = 2;
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -86,6 +86,12 @@ template <int kTile>
 [[gnu::always_inline]] inline void load_tile(const void* from, std::int64_t stride) {
   asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(kTile), "r"(from), "r"(stride) : "memory");
 }
+// The same, without leaving it in the first level of the cache, where the rows of a block then stay
+// from one panel to the next.
+template <int kTile>
+[[gnu::always_inline]] inline void stream_tile(const Bf16* from) {
+  asm volatile("tileloaddt1 (%1,%2,1), %%tmm%c0" ::"i"(kTile), "r"(from), "r"(kLine) : "memory");
+}
 template <int kTile>
 [[gnu::always_inline]] inline void store_tile(void* to, std::int64_t stride) {
   asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(kTile), "r"(to), "r"(stride) : "memory");
@@ -95,9 +101,16 @@ template <int kSum, int kA, int kWeights>
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kWeights));
 }
 
-template <std::int64_t kLines>
-[[gnu::always_inline]] inline void fetch_lines(const std::byte* from) {
-  for (std::int64_t i = 0; i < kLines; ++i) __builtin_prefetch(from + i * kLine, 0, 2);
+// What to fetch into the second level of the cache while something else is computed.
+struct Ahead {
+  const std::byte* from = nullptr;
+  const std::byte* end = nullptr;
+  std::int64_t bytes_per_step = 0;
+};
+
+[[gnu::always_inline]] inline void fetch_some(Ahead& ahead) {
+  const std::byte* const end = std::min(ahead.end, ahead.from + ahead.bytes_per_step);
+  for (; ahead.from < end; ahead.from += kLine) __builtin_prefetch(ahead.from, 0, 2);
 }
 
 // One block. Sums are 32 x 32 or 16 x 64.
@@ -106,12 +119,10 @@ struct Block {
   std::int64_t stride_a = 0;  // in bytes
   std::int64_t steps = 0;
   const Bf16* weights = nullptr;
-  const Bf16* ahead = nullptr;  // what to fetch meanwhile, of the same size; may be null
   float* sums = nullptr;
 };
 
-template <bool kFetches>
-void multiply_two_by_two(const Block& block) {
+void multiply_two_by_two(const Block& block, Ahead& ahead) {
   clear_tile<0>();
   clear_tile<1>();
   clear_tile<2>();
@@ -120,20 +131,16 @@ void multiply_two_by_two(const Block& block) {
   const Bf16* const a_below = a + kTileRows * block.stride_a / 2;
   const std::int64_t below = a_below - a;
   const Bf16* weights = block.weights;
-  const auto* ahead = reinterpret_cast<const std::byte*>(block.ahead);
   for (std::int64_t step = 0; step < block.steps; ++step) {
-    load_tile<6>(weights, kLine);
+    stream_tile<6>(weights);
     load_tile<4>(a, block.stride_a);
     add_product<0, 4, 6>();
-    load_tile<7>(weights + kTileNumbers, kLine);
+    stream_tile<7>(weights + kTileNumbers);
     add_product<1, 4, 7>();
     load_tile<5>(a + below, block.stride_a);
     add_product<2, 5, 6>();
     add_product<3, 5, 7>();
-    if constexpr (kFetches) {
-      fetch_lines<2 * kTileRows>(ahead);
-      ahead += 2 * kStepNumbers;
-    }
+    fetch_some(ahead);
     a += kStepDepth;
     weights += kStepNumbers;
   }
@@ -145,8 +152,8 @@ void multiply_two_by_two(const Block& block) {
 }
 
 // Two panels, or the last one alone.
-template <bool kFetches, bool kIsAlone>
-void multiply_one_by_four(const Block& block) {
+template <bool kIsAlone>
+void multiply_one_by_four(const Block& block, Ahead& ahead) {
   clear_tile<0>();
   clear_tile<1>();
   clear_tile<2>();
@@ -154,24 +161,20 @@ void multiply_one_by_four(const Block& block) {
   const Bf16* a = block.a;
   const Bf16* left = block.weights;
   const Bf16* right = left + block.steps * kStepNumbers;
-  const auto* ahead = reinterpret_cast<const std::byte*>(block.ahead);
   for (std::int64_t step = 0; step < block.steps; ++step) {
     load_tile<4>(a, block.stride_a);
-    load_tile<5>(left, kLine);
+    stream_tile<5>(left);
     add_product<0, 4, 5>();
-    load_tile<6>(left + kTileNumbers, kLine);
+    stream_tile<6>(left + kTileNumbers);
     add_product<1, 4, 6>();
     if constexpr (!kIsAlone) {
-      load_tile<7>(right, kLine);
+      stream_tile<7>(right);
       add_product<2, 4, 7>();
-      load_tile<5>(right + kTileNumbers, kLine);
+      stream_tile<5>(right + kTileNumbers);
       add_product<3, 4, 5>();
     }
-    if constexpr (kFetches) {
-      constexpr std::int64_t kPanels = kIsAlone ? 1 : 2;
-      fetch_lines<2 * kTileRows * kPanels>(ahead);
-      ahead += 2 * kStepNumbers * kPanels;
-    }
+    fetch_some(ahead);
+    if constexpr (!kIsAlone) fetch_some(ahead);
     a += kStepDepth;
     left += kStepNumbers;
     right += kStepNumbers;
@@ -222,7 +225,6 @@ class Multiplication {
         panels_(divide_up(product.finish.columns, kPanelColumns)),
         panel_(product.steps * kStepNumbers),
         near_(near_panels(product.steps)),
-        ahead_(divide_up(kAheadBytes / 2, panel_)),
         only_rounds_(shiplap::kernels::only_rounds(product.finish)) {}
 
   void run() {
@@ -250,6 +252,7 @@ class Multiplication {
 
   void run_panels(std::int64_t begin, std::int64_t end) {
     const std::int64_t rows = product_.finish.rows;
+    ahead_ = ahead_of(end);
     for (std::int64_t row = 0; row < rows; row += kBlockRows) {
       const std::int64_t count = std::min(kBlockRows, rows - row);
       const bool is_low = count <= kTileRows;
@@ -278,13 +281,14 @@ class Multiplication {
                       .stride_a = 2 * product_.stride_a,
                       .steps = product_.steps,
                       .weights = weights_at(panel),
-                      .ahead = row == 0 ? ahead_of(panel, panels) : nullptr,
                       .sums = sums};
     const bool is_low = count <= kTileRows;
-    if (block.ahead == nullptr) {
-      multiply<false>(block, is_low, panels);
+    if (!is_low) {
+      multiply_two_by_two(block, ahead_);
+    } else if (panels == 2) {
+      multiply_one_by_four<false>(block, ahead_);
     } else {
-      multiply<true>(block, is_low, panels);
+      multiply_one_by_four<true>(block, ahead_);
     }
     const std::int64_t column = panel * kPanelColumns;
     EpilogueStep step = product_.finish;
@@ -298,30 +302,25 @@ class Multiplication {
     only_rounds_ ? round_sums(step) : apply_epilogue(step);
   }
 
-  template <bool kFetches>
-  static void multiply(const Block& block, bool is_low, std::int64_t panels) {
-    if (!is_low) return multiply_two_by_two<kFetches>(block);
-    if (panels == 2) return multiply_one_by_four<kFetches, false>(block);
-    multiply_one_by_four<kFetches, true>(block);
-  }
-
-  // Where the panels are that will be needed a while after this one.
-  [[nodiscard]] const Bf16* ahead_of(std::int64_t panel, std::int64_t panels) const {
-    if (product_.weights == nullptr) return nullptr;
-    const std::int64_t wanted = panel + std::max(ahead_, panels);
-    if (wanted + panels <= panels_) return product_.weights + wanted * panel_;
-    const std::int64_t in_next = wanted - panels_;
-    if (product_.next_weights == nullptr || in_next < 0 || in_next + panels > panels_) {
-      return nullptr;
-    }
-    return product_.next_weights + in_next * panel_;
+  // What comes after these panels, spread over the steps of all blocks.
+  [[nodiscard]] Ahead ahead_of(std::int64_t end) const {
+    const std::int64_t blocks = divide_up(product_.finish.rows, kBlockRows);
+    if (blocks < kFetchingBlocks || product_.weights == nullptr) return {};
+    const Bf16* const from =
+        end < panels_ ? product_.weights + end * panel_ : product_.next_weights;
+    if (from == nullptr) return {};
+    const std::int64_t panels = std::min(near_, end < panels_ ? panels_ - end : panels_);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(from);
+    return {.from = bytes,
+            .end = bytes + 2 * panels * panel_,
+            .bytes_per_step = divide_up(2 * kStepNumbers / kLine, blocks) * kLine};
   }
 
   const TilesProduct& product_;
   std::int64_t panels_;
   std::int64_t panel_;  // in numbers
   std::int64_t near_;   // in panels
-  std::int64_t ahead_;  // in panels
+  Ahead ahead_;
   bool only_rounds_;
   std::int64_t near_begin_ = 0;
   const TileSizes* used_ = nullptr;
@@ -410,13 +409,18 @@ Arena make_arena(std::int64_t count) {
   return Arena(static_cast<Bf16*>(memory));
 }
 
+// In the order in which the matrix lies, so that it is read in one go.
 void pack_tiles(const PackTiles& pack, Bf16* to) {
-  for (std::int64_t column = 0; column < pack.columns; column += kPanelColumns) {
-    for (std::int64_t depth = 0; depth < pack.depth; depth += kStepDepth) {
-      pack_tile(pack, depth, column, to);
-      pack_tile(pack, depth, column + kTileRows, to + kTileNumbers);
-      to += kStepNumbers;
-    }
+  const std::int64_t steps = divide_up(pack.depth, kStepDepth);
+  const std::int64_t panels = divide_up(pack.columns, kPanelColumns);
+  const bool is_by_rows = pack.right == 1;
+  for (std::int64_t i = 0; i < steps * panels; ++i) {
+    const std::int64_t step = is_by_rows ? i / panels : i % steps;
+    const std::int64_t panel = is_by_rows ? i % panels : i / steps;
+    Bf16* const tiles = to + (panel * steps + step) * kStepNumbers;
+    const std::int64_t column = panel * kPanelColumns;
+    pack_tile(pack, step * kStepDepth, column, tiles);
+    pack_tile(pack, step * kStepDepth, column + kTileRows, tiles + kTileNumbers);
   }
 }
 
