@@ -100,6 +100,27 @@ TEST(Grouped, IsRightForEveryDepthAndNumberOfColumns) {
   }
 }
 
+// Runs that are cut, depths that are multiplied in several pieces, strides for which rows are
+// copied.
+TEST(Grouped, SomeRowsOfLargeProductsAreRight) {
+  Random random(9);
+  for (const std::int64_t depth : {520, 1024, 1100}) {
+    for (const Packing packing : {Packing::once, Packing::every_call}) {
+      GroupedQuestion q{.groups = 2, .runs = {{1, 600}, {0, 17}, {1, 3}}, .packing = packing};
+      q.all = {.rows = 620, .columns = 290, .depth = depth, .type = Number::bf16};
+      GroupedArrays arrays(q, random, Fill::fractions);
+      const GroupedArrays given = arrays;
+      GroupedLinear kernel(arrays.shape());
+      arrays.prepare(kernel);
+      arrays.multiply(kernel);
+      for (const std::int64_t row : {0, 255, 256, 599}) expect_right_row(arrays, given, 1, row);
+      for (const std::int64_t row : {600, 616}) expect_right_row(arrays, given, 0, row);
+      expect_right_row(arrays, given, 1, 619);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // Sums of small whole numbers are exact, so there is one right answer.
 TEST(Grouped, RoundsOnceToNearestEven) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {

@@ -22,6 +22,12 @@ constexpr std::int64_t kLeastRows = 64;
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+// With such a stride the same elements of different rows share few places of the first level of the
+// cache, too few for a block.
+bool is_better_copied(std::int64_t stride, const TilesProduct& product) {
+  return stride % 1024 == 0 && product.finish.rows > kTileRows && product.finish.columns >= 256;
+}
+
 class TilesEngine final : public GroupedEngine {
  public:
   explicit TilesEngine(const GroupedShape& shape)
@@ -30,9 +36,11 @@ class TilesEngine final : public GroupedEngine {
         per_group_(steps_ * divide_up(shape.columns, kPanelColumns) * kStepNumbers),
         most_rows_(std::clamp(kMostBytes / (2 * steps_ * kStepDepth) / kLeastRows * kLeastRows,
                               kLeastRows, kMostRows)),
-        given_(static_cast<std::size_t>(shape.groups)) {
-    const bool is_kept = shape.packing == Packing::once;
-    packed_ = make_arena(is_kept ? shape.groups * per_group_ : near_panels(steps_) * panel());
+        given_(static_cast<std::size_t>(shape.groups)),
+        gathered_(static_cast<std::size_t>(most_rows_ * gathered_stride())),
+        bias_(static_cast<std::size_t>(shape.columns)) {
+    const std::int64_t kept = shape.packing == Packing::once ? shape.groups : 1;
+    packed_ = make_arena(std::max(kept * per_group_, near_panels(steps_) * panel()));
   }
 
   [[nodiscard]] std::string_view name() const override { return "tiles of AMX"; }
@@ -53,13 +61,15 @@ class TilesEngine final : public GroupedEngine {
     for (std::size_t i = next(call, 0); i < call.runs.size(); i = next(call, i + 1)) {
       const GroupRows& run = call.runs[i];
       const std::size_t after = next(call, i + 1);
-      const Bf16* const later = after < call.runs.size() ? packed(call.runs[after].group) : nullptr;
+      const Bf16* const later = after < call.runs.size() ? kept(call.runs[after].group) : nullptr;
       multiply_run(call, run, first, later);
       first += run.rows;
     }
   }
 
  private:
+  // Whole steps, an odd number of them.
+  [[nodiscard]] std::int64_t gathered_stride() const { return (steps_ | 1) * kStepDepth; }
   [[nodiscard]] std::int64_t panel() const { return steps_ * kStepNumbers; }
   [[nodiscard]] Bf16* packed(std::int64_t group) const {
     return packed_.get() + group * per_group_;
@@ -82,6 +92,10 @@ class TilesEngine final : public GroupedEngine {
                          .weights = kept(run.group),
                          .unpacked = given_[static_cast<std::size_t>(run.group)],
                          .near = packed_.get()};
+    if (product.weights == nullptr && run.rows > most_rows_) {
+      pack_tiles(product.unpacked, product.near);
+      product.weights = product.near;
+    }
     product.finish = {.columns = shape_.columns,
                       .bias = bias_of(call.epilogue.bias, run.group),
                       .alpha = call.epilogue.alpha,
@@ -104,16 +118,13 @@ class TilesEngine final : public GroupedEngine {
         advance(a.data, Number::bf16, first * (a.is_transposed ? 1 : a.stride)));
     product.a = rows;
     product.stride_a = a.stride;
-    if (!a.is_transposed && shape_.depth % kStepDepth == 0) return;
-    product.stride_a = steps_ * kStepDepth;
-    const std::int64_t count = product.finish.rows;
-    if (std::ssize(gathered_) < count * product.stride_a) {
-      gathered_.assign(static_cast<std::size_t>(most_rows_ * product.stride_a), Bf16{});
-    }
+    const bool is_whole = !a.is_transposed && shape_.depth % kStepDepth == 0;
+    if (is_whole && !is_better_copied(a.stride, product)) return;
+    product.stride_a = gathered_stride();
     copy_as_it_is({.from = rows,
                    .type = Number::bf16,
                    .layout = layout_of(a.is_transposed, a.stride),
-                   .rows = count,
+                   .rows = product.finish.rows,
                    .columns = shape_.depth,
                    .stride_to = product.stride_a},
                   reinterpret_cast<std::byte*>(gathered_.data()));

@@ -29,6 +29,9 @@ constexpr std::int64_t kBlockRows = 2 * kTileRows;
 // Rows of one block in turn are multiplied by weights of about this many bytes, which stay in the
 // second level of the cache until the last block has used them.
 constexpr std::int64_t kNearBytes = 256 << 10;
+// So many steps of the rows of a block stay in the first level of the cache.
+constexpr std::int64_t kNearSteps = 16;
+constexpr std::int64_t kMostNearPanels = 16;
 // With fewer blocks of rows, the weights come no faster if they are asked for earlier.
 constexpr std::int64_t kFetchingBlocks = 2;
 
@@ -113,20 +116,30 @@ struct Ahead {
   for (; ahead.from < end; ahead.from += kLine) __builtin_prefetch(ahead.from, 0, 2);
 }
 
-// One block. Sums are 32 x 32 or 16 x 64.
+// Some steps of one block. Sums are 32 x 32 or 16 x 64.
 struct Block {
   const Bf16* a = nullptr;
   std::int64_t stride_a = 0;  // in bytes
   std::int64_t steps = 0;
   const Bf16* weights = nullptr;
+  std::int64_t panel = 0;  // numbers from one panel to the next
   float* sums = nullptr;
+  bool adds = false;  // to the sums that are there
 };
 
+template <int kTile>
+[[gnu::always_inline]] inline void begin_tile(const Block& block, const float* sums,
+                                              std::int64_t stride) {
+  if (block.adds) return load_tile<kTile>(sums, stride);
+  clear_tile<kTile>();
+}
+
 void multiply_two_by_two(const Block& block, Ahead& ahead) {
-  clear_tile<0>();
-  clear_tile<1>();
-  clear_tile<2>();
-  clear_tile<3>();
+  constexpr std::int64_t kStride = 2 * kLine;
+  begin_tile<0>(block, block.sums, kStride);
+  begin_tile<1>(block, block.sums + 16, kStride);
+  begin_tile<2>(block, block.sums + kTileRows * 32, kStride);
+  begin_tile<3>(block, block.sums + kTileRows * 32 + 16, kStride);
   const Bf16* a = block.a;
   const Bf16* const a_below = a + kTileRows * block.stride_a / 2;
   const std::int64_t below = a_below - a;
@@ -144,7 +157,6 @@ void multiply_two_by_two(const Block& block, Ahead& ahead) {
     a += kStepDepth;
     weights += kStepNumbers;
   }
-  constexpr std::int64_t kStride = 2 * kLine;
   store_tile<0>(block.sums, kStride);
   store_tile<1>(block.sums + 16, kStride);
   store_tile<2>(block.sums + kTileRows * 32, kStride);
@@ -154,13 +166,16 @@ void multiply_two_by_two(const Block& block, Ahead& ahead) {
 // Two panels, or the last one alone.
 template <bool kIsAlone>
 void multiply_one_by_four(const Block& block, Ahead& ahead) {
-  clear_tile<0>();
-  clear_tile<1>();
-  clear_tile<2>();
-  clear_tile<3>();
+  constexpr std::int64_t kStride = 4 * kLine;
+  begin_tile<0>(block, block.sums, kStride);
+  begin_tile<1>(block, block.sums + 16, kStride);
+  if constexpr (!kIsAlone) {
+    begin_tile<2>(block, block.sums + 32, kStride);
+    begin_tile<3>(block, block.sums + 48, kStride);
+  }
   const Bf16* a = block.a;
   const Bf16* left = block.weights;
-  const Bf16* right = left + block.steps * kStepNumbers;
+  const Bf16* right = left + block.panel;
   for (std::int64_t step = 0; step < block.steps; ++step) {
     load_tile<4>(a, block.stride_a);
     stream_tile<5>(left);
@@ -179,7 +194,6 @@ void multiply_one_by_four(const Block& block, Ahead& ahead) {
     left += kStepNumbers;
     right += kStepNumbers;
   }
-  constexpr std::int64_t kStride = 4 * kLine;
   store_tile<0>(block.sums, kStride);
   store_tile<1>(block.sums + 16, kStride);
   if constexpr (kIsAlone) return;
@@ -258,8 +272,16 @@ class Multiplication {
       const bool is_low = count <= kTileRows;
       use(sizes_for(count));
       const std::int64_t width = is_low ? 2 : 1;
-      for (std::int64_t panel = begin; panel < end; panel += width) {
-        run_block(row, count, panel, std::min(width, end - panel));
+      for (std::int64_t step = 0; step < product_.steps; step += kNearSteps) {
+        for (std::int64_t panel = begin; panel < end; panel += width) {
+          run_block({.row = row,
+                     .rows = count,
+                     .panel = panel,
+                     .panels = std::min(width, end - panel),
+                     .step = step,
+                     .steps = std::min(kNearSteps, product_.steps - step),
+                     .sums = sums_.data() + (panel - begin) * kSumsOfPanel});
+        }
       }
     }
   }
@@ -275,30 +297,45 @@ class Multiplication {
     used_ = &sizes;
   }
 
-  void run_block(std::int64_t row, std::int64_t count, std::int64_t panel, std::int64_t panels) {
-    alignas(kLine) float sums[kBlockRows * kPanelColumns];
-    const Block block{.a = product_.a + row * product_.stride_a,
+  // Where a block is in the product.
+  struct Place {
+    std::int64_t row = 0;
+    std::int64_t rows = 0;
+    std::int64_t panel = 0;
+    std::int64_t panels = 0;
+    std::int64_t step = 0;
+    std::int64_t steps = 0;
+    float* sums = nullptr;
+  };
+
+  void run_block(const Place& at) {
+    const Block block{.a = product_.a + at.row * product_.stride_a + at.step * kStepDepth,
                       .stride_a = 2 * product_.stride_a,
-                      .steps = product_.steps,
-                      .weights = weights_at(panel),
-                      .sums = sums};
-    const bool is_low = count <= kTileRows;
-    if (!is_low) {
+                      .steps = at.steps,
+                      .weights = weights_at(at.panel) + at.step * kStepNumbers,
+                      .panel = panel_,
+                      .sums = at.sums,
+                      .adds = at.step > 0};
+    if (at.rows > kTileRows) {
       multiply_two_by_two(block, ahead_);
-    } else if (panels == 2) {
+    } else if (at.panels == 2) {
       multiply_one_by_four<false>(block, ahead_);
     } else {
       multiply_one_by_four<true>(block, ahead_);
     }
-    const std::int64_t column = panel * kPanelColumns;
+    if (at.step + at.steps == product_.steps) finish(at);
+  }
+
+  void finish(const Place& at) const {
+    const std::int64_t column = at.panel * kPanelColumns;
     EpilogueStep step = product_.finish;
-    step.rows = count;
-    step.columns = std::min(panels * kPanelColumns, product_.finish.columns - column);
-    step.sums = sums;
-    step.stride_sums = (is_low ? 2 : 1) * kPanelColumns;
+    step.rows = at.rows;
+    step.columns = std::min(at.panels * kPanelColumns, step.columns - column);
+    step.sums = at.sums;
+    step.stride_sums = (at.rows > kTileRows ? 1 : 2) * kPanelColumns;
     if (step.bias != nullptr) step.bias += column;
-    step.before_activation = part_of(step.before_activation, row, column);
-    step.c = part_of(step.c, row, column);
+    step.before_activation = part_of(step.before_activation, at.row, column);
+    step.c = part_of(step.c, at.row, column);
     only_rounds_ ? round_sums(step) : apply_epilogue(step);
   }
 
@@ -316,6 +353,9 @@ class Multiplication {
             .bytes_per_step = divide_up(2 * kStepNumbers / kLine, blocks) * kLine};
   }
 
+  static constexpr std::int64_t kSumsOfPanel = kBlockRows * kPanelColumns;
+  alignas(kLine)
+      std::array<float, kMostNearPanels * kSumsOfPanel> sums_;  // of the panels that are near
   const TilesProduct& product_;
   std::int64_t panels_;
   std::int64_t panel_;  // in numbers
@@ -427,7 +467,7 @@ void pack_tiles(const PackTiles& pack, Bf16* to) {
 // An even number, since low blocks take two at a time.
 std::int64_t near_panels(std::int64_t steps) {
   const std::int64_t bytes = 2 * steps * kStepNumbers;
-  return std::max<std::int64_t>(2, kNearBytes / bytes / 2 * 2);
+  return std::clamp<std::int64_t>(kNearBytes / bytes / 2 * 2, 2, kMostNearPanels);
 }
 
 void multiply_tiles(const TilesProduct& product) { Multiplication(product).run(); }
