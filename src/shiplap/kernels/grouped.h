@@ -2,9 +2,9 @@
 // mixture get them.
 //
 //   GroupedLinear experts({.groups = 64, .columns = n, .depth = k, .type = Number::bf16});
-//   experts.prepare(weights);                       // one for each group
-//   experts.multiply({.data = x, .count = 7 + 130}, {{.group = 5, .rows = 7}, {9, 130}},
-//                    {.data = y, .type = Number::bf16});
+//   experts.prepare(weights);  // one for each group
+//   const GroupRows runs[] = {{.group = 5, .rows = 7}, {.group = 9, .rows = 130}};
+//   experts.multiply({.data = x, .count = 137}, runs, {.data = y, .type = Number::bf16});
 //
 // computes, for each row on its own and with all sums in float,
 //
