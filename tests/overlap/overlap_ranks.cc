@@ -33,19 +33,45 @@ struct Options {
 std::string tried(comm::Communicator& world, const overlap::Choice& choice, const Given& all,
                   const Options& options) {
   run::OverlappedProduct product(choice, all.problem, world, {.progress = options.progress});
+  const Factors own = factors_of(choice.type, all, world.rank());
   std::string said;
   for (int step = 0; step < 2 && said.empty(); ++step) {
     fill_rank(product, choice.type, all, world.rank());
     product.prepare();
-    product.run();
+    product.run(terms_of(own, choice.type));
     said = wrong_number(product, choice, all, world.rank());
   }
   const bool is_even =
       choice.method != overlap::Method::bulk || all.problem.depth % world.size() == 0;
-  if (!said.empty() || options.is_plain || choice.type == overlap::Type::none || !is_even) {
+  const bool is_coded = !is_plain(all.problem.x) || all.problem.groups > 0;
+  if (!said.empty() || options.is_plain || is_coded || choice.type == overlap::Type::none ||
+      !is_even) {
     return said;
   }
   return wrong_class(world, choice, all, options.progress);
+}
+
+// FP8 and MXFP8 with coded sums, and groups.
+int wrong_forms(comm::Communicator& world, const Options& options) {
+  int wrong = 0;
+  for (const overlap::Legal& legal : overlap::legal_choices()) {
+    for (const overlap::Scaling scaling :
+         {overlap::Scaling::none, overlap::Scaling::row, overlap::Scaling::blocks}) {
+      overlap::Problem problem{
+          .rows = 45, .columns = 39, .depth = 70, .ranks = world.size(), .chunks = 2};
+      problem.x.scaling = problem.w.scaling = scaling;
+      if (scaling != overlap::Scaling::row) problem.groups = 4;
+      const bool has_sums = legal.choice.type == overlap::Type::reduce_scatter ||
+                            legal.choice.type == overlap::Type::all_reduce;
+      if (has_sums) problem.sums.scaling = scaling;
+      const std::string said = tried(world, legal.choice, given(problem), options);
+      if (said.empty()) continue;
+      ++wrong;
+      fmt::print("rank {}: {}, scales {}: {}\n", world.rank(), to_string(legal.choice),
+                 name(scaling), said);
+    }
+  }
+  return wrong;
 }
 
 int wrong_overlaps(comm::Communicator& world, const Options& options) {
@@ -74,6 +100,7 @@ int wrong_overlaps(comm::Communicator& world, const Options& options) {
       }
     }
   }
+  wrong += wrong_forms(world, options);
   if (world.rank() == 0) {
     fmt::print("{} overlaps on {} ranks\n", overlap::legal_choices().size(), world.size());
   }
