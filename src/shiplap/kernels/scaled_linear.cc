@@ -116,6 +116,7 @@ struct ScaledLinear::State {
   std::vector<std::int64_t> columns_in_parts;
   float weights_scale = 1;
   bool is_prepared = false;
+  Buffer<Bf16> wide;  // weights on their way into a kernel
   Buffer<Bf16> rows;
   Buffer<float> sums;
   Buffer<float> other_sums;
@@ -140,7 +141,7 @@ struct ScaledLinear::State {
   // Blocks lie in rows of the factor.
   void prepare(const Fp8Rows& factor, bool is_transposed) {
     if (factor.kind == Scales::rows) weights_scale = only_scale(factor);
-    Buffer<Bf16> wide(static_cast<std::size_t>(factor.rows * factor.columns));
+    grow(wide, factor.rows * factor.columns);
     for (std::int64_t j = 0; j < factor.rows; ++j) {
       Bf16* const to = wide.data() + j * factor.columns;
       if (factor.kind == Scales::blocks && has_other_parts(mx_row(factor, j))) {
@@ -155,7 +156,7 @@ struct ScaledLinear::State {
   }
 
   void prepare_others(const Fp8Rows& factor) {
-    Buffer<Bf16> wide(static_cast<std::size_t>(2 * others_count() * shape.depth));
+    grow(wide, 2 * others_count() * shape.depth);
     Bf16* to = wide.data();
     for (const Part part : {Part::small, Part::large}) {
       for (const std::int64_t j : columns_in_parts) {

@@ -57,7 +57,8 @@ class ScaledLinear {
   ScaledLinear& operator=(ScaledLinear&&) noexcept;
   ~ScaledLinear();
 
-  // May be called again, with new weights. They are not used after it.
+  // May be called again, with new weights. They are not used after it. Two bytes for each are kept
+  // besides those of the kernel, since making room for them would take as long as all the rest.
   void prepare(const ScaledWeights& weights);
   // Of bf16.
   void prepare(const Weights& weights);
