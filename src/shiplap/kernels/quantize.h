@@ -62,7 +62,9 @@ void quantize(const WideRows& from, float scale, const Fp8Rows& to);
 // Each row with current_scale() of its own amax. Scales::rows, with a slot for each row.
 void quantize_by_row(const WideRows& from, const Fp8Rows& to);
 
-// Scales::blocks. A NaN stays one and does not count for the scale of its block.
+// Scales::blocks. A NaN stays one and does not count for the scale of its block. Numbers of a block
+// with the smallest scale, 2^-127, are multiplied by 2^127 as the scale says; TransformerEngine
+// multiplies them by 1, so that they become zero.
 void quantize_blocks(const WideRows& from, const Fp8Rows& to, MxRule rule = MxRule::round_up);
 
 // To f32 or bf16. An E8m0 of 0xff makes its whole block NaN.

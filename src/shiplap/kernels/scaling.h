@@ -50,8 +50,8 @@ struct DelayedScaling {
 // The scale of a step follows from the sizes of tensors of steps before.
 //
 // A step whose amax is 0 or not finite leaves the scale as it is unless, by AmaxRule::max, others
-// in the history say more; what is not finite is not kept. (TransformerEngine keeps it, and with it
-// the scale for as long as the history is.)
+// in the history say more; what is not finite is not kept. (TransformerEngine keeps an infinite
+// one, and with it the scale, for as long as the history is.)
 class AmaxHistory {
  public:
   explicit AmaxHistory(const DelayedScaling& scaling = {});
