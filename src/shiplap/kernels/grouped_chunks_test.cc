@@ -1,7 +1,10 @@
 // Grouped products whose rows come in chunks: the same bits, without allocations.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -209,6 +212,68 @@ TEST(GroupedChunks, ALaterCallOfOtherSizesAllocatesNothing) {
         EXPECT_EQ(allocations, 0U) << static_cast<int>(type);
       }
       EXPECT_LE(largest_allocation, 1024U) << static_cast<int>(type);
+    }
+  }
+}
+
+// Some bytes right in front of a page that nobody may touch.
+class Guarded {
+ public:
+  explicit Guarded(const Numbers& numbers) {
+    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    bytes_ = static_cast<std::size_t>(numbers.count()) * bytes_of(numbers.type());
+    const std::size_t room = (bytes_ + page - 1) / page * page;
+    mapped_ = room + page;
+    map_ = static_cast<std::byte*>(
+        mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(map_ + room, page, PROT_NONE);
+    data_ = map_ + room - bytes_;
+    std::memcpy(data_, numbers.data(), bytes_);
+  }
+  ~Guarded() { munmap(map_, mapped_); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+
+  [[nodiscard]] void* data() { return data_; }
+  [[nodiscard]] bool has(const Numbers& numbers) const {
+    return std::memcmp(data_, numbers.data(), bytes_) == 0;
+  }
+
+ private:
+  std::size_t bytes_ = 0;
+  std::size_t mapped_ = 0;
+  std::byte* map_ = nullptr;
+  std::byte* data_ = nullptr;
+};
+
+// Tiles and masks are beyond what a sanitizer sees.
+TEST(GroupedChunks, NothingBehindTheMatricesIsTouched) {
+  Random random(10);
+  for (const std::int64_t rows : {1, 5, 16, 17, 31, 33}) {
+    for (const std::int64_t depth : {1, 31, 32, 64}) {
+      for (const std::int64_t columns : {1, 31, 32, 33, 70}) {
+        for (const Packing packing : {Packing::once, Packing::every_call}) {
+          GroupedQuestion q{.groups = 1, .runs = {{0, rows}}, .packing = packing};
+          q.all = {.rows = rows,
+                   .columns = columns,
+                   .depth = depth,
+                   .type = Number::bf16,
+                   .out = random.chance() ? Number::bf16 : Number::f32,
+                   .weights_are_transposed = random.chance()};
+          GroupedArrays arrays(q, random, Fill::fractions);
+          Guarded a(arrays.a);
+          Guarded weights(arrays.weights[0]);
+          Guarded c(arrays.c);
+          GroupedLinear kernel(arrays.shape());
+          kernel.prepare(0,
+                         {.data = weights.data(), .is_transposed = q.all.weights_are_transposed});
+          kernel.multiply({.data = a.data(), .count = rows}, q.runs,
+                          {.data = c.data(), .type = q.all.out});
+          arrays.prepare(kernel);
+          arrays.multiply(kernel);
+          ASSERT_TRUE(c.has(arrays.c)) << q;
+        }
+      }
     }
   }
 }

@@ -94,7 +94,7 @@ TEST(Grouped, IsRightForEveryDepthAndNumberOfColumns) {
                                .depth = is_depth ? i : random.between(1, 131),
                                .type = Number::bf16};
       GroupedLinear kernel(shape);
-      expect_right(kernel, question_for(shape, random, 40), random);
+      expect_right(kernel, question_for(shape, random, 12), random);
       if (HasFatalFailure()) return;
     }
   }
