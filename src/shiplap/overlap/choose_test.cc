@@ -152,7 +152,7 @@ TEST(Calibration, IsReadAsItWasWritten) {
 
 TEST(Calibration, ThatIsNoneIsRefused) {
   const Json right = to_json(some_calibration());
-  for (const auto& [key, value] : Json(right).as_object()) {
+  for (const auto& [key, value] : right.as_object()) {
     Json wrong = right;
     wrong.set(key, Json(-1));
     try {
