@@ -335,7 +335,7 @@ std::string wrong_scaled_class(comm::Communicator& world, const Choice& choice,
   const bool is_current = setting.mode != kernels::ScalingMode::delayed_tensor_scaling;
   if (gathers && is_current) calls.emplace_back(call).x = wide_x.matrix();
 
-  run::BufferRegistry registry(world);
+  run::BufferRegistry registry(world, {.poison = true});
   run::BufferRequest request = request_for(choice, problem);
   request.scaling_mode = setting.mode;
   request.result_dtype = problem.type;

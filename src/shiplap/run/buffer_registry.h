@@ -31,7 +31,8 @@ using Allocate = std::function<std::shared_ptr<std::byte>(std::int64_t bytes)>;
 struct BufferOptions {
   Allocate allocate;  // empty: ordinary memory of the process
   Progress progress = Progress::threads;
-  bool poison = false;  // see ExecuteOptions
+  // Whether memory that a call borrows is filled with NaN first, so that what nobody wrote shows.
+  bool poison = false;
 };
 
 // What the buffers of a rank hold, in bytes. Packed weights are not counted: kernels have them.
@@ -66,7 +67,8 @@ class BufferRegistry {
   ~BufferRegistry();
 
   // A number greater than all before; none is used twice. This rank alone: ranks meet when they
-  // call (CommOverlapCore::connect). Throws InputError D800, D801, D802, D803, D805, D809.
+  // call (CommOverlapCore::connect). Throws InputError D800, D801, D802, D803, D805, D809,
+  // D813.
   std::int64_t create_comm_overlap_buffer(const BufferRequest& request);
 
   // Shared with the registry and with threads that call, so that memory goes when the last use

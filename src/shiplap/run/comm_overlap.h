@@ -153,7 +153,8 @@ class CommOverlapCore {
   void connect();
 
   // Does what the object was made for. The first call with each size of weights makes what that
-  // needs: all ranks together. Throws InputError D801, D804, D807, D808, D809, D811, D812, D814.
+  // needs: all ranks together. Throws InputError D801, D802, D804,
+  // D807, D808, D809, D811, D812, D813, D814.
   StepResult multiply(const OverlapCall& call);
 
   // The same by name. Throws InputError D803 if the object was made for something else.

@@ -391,9 +391,11 @@ OverlapBuffer checked(const BufferRequest& request, const comm::Communicator& wo
 }
 
 void demand_shape(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
-                  const Shape& shape) {
-  const Matrix right{
-      .rows = shape.rows, .columns = shape.columns, .type = buffer.type(), .owner = nullptr};
+                  const Shape& shape, std::optional<plan::ElementType> type) {
+  const Matrix right{.rows = shape.rows,
+                     .columns = shape.columns,
+                     .type = type.value_or(buffer.type()),
+                     .owner = nullptr};
   const bool is_right = matrix.rows == shape.rows && matrix.columns == shape.columns &&
                         matrix.rows >= 0 && matrix.columns >= 0 && matrix.type == right.type;
   if (is_right) return demand_given(buffer, name, matrix);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,13 +67,13 @@ void demand_scaling(const BufferRequest& request);
 
 // The product of a call. Throws InputError D804, D807, D811, D812, D814.
 [[nodiscard]] overlap::Problem checked(const OverlapBuffer& buffer, const OverlapCall& call);
-// Throws InputError D804 unless `matrix` is of this shape and type.
+// Throws InputError D804 unless `matrix` is of this shape, and of this type or that of results.
 struct Shape {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 };
 void demand_shape(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
-                  const Shape& shape);
+                  const Shape& shape, std::optional<plan::ElementType> type = {});
 // The same of a factor, as it is given, which may be FP8 if the buffer has a scaling mode; of the
 // two sizes, this one is the inner. Throws InputError D804, D811, D812.
 enum class Inner { rows, columns };

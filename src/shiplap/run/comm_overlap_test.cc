@@ -273,6 +273,8 @@ TEST(Scales, AreMissedAndCounted) {
         [](OverlapCall& call) { call.x.scale_inv.order = kernels::ScaleOrder::swizzled; }},
        {"the scales of `w` are 1 x 1, and should be 3 x 3", "D812",
         [](OverlapCall& call) { call.w.scale_inv.rows = call.w.scale_inv.columns = 1; }},
+       {"Buffer size is incorrect: `x` is 3 x 70 fp8_e4m3, and should be 2 x 70 fp8_e4m3", "D804",
+        [](OverlapCall& call) { call.x.rows = 3; }},
        {"Buffer size is incorrect: `x` is of fp8_e5m2, and fp8_e4m3 travels", "D804",
         [](OverlapCall& call) { call.x.type = ElementType::fp8_e5m2; }},
        {"`x` is of f32 and has a scale_inv", "D807",

@@ -204,9 +204,7 @@ OverlapObject::Product& OverlapObject::product_for(const overlap::Problem& probl
   agree(sizes, fmt::format("ranks multiply different sizes with {}", describe_with_id(buffer_)),
         "give size_of_all where ranks do not all have as much, and the same sizes on all ranks");
   OverlappedProduct made(buffer_.choice, problem, *channel_,
-                         {.progress = shared_->options.progress,
-                          .poison = shared_->options.poison,
-                          .allocates = false});
+                         {.progress = shared_->options.progress, .allocates = false});
   return products_.emplace(sizes, Product{.overlapped = std::move(made)}).first->second;
 }
 
@@ -257,6 +255,7 @@ OverlapObject::Places OverlapObject::places_of(const OverlappedProduct& product,
   if (borrowed.empty()) return places;
   const std::shared_ptr<std::byte> block = shared_->pool->lease(total);
   most_shared_ = std::max<std::int64_t>(most_shared_, total);
+  if (shared_->options.poison) std::memset(block.get(), 0xff, static_cast<std::size_t>(total));
   std::byte* next = block.get();
   for (const std::size_t k : borrowed) {
     const std::int64_t bytes = product.buffer_bytes(places[k].name);

@@ -187,9 +187,7 @@ void demand_factor(const OverlapBuffer& buffer, std::string_view name, const Mat
                                 .why = describe_with_id(buffer),
                                 .help = std::string("create it with a scaling mode: ") + kModes});
   }
-  Matrix wide = matrix;
-  wide.type = buffer.type();
-  demand_shape(buffer, name, wide, shape);
+  demand_shape(buffer, name, matrix, shape, matrix.type);
   demand_scales(buffer, name, matrix, inner);
 }
 
