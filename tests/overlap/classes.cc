@@ -323,7 +323,9 @@ std::string wrong_scaled_class(comm::Communicator& world, const Choice& choice,
   }
   std::vector<OverlapCall> calls{call};
   Coded x_swizzled = has_blocks ? swizzled(x) : x;
+  Coded w_swizzled = has_blocks ? swizzled(w) : w;
   if (has_blocks) calls.emplace_back(call).x = x_swizzled.matrix();
+  if (has_blocks && setting.groups == 0) calls.emplace_back(call).w = w_swizzled.matrix();
   if (setting.groups == 0) {
     calls.emplace_back(call).w = w_turned.matrix();
     calls.back().w_is_transposed = false;

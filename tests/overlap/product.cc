@@ -159,10 +159,21 @@ double tolerance(const Given& given, const Wanted& want, std::int64_t i, std::in
   return 1.01 * (error + 0x1p-8 * (right + error));
 }
 
+// Rows, and parts of rows, of different sizes, so that each has a scale of its own.
+void spread_out(Table& table) {
+  for (std::int64_t i = 0; i < table.rows; ++i) {
+    for (std::int64_t j = 0; j < table.columns; ++j) {
+      table.at(i, j) *= std::ldexp(1.0, static_cast<int>(i % 7 - 3 + j / 16 % 3));
+    }
+  }
+}
+
 Given made(const Problem& p, bool is_exact) {
   const auto numbers = [&](const overlap::Form& form, std::int64_t rows, unsigned seed) {
-    return is_exact && !is_plain(form) ? exact_table(rows, p.depth, seed)
-                                       : random_table(rows, p.depth, p.type, seed);
+    Table table = is_exact && !is_plain(form) ? exact_table(rows, p.depth, seed)
+                                              : random_table(rows, p.depth, p.type, seed);
+    if (!is_plain(form)) spread_out(table);
+    return table;
   };
   Given made{.problem = p,
              .x = numbers(p.x, p.rows, 1),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/quantize_internal.h"
@@ -133,9 +134,10 @@ void quantize_by_row(const WideRows& from, const Fp8Rows& to) {
   const WideRows wide = with_stride(from);
   const Fp8Rows codes = with_strides(to);
   for (std::int64_t row = 0; row < wide.rows; ++row) {
-    const float scale = current_scale(amax_of(wide, row, wide.columns), to.format);
+    const float amax = amax_of(wide, row, wide.columns);
+    const float scale = current_scale(amax, to.format);
     quantize_row(wide, {.row = row, .count = wide.columns, .scale = scale}, codes);
-    put_inverse(scale, codes, row);
+    put_inverse(std::isfinite(amax) ? scale : std::numeric_limits<float>::quiet_NaN(), codes, row);
   }
 }
 

@@ -59,7 +59,8 @@ struct WideRows {
 // Promises that the scale is a normal number, and that both sides have the same shape.
 void quantize(const WideRows& from, float scale, const Fp8Rows& to);
 
-// Each row with current_scale() of its own amax. Scales::rows, with a slot for each row.
+// Each row with current_scale() of its own amax. Scales::rows, with a slot for each row. What is
+// infinite makes its whole row NaN, so that it is not lost.
 void quantize_by_row(const WideRows& from, const Fp8Rows& to);
 
 // Scales::blocks. A NaN stays one and does not count for the scale of its block. Numbers of a block

@@ -95,7 +95,9 @@ struct Problem {
   // Of what is scattered in bulk beside Y, which it has nothing to do with. 0: as Y.
   std::int64_t bulk_rows = 0;
   std::int64_t bulk_columns = 0;
-  // Of X, of W (whose rows are columns of the matrix) and of parts of sums on their way.
+  // Of X, of W (whose rows are columns of the matrix; with one scale each, all have the same) and
+  // of parts of sums on their way. A row of those in which something is infinite arrives as NaN, or
+  // its block loses what is small.
   Form x;
   Form w;
   Form sums;

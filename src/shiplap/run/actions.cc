@@ -118,7 +118,8 @@ class CollectiveCall {
   void combine_piece(std::span<const std::byte> all, std::span<const std::int64_t> counts,
                      std::span<std::byte> own) {
     const std::vector<std::int64_t> each(counts.size(), std::ssize(own));
-    const std::span<std::byte> pieces = context_.scratch.first(own.size() * counts.size());
+    context_.scratch.pieces.resize(own.size() * counts.size());
+    const std::span<std::byte> pieces(context_.scratch.pieces);
     group_.all_to_all_v(all, {.counts = counts}, pieces, {.counts = each});
     std::vector<float>& sums = context_.scratch.floats;
     sums = widen(type(), pieces.first(own.size()));

@@ -15,6 +15,7 @@ namespace shiplap::run {
 // Memory that actions of one lane use beside the buffers.
 struct Scratch {
   std::vector<std::byte> bytes;
+  std::vector<std::byte> pieces;  // that arrive from all ranks
   std::vector<float> floats;
   std::span<std::byte> first(std::size_t count) {
     if (bytes.size() < count) bytes.resize(count);

@@ -431,6 +431,7 @@ overlap::Problem checked(const OverlapBuffer& buffer, const OverlapCall& call) {
   } else {
     problem.sums = buffer.form();
   }
+  demand_kernels(problem);
   problem.ranks = buffer.ranks;
   problem.chunks = buffer.request.chunks;
   problem.cut = buffer.request.cut;

@@ -14,6 +14,7 @@
 #include "shiplap/comm/communicator.h"
 #include "shiplap/run/buffer_pool_internal.h"
 #include "shiplap/run/comm_overlap.h"
+#include "shiplap/run/number_internal.h"
 #include "shiplap/run/overlapped_product.h"
 
 namespace shiplap::run {
@@ -59,7 +60,6 @@ struct OverlapBuffer {
 // How many of `count` things rank `rank` of `ranks` has.
 [[nodiscard]] std::int64_t share_of(std::int64_t count, int rank, int ranks);
 
-[[nodiscard]] bool is_fp8(plan::ElementType type);
 // How numbers of a type lie in rows.
 [[nodiscard]] overlap::Form form_of(plan::ElementType type, kernels::ScalingMode mode);
 // Throws InputError D813 if the types of a request do not fit its scaling mode.
@@ -84,9 +84,10 @@ void demand_factor(const OverlapBuffer& buffer, std::string_view name, const Mat
 // them, each row so many bytes after the one before. `matrix` was checked.
 void write_rows(const Matrix& matrix, const overlap::Form& form,
                 std::span<const std::int64_t> group_sizes, std::span<std::byte> to);
-// The weights of each group, or the only ones.
+// The weights of each group, or the only ones. What they need beside the call is in `scales`.
 [[nodiscard]] std::vector<ProductWeights> weights_of(const OverlapBuffer& buffer,
-                                                     const OverlapCall& call);
+                                                     const OverlapCall& call,
+                                                     std::vector<std::byte>& scales);
 
 class OverlapObject {
  public:
@@ -110,6 +111,7 @@ class OverlapObject {
     std::string name;
     std::span<std::byte> bytes;
     std::shared_ptr<void> owner;
+    bool is_left_out = false;  // it lies nowhere
   };
   using Places = std::vector<Place>;
 

@@ -192,6 +192,10 @@ void Executor::bind(std::string_view buffer, std::span<std::byte> bytes,
   state_->memory().bind(buffer_named(program(), buffer), bytes, std::move(owner));
 }
 
+void Executor::leave_out(std::string_view buffer) {
+  state_->memory().leave_out(buffer_named(program(), buffer));
+}
+
 std::span<std::byte> Executor::rows(const plan::flat::Region& region) const {
   return state_->memory().rows(region);
 }

@@ -84,6 +84,8 @@ class Executor {
   // empty bytes take its memory away. Between steps.
   void bind(std::string_view buffer, std::span<std::byte> bytes,
             std::shared_ptr<void> owner = nullptr);
+  // Nothing but kernels that look elsewhere uses this buffer: it needs no memory until it is bound.
+  void leave_out(std::string_view buffer);
   // What the plan says this rank holds at the end of a step (`goal`, `keep`), and where.
   [[nodiscard]] std::vector<KernelAccess> goals() const;
 

@@ -32,9 +32,14 @@ void RankMemory::bind(plan::BufferId id, std::span<std::byte> bytes, std::shared
   buffers_[id.index()] = {.lines = nullptr, .bytes = bytes, .owner = std::move(owner)};
 }
 
+void RankMemory::leave_out(plan::BufferId id) {
+  buffers_[id.index()] = {};
+  buffers_[id.index()].is_left_out = true;
+}
+
 bool RankMemory::is_complete() const {
   for (std::size_t k = 0; k < buffers_.size(); ++k) {
-    if (buffers_[k].bytes.size() != size(k)) return false;
+    if (!buffers_[k].is_left_out && buffers_[k].bytes.size() != size(k)) return false;
   }
   return true;
 }
@@ -45,6 +50,7 @@ plan::ElementType RankMemory::type(plan::BufferId id) const {
 
 std::span<std::byte> RankMemory::rows(const plan::flat::Region& region) const {
   ensure(region.listed < 0, "rows that follow each other");
+  if (buffers_[region.buffer.index()].is_left_out) return {};
   const auto width = static_cast<std::size_t>(row_bytes(region.buffer));
   return buffer(region.buffer)
       .subspan(static_cast<std::size_t>(region.begin) * width,

@@ -22,7 +22,9 @@ class RankMemory {
   // Memory from elsewhere in place of what the buffer had; `owner` is kept as long as it is bound.
   // Promises that it is as large as the buffer, or nothing at all.
   void bind(plan::BufferId id, std::span<std::byte> bytes, std::shared_ptr<void> owner);
-  // Whether every buffer has its memory.
+  // It has no memory, and rows of it are no bytes.
+  void leave_out(plan::BufferId id);
+  // Whether every buffer has its memory, or needs none.
   [[nodiscard]] bool is_complete() const;
 
   [[nodiscard]] const plan::RankProgram& program() const { return program_; }
@@ -50,6 +52,7 @@ class RankMemory {
     std::unique_ptr<Line[]> lines;
     std::span<std::byte> bytes;
     std::shared_ptr<void> owner;  // of bytes that were bound
+    bool is_left_out = false;
   };
   [[nodiscard]] std::size_t size(std::size_t buffer) const;
 

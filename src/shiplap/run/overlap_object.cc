@@ -224,7 +224,8 @@ StepResult OverlapObject::run(const OverlapCall& call) {
 void OverlapObject::prepare(Product& product, const OverlapCall& call) const {
   if (call.weights_version != 0 && call.weights_version == product.weights_version) return;
   product.weights_version = 0;  // none, if it fails
-  product.overlapped.prepare(weights_of(buffer_, call));
+  std::vector<std::byte> scales;
+  product.overlapped.prepare(weights_of(buffer_, call, scales));
   product.weights_version = call.weights_version;
 }
 
@@ -237,10 +238,7 @@ OverlapObject::Places OverlapObject::places_of(const OverlappedProduct& product,
   for (const plan::Buffer& buffer : product.plan().programs.front().buffers) {
     Place& place = places.emplace_back(Place{.name = buffer.name});
     if (buffer.name == "w") {
-      // Not read: the weights have been prepared. Those of FP8 lie otherwise than in the plan.
-      place.bytes = {static_cast<std::byte*>(call.w.data),
-                     static_cast<std::size_t>(product.buffer_bytes("w"))};
-      place.owner = call.w.owner;
+      place.is_left_out = true;  // the weights have been prepared
     } else if (const Matrix* const matrix = callers(buffer_, buffer.name, call)) {
       place.bytes = bytes_in(*matrix);
       place.owner = matrix->owner;
@@ -291,7 +289,13 @@ void OverlapObject::fill(const Places& places, const OverlapCall& call) const {
 
 StepResult OverlapObject::run_at(Product& product, const Places& places, const OverlapCall& call) {
   OverlappedProduct& overlapped = product.overlapped;
-  for (const Place& place : places) overlapped.bind(place.name, place.bytes, place.owner);
+  for (const Place& place : places) {
+    if (place.is_left_out) {
+      overlapped.leave_out(place.name);
+    } else {
+      overlapped.bind(place.name, place.bytes, place.owner);
+    }
+  }
   const bool finishes = overlapped.finishes();
   StepResult result;
   try {

@@ -40,7 +40,8 @@ ScaleShape scale_shape(const Shape& matrix, Inner inner, ScaleOrder order) {
 void demand_scales(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
                    Inner inner) {
   const ScaleInverse& given = matrix.scale_inv;
-  if (given.data == nullptr && matrix.rows * matrix.columns > 0) {
+  if (matrix.rows == 0 || matrix.columns == 0) return;  // nor is there anything to scale
+  if (given.data == nullptr) {
     throw InputError(Diagnostic{
         .code = "D811",
         .where = {.rank = buffer.rank},
@@ -116,27 +117,22 @@ void write_groups(std::span<const std::int64_t> sizes, std::byte* to, std::int64
 
 // FP8 weights as kernels want them, of one group.
 kernels::ScaledWeights scaled_weights(const OverlapBuffer& buffer, const OverlapCall& call,
-                                      std::int64_t group, std::int64_t groups) {
+                                      std::int64_t group, std::int64_t groups, std::byte* scales) {
   const Matrix& w = call.w;
   const std::int64_t lines = w.rows / groups;
   const Form form = form_of(w.type, buffer.request.scaling_mode);
   const bool has_blocks = form.scaling == Scaling::blocks;
-  kernels::Fp8Rows factor{
-      .codes = static_cast<std::byte*>(w.data) + group * lines * w.columns,
-      .rows = lines,
-      .columns = w.columns,
-      .format = form.type == ElementType::fp8_e5m2 ? kernels::Fp8::e5m2 : kernels::Fp8::e4m3,
-      .kind = has_blocks ? kernels::Scales::blocks : kernels::Scales::rows,
-      .scales = static_cast<std::byte*>(w.scale_inv.data)};
+  kernels::Fp8Rows factor{.codes = static_cast<std::byte*>(w.data) + group * lines * w.columns,
+                          .rows = lines,
+                          .columns = w.columns,
+                          .format = format_of(form.type),
+                          .kind = has_blocks ? kernels::Scales::blocks : kernels::Scales::rows,
+                          .scales = scales};
   if (has_blocks) factor.scales += group * (w.scale_inv.rows / groups) * w.scale_inv.columns;
   return {.factor = factor, .is_transposed = call.w_is_transposed};
 }
 
 }  // namespace
-
-bool is_fp8(ElementType type) {
-  return type == ElementType::fp8_e4m3 || type == ElementType::fp8_e5m2;
-}
 
 Form form_of(ElementType type, ScalingMode mode) {
   if (!is_fp8(type)) return {};
@@ -193,7 +189,7 @@ void demand_factor(const OverlapBuffer& buffer, std::string_view name, const Mat
 
 void write_rows(const Matrix& matrix, const Form& form, std::span<const std::int64_t> group_sizes,
                 std::span<std::byte> to) {
-  if (matrix.rows == 0) return;
+  if (matrix.rows == 0 || to.data() == matrix.data) return;
   const std::int64_t row_bytes = std::ssize(to) / matrix.rows;
   if (is_fp8(matrix.type)) {
     write_codes(matrix, form, to.data(), row_bytes);
@@ -202,7 +198,7 @@ void write_rows(const Matrix& matrix, const Form& form, std::span<const std::int
             .type = number_of(matrix.type),
             .rows = matrix.rows,
             .columns = matrix.columns},
-           form, to.data(), row_bytes);
+           form, to.data(), row_bytes, ScaleOf::each_row);
   } else {
     const auto bytes = static_cast<std::size_t>(matrix.columns * plan::bytes_of(matrix.type));
     const auto* const from = static_cast<const std::byte*>(matrix.data);
@@ -213,12 +209,17 @@ void write_rows(const Matrix& matrix, const Form& form, std::span<const std::int
   write_groups(group_sizes, to.data(), row_bytes);
 }
 
-std::vector<ProductWeights> weights_of(const OverlapBuffer& buffer, const OverlapCall& call) {
+std::vector<ProductWeights> weights_of(const OverlapBuffer& buffer, const OverlapCall& call,
+                                       std::vector<std::byte>& scales) {
   const auto groups = std::max<std::int64_t>(1, std::ssize(call.group_sizes));
+  const bool is_swizzled = call.w.scale_inv.order == ScaleOrder::swizzled;
+  if (is_swizzled) scales = plain_scales(call.w);
+  std::byte* const inverse =
+      is_swizzled ? scales.data() : static_cast<std::byte*>(call.w.scale_inv.data);
   std::vector<ProductWeights> weights;
   for (std::int64_t group = 0; group < groups; ++group) {
     if (is_fp8(call.w.type)) {
-      weights.push_back(scaled_weights(buffer, call, group, groups));
+      weights.push_back(scaled_weights(buffer, call, group, groups, inverse));
       continue;
     }
     weights.push_back(kernels::Weights{

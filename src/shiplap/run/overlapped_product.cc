@@ -114,6 +114,8 @@ class OverlappedProduct::State {
     ensure(finishes() || kernels::is_identity(terms.epilogue), "an epilogue that can be done");
     ensure(!terms.x_is_transposed || choice_.type != overlap::Type::all_gather,
            "rows that are communicated lie by rows");
+    ensure(!terms.x_is_transposed || (overlap::is_plain(problem_.x) && problem_.groups == 0),
+           "rows with scales or groups lie by rows");
     terms_ = terms;
     try {
       return executor_.step();
@@ -175,7 +177,7 @@ class OverlappedProduct::State {
     const std::int64_t rows = std::ssize(from.bytes) / from.row_bytes;
     if (is_coded(into)) {
       return encode({.data = from.bytes.data(), .rows = rows, .columns = columns}, problem_.sums,
-                    into.bytes.data(), into.row_bytes);
+                    into.bytes.data(), into.row_bytes, ScaleOf::each_row);
     }
     if (!is_coded(from)) return convert(call);
     const kernels::Fp8Rows codes =
@@ -189,9 +191,7 @@ class OverlappedProduct::State {
     const bool beside = choice_.method == overlap::Method::bulk && problem_.bulk_columns != 0;
     return beside ? problem_.bulk_columns : problem_.columns;
   }
-  [[nodiscard]] static bool is_coded(const KernelAccess& access) {
-    return access.type == plan::ElementType::fp8_e4m3 || access.type == plan::ElementType::fp8_e5m2;
-  }
+  [[nodiscard]] static bool is_coded(const KernelAccess& access) { return is_fp8(access.type); }
 
   [[nodiscard]] TileProduct made_tiles() const {
     const plan::RankProgram& program = executor_.program();
@@ -227,7 +227,7 @@ class OverlappedProduct::State {
       sums_.resize(std::max(sums_.size(), static_cast<std::size_t>(count * problem_.columns)));
       tiles_.multiply(x, {.data = sums_.data()}, {}, {});
       return encode({.data = sums_.data(), .rows = count, .columns = problem_.columns},
-                    problem_.sums, into, y.row_bytes);
+                    problem_.sums, into, y.row_bytes, ScaleOf::each_row);
     }
     if (!makes_result()) {
       return tiles_.multiply(x, {.data = into, .type = number_of(y.type)}, {}, {});
@@ -281,7 +281,7 @@ class OverlappedProduct::State {
 
 OverlappedProduct::OverlappedProduct(const overlap::Choice& choice, const overlap::Problem& problem,
                                      comm::Communicator& world, const ExecuteOptions& options) {
-  static_cast<void>(number_of(problem.type));
+  demand_kernels(problem);
   demand_ranks(problem, world);
   state_ = std::make_unique<State>(choice, problem, world, options);
 }
@@ -299,6 +299,8 @@ void OverlappedProduct::bind(std::string_view buffer, std::span<std::byte> bytes
                              std::shared_ptr<void> owner) {
   state_->executor().bind(buffer, bytes, std::move(owner));
 }
+
+void OverlappedProduct::leave_out(std::string_view buffer) { state_->executor().leave_out(buffer); }
 
 std::int64_t OverlappedProduct::buffer_bytes(std::string_view buffer) const {
   const std::vector<plan::Buffer>& buffers = plan().programs.front().buffers;

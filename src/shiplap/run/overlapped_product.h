@@ -50,7 +50,7 @@ using ProductWeights = std::variant<kernels::Weights, kernels::ScaledWeights>;
 // need; or each of its blocks does.
 enum class ScaleOf { each_row, all_rows };
 void encode(const kernels::WideRows& from, const overlap::Form& form, std::byte* to,
-            std::int64_t row_bytes, ScaleOf scale = ScaleOf::each_row);
+            std::int64_t row_bytes, ScaleOf scale);
 void decode(std::byte* from, const overlap::Form& form, std::int64_t row_bytes, std::int64_t rows,
             std::int64_t columns, const kernels::Result& to);
 
@@ -73,6 +73,8 @@ class OverlappedProduct {
   // See Executor::bind().
   void bind(std::string_view buffer, std::span<std::byte> bytes,
             std::shared_ptr<void> owner = nullptr);
+  // See Executor::leave_out().
+  void leave_out(std::string_view buffer);
   // Takes all memory away that was bound.
   void unbind();
 

@@ -13,6 +13,8 @@
 namespace shiplap::run {
 namespace {
 
+constexpr std::int64_t kRowsOfGroup = 64;
+
 using overlap::is_plain;
 using plan::ElementType;
 
@@ -20,20 +22,23 @@ bool has_codes(const overlap::Problem& problem) {
   return !is_plain(problem.x) || !is_plain(problem.w);
 }
 
-kernels::Fp8 format_of(ElementType type) {
-  return type == ElementType::fp8_e5m2 ? kernels::Fp8::e5m2 : kernels::Fp8::e4m3;
-}
-
-void demand_kernel(const overlap::Problem& problem) {
-  const bool is_mixed = has_codes(problem) && (is_plain(problem.x) || is_plain(problem.w));
-  if (!is_mixed || problem.type == ElementType::bf16) return;
-  throw InputError(
-      Diagnostic{.code = "D802",
-                 .what = fmt::format("products of FP8 and {} are not built", name(problem.type)),
-                 .help = "give both factors as FP8, or the other one as bf16"});
-}
-
 }  // namespace
+
+void demand_kernels(const overlap::Problem& problem) {
+  const kernels::Number type = number_of(problem.type);
+  const bool is_mixed = has_codes(problem) && (is_plain(problem.x) || is_plain(problem.w));
+  if (is_mixed && type != kernels::Number::bf16) {
+    throw InputError(
+        Diagnostic{.code = "D802",
+                   .what = fmt::format("products of FP8 and {} are not built", name(problem.type)),
+                   .help = "give both factors as FP8, or the other one as bf16"});
+  }
+  if (!is_plain(problem.sums) && type == kernels::Number::f16) {
+    throw InputError(Diagnostic{.code = "D802",
+                                .what = "sums that travel as FP8 and become f16 are not built",
+                                .help = "use bf16 or f32"});
+  }
+}
 
 kernels::Fp8Rows rows_of(const overlap::Form& form, std::byte* data, std::int64_t rows,
                          std::int64_t columns, std::int64_t row_bytes) {
@@ -72,7 +77,6 @@ void decode(std::byte* from, const overlap::Form& form, std::int64_t row_bytes, 
 TileProduct::TileProduct(const overlap::Problem& problem, std::int64_t columns, std::int64_t depth,
                          std::int64_t typical_rows)
     : problem_(problem), columns_(columns), depth_(depth), type_(number_of(problem.type)) {
-  demand_kernel(problem);
   if (has_codes(problem)) {
     for (int group = 0; group < std::max(1, problem.groups); ++group) {
       scaled_.emplace_back(
@@ -95,8 +99,7 @@ void TileProduct::prepare(std::span<std::byte> rows) {
     if (is_plain(problem_.w)) {
       weights.push_back(kernels::Weights{.data = data, .is_transposed = true});
     } else {
-      kernels::Fp8Rows factor = rows_of(problem_.w, data, columns_, depth_, width);
-      if (factor.kind == kernels::Scales::rows) factor.scale_stride = 0;  // all have the same
+      const kernels::Fp8Rows factor = rows_of(problem_.w, data, columns_, depth_, width);
       weights.push_back(kernels::ScaledWeights{.factor = factor});
     }
   }
