@@ -27,9 +27,12 @@ class Reader {
                      .latency = seconds("latency_seconds"),
                      .message = seconds("message_seconds"),
                      .seconds_per_byte = number(json_, "seconds_per_byte"),
+                     .burst_bytes = number(json_, "burst_bytes", 0, 1e12),
+                     .burst_seconds_per_byte = number(json_, "burst_seconds_per_byte"),
                      .processor_seconds_per_byte = number(json_, "processor_seconds_per_byte"),
                      .sum_seconds_per_byte = number(json_, "sum_seconds_per_byte"),
                      .collective = seconds("collective_seconds"),
+                     .collective_share = number(json_, "collective_share", 0, 10),
                      .step = seconds("step_seconds"),
                      .piece = seconds("piece_seconds"),
                      .products = {}};
@@ -71,7 +74,9 @@ class Reader {
       return {.type = each,
               .call = {number(from, "call_seconds")},
               .seconds_per_weight_byte = number(from, "seconds_per_weight_byte"),
-              .seconds_per_flop = number(from, "seconds_per_flop")};
+              .seconds_per_flop = number(from, "seconds_per_flop"),
+              .first_seconds_per_weight_byte = number(from, "first_seconds_per_weight_byte"),
+              .scatter_seconds_per_byte = number(from, "scatter_seconds_per_byte")};
     }
     refuse(fmt::format("products of `{}`", type), "there are f32, bf16 and f16");
   }
@@ -85,10 +90,13 @@ class Reader {
 Json to_json(const Calibration& calibration) {
   Json::Array products;
   for (const Calibration::Product& each : calibration.products) {
-    products.push_back(Json::object({{"type", plan::name(each.type)},
-                                     {"call_seconds", each.call.value},
-                                     {"seconds_per_weight_byte", each.seconds_per_weight_byte},
-                                     {"seconds_per_flop", each.seconds_per_flop}}));
+    products.push_back(
+        Json::object({{"type", plan::name(each.type)},
+                      {"call_seconds", each.call.value},
+                      {"seconds_per_weight_byte", each.seconds_per_weight_byte},
+                      {"seconds_per_flop", each.seconds_per_flop},
+                      {"first_seconds_per_weight_byte", each.first_seconds_per_weight_byte},
+                      {"scatter_seconds_per_byte", each.scatter_seconds_per_byte}}));
   }
   return Json::object({{"shiplap", kKind},
                        {"machine", calibration.machine},
@@ -96,9 +104,12 @@ Json to_json(const Calibration& calibration) {
                        {"latency_seconds", calibration.latency.value},
                        {"message_seconds", calibration.message.value},
                        {"seconds_per_byte", calibration.seconds_per_byte},
+                       {"burst_bytes", calibration.burst_bytes},
+                       {"burst_seconds_per_byte", calibration.burst_seconds_per_byte},
                        {"processor_seconds_per_byte", calibration.processor_seconds_per_byte},
                        {"sum_seconds_per_byte", calibration.sum_seconds_per_byte},
                        {"collective_seconds", calibration.collective.value},
+                       {"collective_share", calibration.collective_share},
                        {"step_seconds", calibration.step.value},
                        {"piece_seconds", calibration.piece.value},
                        {"products", std::move(products)}});

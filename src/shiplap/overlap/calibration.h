@@ -15,12 +15,17 @@ namespace shiplap::overlap {
 
 struct Calibration {
   // Rows times weights: a part for every call, a part for reading the weights, which a call does
-  // once for every 128 rows or fewer, and a part for every flop.
+  // once for every 128 rows or fewer, and a part for every flop. The first time that weights are
+  // read they come from further away.
   struct Product {
     plan::ElementType type = plan::ElementType::bf16;
     Seconds call;
     double seconds_per_weight_byte = 0;
     double seconds_per_flop = 0;
+    double first_seconds_per_weight_byte = 0;  // beside the other
+    // Of a reduce_scatter of such numbers, for a byte of the whole buffer, beside what an exchange
+    // of as much takes.
+    double scatter_seconds_per_byte = 0;
     friend bool operator==(const Product&, const Product&) = default;
   };
   std::string machine;          // for people
@@ -28,11 +33,16 @@ struct Calibration {
   Seconds latency;              // of a message
   Seconds message;              // for which the link is busy with a message, whatever its size
   double seconds_per_byte = 0;  // for which it is busy with a byte, both ways at once
+  // What a link that was idle takes at once, and how much less a byte of it takes.
+  double burst_bytes = 0;
+  double burst_seconds_per_byte = 0;
   double processor_seconds_per_byte = 0;  // that a product beside it loses
   double sum_seconds_per_byte = 0;        // to add numbers, of bytes read and written
   Seconds collective;                     // of nothing
-  Seconds step;                           // of a plan, beside what it does
-  Seconds piece;                          // of a tile and its messages, beside what they take
+  // Of the time of a collective on a thread of its own: what a product beside it loses.
+  double collective_share = 0;
+  Seconds step;   // of a plan, beside what it does
+  Seconds piece;  // of a tile and its messages, beside what they take
   std::vector<Product> products;
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };

@@ -16,7 +16,9 @@ namespace shiplap::overlap {
 namespace {
 
 // What is not faster by this share than one after the other is not worth it: no model is better.
-constexpr double kWorth = 0.97;
+constexpr double kWorth = 0.95;
+// Of ways that are about as fast, the one with the fewest pieces: what they cost is known least.
+constexpr double kAlike = 1.02;
 constexpr std::array kChunks{1, 2, 3, 4, 6, 8, 12, 16};
 constexpr std::int64_t kLeastRows = 16;  // of a chunk, but for the only one
 constexpr double kLooks = 128;           // rows that a product takes at a time, at most
@@ -73,7 +75,8 @@ class Course {
         machine_(machine),
         share_(choice.type, problem),
         ranks_(problem.ranks),
-        rows_(chunk_rows(choice, problem)) {}
+        rows_(chunk_rows(choice, problem)),
+        burst_(machine.burst_bytes) {}
 
   [[nodiscard]] double time() {
     if (choice_.type == Type::none) return machine_.step.value + tile(share_.rows);
@@ -94,7 +97,7 @@ class Course {
   }
 
   // What is sent, and nothing else.
-  [[nodiscard]] double communication() const {
+  [[nodiscard]] double communication() {
     if (choice_.type == Type::none || ranks_ == 1) return 0;
     return collective(share_.rows);
   }
@@ -103,14 +106,23 @@ class Course {
   [[nodiscard]] double tile(double rows) const { return machine_.tile(rows).value; }
   [[nodiscard]] double add(double rows) const { return machine_.add(rows).value; }
   [[nodiscard]] double cast(double rows) const { return machine_.cast(rows).value; }
-  [[nodiscard]] double busy(double rows) const {
-    return machine_.message(rows * share_.row_bytes).value;
+  [[nodiscard]] double busy(double rows) {
+    const double bytes = rows * share_.row_bytes;
+    return machine_.message(bytes).value - saved(bytes);
   }
-  [[nodiscard]] double collective(plan::CollectiveKind kind, double rows) const {
-    return ranks_ == 1 ? 0 : machine_.collective(kind, rows * share_.row_bytes).value;
+  [[nodiscard]] double collective(plan::CollectiveKind kind, double rows) {
+    if (ranks_ == 1) return 0;
+    const double bytes = rows * share_.row_bytes;
+    return machine_.collective(kind, bytes).value - saved(bytes * (ranks_ - 1) / ranks_);
+  }
+  // By the first bytes that leave.
+  [[nodiscard]] double saved(double bytes) {
+    const double at_once = std::min(bytes, burst_);
+    burst_ -= at_once;
+    return at_once * machine_.burst_seconds_per_byte;
   }
   // The one that does it in one go. Codes cannot be added on the way.
-  [[nodiscard]] double collective(double rows) const {
+  [[nodiscard]] double collective(double rows) {
     using enum plan::CollectiveKind;
     const bool sums_everywhere = choice_.type == Type::all_reduce;
     if (share_.gathers) return collective(all_gather, rows);
@@ -188,11 +200,17 @@ class Course {
     for (int k = 0; k < repeats; ++k) {
       for (const double rows : rows_) {
         const double all = scatters ? ranks_ * rows : rows;
-        now_ += (scatters ? ranks_ : 1) * (tile_beside(rows));
-        link_ = std::max(link_, now_) + collective(all);
+        now_ += (scatters ? ranks_ : 1) * tile_beside(rows);
+        beside(collective(all));
       }
     }
     now_ = std::max(now_, link_);
+  }
+
+  // A collective begins, and delays the tiles that follow.
+  void beside(double took) {
+    link_ = std::max(link_, now_) + took;
+    now_ += machine_.collective_share * took;
   }
 
   // The same where parts are turned, added up and, for all_reduce, gathered one chunk later.
@@ -207,7 +225,7 @@ class Course {
     };
     for (const double rows : rows_) {
       now_ += ranks_ * tile_beside(rows);
-      link_ = std::max(link_, now_) + collective(plan::CollectiveKind::all_to_all, ranks_ * rows);
+      beside(collective(plan::CollectiveKind::all_to_all, ranks_ * rows));
       sums = std::max(sums, link_) + sum_of_parts(rows);
       gather();
       before = ranks_ * rows;
@@ -224,6 +242,7 @@ class Course {
   std::vector<double> rows_;
   double now_ = 0;   // on the rank
   double link_ = 0;  // until which its link is busy
+  double burst_;     // bytes that are left of it
 };
 
 std::vector<Candidate> candidates_for(Type type, const Problem& problem) {
@@ -241,6 +260,16 @@ std::vector<Candidate> candidates_for(Type type, const Problem& problem) {
     }
   }
   return made;
+}
+
+// Of candidates, the fastest first.
+Candidate simplest_of_the_best(const std::vector<Candidate>& candidates) {
+  Candidate best = candidates.front();
+  for (const Candidate& each : candidates) {
+    if (each.time.value > kAlike * candidates.front().time.value) break;
+    if (each.chunks < best.chunks) best = each;
+  }
+  return best;
 }
 
 std::string reason(const Chosen& chosen, const Machine& machine) {
@@ -341,6 +370,8 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
     return Seconds{calibration.message.value + bytes * calibration.seconds_per_byte};
   };
   made.latency = calibration.latency;
+  made.burst_bytes = calibration.burst_bytes;
+  made.burst_seconds_per_byte = calibration.burst_seconds_per_byte;
   const auto sum = [=](double rows, double sum_bytes) {
     return Seconds{rows * share.wide * sum_bytes * calibration.sum_seconds_per_byte};
   };
@@ -353,11 +384,12 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
         calibration.collective.value +
         (ranks - 1) * (calibration.message.value + bytes / ranks * calibration.seconds_per_byte)};
     if (kind == all_gather || kind == all_to_all) return once;
-    const Seconds sums = (problem.ranks + 1) * add(bytes / share.row_bytes / ranks);
+    const Seconds sums{bytes * each.scatter_seconds_per_byte};
     return (kind == all_reduce ? once + once : once) + sums;
   };
+  made.collective_share = calibration.collective_share;
   made.processor_seconds_per_byte = calibration.processor_seconds_per_byte;
-  made.step = calibration.step;
+  made.step = calibration.step + Seconds{weights * each.first_seconds_per_weight_byte};
   made.piece = calibration.piece;
   return made;
 }
@@ -384,7 +416,7 @@ Chosen choose(Type type, const Problem& problem, const Machine& machine) {
   chosen.product = estimate({}, chosen.problem, machine);
   chosen.communication = {Course(chosen.choice, chosen.problem, machine).communication()};
   chosen.time = chosen.serial;
-  const Candidate& best = chosen.candidates.front();
+  const Candidate best = simplest_of_the_best(chosen.candidates);
   if (problem.ranks > 1 && best.time.value < kWorth * chosen.serial.value) {
     chosen.choice = best.choice;
     chosen.problem.chunks = best.chunks;

@@ -32,13 +32,20 @@ using plan::ElementType;
 constexpr std::int64_t kLooks = 128;  // rows that are multiplied at a time
 constexpr int kFewest = 5;            // times that a median is taken of
 constexpr int kMost = 101;
+constexpr int kChunks = 4;              // of what is overlapped
+constexpr double kLargestShare = 2;     // of a collective: more is noise
 constexpr double kLongMessage = 20e-3;  // seconds: what the speed of the link is measured with
 constexpr double kLongProduct = 50e-3;  // seconds: larger ones are not measured
+constexpr std::int64_t kQuick = 16384;  // bytes that a link takes at once if it does that at all
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 26;
 // How many things are measured, each for as long: what they may take is shared by them.
-constexpr double kThings = 24;
+constexpr double kThings = 32;
+// For which a link is left alone, so that it takes at once what it can.
+constexpr std::chrono::milliseconds kRest{2};
+constexpr std::size_t kCaches = std::size_t{1} << 26;  // bytes, after which nothing is left in them
 
-// A product of zeros, which take as long as other numbers.
+constexpr std::byte kFill{0x3c};  // a number of such bytes is about 0.01
+
 class Multiplier {
  public:
   struct Size {
@@ -49,13 +56,13 @@ class Multiplier {
       : number_(number_of(type)),
         width_(plan::bytes_of(type)),
         size_(size),
-        x_(static_cast<std::size_t>(kLooks * size.depth * width_)),
+        x_(static_cast<std::size_t>(kLooks * size.depth * width_), kFill),
         y_(static_cast<std::size_t>(kLooks * size.columns * width_)),
         linear_({.columns = size.columns,
                  .depth = size.depth,
                  .type = number_,
                  .typical_rows = kLooks}) {
-    std::vector<std::byte> w(static_cast<std::size_t>(weight_bytes()));
+    std::vector<std::byte> w(static_cast<std::size_t>(weight_bytes()), kFill);
     linear_.prepare({.data = w.data(), .is_transposed = true});
   }
   void multiply(std::int64_t rows) {
@@ -75,6 +82,13 @@ class Multiplier {
   kernels::LinearKernel linear_;
 };
 
+// How an act is measured.
+struct Terms {
+  int times = 1;                 // in a row, of which one is told
+  std::function<void()> before;  // not measured
+  bool takes_least = false;      // and not the median
+};
+
 class Calibrator {
  public:
   Calibrator(comm::Communicator& world, const CalibrateOptions& options)
@@ -90,6 +104,7 @@ class Calibrator {
     if (world_.size() > 1) {
       messages();
       collective();
+      for (Calibration::Product& each : made_.products) scatter(each);
       steps();
       processor();
     }
@@ -97,44 +112,61 @@ class Calibrator {
   }
 
  private:
-  // Of `times` in a row, each; of the slowest rank. All ranks get the same.
-  double timed(const std::function<void()>& act, int times) {
+  // Of the slowest rank. All ranks get the same.
+  double timed(const std::function<void()>& act, const Terms& terms = {}) {
+    if (terms.before) terms.before();
     world_.barrier();
     const auto begin = std::chrono::steady_clock::now();
-    for (int k = 0; k < times; ++k) act();
+    for (int k = 0; k < terms.times; ++k) act();
     double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     world_.all_reduce(std::span(&took, 1), comm::Reduction::max);
-    return took / times;
+    return took / terms.times;
   }
-  double usual(const std::function<void()>& act, int times = 1) {
-    timed(act, times);
+  double usual(const std::function<void()>& act, const Terms& terms = {}) {
+    timed(act, terms);
     std::vector<double> all;
     double spent = 0;
     while (std::ssize(all) < kFewest || (std::ssize(all) < kMost && spent < budget_)) {
-      all.push_back(timed(act, times));
-      spent += all.back() * times;
+      all.push_back(timed(act, terms));
+      spent += all.back() * terms.times;
     }
-    std::ranges::nth_element(all, all.begin() + std::ssize(all) / 2);
-    return all[all.size() / 2];
+    return terms.takes_least ? std::ranges::min(all) : median(std::move(all));
+  }
+  [[nodiscard]] static double median(std::vector<double> all) {
+    const auto middle = all.begin() + std::ssize(all) / 2;
+    std::ranges::nth_element(all, middle);
+    return *middle;
   }
 
   // ---- what a rank does alone, while all do
 
   void product(ElementType type) {
     std::vector<FitPoint> points;
+    double first = 0;
     for (const std::int64_t size : {64, 512, 2048}) {
       if (!points.empty() && points.back().total * 16 > kLongProduct) break;
       Multiplier multiplier(type, {.columns = size, .depth = size});
+      const auto bytes = static_cast<double>(multiplier.weight_bytes());
       for (const std::int64_t rows : {16, 128}) {
-        const int times = size <= 64 ? 16 : 1;
-        points.push_back({.parts = {1, static_cast<double>(multiplier.weight_bytes()),
-                                    2.0 * static_cast<double>(rows * size * size)},
-                          .total = usual([&] { multiplier.multiply(rows); }, times)});
+        const auto multiply = [&] { multiplier.multiply(rows); };
+        points.push_back({.parts = {1, bytes, 2.0 * static_cast<double>(rows * size * size)},
+                          .total = usual(multiply, {.times = size <= 64 ? 16 : 1, .before = {}})});
+        if (rows > 16) continue;
+        const double cold = usual(multiply, {.before = [&] { forget(); }});
+        first = std::max(0.0, cold - points.back().total) / bytes;
       }
     }
     const auto [call, byte, flop] = fitted(points);
-    made_.products.push_back(
-        {.type = type, .call = {call}, .seconds_per_weight_byte = byte, .seconds_per_flop = flop});
+    made_.products.push_back({.type = type,
+                              .call = {call},
+                              .seconds_per_weight_byte = byte,
+                              .seconds_per_flop = flop,
+                              .first_seconds_per_weight_byte = first});
+  }
+  // Fills the caches with something else.
+  void forget() {
+    caches_.resize(kCaches);
+    std::ranges::fill(caches_, std::byte{static_cast<unsigned char>(++forgotten_)});
   }
 
   // On one rank, a sum is a product that is cast twice.
@@ -171,7 +203,16 @@ class Calibrator {
     const auto needed = static_cast<std::size_t>(bytes * messages);
     if (in_.size() < needed) in_.resize(needed);
     if (out_.size() < needed) out_.resize(needed);
-    return usual([&] { exchange(bytes, messages); }, times);
+    // A link has one speed: whatever disturbs a long message only adds to its time.
+    return usual([&] { exchange(bytes, messages); },
+                 {.times = times, .before = rest, .takes_least = bytes >= kQuick});
+  }
+
+  // A core that slept would be slow at first.
+  static void rest() {
+    const auto end = std::chrono::steady_clock::now() + kRest;
+    while (std::chrono::steady_clock::now() < end) {
+    }
   }
 
   void messages() {
@@ -181,22 +222,58 @@ class Calibrator {
     const double many = exchanged(kSmall, kMany);
     made_.message = {std::clamp((many - one) / (kMany - 1), 0.0, one)};
     made_.latency = {one - made_.message.value};
-    std::int64_t bytes = kSmall;
-    double before = one;
-    double now = one;
+    const double quick = exchanged(kQuick);
+    std::int64_t bytes = kQuick;
+    double before = quick;
+    double now = quick;
+    std::optional<Sent> middle;  // the first that no burst explains
     while (now < kLongMessage && bytes < kMostBytes) {
       before = now;
       bytes *= 4;
       now = exchanged(bytes);
+      if (!middle && now > kLongMessage / 16) middle = {static_cast<double>(bytes), now - one};
     }
     made_.seconds_per_byte = std::max(0.0, (now - before) / (0.75 * static_cast<double>(bytes)));
+    if (middle) burst(std::max(0.0, (quick - one) / (kQuick - kSmall)), *middle);
+  }
+  struct Sent {
+    double bytes = 0;
+    double seconds = 0;  // for the bytes alone
+  };
+  // What is missing of the time of a message was faster than the rest.
+  void burst(double quick_byte, const Sent& sent) {
+    const double saved = made_.seconds_per_byte - quick_byte;
+    const double missing = sent.bytes * made_.seconds_per_byte - sent.seconds;
+    if (saved <= 0 || missing <= 0) return;
+    made_.burst_bytes = std::min(missing / saved, sent.bytes);
+    made_.burst_seconds_per_byte = saved;
   }
 
   void collective() {
     std::vector<float> all(static_cast<std::size_t>(world_.size()));
     const float own = 0;
-    const double took = usual([&] { world_.all_gather(std::span(&own, 1), std::span(all)); }, 16);
+    const double took = usual([&] { world_.all_gather(std::span(&own, 1), std::span(all)); },
+                              {.times = 16, .before = {}});
     made_.collective = {std::max(0.0, took - (world_.size() - 1) * made_.message.value)};
+  }
+
+  // A buffer that takes about half as long as a long message.
+  void scatter(Calibration::Product& product) {
+    const int ranks = world_.size();
+    constexpr std::int64_t kColumns = 1024;
+    const double row =
+        static_cast<double>(kColumns * plan::bytes_of(product.type)) * made_.seconds_per_byte;
+    const auto rows = static_cast<std::int64_t>(kLongMessage / 2 / std::max(row, 1e-9));
+    const Problem problem{.rows = ranks * std::clamp<std::int64_t>(rows, 16, 2048),
+                          .columns = kColumns,
+                          .depth = ranks,
+                          .type = product.type,
+                          .ranks = ranks};
+    OverlappedProduct summed = ready({Type::reduce_scatter, Method::none}, problem, world_);
+    const double took = usual([&] { summed.run(Work::communication); });
+    const auto bytes = static_cast<double>(problem.rows * kColumns * plan::bytes_of(product.type));
+    const double sent = bytes / ranks * (ranks - 1) * made_.seconds_per_byte;
+    product.scatter_seconds_per_byte = std::max(0.0, (took - sent) / bytes);
   }
 
   // Of next to nothing: what is left are the step and its pieces.
@@ -218,42 +295,59 @@ class Calibrator {
     made_.piece = {std::max(0.0, more / ((kPieces - 1) * others) - call)};
   }
 
-  // What messages take from a product beside which they travel, if they take half as long.
+  // A product that takes twice as long as what it sends, in chunks, and what it takes more.
   void processor() {
-    constexpr int kChunks = 4;
+    const Beside ring = beside({Type::all_gather, Method::ring_exchange});
+    made_.processor_seconds_per_byte = std::max(0.0, ring.more / (2 * ring.bytes));
+    const Beside pipeline = beside({Type::reduce_scatter, Method::pipeline});
+    const double sent = pipeline.bytes * made_.seconds_per_byte;
+    // Nothing hides the last of the collectives.
+    if (sent > 0) {
+      made_.collective_share = std::clamp(pipeline.more / sent - 1.0 / kChunks, 0.0, kLargestShare);
+    }
+  }
+  struct Beside {
+    double bytes = 0;  // that a rank sends
+    double more = 0;   // seconds, beside the product and what its pieces take
+  };
+  Beside beside(const overlap::Choice& choice) {
     const int ranks = world_.size();
-    Problem problem{.rows = kLooks * kChunks * ranks,
-                    .columns = 0,
-                    .depth = 1024,
-                    .ranks = ranks,
-                    .chunks = kChunks};
-    const double bytes = static_cast<double>(kLooks * kChunks * (ranks - 1) * problem.depth * 2);
-    const Calibration::Product& product = made_.products.front();
-    const double column = static_cast<double>(problem.depth) *
-                          (static_cast<double>(problem.rows) * 2 * product.seconds_per_flop +
-                           kChunks * ranks * 2 * product.seconds_per_weight_byte);
-    const auto columns = static_cast<std::int64_t>(2 * bytes * made_.seconds_per_byte / column);
-    problem.columns = ranks * std::clamp<std::int64_t>(columns / 16 * 16, 16, 4096);
+    const bool gathers = choice.type == Type::all_gather;
+    constexpr std::int64_t kWide = 1024;  // numbers of a row that travels
+    Problem problem{.rows = kLooks * kChunks * ranks, .ranks = ranks, .chunks = kChunks};
+    Beside made{.bytes = static_cast<double>(kLooks * kChunks * (ranks - 1) * kWide * 2)};
+    const std::int64_t own = other_size(problem.rows * kWide, 2 * made.bytes);
+    problem.columns = gathers ? ranks * own : kWide;
+    problem.depth = gathers ? kWide : ranks * own;
     Multiplier multiplier(problem.type,
-                          {.columns = problem.columns / ranks, .depth = problem.depth});
-    OverlappedProduct overlapped =
-        ready({Type::all_gather, Method::ring_exchange}, problem, world_);
+                          {.columns = gathers ? own : kWide, .depth = gathers ? kWide : own});
+    OverlappedProduct overlapped = ready(choice, problem, world_);
     // In turn, for the machine may be faster now than a second ago.
     std::vector<double> apart;
-    for (int k = -1; k < kFewest; ++k) {
-      const double alone = timed([&] { multiplier.multiply(problem.rows); }, 1);
-      const double both = timed([&] { overlapped.run(); }, 1);
+    for (int k = -1; k < 3 * kFewest; ++k) {
+      const double alone = timed([&] { multiplier.multiply(problem.rows); });
+      const double both = timed([&] { overlapped.run(); });
       if (k >= 0) apart.push_back(both - alone);
     }
-    std::ranges::nth_element(apart, apart.begin() + kFewest / 2);
-    const double left =
-        apart[kFewest / 2] - made_.step.value - kChunks * (ranks - 1) * made_.piece.value;
-    made_.processor_seconds_per_byte = std::max(0.0, left / (2 * bytes));
+    made.more =
+        median(std::move(apart)) - made_.step.value - kChunks * (ranks - 1) * made_.piece.value;
+    return made;
+  }
+  // How many columns of weights, each with so many multiplications, take as long as these bytes.
+  [[nodiscard]] std::int64_t other_size(std::int64_t multiplications, double bytes) const {
+    const Calibration::Product& product = made_.products.front();
+    const double column = static_cast<double>(multiplications) * 2 *
+                          (product.seconds_per_flop + product.seconds_per_weight_byte / kLooks);
+    const auto columns = static_cast<std::int64_t>(bytes * made_.seconds_per_byte / column);
+    return std::clamp<std::int64_t>(columns / 16 * 16, 16, 4096);
   }
 
   [[nodiscard]] static OverlappedProduct ready(const overlap::Choice& choice,
                                                const Problem& problem, comm::Communicator& world) {
-    OverlappedProduct product(choice, problem, world, {.progress = Progress::polled});
+    const bool needs_thread = choice.method == Method::pipeline;
+    OverlappedProduct product(choice, problem, world,
+                              {.progress = needs_thread ? Progress::threads : Progress::polled});
+    for (const char* const buffer : {"x", "w"}) std::ranges::fill(product.buffer(buffer), kFill);
     product.prepare();
     return product;
   }
@@ -273,6 +367,8 @@ class Calibrator {
   Calibration made_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
+  std::vector<std::byte> caches_;
+  int forgotten_ = 0;
 };
 
 }  // namespace
