@@ -14,9 +14,11 @@
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/bf16.h"
 #include "shiplap/kernels/f16.h"
-#include "shiplap/kernels/linear.h"
+#include "shiplap/kernels/fp8.h"
+#include "shiplap/kernels/grouped.h"
 #include "shiplap/run/number_internal.h"
 #include "shiplap/run/overlapped_product.h"
+#include "shiplap/run/tile_product_internal.h"
 
 namespace shiplap::run {
 namespace {
@@ -51,72 +53,148 @@ std::vector<float> floats_of(std::span<const std::byte> bytes, ElementType type)
 }
 
 template <class Number>
-void put(std::span<std::byte> bytes, std::size_t k, Number number) {
-  std::memcpy(bytes.data() + k * sizeof(Number), &number, sizeof(Number));
+void put(std::byte* bytes, std::size_t k, Number number) {
+  std::memcpy(bytes + k * sizeof(Number), &number, sizeof(Number));
 }
 
-// Made-up numbers between -0.5 and 0.5.
-void fill(std::span<std::byte> bytes, ElementType type, std::size_t seed) {
-  const std::size_t width = static_cast<std::size_t>(plan::bytes_of(type));
-  for (std::size_t k = 0; k < bytes.size() / width; ++k) {
-    const float number = static_cast<float>((k + seed) * 2654435761U % 1000) * 1e-3F - 0.5F;
-    if (type == ElementType::f32) put(bytes, k, number);
-    if (type == ElementType::bf16) put(bytes, k, kernels::to_bf16(number));
-    if (type == ElementType::f16) put(bytes, k, kernels::to_f16(number));
+// A row, not coded.
+void put_row(std::span<const float> row, ElementType type, std::byte* to) {
+  for (std::size_t k = 0; k < row.size(); ++k) {
+    if (type == ElementType::f32) put(to, k, row[k]);
+    if (type == ElementType::bf16) put(to, k, kernels::to_bf16(row[k]));
+    if (type == ElementType::f16) put(to, k, kernels::to_f16(row[k]));
   }
 }
 
-// How far two ways to round may lead, over the largest number.
-double tolerance_of(ElementType type) {
-  if (type == ElementType::f32) return 1e-4;
-  return type == ElementType::f16 ? 0x1p-8 : 0x1p-5;
+// Rows of made-up numbers between -0.5 and 0.5, as a form has them.
+struct Rows {
+  std::span<std::byte> bytes;
+  std::int64_t columns = 0;
+  std::int64_t row_bytes = 0;
+  [[nodiscard]] std::int64_t count() const { return std::ssize(bytes) / row_bytes; }
+};
+void fill(const Rows& rows, const overlap::Form& form, ElementType type, std::size_t seed,
+          ScaleOf scale) {
+  std::vector<float> numbers(static_cast<std::size_t>(rows.count() * rows.columns));
+  for (std::size_t k = 0; k < numbers.size(); ++k) {
+    numbers[k] = static_cast<float>((k + seed) * 2654435761U % 1000) * 1e-3F - 0.5F;
+  }
+  if (!overlap::is_plain(form)) {
+    return encode({.data = numbers.data(), .rows = rows.count(), .columns = rows.columns}, form,
+                  rows.bytes.data(), rows.row_bytes, scale);
+  }
+  const auto columns = static_cast<std::size_t>(rows.columns);
+  for (std::int64_t k = 0; k < rows.count(); ++k) {
+    put_row(std::span(numbers).subspan(static_cast<std::size_t>(k) * columns, columns), type,
+            rows.bytes.data() + k * rows.row_bytes);
+  }
+}
+
+// What a rank has of the factors.
+struct Own {
+  Own(const Choice& choice, const Problem& problem, std::int64_t rank)
+      : gathers(choice.type == Type::all_gather),
+        depth(gathers ? problem.depth : share(problem.depth, problem.ranks, rank)),
+        columns(gathers ? share(problem.columns, problem.ranks, rank) : problem.columns),
+        x_bytes(overlap::row_bytes(problem.x, problem.type, depth) +
+                (gathers && problem.groups > 0 ? overlap::kGroupBytes : 0)),
+        w_bytes(overlap::row_bytes(problem.w, problem.type, depth)) {}
+
+  // Of what does not divide, the first ranks have one more.
+  static std::int64_t share(std::int64_t count, std::int64_t ranks, std::int64_t rank) {
+    return count / ranks + (rank < count % ranks ? 1 : 0);
+  }
+
+  bool gathers;
+  std::int64_t depth;
+  std::int64_t columns;
+  std::int64_t x_bytes;  // of a row of x
+  std::int64_t w_bytes;
+};
+
+// The rows of each rank, those of the first group first.
+std::vector<kernels::GroupRows> runs_of(const Problem& problem) {
+  std::vector<kernels::GroupRows> runs;
+  if (problem.groups == 0) return runs;
+  for (std::int64_t rank = 0; rank < problem.ranks; ++rank) {
+    const std::int64_t rows = Own::share(problem.rows, problem.ranks, rank);
+    for (std::int64_t group = 0; group < problem.groups; ++group) {
+      runs.push_back({.group = group,
+                      .rows = (group + 1) * rows / problem.groups - group * rows / problem.groups});
+    }
+  }
+  return runs;
+}
+
+// Behind each row of x, the number of its group.
+void put_groups(const Rows& x, std::span<const kernels::GroupRows> runs) {
+  std::int64_t row = 0;
+  for (const kernels::GroupRows& run : runs) {
+    const auto group = static_cast<std::int32_t>(run.group);
+    for (std::int64_t k = 0; k < run.rows; ++k) {
+      put(x.bytes.data() + ++row * x.row_bytes - overlap::kGroupBytes, 0, group);
+    }
+  }
+}
+
+// How far two ways to round may lead, over the largest number. Sums that are coded on their way are
+// coded by all methods alike, but for the part of the owner itself, which only some do; and sums
+// that go to everybody may be coded to either side. Parts of made-up numbers are no larger than
+// their sums.
+double tolerance_of(const Choice& choice, const Problem& problem) {
+  const bool is_wide = problem.type == ElementType::f32;
+  const double plain = is_wide ? 1e-4 : (problem.type == ElementType::f16 ? 0x1p-8 : 0x1p-5);
+  if (overlap::is_plain(problem.sums)) return plain;
+  const double step = kernels::relative_step(
+      problem.sums.type == ElementType::fp8_e5m2 ? kernels::Fp8::e5m2 : kernels::Fp8::e4m3);
+  return plain + step * (choice.type == Type::all_reduce ? 3 : 1);
 }
 
 // All rows of X that a rank has, times its weights, in one call.
 class Alone {
  public:
-  Alone(const OverlappedProduct& product, const Problem& problem)
-      : x_(product.buffer("x")),
-        rows_(problem.rows),
-        depth_(std::ssize(x_) / rows_ / plan::bytes_of(problem.type)),
-        columns_(std::ssize(product.buffer("w")) / plan::bytes_of(problem.type) / depth_),
+  Alone(const OverlappedProduct& product, const Problem& problem, const Own& own,
+        std::span<const kernels::GroupRows> runs)
+      : x_{.data = product.buffer("x").data(), .count = problem.rows, .row_bytes = own.x_bytes},
         type_(number_of(problem.type)),
-        y_(static_cast<std::size_t>(rows_ * columns_ * plan::bytes_of(problem.type))),
-        linear_({.columns = columns_, .depth = depth_, .type = type_}) {
-    linear_.prepare({.data = product.buffer("w").data(), .is_transposed = true});
+        y_(static_cast<std::size_t>(problem.rows * own.columns * plan::bytes_of(problem.type))),
+        tiles_(problem, own.columns, own.depth, kTypicalRows) {
+    if (problem.groups > 0) x_.runs = runs;
+    tiles_.prepare(product.buffer("w"));
   }
-  [[nodiscard]] std::string by() const { return std::string(linear_.by()); }
-  void multiply() {
-    linear_.multiply({.data = x_.data(), .count = rows_}, {.data = y_.data(), .type = type_});
-  }
+  [[nodiscard]] std::string by() const { return std::string(tiles_.by()); }
+  void multiply() { tiles_.multiply(x_, {.data = y_.data(), .type = type_}, {}, {}); }
 
  private:
-  std::span<std::byte> x_;
-  std::int64_t rows_;
-  std::int64_t depth_;
-  std::int64_t columns_;
+  static constexpr std::int64_t kTypicalRows = 256;
+  TileRows x_;
   kernels::Number type_;
   std::vector<std::byte> y_;
-  kernels::LinearKernel linear_;
+  TileProduct tiles_;
 };
 
 class Trial {
  public:
   Trial(comm::Communicator& world, const Choice& choice, const Problem& problem,
         const OverlapTrialOptions& options)
-      : world_(world), choice_(choice), problem_(problem), options_(options) {
+      : world_(world),
+        choice_(choice),
+        problem_(problem),
+        options_(options),
+        own_(choice, problem, world.rank()),
+        runs_(runs_of(problem)) {
     ensure(options.rounds >= 1, "a trial has a round");
   }
 
   OverlapTrialResult run() {
     OverlappedProduct serial = made({.type = choice_.type, .method = Method::none}, false);
     OverlappedProduct overlapped = made(choice_, false);
-    Alone alone(serial, problem_);
+    Alone alone(serial, problem_, own_, runs_);
     const std::array<std::function<void()>, 4> acts{
-        [&] { alone.multiply(); }, [&] { overlapped.run(Work::communication); },
-        [&] { serial.run(); }, [&] { overlapped.run(); }};
+        [&] { alone.multiply(); }, [&] { overlapped.run(terms(Work::communication)); },
+        [&] { serial.run(terms()); }, [&] { overlapped.run(terms()); }};
     result_.multiplied_by = alone.by();
-    serial.run();
+    serial.run(terms());
     lend_sums(serial, overlapped);
     measure(acts);
     compare(serial, overlapped);
@@ -129,10 +207,27 @@ class Trial {
     OverlappedProduct product(choice, problem_, world_,
                               {.progress = options_.progress, .traces = traces});
     const auto rank = static_cast<std::size_t>(world_.rank());
-    fill(product.buffer("x"), problem_.type, 1 + 7919 * rank);
-    fill(product.buffer("w"), problem_.type, 2 + 104'729 * rank);
+    const Rows x{.bytes = product.buffer("x"), .columns = own_.depth, .row_bytes = own_.x_bytes};
+    fill(x, problem_.x, problem_.type, 1 + 7919 * rank, ScaleOf::each_row);
+    if (own_.gathers) put_groups(x, runs_);
+    fill_weights(product.buffer("w"), 2 + 104'729 * rank);
     product.prepare();
     return product;
+  }
+  // Each group has a scale of its own, if there is one.
+  void fill_weights(std::span<std::byte> all, std::size_t seed) const {
+    const auto bytes = static_cast<std::size_t>(own_.columns * own_.w_bytes);
+    for (std::size_t at = 0; at < all.size(); at += bytes) {
+      const Rows w{
+          .bytes = all.subspan(at, bytes), .columns = own_.depth, .row_bytes = own_.w_bytes};
+      fill(w, problem_.w, problem_.type, seed + at, ScaleOf::all_rows);
+    }
+  }
+  // Rows that are gathered say their groups themselves.
+  [[nodiscard]] ProductTerms terms(Work work = Work::all) const {
+    ProductTerms terms{.work = work};
+    if (!own_.gathers) terms.runs = runs_;
+    return terms;
   }
 
   // Beside an unrelated product, what another made is scattered.
@@ -181,20 +276,23 @@ class Trial {
         furthest = std::isnan(apart) ? HUGE_VAL : std::max(furthest, apart);
       }
     };
-    const bool scatters = choice_.type == Type::reduce_scatter;
-    if (scatters) compare_buffer("out");
-    if (!scatters || choice_.method == Method::bulk) compare_buffer("y");
+    // Where sums are coded, `y` has codes.
+    const bool has_out = choice_.type == Type::reduce_scatter || !overlap::is_plain(problem_.sums);
+    if (has_out) compare_buffer("out");
+    if (!has_out || (choice_.method == Method::bulk && overlap::is_plain(problem_.sums))) {
+      compare_buffer("y");
+    }
     std::array<double, 2> all{largest, furthest};
     world_.all_reduce(std::span<double>(all), comm::Reduction::max);
     result_.difference = all[0] > 0 ? all[1] / all[0] : all[1];
-    result_.tolerance = tolerance_of(problem_.type);
+    result_.tolerance = tolerance_of(choice_, problem_);
   }
 
   // Tracing costs a little time, so it is not done while it counts.
   void trace(const OverlappedProduct& serial) {
     OverlappedProduct product = made(choice_, true);
     lend_sums(serial, product);
-    product.run();
+    product.run(terms());
     struct Traced {
       Seconds time;
       StepResult step;
@@ -202,7 +300,7 @@ class Trial {
     std::vector<Traced> steps;
     for (int k = 0; k < kTracedSteps; ++k) {
       StepResult step;
-      const Seconds time = timed([&] { step = product.run(); });
+      const Seconds time = timed([&] { step = product.run(terms()); });
       steps.push_back({time, std::move(step)});
     }
     std::ranges::sort(steps, {}, &Traced::time);
@@ -213,6 +311,8 @@ class Trial {
   Choice choice_;
   Problem problem_;
   OverlapTrialOptions options_;
+  Own own_;
+  std::vector<kernels::GroupRows> runs_;
   OverlapTrialResult result_;
 };
 
@@ -230,7 +330,7 @@ double overlap_trial_bytes(const Choice& choice, const Problem& problem) {
   const double ranks = problem.ranks;
   const bool gathers = choice.type == Type::all_gather;
   const double x = gathers ? ranks * rows * depth : rows * depth;
-  const double w = columns * depth;
+  const double w = columns * depth * std::max(1, problem.groups);
   const double y = gathers ? rows * columns : ranks * rows * columns;
   // The two products and the traced one have each of them, with packed weights and what arrives;
   // the product alone has weights and a result.

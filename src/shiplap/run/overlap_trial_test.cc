@@ -43,6 +43,29 @@ TEST(OverlapTrial, OfEveryMethodGivesWhatOneAfterTheOtherGives) {
   }
 }
 
+// With codes, and rows of several groups; nothing divides anything.
+TEST(OverlapTrial, OfCodesAndGroupsGivesWhatOneAfterTheOtherGives) {
+  using overlap::Scaling;
+  for (const overlap::Legal& legal : overlap::legal_choices()) {
+    if (legal.choice.type == overlap::Type::none || legal.choice.atomic) continue;
+    for (const Scaling scaling : {Scaling::none, Scaling::row, Scaling::blocks}) {
+      for (const plan::ElementType codes :
+           {plan::ElementType::fp8_e4m3, plan::ElementType::fp8_e5m2}) {
+        for (const int groups : {0, 3}) {
+          Problem problem{.rows = 37, .columns = 70, .depth = 131, .ranks = 2, .chunks = 3};
+          problem.groups = groups;
+          problem.x = problem.w = {.scaling = scaling, .type = codes};
+          if (legal.choice.type != overlap::Type::all_gather) problem.sums = problem.x;
+          const OverlapTrialResult result = tried(legal.choice, problem, false);
+          EXPECT_LE(result.difference, result.tolerance)
+              << to_string(legal.choice) << ", " << name(scaling) << " " << plan::name(codes)
+              << ", " << groups << " groups";
+        }
+      }
+    }
+  }
+}
+
 TEST(OverlapTrial, TracesAStepIfAsked) {
   const Choice choice{overlap::Type::all_gather, overlap::Method::ring_exchange};
   const Problem problem{.rows = 16, .columns = 8, .depth = 8, .ranks = 2, .chunks = 2};
