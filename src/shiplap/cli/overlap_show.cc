@@ -115,12 +115,12 @@ Json measurement_json(const OverlapMeasurement& measured) {
   return json.set("tolerated_difference", measured.trial.tolerance);
 }
 
-Json problem_json(const overlap::Problem& problem) {
-  return Json::object({{"m", problem.rows},
-                       {"n", problem.columns},
-                       {"k", problem.depth},
-                       {"element_type", std::string(plan::name(problem.type))},
-                       {"ranks", std::int64_t{problem.ranks}}});
+// "mxfp8 e4m3", "tensor e5m2, coded sums".
+std::string form_text(const overlap::Problem& problem) {
+  const overlap::Form& form = problem.x;
+  return fmt::format("{} {}{}", form.scaling == overlap::Scaling::row ? "tensor" : "mxfp8",
+                     form.type == plan::ElementType::fp8_e5m2 ? "e5m2" : "e4m3",
+                     overlap::is_plain(problem.sums) ? "" : ", coded sums");
 }
 
 // One column of numbers: all rows of it, in one order.
@@ -174,9 +174,27 @@ std::string overlap_name(const overlap::Choice& choice, const overlap::Problem& 
 }
 
 std::string overlap_shape(const overlap::Problem& problem) {
-  return fmt::format("X {} x {}, W {} x {}, {}", with_separators(problem.rows),
-                     with_separators(problem.depth), with_separators(problem.depth),
-                     with_separators(problem.columns), plan::name(problem.type));
+  std::string text = fmt::format("X {} x {}, W {} x {}, {}", with_separators(problem.rows),
+                                 with_separators(problem.depth), with_separators(problem.depth),
+                                 with_separators(problem.columns), plan::name(problem.type));
+  if (!overlap::is_plain(problem.x)) text += ", " + form_text(problem);
+  if (problem.groups > 0) text += ", " + counted(problem.groups, "group");
+  return text;
+}
+
+Json overlap_problem_json(const overlap::Problem& problem) {
+  Json json = Json::object({{"m", problem.rows},
+                            {"n", problem.columns},
+                            {"k", problem.depth},
+                            {"element_type", std::string(plan::name(problem.type))},
+                            {"ranks", std::int64_t{problem.ranks}}});
+  if (!overlap::is_plain(problem.x)) {
+    json.set("scaling", problem.x.scaling == overlap::Scaling::row ? "tensor" : "mxfp8");
+    json.set("fp8", std::string(plan::name(problem.x.type)));
+    json.set("coded_sums", !overlap::is_plain(problem.sums));
+  }
+  if (problem.groups > 0) json.set("groups", std::int64_t{problem.groups});
+  return json;
 }
 
 std::string hidden_text(const OverlapTimes& times, Seconds noise) {
@@ -269,7 +287,7 @@ Json overlap_to_json(const OverlapView& view) {
                             {"type", std::string(name(view.choice.type))},
                             {"method", std::string(name(view.choice.method))},
                             {"atomic", view.choice.atomic}});
-  const Json problem = problem_json(view.problem);
+  const Json problem = overlap_problem_json(view.problem);
   for (const auto& [key, value] : problem.as_object()) json.set(key, value);
   json.set("chunks", std::int64_t{view.problem.chunks});
   json.set("cut", is_tapered(view.problem) ? "tapered" : "even");
@@ -309,7 +327,7 @@ std::string show_comparison(const OverlapComparison& about, const Context& conte
 Json comparison_to_json(const OverlapComparison& about) {
   Json json = Json::object({{"schema", "shiplap.overlap.compare/1"},
                             {"type", std::string(name(about.candidates.front().choice.type))}});
-  const Json problem = problem_json(about.problem);
+  const Json problem = overlap_problem_json(about.problem);
   for (const auto& [key, value] : problem.as_object()) json.set(key, value);
   json.set("system", about.system);
   Json all = Json::array();

@@ -8,6 +8,7 @@
 #include "shiplap/cli/context.h"
 #include "shiplap/cli/overlap_prediction.h"
 #include "shiplap/cli/overlap_steps.h"
+#include "shiplap/overlap/choose.h"
 #include "shiplap/overlap/overlap.h"
 #include "shiplap/run/overlap_trial.h"
 
@@ -32,6 +33,7 @@ struct OverlapView {
   std::optional<OverlapPrediction> predicted;   // for a machine
   std::optional<OverlapPrediction> calibrated;  // from what was measured
   std::optional<OverlapMeasurement> measured;
+  std::optional<overlap::Chosen> chosen;  // if the method was
 
   // Whose steps are listed.
   [[nodiscard]] const OverlapPrediction& listed() const;
@@ -42,8 +44,10 @@ struct OverlapView {
 // "all_gather, ring_exchange on 4 ranks, 2 tapered chunks on each".
 [[nodiscard]] std::string overlap_name(const overlap::Choice& choice,
                                        const overlap::Problem& problem);
-// "X 1,024 x 512, W 512 x 2,048, bf16".
+// "X 1,024 x 512, W 512 x 2,048, bf16, mxfp8 e4m3, 8 groups".
 [[nodiscard]] std::string overlap_shape(const overlap::Problem& problem);
+// Its sizes, types and ranks, without its chunks.
+[[nodiscard]] Json overlap_problem_json(const overlap::Problem& problem);
 // "82 %"; "" if there is nothing to hide, "in the noise" if there is less than times scatter.
 [[nodiscard]] std::string hidden_text(const OverlapTimes& times, Seconds noise = {});
 

@@ -15,6 +15,8 @@
 #include "shiplap/base/json.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/launch.h"
+#include "shiplap/cli/overlap_chosen.h"
+#include "shiplap/cli/overlap_flags.h"
 #include "shiplap/cli/overlap_report.h"
 #include "shiplap/cli/overlap_show.h"
 #include "shiplap/cli/table.h"
@@ -22,175 +24,16 @@
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/ranks.h"
 #include "shiplap/hardware/system.h"
+#include "shiplap/overlap/calibration.h"
+#include "shiplap/overlap/choose.h"
 #include "shiplap/overlap/overlap.h"
+#include "shiplap/run/calibrate.h"
 #include "shiplap/run/overlap_trial.h"
+#include "shiplap/trace/json.h"
+#include "shiplap/trace/perfetto.h"
 
 namespace shiplap::cli {
 namespace {
-
-struct Options {
-  std::optional<std::string> op;
-  std::optional<std::string> method;
-  std::optional<std::int64_t> rows;
-  std::optional<std::int64_t> columns;
-  std::optional<std::int64_t> depth;
-  std::optional<std::int64_t> ranks;
-  std::optional<std::int64_t> chunks;
-  std::optional<std::string> type;
-  std::optional<std::string> hardware;
-  std::optional<std::string> backend;
-  std::optional<std::int64_t> rounds;
-  std::optional<std::string> report;
-  std::optional<std::string> output;
-  bool atomic = false;
-  bool tapered = false;
-  bool polled = false;
-  bool run = false;
-  bool list = false;
-  bool json = false;
-
-  // Whether it is to be said how long it takes, and not only what is done.
-  [[nodiscard]] bool wants_times() const { return hardware.has_value() || run; }
-};
-
-void declare_product(Flags& flags, Options& options) {
-  flags.text({.name = "--op",
-              .value = "OP",
-              .help = "what is hidden: ag (rows of X are gathered first), rs (Y is summed and "
-                      "scattered), ar (Y is summed everywhere), none",
-              .example = "ag",
-              .values = Values::listed,
-              .choices = {"ag", "rs", "ar", "none"}},
-             options.op);
-  flags.text(
-      {.name = "--method",
-       .value = "METHOD",
-       .help = "none, bulk, pipeline or ring_exchange; if not given, ring_exchange, and with "
-               "--hardware alone all are compared",
-       .example = "pipeline",
-       .values = Values::listed,
-       .choices = {"none", "bulk", "pipeline", "ring_exchange"}},
-      options.method);
-  flags.toggle({.name = "--atomic", .help = "one launch, whose tiles raise counters"},
-               options.atomic);
-  flags.count({.name = "--m", .value = "N", .help = "rows of X, on all ranks", .example = "1024"},
-              options.rows);
-  flags.count(
-      {.name = "--n", .value = "N", .help = "columns of W, on all ranks", .example = "4096"},
-      options.columns);
-  flags.count({.name = "--k",
-               .value = "N",
-               .help = "columns of X, rows of W, on all ranks",
-               .example = "2048"},
-              options.depth);
-  flags.count({.name = "--tp", .value = "N", .help = "ranks; 4 if not given", .example = "8"},
-              options.ranks);
-  flags.count({.name = "--chunks",
-               .value = "N",
-               .help = "into which the rows of each rank are cut; 1 if not given",
-               .example = "4"},
-              options.chunks);
-  flags.toggle({.name = "--tapered",
-                .help = "smaller chunks where nothing hides them: last with ag, else first"},
-               options.tapered);
-  flags.text({.name = "--type",
-              .value = "TYPE",
-              .help = "of X, W and Y: bf16, f16 or f32; bf16 if not given",
-              .example = "f32",
-              .values = Values::listed,
-              .choices = {"bf16", "f16", "f32"}},
-             options.type);
-}
-
-void declare_times(Flags& flags, Options& options) {
-  flags.text({.name = "--hardware",
-              .value = "NAME",
-              .help = fmt::format("predict how long it takes there: a file, or one of {}",
-                                  fmt::join(hardware::known_systems(), ", ")),
-              .example = "h100_80g_nvl8"},
-             options.hardware);
-  flags.toggle({.name = "--run", .help = "carry it out and measure, beside its parts"},
-               options.run);
-  flags.text({.name = "--backend",
-              .value = "WHERE",
-              .help = "with --run: threads of this process, or processes of an MPI job, which is "
-                      "started if mpirun did not start this (threads)",
-              .example = "mpi",
-              .values = Values::listed,
-              .choices = {"threads", "mpi"}},
-             options.backend);
-  flags.toggle({.name = "--polled",
-                .help = "with --run: no thread for progress; who multiplies looks after messages"},
-               options.polled);
-  flags.count({.name = "--rounds",
-               .value = "N",
-               .help = "with --run: how often all is measured in turn (9)",
-               .example = "9"},
-              options.rounds);
-  flags.text({.name = "--report",
-              .value = "FILE",
-              .help = "with --hardware or --run: write a picture: one HTML file",
-              .example = "overlap.html",
-              .values = Values::files},
-             options.report);
-}
-
-void declare(Flags& flags, Options& options) {
-  declare_product(flags, options);
-  declare_times(flags, options);
-  flags.toggle({.name = "--list", .help = "what can be combined, and what does it"}, options.list);
-  flags.toggle(
-      {.name = "--json", .help = "with --list, --hardware or --run: everything, for programs"},
-      options.json);
-  flags.text({.name = "--output",
-              .letter = "-o",
-              .value = "OUT",
-              .help = "write the plan to this file",
-              .example = "gemm.plan",
-              .values = Values::files},
-             options.output);
-}
-
-overlap::Type type_of(const std::string& op) {
-  if (op == "ag") return overlap::Type::all_gather;
-  if (op == "rs") return overlap::Type::reduce_scatter;
-  if (op == "ar") return overlap::Type::all_reduce;
-  return overlap::Type::none;
-}
-
-overlap::Choice choice_of(const std::string& op, const Options& options) {
-  overlap::Choice choice{.type = type_of(op), .atomic = options.atomic};
-  const std::string method =
-      options.method.value_or(choice.type == overlap::Type::none ? "none" : "ring_exchange");
-  for (const overlap::Method each : {overlap::Method::none, overlap::Method::bulk,
-                                     overlap::Method::pipeline, overlap::Method::ring_exchange}) {
-    if (name(each) == method) choice.method = each;
-  }
-  return choice;
-}
-
-int small(const char* flag, std::optional<std::int64_t> given, int usual) {
-  if (!given) return usual;
-  if (*given > std::numeric_limits<int>::max()) refuse_flag(flag, "this is too much");
-  return static_cast<int>(*given);
-}
-
-std::int64_t needed(const char* flag, std::optional<std::int64_t> given) {
-  if (!given) refuse_flag(flag, fmt::format("`{}` is missing", flag), "give --m, --n and --k");
-  return *given;
-}
-
-overlap::Problem problem_of(const Options& options) {
-  overlap::Problem problem{.rows = needed("--m", options.rows),
-                           .columns = needed("--n", options.columns),
-                           .depth = needed("--k", options.depth),
-                           .ranks = small("--tp", options.ranks, 4),
-                           .chunks = small("--chunks", options.chunks, 1)};
-  if (options.type == "f32") problem.type = plan::ElementType::f32;
-  if (options.type == "f16") problem.type = plan::ElementType::f16;
-  if (options.tapered) problem.cut = overlap::Cut::tapered;
-  return problem;
-}
 
 // All of them begin alike.
 std::string known_as(std::string_view function) {
@@ -226,43 +69,8 @@ Json list_json() {
 
 // ---- how long it takes
 
-// The flags that were given, to be given again.
-std::vector<std::string> words_of(const Options& options) {
-  std::vector<std::string> words{"overlap"};
-  const auto add = [&](const char* flag, const auto& value) {
-    if (!value) return;
-    words.emplace_back(flag);
-    words.push_back(fmt::format("{}", *value));
-  };
-  add("--op", options.op);
-  add("--method", options.method);
-  if (options.atomic) words.emplace_back("--atomic");
-  add("--m", options.rows);
-  add("--n", options.columns);
-  add("--k", options.depth);
-  add("--tp", options.ranks);
-  add("--chunks", options.chunks);
-  if (options.tapered) words.emplace_back("--tapered");
-  add("--type", options.type);
-  add("--hardware", options.hardware);
-  if (options.run) words.emplace_back("--run");
-  add("--backend", options.backend);
-  if (options.polled) words.emplace_back("--polled");
-  add("--rounds", options.rounds);
-  add("--report", options.report);
-  add("--output", options.output);
-  if (options.json) words.emplace_back("--json");
-  return words;
-}
-
-std::string command_of(const Options& options) {
-  std::string command = "shiplap";
-  for (const std::string& word : words_of(options)) command += " " + shell_word(word);
-  return command;
-}
-
 // Numbers of chunks that are worth a look, if the rows are enough and the plan stays small.
-std::vector<int> chunks_to_compare(const Options& options, const overlap::Problem& problem) {
+std::vector<int> chunks_to_compare(const OverlapOptions& options, const overlap::Problem& problem) {
   if (options.chunks) return {problem.chunks};
   std::vector<int> all{1};
   for (const int chunks : {2, 4, 8, 16}) {
@@ -273,7 +81,7 @@ std::vector<int> chunks_to_compare(const Options& options, const overlap::Proble
 }
 
 // Every method on a machine.
-ExitCode compare(const hardware::System& system, const Options& options,
+ExitCode compare(const hardware::System& system, const OverlapOptions& options,
                  const overlap::Choice& choice, const overlap::Problem& problem, Context& context) {
   if (options.output) {
     refuse_flag("--output", "all methods are compared: which of their plans?",
@@ -288,7 +96,7 @@ ExitCode compare(const hardware::System& system, const Options& options,
     return ExitCode::yes;
   }
   context.out.stream << show_comparison(about, context);
-  Options next = options;
+  OverlapOptions next = options;
   next.method = name(about.candidates.front().choice.method);
   if (about.candidates.front().chunks > 1) next.chunks = about.candidates.front().chunks;
   next.report = "overlap.html";
@@ -296,12 +104,15 @@ ExitCode compare(const hardware::System& system, const Options& options,
   return ExitCode::yes;
 }
 
-void check_size(const overlap::Choice& choice, const overlap::Problem& problem, bool on_threads) {
+void check_threads(int ranks, bool on_threads) {
   constexpr int kMostThreads = 256;
-  if (on_threads && problem.ranks > kMostThreads) {
-    refuse_flag("--tp", fmt::format("{} ranks are too many threads", problem.ranks),
-                fmt::format("up to {}, or --backend mpi", kMostThreads));
-  }
+  if (!on_threads || ranks <= kMostThreads) return;
+  refuse_flag("--tp", fmt::format("{} ranks are too many threads", ranks),
+              fmt::format("up to {}, or --backend mpi", kMostThreads));
+}
+
+void check_size(const overlap::Choice& choice, const overlap::Problem& problem, bool on_threads) {
+  check_threads(problem.ranks, on_threads);
   const double here =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   const double needed = run::overlap_trial_bytes(choice, problem);
@@ -314,73 +125,113 @@ void check_size(const overlap::Choice& choice, const overlap::Problem& problem, 
   }
 }
 
+// What is chosen looks after its messages itself; collectives beside a product need a thread.
+bool is_polled(const OverlapOptions& options, const overlap::Choice& choice) {
+  return options.chooses() ? choice.method != overlap::Method::pipeline : options.polled;
+}
+
+// Whether the ranks are processes of an MPI job: `launched`, or still to be.
+struct Where {
+  bool launched = false;
+  bool on_mpi = false;
+};
+Where where_of(const OverlapOptions& options) {
+  const bool launched = comm::launched_by().has_value();
+  if (launched && options.backend == "threads") {
+    refuse_flag("--backend", "this process is a rank of an MPI job", "say --backend mpi");
+  }
+  return {.launched = launched, .on_mpi = launched || options.backend == "mpi"};
+}
+
+void demand_ranks(const comm::Communicator& world, int ranks) {
+  if (world.size() == ranks) return;
+  refuse_flag("--tp", fmt::format("mpirun started {} ranks, --tp says {}", world.size(), ranks),
+              fmt::format("mpirun -n {}", ranks));
+}
+
 // On rank 0 of the ranks, wherever they are.
-std::optional<run::OverlapTrialResult> measure(const Options& options,
+std::optional<run::OverlapTrialResult> measure(const OverlapOptions& options,
                                                const overlap::Choice& choice,
                                                const overlap::Problem& problem) {
   std::optional<run::OverlapTrialResult> result;
   comm::run_ranks({.threads = problem.ranks}, [&](comm::Communicator& world) {
-    if (world.size() != problem.ranks) {
-      refuse_flag("--tp",
-                  fmt::format("mpirun started {} ranks, --tp says {}", world.size(), problem.ranks),
-                  fmt::format("mpirun -n {}", problem.ranks));
-    }
+    demand_ranks(world, problem.ranks);
     run::OverlapTrialResult own = run::try_overlap(
         world, choice, problem,
-        {.rounds = small("--rounds", options.rounds, 9),
-         .traces = options.report.has_value(),
-         .progress = options.polled ? run::Progress::polled : run::Progress::threads});
+        {.rounds = small_number("--rounds", options.rounds, 9),
+         .traces = options.report || options.trace,
+         .progress = is_polled(options, choice) ? run::Progress::polled : run::Progress::threads});
     if (world.rank() == 0) result = std::move(own);
   });
   return result;
 }
 
-ExitCode tell(const Options& options, const OverlapView& view, Context& context) {
+// What was measured, or else what was predicted.
+void write_trace(const std::string& file, const OverlapView& view) {
+  const trace::Trace& trace = view.measured ? view.measured->trial.trace : view.listed().trace;
+  const std::string title = overlap_name(view.choice, view.problem);
+  write_text(
+      file,
+      file.ends_with(".json") ? trace::to_json(trace) : trace::to_perfetto(trace, {.title = title}),
+      "--trace");
+}
+
+ExitCode tell(const OverlapOptions& options, const OverlapView& view, Context& context) {
   if (options.output) {
     write_text(*options.output, overlap::plan_text(view.choice, view.problem), "--output");
   }
   if (options.report) {
     write_text(*options.report, to_html(overlap_page(view, command_of(options))), "--report");
   }
+  if (options.trace) write_trace(*options.trace, view);
   if (options.json) {
-    context.out.stream << to_text(overlap_to_json(view)) << '\n';
+    Json json = overlap_to_json(view);
+    if (view.chosen) json.set("chosen", chosen_to_json(*view.chosen));
+    context.out.stream << to_text(json) << '\n';
   } else {
+    if (view.chosen) context.out.stream << show_chosen(*view.chosen, context) << '\n';
     context.out.stream << show_overlap(view, context);
   }
   return !view.measured || view.measured->is_right() ? ExitCode::yes : ExitCode::no;
 }
 
-ExitCode times(const Options& options, const overlap::Choice& choice,
-               const overlap::Problem& problem, Context& context) {
+// Carries it out. Nothing on ranks that do not speak.
+std::optional<OverlapMeasurement> measurement(const OverlapOptions& options,
+                                              const overlap::Choice& choice,
+                                              const overlap::Problem& problem, Context& context) {
+  const Where where = where_of(options);
+  check_size(choice, problem, !where.on_mpi);
+  if (where.on_mpi && !where.launched) {
+    become_mpirun(problem.ranks, words_of(options), context.out.colour);
+  }
+  std::optional<run::OverlapTrialResult> result = measure(options, choice, problem);
+  if (!result) return std::nullopt;
+  return OverlapMeasurement{.trial = *std::move(result),
+                            .backend = where.on_mpi ? "mpi" : "threads",
+                            .polled = is_polled(options, choice),
+                            .rounds = small_number("--rounds", options.rounds, 9),
+                            .cores = static_cast<int>(std::thread::hardware_concurrency())};
+}
+
+// Predicts and measures what the view is about.
+ExitCode times(const OverlapOptions& options, OverlapView view, Context& context) {
+  const overlap::Choice& choice = view.choice;
+  const overlap::Problem& problem = view.problem;
   if (choice.type == overlap::Type::none) {
     refuse_flag("--op", "a product alone hides nothing", "give --op ag, rs or ar");
   }
-  OverlapView view{.choice = choice, .problem = problem};
   static_cast<void>(overlap::make_plan(choice, problem));  // what is wrong is said once, here
   demand_replayable(choice, problem);
   std::optional<hardware::System> system;
   if (options.hardware) system = hardware::find_system(*options.hardware);
   if (options.run) {
-    const bool launched = comm::launched_by().has_value();
-    if (launched && options.backend == "threads") {
-      refuse_flag("--backend", "this process is a rank of an MPI job", "say --backend mpi");
-    }
-    const bool on_mpi = launched || options.backend == "mpi";
-    check_size(choice, problem, !on_mpi);
-    if (on_mpi && !launched) become_mpirun(problem.ranks, words_of(options), context.out.colour);
-    std::optional<run::OverlapTrialResult> result;
     try {
-      result = measure(options, choice, problem);
+      view.measured = measurement(options, choice, problem, context);
     } catch (const comm::Failure& failure) {
       context.err.stream << render(failure.diagnostic(), context.err.colour);
       return ExitCode::no;
     }
-    if (!result) return ExitCode::yes;  // another rank speaks
-    view.measured = {.trial = *std::move(result),
-                     .backend = on_mpi ? "mpi" : "threads",
-                     .polled = options.polled,
-                     .rounds = small("--rounds", options.rounds, 9),
-                     .cores = static_cast<int>(std::thread::hardware_concurrency())};
+    if (!view.measured) return ExitCode::yes;  // another rank speaks
     const OverlapTimes times = view.measured->times();
     view.calibrated = predict_overlap(
         choice, problem,
@@ -391,25 +242,68 @@ ExitCode times(const Options& options, const overlap::Choice& choice,
   return tell(options, view, context);
 }
 
-// Flags that make no sense together.
-void check(const Options& options) {
-  if (options.json && !options.list && !options.wants_times()) {
-    refuse_flag("--json", "a plan is no JSON here",
-                "with --list, --hardware or --run; `shiplap export` converts plans");
+// ---- what is chosen, and by what
+
+overlap::Chosen chosen_for(const OverlapOptions& options, overlap::Type type,
+                           const overlap::Problem& problem, Context& context) {
+  if (options.hardware) {
+    const hardware::System system = hardware::find_system(*options.hardware);
+    return overlap::choose(type, problem, overlap::machine_of(system, type, problem));
   }
-  if (options.report && !options.wants_times()) {
-    refuse_flag("--report", "a picture shows times", "predict them by --hardware NAME, or --run");
-  }
-  if (!options.run && (options.backend || options.rounds || options.polled)) {
-    const char* const flag =
-        options.backend ? "--backend" : (options.polled ? "--polled" : "--rounds");
-    refuse_flag(flag, "nothing is carried out", "add --run");
-  }
-  if (options.rounds == 0) refuse_flag("--rounds", "expected 1 or more");
+  const SourceText source = read_text(options.calibration.value_or("-"), context);
+  const overlap::Calibration calibration =
+      overlap::calibration_from(parse_json(source.text, source.file), source.file);
+  return overlap::choose(type, problem, overlap::machine_of(calibration, type, problem));
 }
 
-ExitCode run_verb(const Options& options, Context& context) {
-  check(options);
+ExitCode choose(const OverlapOptions& options, overlap::Type type, const overlap::Problem& problem,
+                Context& context) {
+  const overlap::Chosen chosen = chosen_for(options, type, problem, context);
+  if (options.run || options.report || options.trace) {
+    return times(options, {.choice = chosen.choice, .problem = chosen.problem, .chosen = chosen},
+                 context);
+  }
+  if (options.output) {
+    write_text(*options.output, overlap::plan_text(chosen.choice, chosen.problem), "--output");
+  }
+  if (options.json) {
+    context.out.stream << to_text(chosen_to_json(chosen)) << '\n';
+  } else {
+    context.out.stream << show_chosen(chosen, context);
+  }
+  return ExitCode::yes;
+}
+
+ExitCode calibrate(const std::string& file, const OverlapOptions& options, Context& context) {
+  const Where where = where_of(options);
+  const int ranks = small_number("--tp", options.ranks, 4);
+  if (ranks == 0) refuse_flag("--tp", "expected 1 or more");
+  check_threads(ranks, !where.on_mpi);
+  if (where.on_mpi && !where.launched) {
+    become_mpirun(ranks, words_of(options), context.out.colour);
+  }
+  std::optional<overlap::Calibration> result;
+  try {
+    comm::run_ranks({.threads = ranks}, [&](comm::Communicator& world) {
+      if (options.ranks) demand_ranks(world, ranks);
+      const std::string machine =
+          fmt::format("{} ranks, {}", world.size(), where.on_mpi ? "mpi" : "threads");
+      overlap::Calibration own = run::calibrate(world, {.machine = machine});
+      if (world.rank() == 0) result = std::move(own);
+    });
+  } catch (const comm::Failure& failure) {
+    context.err.stream << render(failure.diagnostic(), context.err.colour);
+    return ExitCode::no;
+  }
+  if (!result) return ExitCode::yes;  // another rank speaks
+  write_text(file, to_text(to_json(*result)) + "\n", "--calibrate");
+  context.out.stream << show_calibration(*result);
+  return ExitCode::yes;
+}
+
+ExitCode run_verb(const OverlapOptions& options, Context& context) {
+  check_overlap(options);
+  if (options.calibrate) return calibrate(*options.calibrate, options, context);
   if (options.list) {
     if (options.json) {
       context.out.stream << to_text(list_json()) << '\n';
@@ -422,15 +316,16 @@ ExitCode run_verb(const Options& options, Context& context) {
     refuse_flag("--op", "it is not known what is to be hidden",
                 "give --op ag, rs or ar; `shiplap overlap --list` shows what there is");
   }
-  const overlap::Choice choice = choice_of(*options.op, options);
+  const overlap::Choice choice = choice_of(options);
   const overlap::Problem problem = problem_of(options);
+  if (options.chooses()) return choose(options, choice.type, problem, context);
   if (options.wants_times()) {
-    const bool compares =
-        !options.method && choice.type != overlap::Type::none && !options.run && !options.report;
+    const bool compares = !options.method && choice.type != overlap::Type::none && !options.run &&
+                          !options.report && !options.trace;
     if (compares && options.hardware) {
       return compare(hardware::find_system(*options.hardware), options, choice, problem, context);
     }
-    return times(options, choice, problem, context);
+    return times(options, {.choice = choice, .problem = problem}, context);
   }
   const std::string text = overlap::plan_text(choice, problem);
   const bool to_file = options.output && *options.output != "-";
@@ -446,7 +341,7 @@ ExitCode run_verb(const Options& options, Context& context) {
 }  // namespace
 
 Verb overlap_verb() {
-  return make_verb<Options>(
+  return make_verb<OverlapOptions>(
       {.name = "overlap",
        .summary =
            "a matrix product cut so that its communication is hidden: plan, predict, measure",
@@ -460,9 +355,13 @@ Verb overlap_verb() {
             {"shiplap overlap --op ag --m 8192 --n 28672 --k 8192 --tp 4 --hardware h100_80g_nvl8",
              "which method is the fastest there?"},
             {"shiplap overlap --op ag --m 512 --n 2048 --k 512 --tp 2 --run --report out.html",
-             "measured here, as a picture"}},
+             "measured here, as a picture"},
+            {"shiplap overlap --calibrate here.json --tp 2", "measure this machine, once"},
+            {"shiplap overlap --op rs --m 1024 --n 2048 --k 4096 --tp 2 --method auto "
+             "--calibration here.json",
+             "and what is the best way here?"}},
        .notes = "Exit code 1: it was run, and failed or gave a wrong result."},
-      {.declare = declare, .run = run_verb});
+      {.declare = declare_overlap, .run = run_verb});
 }
 
 }  // namespace shiplap::cli
