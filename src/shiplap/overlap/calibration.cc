@@ -23,7 +23,7 @@ class Reader {
       refuse("this is no calibration", fmt::format("the member `shiplap` should be \"{}\"", kKind));
     }
     Calibration made{.machine = text(json_, "machine"),
-                     .ranks = static_cast<int>(number(json_, "ranks", 1, 1e6)),
+                     .ranks = count("ranks"),
                      .latency = seconds("latency_seconds"),
                      .message = seconds("message_seconds"),
                      .seconds_per_byte = number(json_, "seconds_per_byte"),
@@ -63,6 +63,11 @@ class Reader {
     const double value = found != nullptr && found->is_number() ? found->as_number() : NAN;
     if (value >= least && value <= most) return value;
     refuse(fmt::format("`{}` is no number from {} to {:g}", key, least, most), kAgain);
+  }
+  [[nodiscard]] int count(std::string_view key) const {
+    const double value = number(json_, key, 1, 1e6);
+    if (value == std::floor(value)) return static_cast<int>(value);
+    refuse(fmt::format("`{}` is no whole number", key), kAgain);
   }
   [[nodiscard]] Seconds seconds(std::string_view key) const { return {number(json_, key)}; }
 

@@ -189,7 +189,16 @@ class Course {
     }
     now_ = std::max(now_, sums);
     if (choice_.type != Type::all_reduce || ranks_ == 1) return;
-    now_ = std::max(now_, link_ + machine_.latency.value);
+    decode(link_ + machine_.latency.value, rows_.back());
+  }
+  // Coded sums of all rows become numbers, the last of them when they have arrived.
+  void decode(double arrived, double last) {
+    if (!share_.is_coded) {
+      now_ = std::max(now_, arrived);
+      return;
+    }
+    const double all = cast(share_.rows);
+    now_ = std::max(now_ + (machine_.adds_beside ? 0 : all), arrived + cast(last));
   }
 
   // Chunk i of all ranks, then the collective for it.
@@ -217,6 +226,7 @@ class Course {
   void coded_pipeline() {
     const bool goes_on = choice_.type == Type::all_reduce;
     double sums = 0;
+    double work = 0;    // of all sums
     double before = 0;  // rows of the chunk before this, on all ranks
     double ready = 0;   // when its sums are
     const auto gather = [&] {
@@ -227,12 +237,14 @@ class Course {
       now_ += ranks_ * tile_beside(rows);
       beside(collective(plan::CollectiveKind::all_to_all, ranks_ * rows));
       sums = std::max(sums, link_) + sum_of_parts(rows);
+      work += sum_of_parts(rows);
       gather();
       before = ranks_ * rows;
       ready = sums;
     }
     gather();
-    now_ = std::max({now_, sums, goes_on ? link_ + cast(before) : 0});
+    now_ = std::max(now_ + (machine_.adds_beside ? 0 : work), sums);
+    if (goes_on) decode(link_, before);
   }
 
   Choice choice_;
@@ -276,6 +288,7 @@ std::string reason(const Chosen& chosen, const Machine& machine) {
   const Candidate& best = chosen.candidates.front();
   const Candidate mine{chosen.choice, chosen.problem.chunks, chosen.problem.cut, chosen.time};
   if (chosen.problem.ranks == 1) return "one after the other: there is one rank, nothing is sent";
+  if (chosen.choice.type == Type::none) return "the product alone: nothing is sent";
   const std::string parts = fmt::format("product {}, communication {}", to_string(chosen.product),
                                         to_string(chosen.communication));
   if (chosen.overlaps()) {
@@ -361,6 +374,9 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
   const double ranks = problem.ranks;
   Machine made;
   made.name = calibration.machine;
+  if (calibration.ranks != problem.ranks) {
+    made.name += fmt::format(", measured on {} ranks", calibration.ranks);
+  }
   made.tile = [=](double rows) {
     const double calls = std::max(1.0, std::ceil(rows / kLooks));
     return Seconds{calls * (each.call.value + weights * each.seconds_per_weight_byte) +
@@ -396,14 +412,15 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
 
 Seconds estimate(const Choice& choice, const Problem& problem, const Machine& machine) {
   demand_legal(choice);
+  ensure(problem.ranks >= 1 && problem.chunks >= 1, "a problem that makes sense");
   return {Course(choice, problem, machine).time()};
 }
 
 Chosen choose(Type type, const Problem& problem, const Machine& machine) {
-  static_cast<void>(plan_text({.type = type}, problem));  // what makes no sense is refused
   Chosen chosen{.choice = {.type = type}, .problem = problem, .candidates = {}};
   chosen.problem.chunks = 1;
   chosen.problem.cut = Cut::even;
+  static_cast<void>(plan_text({.type = type}, chosen.problem));  // what makes no sense is refused
   for (Candidate each : candidates_for(type, problem)) {
     Problem cut = problem;
     cut.chunks = each.chunks;

@@ -37,6 +37,12 @@ TEST(Choose, SaysWhyNothingIsOverlapped) {
   EXPECT_FALSE(one.overlaps());
   EXPECT_THAT(one.why, HasSubstr("there is one rank"));
 
+  EXPECT_EQ(choose(Type::none, kProblem, plain_machine(1e-6, 1e-10)).why,
+            "the product alone: nothing is sent");
+  Problem uncut = kProblem;
+  uncut.chunks = 0;
+  EXPECT_GE(choose(Type::all_gather, uncut, plain_machine(1e-6, 1e-10)).problem.chunks, 1);
+
   const Chosen free_link = choose(Type::all_gather, kProblem, plain_machine(1e-6, 0));
   EXPECT_FALSE(free_link.overlaps());
   EXPECT_EQ(free_link.problem.chunks, 1);

@@ -216,24 +216,12 @@ void CodedSums::direct() {
     close_own(scatters() ? "out[i +n]" : "y[c of at]");
     if (!scatters()) decode("", "y[c of at]", "first +n");
   });
-  if (!scatters()) spread();
+  if (scatters()) return;
+  spread();
+  decode_arrivals();
 }
 
-// The sums go to everybody; what was sent from those rows has left by then.
-void CodedSums::spread() {
-  repeat("d", ranks_ - 1, [&] {
-    repeat("u", chunks_, [&] {
-      line("let c = ((tp+d+1) mod {})*{}+u", ranks_, chunks_);
-      line("b[d,u]: @net receive y[c of at] from tp+(d+1) wrap tag {}+u after s[d,u] async",
-           chunks_);
-    });
-  });
-  repeat("u", chunks_, [&] {
-    repeat("d", ranks_ - 1, [&] {
-      line("let c = tp*{}+u", chunks_);
-      line("f[d,u]: @net send y[c of at] to tp-(d+1) wrap tag {}+u after e[u] async", chunks_);
-    });
-  });
+void CodedSums::decode_arrivals() {
   repeat("d", ranks_ - 1, [&] {
     repeat("u", chunks_, [&] {
       line("let c = ((tp+d+1) mod {})*{}+u", ranks_, chunks_);

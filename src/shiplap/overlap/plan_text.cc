@@ -224,22 +224,6 @@ class Writer : protected PlanWriter {
            choice_.type == Type::all_reduce ? "y[c of at]" : "out[i +n]");
     });
   }
-  // The sums go to everybody; what was sent from those rows has left by then.
-  void spread() {
-    repeat("d", ranks_ - 1, [&] {
-      repeat("u", chunks_, [&] {
-        line("let c = ((tp+d+1) mod {})*{}+u", ranks_, chunks_);
-        line("b[d,u]: @net receive y[c of at] from tp+(d+1) wrap tag {}+u after s[d,u] async",
-             chunks_);
-      });
-    });
-    repeat("u", chunks_, [&] {
-      repeat("d", ranks_ - 1, [&] {
-        line("let c = tp*{}+u", chunks_);
-        line("f[d,u]: @net send y[c of at] to tp-(d+1) wrap tag {}+u after e[u] async", chunks_);
-      });
-    });
-  }
 };
 
 void demand_within(std::string_view what, std::int64_t number, std::int64_t least,

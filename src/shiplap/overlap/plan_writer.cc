@@ -155,4 +155,20 @@ void PlanWriter::stage_tiles() {
   });
 }
 
+void PlanWriter::spread() {
+  repeat("d", ranks_ - 1, [&] {
+    repeat("u", chunks_, [&] {
+      line("let c = ((tp+d+1) mod {})*{}+u", ranks_, chunks_);
+      line("b[d,u]: @net receive y[c of at] from tp+(d+1) wrap tag {}+u after s[d,u] async",
+           chunks_);
+    });
+  });
+  repeat("u", chunks_, [&] {
+    repeat("d", ranks_ - 1, [&] {
+      line("let c = tp*{}+u", chunks_);
+      line("f[d,u]: @net send y[c of at] to tp-(d+1) wrap tag {}+u after e[u] async", chunks_);
+    });
+  });
+}
+
 }  // namespace shiplap::overlap

@@ -67,6 +67,8 @@ class PlanWriter {
   // stage[i*P + p] on.
   void stage_lists();
   void stage_tiles();
+  // The sums of own rows go to everybody; what was sent from the rows of others has left by then.
+  void spread();
 
   Choice choice_;
   Problem problem_;
@@ -96,7 +98,7 @@ class CodedSums : protected PlanWriter {
   void name_own_chunk();
   void decode(const std::string& after, const std::string& region, const std::string& rows);
   void close_own(const std::string& into);
-  void spread();
+  void decode_arrivals();
 };
 
 }  // namespace shiplap::overlap
