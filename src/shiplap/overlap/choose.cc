@@ -76,10 +76,11 @@ class Course {
         share_(choice.type, problem),
         ranks_(problem.ranks),
         rows_(chunk_rows(choice, problem)),
-        burst_(machine.burst_bytes) {}
+        burst_(machine.burst.value) {}
 
   [[nodiscard]] double time() {
-    if (choice_.type == Type::none) return machine_.step.value + tile(share_.rows);
+    const double outside = machine_.step.value + machine_.first.value;
+    if (choice_.type == Type::none) return outside + tile(share_.rows);
     switch (choice_.method) {
       case Method::none:
         one_by_one();
@@ -93,7 +94,7 @@ class Course {
         share_.gathers ? ring() : direct();
         break;
     }
-    return machine_.step.value + now_;
+    return outside + now_;
   }
 
   // What is sent, and nothing else.
@@ -107,19 +108,16 @@ class Course {
   [[nodiscard]] double add(double rows) const { return machine_.add(rows).value; }
   [[nodiscard]] double cast(double rows) const { return machine_.cast(rows).value; }
   [[nodiscard]] double busy(double rows) {
-    const double bytes = rows * share_.row_bytes;
-    return machine_.message(bytes).value - saved(bytes);
+    return without_burst(machine_.message(rows * share_.row_bytes).value);
   }
   [[nodiscard]] double collective(plan::CollectiveKind kind, double rows) {
     if (ranks_ == 1) return 0;
-    const double bytes = rows * share_.row_bytes;
-    return machine_.collective(kind, bytes).value - saved(bytes * (ranks_ - 1) / ranks_);
+    return without_burst(machine_.collective(kind, rows * share_.row_bytes).value);
   }
-  // By the first bytes that leave.
-  [[nodiscard]] double saved(double bytes) {
-    const double at_once = std::min(bytes, burst_);
-    burst_ -= at_once;
-    return at_once * machine_.burst_seconds_per_byte;
+  [[nodiscard]] double without_burst(double took) {
+    const double won = std::min(took * machine_.burst_share, burst_);
+    burst_ -= won;
+    return took - won;
   }
   // The one that does it in one go. Codes cannot be added on the way.
   [[nodiscard]] double collective(double rows) {
@@ -254,7 +252,7 @@ class Course {
   std::vector<double> rows_;
   double now_ = 0;   // on the rank
   double link_ = 0;  // until which its link is busy
-  double burst_;     // bytes that are left of it
+  double burst_;     // that is left to be won
 };
 
 std::vector<Candidate> candidates_for(Type type, const Problem& problem) {
@@ -386,8 +384,10 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
     return Seconds{calibration.message.value + bytes * calibration.seconds_per_byte};
   };
   made.latency = calibration.latency;
-  made.burst_bytes = calibration.burst_bytes;
-  made.burst_seconds_per_byte = calibration.burst_seconds_per_byte;
+  if (calibration.seconds_per_byte > 0) {
+    made.burst_share = calibration.burst_seconds_per_byte / calibration.seconds_per_byte;
+    made.burst = {calibration.burst_bytes * calibration.burst_seconds_per_byte};
+  }
   const auto sum = [=](double rows, double sum_bytes) {
     return Seconds{rows * share.wide * sum_bytes * calibration.sum_seconds_per_byte};
   };
@@ -405,7 +405,8 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
   };
   made.collective_share = calibration.collective_share;
   made.processor_seconds_per_byte = calibration.processor_seconds_per_byte;
-  made.step = calibration.step + Seconds{weights * each.first_seconds_per_weight_byte};
+  made.first = {weights * each.first_seconds_per_weight_byte};
+  made.step = calibration.step;
   made.piece = calibration.piece;
   return made;
 }
@@ -434,7 +435,10 @@ Chosen choose(Type type, const Problem& problem, const Machine& machine) {
   chosen.communication = {Course(chosen.choice, chosen.problem, machine).communication()};
   chosen.time = chosen.serial;
   const Candidate best = simplest_of_the_best(chosen.candidates);
-  if (problem.ranks > 1 && best.time.value < kWorth * chosen.serial.value) {
+  // Nor is it worth it if it wins less than is spent on it: that is known least.
+  const Seconds least = machine.step + machine.piece;
+  if (problem.ranks > 1 && best.time.value < kWorth * chosen.serial.value &&
+      best.time + least <= chosen.serial) {
     chosen.choice = best.choice;
     chosen.problem.chunks = best.chunks;
     chosen.problem.cut = best.cut;

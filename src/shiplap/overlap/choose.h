@@ -29,9 +29,9 @@ struct Machine {
   // How long a message keeps the link busy, and how much later it is there.
   std::function<Seconds(double bytes)> message;
   Seconds latency;
-  // What a link that was idle takes at once, and how much less a byte of it takes.
-  double burst_bytes = 0;
-  double burst_seconds_per_byte = 0;
+  // A link that was idle is faster at first: by this share of what it takes, until so much is won.
+  double burst_share = 0;
+  Seconds burst;
   // A collective on a buffer of so many bytes in all, with the sums that it makes.
   std::function<Seconds(plan::CollectiveKind kind, double bytes)> collective;
   // Of that time, what a product beside it loses.
@@ -43,7 +43,8 @@ struct Machine {
   bool adds_beside = false;
   // What the processor that multiplies has to do for a byte that is sent or received.
   double processor_seconds_per_byte = 0;
-  Seconds step;    // beside all of it, with what is read for the first time
+  Seconds first;   // to read weights for the first time
+  Seconds step;    // beside all of it
   Seconds piece;   // beside each tile and its messages
   Seconds launch;  // of a tile that is not joined to the one before
 };

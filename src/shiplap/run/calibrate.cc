@@ -103,7 +103,6 @@ class Calibrator {
     sums();
     if (world_.size() > 1) {
       messages();
-      collective();
       for (Calibration::Product& each : made_.products) scatter(each);
       steps();
       processor();
@@ -249,14 +248,6 @@ class Calibrator {
     made_.burst_seconds_per_byte = saved;
   }
 
-  void collective() {
-    std::vector<float> all(static_cast<std::size_t>(world_.size()));
-    const float own = 0;
-    const double took = usual([&] { world_.all_gather(std::span(&own, 1), std::span(all)); },
-                              {.times = 16, .before = {}});
-    made_.collective = {std::max(0.0, took - (world_.size() - 1) * made_.message.value)};
-  }
-
   // A buffer that takes about half as long as a long message.
   void scatter(Calibration::Product& product) {
     const int ranks = world_.size();
@@ -290,9 +281,14 @@ class Calibrator {
       return usual([&] { product.run(); });
     };
     const double call = made_.products.front().call.value;
-    made_.step = {std::max(0.0, took(Method::none, 1) - call - made_.collective.value)};
-    const double more = took(Method::ring_exchange, kPieces) - took(Method::ring_exchange, 1);
+    const double whole = took(Method::ring_exchange, 1);
+    const double more = took(Method::ring_exchange, kPieces) - whole;
     made_.piece = {std::max(0.0, more / ((kPieces - 1) * others) - call)};
+    // Each rank multiplies its own rows, and others when they are there.
+    const double arrival = std::max(call, made_.message.value + made_.latency.value);
+    made_.step = {std::max(0.0, whole - arrival - others * (made_.piece.value + call))};
+    made_.collective = {std::max(
+        0.0, took(Method::none, 1) - made_.step.value - call - others * made_.message.value)};
   }
 
   // A product that takes twice as long as what it sends, in chunks, and what it takes more.
