@@ -1,12 +1,15 @@
 // How much of the communication of a product is hidden.
 //
-//   bench_overlap [--json] [--rounds N] [--megabits 200]
+//   bench_overlap [--json] [--rounds N] [--megabits 200] [--choice [--choice-megabits 1000]]
 //
 // Starts bench_overlap_worker on two hosts with a slow link, which needs root. Rows of X are
 // gathered, for several numbers of columns of W. Each time is taken between two of the product
 // alone, each overlap after the communication alone; what stands between two products that differ,
 // or after a communication that was slow, is void. The others are sorted by C / G into about a
 // half, one and two, whatever the speed of the machine was at the time.
+//
+// With --choice, only: what overlap::choose() chooses for thirty shapes by a calibration, beside
+// other ways (choice.h).
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -18,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "choice.h"
 #include "figures.h"
 #include "launch.h"
 #include "shiplap/base/json.h"
@@ -42,7 +46,10 @@ struct Options {
   bool json = false;
   std::string rounds = "17";
   double megabits = 200;
-  [[nodiscard]] std::string rate() const {
+  bool choice = false;
+  double choice_megabits = 1000;
+  [[nodiscard]] std::string rate() const { return rate_of(megabits); }
+  [[nodiscard]] static std::string rate_of(double megabits) {
     return std::to_string(static_cast<std::int64_t>(megabits)) + "mbit";
   }
 };
@@ -202,7 +209,25 @@ void print(const std::string& ratio, const Json& shape) {
   }
 }
 
+int run_choice(const Options& options) {
+  Json result = Json::object({{"schema", "shiplap.bench.overlap_choice/1"}});
+  const Json found = measured_choices(
+      {.rate = Options::rate_of(options.choice_megabits), .prints = !options.json});
+  for (const auto& [key, value] : found.as_object()) result.set(key, value);
+  if (options.json) {
+    std::printf("%s\n", to_text(result).c_str());
+    return 0;
+  }
+  for (const char* const key :
+       {"worst_T_over_serial_auto", "choice_regret_worst", "choice_regret_median",
+        "shapes_overlapped", "fp8_over_bf16_comm"}) {
+    std::printf("%s %.3f\n", key, number(result, key));
+  }
+  return 0;
+}
+
 int run(const Options& options) {
+  if (options.choice) return run_choice(options);
   const Pool pool = measured(options);
   Json result = Json::object({{"schema", "shiplap.bench.overlap/2"},
                               {"rate", options.rate()},
@@ -236,6 +261,10 @@ std::optional<Options> options_of(int argc, char** argv) {
     const std::string_view word = argv[k];
     if (word == "--json") {
       options.json = true;
+    } else if (word == "--choice") {
+      options.choice = true;
+    } else if (word == "--choice-megabits" && k + 1 < argc) {
+      options.choice_megabits = std::strtod(argv[++k], nullptr);
     } else if (word == "--rounds" && k + 1 < argc) {
       options.rounds = argv[++k];
     } else if (word == "--megabits" && k + 1 < argc) {
@@ -253,7 +282,9 @@ std::optional<Options> options_of(int argc, char** argv) {
 int main(int argc, char** argv) {
   const auto options = shiplap::options_of(argc, argv);
   if (!options) {
-    std::fprintf(stderr, "usage: bench_overlap [--json] [--rounds N] [--megabits 200]\n");
+    std::fprintf(stderr,
+                 "usage: bench_overlap [--json] [--rounds N] [--megabits 200] "
+                 "[--choice [--choice-megabits 1000]]\n");
     return 2;
   }
   try {

@@ -5,8 +5,6 @@
 // OP is ag or rs; sizes are those of the whole product, in bf16. A way is a number of chunks, with
 // `t` behind it if they are tapered and `p` if progress is polled: 8tp. Each rank keeps to a core
 // of its own, as ranks of a training run do. Rank 0 prints one JSON object.
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -18,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "cores.h"
 #include "shiplap/base/json.h"
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/kernels/bf16.h"
@@ -46,20 +45,6 @@ struct Setting {
   int rounds = 9;
   std::vector<Way> ways;
 };
-
-void keep_to_core(int rank) {
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
-  std::vector<int> cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &all)) cores.push_back(core);
-  }
-  cpu_set_t own;
-  CPU_ZERO(&own);
-  CPU_SET(cores[static_cast<std::size_t>(rank) % cores.size()], &own);
-  if (sched_setaffinity(0, sizeof own, &own) != 0) std::perror("sched_setaffinity");
-}
 
 double now_ms() {
   return std::chrono::duration<double, std::milli>(

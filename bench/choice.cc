@@ -1,0 +1,134 @@
+#include "choice.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <stdexcept>
+#include <vector>
+
+#include "figures.h"
+#include "launch.h"
+
+namespace shiplap {
+namespace {
+
+constexpr int kShapes = 30;
+constexpr int kAtOnce = 10;  // shapes of one worker, which calibrates once
+// A round in which one after the other was so much slower or faster than it usually is, is void.
+constexpr double kFarOff = 1.3;
+constexpr double kNoticed_ms = 0.02;  // what choosing may cost, whatever the shape
+constexpr double kWorthIt = 0.8;      // T / serial of a shape that was worth it
+
+std::vector<double> numbers(const Json& list) {
+  std::vector<double> all;
+  for (const Json& each : list.as_array()) all.push_back(each.as_number());
+  return all;
+}
+
+// One shape: the median of each way, over the rounds that are not void.
+struct Tried {
+  std::map<std::string, Spread> ways;
+  std::size_t rounds = 0;  // that count
+
+  [[nodiscard]] double of(const std::string& way) const { return ways.at(way).median; }
+  [[nodiscard]] double best() const {
+    double least = of("serial");
+    for (const auto& [name, times] : ways) least = std::min(least, times.median);
+    return least;
+  }
+  [[nodiscard]] double over_serial() const { return of("auto") / of("serial"); }
+  [[nodiscard]] double noticed() const { return (of("auto") - kNoticed_ms) / of("serial"); }
+  [[nodiscard]] double regret() const { return of("auto") / best(); }
+};
+
+Tried tried_of(const Json& shape) {
+  const Json& times = *shape.find("times_ms");
+  const std::vector<double> serial = numbers(*times.find("serial"));
+  const double usual = spread(serial).median;
+  Tried tried;
+  for (const auto& [name, list] : times.as_object()) {
+    const std::vector<double> all = numbers(list);
+    std::vector<double> kept;
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      if (serial[k] < kFarOff * usual && usual < kFarOff * serial[k]) kept.push_back(all[k]);
+    }
+    tried.rounds = kept.size();
+    tried.ways[name] = spread(std::move(kept));
+  }
+  return tried;
+}
+
+std::string name_of(const Json& shape) {
+  const auto size = [&](const char* key) {
+    return std::to_string(static_cast<std::int64_t>(shape.find(key)->as_number()));
+  };
+  return shape.find("type")->as_string() + " " + size("rows") + "x" + size("columns") + "x" +
+         size("depth") + " " + shape.find("element_type")->as_string();
+}
+
+void print(const Json& shape, const Tried& tried) {
+  std::printf("%-34s n %2zu  serial %8.3f ms  auto %8.3f ms  best %8.3f ms  T/serial %.2f  %s\n",
+              name_of(shape).c_str(), tried.rounds, tried.of("serial"), tried.of("auto"),
+              tried.best(), tried.over_serial(), shape.find("chosen")->as_string().c_str());
+}
+
+Json told(const Json& shape, const Tried& tried) {
+  Json ways = Json::object({});
+  for (const auto& [name, times] : tried.ways) put(ways, name, times);
+  return Json::object({{"shape", name_of(shape)},
+                       {"chosen", *shape.find("chosen")},
+                       {"why", *shape.find("why")},
+                       {"rounds", static_cast<std::int64_t>(tried.rounds)},
+                       {"T_over_serial_auto", tried.over_serial()},
+                       {"regret", tried.regret()},
+                       {"times_ms", ways},
+                       {"estimates_ms", *shape.find("estimates_ms")}});
+}
+
+// Of FP8 over that of bf16, the larger of the two types.
+void put_coded(const Json& list, Json& into) {
+  double worst = 0;
+  for (const Json& each : list.as_array()) {
+    const double ratio = spread(numbers(*each.find("mxfp8_ms"))).median /
+                         spread(numbers(*each.find("bf16_ms"))).median;
+    into.set("fp8_over_bf16_comm_" + each.find("type")->as_string(), ratio);
+    worst = std::max(worst, ratio);
+  }
+  if (worst > 0) into.set("fp8_over_bf16_comm", worst);
+}
+
+}  // namespace
+
+Json measured_choices(const ChoiceOptions& options) {
+  Json result = Json::object({{"choice_rate", options.rate}});
+  Json shapes = Json::array();
+  Json calibrations = Json::array();
+  std::vector<double> regrets;
+  double worst = 0;
+  std::int64_t overlapped = 0;
+  for (int first = 0; first < kShapes; first += kAtOnce) {
+    const Json part = worker(
+        "-n 2 --on hosts --hosts 2 --rate " + options.rate, "bench_choice_worker",
+        options.seconds + " " + std::to_string(first) + " " + std::to_string(first + kAtOnce));
+    if (part.is_null()) throw std::runtime_error("the worker failed");
+    for (const Json& shape : part.find("shapes")->as_array()) {
+      const Tried tried = tried_of(shape);
+      if (options.prints) print(shape, tried);
+      shapes.push(told(shape, tried));
+      regrets.push_back(tried.regret());
+      worst = std::max(worst, tried.noticed());
+      const bool overlaps = shape.find("chosen")->as_string() != "none";
+      if (overlaps && tried.over_serial() <= kWorthIt) ++overlapped;
+    }
+    calibrations.push(*part.find("calibration"));
+    put_coded(*part.find("coded_communication"), result);
+  }
+  result.set("worst_T_over_serial_auto", worst);
+  result.set("choice_regret_worst", std::ranges::max(regrets));
+  result.set("choice_regret_median", spread(regrets).median);
+  result.set("shapes_overlapped", overlapped);
+  result.set("choices", shapes);
+  return result.set("calibrations", calibrations);
+}
+
+}  // namespace shiplap
