@@ -16,8 +16,8 @@ constexpr int kShapes = 30;
 constexpr int kAtOnce = 10;  // shapes of one worker, which calibrates once
 // A round in which one after the other was so much slower or faster than it usually is, is void.
 constexpr double kFarOff = 1.3;
-constexpr double kNoticed_ms = 0.02;  // what choosing may cost, whatever the shape
-constexpr double kWorthIt = 0.8;      // T / serial of a shape that was worth it
+constexpr double kNoticedMs = 0.02;  // milliseconds: what choosing may cost, whatever the shape
+constexpr double kWorthIt = 0.8;     // T / serial of a shape that was worth it
 
 std::vector<double> numbers(const Json& list) {
   std::vector<double> all;
@@ -37,7 +37,7 @@ struct Tried {
     return least;
   }
   [[nodiscard]] double over_serial() const { return of("auto") / of("serial"); }
-  [[nodiscard]] double noticed() const { return (of("auto") - kNoticed_ms) / of("serial"); }
+  [[nodiscard]] double noticed() const { return (of("auto") - kNoticedMs) / of("serial"); }
   [[nodiscard]] double regret() const { return of("auto") / best(); }
 };
 

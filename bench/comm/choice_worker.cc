@@ -179,7 +179,7 @@ Json tried(comm::Communicator& world, const Shape& shape, const overlap::Calibra
   Json estimates =
       Json::object({{"serial", 1e3 * chosen.serial.value}, {"auto", 1e3 * chosen.time.value}});
   for (const Candidate& way : others(shape.type)) {
-    if (way.chunks > 1 && shape.rows < 16 * way.chunks * world.size()) continue;
+    if (way.chunks > 1 && shape.rows < std::int64_t{16} * way.chunks * world.size()) continue;
     Problem cut = problem;
     cut.chunks = way.chunks;
     cut.cut = way.cut;
