@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Keeps docs/dispatch and the page on writing strategies honest: what they show is what there is.
-Run by ctest.
+"""Keeps docs/dispatch, docs/overlap and the page on writing strategies honest: what they show is
+what there is. Run by ctest.
 
 - A ```cpp block that begins with `// file: PATH` is an excerpt of that file, line by line.
 - An ```output block begins with `# file: PATH`; the rest is an excerpt of that file. The examples'
   own tests compare these files with what the programs print.
-- A diagnostic of dispatch that is quoted elsewhere stands so in docs/diagnostics.
+- A diagnostic of dispatch or overlap that is quoted elsewhere stands so in docs/diagnostics.
 - Links lead to files, and to headings in them. Tests, checks and files named in `code` exist.
-- The pages of dispatch in docs/diagnostics send the reader to headings that exist.
+- The pages of these in docs/diagnostics send the reader to headings that exist.
 """
 
 import re
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs" / "dispatch"
+FOLDERS = [ROOT / "docs" / "dispatch", ROOT / "docs" / "overlap"]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"(?://|#) file: (\S+)\n")
@@ -24,8 +24,8 @@ CODE = re.compile(r"`([^`\n]+)`")
 TEST = re.compile(r"[A-Z]\w+\.[A-Z]\w+")
 CHECK = re.compile(r"[a-z_]+/[a-z_0-9]+")
 PATH = re.compile(r"(?:src|tests|docs|tools|examples)/[\w/.-]+")
-READ_ON = re.compile(r'`(docs/dispatch/[^`]+)`(?:,\s+"([^"]+)")?')
-DIAGNOSTIC = re.compile(r"^ *((?:error|warning|note)\[D4\d\d\]: .*)$", re.MULTILINE)
+READ_ON = re.compile(r'`(docs/(?:dispatch|overlap)/[^`]+)`(?:,\s+"([^"]+)")?')
+DIAGNOSTIC = re.compile(r"^ *((?:error|warning|note)\[D[48]\d\d\]: .*)$", re.MULTILINE)
 
 
 def read(path):
@@ -103,15 +103,16 @@ def check_read_on(text):
 def main():
     tests = gtest_names()
     checks = all_text("tests/run/*.cc")
-    diagnostics = all_text("docs/diagnostics/D4*.md")
-    pages = [*sorted(DOCS.rglob("*.md")), ROOT / "docs" / "write-a-strategy.md"]
+    diagnostics = all_text("docs/diagnostics/D[48]*.md")
+    pages = [page for folder in FOLDERS for page in sorted(folder.rglob("*.md"))]
+    pages.append(ROOT / "docs" / "write-a-strategy.md")
     found = []
     for page in pages:
         text = read(page)
         for finding in [*check_blocks(text), *check_links(page, text),
                         *check_names(text, tests, checks), *check_diagnostics(text, diagnostics)]:
             found.append(f"{page.relative_to(ROOT)}: {finding}")
-    for page in sorted(ROOT.glob("docs/diagnostics/D4*.md")):
+    for page in sorted(ROOT.glob("docs/diagnostics/D[48]*.md")):
         found += [f"{page.name}: {finding}" for finding in check_read_on(read(page))]
     print("\n".join(found))
     if not pages or not tests:

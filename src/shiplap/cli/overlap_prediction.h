@@ -1,6 +1,6 @@
 // How long does an overlapped product take on a system, how much of its communication is hidden,
 // and what is the least that could be reached? All times are those of plans replayed by `sim`;
-// docs/overlap.md says what each means.
+// docs/overlap/methods.md says what each means.
 #pragma once
 
 #include <optional>

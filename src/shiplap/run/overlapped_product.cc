@@ -20,7 +20,7 @@ namespace shiplap::run {
 
 using kernels::Number;
 
-// Fewer at a time are slower, more are not faster (docs/overlap.md).
+// Fewer at a time are slower, more are not faster (docs/overlap/gemm.md).
 constexpr std::int64_t kRowsBetweenLooks = 128;
 
 Number number_of(plan::ElementType type) {
