@@ -283,7 +283,7 @@ Deal wide_deal(const Choice& choice, const Given& given, int rank) {
   made.scattered = held(made.scattered.rows, made.scattered.columns, given.problem.type);
   Held ones = held(made.to_scatter.rows, made.to_scatter.columns, given.problem.type);
   for (std::int64_t k = 0; k < ones.rows * ones.columns; ++k) put(*ones.bytes, ones.type, k, 1);
-  made.to_scatter = ones;
+  made.to_scatter = std::move(ones);
   return made;
 }
 

@@ -168,6 +168,18 @@ void spread_out(Table& table) {
   }
 }
 
+// Sorted but for the first two rows; the last group has none.
+std::vector<std::int64_t> random_groups(const Problem& p, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::int64_t> groups;
+  for (std::int64_t i = 0; i < p.rows; ++i) {
+    const auto count = static_cast<std::mt19937::result_type>(std::max(1, p.groups - 1));
+    groups.push_back(static_cast<std::int64_t>(random() % count));
+  }
+  if (p.groups > 0 && p.rows > 2) std::sort(groups.begin() + 2, groups.end());
+  return groups;
+}
+
 Given made(const Problem& p, bool is_exact) {
   const auto numbers = [&](const overlap::Form& form, std::int64_t rows, unsigned seed) {
     Table table = is_exact && !is_plain(form) ? exact_table(rows, p.depth, seed)
@@ -179,13 +191,7 @@ Given made(const Problem& p, bool is_exact) {
              .x = numbers(p.x, p.rows, 1),
              .w = numbers(p.w, p.columns * std::max(1, p.groups), 2),
              .is_exact = is_exact};
-  std::mt19937 random(3);
-  for (std::int64_t i = 0; i < p.rows; ++i) {
-    // Some groups have no rows.
-    const auto count = static_cast<std::mt19937::result_type>(std::max(1, p.groups - 1));
-    made.groups.push_back(static_cast<std::int64_t>(random() % count));
-  }
-  if (p.groups > 0 && p.rows > 2) std::sort(made.groups.begin() + 2, made.groups.end());
+  made.groups = random_groups(p, 3);
   find_largest(made.x);
   find_largest(made.w);
   const auto product = [&](std::int64_t begin, std::int64_t end) {

@@ -16,7 +16,6 @@ namespace {
 constexpr std::int64_t kRowsOfGroup = 64;
 
 using overlap::is_plain;
-using plan::ElementType;
 
 bool has_codes(const overlap::Problem& problem) {
   return !is_plain(problem.x) || !is_plain(problem.w);
@@ -79,8 +78,11 @@ TileProduct::TileProduct(const overlap::Problem& problem, std::int64_t columns, 
     : problem_(problem), columns_(columns), depth_(depth), type_(number_of(problem.type)) {
   if (has_codes(problem)) {
     for (int group = 0; group < std::max(1, problem.groups); ++group) {
+      // Groups have few rows each, and every one its own memory for so many.
       scaled_.emplace_back(
-          kernels::ScaledShape{.columns = columns, .depth = depth, .typical_rows = typical_rows});
+          kernels::ScaledShape{.columns = columns,
+                               .depth = depth,
+                               .typical_rows = problem.groups == 0 ? typical_rows : kRowsOfGroup});
     }
   } else if (problem.groups > 0) {
     grouped_.emplace(kernels::GroupedShape{
