@@ -1,20 +1,22 @@
 // How much of the communication of a product is hidden.
 //
-//   bench_overlap [--json] [--rounds N] [--megabits 200] [--choice [--choice-megabits 1000]]
+//   bench_overlap [--json] [--part overlap|choice|kernels]... [--rounds N] [--megabits 200]
+//                 [--choice-megabits 1000]
 //
-// Starts bench_overlap_worker on two hosts with a slow link, which needs root. Rows of X are
-// gathered, for several numbers of columns of W. Each time is taken between two of the product
+// Overlap: starts bench_overlap_worker on two hosts with a slow link, which needs root. Rows of X
+// are gathered, for several numbers of columns of W. Each time is taken between two of the product
 // alone, each overlap after the communication alone; what stands between two products that differ,
 // or after a communication that was slow, is void. The others are sorted by C / G into about a
 // half, one and two, whatever the speed of the machine was at the time.
 //
-// With --choice, only: what overlap::choose() chooses for thirty shapes by a calibration, beside
-// other ways (choice.h).
+// Choice: what overlap::choose() chooses for thirty shapes by a calibration, beside other ways
+// (choice.h). Kernels: the main figures of bench_quantize and bench_grouped. Without --part, all.
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -42,11 +44,13 @@ constexpr double kSame = 1.2;
 // How far C may be from what it usually is: the link has one speed.
 constexpr double kSteady = 1.1;
 
+constexpr std::array<std::string_view, 3> kParts{"overlap", "choice", "kernels"};
+
 struct Options {
   bool json = false;
   std::string rounds = "17";
   double megabits = 200;
-  bool choice = false;
+  std::vector<std::string> parts;  // none: all of them
   double choice_megabits = 1000;
   [[nodiscard]] std::string rate() const { return rate_of(megabits); }
   [[nodiscard]] static std::string rate_of(double megabits) {
@@ -209,30 +213,36 @@ void print(const std::string& ratio, const Json& shape) {
   }
 }
 
-int run_choice(const Options& options) {
-  Json result = Json::object({{"schema", "shiplap.bench.overlap_choice/1"}});
+// What another program here finds in a few rounds: these keys of it.
+void add_kernels(const std::string& program, const std::string& arguments,
+                 const std::vector<std::string>& keys, Json& result) {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const Json found =
+      parse_json(output_of((folder / program).string() + " --json " + arguments), program);
+  for (const std::string& key : keys) {
+    for (const char* const of : {"", "_least", "_most"}) {
+      if (const Json* const value = found.find(key + of)) result.set(key + of, *value);
+    }
+  }
+}
+
+void run_kernels(Json& result) {
+  add_kernels("bench_quantize", "--rounds 7", {"quantize_over_memcpy"}, result);
+  add_kernels("bench_grouped", "--case bf16_2048x1024x1024 --rounds 15",
+              {"grouped_over_loop", "grouped_over_loop_fresh_sizes"}, result);
+}
+
+void run_choice(const Options& options, Json& result) {
   const Json found = measured_choices(
       {.rate = Options::rate_of(options.choice_megabits), .prints = !options.json});
   for (const auto& [key, value] : found.as_object()) result.set(key, value);
-  if (options.json) {
-    std::printf("%s\n", to_text(result).c_str());
-    return 0;
-  }
-  for (const char* const key :
-       {"worst_T_over_serial_auto", "choice_regret_worst", "choice_regret_median",
-        "shapes_overlapped", "fp8_over_bf16_comm"}) {
-    std::printf("%s %.3f\n", key, number(result, key));
-  }
-  return 0;
 }
 
-int run(const Options& options) {
-  if (options.choice) return run_choice(options);
+void run_overlap(const Options& options, Json& result) {
   const Pool pool = measured(options);
-  Json result = Json::object({{"schema", "shiplap.bench.overlap/2"},
-                              {"rate", options.rate()},
-                              {"taken", pool.taken},
-                              {"used", pool.used}});
+  result.set("rate", options.rate());
+  result.set("taken", pool.taken);
+  result.set("used", pool.used);
   const std::array<std::string, 3> names{"half", "equal", "twice"};
   for (std::size_t bin = 0; bin < names.size(); ++bin) {
     const Json shape = shape_of(pool.samples[bin]);
@@ -251,7 +261,25 @@ int run(const Options& options) {
     put(result, "chunked_over_whole_gemm" + (chunks == 4 ? "" : "_" + std::to_string(chunks)),
         spread(ratios));
   }
-  if (options.json) std::printf("%s\n", to_text(result).c_str());
+}
+
+int run(const Options& options) {
+  Json result = Json::object({{"schema", "shiplap.bench.overlap/3"}});
+  const auto is_asked = [&](std::string_view part) {
+    return options.parts.empty() || std::ranges::find(options.parts, part) != options.parts.end();
+  };
+  if (is_asked("overlap")) run_overlap(options, result);
+  if (is_asked("choice")) run_choice(options, result);
+  if (is_asked("kernels")) run_kernels(result);
+  if (options.json) {
+    std::printf("%s\n", to_text(result).c_str());
+    return 0;
+  }
+  for (const char* const key :
+       {"worst_T_over_serial_auto", "choice_regret_worst", "choice_regret_median",
+        "shapes_overlapped", "fp8_over_bf16_comm", "quantize_over_memcpy", "grouped_over_loop"}) {
+    if (result.find(key) != nullptr) std::printf("%s %.3f\n", key, number(result, key));
+  }
   return 0;
 }
 
@@ -261,8 +289,9 @@ std::optional<Options> options_of(int argc, char** argv) {
     const std::string_view word = argv[k];
     if (word == "--json") {
       options.json = true;
-    } else if (word == "--choice") {
-      options.choice = true;
+    } else if (word == "--part" && k + 1 < argc) {
+      options.parts.emplace_back(argv[++k]);
+      if (std::ranges::find(kParts, options.parts.back()) == kParts.end()) return std::nullopt;
     } else if (word == "--choice-megabits" && k + 1 < argc) {
       options.choice_megabits = std::strtod(argv[++k], nullptr);
     } else if (word == "--rounds" && k + 1 < argc) {
@@ -283,8 +312,8 @@ int main(int argc, char** argv) {
   const auto options = shiplap::options_of(argc, argv);
   if (!options) {
     std::fprintf(stderr,
-                 "usage: bench_overlap [--json] [--rounds N] [--megabits 200] "
-                 "[--choice [--choice-megabits 1000]]\n");
+                 "usage: bench_overlap [--json] [--part overlap|choice|kernels]... [--rounds N] "
+                 "[--megabits 200] [--choice-megabits 1000]\n");
     return 2;
   }
   try {

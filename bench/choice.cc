@@ -28,17 +28,26 @@ std::vector<double> numbers(const Json& list) {
 // One shape: the median of each way, over the rounds that are not void.
 struct Tried {
   std::map<std::string, Spread> ways;
-  std::size_t rounds = 0;  // that count
+  std::map<std::string, std::vector<double>> times;  // by round, of those that count
+  std::size_t rounds = 0;                            // of those
 
   [[nodiscard]] double of(const std::string& way) const { return ways.at(way).median; }
-  [[nodiscard]] double best() const {
-    double least = of("serial");
-    for (const auto& [name, times] : ways) least = std::min(least, times.median);
-    return least;
+  [[nodiscard]] std::string best_way() const {
+    const auto median_of = [](const auto& each) { return each.second.median; };
+    return std::ranges::min_element(ways, {}, median_of)->first;
   }
-  [[nodiscard]] double over_serial() const { return of("auto") / of("serial"); }
-  [[nodiscard]] double noticed() const { return (of("auto") - kNoticedMs) / of("serial"); }
-  [[nodiscard]] double regret() const { return of("auto") / best(); }
+  [[nodiscard]] double best() const { return of(best_way()); }
+  // The median over the rounds: the machine is faster in some, for all ways.
+  [[nodiscard]] double auto_over(const std::string& way, double noticed = 0) const {
+    std::vector<double> ratios;
+    for (std::size_t k = 0; k < rounds; ++k) {
+      ratios.push_back((times.at("auto")[k] - noticed) / times.at(way)[k]);
+    }
+    return spread(std::move(ratios)).median;
+  }
+  [[nodiscard]] double over_serial() const { return auto_over("serial"); }
+  [[nodiscard]] double noticed() const { return auto_over("serial", kNoticedMs); }
+  [[nodiscard]] double regret() const { return std::max(1.0, auto_over(best_way())); }
 };
 
 Tried tried_of(const Json& shape) {
@@ -53,6 +62,7 @@ Tried tried_of(const Json& shape) {
       if (serial[k] < kFarOff * usual && usual < kFarOff * serial[k]) kept.push_back(all[k]);
     }
     tried.rounds = kept.size();
+    tried.times[name] = kept;
     tried.ways[name] = spread(std::move(kept));
   }
   return tried;

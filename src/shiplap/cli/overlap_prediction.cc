@@ -59,6 +59,12 @@ System without_communication(System system) {
   return system;
 }
 
+// Nothing but the product.
+plan::Plan product_of(Problem problem) {
+  problem.sums = {};
+  return overlap::make_plan({}, problem);
+}
+
 Choice serial_of(const Choice& choice) { return {.type = choice.type, .method = Method::none}; }
 
 }  // namespace
@@ -130,10 +136,12 @@ OverlapPrediction predict_overlap(const Choice& choice, const Problem& problem,
   demand_replayable(choice, problem);
   const plan::Plan plan = plan_over_one_link(choice, problem);
   const plan::Plan serial = plan_over_one_link(serial_of(choice), problem);
+  // Where sums are coded, one after the other has more to compute than the product.
+  const plan::Plan alone = overlap::is_plain(problem.sums) ? serial : product_of(problem);
   sim::Replay all = replayed(plan, system);
   sim::Replay one_by_one = replayed(serial, system);
   OverlapPrediction made{.system = system.name,
-                         .times = {.product = replayed(serial, without_communication(system)).end,
+                         .times = {.product = replayed(alone, without_communication(system)).end,
                                    .communication = replayed(plan, without_computation(system)).end,
                                    .serial = one_by_one.end,
                                    .overlapped = all.end},

@@ -167,5 +167,32 @@ TEST(Calibrated, ReproducesWhatWasMeasured) {
   }
 }
 
+// With the product alone and the messages alone, whatever the sums take.
+TEST(OverlapPrediction, BoundsPlansWithCodedSumsToo) {
+  const hardware::System system = hardware::find_system("h100_80g_nvl8");
+  for (const overlap::Legal& legal : overlap::legal_choices()) {
+    const bool has_sums = legal.choice.type == overlap::Type::reduce_scatter ||
+                          legal.choice.type == overlap::Type::all_reduce;
+    if (!has_sums || legal.choice.method == overlap::Method::bulk) continue;
+    for (const overlap::Scaling scaling : {overlap::Scaling::row, overlap::Scaling::blocks}) {
+      for (const int chunks : {1, 2, 3}) {
+        const overlap::Form form{.scaling = scaling};
+        const OverlapPrediction made = predict_overlap(legal.choice,
+                                                       {.rows = 4096,
+                                                        .columns = 8192,
+                                                        .depth = 8192,
+                                                        .ranks = 4,
+                                                        .chunks = chunks,
+                                                        .x = form,
+                                                        .w = form,
+                                                        .sums = form},
+                                                       system);
+        EXPECT_GE(made.times.overlapped.value, made.bound.value * (1 - 1e-9))
+            << to_string(legal.choice) << " in " << chunks;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shiplap::cli

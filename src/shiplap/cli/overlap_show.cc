@@ -255,6 +255,43 @@ std::vector<std::string> overlap_warnings(const OverlapView& view) {
   return warnings;
 }
 
+namespace {
+
+// What was measured, in words.
+std::vector<std::string> verdicts(const OverlapView& view) {
+  const run::OverlapTrialResult& trial = view.measured->trial;
+  std::vector<std::string> said;
+  if (view.choice.method != overlap::Method::none) {
+    const double share = trial.overlapped.median / trial.serial.median;
+    if (trial.overlapped.most < trial.serial.least) {
+      said.push_back(fmt::format("Faster than one after the other in every round, by {:.0f} %.",
+                                 100 * (1 - share)));
+    } else if (trial.overlapped.least > trial.serial.most) {
+      said.push_back(fmt::format("Slower than one after the other in every round, by {:.0f} %.",
+                                 100 * (share - 1)));
+    } else {
+      said.emplace_back("Faster in some rounds and slower in others than one after the other.");
+    }
+  }
+  const double parts = trial.product.median.value + trial.communication.median.value;
+  const double rest = trial.serial.median.value - parts;
+  if (view.choice.type != overlap::Type::all_gather && rest > 0.5 * parts) {
+    said.push_back(
+        fmt::format("{} of one after the other are neither product nor messages: sums "
+                    "and what they are written as.",
+                    to_string(Seconds{rest})));
+  }
+  if (view.measured->is_right()) {
+    said.push_back(
+        fmt::format("The result is that of one after the other, within {:.2g} of the "
+                    "largest number; {:.2g} is explained by rounding.",
+                    trial.difference, trial.tolerance));
+  }
+  return said;
+}
+
+}  // namespace
+
 std::string show_overlap(const OverlapView& view, const Context& context) {
   std::string text = painted(overlap_name(view.choice, view.problem), kBold, context.out.colour) +
                      "\n" + overlap_shape(view.problem);
@@ -274,7 +311,11 @@ std::string show_overlap(const OverlapView& view, const Context& context) {
   Table table(std::move(columns));
   for (const std::vector<std::string>& row : numbers.rows) table.add(row);
   text += table.text(context.width(), context.out.colour);
-  for (const std::string& warning : overlap_warnings(view)) {
+  std::vector<std::string> remarks = overlap_warnings(view);
+  if (view.measured) {
+    for (std::string& verdict : verdicts(view)) remarks.push_back(std::move(verdict));
+  }
+  for (const std::string& warning : remarks) {
     text += "\n" + wrapped(warning, 0, static_cast<std::size_t>(context.width())) + "\n";
   }
   if (view.measured) return text;

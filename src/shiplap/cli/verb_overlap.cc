@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <optional>
 #include <ostream>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "shiplap/base/error.h"
 #include "shiplap/base/json.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/launch.h"
@@ -244,6 +246,16 @@ ExitCode times(const OverlapOptions& options, OverlapView view, Context& context
 
 // ---- what is chosen, and by what
 
+overlap::Calibration calibration_in(const SourceText& source) {
+  Json json;  // null, which is no calibration
+  try {
+    json = parse_json(source.text, source.file);
+  } catch (const InputError&) {
+    // What is wrong with it as JSON helps nobody.
+  }
+  return overlap::calibration_from(json, source.file);
+}
+
 overlap::Chosen chosen_for(const OverlapOptions& options, overlap::Type type,
                            const overlap::Problem& problem, Context& context) {
   if (options.hardware) {
@@ -251,8 +263,7 @@ overlap::Chosen chosen_for(const OverlapOptions& options, overlap::Type type,
     return overlap::choose(type, problem, overlap::machine_of(system, type, problem));
   }
   const SourceText source = read_text(options.calibration.value_or("-"), context);
-  const overlap::Calibration calibration =
-      overlap::calibration_from(parse_json(source.text, source.file), source.file);
+  const overlap::Calibration calibration = calibration_in(source);
   return overlap::choose(type, problem, overlap::machine_of(calibration, type, problem));
 }
 
@@ -282,6 +293,8 @@ ExitCode calibrate(const std::string& file, const OverlapOptions& options, Conte
   if (where.on_mpi && !where.launched) {
     become_mpirun(ranks, words_of(options), context.out.colour);
   }
+  // Said before anything is measured.
+  if (!std::ofstream(file, std::ios::app)) write_text(file, "", "--calibrate");
   std::optional<overlap::Calibration> result;
   try {
     comm::run_ranks({.threads = ranks}, [&](comm::Communicator& world) {

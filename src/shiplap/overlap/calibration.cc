@@ -20,7 +20,8 @@ class Reader {
   Calibration read() const {
     const Json* const kind = json_.find("shiplap");
     if (kind == nullptr || !kind->is_string() || kind->as_string() != kKind) {
-      refuse("this is no calibration", fmt::format("the member `shiplap` should be \"{}\"", kKind));
+      refuse("this is no calibration",
+             "give a file that `shiplap overlap --calibrate FILE` has written with this version");
     }
     Calibration made{.machine = text(json_, "machine"),
                      .ranks = count("ranks"),
@@ -60,6 +61,7 @@ class Reader {
   [[nodiscard]] double number(const Json& from, std::string_view key, double least = 0,
                               double most = 1e9) const {
     const Json* const found = from.find(key);
+    if (found == nullptr) refuse(fmt::format("`{}` is missing", key), kAgain);
     const double value = found != nullptr && found->is_number() ? found->as_number() : NAN;
     if (value >= least && value <= most) return value;
     refuse(fmt::format("`{}` is no number from {} to {:g}", key, least, most), kAgain);

@@ -18,7 +18,7 @@ namespace {
 // What is not faster by this share than one after the other is not worth it: no model is better.
 constexpr double kWorth = 0.95;
 // Of ways that are about as fast, the one with the fewest pieces: what they cost is known least.
-constexpr double kAlike = 1.02;
+constexpr double kAlike = 1.005;
 constexpr std::array kChunks{1, 2, 3, 4, 6, 8, 12, 16};
 constexpr std::int64_t kLeastRows = 16;  // of a chunk, but for the only one
 constexpr double kLooks = 128;           // rows that a product takes at a time, at most
@@ -363,7 +363,7 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
         Diagnostic{.code = "D815",
                    .what = fmt::format("products of {} were not measured", plan::name(wanted)),
                    .why = calibration.machine,
-                   .help = "measure again: shiplap overlap --calibrate FILE"});
+                   .help = "bf16 and f32 are; for other types choose by a described machine"});
   }
   const Share share(type, problem);
   const Calibration::Product each = *product;
@@ -373,7 +373,7 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
   Machine made;
   made.name = calibration.machine;
   if (calibration.ranks != problem.ranks) {
-    made.name += fmt::format(", measured on {} ranks", calibration.ranks);
+    made.name += fmt::format(" (there are {} now)", problem.ranks);
   }
   made.tile = [=](double rows) {
     const double calls = std::max(1.0, std::ceil(rows / kLooks));

@@ -30,8 +30,9 @@ using overlap::Problem;
 using overlap::Type;
 using plan::ElementType;
 
-constexpr std::int64_t kLooks = 128;  // rows that are multiplied at a time
-constexpr int kFewest = 5;            // times that a median is taken of
+constexpr std::int64_t kLooks = 128;   // rows that are multiplied at a time
+constexpr std::int64_t kFewRows = 16;  // of which the weights take most of the time
+constexpr int kFewest = 5;             // times that a median is taken of
 constexpr int kMost = 101;
 constexpr int kChunks = 4;              // of what is overlapped
 constexpr double kLargestShare = 2;     // of a collective: more is noise
@@ -143,6 +144,26 @@ class Calibrator {
     return *middle;
   }
 
+  // Two acts by turns: the machine may be faster at one time than at another, both of them then.
+  struct Pair {
+    double ratio = 0;   // of the first to the second, usually
+    double second = 0;  // what that takes, usually
+  };
+  Pair in_turn(const std::function<void()>& first, const std::function<void()>& second,
+               const Terms& terms) {
+    timed(first, terms);
+    timed(second, terms);
+    std::vector<double> ratios;
+    std::vector<double> times;
+    const double end = spent_ + 2 * budget_;
+    while (std::ssize(times) < kFewest || (std::ssize(times) < kMost && spent_ < end)) {
+      const double took = timed(first, terms);
+      times.push_back(timed(second, terms));
+      ratios.push_back(took / times.back());
+    }
+    return {.ratio = median(std::move(ratios)), .second = median(std::move(times))};
+  }
+
   // ---- what a rank does alone, while all do
 
   void product(ElementType type) {
@@ -152,14 +173,17 @@ class Calibrator {
       if (!points.empty() && points.back().total * 16 > kLongProduct) break;
       Multiplier multiplier(type, {.columns = size, .depth = size});
       const auto bytes = static_cast<double>(multiplier.weight_bytes());
-      for (const std::int64_t rows : {16, 128}) {
-        const auto multiply = [&] { multiplier.multiply(rows); };
-        points.push_back({.parts = {1, bytes, 2.0 * static_cast<double>(rows * size * size)},
-                          .total = usual(multiply, {.times = size <= 64 ? 16 : 1, .before = {}})});
-        if (rows > 16) continue;
-        const double cold = usual(multiply, {.before = [&] { forget(); }});
-        first = std::max(0.0, cold - points.back().total) / bytes;
-      }
+      const Terms terms{.times = size <= 64 ? 16 : 1, .before = {}};
+      const auto few = [&] { multiplier.multiply(kFewRows); };
+      const Pair pair = in_turn(few, [&] { multiplier.multiply(kLooks); }, terms);
+      const auto point = [&](std::int64_t rows, double total) {
+        const auto flop = 2.0 * static_cast<double>(rows * size * size);
+        points.push_back({.parts = {1, bytes, flop}, .total = total});
+      };
+      point(kFewRows, pair.ratio * pair.second);
+      point(kLooks, pair.second);
+      const double cold = usual(few, {.before = [&] { forget(); }});
+      first = std::max(0.0, cold - pair.ratio * pair.second) / bytes;
     }
     const auto [call, byte, flop] = fitted(points);
     made_.products.push_back({.type = type,

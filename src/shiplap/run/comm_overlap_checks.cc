@@ -172,22 +172,22 @@ std::int64_t columns_of(const OverlapCall& call) {
 
 void demand_groups(const OverlapBuffer& buffer, const OverlapCall& call, std::int64_t rows) {
   if (call.group_sizes.empty()) return;
-  std::int64_t all = 0;
-  for (const std::int64_t size : call.group_sizes) {
-    if (size < 0 || size > rows - all) {
-      all = -1;
-      break;
-    }
-    all += size;
+  const auto refuse = [&](std::string what) {
+    throw InputError(
+        Diagnostic{.code = "D814",
+                   .where = {.rank = buffer.rank},
+                   .what = std::move(what),
+                   .why = describe_with_id(buffer),
+                   .help = "give a number of rows for each group, 0 for one that has none"});
+  };
+  double all = 0;  // which no sum is too large for
+  for (std::size_t k = 0; k < call.group_sizes.size(); ++k) {
+    const std::int64_t size = call.group_sizes[k];
+    if (size < 0) refuse(fmt::format("group_sizes[{}] is {}", k, size));
+    all += static_cast<double>(size);
   }
-  if (all != rows) {
-    throw InputError(Diagnostic{
-        .code = "D814",
-        .where = {.rank = buffer.rank},
-        .what = fmt::format("group_sizes of {} groups do not add up to the {} rows of `x`",
-                            call.group_sizes.size(), rows),
-        .why = describe_with_id(buffer),
-        .help = "give a number of rows for each group, 0 for one that has none"});
+  if (all != static_cast<double>(rows)) {
+    refuse(fmt::format("group_sizes add up to {:.0f}, and `x` has {} rows", all, rows));
   }
   if (call.x_is_transposed || buffer.lasts()) {
     refuse_call(buffer, "`group_sizes` with rows that are transposed, or contents that last",
@@ -218,7 +218,9 @@ void demand_type(const OverlapBuffer& buffer, std::string_view name, const Matri
       .where = {.rank = buffer.rank},
       .what = fmt::format("Buffer size is incorrect: `{}` is of {}", name, plan::name(matrix.type)),
       .why = describe_with_id(buffer),
-      .help = fmt::format("give f32 or {}", plan::name(buffer.type()))});
+      .help = buffer.type() == plan::ElementType::f32
+                  ? "set its type to f32"
+                  : fmt::format("set its type to f32 or {}", plan::name(buffer.type()))});
 }
 
 // What may come with a result of this shape.
@@ -345,6 +347,22 @@ overlap::Problem check_bulk(const OverlapBuffer& buffer, const OverlapCall& call
           .bulk_columns = buffer.columns};
 }
 
+// What is wrong may be the type alone, or which way it lies.
+std::string help_for(std::string_view name, const Matrix& given, const Matrix& right) {
+  const bool is_alike = given.rows == right.rows && given.columns == right.columns;
+  if (is_alike) {
+    return fmt::format("its shape is right: set the type of `{}` to {}", name,
+                       plan::name(right.type));
+  }
+  if (name == "x" || name == "w") {
+    return fmt::format(
+        "give `{0}` in that shape; if it lies the other way round than {0}_is_transposed "
+        "says, change that; or create a buffer for the shapes you have",
+        name);
+  }
+  return fmt::format("give `{}` in that shape, or create a buffer for the shapes you have", name);
+}
+
 }  // namespace
 
 std::int64_t share_of(std::int64_t count, int rank, int ranks) {
@@ -406,8 +424,7 @@ void demand_shape(const OverlapBuffer& buffer, std::string_view name, const Matr
                           in_words(matrix), in_words(right)),
       .why = fmt::format("{}; rank {} of {} has {} of its rows", describe_with_id(buffer),
                          buffer.rank, buffer.ranks, buffer.own_rows()),
-      .help = fmt::format("give `{}` in that shape, or create a buffer for the shapes you have",
-                          name)});
+      .help = help_for(name, matrix, right)});
 }
 
 overlap::Problem checked(const OverlapBuffer& buffer, const OverlapCall& call) {

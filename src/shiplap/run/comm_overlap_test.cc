@@ -284,10 +284,9 @@ TEST(Scales, AreMissedAndCounted) {
           call.x_is_transposed = true;
           std::swap(call.x.rows, call.x.columns);
         }},
-       {"group_sizes of 3 groups do not add up to the 2 rows of `x`", "D814",
+       {"group_sizes add up to 3, and `x` has 2 rows", "D814",
         [](OverlapCall& call) { call.group_sizes = {1, 0, 2}; }},
-       {"group_sizes of 1 groups do not add up to the 2 rows of `x`", "D814",
-        [](OverlapCall& call) { call.group_sizes = {-2}; }}});
+       {"group_sizes[0] is -2", "D814", [](OverlapCall& call) { call.group_sizes = {-2, 4}; }}});
   wanted.scaling_mode = ScalingMode::delayed_tensor_scaling;
   sound.x.scale_inv.rows = sound.x.scale_inv.columns = 1;
   sound.w.scale_inv = sound.x.scale_inv;

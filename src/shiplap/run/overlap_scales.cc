@@ -48,7 +48,10 @@ void demand_scales(const OverlapBuffer& buffer, std::string_view name, const Mat
         .what = fmt::format("Missing inverse scaling factor: `{}` is {} and has no scale_inv", name,
                             plan::name(matrix.type)),
         .why = describe_with_id(buffer),
-        .help = "give what its codes are to be multiplied by: kernels::quantize() writes both"});
+        .help = fmt::format(
+            "give what its codes are to be multiplied by: kernels::{}() writes both",
+            buffer.request.scaling_mode == ScalingMode::mxfp8_1d_scaling ? "quantize_blocks"
+                                                                         : "quantize")});
   }
   const bool has_blocks = buffer.request.scaling_mode == ScalingMode::mxfp8_1d_scaling;
   const Shape shape{matrix.rows, matrix.columns};
