@@ -5,8 +5,10 @@
 //
 // Each rank prints `rank R process P begins`, then what it learned: `rank R: failed F` or `rank R:
 // missing M..`.
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,17 +24,24 @@ void report(int rank, const std::string& what) {
   std::fflush(stdout);
 }
 
-void exchange_for_ever(Communicator& world) {
-  const std::vector<std::byte> in(kBytes);
-  std::vector<std::byte> out(kBytes);
+// What a rank sends and receives. A transport that failed may still read and write there.
+struct Memory {
+  std::vector<std::byte> in;
+  std::vector<std::byte> out;
+};
+
+void exchange_for_ever(Communicator& world, Memory& memory) {
+  memory.in.resize(kBytes);
+  memory.out.resize(kBytes);
+  const std::span<const std::byte> in(memory.in);
+  const std::span<std::byte> out(memory.out);
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::vector<std::int64_t> counts(ranks, static_cast<std::int64_t>(kBytes / ranks));
   std::printf("rank %d process %d begins\n", world.rank(), getpid());
   std::fflush(stdout);
   try {
     while (true) {
-      world.all_to_all_v(std::span<const std::byte>(in), {.counts = counts}, std::span(out),
-                         {.counts = counts});
+      world.all_to_all_v(in, {.counts = counts}, out, {.counts = counts});
     }
   } catch (const RankFailed& error) {
     report(world.rank(), "failed " + std::to_string(error.rank()));
@@ -48,9 +57,13 @@ void exchange_for_ever(Communicator& world) {
 
 int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::strtod(argv[1], nullptr) : 3;
+  std::array<shiplap::comm::Memory, 4> memory;  // of each rank
   try {
     shiplap::comm::run_ranks({.threads = 4, .timeout = shiplap::Seconds{seconds}},
-                             shiplap::comm::exchange_for_ever);
+                             [&](shiplap::comm::Communicator& world) {
+                               shiplap::comm::exchange_for_ever(
+                                   world, memory.at(static_cast<std::size_t>(world.rank())));
+                             });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "victim: %s\n", error.what());
     return 1;
