@@ -283,8 +283,10 @@ TEST(PlanText, CodesHalveWhatIsSent) {
     const bool sums = one.choice.type != Type::all_gather && one.choice.type != Type::none;
     coded.x = coded.w = {.scaling = Scaling::blocks};
     if (sums) coded.sums = coded.x;
-    const auto a = expanded(make_plan(one.choice, wide));
-    const auto b = expanded(make_plan(one.choice, coded));
+    const plan::Plan wide_plan = make_plan(one.choice, wide);
+    const plan::Plan coded_plan = make_plan(one.choice, coded);
+    const auto a = expanded(wide_plan);
+    const auto b = expanded(coded_plan);
     for (std::size_t rank = 0; rank < a.size(); ++rank) {
       EXPECT_EQ(sent(b[rank]) * 128, sent(a[rank]) * 66) << to_string(one.choice);
     }

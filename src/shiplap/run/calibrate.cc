@@ -364,8 +364,10 @@ class Calibrator {
     const Calibration::Product& product = made_.products.front();
     const double column = static_cast<double>(multiplications) * 2 *
                           (product.seconds_per_flop + product.seconds_per_weight_byte / kLooks);
+    constexpr std::int64_t kLeast = 16;
+    if (column <= 0) return kLeast;  // too little was measured to know
     const auto columns = static_cast<std::int64_t>(bytes * made_.seconds_per_byte / column);
-    return std::clamp<std::int64_t>(columns / 16 * 16, 16, 4096);
+    return std::clamp<std::int64_t>(columns / 16 * 16, kLeast, 4096);
   }
 
   [[nodiscard]] static OverlappedProduct ready(const overlap::Choice& choice,

