@@ -185,7 +185,9 @@ class Calibrator {
       const double cold = usual(few, {.before = [&] { forget(); }});
       first = std::max(0.0, cold - pair.ratio * pair.second) / bytes;
     }
-    const auto [call, byte, flop] = fitted(points);
+    auto [call, byte, flop] = fitted(points);
+    // One size alone does not tell them apart.
+    if (call + byte + flop <= 0) flop = points.back().total / points.back().parts[2];
     made_.products.push_back({.type = type,
                               .call = {call},
                               .seconds_per_weight_byte = byte,
