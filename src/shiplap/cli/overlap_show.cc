@@ -258,8 +258,8 @@ std::vector<std::string> overlap_warnings(const OverlapView& view) {
 namespace {
 
 // What was measured, in words.
-std::vector<std::string> verdicts(const OverlapView& view) {
-  const run::OverlapTrialResult& trial = view.measured->trial;
+std::vector<std::string> verdicts(const OverlapView& view, const OverlapMeasurement& measured) {
+  const run::OverlapTrialResult& trial = measured.trial;
   std::vector<std::string> said;
   if (view.choice.method != overlap::Method::none) {
     const double share = trial.overlapped.median / trial.serial.median;
@@ -281,7 +281,7 @@ std::vector<std::string> verdicts(const OverlapView& view) {
                     "and what they are written as.",
                     to_string(Seconds{rest})));
   }
-  if (view.measured->is_right()) {
+  if (measured.is_right()) {
     said.push_back(
         fmt::format("The result is that of one after the other, within {:.2g} of the "
                     "largest number; {:.2g} is explained by rounding.",
@@ -313,7 +313,8 @@ std::string show_overlap(const OverlapView& view, const Context& context) {
   text += table.text(context.width(), context.out.colour);
   std::vector<std::string> remarks = overlap_warnings(view);
   if (view.measured) {
-    for (std::string& verdict : verdicts(view)) remarks.push_back(std::move(verdict));
+    for (std::string& verdict : verdicts(view, *view.measured))
+      remarks.push_back(std::move(verdict));
   }
   for (const std::string& warning : remarks) {
     text += "\n" + wrapped(warning, 0, static_cast<std::size_t>(context.width())) + "\n";

@@ -247,13 +247,13 @@ ExitCode times(const OverlapOptions& options, OverlapView view, Context& context
 // ---- what is chosen, and by what
 
 overlap::Calibration calibration_in(const SourceText& source) {
-  Json json;  // null, which is no calibration
   try {
-    json = parse_json(source.text, source.file);
-  } catch (const InputError&) {
-    // What is wrong with it as JSON helps nobody.
+    return overlap::calibration_from(parse_json(source.text, source.file), source.file);
+  } catch (const InputError& error) {
+    if (error.diagnostics().front().code == "D815") throw;
   }
-  return overlap::calibration_from(json, source.file);
+  // What is wrong with it as JSON helps nobody.
+  return overlap::calibration_from(Json(), source.file);
 }
 
 overlap::Chosen chosen_for(const OverlapOptions& options, overlap::Type type,
