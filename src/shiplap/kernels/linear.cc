@@ -62,7 +62,7 @@ struct LinearKernel::State {
   void multiply(const Rows& a, const Result& c, const Epilogue& epilogue) {
     if (engine != nullptr && shape.packing == Packing::every_call) prepare_engine();
     if (is_plain(epilogue, c) && multiply_directly(a, c, epilogue)) return;
-    EpilogueStep step = step_of(epilogue);
+    EpilogueStep step = step_of(epilogue, shape.columns, bias);
     for (std::int64_t first = 0; first < a.count; first += shape.typical_rows) {
       step.rows = std::min(shape.typical_rows, a.count - first);
       step.c = advance(c, first);
@@ -83,23 +83,6 @@ struct LinearKernel::State {
     if (!engine->can(product)) return false;
     engine->multiply(product, {.a = a.data, .c = static_cast<float*>(c.data)});
     return true;
-  }
-
-  EpilogueStep step_of(const Epilogue& epilogue) {
-    EpilogueStep step{.columns = shape.columns,
-                      .stride_sums = shape.columns,
-                      .alpha = epilogue.alpha,
-                      .beta = epilogue.beta,
-                      .activation = epilogue.activation};
-    if (epilogue.bias.data != nullptr) {
-      grow(bias, shape.columns);
-      widen({.from = epilogue.bias.data,
-             .type = epilogue.bias.type,
-             .count = shape.columns,
-             .to = bias.data()});
-      step.bias = bias.data();
-    }
-    return step;
   }
 
   // sums = some rows of a, times the weights.

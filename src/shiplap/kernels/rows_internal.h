@@ -28,6 +28,24 @@ void grow(Buffer<T>& buffer, std::int64_t count) {
   buffer.resize(std::max(buffer.size(), static_cast<std::size_t>(count)));
 }
 
+// The epilogue of sums without gaps, but for where they and the results lie. A bias is widened into
+// `floats`, which must stay.
+inline EpilogueStep step_of(const Epilogue& epilogue, std::int64_t columns, Buffer<float>& floats) {
+  EpilogueStep step{.columns = columns,
+                    .stride_sums = columns,
+                    .alpha = epilogue.alpha,
+                    .beta = epilogue.beta,
+                    .activation = epilogue.activation};
+  if (epilogue.bias.data == nullptr) return step;
+  grow(floats, columns);
+  widen({.from = epilogue.bias.data,
+         .type = epilogue.bias.type,
+         .count = columns,
+         .to = floats.data()});
+  step.bias = floats.data();
+  return step;
+}
+
 inline const void* advance(const void* data, Number type, std::int64_t count) {
   return static_cast<const std::byte*>(data) + count * static_cast<std::int64_t>(bytes_of(type));
 }

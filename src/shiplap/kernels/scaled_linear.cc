@@ -13,6 +13,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/epilogue_internal.h"
 #include "shiplap/kernels/finish.h"
+#include "shiplap/kernels/rows_internal.h"
 #include "shiplap/kernels/scaled_parts_internal.h"
 #include "shiplap/kernels/workspace_internal.h"
 
@@ -22,11 +23,6 @@ namespace {
 // So many rows with several parts are multiplied together.
 constexpr std::int64_t kRowsInParts = 16;
 constexpr std::int64_t kPartCount = std::size(kParts);
-
-template <class T>
-void grow(Buffer<T>& buffer, std::int64_t count) {
-  buffer.resize(std::max(buffer.size(), static_cast<std::size_t>(count)));
-}
 
 LinearShape linear_shape(const ScaledShape& shape, std::int64_t columns) {
   return {.columns = columns,
@@ -179,24 +175,6 @@ struct ScaledLinear::State {
         to);
   }
 
-  EpilogueStep step_of(const Epilogue& epilogue) {
-    EpilogueStep step{.columns = shape.columns,
-                      .sums = sums.data(),
-                      .stride_sums = shape.columns,
-                      .alpha = epilogue.alpha,
-                      .beta = epilogue.beta,
-                      .activation = epilogue.activation};
-    if (epilogue.bias.data != nullptr) {
-      grow(bias, shape.columns);
-      widen({.from = epilogue.bias.data,
-             .type = epilogue.bias.type,
-             .count = shape.columns,
-             .to = bias.data()});
-      step.bias = bias.data();
-    }
-    return step;
-  }
-
   void reserve(std::int64_t count) {
     constexpr std::int64_t kParted = kPartCount * kRowsInParts;
     const std::int64_t most = std::min(count, shape.typical_rows);
@@ -299,7 +277,7 @@ struct ScaledLinear::State {
   // Rows of the same alpha together.
   void finish_rows(const Fp8Rows& a, std::int64_t first, const Result& c,
                    const Epilogue& epilogue) {
-    EpilogueStep step = step_of(epilogue);
+    EpilogueStep step = step_of(epilogue, shape.columns, bias);
     std::int64_t begin = 0;
     step.alpha = alpha_of(a, 0, epilogue.alpha);
     for (std::int64_t end = 1; end <= a.rows; ++end) {
