@@ -55,7 +55,7 @@ function(shiplap_program name)
   add_executable(${name} ${P_SOURCES})
   _shiplap_warnings(${name})
   _shiplap_link_privately(${name} ${P_PRIVATE_DEPENDS})
-  install(TARGETS ${name})
+  install(TARGETS ${name} COMPONENT runtime)
 endfunction()
 
 # shiplap_test(<name> SOURCES ... [DEPENDS ...])

@@ -61,6 +61,9 @@ function(_shiplap_find_mpi part name title environment)
   set(SHIPLAP_HAVE_${part} FALSE PARENT_SCOPE)
 endfunction()
 
+# From <environment>/lib/pythonX.Y/site-packages/shiplap/lib/shiplap.
+set(SHIPLAP_WHEEL_RPATH "\$ORIGIN/../../../../..")
+
 function(_shiplap_mpi_target name line)
   separate_arguments(words UNIX_COMMAND "${line}")
   list(POP_FRONT words)  # the compiler
@@ -70,7 +73,9 @@ function(_shiplap_mpi_target name line)
       target_include_directories(${name} SYSTEM INTERFACE ${CMAKE_MATCH_1})
     elseif(word MATCHES "^-L(.*)")
       target_link_directories(${name} INTERFACE ${CMAKE_MATCH_1})
-      target_link_options(${name} INTERFACE -Wl,-rpath,${CMAKE_MATCH_1})
+      # In a wheel the library is looked for where pip puts it: in lib/ of the same environment.
+      target_link_options(${name} INTERFACE
+                          -Wl,-rpath,$<IF:$<BOOL:${SKBUILD}>,${SHIPLAP_WHEEL_RPATH},${CMAKE_MATCH_1}>)
     elseif(word MATCHES "^-l")
       target_link_libraries(${name} INTERFACE ${word})
     elseif(word STREQUAL "-pthread")
@@ -156,9 +161,13 @@ function(shiplap_plugin name)
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
   _shiplap_warnings(${target})
   _shiplap_link_privately(${target} ${P_DEPENDS})
+  if(SKBUILD)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "${SHIPLAP_WHEEL_RPATH}")
+  endif()
   # Its copy of our modules is its own.
   target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL)
-  install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/shiplap)
+  install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/shiplap COMPONENT runtime)
+  set_property(GLOBAL APPEND PROPERTY SHIPLAP_PLUGINS ${target})
 endfunction()
 
 # shiplap_smpi_program(<target> [TRANSPORT] SOURCES ... [DEPENDS ...])

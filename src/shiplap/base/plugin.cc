@@ -17,6 +17,12 @@ std::vector<std::filesystem::path> plugin_folders() {
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   folders.push_back(program);
   folders.push_back(program.parent_path() / "lib" / "shiplap");
+  // Where this code is part of somebody else's process, such as Python's.
+  Dl_info here{};
+  if (dladdr(reinterpret_cast<const void*>(&load_plugin), &here) != 0) {
+    const std::filesystem::path own = std::filesystem::absolute(here.dli_fname, ignored);
+    if (own.parent_path() != program) folders.push_back(own.parent_path() / "lib" / "shiplap");
+  }
   return folders;
 }
 

@@ -12,8 +12,8 @@ struct PluginSymbol {
   std::string help;     // where it was looked for, or what the system says
 };
 
-// Looks for `file` where the environment variable SHIPLAP_PLUGINS says, beside this program, and
-// where an installation puts it. What is loaded stays loaded.
+// Looks for `file` where the environment variable SHIPLAP_PLUGINS says, beside this program, where
+// an installation puts it, and in lib/shiplap beside the shared object that this code is part of. What is loaded stays loaded.
 [[nodiscard]] PluginSymbol load_plugin(const std::string& file, const char* symbol);
 
 }  // namespace shiplap

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -20,11 +19,9 @@
 #include "shiplap/cli/verb.h"
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/ranks.h"
-#include "shiplap/plan/expand.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/report/page.h"
-#include "shiplap/run/execute.h"
-#include "shiplap/run/training.h"
+#include "shiplap/run/training_run.h"
 #include "shiplap/strategy/to_plan.h"
 #include "shiplap/trace/perfetto.h"
 
@@ -135,49 +132,15 @@ struct Subject {
   std::string name;
   std::string title;
   std::string detail;
-  run::TrainingOptions training;
 };
-
-// The sizes of a plan that somebody wrote: from the first weight and the first activation that a
-// computation touches.
-void find_sizes(const plan::Plan& plan, run::TrainingOptions& training) {
-  bool hidden = false;
-  for (std::int32_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
-    const plan::RankProgram program = plan::expand(plan, Rank(rank));
-    double activation = 0;
-    for (const plan::flat::Access& access : program.accesses) {
-      const plan::Tensor& tensor = plan.tensors[access.value.tensor.index()];
-      double whole = static_cast<double>(program.bytes_of(access.region)) / sizeof(float);
-      for (const plan::flat::Run& run : program.runs_of(access.value)) {
-        const bool counts = !tensor.in_sum(run.dimension);
-        const plan::Dimension& dimension = tensor.dimension(run.dimension);
-        if (!counts) continue;
-        const bool sample = dimension.name == "sample";
-        whole *=
-            (sample ? 1.0 : static_cast<double>(dimension.size)) / static_cast<double>(run.count);
-      }
-      if (tensor.kind == plan::kWeight && !hidden) {
-        training.hidden = std::llround(std::sqrt(whole));
-        hidden = true;
-      }
-      if (tensor.kind == "Activation" && activation == 0) activation = whole;
-    }
-    if (hidden && activation > 0) {
-      training.block = std::llround(activation / static_cast<double>(training.hidden));
-      return;
-    }
-  }
-}
 
 Subject subject_of(const Options& options, Context& context) {
   Subject subject;
-  subject.training.seed = static_cast<std::uint64_t>(options.seed.value_or(1));
   if (!options.strategy.strategy) {
     LoadedPlan loaded = load_plan(options.file, context);
     subject.plan = std::move(loaded.plan);
     subject.name = loaded.source.short_name();
     subject.title = subject.name;
-    placing_errors(loaded.source, [&] { find_sizes(subject.plan, subject.training); });
     subject.source = std::move(loaded.source);
     return subject;
   }
@@ -189,48 +152,12 @@ Subject subject_of(const Options& options, Context& context) {
   subject.title =
       fmt::format("{} on {}", subject.name, counted(std::ssize(trainer.models()), "rank"));
   subject.detail = describe_training(trainer);
-  subject.training.hidden = trainer.world().shape.hidden;
-  subject.training.block = trainer.world().shape.block;
   return subject;
 }
 
 // ---- running it
 
-struct Outcome {
-  std::vector<double> losses;
-  std::vector<Seconds> times;  // of the slowest rank
-  std::int64_t unequal = 0;    // numbers of weights that two ranks hold differently
-  trace::Trace trace;          // of the last step, if asked for
-};
-
-// Adam moves every weight by about the learning rate, so a wider layer moves further: the rate
-// falls with the width.
-run::TrainingOptions with_rate(run::TrainingOptions training) {
-  training.learning_rate = 0.64 / static_cast<double>(std::max<std::int64_t>(64, training.hidden));
-  return training;
-}
-
-Outcome run_rank(comm::Communicator& world, const Subject& subject, const Options& options) {
-  run::TrainingKernels kernels(with_rate(subject.training));
-  run::KernelTable table;
-  kernels.bind(table);
-  const bool traces = options.report || options.trace;
-  run::Executor executor(subject.plan, world, table, {.traces = traces});
-  Outcome outcome;
-  run::StepResult last;
-  for (std::int64_t step = 0; step < options.steps.value_or(5); ++step) {
-    last = executor.step();
-    outcome.losses.push_back(kernels.mean_loss(world));
-    double slowest = last.duration.value;
-    world.all_reduce(std::span(&slowest, 1), comm::Reduction::max);
-    outcome.times.push_back({slowest});
-  }
-  outcome.unequal = gather_weights(world, executor, subject.training).unequal;
-  if (traces) outcome.trace = run::gather_trace(world, subject.plan, last);
-  return outcome;
-}
-
-void tell(const Options& options, const Subject& subject, const Outcome& outcome,
+void tell(const Options& options, const Subject& subject, const run::TrainingRun& outcome,
           Context& context) {
   if (options.plan) write_text(*options.plan, plan::to_text(subject.plan), "--plan");
   if (options.trace) {
@@ -297,15 +224,20 @@ ExitCode act(const Options& options, Context& context) {
   if (on_mpi && !comm::launched_by()) {
     become_mpirun(ranks, words_of(options), context.out.colour);
   }
-  std::optional<Outcome> result;
+  std::optional<run::TrainingRun> result;
   const auto on_ranks = [&] {
+    const run::TrainingRunOptions how{
+        .training =
+            run::training_for(subject.plan, static_cast<std::uint64_t>(options.seed.value_or(1))),
+        .steps = options.steps.value_or(5),
+        .traces = options.report || options.trace};
     comm::run_ranks({.threads = static_cast<int>(ranks)}, [&](comm::Communicator& world) {
       if (world.size() != ranks) {
         refuse_flag("--ranks",
                     fmt::format("mpirun started {} ranks, the plan has {}", world.size(), ranks),
                     fmt::format("mpirun -n {}", ranks));
       }
-      Outcome outcome = run_rank(world, subject, options);
+      run::TrainingRun outcome = run::run_training(world, subject.plan, how);
       if (world.rank() == 0) result = std::move(outcome);
     });
   };

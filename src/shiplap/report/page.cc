@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <iterator>
 #include <string_view>
 
@@ -57,6 +58,25 @@ std::string section(const Panel& panel) {
                      content);
 }
 
+std::string content(const Page& page) {
+  std::string out =
+      list("numbers", page.numbers) + list("more", page.more) + assumptions(page.assumed);
+  for (const Panel& panel : page.panels) out += section(panel);
+  return out;
+}
+
+// Rules for the whole page become rules for the element with the style.
+std::string scoped_style() {
+  std::string style = std::string(embedded_file("style")) + ramp_style();
+  for (const std::string_view whole : {":root", "html {", "\nbody {"}) {
+    const std::string scope = whole.starts_with(':') ? ":scope" : "\n:scope {";
+    for (std::size_t at = style.find(whole); at != std::string::npos; at = style.find(whole, at)) {
+      style.replace(at, whole.size(), scope);
+    }
+  }
+  return fmt::format("<style>\n@scope {{\n{}}}\n</style>\n", style);
+}
+
 std::string footer(const Page& page) {
   std::string out = "<footer>\n";
   if (!page.command.empty()) {
@@ -69,11 +89,15 @@ std::string footer(const Page& page) {
 }  // namespace
 
 std::string to_html(const Page& page) {
-  std::string out = head(page.title) + "<body>\n<main>\n<h1>" + escaped(page.title) + "</h1>\n";
-  out += list("numbers", page.numbers) + list("more", page.more) + assumptions(page.assumed);
-  for (const Panel& panel : page.panels) out += section(panel);
-  out += footer(page) + "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>\n";
+  std::string out = head(page.title) + "<body>\n<main>\n<h1>" + escaped(page.title) + "</h1>\n" +
+                    content(page) + footer(page) +
+                    "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>\n";
   return out + std::string(embedded_file("script")) + "</script>\n</body>\n</html>\n";
+}
+
+std::string to_fragment(const Page& page) {
+  return fmt::format("<div class=\"shiplap\">\n{}<h3>{}</h3>\n{}</div>\n", scoped_style(),
+                     escaped(page.title), content(page));
 }
 
 Html side_by_side(const std::vector<Html>& parts) {

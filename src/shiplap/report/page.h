@@ -38,6 +38,10 @@ struct Page {
 };
 [[nodiscard]] std::string to_html(const Page& page);
 
+// The same as part of somebody else's page, such as a notebook: its style reaches nothing outside
+// of it, nothing moves, and the title is a smaller one.
+[[nodiscard]] std::string to_fragment(const Page& page);
+
 // Parts next to each other where there is room, otherwise one below the other.
 [[nodiscard]] Html side_by_side(const std::vector<Html>& parts);
 

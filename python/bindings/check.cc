@@ -1,0 +1,176 @@
+// Is a plan sound?
+#include "shiplap/check/check.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include <memory>
+#include <utility>
+
+#include "bind.h"
+#include "plan.h"
+#include "shiplap/base/error.h"
+#include "shiplap/base/suggest.h"
+#include "shiplap/check/fix.h"
+#include "shiplap/cli/check_formats.h"
+#include "shiplap/plan/text.h"
+#include "shiplap/report/html.h"
+
+namespace shiplap::python {
+namespace {
+
+// What check() said of which plan.
+struct Verdict {
+  SharedPlan plan;
+  cli::CheckedPlan checked;
+
+  [[nodiscard]] const check::Report& report() const { return checked.report; }
+};
+
+check::Sends sends_called(const std::string& word) {
+  if (word == "eager") return check::Sends::eager;
+  if (word == "rendezvous") return check::Sends::rendezvous;
+  if (word == "both") return check::Sends::both;
+  throw InputError(
+      Diagnostic{.code = "D003",
+                 .where = {.flag = "sends"},
+                 .what = fmt::format("there is no `{}`", word),
+                 .help = suggest(word, std::vector<std::string>{"eager", "rendezvous", "both"})});
+}
+
+Verdict check_plan(const SharedPlan& plan, const std::string& sends,
+                   std::optional<std::int64_t> eager, bool symmetry) {
+  check::Options options{.sends = sends_called(sends), .symmetry = symmetry};
+  if (eager) options.eager_up_to = Bytes{*eager};
+  check::Report report = placing_errors(*plan, [&] { return check::check(plan->plan, options); });
+  if (plan->source) cli::place_findings(report, *plan->source);
+  return {.plan = plan,
+          .checked = {.name = plan->name,
+                      .file = plan->source ? plan->source->file : "",
+                      .options = options,
+                      .report = std::move(report)}};
+}
+
+std::string without_newline(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+std::string words_of(const check::Finding& finding) {
+  std::string text = render(finding.diagnostic);
+  for (const Diagnostic& note : finding.notes) text += render(note);
+  return without_newline(text);
+}
+
+std::string verdict_words(const Verdict& verdict) {
+  return without_newline(cli::check_text(verdict.checked, {}));
+}
+
+std::string verdict_html(const Verdict& verdict) {
+  return fmt::format("<pre style=\"white-space: pre-wrap\">{}</pre>",
+                     report::escaped(verdict_words(verdict)));
+}
+
+nb::object fixed(const Verdict& verdict) {
+  std::optional<check::Fix> found;
+  {
+    const nb::gil_scoped_release released;
+    found = check::fix(verdict.plan->plan, verdict.report(), verdict.checked.options);
+  }
+  if (!found) return nb::none();
+  SharedPlan plan = std::make_shared<NamedPlan>(std::move(found->plan),
+                                                verdict.plan->name + " (fixed)", std::nullopt);
+  return nb::make_tuple(plan, found->what);
+}
+
+void bind_finding(nb::module_& m) {
+  using check::Finding;
+  nb::class_<Finding>(m, "Finding", "One cause. What follows from it is folded under it.")
+      .def_prop_ro(
+          "code", [](const Finding& f) { return f.diagnostic.code; }, "``D720``")
+      .def_prop_ro(
+          "what", [](const Finding& f) { return f.diagnostic.what; }, "One line.")
+      .def_prop_ro("why", [](const Finding& f) { return f.diagnostic.why; })
+      .def_prop_ro("help", [](const Finding& f) { return f.diagnostic.help; })
+      .def_prop_ro("severity",
+                   [](const Finding& f) {
+                     return f.diagnostic.severity == Severity::error ? "error" : "warning";
+                   })
+      .def_ro("diagnostic", &Finding::diagnostic)
+      .def_ro("notes", &Finding::notes, "The witness in words: the circle, the two operations.")
+      .def_prop_ro(
+          "rank",
+          [](const Finding& f) {
+            return f.place.exists() ? std::optional(f.place.rank) : std::nullopt;
+          },
+          "Where to look.")
+      .def_prop_ro("operation", [](const Finding& f) { return f.diagnostic.where.operation; })
+      .def_prop_ro(
+          "line", [](const Finding& f) { return f.diagnostic.where.line; },
+          "In the plan's text, from 1; 0: unknown.")
+      .def_ro("folded", &Finding::folded, "Consequences that are not told.")
+      .def_ro("only_rendezvous", &Finding::only_rendezvous, "A deadlock that eager sends hide.")
+      .def(
+          "to_dict", [](const Finding& f) { return to_python(to_json(f.diagnostic)); },
+          nb::sig("def to_dict(self) -> dict[str, Any]"))
+      .def("__str__", &words_of)
+      .def("__repr__", [](const Finding& f) {
+        return fmt::format("<{}: {}>", f.diagnostic.code, f.diagnostic.what);
+      });
+}
+
+}  // namespace
+
+void bind_check(nb::module_& m) {
+  bind_finding(m);
+  nb::class_<Verdict>(m, "Report", R"(What ``check`` found. It is true if the plan is sound.)")
+      .def_prop_ro(
+          "sound", [](const Verdict& v) { return v.report().sound(); },
+          "Whether no finding is an error.")
+      .def_prop_ro(
+          "findings", [](const Verdict& v) { return v.report().findings; },
+          "The gravest first; errors and warnings.")
+      .def_prop_ro("codes",
+                   [](const Verdict& v) {
+                     std::vector<std::string> codes;
+                     for (const auto& f : v.report().findings) codes.push_back(f.diagnostic.code);
+                     return codes;
+                   })
+      .def_prop_ro("ranks", [](const Verdict& v) { return v.report().ranks; })
+      .def_prop_ro(
+          "operations", [](const Verdict& v) { return v.report().operations; },
+          "That were looked at.")
+      .def_prop_ro("plan", [](const Verdict& v) { return v.plan; })
+      .def("fix", &fixed, nb::sig("def fix(self) -> tuple[Plan, str] | None"),
+           "The same plan with the least change that makes it sound, and what was changed; None "
+           "where no other order of two operations does.")
+      .def(
+          "to_dict", [](const Verdict& v) { return to_python(cli::check_json(v.checked)); },
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.check/1``.")
+      .def(
+          "to_sarif", [](const Verdict& v) { return to_python(cli::check_sarif(v.checked)); },
+          nb::sig("def to_sarif(self) -> dict[str, Any]"), "SARIF 2.1.0, for code scanning.")
+      .def("__bool__", [](const Verdict& v) { return v.report().sound(); })
+      .def("__str__", &verdict_words)
+      .def("__repr__",
+           [](const Verdict& v) {
+             const std::size_t findings = v.report().findings.size();
+             return fmt::format("<Report {}: {}, {} finding{}>", v.plan->name,
+                                v.report().sound() ? "sound" : "not sound", findings,
+                                findings == 1 ? "" : "s");
+           })
+      .def("_repr_html_", &verdict_html);
+  m.def("check", &check_plan, "plan"_a, nb::kw_only(), "sends"_a = "both", "eager"_a = nb::none(),
+        "symmetry"_a = true, Released(), R"(Is a plan sound? Proved for every rank.
+
+``sends`` says when a send is complete: ``eager`` (at once), ``rendezvous`` (its receive has
+started), or ``both`` are tried; sends of up to ``eager`` bytes are eager, others rendezvous.
+
+>>> report = shiplap.check(shiplap.train("1f1b", ranks=4, layers=4, batch=8).plan)
+>>> report.sound
+True
+>>> report
+<Report 1f1b on 4 ranks: sound, 0 findings>)");
+}
+
+}  // namespace shiplap::python

@@ -1,0 +1,15 @@
+// The extension module of the Python package.
+#include "bind.h"
+
+NB_MODULE(_shiplap, m) {
+  using namespace shiplap::python;  // NOLINT(google-build-using-namespace)
+  m.doc() = "The C++ side of shiplap. Use the package around it.";
+  bind_errors(m);
+  bind_plan(m);
+  bind_trace(m);
+  bind_check(m);
+  bind_simulate(m);
+  bind_strategy(m);
+  bind_dispatch(m);
+  bind_command(m);
+}

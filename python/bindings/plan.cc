@@ -1,0 +1,162 @@
+// Plans: read, written, shown.
+#include "plan.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "bind.h"
+#include "shiplap/base/error.h"
+#include "shiplap/cli/show.h"
+#include "shiplap/cli/table.h"
+#include "shiplap/plan/expand.h"
+#include "shiplap/plan/summary.h"
+#include "shiplap/plan/text.h"
+#include "shiplap/strategy/import_schedule.h"
+
+namespace shiplap::python {
+namespace {
+
+SharedPlan parse(const std::string& text, const std::string& file) {
+  cli::SourceText source{.file = file, .text = text};
+  plan::Plan plan =
+      cli::placing_errors(source, [&] { return plan::parse_plan(source.text, source.file); });
+  std::string name = source.short_name();
+  return std::make_shared<NamedPlan>(std::move(plan), std::move(name), std::move(source));
+}
+
+SharedPlan of_schedule(const std::string& csv, const std::string& file) {
+  cli::SourceText source{.file = file, .text = csv};
+  plan::Plan plan = cli::placing_errors(
+      source, [&] { return strategy::plan_of_schedule(source.text, source.file); });
+  std::string name = source.short_name();
+  return std::make_shared<NamedPlan>(std::move(plan), std::move(name), std::move(source));
+}
+
+std::string mesh_words(const plan::Plan& plan) {
+  std::string mesh;
+  for (const plan::Axis& axis : plan.mesh.axes) {
+    mesh += fmt::format("{}{}={}", mesh.empty() ? "" : " ", axis.name, axis.size);
+  }
+  return mesh;
+}
+
+std::string describe(const NamedPlan& plan) {
+  return fmt::format("<Plan {}: {} ({}), {}>", plan.name,
+                     cli::counted(plan.plan.mesh.ranks(), "rank"), mesh_words(plan.plan),
+                     cli::counted(std::ssize(plan.plan.programs), "program"));
+}
+
+// As `shiplap show` prints it.
+std::string show(const NamedPlan& named, std::optional<std::int64_t> rank,
+                 std::optional<std::int64_t> limit) {
+  std::istringstream nothing;
+  std::ostringstream out;
+  const cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = out}};
+  const cli::ShowOptions options{.title = named.name, .limit = limit};
+  return placing_errors(named, [&] {
+    if (!rank) {
+      return cli::show_plan(named.plan, plan::summarize(named.plan), options, context);
+    }
+    if (*rank < 0 || *rank >= named.plan.mesh.ranks()) {
+      throw InputError(Diagnostic{
+          .code = "D003",
+          .what = fmt::format("there is no rank {}", *rank),
+          .help = fmt::format("the plan has ranks 0 to {}", named.plan.mesh.ranks() - 1)});
+    }
+    return cli::show_rank(plan::expand(named.plan, Rank(static_cast<std::int32_t>(*rank))), options,
+                          context);
+  });
+}
+
+}  // namespace
+
+std::string path_text(nb::handle path) {
+  return nb::cast<std::string>(nb::module_::import_("os").attr("fsdecode")(path));
+}
+
+std::string read_file(const std::string& path) {
+  std::istringstream nothing;
+  std::ostringstream out;
+  cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = out}};
+  return cli::read_text(path, context).text;
+}
+
+void write_file(const std::string& path, const std::string& content) {
+  cli::write_text(path, content, "");
+}
+
+void bind_plan(nb::module_& m) {
+  nb::class_<NamedPlan>(
+      m, "Plan", R"(For every rank, which operations it performs, in which order, on which data.
+
+>>> plan = shiplap.train("ddp", ranks=4).plan
+>>> plan.ranks, plan.mesh
+(4, {'dp': 4})
+>>> shiplap.Plan.parse(plan.to_text()) == plan
+True)")
+      .def_static("parse", &parse, "text"_a, "file"_a = "plan", Released(),
+                  "Reads a plan, as text or as its JSON. ``file`` is what messages call it.")
+      .def_static(
+          "read",
+          [](nb::object path) {
+            const std::string file = path_text(path);
+            const nb::gil_scoped_release released;
+            return parse(read_file(file), file);
+          },
+          "path"_a, nb::sig("def read(path: str | os.PathLike[str]) -> Plan"), "Reads a file.")
+      .def_static("from_schedule", &of_schedule, "csv"_a, "file"_a = "schedule.csv", Released(),
+                  R"(A pipeline schedule of torch.distributed.pipelining: a row of actions per rank.
+
+>>> shiplap.Plan.from_schedule("0F0,,0B0\n,1F0,1B0\n").ranks
+2)")
+      .def_static(
+          "from_dict",
+          [](const nb::dict& form) { return parse(to_text(from_python(form)), "plan"); }, "form"_a,
+          "What ``to_dict()`` gave.")
+      .def_prop_ro(
+          "name", [](const NamedPlan& p) { return p.name; }, "What to call it.")
+      .def_prop_ro(
+          "ranks", [](const NamedPlan& p) { return p.plan.mesh.ranks(); }, "How many there are.")
+      .def_prop_ro(
+          "mesh",
+          [](const NamedPlan& p) {
+            nb::dict axes;
+            for (const plan::Axis& axis : p.plan.mesh.axes) axes[axis.name.c_str()] = axis.size;
+            return axes;
+          },
+          nb::sig("def mesh(self) -> dict[str, int]"), "The size of each axis, by its name.")
+      .def(
+          "to_text", [](const NamedPlan& p) { return plan::to_text(p.plan); }, Released(),
+          "As a ``.plan`` file has it.")
+      .def(
+          "to_dict", [](const NamedPlan& p) { return to_python(plan::to_json(p.plan)); },
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "The JSON form, ``shiplap.plan/1``.")
+      .def(
+          "save",
+          [](const NamedPlan& p, nb::object path) {
+            write_file(path_text(path), plan::to_text(p.plan));
+          },
+          "path"_a, nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+          "Writes a ``.plan`` file.")
+      .def("show", &show, "rank"_a = nb::none(), "limit"_a = nb::none(), Released(),
+           "What ``shiplap show`` prints: the plan at a glance, or what one rank does.")
+      .def(
+          "__str__", [](const NamedPlan& p) { return show(p, std::nullopt, std::nullopt); },
+          Released())
+      .def("__repr__", &describe)
+      .def("__eq__", [](const NamedPlan& a, const NamedPlan& b) { return a.plan == b.plan; })
+      .def("__eq__", [](const NamedPlan&, nb::handle) { return false; })
+      .def("__getstate__",
+           [](const NamedPlan& p) { return std::pair(p.name, plan::to_text(p.plan)); })
+      .def("__setstate__", [](NamedPlan& p, const std::pair<std::string, std::string>& state) {
+        new (&p) NamedPlan{.plan = plan::parse_text(state.second, state.first),
+                           .name = state.first,
+                           .source = std::nullopt};
+      });
+}
+
+}  // namespace shiplap::python

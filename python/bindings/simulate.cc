@@ -1,0 +1,198 @@
+// A plan in virtual time, and on real ranks.
+#include <fmt/format.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include <memory>
+#include <utility>
+
+#include "bind.h"
+#include "plan.h"
+#include "shiplap/base/error.h"
+#include "shiplap/cli/trace_show.h"
+#include "shiplap/comm/ranks.h"
+#include "shiplap/hardware/system.h"
+#include "shiplap/run/training_run.h"
+#include "shiplap/sim/replay.h"
+#include "shiplap/trace/summary.h"
+#include "trace.h"
+
+namespace shiplap::python {
+namespace {
+
+struct Simulation {
+  SharedPlan plan;
+  std::string hardware;
+  SharedTrace trace;
+  trace::Summary summary;
+  std::vector<Diagnostic> problems;
+};
+
+Simulation simulate(const SharedPlan& plan, const std::string& hardware, std::int64_t eager) {
+  const hardware::System system = hardware::find_system(hardware);
+  sim::Replay replay = placing_errors(
+      *plan, [&] { return sim::replay(plan->plan, {.system = system, .eager_up_to = {eager}}); });
+  if (plan->source) {
+    for (Diagnostic& problem : replay.problems) {
+      problem = cli::placed(std::move(problem), *plan->source);
+    }
+  }
+  Simulation result{.plan = plan,
+                    .hardware = system.name,
+                    .trace = nullptr,
+                    .summary = trace::summarize(replay.trace),
+                    .problems = std::move(replay.problems)};
+  result.trace = std::make_shared<NamedTrace>(
+      std::move(replay.trace), plan->name,
+      std::vector{
+          fmt::format("Predicted for {}, without contention between transfers.", system.name)});
+  return result;
+}
+
+Json to_json(const Simulation& simulation) {
+  Json all = Json::object({{"schema", "shiplap.simulate/1"},
+                           {"name", simulation.plan->name},
+                           {"hardware", simulation.hardware}});
+  const Json of_trace = cli::trace_to_json(simulation.trace->trace, simulation.summary);
+  for (const auto& [key, value] : of_trace.as_object()) all.set(key, value);
+  Json problems = Json::array();
+  for (const Diagnostic& problem : simulation.problems) problems.push(shiplap::to_json(problem));
+  return all.set("problems", std::move(problems));
+}
+
+struct Run {
+  SharedPlan plan;
+  run::TrainingRun result;
+  SharedTrace trace;
+};
+
+Run run_plan(const SharedPlan& plan, std::int64_t steps, std::int64_t seed) {
+  if (steps < 1) {
+    throw InputError(
+        Diagnostic{.code = "D003", .where = {.flag = "steps"}, .what = "expected 1 or more"});
+  }
+  Run run{.plan = plan, .result = {}, .trace = nullptr};
+  placing_errors(*plan, [&] {
+    const run::TrainingRunOptions how{
+        .training = run::training_for(plan->plan, static_cast<std::uint64_t>(seed)),
+        .steps = steps,
+        .traces = true};
+    comm::run_ranks({.threads = static_cast<int>(plan->plan.mesh.ranks())},
+                    [&](comm::Communicator& world) {
+                      run::TrainingRun mine = run::run_training(world, plan->plan, how);
+                      if (world.rank() == 0) run.result = std::move(mine);
+                    });
+  });
+  run.trace = std::make_shared<NamedTrace>(
+      std::move(run.result.trace), plan->name,
+      std::vector<std::string>{
+          "Measured on threads; waiting for other ranks counts as communication."});
+  return run;
+}
+
+void bind_run(nb::module_& m) {
+  nb::class_<Run>(m, "Run", "What training for real gave.")
+      .def_prop_ro(
+          "loss", [](const Run& r) { return r.result.losses; }, "After each step.")
+      .def_prop_ro(
+          "step_s",
+          [](const Run& r) {
+            std::vector<double> times;
+            for (const Seconds time : r.result.times) times.push_back(time.value);
+            return times;
+          },
+          "Seconds of each step, on the slowest rank.")
+      .def_prop_ro(
+          "unequal_weights", [](const Run& r) { return r.result.unequal; },
+          "Numbers of weights that two ranks hold differently.")
+      .def_prop_ro(
+          "good", [](const Run& r) { return r.result.good(); },
+          "Losses are numbers, and ranks agree on the weights.")
+      .def_ro("plan", &Run::plan)
+      .def_ro("trace", &Run::trace, "Of the last step.")
+      .def(
+          "to_dict",
+          [](const Run& r) {
+            Json losses = Json::array();
+            Json times = Json::array();
+            for (const double loss : r.result.losses) losses.push(loss);
+            for (const Seconds time : r.result.times) times.push(time.value);
+            Json json = Json::object({{"schema", "shiplap.run/1"},
+                                      {"name", r.plan->name},
+                                      {"backend", "threads"},
+                                      {"ranks", r.plan->plan.mesh.ranks()}});
+            json.set("loss", std::move(losses)).set("step_s", std::move(times));
+            return to_python(json.set("unequal_weights", r.result.unequal));
+          },
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.run/1``.")
+      .def("__repr__",
+           [](const Run& r) {
+             return fmt::format("<Run {}: {} steps, loss {:.6f} to {:.6f}>", r.plan->name,
+                                r.result.losses.size(), r.result.losses.front(),
+                                r.result.losses.back());
+           })
+      .def("_repr_html_", [](const Run& r) { return picture(*r.trace); });
+  m.def("run", &run_plan, "plan"_a, nb::kw_only(), "steps"_a = 5, "seed"_a = 1, Released(),
+        R"(Trains for real: a plan of training in f32, on a thread for each rank.
+
+>>> run = shiplap.run(shiplap.train("fsdp", ranks=2, for_run=True).plan, steps=2)
+>>> run.good, len(run.loss)
+(True, 2))");
+}
+
+}  // namespace
+
+void bind_simulate(nb::module_& m) {
+  nb::class_<Simulation>(m, "Simulation", "A plan in virtual time. It is true if it can be done.")
+      .def_prop_ro(
+          "time", [](const Simulation& s) { return s.summary.total().value; },
+          "Of everything, seconds.")
+      .def_prop_ro(
+          "step_time", [](const Simulation& s) { return s.summary.step_time().value; },
+          "Without loading weights, seconds.")
+      .def_prop_ro(
+          "bubble", [](const Simulation& s) { return s.summary.bubble; },
+          "Part of the ranks' time between the first forward and the last backward that "
+          "is neither.")
+      .def_prop_ro(
+          "peak_memory", [](const Simulation& s) { return s.summary.all.peak.count; },
+          "Bytes, of the rank with the most.")
+      .def_prop_ro(
+          "exposed",
+          [](const Simulation& s) { return s.summary.part_of_step(s.summary.all.exposed); },
+          "Part of the ranks' time in which they only communicate.")
+      .def_prop_ro(
+          "problems", [](const Simulation& s) { return s.problems; },
+          "Why it cannot be carried out: a deadlock, operations that do not fit.")
+      .def_ro("plan", &Simulation::plan)
+      .def_ro("trace", &Simulation::trace)
+      .def_ro("hardware", &Simulation::hardware)
+      .def(
+          "to_dict", [](const Simulation& s) { return to_python(to_json(s)); },
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.simulate/1``.")
+      .def("__bool__", [](const Simulation& s) { return s.problems.empty(); })
+      .def("__str__", [](const Simulation& s) { return nb::str(nb::cast(s.trace)); })
+      .def("__repr__",
+           [](const Simulation& s) {
+             if (!s.problems.empty()) {
+               return fmt::format("<Simulation {}: cannot be carried out, {}>", s.plan->name,
+                                  s.problems.front().what);
+             }
+             return fmt::format("<Simulation {} on {}: step {}, peak memory {}>", s.plan->name,
+                                s.hardware, to_string(s.summary.step_time()),
+                                to_string(s.summary.all.peak));
+           })
+      .def("_repr_html_", [](const Simulation& s) { return picture(*s.trace); });
+  m.def("simulate", &simulate, "plan"_a, nb::kw_only(), "hardware"_a = "h100_80g_nvl8",
+        "eager"_a = 0, Released(), R"(How long does a plan take, and how much memory?
+
+``hardware`` is one of ``shiplap.known_systems()``, or a file; messages of up to ``eager`` bytes need
+not be waited for.
+
+>>> simulation = shiplap.simulate(shiplap.train("ddp", ranks=8, layers=4, batch=8).plan)
+>>> simulation
+<Simulation ddp on 8 ranks on h100_80g_nvl8: step 8.78 ms, peak memory 480 MiB>)");
+  m.def("known_systems", &hardware::known_systems, "The machines that come with Shiplap.");
+  bind_run(m);
+}
+
+}  // namespace shiplap::python

@@ -1,0 +1,138 @@
+// What happened when: events, totals, pictures.
+#include "trace.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include <sstream>
+
+#include "bind.h"
+#include "shiplap/base/error.h"
+#include "shiplap/cli/trace_report.h"
+#include "shiplap/cli/trace_show.h"
+#include "shiplap/trace/event.h"
+#include "shiplap/trace/json.h"
+#include "shiplap/trace/perfetto.h"
+#include "shiplap/trace/summary.h"
+#include "shiplap/trace/text.h"
+
+namespace shiplap::python {
+namespace {
+
+report::Page page_of(const NamedTrace& trace) {
+  return cli::trace_page(trace.trace,
+                         {.name = trace.name, .assumed = trace.assumed, .command = ""});
+}
+
+const trace::RankTrace& rank_of(const NamedTrace& trace, std::int64_t rank) {
+  if (rank >= 0 && rank < std::ssize(trace.trace.ranks)) {
+    return trace.trace.ranks[static_cast<std::size_t>(rank)];
+  }
+  throw InputError(
+      Diagnostic{.code = "D003",
+                 .what = fmt::format("there is no rank {}", rank),
+                 .help = fmt::format("there are ranks 0 to {}", trace.trace.ranks.size() - 1)});
+}
+
+std::string show(const NamedTrace& trace) {
+  std::istringstream nothing;
+  std::ostringstream out;
+  const cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = out}};
+  return cli::show_trace(trace.trace, trace::summarize(trace.trace), context);
+}
+
+std::int64_t events_of(const NamedTrace& trace) {
+  std::int64_t events = 0;
+  for (const trace::RankTrace& rank : trace.trace.ranks) events += std::ssize(rank.events);
+  return events;
+}
+
+void bind_event(nb::module_& m) {
+  using trace::Event;
+  nb::class_<Event>(m, "Event", "One thing that happened on one rank.")
+      .def_prop_ro(
+          "kind", [](const Event& e) { return trace::name(e.kind); }, "``forward``, ..")
+      .def_prop_ro(
+          "typ", [](const Event& e) { return trace::name(e.kind); }, "The same.")
+      .def_ro("rank", &Event::rank)
+      .def_prop_ro(
+          "layer",
+          [](const Event& e) { return e.layer < 0 ? std::nullopt : std::optional(e.layer); })
+      .def_ro("stream", &Event::stream, "0 is ``main``.")
+      .def_prop_ro(
+          "peer", [](const Event& e) { return e.peer < 0 ? std::nullopt : std::optional(e.peer); },
+          "Of a message: the other rank.")
+      .def_prop_ro(
+          "time", [](const Event& e) { return e.time.value; }, "When it began, seconds.")
+      .def_prop_ro(
+          "duration", [](const Event& e) { return e.duration.value; }, "Seconds.")
+      .def_prop_ro(
+          "end", [](const Event& e) { return e.end().value; }, "Seconds.")
+      .def_prop_ro(
+          "bytes", [](const Event& e) { return e.bytes.count; }, "Of communication.")
+      .def_prop_ro(
+          "memory", [](const Event& e) { return e.memory.count; }, "Bytes alive.")
+      .def_prop_ro(
+          "samples",
+          [](const Event& e) {
+            return nb::steal<nb::frozenset>(PyFrozenSet_New(nb::cast(e.samples.indices()).ptr()));
+          },
+          nb::sig("def samples(self) -> frozenset[int]"))
+      .def("__repr__", [](const Event& e) {
+        return fmt::format("<{} on rank {} at {}, {}>", trace::label(e), e.rank, to_string(e.time),
+                           to_string(e.duration));
+      });
+}
+
+}  // namespace
+
+std::string picture(const NamedTrace& trace) { return to_fragment(page_of(trace)); }
+std::string page(const NamedTrace& trace) { return to_html(page_of(trace)); }
+
+void bind_trace(nb::module_& m) {
+  bind_event(m);
+  nb::class_<NamedTrace>(m, "Trace", R"(What happened on all ranks.
+
+>>> trace = shiplap.train("ddp", ranks=2).trace
+>>> len(trace), trace.events(0)[0].kind
+(2, 'load_weights'))")
+      .def("__len__", [](const NamedTrace& t) { return t.trace.ranks.size(); })
+      .def_prop_ro("streams", [](const NamedTrace& t) { return t.trace.streams; })
+      .def(
+          "events", [](const NamedTrace& t, std::int64_t rank) { return rank_of(t, rank).events; },
+          "rank"_a, "Of one rank, in its order.")
+      .def(
+          "summary",
+          [](const NamedTrace& t) {
+            return to_python(cli::trace_to_json(t.trace, trace::summarize(t.trace)));
+          },
+          nb::sig("def summary(self) -> dict[str, Any]"),
+          "Step time, bubble, memory, exposed communication; in seconds and bytes.")
+      .def(
+          "to_dict",
+          [](const NamedTrace& t) {
+            return to_python(parse_json(trace::to_json(t.trace), "trace"));
+          },
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.trace/1``.")
+      .def(
+          "save",
+          [](const NamedTrace& t, nb::object path) {
+            write_file(path_text(path), trace::to_perfetto(t.trace, {.title = t.name}));
+          },
+          "path"_a, nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+          "For https://ui.perfetto.dev.")
+      .def(
+          "save_report",
+          [](const NamedTrace& t, nb::object path) { write_file(path_text(path), page(t)); },
+          "path"_a, nb::sig("def save_report(self, path: str | os.PathLike[str]) -> None"),
+          "A picture: one HTML file.")
+      .def("__str__", &show)
+      .def("__repr__",
+           [](const NamedTrace& t) {
+             return fmt::format("<Trace {}: {} ranks, {} events>", t.name, t.trace.ranks.size(),
+                                events_of(t));
+           })
+      .def("_repr_html_", &picture);
+}
+
+}  // namespace shiplap::python

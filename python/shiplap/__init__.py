@@ -1,0 +1,65 @@
+"""The communication of LLM training: plan it, prove it, predict it, run it.
+
+>>> import shiplap
+>>> training = shiplap.train("1f1b", ranks=4, layers=8, batch=8)
+>>> shiplap.check(training.plan).sound
+True
+
+Results have ``to_dict()`` and a picture in a notebook; errors carry diagnostics. ``shiplap.dispatch``
+has the Q/KV dispatch, ``shiplap.strategy`` what strategies are made of, ``shiplap.torch`` (if torch
+is installed) a Dispatcher with autograd.
+"""
+
+from shiplap._shiplap import (
+    DeadlinePassed,
+    Diagnostic,
+    Error,
+    Event,
+    Failure,
+    Finding,
+    InputError,
+    InternalError,
+    MetadataDiffers,
+    Mismatch,
+    MissingPart,
+    Plan,
+    RankFailed,
+    Report,
+    Run,
+    Simulation,
+    Trace,
+    __version__,
+    check,
+    known_systems,
+    run,
+    simulate,
+)
+from shiplap._command import Answer, explain, overlap
+
+__all__ = [
+    "Answer",
+    "DeadlinePassed",
+    "Diagnostic",
+    "Error",
+    "Event",
+    "Failure",
+    "Finding",
+    "InputError",
+    "InternalError",
+    "MetadataDiffers",
+    "Mismatch",
+    "MissingPart",
+    "Plan",
+    "RankFailed",
+    "Report",
+    "Run",
+    "Simulation",
+    "Trace",
+    "__version__",
+    "check",
+    "explain",
+    "known_systems",
+    "overlap",
+    "run",
+    "simulate",
+]

@@ -1,0 +1,81 @@
+#include "shiplap/run/training_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "shiplap/plan/expand.h"
+#include "shiplap/run/execute.h"
+
+namespace shiplap::run {
+namespace {
+
+// How many numbers the value would have if it were a whole one, of one sample.
+double whole_size(const plan::RankProgram& program, const plan::flat::Access& access) {
+  const plan::Tensor& tensor = program.plan->tensors[access.value.tensor.index()];
+  double size = static_cast<double>(program.bytes_of(access.region)) / sizeof(float);
+  for (const plan::flat::Run& run : program.runs_of(access.value)) {
+    if (tensor.in_sum(run.dimension)) continue;
+    const plan::Dimension& dimension = tensor.dimension(run.dimension);
+    const bool sample = dimension.name == "sample";
+    size *= (sample ? 1.0 : static_cast<double>(dimension.size)) / static_cast<double>(run.count);
+  }
+  return size;
+}
+
+void find_sizes(const plan::Plan& plan, TrainingOptions& training) {
+  bool hidden = false;
+  for (std::int32_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
+    const plan::RankProgram program = plan::expand(plan, Rank(rank));
+    double activation = 0;
+    for (const plan::flat::Access& access : program.accesses) {
+      const plan::Tensor& tensor = plan.tensors[access.value.tensor.index()];
+      if (tensor.kind == plan::kWeight && !hidden) {
+        training.hidden = std::llround(std::sqrt(whole_size(program, access)));
+        hidden = true;
+      }
+      if (tensor.kind == "Activation" && activation == 0) {
+        activation = whole_size(program, access);
+      }
+    }
+    if (hidden && activation > 0) {
+      training.block = std::llround(activation / static_cast<double>(training.hidden));
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+bool TrainingRun::good() const {
+  return unequal == 0 && std::ranges::all_of(losses, [](double l) { return std::isfinite(l); });
+}
+
+TrainingOptions training_for(const plan::Plan& plan, std::uint64_t seed) {
+  TrainingOptions training{.seed = seed};
+  find_sizes(plan, training);
+  training.learning_rate = 0.64 / static_cast<double>(std::max<std::int64_t>(64, training.hidden));
+  return training;
+}
+
+TrainingRun run_training(comm::Communicator& world, const plan::Plan& plan,
+                         const TrainingRunOptions& options) {
+  TrainingKernels kernels(options.training);
+  KernelTable table;
+  kernels.bind(table);
+  Executor executor(plan, world, table, {.traces = options.traces});
+  TrainingRun run;
+  StepResult last;
+  for (std::int64_t step = 0; step < options.steps; ++step) {
+    last = executor.step();
+    run.losses.push_back(kernels.mean_loss(world));
+    double slowest = last.duration.value;
+    world.all_reduce(std::span(&slowest, 1), comm::Reduction::max);
+    run.times.push_back({slowest});
+  }
+  run.unequal = gather_weights(world, executor, options.training).unequal;
+  if (options.traces) run.trace = gather_trace(world, plan, last);
+  return run;
+}
+
+}  // namespace shiplap::run
