@@ -112,7 +112,7 @@ void bind_finding(nb::module_& m) {
       .def_ro("only_rendezvous", &Finding::only_rendezvous, "A deadlock that eager sends hide.")
       .def(
           "to_dict", [](const Finding& f) { return to_python(to_json(f.diagnostic)); },
-          nb::sig("def to_dict(self) -> dict[str, Any]"))
+          nb::sig("def to_dict(self) -> dict[str, typing.Any]"))
       .def("__str__", &words_of)
       .def("__repr__", [](const Finding& f) {
         return fmt::format("<{}: {}>", f.diagnostic.code, f.diagnostic.what);
@@ -146,10 +146,10 @@ void bind_check(nb::module_& m) {
            "where no other order of two operations does.")
       .def(
           "to_dict", [](const Verdict& v) { return to_python(cli::check_json(v.checked)); },
-          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.check/1``.")
+          nb::sig("def to_dict(self) -> dict[str, typing.Any]"), "Schema ``shiplap.check/1``.")
       .def(
           "to_sarif", [](const Verdict& v) { return to_python(cli::check_sarif(v.checked)); },
-          nb::sig("def to_sarif(self) -> dict[str, Any]"), "SARIF 2.1.0, for code scanning.")
+          nb::sig("def to_sarif(self) -> dict[str, typing.Any]"), "SARIF 2.1.0, for code scanning.")
       .def("__bool__", [](const Verdict& v) { return v.report().sound(); })
       .def("__str__", &verdict_words)
       .def("__repr__",
@@ -161,16 +161,7 @@ void bind_check(nb::module_& m) {
            })
       .def("_repr_html_", &verdict_html);
   m.def("check", &check_plan, "plan"_a, nb::kw_only(), "sends"_a = "both", "eager"_a = nb::none(),
-        "symmetry"_a = true, Released(), R"(Is a plan sound? Proved for every rank.
-
-``sends`` says when a send is complete: ``eager`` (at once), ``rendezvous`` (its receive has
-started), or ``both`` are tried; sends of up to ``eager`` bytes are eager, others rendezvous.
-
->>> report = shiplap.check(shiplap.train("1f1b", ranks=4, layers=4, batch=8).plan)
->>> report.sound
-True
->>> report
-<Report 1f1b on 4 ranks: sound, 0 findings>)");
+        "symmetry"_a = true, Released(), "Of a Plan; see ``shiplap.check``.");
 }
 
 }  // namespace shiplap::python

@@ -2,44 +2,50 @@
 #include <sstream>
 
 #include "bind.h"
-#include "shiplap/base/catalogue.h"
-#include "shiplap/cli/run.h"
+#include "shiplap/base/error.h"
+#include "shiplap/cli/verbs.h"
 #include "shiplap/cli/version.h"
 
 namespace shiplap::python {
 namespace {
 
 struct Answer {
-  int exit_code = 0;
+  cli::ExitCode code = cli::ExitCode::yes;
   std::string out;
-  std::string err;
 };
 
-Answer command(const std::vector<std::string>& arguments) {
+// Throws what the command throws, so that Python gets its diagnostics.
+Answer command(const std::string& name, const std::vector<std::string>& arguments) {
+  const std::vector<cli::Verb> verbs = cli::all_verbs();
+  const cli::Verb* const verb = cli::find_verb(verbs, name);
+  ensure(verb != nullptr, "Python asks for commands that there are");
   std::istringstream nothing;
   std::ostringstream out;
-  std::ostringstream err;
-  cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = err}};
-  const cli::ExitCode code = cli::run(arguments, context);
-  return {.exit_code = static_cast<int>(code), .out = out.str(), .err = err.str()};
+  std::ostringstream ignored;
+  cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = ignored}};
+  const cli::ExitCode code = verb->run(arguments, context);
+  return {.code = code, .out = out.str()};
 }
 
 }  // namespace
 
 void bind_command(nb::module_& m) {
-  m.attr("__version__") = std::string(cli::version());
+  m.attr("version") = std::string(cli::version());
+  m.def("_read_file", &read_file, "path"_a);
   m.def(
       "_command",
-      [](const std::vector<std::string>& arguments) {
+      [](const std::string& name, const std::vector<std::string>& arguments) {
         Answer answer;
         {
           const nb::gil_scoped_release released;
-          answer = command(arguments);
+          answer = command(name, arguments);
         }
-        return nb::make_tuple(answer.exit_code, answer.out, answer.err);
+        return nb::make_tuple(static_cast<int>(answer.code), answer.out);
       },
-      "arguments"_a, nb::sig("def _command(arguments: Sequence[str]) -> tuple[int, str, str]"),
-      "What ``shiplap ARGUMENTS`` answers and prints: the exit code, stdout, stderr.");
+      "name"_a, "arguments"_a,
+      nb::sig(
+          "def _command(name: str, arguments: collections.abc.Sequence[str]) -> tuple[int, str]"),
+      "What a command answers and prints: the exit code and stdout.");
 }
 
 }  // namespace shiplap::python

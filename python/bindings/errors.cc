@@ -1,6 +1,5 @@
 // Diagnostics and the exceptions that carry them.
 #include <exception>
-#include <initializer_list>
 
 #include "bind.h"
 #include "shiplap/base/error.h"
@@ -10,37 +9,13 @@
 namespace shiplap::python {
 namespace {
 
-// They live as long as the interpreter does.
-struct Exceptions {
-  PyObject* input_error = nullptr;
-  PyObject* missing_part = nullptr;
-  PyObject* failure = nullptr;
-  PyObject* deadline_passed = nullptr;
-  PyObject* rank_failed = nullptr;
-  PyObject* mismatch = nullptr;
-  PyObject* metadata_differs = nullptr;
-  PyObject* internal_error = nullptr;
-};
-Exceptions exceptions;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): as PyExc_*
-
-PyObject* define(nb::module_& m, const char* name, std::initializer_list<PyObject*> bases,
-                 const char* doc) {
-  nb::list list;
-  for (PyObject* base : bases) list.append(nb::borrow(base));
-  const nb::object type = nb::module_::import_("builtins").attr("type");
-  nb::dict members;
-  members["__doc__"] = doc;
-  members["__module__"] = "shiplap";
-  nb::object made = type(name, nb::tuple(list), members);
-  m.attr(name) = made;
-  return made.release().ptr();
-}
-
-void raise(PyObject* type, const std::string& what, const std::vector<Diagnostic>& diagnostics) {
+// `type` is a class of shiplap/_errors.py.
+void raise(const char* type, const std::string& what, const std::vector<Diagnostic>& diagnostics) {
   try {
-    const nb::object error = nb::handle(type)(what);
+    const nb::object error_type = nb::module_::import_("shiplap._errors").attr(type);
+    const nb::object error = error_type(what);
     error.attr("diagnostics") = nb::cast(diagnostics);
-    PyErr_SetObject(type, error.ptr());
+    PyErr_SetObject(error_type.ptr(), error.ptr());
   } catch (nb::python_error& failed) {
     failed.restore();
   }
@@ -55,7 +30,7 @@ std::string in_words(const std::vector<Diagnostic>& diagnostics) {
   return without_newline(render(diagnostics));
 }
 
-void raise(PyObject* type, const std::vector<Diagnostic>& diagnostics) {
+void raise(const char* type, const std::vector<Diagnostic>& diagnostics) {
   raise(type, in_words(diagnostics), diagnostics);
 }
 
@@ -64,21 +39,21 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
   try {
     std::rethrow_exception(thrown);
   } catch (const MissingPart& e) {
-    raise(exceptions.missing_part, e.diagnostics());
+    raise("MissingPart", e.diagnostics());
   } catch (const InputError& e) {
-    raise(exceptions.input_error, e.diagnostics());
+    raise("InputError", e.diagnostics());
   } catch (const comm::DeadlinePassed& e) {
-    raise(exceptions.deadline_passed, {e.diagnostic()});
+    raise("DeadlinePassed", {e.diagnostic()});
   } catch (const comm::RankFailed& e) {
-    raise(exceptions.rank_failed, {e.diagnostic()});
+    raise("RankFailed", {e.diagnostic()});
   } catch (const comm::Mismatch& e) {
-    raise(exceptions.mismatch, {e.diagnostic()});
+    raise("Mismatch", {e.diagnostic()});
   } catch (const comm::Failure& e) {
-    raise(exceptions.failure, {e.diagnostic()});
+    raise("Failure", {e.diagnostic()});
   } catch (const run::MetadataDiffers& e) {
-    raise(exceptions.metadata_differs, {e.diagnostic()});
+    raise("MetadataDiffers", {e.diagnostic()});
   } catch (const InternalError& e) {
-    raise(exceptions.internal_error, std::string("this is a bug of Shiplap: ") + e.what(), {});
+    raise("InternalError", std::string("this is a bug of Shiplap: ") + e.what(), {});
   }
 }
 
@@ -130,24 +105,6 @@ void bind_diagnostic(nb::module_& m) {
 
 void bind_errors(nb::module_& m) {
   bind_diagnostic(m);
-  const auto add = [&](const char* name, std::initializer_list<PyObject*> bases, const char* doc) {
-    return define(m, name, bases, doc);
-  };
-  PyObject* const error = add("Error", {PyExc_Exception},
-                              "What Shiplap raises. ``diagnostics`` has each thing that is wrong.");
-  nb::handle(error).attr("diagnostics") = nb::tuple();
-  exceptions.input_error =
-      add("InputError", {error, PyExc_ValueError}, "A file or an argument that cannot be used.");
-  exceptions.missing_part =
-      add("MissingPart", {exceptions.input_error}, "Something that this machine lacks is needed.");
-  exceptions.failure = add("Failure", {error, PyExc_RuntimeError}, "Communication failed.");
-  exceptions.deadline_passed = add("DeadlinePassed", {exceptions.failure}, "D301: in time.");
-  exceptions.rank_failed = add("RankFailed", {exceptions.failure}, "D302: a rank died or left.");
-  exceptions.mismatch =
-      add("Mismatch", {exceptions.failure}, "D303: ranks do not agree on what they do.");
-  exceptions.metadata_differs =
-      add("MetadataDiffers", {error, PyExc_ValueError}, "D420: ranks hold different tables.");
-  exceptions.internal_error = add("InternalError", {error, PyExc_RuntimeError}, "A bug of ours.");
   nb::register_exception_translator(translate);
 }
 

@@ -123,7 +123,7 @@ void bind_run(nb::module_& m) {
             json.set("loss", std::move(losses)).set("step_s", std::move(times));
             return to_python(json.set("unequal_weights", r.result.unequal));
           },
-          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.run/1``.")
+          nb::sig("def to_dict(self) -> dict[str, typing.Any]"), "Schema ``shiplap.run/1``.")
       .def("__repr__",
            [](const Run& r) {
              return fmt::format("<Run {}: {} steps, loss {:.6f} to {:.6f}>", r.plan->name,
@@ -132,11 +132,7 @@ void bind_run(nb::module_& m) {
            })
       .def("_repr_html_", [](const Run& r) { return picture(*r.trace); });
   m.def("run", &run_plan, "plan"_a, nb::kw_only(), "steps"_a = 5, "seed"_a = 1, Released(),
-        R"(Trains for real: a plan of training in f32, on a thread for each rank.
-
->>> run = shiplap.run(shiplap.train("fsdp", ranks=2, for_run=True).plan, steps=2)
->>> run.good, len(run.loss)
-(True, 2))");
+        "A Plan; see ``shiplap.run``.");
 }
 
 }  // namespace
@@ -168,7 +164,7 @@ void bind_simulate(nb::module_& m) {
       .def_ro("hardware", &Simulation::hardware)
       .def(
           "to_dict", [](const Simulation& s) { return to_python(to_json(s)); },
-          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.simulate/1``.")
+          nb::sig("def to_dict(self) -> dict[str, typing.Any]"), "Schema ``shiplap.simulate/1``.")
       .def("__bool__", [](const Simulation& s) { return s.problems.empty(); })
       .def("__str__", [](const Simulation& s) { return nb::str(nb::cast(s.trace)); })
       .def("__repr__",
@@ -183,14 +179,7 @@ void bind_simulate(nb::module_& m) {
            })
       .def("_repr_html_", [](const Simulation& s) { return picture(*s.trace); });
   m.def("simulate", &simulate, "plan"_a, nb::kw_only(), "hardware"_a = "h100_80g_nvl8",
-        "eager"_a = 0, Released(), R"(How long does a plan take, and how much memory?
-
-``hardware`` is one of ``shiplap.known_systems()``, or a file; messages of up to ``eager`` bytes need
-not be waited for.
-
->>> simulation = shiplap.simulate(shiplap.train("ddp", ranks=8, layers=4, batch=8).plan)
->>> simulation
-<Simulation ddp on 8 ranks on h100_80g_nvl8: step 8.78 ms, peak memory 480 MiB>)");
+        "eager"_a = 0, Released(), "Of a Plan; see ``shiplap.simulate``.");
   m.def("known_systems", &hardware::known_systems, "The machines that come with Shiplap.");
   bind_run(m);
 }

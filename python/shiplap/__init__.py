@@ -10,31 +10,30 @@ has the Q/KV dispatch, ``shiplap.strategy`` what strategies are made of, ``shipl
 is installed) a Dispatcher with autograd.
 """
 
-from shiplap._shiplap import (
+from shiplap._errors import (
     DeadlinePassed,
-    Diagnostic,
     Error,
-    Event,
     Failure,
-    Finding,
     InputError,
     InternalError,
     MetadataDiffers,
     Mismatch,
     MissingPart,
-    Plan,
     RankFailed,
+)
+from shiplap._shiplap import (
+    Diagnostic,
+    Event,
+    Finding,
+    Plan,
     Report,
     Run,
     Simulation,
     Trace,
-    __version__,
-    check,
     known_systems,
-    run,
-    simulate,
 )
-from shiplap._command import Answer, explain, overlap
+from shiplap._shiplap import version as __version__
+from shiplap._verbs import Answer, check, explain, overlap, run, simulate
 
 __all__ = [
     "Answer",

@@ -1,0 +1,140 @@
+"""The commands of the command line, under the same names and with the same defaults."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Protocol, Union
+
+from shiplap import _shiplap
+from shiplap._shiplap import Plan, Report, Run, Simulation
+
+
+class HasPlan(Protocol):
+    """What has a plan, such as what ``train`` returns."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        ...
+
+
+Subject = Union[Plan, HasPlan, str, "os.PathLike[str]"]
+
+
+def plan_of(subject: Subject) -> Plan:
+    """A plan, that of a training, or one from a file: a ``.plan``, its JSON, or a schedule as CSV."""
+    if isinstance(subject, Plan):
+        return subject
+    if isinstance(subject, (str, os.PathLike)):
+        path = os.fsdecode(subject)
+        if path.endswith(".csv"):
+            return Plan.from_schedule(_shiplap._read_file(path), path)
+        return Plan.read(path)
+    plan = getattr(subject, "plan", None)
+    if isinstance(plan, Plan):
+        return plan
+    raise TypeError(f"expected a Plan, what has one, or the name of a file; found {subject!r}")
+
+
+def check(
+    plan: Subject,
+    *,
+    sends: str = "both",
+    eager: int | None = None,
+    symmetry: bool = True,
+) -> Report:
+    """Is a plan sound? Proved for every rank.
+
+    ``sends`` says when a send is complete: ``eager`` (at once), ``rendezvous`` (its receive has
+    started), or ``both`` are tried. If ``eager`` is given, sends of up to so many bytes are eager
+    and others rendezvous. Without ``symmetry`` also ranks that are alike are looked at.
+
+    >>> report = shiplap.check(shiplap.train("1f1b", ranks=4, layers=4, batch=8))
+    >>> report
+    <Report 1f1b on 4 ranks: sound, 0 findings>
+    """
+    return _shiplap.check(plan_of(plan), sends=sends, eager=eager, symmetry=symmetry)
+
+
+def simulate(
+    plan: Subject, *, hardware: str = "h100_80g_nvl8", eager: int = 0
+) -> Simulation:
+    """How long does a plan take, and how much memory?
+
+    ``hardware`` is one of ``known_systems()``, or a file. Messages of up to ``eager`` bytes need not
+    be waited for.
+
+    >>> simulation = shiplap.simulate(shiplap.train("ddp", ranks=8, layers=4, batch=8))
+    >>> simulation
+    <Simulation ddp on 8 ranks on h100_80g_nvl8: step 2.01 ms, peak memory 640 MiB>
+    """
+    return _shiplap.simulate(plan_of(plan), hardware=hardware, eager=eager)
+
+
+def run(plan: Subject, *, steps: int = 5, seed: int = 1) -> Run:
+    """Trains for real: a plan of training in f32, on a thread for each rank.
+
+    For processes of an MPI job there is the command: ``shiplap run step.plan --backend mpi``.
+
+    >>> result = shiplap.run(shiplap.train("fsdp", ranks=2, batch=2, for_run=True), steps=3)
+    >>> result.good, len(result.loss)
+    (True, 3)
+    """
+    return _shiplap.run(plan_of(plan), steps=steps, seed=seed)
+
+
+class Answer(dict[str, Any]):
+    """What a command answers with ``--json``: a dict, whose ``text`` is what people are shown."""
+
+    text: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain dict."""
+        return dict(self)
+
+    def __repr__(self) -> str:
+        return self.text.rstrip()
+
+
+def _words(flags: dict[str, Any]) -> list[str]:
+    words = []
+    for name, value in flags.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            words.append(flag)
+        elif value is not None and value is not False:
+            words += [flag, str(value)]
+    return words
+
+
+def ask(verb: str, *words: str, **flags: Any) -> Answer:
+    """Runs a command: ``ask("overlap", op="ag", m=1024)`` is ``shiplap overlap --op ag --m 1024``."""
+    if "backend" in flags:
+        raise TypeError("processes of an MPI job are started by the command line: shiplap " + verb)
+    arguments = [*words, *_words(flags)]
+    _, out = _shiplap._command(verb, [*arguments, "--json"])
+    answer = Answer(json.loads(out))
+    _, answer.text = _shiplap._command(verb, arguments)
+    return answer
+
+
+def overlap(**flags: Any) -> Answer:
+    """A product whose communication is hidden: how to cut it, and what that saves.
+
+    The arguments are the flags of ``shiplap overlap``:
+
+    >>> shiplap.overlap(op="ag", m=8192, n=8192, k=8192, tp=8, method="auto",
+    ...                 hardware="h100_80g_nvl8")["schema"]
+    'shiplap.overlap/1'
+    """
+    return ask("overlap", **flags)
+
+
+def explain(code: str) -> str:
+    """The page about a diagnostic.
+
+    >>> print(shiplap.explain("D720").splitlines()[0])
+    # D720: ranks wait for each other in a circle
+    """
+    return _shiplap._command("explain", [code])[1]

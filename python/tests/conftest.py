@@ -1,0 +1,32 @@
+"""What all tests share."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def root() -> pathlib.Path:
+    """The folder with examples/, docs/ and museum/ in it."""
+    here = pathlib.Path(__file__).resolve().parent
+    return here.parent if (here.parent / "examples").is_dir() else here.parent.parent
+
+
+@pytest.fixture(scope="session")
+def command():
+    """Runs the command line tool of the package: ``command("check", "step.plan")``."""
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "shiplap", *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, "COLUMNS": "100"},
+        )
+
+    return run
