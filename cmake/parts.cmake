@@ -61,9 +61,6 @@ function(_shiplap_find_mpi part name title environment)
   set(SHIPLAP_HAVE_${part} FALSE PARENT_SCOPE)
 endfunction()
 
-# From <environment>/lib/pythonX.Y/site-packages/shiplap/lib/shiplap.
-set(SHIPLAP_WHEEL_RPATH "\$ORIGIN/../../../../..")
-
 function(_shiplap_mpi_target name line)
   separate_arguments(words UNIX_COMMAND "${line}")
   list(POP_FRONT words)  # the compiler
@@ -73,9 +70,9 @@ function(_shiplap_mpi_target name line)
       target_include_directories(${name} SYSTEM INTERFACE ${CMAKE_MATCH_1})
     elseif(word MATCHES "^-L(.*)")
       target_link_directories(${name} INTERFACE ${CMAKE_MATCH_1})
-      # In a wheel the library is looked for where pip puts it: in lib/ of the same environment.
-      target_link_options(${name} INTERFACE
-                          -Wl,-rpath,$<IF:$<BOOL:${SKBUILD}>,${SHIPLAP_WHEEL_RPATH},${CMAKE_MATCH_1}>)
+      if(NOT SKBUILD)  # which looks elsewhere: see shiplap_plugin
+        target_link_options(${name} INTERFACE -Wl,-rpath,${CMAKE_MATCH_1})
+      endif()
     elseif(word MATCHES "^-l")
       target_link_libraries(${name} INTERFACE ${word})
     elseif(word STREQUAL "-pthread")
@@ -162,7 +159,9 @@ function(shiplap_plugin name)
   _shiplap_warnings(${target})
   _shiplap_link_privately(${target} ${P_DEPENDS})
   if(SKBUILD)
-    set_target_properties(${target} PROPERTIES INSTALL_RPATH "${SHIPLAP_WHEEL_RPATH}")
+    # In a wheel the plugin lies in <environment>/lib/pythonX.Y/site-packages/shiplap/lib/shiplap,
+    # and libraries that pip installed lie in <environment>/lib. Others the system finds.
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "\$ORIGIN/../../../../..")
   endif()
   # Its copy of our modules is its own.
   target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL)

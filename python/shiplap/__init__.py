@@ -33,7 +33,7 @@ from shiplap._shiplap import (
     known_systems,
 )
 from shiplap._shiplap import version as __version__
-from shiplap._verbs import Answer, check, explain, overlap, run, simulate
+from shiplap._verbs import Answer, check, explain, overlap, plan_of, run, simulate
 
 __all__ = [
     "Answer",
@@ -59,6 +59,7 @@ __all__ = [
     "explain",
     "known_systems",
     "overlap",
+    "plan_of",
     "run",
     "simulate",
 ]

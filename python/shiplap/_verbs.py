@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Union
 
 from shiplap import _shiplap
@@ -19,11 +20,27 @@ class HasPlan(Protocol):
         ...
 
 
-Subject = Union[Plan, HasPlan, str, "os.PathLike[str]"]
+class TorchSchedule(Protocol):
+    """A schedule of torch.distributed.pipelining for several stages per rank."""
+
+    pipeline_order: Mapping[int, Sequence[Any]]  # by rank: its actions, None where it has none
+
+
+Subject = Union[Plan, HasPlan, TorchSchedule, str, "os.PathLike[str]"]
+
+
+def _schedule_text(order: Mapping[int, Sequence[Any]]) -> str:
+    rows = (order[rank] for rank in sorted(order))
+    return "".join(
+        ",".join("" if action is None else str(action) for action in row) + "\n" for row in rows
+    )
 
 
 def plan_of(subject: Subject) -> Plan:
-    """A plan, that of a training, or one from a file: a ``.plan``, its JSON, or a schedule as CSV."""
+    """A plan; that of a training; that of a schedule object of torch; or one from a file.
+
+    Files are a ``.plan``, its JSON, or a pipeline schedule of torch as ``.csv``.
+    """
     if isinstance(subject, Plan):
         return subject
     if isinstance(subject, (str, os.PathLike)):
@@ -34,6 +51,9 @@ def plan_of(subject: Subject) -> Plan:
     plan = getattr(subject, "plan", None)
     if isinstance(plan, Plan):
         return plan
+    order = getattr(subject, "pipeline_order", None)
+    if order is not None:
+        return Plan.from_schedule(_schedule_text(order), type(subject).__name__)
     raise TypeError(f"expected a Plan, what has one, or the name of a file; found {subject!r}")
 
 
@@ -126,7 +146,7 @@ def overlap(**flags: Any) -> Answer:
 
     >>> shiplap.overlap(op="ag", m=8192, n=8192, k=8192, tp=8, method="auto",
     ...                 hardware="h100_80g_nvl8")["schema"]
-    'shiplap.overlap/1'
+    'shiplap.overlap.auto/1'
     """
     return ask("overlap", **flags)
 
@@ -135,6 +155,6 @@ def explain(code: str) -> str:
     """The page about a diagnostic.
 
     >>> print(shiplap.explain("D720").splitlines()[0])
-    # D720: ranks wait for each other in a circle
+    # D720: a deadlock
     """
     return _shiplap._command("explain", [code])[1]

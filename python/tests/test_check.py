@@ -1,6 +1,8 @@
 """check in Python: the same verdicts as the command line, and assert_sound for a team's own tests."""
 
 import json
+import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -99,6 +101,7 @@ def test_in_a_teams_own_tests(tmp_path):
         text=True,
         timeout=120,
         check=False,
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(shiplap.__file__).parent.parent.resolve())},
     )
     assert answer.returncode == 1
     assert "wrong.csv is not sound" in answer.stdout
