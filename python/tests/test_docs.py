@@ -1,0 +1,61 @@
+"""The pages about Python can be pasted from top to bottom, and print what they say.
+
+Blocks of ```python run in order, in one namespace, in a copy of the examples' folder; a block of
+```text right behind one is what it prints. There `...` stands for any text.
+"""
+
+import contextlib
+import doctest
+import io
+import pathlib
+import re
+import shutil
+
+import pytest
+
+PAGES = ("python.md", "torch.md", "check-in-ci.md")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(text: str) -> list[tuple[int, str, str]]:
+    """Line, language and content of each."""
+    return [
+        (text.count("\n", 0, found.start()) + 2, found[1], found[2]) for found in BLOCK.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page, root, tmp_path, monkeypatch):
+    path = root / "docs" / page
+    if not path.exists() and page == "torch.md":
+        pytest.fail(f"{path} is missing")
+    if page == "torch.md":
+        pytest.importorskip("torch")
+    shutil.copytree(root / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    found = blocks(path.read_text())
+    assert any(language == "python" for _, language, _ in found)
+    namespace = {"__name__": "__page__"}
+    for (line, language, code), (_, after, expected) in zip(
+        found, [*found[1:], (0, "", "")], strict=True
+    ):
+        if language != "python":
+            continue
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            # Blank lines in front, so that tracebacks have the lines of the page.
+            exec(compile("\n" * (line - 1) + code, str(path), "exec"), namespace)
+        wanted = expected if after == "text" else ""
+        same = doctest.OutputChecker().check_output(
+            wanted, said.getvalue(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        )
+        assert same, f"{page}:{line} printed\n{said.getvalue()}instead of\n{wanted}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_names_exists(page, root):
+    """Its links within the repository."""
+    text = (root / "docs" / page).read_text()
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert (pathlib.Path(root / "docs") / target).exists(), f"{page} links to {target}"
