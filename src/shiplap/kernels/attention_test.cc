@@ -63,30 +63,17 @@ void expect_right(const AttentionShape& shape, const std::vector<Lengths>& lengt
   expect_right(solve<Bf16>(coarse), reference(coarse), kBf16);
 }
 
-// The thread sanitizer makes the arithmetic, which is of one thread, many times slower, so there
-// only one case in four is tried; in other builds, all are.
-class Sample {
- public:
-  bool takes_next() { return next_++ % SHIPLAP_ONE_CASE_IN == 0; }
-
- private:
-  int next_ = 0;
-};
-
 TEST(Attention, IsRightForAllSmallLengths) {
-  Sample sample;
   for (std::uint32_t queries = 0; queries <= 5; ++queries) {
     for (std::uint32_t keys = queries; keys <= 7; ++keys) {
-      if (keys == 0 || !sample.takes_next()) continue;
+      if (keys == 0) continue;
       expect_right({.heads = 2, .head_dim = 8}, {{queries, keys}}, 100 * queries + keys);
     }
   }
 }
 
 TEST(Attention, IsRightForLengthsAroundTheEdgesOfBlocks) {
-  Sample sample;
   for (const std::uint32_t length : {17U, 16U, 15U, 127U, 129U, 128U, 255U, 256U, 257U, 300U}) {
-    if (!sample.takes_next()) continue;
     expect_right({.heads = 1, .head_dim = 16}, {{length, length}}, length);
     expect_right({.heads = 4, .kv_heads = 1, .head_dim = 16}, {{1, length}, {3, length}}, length);
   }
@@ -97,20 +84,18 @@ TEST(Attention, IsRightForManyBlocks) {
     AttentionShape shape;
     Lengths lengths;
   };
-  Sample sample;
   std::uint64_t seed = 0;
   for (const Case& one : {Case{{.heads = 4, .kv_heads = 1, .head_dim = 8}, {301, 301}},
                           Case{{.heads = 8, .kv_heads = 1, .head_dim = 8}, {140, 531}},
                           Case{{.heads = 2, .kv_heads = 2, .head_dim = 8}, {530, 600}}}) {
-    if (sample.takes_next()) expect_right(one.shape, {one.lengths}, ++seed);
+    expect_right(one.shape, {one.lengths}, ++seed);
   }
 }
 
 TEST(Attention, IsRightForEveryGroupAndDimension) {
-  Sample sample;
   for (const std::int32_t group : {1, 2, 3, 4, 8, 64}) {
     for (const std::int32_t dim : {1, 7, 24, 64, 128}) {
-      if ((group == 64 && dim > 8) || !sample.takes_next()) continue;
+      if (group == 64 && dim > 8) continue;
       expect_right({.heads = 2 * group, .kv_heads = 2, .head_dim = dim}, {{19, 37}},
                    static_cast<std::uint64_t>(100 * group + dim));
     }
@@ -119,7 +104,6 @@ TEST(Attention, IsRightForEveryGroupAndDimension) {
 
 TEST(Attention, IsRightForRandomShapes) {
   Random random(7);
-  Sample sample;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     const auto kv_heads = static_cast<std::int32_t>(random.between(1, 4));
     const auto group = static_cast<std::int32_t>(1 << random.between(0, 4));
@@ -131,7 +115,6 @@ TEST(Attention, IsRightForRandomShapes) {
       if (random.chance()) length.keys += static_cast<std::uint32_t>(random.between(0, 90));
     }
     lengths.push_back({.queries = 5, .keys = 5});
-    if (!sample.takes_next()) continue;
     expect_right({.heads = kv_heads * group, .kv_heads = kv_heads, .head_dim = dim}, lengths, seed);
   }
 }
