@@ -1,0 +1,49 @@
+"""A thousand times made and dropped, plans and results leave nothing behind."""
+
+import copy
+
+import pytest
+from leaks import assert_no_leak, growth
+
+import shiplap
+
+SCHEDULE = "0F0,,0B0\n,1F0,1B0\n"
+PLAN = shiplap.Plan.from_schedule(SCHEDULE)
+
+
+def raises():
+    with pytest.raises(shiplap.InputError):
+        shiplap.Plan.parse("mesh\n")
+
+
+MAKERS = {
+    "Plan": lambda: shiplap.Plan.from_schedule(SCHEDULE),
+    "Plan.text": lambda: shiplap.Plan.parse(PLAN.to_text()),
+    "Plan.dict": lambda: shiplap.Plan.from_dict(PLAN.to_dict()),
+    "Plan.show": lambda: str(PLAN),
+    "Report": lambda: shiplap.check(PLAN).to_dict(),
+    "Finding": lambda: [str(f) for f in shiplap.check(shiplap.Plan.from_schedule("0B0\n")).findings],
+    "Simulation": lambda: shiplap.simulate(PLAN).to_dict(),
+    "Trace": lambda: [repr(e) for e in shiplap.simulate(PLAN).trace.events(0)],
+    "picture": lambda: shiplap.simulate(PLAN)._repr_html_(),
+    "InputError": raises,
+    "overlap": lambda: shiplap.overlap(op="ag", m=64, n=64, k=64, tp=2, hardware="h100_80g_nvl8"),
+    "explain": lambda: shiplap.explain("D720"),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_nothing_stays(name):
+    slow = name in ("picture", "overlap", "explain")
+    assert_no_leak(MAKERS[name], 200 if slow else 1000)
+
+
+def test_a_run_leaves_nothing():
+    plan = shiplap.train("ddp", ranks=2, batch=2, for_run=True).plan
+    assert_no_leak(lambda: shiplap.run(plan, steps=1), 100)
+
+
+def test_a_leak_would_be_found():
+    kept = []
+    bytes_, objects = growth(lambda: kept.append(copy.copy([0] * 16)))
+    assert bytes_ > 32 and objects >= 1000
