@@ -136,14 +136,11 @@ std::vector<std::string> words_of(const StrategyFlags& options) {
   return words;
 }
 
-PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& defaults,
-                         const strategy::World& world) {
-  const strategy::Entry& entry = strategy::find_strategy(options.strategy.value_or(""));
+strategy::Size size_of(const StrategyFlags& options, const StrategyDefaults& defaults) {
   strategy::Size size;
   if (options.mesh) size.mesh = parse_mesh(*options.mesh);
-  const bool alone = entry.axes.empty();
   if (options.ranks || !options.mesh) {
-    size.ranks = number("--ranks", options.ranks, alone ? 1 : defaults.ranks);
+    size.ranks = number("--ranks", options.ranks, defaults.ranks);
   }
   std::int64_t ranks = size.ranks;
   if (ranks == 0) {
@@ -164,6 +161,16 @@ PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& d
     refuse_flag("--hidden", "a layer of so many operations cannot be counted",
                 "fewer samples, shorter ones, or a smaller hidden size");
   }
+  return size;
+}
+
+PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& defaults,
+                         const strategy::World& world) {
+  const strategy::Entry& entry = strategy::find_strategy(options.strategy.value_or(""));
+  StrategyDefaults own = defaults;
+  const bool alone = entry.axes.empty();
+  if (alone) own.ranks = 1;
+  const strategy::Size size = size_of(options, own);
   strategy::World where = strategy::world_for(entry, size);
   where.system = world.system;
   where.eager_up_to = world.eager_up_to;

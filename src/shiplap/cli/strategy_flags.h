@@ -47,6 +47,10 @@ void check_subject(const SubjectFlags& subject);
 // The flags that were given, to be given again.
 [[nodiscard]] std::vector<std::string> words_of(const StrategyFlags& options);
 
+// The size that flags ask for. Throws InputError D003.
+[[nodiscard]] strategy::Size size_of(const StrategyFlags& options,
+                                     const StrategyDefaults& defaults);
+
 // A strategy that is ready to train.
 struct PreparedStrategy {
   const strategy::Entry* entry = nullptr;

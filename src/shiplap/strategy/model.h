@@ -223,6 +223,25 @@ class Model final : private Bookkeeper, private Sender {
     return pending<T>(message(trace::Kind::recv, source, T{}, tagged.tag), {});
   }
 
+  // ---- the same, for whoever knows the kind of a value only when it runs, such as another
+  // language; there is also receive<AnyValue>. `kind` is all_reduce, all_gather or reduce_scatter.
+  // What the types above do not allow is refused as D614: a weight is no sum.
+
+  Arrival<AnyValue> collective(trace::Kind kind, const AnyValue& value, int layer,
+                               const Over& over = {}) {
+    return arrival<AnyValue>(ask_any(kind, value, layer, over, ""));
+  }
+  Pending<AnyValue> start_collective(trace::Kind kind, const AnyValue& value, int layer,
+                                     const Over& over = {}) {
+    return pending<AnyValue>(ask_any(kind, value, layer, over, over.stream), over);
+  }
+  Arrival<AnyValue> send_any(int dest, const AnyValue& value, Tagged tagged = {}) {
+    return arrival<AnyValue>(message(trace::Kind::send, dest, value, tagged.tag));
+  }
+  Pending<AnyValue> start_send_any(int dest, const AnyValue& value, Tagged tagged = {}) {
+    return pending<AnyValue>(message(trace::Kind::send, dest, value, tagged.tag), {});
+  }
+
   // What it sleeps on, if it does; on a stream, the first that is not complete.
   [[nodiscard]] const Flight* waiting_for() const;
   // What was started and never waited for, if anything.
@@ -343,6 +362,8 @@ class Model final : private Bookkeeper, private Sender {
   }
   Flight ask(trace::Kind kind, const AnyValue& value, int layer, const Over& over,
              std::string_view channel);
+  Flight ask_any(trace::Kind kind, const AnyValue& value, int layer, const Over& over,
+                 std::string_view channel);
   Flight message(trace::Kind kind, int peer, const AnyValue& value, int tag);
   // Enters it into the log and the record, on a stream.
   void issue(Flight& flight, std::int32_t stream, bool async);
@@ -383,6 +404,9 @@ class Model final : private Bookkeeper, private Sender {
   const Flight* waiting_for_ = nullptr;
   Recording recording_;
 };
+
+template <>
+AnyValue Model::take(Flight& flight);
 
 template <class T>
 void Arrival<T>::Await::await_suspend(std::coroutine_handle<> caller) {

@@ -33,7 +33,32 @@ bool may_be_in_place(Kind kind) {
 
 bool writes_operand(Kind kind) { return kind == Kind::all_reduce || kind == Kind::reduce_scatter; }
 
+template <class T>
+bool allows(Kind kind) {
+  if (kind == Kind::all_reduce) return workload::Reduceable<T>;
+  if (kind == Kind::all_gather) return workload::Gatherable<T>;
+  return workload::ReduceableGatherable<T>;
+}
+
+bool allows(Kind kind, const AnyValue& value) {
+  return std::visit([&]<class T>(const T& /*value*/) { return allows<T>(kind); }, value);
+}
+
 }  // namespace
+
+Flight Model::ask_any(Kind kind, const AnyValue& value, int layer, const Over& over,
+                      std::string_view channel) {
+  ensure(kind == Kind::all_reduce || kind == Kind::all_gather || kind == Kind::reduce_scatter,
+         "a collective of values");
+  begin_call(kind, layer);
+  if (!allows(kind, value)) {
+    refuse("D614", fmt::format("there is no {} of {}", name(kind), describe(value)),
+           "gradients are sums, so they can be reduced; what is cut into shards can be gathered",
+           "gradients of weights allow both, weights and activations only all_gather, gradients "
+           "of activations only all_reduce");
+  }
+  return ask(kind, value, layer, over, channel);
+}
 
 Flight Model::ask(Kind kind, const AnyValue& value, int layer, const Over& over,
                   std::string_view channel) {
@@ -235,6 +260,20 @@ T Model::take(Flight& flight) {
     recording_.steps[static_cast<std::size_t>(flight.step)].writes[0] = result.trail.first;
   }
   return result;
+}
+
+template <>
+AnyValue Model::take(Flight& flight) {
+  const AnyValue& known = flight.kind == Kind::send ? flight.in : flight.out;
+  return std::visit(
+      [&]<class T>(const T& /*value*/) -> AnyValue {
+        if constexpr (std::is_same_v<T, std::monostate>) {
+          throw InternalError("what has landed has a value");
+        } else {
+          return take<T>(flight);
+        }
+      },
+      known);
 }
 
 template Weight Model::take(Flight&);
