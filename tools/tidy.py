@@ -268,19 +268,22 @@ def check_diagnostics(files, modules):
         page = re.fullmatch(r"docs/diagnostics/(D\d{3})\.md", file.path)
         if page:
             pages[page[1]] = file
-        elif file.is_cpp and file.module and not file.is_test:
+        elif file.is_cpp and (file.path.startswith("python/bindings/") or
+                              file.module and not file.is_test):
             for match in CODE.finditer(file.code):
                 used.setdefault(match[1], file.found(match.start(), ""))
-        if file.path.endswith("_test.cc") or re.match(r"tests/golden/.*\.txt$", file.path):
+        if file.path.endswith("_test.cc") or re.match(
+                r"tests/golden/.*\.txt$|python/tests/test_.*\.py$", file.path):
             provoked.update(re.findall(r"\bD\d{3}\b", file.code or file.text))
     for code, (path, line, _) in used.items():
         if code not in pages:
             yield path, line, f"{code} has no page docs/diagnostics/{code}.md"
         if code not in provoked:
-            yield path, line, f"{code} is provoked by no test (tests/golden/*.txt or *_test.cc)"
+            yield path, line, (f"{code} is provoked by no test (tests/golden/*.txt, *_test.cc or "
+                               "python/tests/test_*.py)")
     for code, file in pages.items():
         if code not in used:
-            yield file.path, 1, f"nothing in src/ gives {code}"
+            yield file.path, 1, f"nothing in src/ or python/bindings/ gives {code}"
         if not file.text.startswith(f"# {code}: "):
             yield file.path, 1, f"must begin with '# {code}: ' and a title"
 

@@ -9,9 +9,12 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "shiplap/base/diagnostic.h"
+#include "shiplap/base/error.h"
 #include "shiplap/base/json.h"
 #include "shiplap/base/units.h"
 
@@ -37,6 +40,13 @@ using Released = nb::call_guard<nb::gil_scoped_release>;
 [[nodiscard]] nb::object to_python(const Json& json);
 // The other way. Throws InputError D003 for what JSON cannot hold.
 [[nodiscard]] Json from_python(nb::handle value);
+
+// The exception that Python sees for one of ours.
+[[nodiscard]] nb::object as_exception(const InputError& error);
+// What an InputError of Python carries; nothing if it is another exception.
+[[nodiscard]] std::optional<std::vector<Diagnostic>> diagnostics_of(nb::handle error);
+// Such an error tells more then.
+void change_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostics);
 
 // What a path is to Python: str, or anything with __fspath__.
 [[nodiscard]] std::string path_text(nb::handle path);

@@ -9,13 +9,18 @@
 namespace shiplap::python {
 namespace {
 
-// `type` is a class of shiplap/_errors.py.
+// Of a class of shiplap/_errors.py.
+nb::object made(const char* type, const std::string& what,
+                const std::vector<Diagnostic>& diagnostics) {
+  nb::object error = nb::module_::import_("shiplap._errors").attr(type)(what);
+  error.attr("diagnostics") = nb::cast(diagnostics);
+  return error;
+}
+
 void raise(const char* type, const std::string& what, const std::vector<Diagnostic>& diagnostics) {
   try {
-    const nb::object error_type = nb::module_::import_("shiplap._errors").attr(type);
-    const nb::object error = error_type(what);
-    error.attr("diagnostics") = nb::cast(diagnostics);
-    PyErr_SetObject(error_type.ptr(), error.ptr());
+    const nb::object error = made(type, what, diagnostics);
+    PyErr_SetObject(error.type().ptr(), error.ptr());
   } catch (nb::python_error& failed) {
     failed.restore();
   }
@@ -30,8 +35,26 @@ std::string in_words(const std::vector<Diagnostic>& diagnostics) {
   return without_newline(render(diagnostics));
 }
 
+// What C++ calls co_await.
+std::string said_in_python(std::string text) {
+  constexpr std::string_view kWord = "co_await";
+  for (std::size_t at = text.find(kWord); at != std::string::npos; at = text.find(kWord, at)) {
+    text.replace(at, kWord.size(), "await");
+  }
+  return text;
+}
+
+std::vector<Diagnostic> said_in_python(std::vector<Diagnostic> diagnostics) {
+  for (Diagnostic& d : diagnostics) {
+    d.why = said_in_python(std::move(d.why));
+    d.help = said_in_python(std::move(d.help));
+  }
+  return diagnostics;
+}
+
 void raise(const char* type, const std::vector<Diagnostic>& diagnostics) {
-  raise(type, in_words(diagnostics), diagnostics);
+  const std::vector<Diagnostic> said = said_in_python(diagnostics);
+  raise(type, in_words(said), said);
 }
 
 // Of the exceptions that are ours, the most special first.
@@ -102,6 +125,24 @@ void bind_diagnostic(nb::module_& m) {
 }
 
 }  // namespace
+
+nb::object as_exception(const InputError& error) {
+  const std::vector<Diagnostic> said = said_in_python(error.diagnostics());
+  return made("InputError", in_words(said), said);
+}
+
+std::optional<std::vector<Diagnostic>> diagnostics_of(nb::handle error) {
+  const nb::object input_error = nb::module_::import_("shiplap._errors").attr("InputError");
+  if (PyErr_GivenExceptionMatches(error.ptr(), input_error.ptr()) == 0) return std::nullopt;
+  std::vector<Diagnostic> found;
+  if (!nb::try_cast(error.attr("diagnostics"), found)) return std::nullopt;
+  return found;
+}
+
+void change_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostics) {
+  error.attr("args") = nb::make_tuple(in_words(diagnostics));
+  error.attr("diagnostics") = nb::cast(diagnostics);
+}
 
 void bind_errors(nb::module_& m) {
   bind_diagnostic(m);

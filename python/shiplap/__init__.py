@@ -28,11 +28,16 @@ from shiplap._shiplap import (
     Plan,
     Report,
     Run,
+    RuntimePredictor,
     Simulation,
     Trace,
+    Training,
     known_systems,
+    strategies,
+    train,
 )
 from shiplap._shiplap import version as __version__
+from shiplap import strategy
 from shiplap._verbs import Answer, check, explain, overlap, plan_of, run, simulate
 
 __all__ = [
@@ -52,8 +57,10 @@ __all__ = [
     "RankFailed",
     "Report",
     "Run",
+    "RuntimePredictor",
     "Simulation",
     "Trace",
+    "Training",
     "__version__",
     "check",
     "explain",
@@ -62,4 +69,7 @@ __all__ = [
     "plan_of",
     "run",
     "simulate",
+    "strategies",
+    "strategy",
+    "train",
 ]

@@ -1,0 +1,463 @@
+// One rank's view of training, and what it holds.
+#include "shiplap/strategy/model.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "communication.h"
+#include "shiplap/base/suggest.h"
+#include "strategy.h"
+
+namespace shiplap::python {
+namespace {
+
+using strategy::Activation;
+using strategy::ActivationGrad;
+using strategy::Key;
+using strategy::Model;
+using strategy::OptState;
+using strategy::Shelf;
+using strategy::Weight;
+using strategy::WeightGrad;
+using trace::Kind;
+
+// ---------------------------------------------------------------- shelves
+
+[[noreturn]] void refuse_key(nb::handle key) {
+  throw nb::type_error(
+      fmt::format("a place is named by one whole number or two, such as [layer] or "
+                  "[layer, microbatch]; found {}",
+                  nb::cast<std::string>(nb::repr(key)))
+          .c_str());
+}
+
+int key_number(nb::handle part, nb::handle key) {
+  const nb::object number = nb::steal(PyNumber_Index(part.ptr()));
+  if (!number.is_valid()) {
+    PyErr_Clear();
+    refuse_key(key);
+  }
+  int overflow = 0;
+  const long value = PyLong_AsLongAndOverflow(number.ptr(), &overflow);
+  const bool fits = overflow == 0 && value < (1L << 31) && value >= -(1L << 31);
+  if (!fits) refuse_key(key);
+  return static_cast<int>(value);
+}
+
+Key key_of(nb::handle key) {
+  if (PyTuple_Check(key.ptr()) == 0) return {key_number(key, key)};
+  if (nb::len(key) != 2) refuse_key(key);
+  const int second = key_number(key[1], key);
+  if (second < 0) refuse_key(key);  // that is how a place with one number is told apart
+  return {key_number(key[0], key), second};
+}
+
+nb::object to_python(Key key) {
+  if (key.second < 0) return nb::int_(key.first);
+  return nb::make_tuple(key.first, key.second);
+}
+
+template <class T>
+struct PyShelf {
+  SharedRanks ranks;
+  Shelf<T>* shelf;
+
+  [[nodiscard]] nb::object at(Key key) const {
+    // What is not there is refused by the place itself.
+    if (!shelf->contains(key)) shelf->erase(key);
+    return nb::cast((*shelf)[key].value());
+  }
+  [[nodiscard]] nb::list list(const auto& what) const {
+    nb::list all;
+    shelf->for_each([&](Key key, const auto& slot) {
+      if (!slot.empty()) all.append(what(key, slot));
+    });
+    return all;
+  }
+  [[nodiscard]] nb::list keys() const {
+    return list([](Key key, const auto& /*slot*/) { return to_python(key); });
+  }
+};
+
+template <class T>
+void set(const PyShelf<T>& self, nb::handle key, nb::handle value, const char* kind) {
+  const T* found = nullptr;
+  if (!nb::try_cast<const T*>(value, found) || found == nullptr) {
+    const std::string other = kind_in_words(value);
+    throw nb::type_error(
+        fmt::format("here lie values of kind {}, found {}{}", kind, other,
+                    other == "Communication" ? "; is there an `await` missing?" : "")
+            .c_str());
+  }
+  (*self.shelf)[key_of(key)] = T(*found);
+}
+
+template <class T>
+void bind_shelf(nb::module_& m, const char* name, const char* kind) {
+  using S = PyShelf<T>;
+  constexpr const char* kKey = "int | tuple[int, int]";
+  const auto sig = [&](const std::string& form) {
+    return fmt::format(fmt::runtime(form), fmt::arg("value", kind), fmt::arg("key", kKey));
+  };
+  const std::array signatures{
+      sig("def __getitem__(self, key: {key}) -> {value}"),
+      sig("def __setitem__(self, key: {key}, value: {value}) -> None"),
+      sig("def pop(self, key: {key}) -> {value}"),
+      sig("def get(self, key: {key}) -> {value} | None"),
+      sig("def keys(self) -> list[{key}]"),
+      sig("def values(self) -> list[{value}]"),
+      sig("def items(self) -> list[tuple[{key}, {value}]]"),
+      sig("def __iter__(self) -> Iterator[{key}]"),
+      sig("def __delitem__(self, key: {key}) -> None"),
+  };
+  const auto signature = [&](std::size_t i) { return nb::sig(signatures[i].c_str()); };
+  nb::class_<S>(m, name,
+                "The places of one kind of value, by one number or two. Only what lies in one "
+                "counts as memory and can be used.")
+      .def(
+          "__getitem__", [](const S& s, nb::handle key) { return s.at(key_of(key)); }, signature(0))
+      .def(
+          "__setitem__",
+          [kind](const S& s, nb::handle key, nb::handle value) { set(s, key, value, kind); },
+          signature(1))
+      .def(
+          "__delitem__", [](const S& s, nb::handle key) { s.shelf->erase(key_of(key)); },
+          signature(8))
+      .def("__contains__",
+           [](const S& s, nb::handle key) { return s.shelf->contains(key_of(key)); })
+      .def("__len__", [](const S& s) { return nb::len(s.keys()); })
+      .def(
+          "__iter__", [](const S& s) { return nb::iter(s.keys()); }, signature(7))
+      .def(
+          "pop",
+          [](const S& s, nb::handle key) {
+            const Key place = key_of(key);
+            nb::object value = s.at(place);
+            s.shelf->erase(place);
+            return value;
+          },
+          "key"_a, signature(2), "Takes it out.")
+      .def(
+          "get",
+          [](const S& s, nb::handle key) {
+            const Key place = key_of(key);
+            return s.shelf->contains(place) ? s.at(place) : nb::none();
+          },
+          "key"_a, signature(3), "None if nothing lies there.")
+      .def("keys", &S::keys, signature(4), "In order.")
+      .def(
+          "values",
+          [](const S& s) {
+            return s.list([](Key /*key*/, const auto& slot) { return nb::cast(slot.value()); });
+          },
+          signature(5))
+      .def(
+          "items",
+          [](const S& s) {
+            return s.list([](Key key, const auto& slot) {
+              return nb::make_tuple(to_python(key), slot.value());
+            });
+          },
+          signature(6))
+      .def("__repr__", [name](const S& s) {
+        return fmt::format("<{} {}>", name, nb::cast<std::string>(nb::repr(s.keys())));
+      });
+}
+
+nb::tuple storage(const RankModel& rank) {
+  strategy::Storage& all = rank.model->storage();
+  return nb::make_tuple(PyShelf<Weight>{rank.ranks, &all.weights},
+                        PyShelf<OptState>{rank.ranks, &all.opt_states},
+                        PyShelf<Activation>{rank.ranks, &all.activations},
+                        PyShelf<ActivationGrad>{rank.ranks, &all.grad_activations},
+                        PyShelf<WeightGrad>{rank.ranks, &all.grad_weights});
+}
+
+// ---------------------------------------------------------------- what it is asked
+
+Kind kind_called(const std::string& name) {
+  std::vector<std::string> names;
+  for (auto i = static_cast<int>(Kind::load_weights); i <= static_cast<int>(Kind::recv); ++i) {
+    const auto kind = static_cast<Kind>(i);
+    if (trace::name(kind) == name) return kind;
+    names.emplace_back(trace::name(kind));
+  }
+  throw InputError(Diagnostic{.code = "D003",
+                              .where = {.flag = "typ"},
+                              .what = fmt::format("no event is called `{}`", name),
+                              .help = suggest(name, names)});
+}
+
+void log_event(const RankModel& rank, const std::string& typ, std::optional<int> layer,
+               nb::handle samples, int num_shards_on_device, int num_shards) {
+  if (num_shards_on_device < 1 || num_shards < 1) {
+    throw InputError(Diagnostic{.code = "D003",
+                                .where = {.flag = "num_shards"},
+                                .what = "expected 1 or more",
+                                .help = "a weight that is not cut is one shard of one"});
+  }
+  rank.model->log_event(kind_called(typ), {.layer = layer.value_or(-1),
+                                           .samples = index_set(samples),
+                                           .shards_on_device = num_shards_on_device,
+                                           .num_shards = num_shards});
+}
+
+void bind_place(nb::class_<RankModel>& type) {
+  const auto number = [&](const char* name, int (*ask)(const Model&), const char* doc) {
+    type.def_prop_ro(name, [ask](const RankModel& r) { return ask(*r.model); }, doc);
+  };
+  number("rank", [](const Model& m) { return m.rank(); }, "Which one this is.");
+  number("ranks", [](const Model& m) { return m.ranks(); }, "How many there are.");
+  number("world_size", [](const Model& m) { return m.ranks(); }, "The same.");
+  number("layers", [](const Model& m) { return m.layers(); }, "How many there are.");
+  number("num_layers", [](const Model& m) { return m.layers(); }, "The same.");
+  number("batch", [](const Model& m) { return m.batch(); }, "Samples of all ranks together.");
+  number("global_batch_size", [](const Model& m) { return m.batch(); }, "The same.");
+  number(
+      "microbatches", [](const Model& m) { return m.microbatches(); },
+      "Into which a rank cuts its samples, if it does.");
+  number(
+      "chunks", [](const Model& m) { return m.chunks(); },
+      "Groups of layers on each rank of an interleaved pipeline.");
+  type.def(
+          "position",
+          [](const RankModel& r, const std::string& axis) { return r.model->position(axis); },
+          "axis"_a, "Where this rank stands on an axis of the mesh.")
+      .def(
+          "size", [](const RankModel& r, const std::string& axis) { return r.model->size(axis); },
+          "axis"_a, "How many ranks stand along an axis.")
+      .def(
+          "peer",
+          [](const RankModel& r, const std::string& axis, int position) {
+            return r.model->peer(axis, position);
+          },
+          "axis"_a, "position"_a,
+          "The rank that differs from this one only in where it stands on that axis.")
+      .def(
+          "samples",
+          [](const RankModel& r, int part, int parts) {
+            return range_or_set(r.model->samples(part, parts));
+          },
+          "part"_a, "parts"_a, nb::sig("def samples(self, part: int, parts: int) -> range"),
+          "The samples of one part, if the batch is cut into equal ones.");
+}
+
+void bind_holdings(nb::class_<RankModel>& type) {
+  type.def("storage", &storage,
+           nb::sig("def storage(self) -> tuple[Weights, OptStates, Activations, GradActivations, "
+                   "GradWeights]"),
+           "The five shelves of what this rank holds.")
+      .def(
+          "memory", [](const RankModel& r) { return r.model->memory().count; },
+          "Bytes of what is stored.")
+      .def(
+          "status", [](const RankModel& r) { return r.model->status(); },
+          "What is stored, for people.")
+      .def_prop_ro(
+          "time", [](const RankModel& r) { return r.model->time().value; }, "Its clock, seconds.")
+      .def_prop_ro(
+          "log", [](const RankModel& r) { return std::as_const(*r.model).log(); },
+          nb::sig("def log(self) -> list[Event]"), "What it did, in its order.")
+      .def_prop_ro(
+          "final_weights",
+          [](const RankModel& r) {
+            nb::dict all;
+            const auto& weights = r.model->final_weights();
+            for (std::size_t l = 0; l < weights.size(); ++l) {
+              if (weights[l]) all[nb::int_(l)] = *weights[l];
+            }
+            return all;
+          },
+          nb::sig("def final_weights(self) -> dict[int, Weight]"), "By layer.")
+      .def("log_event", &log_event, "typ"_a, "layer"_a = nb::none(), "samples"_a = nb::tuple(),
+           "num_shards_on_device"_a = 1, "num_shards"_a = 1,
+           nb::sig("def log_event(self, typ: str, layer: int | None = None, samples: Iterable[int] "
+                   "= (), num_shards_on_device: int = 1, num_shards: int = 1) -> None"),
+           "Something that takes time and has no value: ``forward`` of these samples takes what "
+           "forward takes.");
+}
+
+void bind_computations(nb::class_<RankModel>& type) {
+  type.def(
+          "load_weights",
+          [](const RankModel& r, int layer, int shard, int num_shards) {
+            return r.model->load_weights(layer, shard, num_shards);
+          },
+          "layer"_a, "shard"_a = 0, "num_shards"_a = 1, "From the host.")
+      .def(
+          "set_final_weight",
+          [](const RankModel& r, int layer, const Weight& weight) {
+            r.model->set_final_weight(layer, weight);
+          },
+          "layer"_a, "weight"_a, "What training is for.")
+      .def(
+          "get_input_activation",
+          [](const RankModel& r, nb::handle samples) {
+            return r.model->get_input_activation(index_set(samples));
+          },
+          "samples"_a,
+          nb::sig("def get_input_activation(self, samples: Iterable[int]) -> Activation"),
+          "What layer 0 reads.")
+      .def(
+          "forward",
+          [](const RankModel& r, int layer, const Activation& inp, const Weight& weight) {
+            return r.model->forward(layer, inp, weight);
+          },
+          "layer"_a, "inp"_a, "weight"_a)
+      .def(
+          "loss", [](const RankModel& r, const Activation& inp) { return r.model->loss(inp); },
+          "inp"_a)
+      .def(
+          "backward",
+          [](const RankModel& r, int layer, const Activation& inp, const ActivationGrad& grad,
+             const Weight& weight) { return r.model->backward(layer, inp, grad, weight); },
+          "layer"_a, "inp"_a, "grad"_a, "weight"_a)
+      .def(
+          "backward_input",
+          [](const RankModel& r, int layer, const Activation& inp, const ActivationGrad& grad,
+             const Weight& weight) { return r.model->backward_input(layer, inp, grad, weight); },
+          "layer"_a, "inp"_a, "grad"_a, "weight"_a, "Half of backward.")
+      .def(
+          "backward_weight",
+          [](const RankModel& r, int layer, const Activation& inp, const ActivationGrad& grad,
+             const Weight& weight) { return r.model->backward_weight(layer, inp, grad, weight); },
+          "layer"_a, "inp"_a, "grad"_a, "weight"_a, "The other half.")
+      .def(
+          "update",
+          [](const RankModel& r, int layer, const WeightGrad& grad, const Weight& weight,
+             const OptState& opt) { return r.model->update(layer, grad, weight, opt); },
+          "layer"_a, "weight_grad"_a, "weight"_a, "opt_state"_a,
+          "With the gradient of all samples.");
+}
+
+// ---------------------------------------------------------------- whom it talks to
+
+using When = Communication::When;
+
+template <Kind kKind>
+void bind_collective(nb::class_<RankModel>& type, const char* doc) {
+  const std::string name(trace::name(kKind));
+  const std::string now =
+      fmt::format("def {}(self, value: V, layer: int, over: str = '') -> Communication[V]", name);
+  const std::string later = fmt::format(
+      "def start_{}(self, value: V, layer: int, over: str = '', stream: str = 'net') -> "
+      "Communication[V]",
+      name);
+  const std::string start = "start_" + name;
+  type.def(
+          name.c_str(),
+          [](const RankModel& r, nb::handle value, int layer, std::string over) {
+            return std::make_unique<Communication>(r,
+                                                   Communication::Call{.kind = kKind,
+                                                                       .value = any_value(value),
+                                                                       .layer = layer,
+                                                                       .over = std::move(over),
+                                                                       .stream = ""},
+                                                   When::awaited);
+          },
+          "value"_a, "layer"_a, "over"_a = "", nb::sig(now.c_str()), doc)
+      .def(
+          start.c_str(),
+          [](const RankModel& r, nb::handle value, int layer, std::string over,
+             std::string stream) {
+            return std::make_unique<Communication>(r,
+                                                   Communication::Call{.kind = kKind,
+                                                                       .value = any_value(value),
+                                                                       .layer = layer,
+                                                                       .over = std::move(over),
+                                                                       .stream = std::move(stream)},
+                                                   When::now);
+          },
+          "value"_a, "layer"_a, "over"_a = "", "stream"_a = "net", nb::sig(later.c_str()),
+          "The same, started now on a stream beside ``main``; awaited later.");
+}
+
+template <When kWhen>
+void bind_messages(nb::class_<RankModel>& type, const char* send, const char* receive) {
+  const std::string send_sig = fmt::format(
+      "def {}(self, dest: int, value: Weight | OptState | Activation | ActivationGrad | "
+      "WeightGrad, tag: int = 0) -> Communication[None]",
+      send);
+  const std::string receive_sig =
+      fmt::format("def {}(self, source: int, tag: int = 0) -> Communication[Any]", receive);
+  type.def(
+          send,
+          [](const RankModel& r, int dest, nb::handle value, int tag) {
+            return std::make_unique<Communication>(r,
+                                                   Communication::Call{.kind = Kind::send,
+                                                                       .value = any_value(value),
+                                                                       .over = "",
+                                                                       .stream = "",
+                                                                       .peer = dest,
+                                                                       .tag = tag},
+                                                   kWhen);
+          },
+          "dest"_a, "value"_a, "tag"_a = 0, nb::sig(send_sig.c_str()),
+          "To the rank that receives with the same tag.")
+      .def(
+          receive,
+          [](const RankModel& r, int source, int tag) {
+            return std::make_unique<Communication>(r,
+                                                   Communication::Call{.kind = Kind::recv,
+                                                                       .value = {},
+                                                                       .over = "",
+                                                                       .stream = "",
+                                                                       .peer = source,
+                                                                       .tag = tag},
+                                                   kWhen);
+          },
+          "source"_a, "tag"_a = 0, nb::sig(receive_sig.c_str()),
+          "What that rank sends with the same tag.");
+}
+
+}  // namespace
+
+void bind_model(nb::module_& m) {
+  bind_shelf<Weight>(m, "Weights", "Weight");
+  bind_shelf<OptState>(m, "OptStates", "OptState");
+  bind_shelf<Activation>(m, "Activations", "Activation");
+  bind_shelf<ActivationGrad>(m, "GradActivations", "ActivationGrad");
+  bind_shelf<WeightGrad>(m, "GradWeights", "WeightGrad");
+  nb::class_<RankModel> type(
+      m, "Model", R"(One rank's view of training: what it holds and computes, whom it talks to.
+
+``shiplap.train`` makes one for every rank. One alone, to try things out:
+
+>>> model = shiplap.strategy.Model(layers=2, batch=4)
+>>> weights, opt_states, activations, grad_activations, grad_weights = model.storage()
+>>> weights[0], opt_states[0] = model.load_weights(0)
+>>> activations[0] = model.get_input_activation([0, 1])
+>>> activations[1] = model.forward(0, activations[0], weights[0])
+>>> activations[1]
+<the activation of layer 1, samples 0, 1 of 4>
+>>> print(f"{model.memory() / 2**20:.0f} MiB, {model.time * 1e3:.2f} ms")
+128 MiB, 1.73 ms)");
+  type.def(
+      "__init__",
+      [](RankModel* self, int layers, int batch) {
+        auto ranks = std::make_shared<Ranks>(
+            strategy::World{}, strategy::Training{.layers = layers, .batch = batch}, "alone");
+        Model* const model = &ranks->trainer.model(0);
+        new (self) RankModel{.ranks = std::move(ranks), .model = model};
+      },
+      nb::kw_only(), "layers"_a = 2, "batch"_a = 1);
+  bind_place(type);
+  bind_holdings(type);
+  bind_computations(type);
+  bind_collective<Kind::all_reduce>(type, R"(The sum over the ranks along ``over``: axes of the mesh
+such as ``"dp"``; ``""`` is all ranks. ``layer`` is that of the value.)");
+  bind_collective<Kind::all_gather>(type, "The whole, of which every rank brings a shard.");
+  bind_collective<Kind::reduce_scatter>(type, "A shard of the sum.");
+  bind_messages<When::awaited>(type, "send", "receive");
+  bind_messages<When::now>(type, "start_send", "start_receive");
+  type.def("__repr__", [](const RankModel& r) {
+    return fmt::format("<Model of rank {} of {}: {}, {}>", r.model->rank(), r.model->ranks(),
+                       to_string(r.model->time()), to_string(r.model->memory()));
+  });
+}
+
+}  // namespace shiplap::python

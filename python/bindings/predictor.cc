@@ -1,0 +1,158 @@
+// How long the steps of training take.
+#include <fmt/format.h>
+
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "shiplap/cost/runtime_predictor.h"
+#include "strategy.h"
+
+namespace shiplap::python {
+namespace {
+
+using cost::RuntimePredictor;
+
+// The puzzles say "h100_80g_nvl8.json".
+hardware::System system_called(const std::string& name) {
+  constexpr std::string_view kEnd = ".json";
+  const std::string stem = name.ends_with(kEnd) ? name.substr(0, name.size() - kEnd.size()) : name;
+  for (const std::string& known : hardware::known_systems()) {
+    if (known == stem) return hardware::find_system(stem);
+  }
+  return hardware::find_system(name);
+}
+
+int positive(const char* argument, std::int64_t number) {
+  if (number >= 1 && number <= (1 << 20)) return static_cast<int>(number);
+  throw InputError(Diagnostic{.code = "D003",
+                              .where = {.flag = argument},
+                              .what = fmt::format("expected 1 to 1048576, found {}", number)});
+}
+
+struct Shards {
+  std::int64_t held = 1;
+  std::int64_t of = 1;
+};
+Shards shards(std::int64_t held, std::int64_t of) {
+  return {.held = positive("num_shards_on_device", held), .of = positive("num_shards", of)};
+}
+
+template <class Ask>
+auto ask_of(nb::handle value, const Ask& ask) {
+  return std::visit(
+      [&]<class T>(const T& known) -> decltype(ask(workload::Weight{})) {
+        if constexpr (std::is_same_v<T, std::monostate>) {
+          throw InternalError("a value of Python is one of five kinds");
+        } else {
+          return ask(known);
+        }
+      },
+      any_value(value));
+}
+
+double collective_time(const RuntimePredictor& p, const std::string& name, nb::handle value) {
+  return ask_of(value, [&](const auto& v) { return p.get_collective_time(name, v).value; });
+}
+
+double message_time(const RuntimePredictor& p, nb::handle value, std::optional<std::int64_t> source,
+                    std::optional<std::int64_t> dest) {
+  const auto rank = [&](const char* argument, std::optional<std::int64_t> given,
+                        std::int64_t otherwise) {
+    const std::int64_t found = given.value_or(otherwise);
+    if (found >= 0 && found < p.world_size()) return Rank(static_cast<std::int32_t>(found));
+    throw InputError(
+        Diagnostic{.code = "D003",
+                   .where = {.flag = argument},
+                   .what = fmt::format("there is no rank {}", found),
+                   .help = fmt::format("there are ranks 0 to {}", p.world_size() - 1)});
+  };
+  const Rank from = rank("source", source, 0);
+  const Rank to = rank("dest", dest, p.world_size() - 1);
+  return ask_of(value, [&](const auto& v) { return p.get_send_recv_time(v, from, to).value; });
+}
+
+}  // namespace
+
+void bind_predictor(nb::module_& m) {
+  using P = RuntimePredictor;
+  nb::class_<P>(m, "RuntimePredictor", R"(How long steps of training take on a machine, in seconds.
+
+>>> predictor = shiplap.RuntimePredictor(8)
+>>> gradient = shiplap.strategy.WeightGrad(0, 2, range(4), total_samples=4)
+>>> print(f"{predictor.get_forward_backward_time(1) * 1e6:.1f} us")
+38.6 us
+>>> print(f"{predictor.get_collective_time('all_reduce', gradient) * 1e6:.1f} us")
+210.8 us)")
+      .def(
+          "__init__",
+          [](P* self, std::int64_t world_size, const std::string& hardware,
+             const std::optional<workload::ModelShape>& shape) {
+            new (self) P(positive("world_size", world_size), system_called(hardware),
+                         shape.value_or(workload::ModelShape{}));
+          },
+          "world_size"_a, "hardware"_a = "h100_80g_nvl8", "shape"_a = nb::none(),
+          "``hardware`` is one of ``shiplap.known_systems()``, or a file.")
+      .def_prop_ro("world_size", &P::world_size)
+      .def_prop_ro("hardware", [](const P& p) { return p.system().name; })
+      .def_prop_ro("shape", [](const P& p) { return p.shape(); })
+      .def(
+          "compute_flops_time",
+          [](const P& p, double flops) { return p.compute_flops_time({flops}).value; }, "flops"_a,
+          "On the matrix unit.")
+      .def(
+          "compute_mem_time",
+          [](const P& p, std::int64_t bytes) { return p.compute_mem_time({bytes}).value; },
+          "bytes_read_write"_a)
+      .def(
+          "get_processing_time",
+          [](const P& p, double flops, std::int64_t bytes) {
+            return p.get_processing_time({flops}, {bytes}).value;
+          },
+          "flops"_a, "bytes_read_write"_a, "Both, joined as the machine does it.")
+      .def(
+          "get_forward_backward_time",
+          [](const P& p, std::int64_t batch) {
+            return p.get_forward_backward_time(positive("batch_size", batch)).value;
+          },
+          "batch_size"_a, "One product of forward or backward.")
+      .def(
+          "get_update_step_time",
+          [](const P& p, std::int64_t held, std::int64_t of) {
+            const Shards s = shards(held, of);
+            return p.get_update_step_time(s.held, s.of).value;
+          },
+          "num_shards_on_device"_a = 1, "num_shards"_a = 1)
+      .def(
+          "get_weight_load_time",
+          [](const P& p, std::int64_t held, std::int64_t of) {
+            const Shards s = shards(held, of);
+            return p.get_weight_load_time(s.held, s.of).value;
+          },
+          "num_shards_on_device"_a = 1, "num_shards"_a = 1)
+      .def(
+          "get_comm_bytes",
+          [](const P& p, nb::handle value) {
+            return ask_of(value, [&](const auto& v) { return p.get_comm_bytes(v).count; });
+          },
+          "value"_a,
+          nb::sig("def get_comm_bytes(self, value: Weight | OptState | Activation | ActivationGrad "
+                  "| WeightGrad) -> int"),
+          "Of the shards held.")
+      .def("get_collective_time", &collective_time, "collective_name"_a, "value"_a,
+           nb::sig("def get_collective_time(self, collective_name: str, value: Weight | OptState | "
+                   "Activation | ActivationGrad | WeightGrad) -> float"),
+           "Of all ranks; ``value`` is what each brings.")
+      .def("get_send_recv_time", &message_time, "value"_a, "source"_a = nb::none(),
+           "dest"_a = nb::none(),
+           nb::sig("def get_send_recv_time(self, value: Weight | OptState | Activation | "
+                   "ActivationGrad | WeightGrad, source: int | None = None, dest: "
+                   "int | None = None) -> float"),
+           "From one rank to another; else from the first to the last.")
+      .def("__repr__", [](const P& p) {
+        return fmt::format("<RuntimePredictor for {} ranks of {}>", p.world_size(),
+                           p.system().name);
+      });
+}
+
+}  // namespace shiplap::python

@@ -1,0 +1,53 @@
+"""What strategies are made of.
+
+A strategy is an ``async def`` that every rank runs with a ``Model`` of its own; ``shiplap.train``
+runs it on all ranks. ``docs/strategy.md`` has all calls, under the same names.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from shiplap._shiplap import (
+    Activation,
+    ActivationGrad,
+    Activations,
+    Communication,
+    Event,
+    GradActivations,
+    GradWeights,
+    Model,
+    ModelShape,
+    OptState,
+    OptStates,
+    RuntimePredictor,
+    Training,
+    Weight,
+    WeightGrad,
+    Weights,
+    strategies,
+    train,
+)
+
+Strategy = Callable[[Model], Coroutine[Any, Any, object]]
+
+__all__ = [
+    "Activation",
+    "ActivationGrad",
+    "Activations",
+    "Communication",
+    "Event",
+    "GradActivations",
+    "GradWeights",
+    "Model",
+    "ModelShape",
+    "OptState",
+    "OptStates",
+    "RuntimePredictor",
+    "Strategy",
+    "Training",
+    "Weight",
+    "WeightGrad",
+    "Weights",
+    "strategies",
+    "train",
+]
