@@ -228,7 +228,7 @@ report::Panel matrices_panel(const Numbers& known) {
 }  // namespace
 }  // namespace dispatch_page
 
-std::string dispatch_report(const DispatchReport& about) {
+report::Page dispatch_page_of(const DispatchReport& about) {
   using namespace dispatch_page;
   const Numbers known = numbers_of(about);
   const Drawn drawn = drawn_ranks(known);
@@ -244,7 +244,11 @@ std::string dispatch_report(const DispatchReport& about) {
   page.panels.push_back(ranks_panel(about, known));
   page.panels.push_back(ranges_table_panel(about, drawn));
   page.panels.push_back(pairs_panel(known));
-  return to_html(page);
+  return page;
+}
+
+std::string dispatch_report(const DispatchReport& about) {
+  return to_html(dispatch_page_of(about));
 }
 
 }  // namespace shiplap::cli

@@ -8,6 +8,7 @@
 
 #include "shiplap/dispatch/compute.h"
 #include "shiplap/dispatch/layout.h"
+#include "shiplap/report/page.h"
 
 namespace shiplap::cli {
 
@@ -29,7 +30,9 @@ struct DispatchReport {
   std::string version;
 };
 
-// One HTML file; see report/page.h. Throws InputError D400 if `ranks_per_node` is below 1.
+// Throws InputError D400 if `ranks_per_node` is below 1.
+[[nodiscard]] report::Page dispatch_page_of(const DispatchReport& about);
+// As one HTML file; see report/page.h.
 [[nodiscard]] std::string dispatch_report(const DispatchReport& about);
 
 }  // namespace shiplap::cli

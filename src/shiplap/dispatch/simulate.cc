@@ -27,7 +27,7 @@ struct Span {
   std::size_t count = 0;
 };
 template <class T>
-Span span_of(const std::vector<T>& input, const Buffers<T>& output, const Metadata::Row& row,
+Span span_of(std::span<const T> input, const BufferViews<T>& output, const Metadata::Row& row,
              const Copy& copy, std::size_t width) {
   const Span span{
       .from = row.begin * width, .to = copy.offset * width, .count = row.length * width};
@@ -44,7 +44,8 @@ Span span_of(const std::vector<T>& input, const Buffers<T>& output, const Metada
 }
 
 template <class T>
-void check_ranks(const Buffers<T>& input, const Buffers<T>& output, const Metadata& metadata) {
+void check_ranks(const BufferViews<const T>& input, const BufferViews<T>& output,
+                 const Metadata& metadata) {
   const auto ranks = static_cast<std::size_t>(metadata.world_size());
   if (input.size() == ranks && output.size() == ranks) return;
   throw InputError(Diagnostic{.code = "D400",
@@ -53,10 +54,26 @@ void check_ranks(const Buffers<T>& input, const Buffers<T>& output, const Metada
                                                   ranks, input.size(), output.size())});
 }
 
+template <class T>
+BufferViews<const T> views_of(const Buffers<T>& buffers) {
+  return {buffers.begin(), buffers.end()};
+}
+
+template <class T>
+BufferViews<T> views_of(Buffers<T>& buffers) {
+  return {buffers.begin(), buffers.end()};
+}
+
 }  // namespace
 
 void orchestrate_simulate(const Buffers<std::byte>& input, Buffers<std::byte>& output,
                           const Metadata& metadata, std::int64_t row_bytes) {
+  orchestrate_simulate(views_of(input), views_of(output), metadata, row_bytes);
+}
+
+void orchestrate_simulate(const BufferViews<const std::byte>& input,
+                          const BufferViews<std::byte>& output, const Metadata& metadata,
+                          std::int64_t row_bytes) {
   check_ranks(input, output, metadata);
   const auto width = static_cast<std::size_t>(row_bytes);
   for_each_copy(metadata, [&](std::size_t sender, const Metadata::Row& row, const Copy& copy) {
@@ -69,6 +86,12 @@ void orchestrate_simulate(const Buffers<std::byte>& input, Buffers<std::byte>& o
 
 void sum_simulate(const Buffers<float>& input, Buffers<float>& output, const Metadata& metadata,
                   std::int64_t width) {
+  sum_simulate(views_of(input), views_of(output), metadata, width);
+}
+
+template <class T>
+void sum_simulate(const BufferViews<const T>& input, const BufferViews<T>& output,
+                  const Metadata& metadata, std::int64_t width) {
   check_ranks(input, output, metadata);
   const auto elements = static_cast<std::size_t>(width);
   for_each_copy(metadata, [&](std::size_t sender, const Metadata::Row& row, const Copy& copy) {
@@ -78,5 +101,14 @@ void sum_simulate(const Buffers<float>& input, Buffers<float>& output, const Met
     }
   });
 }
+
+template void sum_simulate(const BufferViews<const float>&, const BufferViews<float>&,
+                           const Metadata&, std::int64_t);
+template void sum_simulate(const BufferViews<const double>&, const BufferViews<double>&,
+                           const Metadata&, std::int64_t);
+template void sum_simulate(const BufferViews<const std::int32_t>&, const BufferViews<std::int32_t>&,
+                           const Metadata&, std::int64_t);
+template void sum_simulate(const BufferViews<const std::int64_t>&, const BufferViews<std::int64_t>&,
+                           const Metadata&, std::int64_t);
 
 }  // namespace shiplap::dispatch
