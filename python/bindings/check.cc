@@ -112,7 +112,7 @@ void bind_finding(nb::module_& m) {
       .def_ro("only_rendezvous", &Finding::only_rendezvous, "A deadlock that eager sends hide.")
       .def(
           "to_dict", [](const Finding& f) { return to_python(to_json(f.diagnostic)); },
-          nb::sig("def to_dict(self) -> dict[str, typing.Any]"))
+          nb::sig("def to_dict(self) -> dict[str, Any]"))
       .def("__str__", &words_of)
       .def("__repr__", [](const Finding& f) {
         return fmt::format("<{}: {}>", f.diagnostic.code, f.diagnostic.what);
@@ -146,10 +146,10 @@ void bind_check(nb::module_& m) {
            "where no other order of two operations does.")
       .def(
           "to_dict", [](const Verdict& v) { return to_python(cli::check_json(v.checked)); },
-          nb::sig("def to_dict(self) -> dict[str, typing.Any]"), "Schema ``shiplap.check/1``.")
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.check/1``.")
       .def(
           "to_sarif", [](const Verdict& v) { return to_python(cli::check_sarif(v.checked)); },
-          nb::sig("def to_sarif(self) -> dict[str, typing.Any]"), "SARIF 2.1.0, for code scanning.")
+          nb::sig("def to_sarif(self) -> dict[str, Any]"), "SARIF 2.1.0, for code scanning.")
       .def("__bool__", [](const Verdict& v) { return v.report().sound(); })
       .def("__str__", &verdict_words)
       .def("__repr__",

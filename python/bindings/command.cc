@@ -43,8 +43,7 @@ void bind_command(nb::module_& m) {
         return nb::make_tuple(static_cast<int>(answer.code), answer.out);
       },
       "name"_a, "arguments"_a,
-      nb::sig(
-          "def _command(name: str, arguments: collections.abc.Sequence[str]) -> tuple[int, str]"),
+      nb::sig("def _command(name: str, arguments: Sequence[str]) -> tuple[int, str]"),
       "What a command answers and prints: the exit code and stdout.");
 }
 

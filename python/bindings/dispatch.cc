@@ -1,8 +1,38 @@
-// The Q/KV dispatch: layouts, tables, proofs.
-#include "bind.h"
+// Q/KV dispatch: where every token goes, and how it gets there.
+#include "dispatch.h"
+
+#include <fmt/format.h>
+
+#include "shiplap/base/error.h"
 
 namespace shiplap::python {
 
-void bind_dispatch(nb::module_& /*m*/) {}
+dispatch::Arrival arrival_called(const std::string& word) {
+  if (word == "placed") return dispatch::Arrival::placed;
+  if (word == "summed") return dispatch::Arrival::summed;
+  throw InputError(Diagnostic{.code = "D003",
+                              .where = {.flag = "arrival"},
+                              .what = fmt::format("there is no `{}`", word),
+                              .help = "`placed` or `summed`"});
+}
+
+void check_rank(std::int64_t rank, int world_size) {
+  if (rank >= 0 && rank < world_size) return;
+  throw InputError(
+      Diagnostic{.code = "D400",
+                 .what = fmt::format("there is no rank {}", rank),
+                 .help = world_size == 0 ? "there are no ranks"
+                                         : fmt::format("there are ranks 0 to {}", world_size - 1)});
+}
+
+std::string ranks_text(int ranks) { return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s"); }
+
+void bind_dispatch(nb::module_& m) {
+  bind_dispatch_layout(m);
+  bind_dispatch_metadata(m);
+  bind_dispatch_dense(m);
+  bind_dispatch_whole(m);
+  bind_dispatch_exchange(m);
+}
 
 }  // namespace shiplap::python

@@ -116,7 +116,7 @@ True)")
       .def_static(
           "from_dict",
           [](const nb::dict& form) { return parse(to_text(from_python(form)), "plan"); }, "form"_a,
-          nb::sig("def from_dict(form: dict[str, typing.Any]) -> Plan"), "What ``to_dict()`` gave.")
+          nb::sig("def from_dict(form: dict[str, Any]) -> Plan"), "What ``to_dict()`` gave.")
       .def_prop_ro(
           "name", [](const NamedPlan& p) { return p.name; }, "What to call it.")
       .def_prop_ro(
@@ -134,8 +134,7 @@ True)")
           "As a ``.plan`` file has it.")
       .def(
           "to_dict", [](const NamedPlan& p) { return to_python(plan::to_json(p.plan)); },
-          nb::sig("def to_dict(self) -> dict[str, typing.Any]"),
-          "The JSON form, ``shiplap.plan/1``.")
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "The JSON form, ``shiplap.plan/1``.")
       .def(
           "save",
           [](const NamedPlan& p, nb::object path) {

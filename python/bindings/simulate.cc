@@ -123,7 +123,7 @@ void bind_run(nb::module_& m) {
             json.set("loss", std::move(losses)).set("step_s", std::move(times));
             return to_python(json.set("unequal_weights", r.result.unequal));
           },
-          nb::sig("def to_dict(self) -> dict[str, typing.Any]"), "Schema ``shiplap.run/1``.")
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.run/1``.")
       .def("__repr__",
            [](const Run& r) {
              return fmt::format("<Run {}: {} steps, loss {:.6f} to {:.6f}>", r.plan->name,
@@ -164,7 +164,7 @@ void bind_simulate(nb::module_& m) {
       .def_ro("hardware", &Simulation::hardware)
       .def(
           "to_dict", [](const Simulation& s) { return to_python(to_json(s)); },
-          nb::sig("def to_dict(self) -> dict[str, typing.Any]"), "Schema ``shiplap.simulate/1``.")
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.simulate/1``.")
       .def("__bool__", [](const Simulation& s) { return s.problems.empty(); })
       .def("__str__", [](const Simulation& s) { return nb::str(nb::cast(s.trace)); })
       .def("__repr__",

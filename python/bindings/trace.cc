@@ -106,14 +106,14 @@ void bind_trace(nb::module_& m) {
           [](const NamedTrace& t) {
             return to_python(cli::trace_to_json(t.trace, trace::summarize(t.trace)));
           },
-          nb::sig("def summary(self) -> dict[str, typing.Any]"),
+          nb::sig("def summary(self) -> dict[str, Any]"),
           "Step time, bubble, memory, exposed communication; in seconds and bytes.")
       .def(
           "to_dict",
           [](const NamedTrace& t) {
             return to_python(parse_json(trace::to_json(t.trace), "trace"));
           },
-          nb::sig("def to_dict(self) -> dict[str, typing.Any]"), "Schema ``shiplap.trace/1``.")
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.trace/1``.")
       .def(
           "save",
           [](const NamedTrace& t, nb::object path) {

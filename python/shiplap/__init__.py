@@ -5,9 +5,9 @@
 >>> shiplap.check(training.plan).sound
 True
 
-Results have ``to_dict()`` and a picture in a notebook; errors carry diagnostics. ``shiplap.dispatch``
-has the Q/KV dispatch, ``shiplap.strategy`` what strategies are made of, ``shiplap.torch`` (if torch
-is installed) a Dispatcher with autograd.
+Results have ``to_dict()`` and a picture in a notebook; errors carry diagnostics.
+``shiplap.dispatch`` has the Q/KV dispatch, ``shiplap.strategy`` what strategies are made of,
+``shiplap.torch`` (if torch is installed) a Dispatcher with autograd.
 """
 
 from shiplap._errors import (
@@ -37,7 +37,7 @@ from shiplap._shiplap import (
     train,
 )
 from shiplap._shiplap import version as __version__
-from shiplap import strategy
+from shiplap import dispatch, strategy
 from shiplap._verbs import Answer, check, explain, overlap, plan_of, run, simulate
 
 __all__ = [
@@ -63,6 +63,7 @@ __all__ = [
     "Training",
     "__version__",
     "check",
+    "dispatch",
     "explain",
     "known_systems",
     "overlap",

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
-#include <map>
 #include <new>
 #include <string>
 #include <string_view>
@@ -14,6 +12,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/dispatch/validate.h"
+#include "shiplap/run/agreement.h"
 
 namespace shiplap::run {
 namespace {
@@ -23,47 +22,6 @@ using Piece = ExchangePlan::Piece;
 std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 // ---- do all ranks hold the same?
-
-std::uint64_t hash_of(const dispatch::AttentionLayout& layout) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  const auto add = [&](std::uint64_t number) { hash = (hash ^ number) * 0x100000001b3; };
-  for (int rank = 0; rank < layout.world_size(); ++rank) {
-    add(layout.cu_seqlens_q(rank).size());
-    for (const std::uint32_t end : layout.cu_seqlens_q(rank)) add(end);
-    for (const std::uint32_t end : layout.cu_seqlens_kv(rank)) add(end);
-  }
-  return hash;
-}
-
-struct Field {
-  std::string name;
-  std::int64_t hash = 0;
-};
-
-std::vector<Field> fields_of(const dispatch::QkvDispatch& dispatch) {
-  std::vector<Field> fields;
-  const auto add = [&](std::string_view table, const dispatch::Metadata& metadata) {
-    const auto hashes = metadata.hashes();
-    for (std::size_t k = 0; k < hashes.size(); ++k) {
-      fields.push_back({.name = fmt::format("{} {}", table, dispatch::Metadata::kHashedFields[k]),
-                        .hash = static_cast<std::int64_t>(hashes[k])});
-    }
-  };
-  add("q_forward", dispatch.q.forward);
-  add("q_reverse", dispatch.q.reverse);
-  add("kv_forward", dispatch.kv.forward);
-  add("kv_reverse", dispatch.kv.reverse);
-  fields.push_back(
-      {.name = "attention layout", .hash = static_cast<std::int64_t>(hash_of(dispatch.attention))});
-  return fields;
-}
-
-// What most ranks have; of equally many, what the first one has.
-std::int64_t usual(std::span<const std::int64_t> by_rank) {
-  std::map<std::int64_t, std::size_t> votes;
-  for (const std::int64_t hash : by_rank) ++votes[hash];
-  return *std::ranges::max_element(by_rank, {}, [&](std::int64_t hash) { return votes[hash]; });
-}
 
 // One number from each rank tells whether there is anything to look into.
 bool all_have(comm::Communicator& communicator, std::span<const std::int64_t> hashes) {
@@ -79,35 +37,19 @@ bool all_have(comm::Communicator& communicator, std::span<const std::int64_t> ha
 }
 
 void agree(comm::Communicator& communicator, const dispatch::QkvDispatch& dispatch) {
-  const std::vector<Field> fields = fields_of(dispatch);
+  const std::vector<TableField> fields = table_fields(dispatch);
   std::vector<std::int64_t> own;
-  for (const Field& field : fields) own.push_back(field.hash);
+  for (const TableField& field : fields) own.push_back(field.hash);
   if (all_have(communicator, own)) return;
   std::vector<std::int64_t> all(own.size() * at(communicator.size()));
   communicator.all_gather(std::span<const std::int64_t>(own), std::span(all));
-  std::vector<std::string> found;
-  int first = std::numeric_limits<int>::max();  // in the world
-  std::vector<std::int64_t> by_rank(at(communicator.size()));
-  for (std::size_t k = 0; k < fields.size(); ++k) {
-    for (std::size_t r = 0; r < by_rank.size(); ++r) by_rank[r] = all[r * fields.size() + k];
-    const std::int64_t expected = usual(by_rank);
-    for (int rank = 0; rank < communicator.size(); ++rank) {
-      if (by_rank[at(rank)] == expected) continue;
-      first = std::min(first, communicator.world_rank(rank));
-      found.push_back(fmt::format("rank {} in {}", communicator.world_rank(rank), fields[k].name));
-    }
+  std::vector<int> ranks;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    ranks.push_back(communicator.world_rank(rank));
   }
-  if (found.empty()) return;
-  constexpr std::size_t kMost = 6;
-  const std::size_t more = found.size() > kMost ? found.size() - kMost : 0;
-  found.resize(found.size() - more);
-  throw MetadataDiffers(Diagnostic{
-      .code = "D420",
-      .where = {.rank = first},
-      .what = fmt::format("the ranks hold different metadata: {}{}", fmt::join(found, ", "),
-                          more > 0 ? fmt::format(" and {} more", more) : ""),
-      .why = "each would wait for tokens that nobody sends",
-      .help = "compute the dispatch from the same lengths and the same seed on all ranks"});
+  if (std::optional<Diagnostic> found = disagreement(fields, all, ranks)) {
+    throw MetadataDiffers(std::move(*found));
+  }
 }
 
 // ---- sums

@@ -1,0 +1,346 @@
+// The same tables as padded tensors, in the shapes that kernels and other programs use.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <utility>
+
+#include "arrays.h"
+#include "dispatch.h"
+#include "shiplap/base/error.h"
+#include "shiplap/dispatch/dense.h"
+
+namespace shiplap::python {
+namespace {
+
+using dispatch::DenseMetadata;
+using dispatch::NormalizedMetadata;
+
+std::size_t at(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+// Shapes of the fields, by name, in the order of the first description of this type.
+struct Shapes {
+  Shape copies;  // dst_rank, dst_offset, and the mask
+  Shape rows;    // seq_len
+  Shape counts;  // num_recv_tokens
+  Shape by_rank;
+};
+template <class Dense>
+Shapes shapes_of(const Dense& dense) {
+  const std::size_t world = at(dense.world_size);
+  Shapes shapes{.copies = {world, at(dense.max_seqs)},
+                .rows = {world, at(dense.max_seqs)},
+                .counts = {world, world + 1},
+                .by_rank = {world}};
+  if (dense.max_cp > 0) shapes.copies.push_back(at(dense.max_cp));
+  return shapes;
+}
+
+template <class T>
+Shape received_shape(const std::vector<T>& lengths, int world_size) {
+  return {at(world_size), world_size == 0 ? 0 : lengths.size() / at(world_size)};
+}
+
+// Calls act(name, field, shape) for each field that there is.
+template <class Dense, class Act>
+void for_each_field(Dense& dense, const Act& act) {
+  const Shapes shapes = shapes_of(dense);
+  act("dst_rank", dense.dst_rank, shapes.copies);
+  act("dst_offset", dense.dst_offset, shapes.copies);
+  act("seq_len", dense.seq_len, shapes.rows);
+  if (!dense.num_recv_tokens.empty()) {
+    act("num_recv_tokens", dense.num_recv_tokens, shapes.counts);
+  }
+  if (dense.seq_recv_mask) act("seq_recv_mask", *dense.seq_recv_mask, shapes.copies);
+  if (dense.recv_seq_lens) {
+    act("recv_seq_lens", *dense.recv_seq_lens,
+        received_shape(*dense.recv_seq_lens, dense.world_size));
+  }
+  if (dense.num_seqs) act("num_seqs", *dense.num_seqs, shapes.by_rank);
+  if (dense.num_total_recv_tokens) {
+    act("num_total_recv_tokens", *dense.num_total_recv_tokens, shapes.by_rank);
+  }
+}
+
+// One field as an array that cannot be written to: C++ goes on trusting it. None if it is absent.
+template <class Dense>
+nb::object field_of(nb::handle self, const char* wanted) {
+  nb::object found = nb::none();
+  for_each_field(nb::cast<const Dense&>(self),
+                 [&]<class T>(const char* name, const std::vector<T>& values, const Shape& shape) {
+                   if (std::string_view(name) != wanted) return;
+                   found = array_view(std::span<const T>(values), shape, self);
+                 });
+  return found;
+}
+
+// ---- from Python
+
+[[noreturn]] void refuse_shape(const char* field, const Shape& found, const Shape& expected) {
+  throw InputError(
+      Diagnostic{.code = "D401",
+                 .where = {.operation = field},
+                 .what = fmt::format("shape ({}), expected ({})", fmt::join(found, ", "),
+                                     fmt::join(expected, ", "))});
+}
+
+std::vector<std::int64_t> numbers_of(nb::handle from, const char* field, const Shape& expected) {
+  const Integers<std::int64_t> numbers(from, field);
+  if (numbers.shape() != expected) refuse_shape(field, numbers.shape(), expected);
+  return {numbers.values().begin(), numbers.values().end()};
+}
+
+struct Fields {
+  nb::object num_recv_tokens;
+  nb::object seq_recv_mask;
+  nb::object recv_seq_lens;
+  nb::object num_seqs;
+  nb::object num_total_recv_tokens;
+};
+
+DenseMetadata dense_of(nb::handle dst_rank, nb::handle dst_offset, nb::handle seq_len,
+                       const Fields& fields, const std::string& arrival) {
+  const Integers<std::int64_t> ranks(dst_rank, "dst_rank");
+  const Shape& shape = ranks.shape();
+  if (shape.size() != 2 && shape.size() != 3) (void)ranks.with_dimensions(2);
+  DenseMetadata dense{.world_size = static_cast<int>(shape[0]),
+                      .max_seqs = static_cast<std::int64_t>(shape[1]),
+                      .max_cp = shape.size() == 3 ? static_cast<int>(shape[2]) : 0,
+                      .arrival = arrival_called(arrival),
+                      .dst_rank = {ranks.values().begin(), ranks.values().end()}};
+  const Shapes shapes = shapes_of(dense);
+  dense.dst_offset = numbers_of(dst_offset, "dst_offset", shape);
+  dense.seq_len = numbers_of(seq_len, "seq_len", shapes.rows);
+  if (!fields.num_recv_tokens.is_none()) {
+    dense.num_recv_tokens = numbers_of(fields.num_recv_tokens, "num_recv_tokens", shapes.counts);
+  }
+  if (!fields.seq_recv_mask.is_none()) {
+    const Integers<std::uint8_t> mask(fields.seq_recv_mask, "seq_recv_mask");
+    if (mask.shape() != shape) refuse_shape("seq_recv_mask", mask.shape(), shape);
+    dense.seq_recv_mask.emplace(mask.values().begin(), mask.values().end());
+  }
+  if (!fields.recv_seq_lens.is_none()) {
+    const Integers<std::int64_t> lengths(fields.recv_seq_lens, "recv_seq_lens");
+    const Shape& found = lengths.with_dimensions(2).shape();
+    if (found[0] != shape[0]) refuse_shape("recv_seq_lens", found, {shape[0], found[1]});
+    dense.recv_seq_lens.emplace(lengths.values().begin(), lengths.values().end());
+  }
+  if (!fields.num_seqs.is_none()) {
+    dense.num_seqs = numbers_of(fields.num_seqs, "num_seqs", shapes.by_rank);
+  }
+  if (!fields.num_total_recv_tokens.is_none()) {
+    dense.num_total_recv_tokens =
+        numbers_of(fields.num_total_recv_tokens, "num_total_recv_tokens", shapes.by_rank);
+  }
+  return dense;
+}
+
+void throw_if_wrong(const DenseMetadata& dense) {
+  if (std::vector<Diagnostic> found = dispatch::validate(dense); !found.empty()) {
+    throw InputError(std::move(found));
+  }
+}
+// Its numbers are those of a DenseMetadata, but somebody may have written to the memory since.
+void throw_if_wrong(const NormalizedMetadata& normalized) {
+  if (!normalized.num_seqs) return;
+  for (const std::int64_t rows : *normalized.num_seqs) {
+    if (rows >= 0 && rows <= normalized.max_seqs) continue;
+    throw InputError(Diagnostic{.code = "D402",
+                                .where = {.operation = "num_seqs"},
+                                .what = fmt::format("{} rows of {}", rows, normalized.max_seqs)});
+  }
+}
+
+// ---- slices
+
+template <class Slice, class Member>
+auto slice_field(Member member) {
+  return [member](nb::handle self) -> nb::object {
+    const auto& slice = nb::cast<const Slice&>(self);
+    const auto& values = slice.*member;
+    using T = typename std::decay_t<decltype(values)>::value_type;
+    Shape shape{values.size()};
+    if (slice.max_cp > 0 && values.size() == at(slice.num_seqs) * at(slice.max_cp)) {
+      shape = {at(slice.num_seqs), at(slice.max_cp)};
+    }
+    return array_view(std::span<const T>(values), shape, self);
+  };
+}
+
+template <class Slice, class Member>
+auto flat_field(Member member) {
+  return [member](nb::handle self) -> nb::object {
+    const auto& values = nb::cast<const Slice&>(self).*member;
+    using T = typename std::decay_t<decltype(values)>::value_type;
+    return array_view(std::span<const T>(values), {values.size()}, self);
+  };
+}
+
+template <class Slice>
+void bind_slice(nb::module_& m, const char* name) {
+  nb::class_<Slice>(m, name, "What one rank sees of the tensors: its rows, without padding.")
+      .def_ro("rank", &Slice::rank)
+      .def_ro("world_size", &Slice::world_size)
+      .def_ro("max_cp", &Slice::max_cp)
+      .def_prop_ro("arrival", [](const Slice& s) { return dispatch::name(s.arrival); })
+      .def_ro("num_seqs", &Slice::num_seqs)
+      .def_ro("num_total_recv_tokens", &Slice::num_total_recv_tokens)
+      .def_prop_ro("dst_rank", slice_field<Slice>(&Slice::dst_rank),
+                   nb::sig("def dst_rank(self) -> Any"))
+      .def_prop_ro("dst_offset", slice_field<Slice>(&Slice::dst_offset),
+                   nb::sig("def dst_offset(self) -> Any"))
+      .def_prop_ro("seq_len", flat_field<Slice>(&Slice::seq_len),
+                   nb::sig("def seq_len(self) -> Any"))
+      .def_prop_ro("num_recv_tokens", flat_field<Slice>(&Slice::num_recv_tokens),
+                   nb::sig("def num_recv_tokens(self) -> Any"))
+      .def_prop_ro(
+          "seq_recv_mask",
+          [](nb::handle self) -> nb::object {
+            const auto& slice = nb::cast<const Slice&>(self);
+            if (!slice.seq_recv_mask) return nb::none();
+            return array_view(std::span<const std::uint8_t>(*slice.seq_recv_mask),
+                              {at(slice.num_seqs), at(slice.max_cp)}, self);
+          },
+          nb::sig("def seq_recv_mask(self) -> Any"))
+      .def_prop_ro(
+          "recv_seq_lens",
+          [](nb::handle self) -> nb::object {
+            const auto& slice = nb::cast<const Slice&>(self);
+            if (!slice.recv_seq_lens) return nb::none();
+            const auto& lengths = *slice.recv_seq_lens;
+            using T = typename std::decay_t<decltype(lengths)>::value_type;
+            return array_view(std::span<const T>(lengths), {lengths.size()}, self);
+          },
+          nb::sig("def recv_seq_lens(self) -> Any"))
+      .def("__repr__", [name](const Slice& s) {
+        return fmt::format("<{}: rank {} of {}, {} rows>", name, s.rank, s.world_size, s.num_seqs);
+      });
+}
+
+// What both forms have.
+template <class Dense>
+void bind_fields(nb::class_<Dense>& type, const char* name) {
+  type.def_ro("world_size", &Dense::world_size)
+      .def_ro("max_seqs", &Dense::max_seqs)
+      .def_ro("max_cp", &Dense::max_cp, "0: two dimensions.")
+      .def_prop_ro("arrival", [](const Dense& d) { return dispatch::name(d.arrival); })
+      .def_prop_ro("normalized", [](const Dense&) { return Dense::normalized; });
+  const auto add = [&](const char* field, const char* signature) {
+    type.def_prop_ro(
+        field, [field](nb::handle self) { return field_of<Dense>(self, field); },
+        nb::sig(signature));
+  };
+  add("dst_rank", "def dst_rank(self) -> Any");
+  add("dst_offset", "def dst_offset(self) -> Any");
+  add("seq_len", "def seq_len(self) -> Any");
+  add("num_recv_tokens", "def num_recv_tokens(self) -> Any");
+  add("seq_recv_mask", "def seq_recv_mask(self) -> Any");
+  add("recv_seq_lens", "def recv_seq_lens(self) -> Any");
+  add("num_seqs", "def num_seqs(self) -> Any");
+  add("num_total_recv_tokens", "def num_total_recv_tokens(self) -> Any");
+  type.def(
+          "get_slice",
+          [](const Dense& d, int rank) {
+            throw_if_wrong(d);
+            return d.get_slice(rank);
+          },
+          "rank"_a, Released(), "Rows of one rank without padding.")
+      .def(
+          "to_dict",
+          [](nb::handle self) {
+            nb::dict dict;
+            const auto& d = nb::cast<const Dense&>(self);
+            dict["world_size"] = d.world_size;
+            dict["arrival"] = std::string(dispatch::name(d.arrival));
+            for_each_field(d, [&]<class T>(const char* field, const std::vector<T>& values,
+                                           const Shape& shape) {
+              const nb::object array = array_view(std::span<const T>(values), shape, self);
+              const nb::object view = nb::module_::import_("builtins").attr("memoryview")(array);
+              dict[field] = values.empty() ? nb::object(nb::list()) : view.attr("tolist")();
+            });
+            return dict;
+          },
+          nb::sig("def to_dict(self) -> dict[str, Any]"))
+      .def("__eq__", [](const Dense& a, const Dense& b) { return a == b; })
+      .def("__eq__", [](const Dense&, nb::handle) { return false; })
+      .def("__repr__", [name](const Dense& d) {
+        return fmt::format("<{}: {}, up to {} rows{}>", name, ranks_text(d.world_size), d.max_seqs,
+                           d.max_cp > 0 ? fmt::format(", {} copies", d.max_cp) : "");
+      });
+}
+
+// The tensors of a table, as arrays that may be written to: nobody else sees that memory.
+nb::dict own_arrays(const dispatch::Metadata& metadata) {
+  auto kept = std::make_unique<DenseMetadata>();
+  {
+    const nb::gil_scoped_release released;
+    *kept = dispatch::to_dense(metadata);
+  }
+  DenseMetadata& dense = *kept;
+  const nb::capsule owner(kept.get(), [](void* memory) noexcept {
+    const std::unique_ptr<DenseMetadata> freed(static_cast<DenseMetadata*>(memory));
+  });
+  kept.release();  // NOLINT(bugprone-unused-return-value): the capsule has it
+  nb::dict arrays;
+  for_each_field(dense, [&]<class T>(const char* name, std::vector<T>& values, const Shape& shape) {
+    arrays[name] = array_view(std::span<T>(values), shape, owner);
+  });
+  return arrays;
+}
+
+}  // namespace
+
+void bind_dispatch_dense(nb::module_& m) {
+  bind_slice<DenseMetadata::Slice>(m, "MetadataSlice");
+  bind_slice<NormalizedMetadata::Slice>(m, "NormalizedSlice");
+  nb::class_<NormalizedMetadata> normalized(
+      m, "NormalizedMetadata", "int32 ranks, uint32 offsets and lengths, uint64 counts.");
+  bind_fields(normalized, "NormalizedMetadata");
+  nb::class_<DenseMetadata> dense(m, "DenseMetadata",
+                                  R"(A table as padded tensors, int64 throughout.
+
+Padding has rank -1, offset 0 and length 0. Arrays are views of the object, without a copy.
+
+>>> table = shiplap.dispatch.Metadata.from_rows([[(3, [(0, 0)]), (1, [(1, 0)])], [(2, [(1, 1)])]])
+>>> table.to_dense().dst_rank.tolist()
+[[0, 1], [1, -1]])");
+  dense.def(
+      "__init__",
+      [](DenseMetadata* self, nb::object dst_rank, nb::object dst_offset, nb::object seq_len,
+         nb::object num_recv_tokens, nb::object seq_recv_mask, nb::object recv_seq_lens,
+         nb::object num_seqs, nb::object num_total_recv_tokens, const std::string& arrival) {
+        new (self)
+            DenseMetadata(dense_of(dst_rank, dst_offset, seq_len,
+                                   {.num_recv_tokens = std::move(num_recv_tokens),
+                                    .seq_recv_mask = std::move(seq_recv_mask),
+                                    .recv_seq_lens = std::move(recv_seq_lens),
+                                    .num_seqs = std::move(num_seqs),
+                                    .num_total_recv_tokens = std::move(num_total_recv_tokens)},
+                                   arrival));
+      },
+      "dst_rank"_a, "dst_offset"_a, "seq_len"_a, "num_recv_tokens"_a = nb::none(),
+      "seq_recv_mask"_a = nb::none(), "recv_seq_lens"_a = nb::none(), "num_seqs"_a = nb::none(),
+      "num_total_recv_tokens"_a = nb::none(), nb::kw_only(), "arrival"_a = "placed",
+      nb::sig("def __init__(self, dst_rank: Any, dst_offset: Any, seq_len: Any, num_recv_tokens: "
+              "Any = None, seq_recv_mask: Any = None, recv_seq_lens: Any = None, num_seqs: Any = "
+              "None, num_total_recv_tokens: Any = None, *, arrival: str = 'placed') -> None"));
+  bind_fields(dense, "DenseMetadata");
+  dense
+      .def(
+          "normalize_dtype", [](const DenseMetadata& d) { return dispatch::normalize_dtype(d); },
+          Released(), "The same in smaller types, for kernels.")
+      .def(
+          "to_sparse", [](const DenseMetadata& d) { return dispatch::to_sparse(d); }, Released(),
+          "As a table.");
+  m.def("normalize_dtype", &dispatch::normalize_dtype, "dense"_a, Released(),
+        "int32 ranks, uint32 offsets and lengths, uint64 counts. InputError where one does not "
+        "fit.");
+  m.def("to_dense", &dispatch::to_dense, "metadata"_a, "largest"_a = dispatch::kLargestDense,
+        Released(), "As padded tensors; refused above ``largest`` elements.");
+  m.def("to_sparse", &dispatch::to_sparse, "dense"_a, Released(),
+        "The table of padded tensors. InputError if they contradict each other.");
+  m.def("_dense_arrays", &own_arrays, "metadata"_a,
+        nb::sig("def _dense_arrays(metadata: Metadata) -> dict[str, Any]"));
+}
+
+}  // namespace shiplap::python

@@ -1,0 +1,422 @@
+// From a decision to all tables; sound or not; as JSON, as a plan, as a picture.
+#include <fmt/format.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "arrays.h"
+#include "dispatch.h"
+#include "plan.h"
+#include "shiplap/base/error.h"
+#include "shiplap/cli/dispatch_report.h"
+#include "shiplap/cli/dispatch_show.h"
+#include "shiplap/dispatch/json.h"
+#include "shiplap/dispatch/lower.h"
+#include "shiplap/dispatch/validate.h"
+#include "shiplap/report/html.h"
+#include "shiplap/run/agreement.h"
+
+namespace shiplap::python {
+namespace {
+
+using dispatch::AttentionLayout;
+using dispatch::Metadata;
+using dispatch::MetadataPair;
+using dispatch::QkvDispatch;
+using dispatch::Routing;
+using SharedRouting = std::shared_ptr<const Routing>;
+
+// bf16 of the sizes that `shiplap dispatch` takes unless told: 8 heads, 2 of keys, of 64 numbers.
+constexpr std::int64_t kQRowBytes = 1024;
+constexpr std::int64_t kKvRowBytes = 512;
+
+Dispatch compute(const SharedRouting& routing) {
+  return {.dispatch = dispatch::compute_qkv_dispatch(*routing), .routing = routing};
+}
+
+std::string describe(const Dispatch& d) {
+  return fmt::format("<QkvDispatch: {}, {} rows, {} copies of keys>",
+                     ranks_text(d.dispatch.world_size()), d.dispatch.q.forward.rows(),
+                     d.dispatch.kv.forward.copies());
+}
+
+// What `shiplap dispatch` prints; of what is unsound, why.
+std::string shown(const Dispatch& d) {
+  if (const std::vector<Diagnostic> found = dispatch::validate(d.dispatch); !found.empty()) {
+    return render(found);
+  }
+  std::istringstream nothing;
+  std::ostringstream out;
+  const cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = out}};
+  return cli::show_dispatch(
+      {.dispatch = d.dispatch, .q_row_bytes = kQRowBytes, .kv_row_bytes = kKvRowBytes}, context);
+}
+
+std::string picture(const Dispatch& d) {
+  const bool sound = dispatch::validate(d.dispatch).empty();
+  if (!d.routing || !sound) return fmt::format("<pre>{}</pre>", report::escaped(shown(d)));
+  return to_fragment(cli::dispatch_page_of({.routing = *d.routing,
+                                            .dispatch = d.dispatch,
+                                            .q_row_bytes = kQRowBytes,
+                                            .kv_row_bytes = kKvRowBytes}));
+}
+
+// ---- the layout of attention
+
+nb::object ends(nb::handle self, int rank,
+                std::span<const std::uint32_t> (AttentionLayout::*of)(int) const) {
+  const auto& layout = nb::cast<const AttentionLayout&>(self);
+  check_rank(rank, layout.world_size());
+  const std::span<const std::uint32_t> values = (layout.*of)(rank);
+  return array_view(values, {values.size()}, self);
+}
+
+template <class Result>
+auto of_rank(Result (AttentionLayout::*of)(int) const) {
+  return [of](const AttentionLayout& layout, int rank) {
+    check_rank(rank, layout.world_size());
+    return (layout.*of)(rank);
+  };
+}
+
+AttentionLayout layout_of(nb::handle by_rank) {
+  std::vector<std::vector<AttentionLayout::Item>> all;
+  for (const nb::handle rank : nb::borrow<nb::object>(by_rank)) {
+    std::vector<AttentionLayout::Item>& own = all.emplace_back();
+    for (const nb::handle item : nb::borrow<nb::object>(rank)) {
+      const auto [q, kv] = nb::cast<std::pair<std::uint32_t, std::uint32_t>>(item);
+      own.push_back({.q_length = q, .kv_length = kv});
+    }
+  }
+  return AttentionLayout(all);
+}
+
+void bind_attention(nb::module_& m) {
+  nb::class_<AttentionLayout>(m, "AttentionLayout",
+                              R"(What the attention kernel of each rank must know.
+
+>>> layout = shiplap.dispatch.AttentionLayout([[(3, 3), (2, 2)], [(3, 6)]])
+>>> layout.cu_seqlens_q(0).tolist(), layout.max_seqlen_kv(1)
+([0, 3, 5], 6))")
+      .def(
+          "__init__",
+          [](AttentionLayout* self, nb::object by_rank) {
+            new (self) AttentionLayout(layout_of(by_rank));
+          },
+          "by_rank"_a,
+          nb::sig("def __init__(self, by_rank: Iterable[Iterable[tuple[int, int]]]) -> None"),
+          "For each rank its items: how many queries, how many keys.")
+      .def_prop_ro("world_size", &AttentionLayout::world_size)
+      .def("num_local_seqs", of_rank(&AttentionLayout::num_local_seqs), "rank"_a)
+      .def(
+          "cu_seqlens_q",
+          [](nb::handle self, int rank) {
+            return ends(self, rank, &AttentionLayout::cu_seqlens_q);
+          },
+          "rank"_a, nb::sig("def cu_seqlens_q(self, rank: int) -> Any"),
+          "Where the queries of each item begin, and the end: a view, uint32.")
+      .def(
+          "cu_seqlens_kv",
+          [](nb::handle self, int rank) {
+            return ends(self, rank, &AttentionLayout::cu_seqlens_kv);
+          },
+          "rank"_a, nb::sig("def cu_seqlens_kv(self, rank: int) -> Any"), "The same of the keys.")
+      .def("max_seqlen_q", of_rank(&AttentionLayout::max_seqlen_q), "rank"_a)
+      .def("max_seqlen_kv", of_rank(&AttentionLayout::max_seqlen_kv), "rank"_a)
+      .def_prop_ro("bytes", [](const AttentionLayout& l) { return l.bytes().count; })
+      .def("__eq__", [](const AttentionLayout& a, const AttentionLayout& b) { return a == b; })
+      .def("__eq__", [](const AttentionLayout&, nb::handle) { return false; })
+      .def("__repr__", [](const AttentionLayout& l) {
+        int items = 0;
+        for (int rank = 0; rank < l.world_size(); ++rank) items += l.num_local_seqs(rank);
+        return fmt::format("<AttentionLayout: {}, {} items>", ranks_text(l.world_size()), items);
+      });
+  m.def(
+      "causal_pairs",
+      [](const AttentionLayout& layout, int rank) {
+        check_rank(rank, layout.world_size());
+        return dispatch::causal_pairs(layout, rank);
+      },
+      "layout"_a, "rank"_a, "The attention work of a rank: pairs of a query and a key it sees.");
+}
+
+// ---- the whole
+
+void bind_qkv(nb::module_& m) {
+  nb::class_<Dispatch>(m, "QkvDispatch", R"(All results of one dispatch.
+
+It iterates as the five of them: queries there and back, keys and values there and back, and what
+the attention kernels must know.
+
+>>> dispatch = shiplap.dispatch.create_qkv_dispatch(4, 64, 2, 2, seed=1)
+>>> fwd_q, rev_q, fwd_kv, rev_kv, attention = dispatch
+>>> rev_kv.arrival
+'summed')")
+      .def(
+          "__init__",
+          [](Dispatch* self, const MetadataPair& q, const MetadataPair& kv,
+             const AttentionLayout& attention) {
+            new (self) Dispatch{.dispatch = {.q = q, .kv = kv, .attention = attention},
+                                .routing = nullptr};
+          },
+          "q"_a, "kv"_a, "attention"_a)
+      .def_prop_ro(
+          "q", [](const Dispatch& d) -> const MetadataPair& { return d.dispatch.q; },
+          nb::rv_policy::reference_internal, "Of the queries.")
+      .def_prop_ro(
+          "kv", [](const Dispatch& d) -> const MetadataPair& { return d.dispatch.kv; },
+          nb::rv_policy::reference_internal, "Of keys and values.")
+      .def_prop_ro(
+          "attention",
+          [](const Dispatch& d) -> const AttentionLayout& { return d.dispatch.attention; },
+          nb::rv_policy::reference_internal)
+      .def_prop_ro("world_size", [](const Dispatch& d) { return d.dispatch.world_size(); })
+      .def_prop_ro(
+          "routing", [](const Dispatch& d) { return d.routing; },
+          nb::sig("def routing(self) -> Routing | None"), "What it was made from, if known.")
+      .def(
+          "hashes",
+          [](const Dispatch& d) {
+            nb::dict all;
+            for (const run::TableField& field : run::table_fields(d.dispatch)) {
+              all[field.name.c_str()] = field.hash;
+            }
+            return all;
+          },
+          nb::sig("def hashes(self) -> dict[str, int]"),
+          "One number per field of each table, and one for the layout.")
+      .def(
+          "to_dict", [](const Dispatch& d) { return to_python(dispatch::to_json(d.dispatch)); },
+          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.dispatch/1``.")
+      .def(
+          "to_json",
+          [](const Dispatch& d) {
+            return to_text(dispatch::to_json(d.dispatch), Layout::compact) + "\n";
+          },
+          Released(), "The same as text: what ``shiplap dispatch --out`` writes.")
+      .def(
+          "save_report",
+          [](const Dispatch& d, nb::object path) {
+            if (!d.routing) {
+              throw InputError(Diagnostic{.code = "D003",
+                                          .what = "tables alone do not say what is a document",
+                                          .help = "make it with compute_qkv_dispatch(routing)"});
+            }
+            write_file(path_text(path), cli::dispatch_report({.routing = *d.routing,
+                                                              .dispatch = d.dispatch,
+                                                              .q_row_bytes = kQRowBytes,
+                                                              .kv_row_bytes = kKvRowBytes}));
+          },
+          "path"_a, nb::sig("def save_report(self, path: str | os.PathLike[str]) -> None"),
+          "A picture: one HTML file.")
+      .def(
+          "__iter__",
+          [](nb::handle self) {
+            const nb::object q = self.attr("q");
+            const nb::object kv = self.attr("kv");
+            return nb::iter(nb::make_tuple(q.attr("forward"), q.attr("reverse"), kv.attr("forward"),
+                                           kv.attr("reverse"), self.attr("attention")));
+          },
+          nb::sig("def __iter__(self) -> Iterator[Any]"))
+      .def("__len__", [](const Dispatch&) { return 5; })
+      .def("__eq__", [](const Dispatch& a, const Dispatch& b) { return a.dispatch == b.dispatch; })
+      .def("__eq__", [](const Dispatch&, nb::handle) { return false; })
+      .def("__str__", &shown)
+      .def("__repr__", &describe)
+      .def("_repr_html_", &picture);
+}
+
+void bind_compute(nb::module_& m) {
+  m.def("compute_metadata", nb::overload_cast<const Routing&>(&dispatch::compute_metadata),
+        "routing"_a, Released(), "Queries: every token at home goes to its item, and back.");
+  m.def(
+      "compute_metadata",
+      [](nb::object seq_lens, nb::object dst_rank) {
+        const dispatch::SequenceDispatch sequences{
+            .seq_lens = integer_rows<std::uint32_t>(seq_lens, "seq_lens"),
+            .dst_rank = integer_rows<std::int32_t>(dst_rank, "dst_rank")};
+        const nb::gil_scoped_release released;
+        return dispatch::compute_metadata(sequences);
+      },
+      "seq_lens"_a, "dst_rank"_a,
+      nb::sig("def compute_metadata(seq_lens: Any, dst_rank: Any) -> MetadataPair"),
+      R"(Whole sequences: sequence s of rank r has ``seq_lens[r][s]`` tokens and goes to one rank.
+
+Rank -1 with length 0 is padding.
+
+>>> there, back = shiplap.dispatch.compute_metadata([[3, 1], [2, 0]], [[0, 1], [0, -1]])
+>>> there.row(1, 0)
+<Row: tokens 0 to 2 -> (rank 0, 3)>)");
+  m.def("compute_metadata_kv", &dispatch::compute_metadata_kv, "routing"_a, Released(),
+        "Keys and values: item i of a document needs all of it up to the item's end. On the way "
+        "back the gradients of the copies are summed.");
+  m.def("compute_attention_layout", &dispatch::compute_attention_layout, "routing"_a, Released(),
+        "What the attention kernels must know.");
+  m.def("compute_qkv_dispatch", &compute, "routing"_a, Released(),
+        R"(All tables, from where the tokens are and where they are wanted.
+
+>>> home = shiplap.dispatch.pack_documents([6, 2], 2)
+>>> items = shiplap.dispatch.cut_documents([6, 2], [2, 1])
+>>> attention = shiplap.dispatch.assign_randomly(items, 2, seed=3)
+>>> shiplap.dispatch.compute_qkv_dispatch(shiplap.dispatch.Routing(home, attention)).world_size
+2)");
+  m.def(
+      "create_qkv_dispatch",
+      [](int world_size, std::uint32_t total_seq_len, int num_seqs, int max_cp_degree,
+         std::uint64_t seed) {
+        return compute(
+            std::make_shared<Routing>(dispatch::random_routing({.world_size = world_size,
+                                                                .total_seq_len = total_seq_len,
+                                                                .num_seqs = num_seqs,
+                                                                .max_cp_degree = max_cp_degree,
+                                                                .seed = seed})));
+      },
+      "world_size"_a = 1, "total_seq_len"_a = 1, "num_seqs"_a = 1, "max_cp_degree"_a = 1,
+      "seed"_a = 0, Released(),
+      "A random one, for tests and first steps: every rank has ``num_seqs`` documents that sum to "
+      "``total_seq_len`` tokens; each is cut into 1 to ``max_cp_degree`` items, each of which "
+      "attends on some rank. Nothing about it is balanced.");
+  // So that the time of the call itself can be compared with the time of the work.
+  m.def(
+      "_compute_qkv_dispatch_often",
+      [](const Routing& routing, int times) {
+        std::size_t copies = 0;
+        for (int k = 0; k < times; ++k) {
+          copies += dispatch::compute_qkv_dispatch(routing).kv.forward.copies();
+        }
+        return copies;
+      },
+      "routing"_a, "times"_a, Released());
+}
+
+// ---- validate
+
+template <class What>
+auto checking(std::vector<Diagnostic> (*check)(const What&, const dispatch::ValidateOptions&)) {
+  return [check](const What& what, const std::string& table, nb::object buffer_tokens,
+                 nb::object kv_buffer_tokens, int most_of_a_kind) {
+    dispatch::ValidateOptions options{.table = table, .most_of_a_kind = most_of_a_kind};
+    const auto read = [](nb::handle from, const char* name, std::vector<std::uint64_t>& to) {
+      if (from.is_none()) return;
+      const Integers<std::uint64_t> numbers(from, name);
+      to.assign(numbers.values().begin(), numbers.values().end());
+    };
+    read(buffer_tokens, "buffer_tokens", options.buffer_tokens);
+    read(kv_buffer_tokens, "kv_buffer_tokens", options.kv_buffer_tokens);
+    const nb::gil_scoped_release released;
+    return check(what, options);
+  };
+}
+
+std::vector<Diagnostic> validate_whole(const Dispatch& d, const dispatch::ValidateOptions& how) {
+  return dispatch::validate(d.dispatch, how);
+}
+
+void bind_validate(nb::module_& m) {
+  const auto add = [&](const char* name, auto check, const char* type, const char* doc) {
+    const std::string signature = fmt::format(
+        "def {}(what: {}, *, table: str = 'metadata', buffer_tokens: Any = None, kv_buffer_tokens: "
+        "Any = None, most_of_a_kind: int = 4) -> list[Diagnostic]",
+        name, type);
+    m.def(name, checking(check), "what"_a, nb::kw_only(), "table"_a = "metadata",
+          "buffer_tokens"_a = nb::none(), "kv_buffer_tokens"_a = nb::none(), "most_of_a_kind"_a = 4,
+          nb::sig(signature.c_str()), doc);
+  };
+  add("dispatch_validate", &validate_whole, "QkvDispatch",
+      R"(What is wrong, if anything, with a dispatch, a table, tensors or a routing.
+
+>>> shiplap.dispatch.validate(shiplap.dispatch.create_qkv_dispatch(4, 64, 2, 2))
+[])");
+  using Check = std::vector<Diagnostic>(const Metadata&, const dispatch::ValidateOptions&);
+  add("dispatch_validate", static_cast<Check*>(&dispatch::validate), "Metadata",
+      "One table by itself.");
+  m.def(
+      "dispatch_validate", [](const Routing& r) { return dispatch::validate(r); }, "what"_a,
+      Released());
+  m.def(
+      "dispatch_validate", [](const dispatch::DenseMetadata& d) { return dispatch::validate(d); },
+      "what"_a, Released());
+  m.def(
+      "dispatch_validate", [](const dispatch::DispatchFile& f) { return dispatch::validate(f); },
+      "what"_a, Released());
+  add("validate_queries", &dispatch::validate_queries, "MetadataPair",
+      "Each table is sound, and the second undoes the first.");
+  add("validate_keys", &dispatch::validate_keys, "MetadataPair",
+      "Each table is sound, every copy goes home once, and there they are summed.");
+}
+
+// ---- files
+
+void bind_files(nb::module_& m) {
+  using dispatch::DispatchFile;
+  nb::class_<DispatchFile>(m, "DispatchFile", "What a file of tables has.")
+      .def_prop_ro(
+          "tables",
+          [](nb::handle self) {
+            const auto& file = nb::cast<const DispatchFile&>(self);
+            nb::dict tables;
+            for (const dispatch::NamedTable& named : file.tables) {
+              tables[named.name.c_str()] =
+                  nb::cast(named.table, nb::rv_policy::reference_internal, self);
+            }
+            return tables;
+          },
+          nb::sig("def tables(self) -> dict[str, DenseMetadata]"))
+      .def_prop_ro("attention", [](const DispatchFile& f) { return f.attention; })
+      .def_ro("buffer_tokens", &DispatchFile::buffer_tokens)
+      .def_ro("warnings", &DispatchFile::warnings)
+      .def(
+          "to_dispatch",
+          [](const DispatchFile& f) {
+            if (f.tables.size() != 4 || !f.attention) {
+              throw InputError(Diagnostic{
+                  .code = "D413", .what = "the file does not have all four tables and the layout"});
+            }
+            const auto table = [&](std::size_t k) { return to_sparse(f.tables[k].table); };
+            return Dispatch{.dispatch = {.q = {.forward = table(0), .reverse = table(1)},
+                                         .kv = {.forward = table(2), .reverse = table(3)},
+                                         .attention = *f.attention},
+                            .routing = nullptr};
+          },
+          Released(), "All of it, if all is there.")
+      .def("__repr__", [](const DispatchFile& f) {
+        std::string names;
+        for (const auto& named : f.tables) names += (names.empty() ? "" : ", ") + named.name;
+        return fmt::format("<DispatchFile: {}{}>", names, f.attention ? ", attention" : "");
+      });
+  m.def("read_dispatch", &dispatch::read_dispatch, "text"_a, "file"_a = "dispatch", Released(),
+        R"(Tables as JSON; ``file`` is what messages call it.
+
+>>> dispatch = shiplap.dispatch.create_qkv_dispatch(2, 8, 2, 2)
+>>> shiplap.dispatch.read_dispatch(dispatch.to_json()).to_dispatch() == dispatch
+True)");
+  m.def(
+      "dispatch_lower",
+      [](const Routing& routing, const Dispatch& made, std::int64_t q_row_bytes,
+         std::int64_t kv_row_bytes) -> SharedPlan {
+        plan::Plan plan = dispatch::lower(
+            routing, made.dispatch, {.q_row_bytes = q_row_bytes, .kv_row_bytes = kv_row_bytes});
+        return std::make_shared<NamedPlan>(
+            std::move(plan), "dispatch on " + ranks_text(made.dispatch.world_size()), std::nullopt);
+      },
+      "routing"_a, "dispatch"_a, nb::kw_only(), "q_row_bytes"_a = 8, "kv_row_bytes"_a = 8,
+      Released(), R"(A dispatch as a plan, so that whatever reads plans can read it.
+
+>>> dispatch = shiplap.dispatch.create_qkv_dispatch(2, 8, 2, 2)
+>>> shiplap.check(shiplap.dispatch.lower(dispatch.routing, dispatch)).sound
+True)");
+}
+
+}  // namespace
+
+void bind_dispatch_whole(nb::module_& m) {
+  bind_attention(m);
+  bind_qkv(m);
+  bind_compute(m);
+  bind_validate(m);
+  bind_files(m);
+}
+
+}  // namespace shiplap::python

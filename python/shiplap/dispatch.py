@@ -1,0 +1,102 @@
+"""Q/KV dispatch: which tokens go where so that attention can be computed, and what comes back.
+
+>>> home = shiplap.dispatch.pack_documents([6, 2], 2)
+>>> attention = shiplap.dispatch.Layout([[(0, 0, 3), (1, 0, 2)], [(0, 3, 3)]])
+>>> made = shiplap.dispatch.compute_qkv_dispatch(shiplap.dispatch.Routing(home, attention))
+>>> made.q.forward.row(1, 0)
+<Row: tokens 0 to 2 -> (rank 1, 1)>
+>>> shiplap.dispatch.validate(made)
+[]
+
+Everything is counted in tokens. Arrays come as numpy's where numpy is installed, else as objects
+that speak DLPack and the buffer protocol; they are views of the C++ memory. Arguments may be arrays
+of anybody's, or nested lists. ``shiplap.torch`` carries a dispatch out.
+"""
+
+from shiplap._shiplap import (
+    AttentionLayout,
+    Copy,
+    DenseMetadata,
+    DispatchFile,
+    ExchangeIndices,
+    Flow,
+    Layout,
+    Metadata,
+    MetadataPair,
+    MetadataSlice,
+    NormalizedMetadata,
+    NormalizedSlice,
+    QkvDispatch,
+    Routing,
+    Row,
+    Segment,
+    TrafficSummary,
+    assign_randomly,
+    causal_pairs,
+    compute_attention_layout,
+    compute_metadata,
+    compute_metadata_kv,
+    compute_qkv_dispatch,
+    create_qkv_dispatch,
+    cut_documents,
+    exchange_indices,
+    gen_seq_lens,
+    normalize_dtype,
+    orchestrate_simulate,
+    pack_documents,
+    random_routing,
+    read_dispatch,
+    sum_simulate,
+    to_dense,
+    to_sparse,
+    validate_keys,
+    validate_queries,
+)
+from shiplap._shiplap import dispatch_flows as flows
+from shiplap._shiplap import dispatch_lower as lower
+from shiplap._shiplap import dispatch_summarize as summarize
+from shiplap._shiplap import dispatch_validate as validate
+
+__all__ = [
+    "AttentionLayout",
+    "Copy",
+    "DenseMetadata",
+    "DispatchFile",
+    "ExchangeIndices",
+    "Flow",
+    "Layout",
+    "Metadata",
+    "MetadataPair",
+    "MetadataSlice",
+    "NormalizedMetadata",
+    "NormalizedSlice",
+    "QkvDispatch",
+    "Routing",
+    "Row",
+    "Segment",
+    "TrafficSummary",
+    "assign_randomly",
+    "causal_pairs",
+    "compute_attention_layout",
+    "compute_metadata",
+    "compute_metadata_kv",
+    "compute_qkv_dispatch",
+    "create_qkv_dispatch",
+    "cut_documents",
+    "exchange_indices",
+    "flows",
+    "gen_seq_lens",
+    "lower",
+    "normalize_dtype",
+    "orchestrate_simulate",
+    "pack_documents",
+    "random_routing",
+    "read_dispatch",
+    "sum_simulate",
+    "summarize",
+    "to_dense",
+    "to_sparse",
+    "validate",
+    "validate_keys",
+    "validate_queries",
+]

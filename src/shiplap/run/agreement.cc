@@ -1,0 +1,82 @@
+#include "shiplap/run/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string_view>
+
+#include "shiplap/base/error.h"
+
+namespace shiplap::run {
+namespace {
+
+std::uint64_t hash_of(const dispatch::AttentionLayout& layout) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto add = [&](std::uint64_t number) { hash = (hash ^ number) * 0x100000001b3; };
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    add(layout.cu_seqlens_q(rank).size());
+    for (const std::uint32_t end : layout.cu_seqlens_q(rank)) add(end);
+    for (const std::uint32_t end : layout.cu_seqlens_kv(rank)) add(end);
+  }
+  return hash;
+}
+
+// What most ranks have; of equally many, what the first one has.
+std::int64_t usual(std::span<const std::int64_t> by_rank) {
+  std::map<std::int64_t, std::size_t> votes;
+  for (const std::int64_t hash : by_rank) ++votes[hash];
+  return *std::ranges::max_element(by_rank, {}, [&](std::int64_t hash) { return votes[hash]; });
+}
+
+}  // namespace
+
+std::vector<TableField> table_fields(const dispatch::QkvDispatch& dispatch) {
+  std::vector<TableField> fields;
+  const auto add = [&](std::string_view table, const dispatch::Metadata& metadata) {
+    const auto hashes = metadata.hashes();
+    for (std::size_t k = 0; k < hashes.size(); ++k) {
+      fields.push_back({.name = fmt::format("{} {}", table, dispatch::Metadata::kHashedFields[k]),
+                        .hash = static_cast<std::int64_t>(hashes[k])});
+    }
+  };
+  add("q_forward", dispatch.q.forward);
+  add("q_reverse", dispatch.q.reverse);
+  add("kv_forward", dispatch.kv.forward);
+  add("kv_reverse", dispatch.kv.reverse);
+  fields.push_back(
+      {.name = "attention layout", .hash = static_cast<std::int64_t>(hash_of(dispatch.attention))});
+  return fields;
+}
+
+std::optional<Diagnostic> disagreement(std::span<const TableField> fields,
+                                       std::span<const std::int64_t> hashes,
+                                       std::span<const int> world_ranks) {
+  ensure(hashes.size() == fields.size() * world_ranks.size(), "every rank has every field");
+  std::vector<std::string> found;
+  int first = std::numeric_limits<int>::max();
+  std::vector<std::int64_t> by_rank(world_ranks.size());
+  for (std::size_t k = 0; k < fields.size(); ++k) {
+    for (std::size_t r = 0; r < by_rank.size(); ++r) by_rank[r] = hashes[r * fields.size() + k];
+    const std::int64_t expected = usual(by_rank);
+    for (std::size_t r = 0; r < by_rank.size(); ++r) {
+      if (by_rank[r] == expected) continue;
+      first = std::min(first, world_ranks[r]);
+      found.push_back(fmt::format("rank {} in {}", world_ranks[r], fields[k].name));
+    }
+  }
+  if (found.empty()) return std::nullopt;
+  constexpr std::size_t kMost = 6;
+  const std::size_t more = found.size() > kMost ? found.size() - kMost : 0;
+  found.resize(found.size() - more);
+  return Diagnostic{
+      .code = "D420",
+      .where = {.rank = first},
+      .what = fmt::format("the ranks hold different metadata: {}{}", fmt::join(found, ", "),
+                          more > 0 ? fmt::format(" and {} more", more) : ""),
+      .why = "each would wait for tokens that nobody sends",
+      .help = "compute the dispatch from the same lengths and the same seed on all ranks"};
+}
+
+}  // namespace shiplap::run
