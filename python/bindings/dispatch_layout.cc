@@ -235,7 +235,7 @@ Segment(document=0, begin=4, length=2))");
       R"(Cuts document d into ``cp_degree[d]`` items, or all into as many; equal but for one token.
 
 >>> [item.length for item in shiplap.dispatch.cut_documents([7, 2], [3, 1])]
-[3, 2, 2, 2])");
+[2, 2, 3, 2])");
   m.def(
       "assign_randomly",
       [](nb::object items, int world_size, std::uint64_t seed) {

@@ -39,8 +39,9 @@ def test_nothing_stays(name):
 
 
 def test_a_run_leaves_nothing():
+    """The memory of its threads comes and goes in larger pieces."""
     plan = shiplap.train("ddp", ranks=2, batch=2, for_run=True).plan
-    assert_no_leak(lambda: shiplap.run(plan, steps=1), 100)
+    assert_no_leak(lambda: shiplap.run(plan, steps=1), 300, most=4096)
 
 
 def test_a_leak_would_be_found():
