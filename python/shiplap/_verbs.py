@@ -82,8 +82,8 @@ def simulate(
 ) -> Simulation:
     """How long does a plan take, and how much memory?
 
-    ``hardware`` is one of ``known_systems()``, or a file. Messages of up to ``eager`` bytes need not
-    be waited for.
+    ``hardware`` is one of ``known_systems()``, or a file. Messages of up to ``eager`` bytes need
+    not be waited for.
 
     >>> simulation = shiplap.simulate(shiplap.train("ddp", ranks=8, layers=4, batch=8))
     >>> simulation
@@ -129,7 +129,7 @@ def _words(flags: dict[str, Any]) -> list[str]:
 
 
 def ask(verb: str, *words: str, **flags: Any) -> Answer:
-    """Runs a command: ``ask("overlap", op="ag", m=1024)`` is ``shiplap overlap --op ag --m 1024``."""
+    """Runs a command: ``ask("overlap", op="ag", m=8)`` is ``shiplap overlap --op ag --m 8``."""
     if "backend" in flags:
         raise TypeError("processes of an MPI job are started by the command line: shiplap " + verb)
     arguments = [*words, *_words(flags)]

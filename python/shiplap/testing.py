@@ -28,8 +28,8 @@ def assert_sound(
     """Fails unless ``check`` finds nothing; then the message has every finding, with its witness.
 
     ``plan`` is a Plan, what ``train`` returned, or the name of a file: a ``.plan`` or a pipeline
-    schedule of torch as ``.csv``. ``sends`` and ``eager`` are those of ``check``. Findings whose code
-    is in ``allow`` are accepted; without ``warnings`` only errors count.
+    schedule of torch as ``.csv``. ``sends`` and ``eager`` are those of ``check``. Findings whose
+    code is in ``allow`` are accepted; without ``warnings`` only errors count.
 
     >>> from shiplap.testing import assert_sound
     >>> assert_sound(shiplap.train("fsdp", ranks=4, batch=4))

@@ -1,4 +1,4 @@
-"""check in Python: the same verdicts as the command line, and assert_sound for a team's own tests."""
+"""check in Python: the verdicts of the command line, and assert_sound for a team's own tests."""
 
 import json
 import os
@@ -94,6 +94,7 @@ def test_in_a_teams_own_tests(tmp_path):
             """
         )
     )
+    package = pathlib.Path(shiplap.__file__).parent.parent
     answer = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "test_ours.py"],
         cwd=tmp_path,
@@ -101,7 +102,7 @@ def test_in_a_teams_own_tests(tmp_path):
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(pathlib.Path(shiplap.__file__).parent.parent.resolve())},
+        env={**os.environ, "PYTHONPATH": str(package.resolve())},
     )
     assert answer.returncode == 1
     assert "wrong.csv is not sound" in answer.stdout

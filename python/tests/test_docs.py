@@ -20,7 +20,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def blocks(text: str) -> list[tuple[int, str, str]]:
     """Line, language and content of each."""
     return [
-        (text.count("\n", 0, found.start()) + 2, found[1], found[2]) for found in BLOCK.finditer(text)
+        (text.count("\n", 0, found.start()) + 2, found[1], found[2])
+        for found in BLOCK.finditer(text)
     ]
 
 

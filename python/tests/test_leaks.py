@@ -8,6 +8,7 @@ from leaks import assert_no_leak, growth
 import shiplap
 
 SCHEDULE = "0F0,,0B0\n,1F0,1B0\n"
+WRONG = shiplap.Plan.from_schedule("0B0\n")
 PLAN = shiplap.Plan.from_schedule(SCHEDULE)
 
 
@@ -22,7 +23,7 @@ MAKERS = {
     "Plan.dict": lambda: shiplap.Plan.from_dict(PLAN.to_dict()),
     "Plan.show": lambda: str(PLAN),
     "Report": lambda: shiplap.check(PLAN).to_dict(),
-    "Finding": lambda: [str(f) for f in shiplap.check(shiplap.Plan.from_schedule("0B0\n")).findings],
+    "Finding": lambda: [str(finding) for finding in shiplap.check(WRONG).findings],
     "Simulation": lambda: shiplap.simulate(PLAN).to_dict(),
     "Trace": lambda: [repr(e) for e in shiplap.simulate(PLAN).trace.events(0)],
     "picture": lambda: shiplap.simulate(PLAN)._repr_html_(),

@@ -74,7 +74,8 @@ def test_run_is_what_the_command_runs(tmp_path, command):
 
 
 def test_overlap(command):
-    flags = {"op": "ag", "m": 8192, "n": 8192, "k": 8192, "tp": 8, "method": "auto", "hardware": "h100_80g_nvl8"}
+    sizes = {"m": 8192, "n": 8192, "k": 8192, "tp": 8}
+    flags = {"op": "ag", **sizes, "method": "auto", "hardware": "h100_80g_nvl8"}
     words = [word for name, value in flags.items() for word in (f"--{name}", value)]
     found = shiplap.overlap(**flags)
     assert found == json.loads(command("overlap", *words, "--json").stdout)

@@ -33,6 +33,7 @@ shiplap.simulate("step.plan", hardwear="b200")
 def mypy(text: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
     program = folder / "program.py"
     program.write_text(text)
+    package = pathlib.Path(shiplap.__file__).parent.parent
     return subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)],
         capture_output=True,
@@ -40,7 +41,7 @@ def mypy(text: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
         timeout=300,
         check=False,
         cwd=folder,
-        env={"MYPYPATH": str(pathlib.Path(shiplap.__file__).parent.parent), "PATH": "/usr/bin:/bin"},
+        env={"MYPYPATH": str(package), "PATH": "/usr/bin:/bin"},
     )
 
 

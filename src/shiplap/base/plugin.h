@@ -13,7 +13,8 @@ struct PluginSymbol {
 };
 
 // Looks for `file` where the environment variable SHIPLAP_PLUGINS says, beside this program, where
-// an installation puts it, and in lib/shiplap beside the shared object that this code is part of. What is loaded stays loaded.
+// an installation puts it, and in lib/shiplap beside the shared object that this code is part of.
+// What is loaded stays loaded.
 [[nodiscard]] PluginSymbol load_plugin(const std::string& file, const char* symbol);
 
 }  // namespace shiplap
