@@ -31,7 +31,7 @@ bool with_integer(nb::dlpack::dtype type, const Act& act) {
   const bool is_bool = type.code == static_cast<std::uint8_t>(Code::Bool);
   if (!is_signed && !is_bool && type.code != static_cast<std::uint8_t>(Code::UInt)) return false;
   if (type.lanes != 1) return false;
-  switch (type.bits) {
+  switch (type.bits) {  // NOLINTBEGIN(bugprone-branch-clone): each is of another type
     case 8:
       is_signed ? act(std::int8_t()) : act(std::uint8_t());
       return true;
@@ -46,7 +46,7 @@ bool with_integer(nb::dlpack::dtype type, const Act& act) {
       return true;
     default:
       return false;
-  }
+  }  // NOLINTEND(bugprone-branch-clone)
 }
 
 template <class T>

@@ -13,14 +13,13 @@ namespace shiplap::python {
 namespace {
 
 using strategy::AnyValue;
-using strategy::Arrival;
 using strategy::Model;
 using strategy::Pending;
 using strategy::Task;
 
 // What ends a task whose coroutine raised. The exception itself is kept elsewhere: a task lives as
 // long as the ranks do, and the exception's traceback may hold those.
-struct Raised {};
+struct Raised : std::exception {};
 
 struct Coroutine {
   nb::object object;
