@@ -12,6 +12,7 @@
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/table.h"
 #include "shiplap/cli/trace_show.h"
+#include "shiplap/sim/replay.h"
 #include "shiplap/strategy/library.h"
 #include "shiplap/strategy/to_plan.h"
 #include "shiplap/trace/summary.h"
@@ -32,7 +33,7 @@ class Training {
     return fmt::format("{} on {}", ranks_->name,
                        cli::counted(std::ssize(trainer().models()), "rank"));
   }
-  // These four are called without Python's lock, which whoever is first may need meanwhile.
+  // These are called without Python's lock, which whoever is first may need meanwhile.
   const SharedPlan& plan() {
     std::call_once(plan_once_, [&] {
       plan_ =
@@ -40,20 +41,19 @@ class Training {
     });
     return plan_;
   }
+  const trace::Summary& summary() {
+    std::call_once(summary_once_, [&] { summary_ = trace::summarize(trainer().trace()); });
+    return summary_;
+  }
   const SharedTrace& trace() {
     std::call_once(trace_once_, [&] {
       trace_ = std::make_shared<NamedTrace>(
-          trainer().trace(), ranks_->name,
+          with_memory(trainer().trace()), ranks_->name,
           std::vector{cli::describe_training(trainer()) + ".",
                       fmt::format("Predicted for {}, without contention between transfers.",
                                   trainer().world().system.name)});
-      summary_ = trace::summarize(trace_->trace);
     });
     return trace_;
-  }
-  const trace::Summary& summary() {
-    (void)trace();
-    return summary_;
   }
   [[nodiscard]] Json to_json() {
     Json mesh = Json::object({});
@@ -72,8 +72,24 @@ class Training {
   }
 
  private:
+  // The ranks know what they hold during each call, the plan also what they hold in between.
+  trace::Trace with_memory(trace::Trace trace) {
+    try {
+      const sim::Replay replay = sim::replay(
+          plan()->plan,
+          {.system = trainer().world().system, .eager_up_to = trainer().world().eager_up_to});
+      for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
+        trace.ranks[rank].memory = replay.trace.ranks[rank].memory;
+      }
+    } catch (const InputError&) {
+      // What cannot be repeated (D625) has no plan. Whoever asks for that is told.
+    }
+    return trace;
+  }
+
   SharedRanks ranks_;
   std::once_flag plan_once_;
+  std::once_flag summary_once_;
   std::once_flag trace_once_;
   SharedPlan plan_;
   SharedTrace trace_;

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "bind.h"
 #include "shiplap/base/error.h"
@@ -22,6 +24,28 @@ namespace {
 report::Page page_of(const NamedTrace& trace) {
   return cli::trace_page(trace.trace,
                          {.name = trace.name, .assumed = trace.assumed, .command = ""});
+}
+
+// Weights are loaded once and steps are many: a picture that cannot be zoomed shows the step.
+NamedTrace without_loading(NamedTrace named) {
+  const trace::Summary known = trace::summarize(named.trace);
+  const Seconds begin = known.step.begin;
+  if (begin <= known.whole.begin || known.step.end <= begin) return named;
+  for (trace::RankTrace& rank : named.trace.ranks) {
+    std::erase_if(rank.events, [&](const trace::Event& e) { return e.end() <= begin; });
+    for (trace::Event& event : rank.events) {
+      // A rank that loads more than others does so while they begin.
+      const Seconds end = event.end() - begin;
+      event.time = std::max(event.time - begin, Seconds{0});
+      event.duration = end - event.time;
+    }
+    for (trace::MemoryPoint& point : rank.memory) {
+      point.time = std::max(point.time - begin, Seconds{0});
+    }
+  }
+  named.assumed.push_back(fmt::format("Loading the weights, {} before it, is left out.",
+                                      to_string(begin - known.whole.begin)));
+  return named;
 }
 
 const trace::RankTrace& rank_of(const NamedTrace& trace, std::int64_t rank) {
@@ -86,7 +110,9 @@ void bind_event(nb::module_& m) {
 
 }  // namespace
 
-std::string picture(const NamedTrace& trace) { return to_fragment(page_of(trace)); }
+std::string picture(const NamedTrace& trace) {
+  return to_fragment(page_of(without_loading(trace)));
+}
 std::string page(const NamedTrace& trace) { return to_html(page_of(trace)); }
 
 void bind_trace(nb::module_& m) {

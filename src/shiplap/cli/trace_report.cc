@@ -209,9 +209,11 @@ Panel lanes_panel(const Trace& trace, const Summary& known, const Rows& rows) {
   Panel panel{.title = "What every rank does when",
               .note =
                   "A row is a rank, time goes right: computation, under it communication, "
-                  "under that memory. Numbers in boxes are samples. Point at a box, or use the "
-                  "arrow keys, to follow its samples; ctrl and the wheel, or + and -, zoom." +
-                  rows.note};
+                  "under that memory. Numbers in boxes are samples." +
+                  rows.note,
+              .by_hand =
+                  "Point at a box, or use the arrow keys, to follow its samples; ctrl and "
+                  "the wheel, or + and -, zoom."};
   panel.body = to_html(legend_of(known, layers_of(lanes)));
   panel.body += to_html(lanes);
   return panel;

@@ -48,9 +48,13 @@ std::string assumptions(const std::vector<std::string>& assumed) {
   return out + "</p>\n";
 }
 
-std::string section(const Panel& panel) {
+enum class Script { none, runs };
+
+std::string section(const Panel& panel, Script script) {
   const std::string title = "<h2>" + escaped(panel.title) + "</h2>";
-  const std::string content = paragraph(panel.note).markup + panel.body.markup;
+  const bool more = script == Script::runs && !panel.by_hand.empty();
+  const std::string note = more ? panel.note + " " + panel.by_hand : panel.note;
+  const std::string content = paragraph(note).markup + panel.body.markup;
   if (panel.starts == Panel::Starts::open) {
     return fmt::format("<section>\n{}\n{}</section>\n", title, content);
   }
@@ -58,11 +62,26 @@ std::string section(const Panel& panel) {
                      content);
 }
 
-std::string content(const Page& page) {
-  std::string out =
-      list("numbers", page.numbers) + list("more", page.more) + assumptions(page.assumed);
-  for (const Panel& panel : page.panels) out += section(panel);
-  return out;
+std::string above_panels(const Page& page) {
+  return list("numbers", page.numbers) + list("more", page.more) + assumptions(page.assumed);
+}
+
+// What stands between the next braces from `at` on.
+std::string_view declarations(std::string_view style, std::size_t at) {
+  const std::size_t begin = style.find('{', at) + 1;
+  return style.substr(begin, style.find('}', begin) - begin);
+}
+
+// The colours of the style, light and dark, for pages that say which of them they are.
+std::string colours_of_host() {
+  const std::string_view style = embedded_file("style");
+  const std::size_t light = style.find(":root");
+  const std::size_t dark = style.find(":root", light + 1);
+  ensure(dark != std::string_view::npos, "the style begins with its colours, light and dark");
+  return fmt::format(
+      "body[data-jp-theme-light=\"true\"] .shiplap, body.vscode-light .shiplap {{{}}}\n"
+      "body[data-jp-theme-light=\"false\"] .shiplap, body.vscode-dark .shiplap {{{}}}\n",
+      declarations(style, light), declarations(style, dark));
 }
 
 // Rules for the whole page become rules for the element with the style.
@@ -74,7 +93,8 @@ std::string scoped_style() {
       style.replace(at, whole.size(), scope);
     }
   }
-  return fmt::format("<style>\n@scope {{\n{}}}\n</style>\n", style);
+  return fmt::format("<style>\n@scope {{\n{}:scope {{ padding: 12px 16px; }}\n}}\n{}</style>\n",
+                     style, colours_of_host());
 }
 
 std::string footer(const Page& page) {
@@ -90,14 +110,19 @@ std::string footer(const Page& page) {
 
 std::string to_html(const Page& page) {
   std::string out = head(page.title) + "<body>\n<main>\n<h1>" + escaped(page.title) + "</h1>\n" +
-                    content(page) + footer(page) +
-                    "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>\n";
+                    above_panels(page);
+  for (const Panel& panel : page.panels) out += section(panel, Script::runs);
+  out += footer(page) + "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n<script>\n";
   return out + std::string(embedded_file("script")) + "</script>\n</body>\n</html>\n";
 }
 
 std::string to_fragment(const Page& page) {
-  return fmt::format("<div class=\"shiplap\">\n{}<h3>{}</h3>\n{}</div>\n", scoped_style(),
-                     escaped(page.title), content(page));
+  std::string out = fmt::format("<div class=\"shiplap\">\n{}<h3>{}</h3>\n{}", scoped_style(),
+                                escaped(page.title), above_panels(page));
+  for (const Panel& panel : page.panels) {
+    if (panel.starts == Panel::Starts::open) out += section(panel, Script::none);
+  }
+  return out + "</div>\n";
 }
 
 Html side_by_side(const std::vector<Html>& parts) {

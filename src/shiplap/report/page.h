@@ -22,7 +22,8 @@ struct KeyNumber {
 struct Panel {
   enum class Starts { open, folded };
   std::string title;
-  std::string note;  // how to read it, and what was left out
+  std::string note;     // how to read it, and what was left out
+  std::string by_hand;  // what the reader can do with it, where there is a script
   Html body;
   Starts starts = Starts::open;  // a folded one is printed only if the reader opened it
 };
@@ -39,7 +40,8 @@ struct Page {
 [[nodiscard]] std::string to_html(const Page& page);
 
 // The same as part of somebody else's page, such as a notebook: its style reaches nothing outside
-// of it, nothing moves, and the title is a smaller one.
+// of it, nothing moves, and the title is a smaller one. What starts folded is left out. It is light
+// or dark as that page is, if that is one of Jupyter or VS Code; else as the reader likes.
 [[nodiscard]] std::string to_fragment(const Page& page);
 
 // Parts next to each other where there is room, otherwise one below the other.

@@ -53,5 +53,34 @@ TEST(Page, LeavesOutWhatIsNotThere) {
   }
 }
 
+TEST(Fragment, IsAPartOfAPageWithoutScript) {
+  Page page = example("<x>&");
+  page.panels.front().by_hand = "point at it";
+  const std::string part = to_fragment(page);
+  EXPECT_THAT(to_html(page), HasSubstr("point at it"));
+  for (const char* whole :
+       {"<html", "<body", "<script", "<footer", ":root", "<x>", "point at it"}) {
+    EXPECT_THAT(part, Not(HasSubstr(whole)));
+  }
+  EXPECT_THAT(part, HasSubstr("<h3>&lt;x&gt;&amp;</h3>"));
+}
+
+TEST(Fragment, LeavesOutWhatStartsFolded) {
+  EXPECT_THAT(to_html(example("a")), HasSubstr("<details>"));
+  EXPECT_THAT(to_fragment(example("a")), Not(HasSubstr("<details>")));
+  EXPECT_THAT(to_fragment(example("a")), HasSubstr("<section>"));
+}
+
+// The colours are said three times: light, dark if the reader likes it, and as the host says.
+TEST(Fragment, IsLightOrDarkAsItsHostIs) {
+  const std::string part = to_fragment(example("a"));
+  const std::size_t light = part.find("body[data-jp-theme-light=\"true\"] .shiplap");
+  const std::size_t dark = part.find("body[data-jp-theme-light=\"false\"] .shiplap");
+  ASSERT_LT(light, dark);
+  ASSERT_LT(dark, part.size());
+  EXPECT_THAT(part.substr(light, dark - light), HasSubstr("--page: #ffffff"));
+  EXPECT_THAT(part.substr(dark), HasSubstr("--page: #14171b"));
+}
+
 }  // namespace
 }  // namespace shiplap::report

@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""Executes a notebook with the Python that runs this, and keeps what it prints.
+
+    PYTHONPATH=build/release/python tools/notebook.py examples/puzzles.ipynb
+"""
+
+import sys
+
+import nbclient
+import nbformat
+
+SECONDS = 300  # for one cell
+
+
+def executed(path):
+    """The notebook with the outputs that it has now."""
+    notebook = nbformat.read(path, as_version=4)
+    client = nbclient.NotebookClient(notebook, timeout=SECONDS, kernel_name="python3",
+                                     record_timing=False)
+    client.execute()
+    notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"],
+                         "language_info": {"name": "python"}}
+    return notebook
+
+
+def main():
+    for path in sys.argv[1:]:
+        nbformat.write(executed(path), path)
+
+
+if __name__ == "__main__":
+    main()
