@@ -235,9 +235,9 @@ void bind_indices(nb::module_& m) {
   nb::class_<ExchangeIndices> type(m, "ExchangeIndices",
                                    R"(One rank's part of an exchange, for gather and scatter.
 
-Rows ``send_rows`` of the input go out, by receiving rank; what arrives, by sending rank, goes to rows
-``recv_rows`` of the output. Where arrivals are summed, they are added level after level: no level has
-a place twice.
+Rows ``send_rows`` of the input go out, by receiving rank; what arrives, by sending rank, goes to
+rows ``recv_rows`` of the output. Where arrivals are summed, they are added level after level: no
+level has a place twice.
 
 >>> table = shiplap.dispatch.Metadata.from_rows([[(2, [(1, 0)]), (1, [(0, 0)])], []])
 >>> shiplap.dispatch.exchange_indices(table, 0).send_rows.tolist()
@@ -300,14 +300,13 @@ void compare(const std::vector<std::string>& names, nb::object hashes,
 }  // namespace
 
 void bind_dispatch_exchange(nb::module_& m) {
-  m.def(
-      "orchestrate_simulate", &orchestrate, "tensor"_a, "output_tensor"_a, "metadata"_a,
-      nb::sig("def orchestrate_simulate(tensor: Any, output_tensor: Any, metadata: Metadata) -> "
-              "Any"),
-      R"(The referee: copies every row to all its places, in one memory, and gives the output back.
+  m.def("orchestrate_simulate", &orchestrate, "tensor"_a, "output_tensor"_a, "metadata"_a,
+        nb::sig("def orchestrate_simulate(tensor: Any, output_tensor: Any, metadata: Metadata) -> "
+                "Any"),
+        R"(The referee: copies every row to all its places, and gives the output back.
 
-Both have rank, token, and what a token has; or are lists of one array per rank. Any type; the output
-is written to where it is. It does not send, sum, or check: the last one to arrive stays.
+Both have rank, token, and what a token has; or are lists of one array per rank. Any type; the
+output is written to where it is. It does not send, sum, or check: the last one to arrive stays.
 
 >>> table = shiplap.dispatch.Metadata.from_rows([[(1, [(1, 0)])], [(1, [(0, 0)])]])
 >>> import numpy

@@ -137,9 +137,13 @@ void bind_layout(nb::module_& m) {
       .def("__len__", &Layout::world_size)
       .def("__eq__", [](const Layout& a, const Layout& b) { return a == b; })
       .def("__eq__", [](const Layout&, nb::handle) { return false; })
-      .def("__getstate__", [](const Layout& l) { return lists_of(l); })
-      .def("__setstate__",
-           [](Layout& l, const nb::list& state) { new (&l) Layout(layout_of(state)); })
+      .def(
+          "__getstate__", [](const Layout& l) { return lists_of(l); },
+          nb::sig("def __getstate__(self) -> list[Any]"))
+      .def(
+          "__setstate__",
+          [](Layout& l, const nb::list& state) { new (&l) Layout(layout_of(state)); },
+          nb::sig("def __setstate__(self, state: list[Any], /) -> None"))
       .def("__repr__", &describe);
   nb::class_<Routing>(m, "Routing",
                       "What a dispatch is made from: where the tokens are, and where they are "

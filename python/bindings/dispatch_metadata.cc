@@ -225,16 +225,20 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
           "The same as text.")
       .def("__eq__", [](const Metadata& a, const Metadata& b) { return a == b; })
       .def("__eq__", [](const Metadata&, nb::handle) { return false; })
-      .def("__getstate__",
-           [](const Metadata& t) {
-             return nb::make_tuple(rows_list(t), t.max_cp(),
-                                   std::string(dispatch::name(t.arrival())));
-           })
-      .def("__setstate__",
-           [](Metadata& t, const std::tuple<nb::object, int, std::string>& state) {
-             new (&t)
-                 Metadata(from_rows(std::get<0>(state), std::get<1>(state), std::get<2>(state)));
-           })
+      .def(
+          "__getstate__",
+          [](const Metadata& t) {
+            return nb::make_tuple(rows_list(t), t.max_cp(),
+                                  std::string(dispatch::name(t.arrival())));
+          },
+          nb::sig("def __getstate__(self) -> tuple[Any, ...]"))
+      .def(
+          "__setstate__",
+          [](Metadata& t, const nb::tuple& state) {
+            new (&t) Metadata(
+                from_rows(state[0], nb::cast<int>(state[1]), nb::cast<std::string>(state[2])));
+          },
+          nb::sig("def __setstate__(self, state: tuple[Any, ...], /) -> None"))
       .def("__repr__", &describe);
 }
 

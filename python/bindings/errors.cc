@@ -113,7 +113,9 @@ void bind_diagnostic(nb::module_& m) {
       .def_prop_ro("column", [](const Diagnostic& d) { return d.where.column; })
       .def_prop_ro("rank", [](const Diagnostic& d) { return d.where.rank; })
       .def_prop_ro("operation", [](const Diagnostic& d) { return d.where.operation; })
-      .def("to_dict", [](const Diagnostic& d) { return to_python(to_json(d)); })
+      .def(
+          "to_dict", [](const Diagnostic& d) { return to_python(to_json(d)); },
+          nb::sig("def to_dict(self) -> dict[str, Any]"))
       .def("__str__", [](const Diagnostic& d) { return without_newline(render(d)); })
       .def("__repr__",
            [](const Diagnostic& d) {

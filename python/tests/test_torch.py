@@ -1,0 +1,211 @@
+"""shiplap.torch on processes: right results, and an end on every rank when one goes wrong."""
+
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import shiplap  # noqa: E402
+import shiplap.torch  # noqa: E402
+from shiplap import dispatch  # noqa: E402
+from workers import exchanges, model  # noqa: E402
+from workers.ranks import run, values  # noqa: E402
+
+
+# ---- what it does
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_every_type_and_shape_arrives_as_the_referee_says(size):
+    assert values(exchanges.agree_with_referee, size) == [[]] * size
+
+
+def test_gradients_of_copies_are_summed_to_the_bit():
+    assert values(exchanges.gradients_are_summed, 4) == [[]] * 4
+
+
+def test_a_rank_that_attends_to_nothing_takes_part_on_the_way_back():
+    assert values(exchanges.nothing_to_attend, 3) == [[4, 6, 0]] * 3
+
+
+def test_works_on_a_part_of_the_ranks():
+    assert values(exchanges.on_a_part, 4) == [[]] * 4
+
+
+def close(found, expected, tolerance):
+    """All numbers, relative to the largest of their tensor."""
+    for a, b in zip(found, expected, strict=True):
+        a, b = torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64)
+        assert a.shape == b.shape
+        assert float((a - b).abs().max()) <= tolerance * max(1e-3, float(b.abs().max()))
+
+
+def difference(found, expected):
+    return max(float((torch.tensor(a, dtype=torch.float64) -
+                      torch.tensor(b, dtype=torch.float64)).abs().max())
+               for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_training_equals_that_of_one_process(size):
+    alone = model.train_alone(3, torch.float64)
+    for rank in values(model.train, size, 3, torch.float64):
+        close([rank["losses"]], [alone["losses"]], 1e-13)
+        close(rank["gradients"], alone["gradients"], 1e-12)
+        close(rank["weights"], alone["weights"], 1e-12)
+
+
+def test_in_float32_it_is_as_far_from_the_truth_as_one_process_is():
+    # One step: later ones begin from different weights.
+    truth = model.train_alone(1, torch.float64)
+    alone = model.train_alone(1, torch.float32)
+    unavoidable = difference(alone["gradients"], truth["gradients"])
+    assert 0 < unavoidable < 1e-5
+    for rank in values(model.train, 4, 1, torch.float32):
+        assert difference(rank["gradients"], truth["gradients"]) <= 3 * unavoidable
+        close([rank["losses"]], [truth["losses"]], 1e-6)
+
+
+def test_fifty_steps_with_changing_lengths_on_four_ranks():
+    steps = [tuple(model.lengths_of(step)) for step in range(50)]
+    assert len(set(steps)) == 50
+    alone = model.train_alone(50, torch.float64)
+    assert alone["losses"][-1] < alone["losses"][0]
+    for rank in values(model.train, 4, 50, torch.float64, timeout=120):
+        close([rank["losses"]], [alone["losses"]], 1e-10)
+        close(rank["weights"], alone["weights"], 1e-8)
+
+
+# ---- what goes wrong goes wrong on all ranks, in time
+
+
+def test_a_rank_with_other_tables_is_named_on_all_ranks():
+    for outcome in values(exchanges.other_tables, 4, 5.0):
+        (error, text, seconds), (alone, alone_text, _), differs = outcome
+        assert error == alone == "MetadataDiffers"
+        assert "D420" in text and "rank 2 in q_forward seq_len" in text
+        assert "rank 2 in forward" in alone_text
+        assert seconds < 5
+        assert differs == []  # nothing is dead
+
+
+@pytest.mark.parametrize("wrong", [exchanges.unsound_tables, exchanges.other_world])
+def test_what_is_wrong_with_the_tables_is_said_on_all_ranks(wrong):
+    for error, text, seconds in values(wrong, 4):
+        assert error == "InputError" and seconds < 5
+        assert ("D405" if wrong is exchanges.unsound_tables else "tables of 5 ranks") in text
+
+
+def test_rows_of_different_width_are_found_before_they_are_sent():
+    for (error, text, seconds), differs in values(exchanges.other_rows, 4):
+        assert error == "Mismatch" and "D303" in text and seconds < 5
+        assert differs == []
+
+
+def test_a_rank_with_a_wrong_shape_is_heard_by_the_others():
+    for rank, (first, later) in enumerate(values(exchanges.other_shape, 4)):
+        assert first[0] == ("InputError" if rank == 1 else "RankFailed")
+        assert first[2] < 2  # of a deadline of 20
+        if rank != 1:
+            assert "rank 1 failed" in first[1] and "this rank has 32 tokens" in first[1]
+        assert later[0] == "Failure" and "D305" in later[1]
+
+
+def test_a_rank_without_tables_is_heard_by_the_others():
+    for rank, (error, text, seconds) in enumerate(values(exchanges.no_tables, 4)):
+        assert error == ("InputError" if rank == 3 else "RankFailed") and seconds < 2
+        assert "NoneType" in text
+
+
+def test_the_death_of_a_rank_is_noticed():
+    outcomes = run(exchanges.one_dies, 4)
+    assert [outcome.error for outcome in outcomes] == ["", "died", "", ""]
+    for rank in (0, 2, 3):
+        error, text, seconds = outcomes[rank].value
+        assert error == "RankFailed" and "D302" in text and seconds < 5
+
+
+def test_an_exception_in_the_block_is_heard_by_the_others():
+    for rank, (error, text, seconds) in enumerate(values(exchanges.one_raises, 4)):
+        assert error == ("KeyError" if rank == 1 else "RankFailed")
+        if rank != 1:
+            assert "planted" in text and seconds < 2
+
+
+def test_a_rank_that_says_nothing_is_waited_for_until_the_deadline():
+    outcomes = values(exchanges.one_sleeps, 4)
+    errors = [outcome[0] for outcome in outcomes]
+    # The first one to give up says so, and the others may hear of it.
+    assert "DeadlinePassed" in errors
+    assert set(errors[:1] + errors[2:]) <= {"DeadlinePassed", "RankFailed"}
+    assert all(outcome[2] < 2.5 for rank, outcome in enumerate(outcomes) if rank != 1)
+
+
+# ---- tensors of a table
+
+
+def tables():
+    made = dispatch.create_qkv_dispatch(4, 64, 3, 3, seed=2)
+    return [made.q.forward, made.q.reverse, made.kv.forward, made.kv.reverse]
+
+
+def test_metadata_goes_to_tensors_and_back():
+    for table in tables():
+        metadata = shiplap.torch.Metadata.from_dispatch(table)
+        dense = table.to_dense()
+        assert metadata.dst_rank.tolist() == dense.dst_rank.tolist()
+        assert metadata.dst_offset.tolist() == dense.dst_offset.tolist()
+        assert metadata.num_recv_tokens.shape == (4, 5)
+        assert list(metadata.num_total_recv_tokens) == dense.num_total_recv_tokens.tolist()
+        assert metadata.to_dispatch(table.arrival) == table
+        assert metadata.normalize_dtype().to("cpu").to_dispatch(table.arrival) == table
+
+
+def test_metadata_has_the_fields_and_types_of_kernels():
+    metadata = shiplap.torch.Metadata.from_dispatch(tables()[2]).normalize_dtype()
+    assert metadata.normalized and metadata.world_size == 4
+    assert metadata.dst_rank.dtype == torch.int32
+    assert metadata.dst_offset.dtype == metadata.seq_len.dtype == torch.uint32
+    assert metadata.num_recv_tokens.dtype == torch.uint64
+    assert metadata.seq_recv_mask.dtype == torch.bool
+    with pytest.raises(shiplap.InputError, match="D410"):
+        metadata.dst_offset = torch.tensor([[[2**32]]])
+        metadata.normalize_dtype()
+
+
+def test_a_slice_is_a_view_of_the_rows_of_one_rank():
+    metadata = shiplap.torch.Metadata.from_dispatch(tables()[2])
+    for rank in range(4):
+        one = metadata.get_slice(rank)
+        rows = int(metadata.num_seqs[rank])
+        assert one.dst_rank.shape == (rows, metadata.dst_rank.shape[2])
+        assert one.dst_rank.data_ptr() == metadata.dst_rank[rank].data_ptr()
+        assert one.num_recv_tokens.shape == (5,)
+        assert one.num_total_recv_tokens == metadata.num_total_recv_tokens[rank]
+    with pytest.raises(shiplap.InputError, match="D400"):
+        metadata.get_slice(4)
+
+
+def test_one_rank_needs_no_process_group():
+    made = dispatch.create_qkv_dispatch(1, 32, 3, 3, seed=2)
+    dispatcher = shiplap.torch.Dispatcher(made)
+    x = torch.randn(32, 2, 4)
+    q, k, v = dispatcher.dispatch(x, x, 2 * x)
+    assert torch.equal(dispatcher.combine(q), x) and torch.equal(2 * k, v)
+    assert dispatcher.cu_seqlens_q.dtype == torch.int32
+    assert dispatcher.cu_seqlens_q[-1] == len(q) and dispatcher.cu_seqlens_kv[-1] == len(k)
+    assert dispatcher.max_seqlen_kv >= dispatcher.max_seqlen_q
+    with pytest.raises(shiplap.InputError, match="tables of 4 ranks in a group of 1"):
+        shiplap.torch.Dispatcher(dispatch.create_qkv_dispatch(4, 32, 3, 3))
+
+
+def test_without_torch_it_says_how_to_get_it():
+    code = ("import sys; sys.modules['torch'] = None\n"
+            "import shiplap\n"
+            "try:\n    import shiplap.torch\n"
+            "except ImportError as error:\n    print(isinstance(error, shiplap.MissingPart), error)")
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert answer.stdout.startswith("True shiplap.torch needs torch"), answer.stderr
+    assert "pip install 'shiplap[torch]'" in answer.stdout

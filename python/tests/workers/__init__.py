@@ -1,0 +1,1 @@
+"""Functions that tests start on processes of their own."""

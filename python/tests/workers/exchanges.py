@@ -1,0 +1,212 @@
+"""What ranks do with a Dispatcher in the tests: right things, then wrong ones."""
+
+import os
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import shiplap
+import shiplap.torch
+from shiplap import dispatch
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8,
+          torch.bool, torch.complex64, torch.int32]
+
+
+def numbers(table: dispatch.Metadata, shape: tuple[int, ...], dtype: torch.dtype,
+            seed: int) -> list[torch.Tensor]:
+    """Something for each token of every rank; the same on all ranks."""
+    generator = torch.Generator().manual_seed(seed)
+    made = []
+    for rank in range(table.world_size):
+        x = 8 * torch.randn((table.num_send_tokens(rank), *shape), generator=generator)
+        made.append(x.abs().to(dtype) if dtype == torch.uint8 else x.to(dtype))
+    return made
+
+
+def expected(pair: dispatch.MetadataPair, xs: list[torch.Tensor], back: bool) -> list[torch.Tensor]:
+    """What the referee says that comes out."""
+    there, other = (pair.reverse, pair.forward) if back else (pair.forward, pair.reverse)
+    outs = [torch.zeros((other.num_send_tokens(rank), *x.shape[1:]), dtype=x.dtype)
+            for rank, x in enumerate(xs)]
+    if there.arrival == "summed":
+        dispatch.sum_simulate(xs, outs, there)
+    else:
+        dispatch.orchestrate_simulate(xs, outs, there)
+    return outs
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Bit by bit."""
+    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(
+        a.contiguous().flatten().view(torch.uint8), b.contiguous().flatten().view(torch.uint8))
+
+
+def agree_with_referee(rank: int, size: int) -> list[str]:
+    """Every type and shape, there and back; what differs is listed."""
+    wrong = []
+    for seed in range(4):
+        made = dispatch.create_qkv_dispatch(size, 24 + 7 * seed, 3, 4, seed=seed)
+        dispatcher = shiplap.torch.Dispatcher(made, deadline=20)
+        for name, pair, exchange in [("q", made.q, dispatcher.q), ("kv", made.kv, dispatcher.kv)]:
+            for dtype in DTYPES if seed == 0 else DTYPES[:3]:
+                for shape in [(), (3,), (2, 4), (0,)]:
+                    xs = numbers(pair.forward, shape, dtype, seed)
+                    there = expected(pair, xs, back=False)
+                    if not same(exchange(xs[rank]), there[rank]):
+                        wrong.append(f"{name} there {dtype} {shape}")
+                    if name == "kv" and dtype in (torch.uint8, torch.bool, torch.complex64):
+                        continue  # the referee does not sum these
+                    if not same(exchange.back(there[rank]), expected(pair, there, True)[rank]):
+                        wrong.append(f"{name} back {dtype} {shape}")
+    return wrong
+
+
+def gradients_are_summed(rank: int, size: int) -> list[str]:
+    """The gradient of the way there is the referee's way back, to the bit; and twice is there."""
+    wrong = []
+    made = dispatch.create_qkv_dispatch(size, 40, 3, 4, seed=9)
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=20)
+    for dtype in (torch.float32, torch.bfloat16):
+        xs = numbers(made.kv.forward, (3,), dtype, 1)
+        gradients = numbers(made.kv.reverse, (3,), dtype, 2)
+        k, v = xs[rank].clone().requires_grad_(), xs[rank].clone().requires_grad_()
+        moved_k, moved_v = dispatcher.kv(k, v)
+        torch.autograd.backward([moved_k, moved_v], [gradients[rank], 2 * gradients[rank]])
+        home = expected(made.kv, gradients, back=True)[rank]
+        if not same(k.grad, home) or not same(v.grad, 2 * home):
+            wrong.append(f"gradient of {dtype}")
+    x = torch.ones(dispatcher.kv.tokens, 2, dtype=torch.float64, requires_grad=True)
+    y = dispatcher.kv(x * x)
+    (first,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    copies = dispatcher.kv.back(torch.ones(dispatcher.kv.tokens_there, 2, dtype=torch.float64))
+    if not torch.equal(first, 4 * copies) or not torch.equal(second, 12 * copies):
+        wrong.append("second derivative")
+    return wrong
+
+
+def nothing_to_attend(rank: int, size: int) -> list[float]:
+    """All attention is on rank 0; the others give outputs that depend on nothing."""
+    home = dispatch.pack_documents([6, 5], size)
+    attention = dispatch.Layout([[(0, 0, 6), (1, 0, 5)]] + [[] for _ in range(size - 1)])
+    made = dispatch.compute_qkv_dispatch(dispatch.Routing(home, attention))
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=5)
+    q, k, v = (torch.ones(dispatcher.q.tokens, 1, requires_grad=True) for _ in range(3))
+    for _ in range(2):
+        moved_q, moved_k, moved_v = dispatcher.dispatch(q, k, v)
+        out = 2 * moved_q + 3 * moved_k if rank == 0 else torch.zeros(0, 1)
+        dispatcher.combine(out).sum().backward()  # type: ignore[no-untyped-call]
+    return [float(x.grad.sum()) / dispatcher.q.tokens for x in (q, k, v)]
+
+
+def on_a_part(rank: int, size: int) -> list[str]:
+    """Two groups at once, each with its own dispatch."""
+    halves = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    made = dispatch.create_qkv_dispatch(2, 16, 2, 2, seed=rank % 2)
+    dispatcher = shiplap.torch.Dispatcher(made, halves[rank % 2], deadline=20)
+    xs = numbers(made.kv.forward, (2,), torch.float32, 3)
+    right = same(dispatcher.kv(xs[rank // 2]), expected(made.kv, xs, False)[rank // 2])
+    return [] if right and dispatcher.rank == rank // 2 else ["half"]
+
+
+# ---- wrong things. Each gives the name, the text and the time of what was raised.
+
+
+def raised(act: Any) -> tuple[str, str, float]:
+    begin = time.monotonic()
+    try:
+        act()
+    except shiplap.Error as error:
+        return type(error).__name__, str(error), time.monotonic() - begin
+    return "", "", time.monotonic() - begin
+
+
+def other_tables(rank: int, size: int, deadline: float) -> list[Any]:
+    """Rank 2 has another seed. Then all have the same, and it works."""
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=5 if rank == 2 else 4)
+    first = raised(lambda: shiplap.torch.Dispatcher(made, deadline=deadline))
+    alone = raised(lambda: shiplap.torch.Exchange(made.q, deadline=deadline))
+    return [first, alone, agree_with_referee(rank, size)]
+
+
+def unsound_tables(rank: int, size: int) -> Any:
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+    rows = made.q.forward.to_rows()
+    rows[1][0] = (rows[1][0][0], [(0, 0)])
+    q = dispatch.MetadataPair(dispatch.Metadata.from_rows(rows), made.q.reverse)
+    bad = dispatch.QkvDispatch(q, made.kv, made.attention)
+    return raised(lambda: shiplap.torch.Dispatcher(bad, deadline=5))
+
+
+def other_world(rank: int, size: int) -> Any:
+    made = dispatch.create_qkv_dispatch(size + 1, 32, 2, 3, seed=4)
+    return raised(lambda: shiplap.torch.Dispatcher(made, deadline=5))
+
+
+def other_rows(rank: int, size: int) -> list[Any]:
+    """Rank 1 has rows of another width."""
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=5)
+    x = torch.zeros(dispatcher.q.tokens, 5 if rank == 1 else 4)
+    return [raised(lambda: dispatcher.q(x)), agree_with_referee(rank, size)]
+
+
+def other_shape(rank: int, size: int) -> list[Any]:
+    """Rank 1 forgets a token. After that the group is dead everywhere."""
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=20)
+    x = torch.zeros(dispatcher.q.tokens, 4)
+    dispatcher.q(x)
+    first = raised(lambda: dispatcher.q(x[1:] if rank == 1 else x))
+    return [first, raised(lambda: dispatcher.q(x))]
+
+
+def no_tables(rank: int, size: int) -> Any:
+    """Rank 3 could not even make them."""
+    made: Any = None if rank == 3 else dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+    return raised(lambda: shiplap.torch.Dispatcher(made, deadline=20))
+
+
+def one_dies(rank: int, size: int) -> Any:
+    """Rank 1 is gone in the middle of a step."""
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=20)
+    x = torch.ones(dispatcher.q.tokens, 4, requires_grad=True)
+    y = dispatcher.q(x)
+    if rank == 1:
+        os._exit(1)
+    return raised(lambda: y.sum().backward())
+
+
+def one_raises(rank: int, size: int) -> Any:
+    """Rank 1 has an exception of its own in the block, and lives on."""
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+
+    def step() -> None:
+        with shiplap.torch.Dispatcher(made, deadline=20) as dispatcher:
+            x = torch.ones(dispatcher.q.tokens, 4, requires_grad=True)
+            y = dispatcher.q(x)
+            if rank == 1:
+                raise KeyError("planted")
+            y.sum().backward()  # type: ignore[no-untyped-call]
+
+    if rank != 1:
+        return raised(step)
+    try:
+        step()
+    except KeyError:
+        time.sleep(3)
+    return "KeyError", "", 0.0
+
+
+def one_sleeps(rank: int, size: int) -> Any:
+    """Rank 1 does not come, and says nothing."""
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=1)
+    x = torch.ones(dispatcher.q.tokens, 4)
+    if rank == 1:
+        time.sleep(3)
+    return raised(lambda: dispatcher.q(x))
