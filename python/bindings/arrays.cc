@@ -103,11 +103,8 @@ bool has_numpy() {
 AnyArray any_array(nb::handle from, const char* argument) {
   AnyArray array;
   if (!nb::ndarray_check(from) || !nb::try_cast(from, array)) {
-    const bool needs_grad =
-        nb::hasattr(from, "requires_grad") && nb::cast<bool>(from.attr("requires_grad"));
     refuse(argument, fmt::format("expected an array, found a {}", kind_of(from)),
-           needs_grad ? "a tensor that requires grad is not shared: pass x.detach()"
-                      : "numpy, torch, jax, or what else speaks DLPack or the buffer protocol");
+           "numpy, torch, jax, or what else speaks DLPack or the buffer protocol");
   }
   constexpr int kCpu = nb::device::cpu::value;
   if (array.device_type() != kCpu && array.size() > 0) {

@@ -205,7 +205,8 @@ def test_without_torch_it_says_how_to_get_it():
     code = ("import sys; sys.modules['torch'] = None\n"
             "import shiplap\n"
             "try:\n    import shiplap.torch\n"
-            "except ImportError as error:\n    print(isinstance(error, shiplap.MissingPart), error)")
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+            "except ImportError as e:\n    print(isinstance(e, shiplap.MissingPart), e)")
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                            timeout=60)
     assert answer.stdout.startswith("True shiplap.torch needs torch"), answer.stderr
     assert "pip install 'shiplap[torch]'" in answer.stdout

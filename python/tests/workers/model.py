@@ -130,11 +130,12 @@ def train(rank: int, size: int, steps: int, dtype: torch.dtype) -> dict[str, Any
         layers.zero_grad()
         loss = loss_of_rank(layers, lengths_of(step), step, dtype, rank, size)
         loss.backward()  # type: ignore[no-untyped-call]
-        total = loss.detach().clone()
+        parts = [loss.detach().reshape(1), *(p.grad.flatten() for p in layers.parameters())]
+        total = torch.cat(parts)
         dist.all_reduce(total)
-        for p in layers.parameters():
-            dist.all_reduce(p.grad)
-        losses.append(total.item())
+        for p, summed in zip(layers.parameters(), total[1:].split([len(x) for x in parts[1:]])):
+            p.grad = summed.reshape(p.shape)
+        losses.append(total[0].item())
         gradients = [p.grad.clone().tolist() for p in layers.parameters()]
         descend(layers)
     return {"losses": losses, "gradients": gradients,
