@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from shiplap import _shiplap
+from shiplap import _errors, _shiplap
 
 _MOMENT_S = 0.1  # between two looks at the notes
 _NOTE = "failed"
@@ -90,7 +90,7 @@ class Link:
     def _give_up(self, code: str, what: str, why: str, rank: int | None = None) -> None:
         try:
             _shiplap._raise(code, what, why, rank=rank)
-        except _shiplap.Failure as error:
+        except _errors.Failure as error:
             self.tell_others(error)
             raise
 

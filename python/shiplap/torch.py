@@ -22,14 +22,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from shiplap import _shiplap
+from shiplap import _errors, _shiplap
 from shiplap import dispatch as _dispatch
 
 try:
     import torch
 except ImportError as error:
 
-    class _Missing(_shiplap.MissingPart, ImportError):
+    class _Missing(_errors.MissingPart, ImportError):
         """For those who catch one, and those who catch the other."""
 
     raise _Missing("shiplap.torch needs torch, which is not installed: "
