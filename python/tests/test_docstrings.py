@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import sys
 
 import pytest
 
@@ -52,6 +53,14 @@ def everything():
 EVERYTHING = list(everything())
 
 
+def namespace():
+    """What examples may use without saying so."""
+    names = {"shiplap": shiplap}
+    if "torch" in sys.modules:
+        names["torch"] = sys.modules["torch"]
+    return names
+
+
 def test_there_is_something():
     assert len(EVERYTHING) > 50
 
@@ -59,7 +68,7 @@ def test_there_is_something():
 @pytest.mark.parametrize(("name", "value"), EVERYTHING, ids=[name for name, _ in EVERYTHING])
 def test_examples(name, value):
     text = inspect.getdoc(value) or ""
-    test = doctest.DocTestParser().get_doctest(text, {"shiplap": shiplap}, name, None, None)
+    test = doctest.DocTestParser().get_doctest(text, namespace(), name, None, None)
     if not test.examples:
         return
     said = []
