@@ -35,8 +35,7 @@ Communication::Communication(RankModel rank, Call call, When starts)
 }
 
 // In C++ the compiler warns of a call that is not awaited. Here it is remembered, and told when
-// training is over. What was started and is lost, the trainer tells.
-// NOLINTNEXTLINE(bugprone-exception-escape): without memory for a few words there is no going on
+// training is over. NOLINTNEXTLINE(bugprone-exception-escape): only memory could run out
 Communication::~Communication() {
   const bool lost = stage_ == Stage::asked || stage_ == Stage::started;
   if (!lost || !rank_.ranks->training || rank_.ranks->forgotten) return;

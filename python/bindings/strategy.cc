@@ -81,10 +81,10 @@ class Training {
       for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
         trace.ranks[rank].memory = replay.trace.ranks[rank].memory;
       }
+      return trace;
     } catch (const InputError&) {
-      // What cannot be repeated (D625) has no plan. Whoever asks for that is told.
+      return trace;  // What cannot be repeated (D625) has no plan. Whoever asks for that is told.
     }
-    return trace;
   }
 
   SharedRanks ranks_;
@@ -97,7 +97,7 @@ class Training {
 };
 
 template <class Ask>
-auto unlocked(const Ask& ask) {
+decltype(auto) unlocked(const Ask& ask) {
   const nb::gil_scoped_release released;
   return ask();
 }
@@ -151,12 +151,14 @@ void bind_training(nb::module_& m) {
       .def("__str__", [](Training& t) { return nb::str(nb::cast(t.trace())); })
       .def("__repr__",
            [](Training& t) {
-             const trace::Summary& summary = t.summary();
+             const trace::Summary& summary =
+                 unlocked([&]() -> const trace::Summary& { return t.summary(); });
              return fmt::format("<Training {} of {}: step {}, peak memory {}>", t.title(),
                                 t.trainer().world().system.name, to_string(summary.step_time()),
                                 to_string(summary.all.peak));
            })
-      .def("_repr_html_", [](Training& t) { return picture(*t.trace()); });
+      .def("_repr_html_",
+           [](Training& t) { return unlocked([&] { return picture(*t.trace()); }); });
 }
 
 // ---------------------------------------------------------------- what is asked for
@@ -232,9 +234,9 @@ std::string name_of(nb::handle strategy) {
   return nb::isinstance<nb::str>(name) ? nb::cast<std::string>(name) : kind_in_words(strategy);
 }
 
-std::unique_ptr<Training> train_library(const Wanted& wanted) {
+std::unique_ptr<Training> train_library(const Wanted& wanted, const std::string& name) {
   const nb::gil_scoped_release released;
-  const strategy::Entry& entry = strategy::find_strategy(*wanted.flags.strategy);
+  const strategy::Entry& entry = strategy::find_strategy(name);
   SharedRanks ranks = naming_arguments([&] { return ranks_for(wanted, entry); });
   ranks->trainer.run(entry.strategy);
   return std::make_unique<Training>(std::move(ranks));
@@ -303,22 +305,21 @@ void bind_train(nb::module_& m) {
          Number microbatches, Number chunks, Number hidden, Number block,
          std::optional<std::string> datatype, std::optional<int> moments, std::string hardware,
          std::int64_t eager, bool for_run) {
-        Wanted what = wanted({.ranks = ranks,
-                              .layers = layers,
-                              .batch = batch,
-                              .microbatches = microbatches,
-                              .chunks = chunks,
-                              .hidden = hidden,
-                              .block = block},
-                             {.mesh = std::move(mesh),
-                              .datatype = std::move(datatype),
-                              .moments = moments,
-                              .hardware = std::move(hardware),
-                              .eager = eager},
-                             usual_shape(for_run));
+        const Wanted what = wanted({.ranks = ranks,
+                                    .layers = layers,
+                                    .batch = batch,
+                                    .microbatches = microbatches,
+                                    .chunks = chunks,
+                                    .hidden = hidden,
+                                    .block = block},
+                                   {.mesh = std::move(mesh),
+                                    .datatype = std::move(datatype),
+                                    .moments = moments,
+                                    .hardware = std::move(hardware),
+                                    .eager = eager},
+                                   usual_shape(for_run));
         if (!nb::isinstance<nb::str>(strategy)) return train_own(what, strategy);
-        what.flags.strategy = nb::cast<std::string>(strategy);
-        return train_library(what);
+        return train_library(what, nb::cast<std::string>(strategy));
       },
       "strategy"_a, nb::kw_only(), "ranks"_a = nb::none(), "mesh"_a = nb::none(),
       "layers"_a = nb::none(), "batch"_a = nb::none(), "microbatches"_a = nb::none(),

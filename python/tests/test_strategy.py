@@ -1,7 +1,10 @@
 """Strategies in Python: the same plans, times and losses as those that are written in C++."""
 
+import concurrent.futures
 import doctest
 import functools
+import pathlib
+import re
 
 import pytest
 
@@ -158,6 +161,54 @@ def documented():
     texts = {name: getattr(shiplap.strategy, name).__doc__ or ""
              for name in shiplap.strategy.__all__}
     return [pytest.param(text, id=name) for name, text in texts.items() if ">>>" in text]
+
+
+def test_what_cannot_be_repeated_has_a_picture_but_no_plan():
+    async def elsewhere(model):
+        weights, opt_states, activations, grad_activations, grad_weights = model.storage()
+        weights[0], opt_states[0] = model.load_weights(0)
+        activations[0] = model.get_input_activation(range(4))
+        activations[1] = model.forward(0, activations[0], weights[0])
+        grad_activations[1] = model.loss(activations[1])
+        grad_weights[0], grad_activations[0] = model.backward(
+            0, activations[0], grad_activations[1], weights[0])
+        weights[7], opt_states[0] = model.update(0, grad_weights[0], weights[0], opt_states[0])
+        model.set_final_weight(0, weights[7])
+
+    training = shiplap.train(elsewhere, ranks=1, layers=1)
+    for _ in range(2):
+        with pytest.raises(shiplap.InputError) as refused:
+            training.plan
+        assert refused.value.diagnostics[0].code == "D625"
+    assert "</svg>" in training._repr_html_()
+    assert training.time > training.step_time > 0
+
+
+def test_a_picture_shows_the_step_and_its_memory():
+    training = shiplap.train("ddp", ranks=2, layers=2)
+    assert "Loading the weights" in training._repr_html_()
+    assert "load_weights" not in training._repr_html_()
+    assert "ctrl and the wheel" not in training._repr_html_()
+
+
+def test_threads_may_ask_for_the_plan_at_once():
+    training = shiplap.train("1f1b", ranks=4, layers=8)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        plans = list(pool.map(lambda _: training.plan, range(32)))
+        several = list(pool.map(lambda n: shiplap.train(TWINS[n], ranks=2).time,
+                                ["ddp", "fsdp"] * 8))
+    assert all(plan == plans[0] for plan in plans)
+    assert len(set(several)) == 2
+
+
+def test_the_page_about_strategies_is_true():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "strategy.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert blocks
+    runner = doctest.DocTestRunner()
+    for block in blocks:
+        runner.run(doctest.DocTestParser().get_doctest(block, {}, "strategy.md", None, 0))
+    assert runner.failures == 0 and runner.tries > 0
 
 
 @pytest.mark.parametrize("text", documented())
