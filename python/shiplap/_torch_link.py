@@ -2,7 +2,8 @@
 
 A rank that finds something wrong before a collective cannot just raise: the others would wait for
 it. It leaves a note in the store of the process group first. A rank that waits longer than a moment
-looks for notes, and gives up at its deadline. While all goes well nobody looks, so it costs nothing.
+looks for notes, and gives up at its deadline. While all goes well nobody looks, so it costs
+nothing.
 """
 
 from __future__ import annotations

@@ -439,7 +439,7 @@ class Dispatcher:
 
     @property
     def cu_seqlens_q(self) -> torch.Tensor:
-        """Where the queries of each item begin, and the end; int32, as attention kernels take it."""
+        """Where the queries of each item begin, and the end; int32, as kernels take it."""
         return self._ends_of("cu_seqlens_q")
 
     @property

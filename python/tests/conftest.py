@@ -11,8 +11,7 @@ import pytest
 @pytest.fixture(scope="session")
 def root() -> pathlib.Path:
     """The folder with examples/, docs/ and museum/ in it."""
-    here = pathlib.Path(__file__).resolve().parent
-    return here.parent if (here.parent / "examples").is_dir() else here.parent.parent
+    return pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")

@@ -57,3 +57,12 @@ def test_what_a_page_names_exists(page, root):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{page} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_quotes_files_as_they_are(page, root):
+    """A block of ```output whose first line is `# file: NAME` is part of that file."""
+    for _, language, content in blocks((root / page).read_text()):
+        first, _, rest = content.partition("\n")
+        if language == "output" and first.startswith("# file: "):
+            assert rest in (root / first.removeprefix("# file: ")).read_text(), first
