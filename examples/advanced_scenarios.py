@@ -128,7 +128,7 @@ def show_findings(made: QkvDispatch, most_of_a_kind: int = 4) -> None:
 
 
 def delivered(table: Metadata, back: Metadata) -> list[np.ndarray]:
-    """Tokens that say where they come from: the rank, from 1, so that 0 is nobody, and the token."""
+    """Tokens that say where they come from: the rank, from 1 (0 is nobody), and the token."""
     home = [np.stack([np.full(n, rank + 1), np.arange(n)], axis=1)
             for rank in range(RANKS) for n in [table.num_send_tokens(rank)]]
     there = [np.zeros((back.num_send_tokens(rank), 2), dtype=home[0].dtype)

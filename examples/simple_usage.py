@@ -1,7 +1,7 @@
 """Four ranks exchange queries, keys and values as a dispatch says, and get back what they must.
 
-All ranks are in this process: the referee copies what would be sent. Needs numpy. The output is that
-of examples/dispatch/simple_usage.cc, which really sends.
+All ranks are in this process: the referee copies what would be sent. Needs numpy. The output is
+that of examples/dispatch/simple_usage.cc, which really sends.
 """
 
 import numpy as np

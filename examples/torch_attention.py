@@ -3,8 +3,8 @@
     python examples/torch_attention.py            starts 4 processes on this machine (gloo)
     torchrun --nproc-per-node 8 examples/torch_attention.py    on 8, with NCCL if there are GPUs
 
-Every rank holds an equal share of the tokens, wherever that cuts documents. For attention, documents
-are cut into items, and each item goes to some rank with the keys that it needs.
+Every rank holds an equal share of the tokens, wherever that cuts documents. For attention,
+documents are cut into items, and each item goes to some rank with the keys that it needs.
 """
 
 import os

@@ -3,6 +3,9 @@
 
 NB_MODULE(_shiplap, m) {
   using namespace shiplap::python;  // NOLINT(google-build-using-namespace)
+  // Tensors that share memory with our objects may outlive the interpreter's end, and then nobody
+  // frees them. That is no leak; those are looked for by the tests.
+  nb::set_leak_warnings(false);
   m.doc() = "The C++ side of shiplap. Use the package around it.";
   bind_errors(m);
   bind_plan(m);
