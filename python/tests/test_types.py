@@ -34,6 +34,7 @@ def mypy(text: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
     program = folder / "program.py"
     program.write_text(text)
     package = pathlib.Path(shiplap.__file__).parent.parent
+    where = {} if package.name == "site-packages" else {"MYPYPATH": str(package)}
     return subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)],
         capture_output=True,
@@ -41,7 +42,7 @@ def mypy(text: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
         timeout=300,
         check=False,
         cwd=folder,
-        env={"MYPYPATH": str(package), "PATH": "/usr/bin:/bin"},
+        env={"PATH": "/usr/bin:/bin", **where},
     )
 
 
