@@ -2,7 +2,7 @@
 
 >>> import torch, shiplap.torch
 >>> dispatch = shiplap.dispatch.create_qkv_dispatch(world_size=1, total_seq_len=8, num_seqs=2,
-...                                                 max_cp_degree=2, seed=1)
+...                                                 max_cp_degree=2, seed=0)
 >>> dispatcher = shiplap.torch.Dispatcher(dispatch)  # on 1 rank no process group is needed
 >>> x = torch.arange(8.0).reshape(8, 1).requires_grad_()
 >>> q, k, v = dispatcher.dispatch(x, x, x)
@@ -61,7 +61,7 @@ class Metadata:
     >>> table = shiplap.dispatch.create_qkv_dispatch(2, 8, 2, 2, seed=3).kv.forward
     >>> metadata = shiplap.torch.Metadata.from_dispatch(table)
     >>> metadata.dst_rank.shape, metadata.world_size
-    (torch.Size([2, 2, 2]), 2)
+    (torch.Size([2, 3, 2]), 2)
     >>> metadata.to_dispatch() == table
     True
     """
