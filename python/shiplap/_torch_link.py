@@ -23,14 +23,27 @@ from shiplap import _errors, _shiplap
 
 _MOMENT_S = 0.1  # between two looks at the notes
 _NOTE = "failed"
+_MOST_HASHES = 32  # all ranks gather as many numbers, whatever they make
 
 
 class _State:
     """What is known of one process group, as long as that lives."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Any = None) -> None:
         self.dead = ""  # why
         self.agreed: set[tuple[Any, ...]] = set()  # kinds of rows
+        self.store = store
+
+
+def _state_of(group: Any) -> _State:
+    """Made when a group is first used. A group that was made anew in the same store begins without
+    the notes of the one before: each rank counts how often it has been there."""
+    if group not in _states:
+        store = distributed_c10d.PrefixStore(f"shiplap/{group.group_name}",
+                                             distributed_c10d._get_default_store())
+        times = store.add(f"rank {dist.get_rank(group)}", 1)
+        _states[group] = _State(distributed_c10d.PrefixStore(str(times), store))
+    return _states[group]
 
 
 _states: weakref.WeakKeyDictionary[Any, _State] = weakref.WeakKeyDictionary()
@@ -56,9 +69,8 @@ class Link:
         self.size = len(self.ranks)
         if dist.get_backend(self.group) == "nccl":
             self.device = torch.device("cuda", torch.cuda.current_device())
-        self._state = _states.setdefault(self.group, _State())
-        store = distributed_c10d._get_default_store()
-        self._store = distributed_c10d.PrefixStore(f"shiplap/{self.group.group_name}", store)
+        self._state = _state_of(self.group)
+        self._store = self._state.store
 
     # ---- failing together
 
@@ -67,8 +79,12 @@ class Link:
         self._state.dead = self._state.dead or str(error)
         if self._store is None:
             return
+        note = f"{self.ranks[self.rank]}\n{error}"
         with contextlib.suppress(RuntimeError):  # the store went with the rank that had it
-            self._store.compare_set(_NOTE, "", f"{self.ranks[self.rank]}\n{error}")
+            try:
+                self._store.compare_set(_NOTE, "", note)
+            except NotImplementedError:  # stores of files cannot; then the last one is heard
+                self._store.set(_NOTE, note)
 
     @contextlib.contextmanager
     def failing(self) -> Iterator[None]:
@@ -189,11 +205,14 @@ class Link:
         """Raises MetadataDiffers on all ranks unless all have the same hashes."""
         if self.group is not None:
             own = [_signed(value) for value in hashes.values()]
-            everybody = self._gather([len(own), *own], "comparing tables")
+            room = [0] * (_MOST_HASHES - len(own))
+            everybody = self._gather([len(own), *own, *room], "comparing tables")
             if any(row[0] != len(own) for row in everybody):
-                _shiplap._raise("D303", "some ranks make a Dispatcher, others an Exchange")
-            if any(row[1:] != own for row in everybody):
-                flat = [value for row in everybody for value in row[1:]]
+                _shiplap._raise("D303", "some ranks make a Dispatcher, others an Exchange",
+                                rank=self.ranks[self.rank])
+            rows = [row[1:len(own) + 1] for row in everybody]
+            if any(row != own for row in rows):
+                flat = [value for row in rows for value in row]
                 _shiplap._compare_hashes(list(hashes), flat, self.ranks)
         if world_size != self.size:
             _shiplap._raise("D400", f"tables of {world_size} ranks in a group of {self.size}",

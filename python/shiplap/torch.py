@@ -48,6 +48,11 @@ def _tensor(array: Any) -> torch.Tensor:
     return torch.utils.dlpack.from_dlpack(array)
 
 
+def _numbers(array: Any) -> list[int]:
+    """An array of one dimension as a list, also where there is no numpy."""
+    return memoryview(array).tolist()
+
+
 # ---- tables as tensors
 
 
@@ -174,7 +179,7 @@ class _Indices:
         if way.summed:
             rows, arrivals = there(own.level_rows), there(own.level_arrivals)
             begin = 0
-            for end in own.level_ends.tolist():
+            for end in _numbers(own.level_ends):
                 self.levels.append((rows[begin:end], arrivals[begin:end]))
                 begin = end
 
@@ -190,8 +195,8 @@ class _Way:
         self.rows_in = self.indices.send_tokens
         # The way back reads all of it, also what nothing arrives at.
         self.rows_out = max(self.indices.receive_tokens, back.num_send_tokens(rank))
-        self.send_counts: list[int] = self.indices.send_counts.tolist()
-        self.recv_counts: list[int] = self.indices.recv_counts.tolist()
+        self.send_counts: list[int] = _numbers(self.indices.send_counts)
+        self.recv_counts: list[int] = _numbers(self.indices.recv_counts)
         self.sent = sum(self.send_counts)
         self.arriving = sum(self.recv_counts)
         self._on: dict[torch.device, _Indices] = {}
@@ -450,7 +455,7 @@ class Dispatcher:
     def _ends_of(self, name: str) -> torch.Tensor:
         if (name, self.device) not in self._ends:
             ends = getattr(self._layout, name)(self.rank)
-            self._ends[name, self.device] = torch.tensor(memoryview(ends).tolist(),
+            self._ends[name, self.device] = torch.tensor(_numbers(ends),
                                                          dtype=torch.int32, device=self.device)
         return self._ends[name, self.device]
 

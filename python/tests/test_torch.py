@@ -113,6 +113,19 @@ def test_a_rank_with_a_wrong_shape_is_heard_by_the_others():
         assert later[0] == "Failure" and "D305" in later[1]
 
 
+def test_it_is_heard_through_a_store_of_files_too(tmp_path):
+    path = str(tmp_path / "store")
+    for rank, (first, later) in enumerate(values(exchanges.other_shape_with_a_file, 3, path)):
+        assert first[0] == ("InputError" if rank == 1 else "RankFailed") and first[2] < 2
+        assert later[0] == "Failure"
+
+
+def test_a_rank_that_makes_something_else_is_found():
+    for (error, text, seconds), differs in values(exchanges.one_makes_an_exchange, 3):
+        assert error == "Mismatch" and "D303" in text and seconds < 5
+        assert differs == []
+
+
 def test_a_rank_without_tables_is_heard_by_the_others():
     for rank, (error, text, seconds) in enumerate(values(exchanges.no_tables, 4)):
         assert error == ("InputError" if rank == 3 else "RankFailed") and seconds < 2

@@ -164,6 +164,22 @@ def other_shape(rank: int, size: int) -> list[Any]:
     return [first, raised(lambda: dispatcher.q(x))]
 
 
+def other_shape_with_a_file(rank: int, size: int, path: str) -> list[Any]:
+    """The same where the store of the process group is a file."""
+    dist.barrier()
+    time.sleep(0.5)  # nobody is in it any more
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=size)
+    return other_shape(rank, size)
+
+
+def one_makes_an_exchange(rank: int, size: int) -> list[Any]:
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+    make: Any = ((lambda: shiplap.torch.Exchange(made.q, deadline=5)) if rank == 1 else
+                 (lambda: shiplap.torch.Dispatcher(made, deadline=5)))
+    return [raised(make), agree_with_referee(rank, size)]
+
+
 def no_tables(rank: int, size: int) -> Any:
     """Rank 3 could not even make them."""
     made: Any = None if rank == 3 else dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
