@@ -2,8 +2,8 @@
 
     PYTHONPATH=build/release/python python bench/python/strategy.py
 
-Data parallel training of 1,024 ranks x 6 layers: written in Python and in C++, by turns, with and
-without making the plan. The puzzles' own library takes 3.0 s for the first.
+Data parallel training of 1,024 ranks x 6 layers: written in Python and in C++, alternating, with
+and without making the plan. The puzzles' own library takes 3.0 s for the first.
 """
 
 import json
