@@ -3,7 +3,7 @@ src/shiplap/strategy/library/ has, so both must give the same plan."""
 
 from collections.abc import Awaitable, Callable
 
-from shiplap.strategy import Communication, Model
+from shiplap.strategy import Communication, Model, WeightGrad
 
 
 def load(model: Model, shard: int = 0, num_shards: int = 1) -> None:
@@ -160,6 +160,7 @@ async def fsdp(model: Model) -> None:
             del weights[l, 1]
     grad_activations[layers] = model.loss(activations[layers])
     del activations[layers]
+    reducing: Communication[WeightGrad]
     for l in reversed(range(layers)):
         if l < last:
             weights[l, 1] = await coming

@@ -1,0 +1,37 @@
+"""Strategies are checked by their types: mypy knows what `await model.all_reduce(..)` gives."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import shiplap
+
+TWINS = pathlib.Path(__file__).with_name("twins.py")
+PACKAGE = pathlib.Path(shiplap.__file__).parent.parent
+
+WRONG = """
+from shiplap.strategy import Model
+
+async def strategy(model: Model) -> None:
+    weights, _, activations, _, grad_weights = model.storage()
+    grad_weights[0] = model.all_reduce(grad_weights[0], 0)
+    activations[0] = await model.all_gather(weights[0], 0)
+    weights["a"] = await model.all_gather(weights[0], 0)
+"""
+
+
+def mypy(path, cache):
+    command = [sys.executable, "-m", "mypy", "--strict", "--explicit-package-bases",
+               "--cache-dir", str(cache), str(path)]
+    return subprocess.run(command, env={**os.environ, "MYPYPATH": str(PACKAGE)}, timeout=240,
+                          capture_output=True, text=True, check=False).stdout
+
+
+def test_types_of_strategies(tmp_path):
+    assert mypy(TWINS, tmp_path / "cache").startswith("Success")
+    (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
+    told = mypy(tmp_path / "wrong.py", tmp_path / "cache")
+    assert "Communication[WeightGrad]" in told
+    assert "expected \"Activation\"" in told
+    assert told.count("error:") == 3
