@@ -170,6 +170,15 @@ void bind_layout(nb::module_& m) {
              return a.home == b.home && a.attention == b.attention;
            })
       .def("__eq__", [](const Routing&, nb::handle) { return false; })
+      .def(
+          "__getstate__", [](const Routing& r) { return nb::make_tuple(r.home, r.attention); },
+          nb::sig("def __getstate__(self) -> tuple[Layout, Layout]"))
+      .def(
+          "__setstate__",
+          [](Routing& r, const std::pair<Layout, Layout>& state) {
+            new (&r) Routing{.home = state.first, .attention = state.second};
+          },
+          nb::sig("def __setstate__(self, state: tuple[Layout, Layout], /) -> None"))
       .def("__repr__", [](const Routing& r) {
         return fmt::format("<Routing: home {}, attention {}>", describe(r.home),
                            describe(r.attention));

@@ -294,6 +294,13 @@ Flow(from_=0, to=1, tokens=1, pieces=1))");
 void bind_dispatch_metadata(nb::module_& m) {
   bind_parts(m);
   bind_table(m);
+  m.def(
+      "bytes_at",
+      [](std::uint64_t tokens, std::int64_t row_bytes) {
+        return dispatch::bytes_at(tokens, row_bytes).count;
+      },
+      "tokens"_a, "row_bytes"_a,
+      "A count of tokens as bytes of a buffer whose rows have ``row_bytes`` bytes each.");
   nb::class_<MetadataPair>(m, "MetadataPair", "The way there and the way back.")
       .def(
           "__init__",
@@ -312,6 +319,16 @@ void bind_dispatch_metadata(nb::module_& m) {
       .def("__len__", [](const MetadataPair&) { return 2; })
       .def("__eq__", [](const MetadataPair& a, const MetadataPair& b) { return a == b; })
       .def("__eq__", [](const MetadataPair&, nb::handle) { return false; })
+      .def(
+          "__getstate__",
+          [](const MetadataPair& pair) { return nb::make_tuple(pair.forward, pair.reverse); },
+          nb::sig("def __getstate__(self) -> tuple[Metadata, Metadata]"))
+      .def(
+          "__setstate__",
+          [](MetadataPair& pair, const std::pair<Metadata, Metadata>& state) {
+            new (&pair) MetadataPair{.forward = state.first, .reverse = state.second};
+          },
+          nb::sig("def __setstate__(self, state: tuple[Metadata, Metadata], /) -> None"))
       .def("__repr__", [](const MetadataPair& pair) {
         return fmt::format("<MetadataPair: forward {}, reverse {}>", describe(pair.forward),
                            describe(pair.reverse));

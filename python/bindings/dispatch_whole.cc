@@ -93,6 +93,21 @@ AttentionLayout layout_of(nb::handle by_rank) {
   return AttentionLayout(all);
 }
 
+// What layout_of takes.
+nb::list lengths_of(const AttentionLayout& layout) {
+  nb::list all;
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    const auto q = layout.cu_seqlens_q(rank);
+    const auto kv = layout.cu_seqlens_kv(rank);
+    nb::list own;
+    for (std::size_t i = 0; i + 1 < q.size(); ++i) {
+      own.append(nb::make_tuple(q[i + 1] - q[i], kv[i + 1] - kv[i]));
+    }
+    all.append(own);
+  }
+  return all;
+}
+
 void bind_attention(nb::module_& m) {
   nb::class_<AttentionLayout>(m, "AttentionLayout",
                               R"(What the attention kernel of each rank must know.
@@ -128,6 +143,13 @@ void bind_attention(nb::module_& m) {
       .def_prop_ro("bytes", [](const AttentionLayout& l) { return l.bytes().count; })
       .def("__eq__", [](const AttentionLayout& a, const AttentionLayout& b) { return a == b; })
       .def("__eq__", [](const AttentionLayout&, nb::handle) { return false; })
+      .def("__getstate__", &lengths_of, nb::sig("def __getstate__(self) -> list[Any]"))
+      .def(
+          "__setstate__",
+          [](AttentionLayout& l, const nb::list& state) {
+            new (&l) AttentionLayout(layout_of(state));
+          },
+          nb::sig("def __setstate__(self, state: list[Any], /) -> None"))
       .def("__repr__", [](const AttentionLayout& l) {
         int items = 0;
         for (int rank = 0; rank < l.world_size(); ++rank) items += l.num_local_seqs(rank);
@@ -223,6 +245,22 @@ the attention kernels must know.
       .def("__len__", [](const Dispatch&) { return 5; })
       .def("__eq__", [](const Dispatch& a, const Dispatch& b) { return a.dispatch == b.dispatch; })
       .def("__eq__", [](const Dispatch&, nb::handle) { return false; })
+      .def(
+          "__getstate__",
+          [](const Dispatch& d) {
+            return nb::make_tuple(d.dispatch.q, d.dispatch.kv, d.dispatch.attention, d.routing);
+          },
+          nb::sig("def __getstate__(self) -> tuple[Any, ...]"))
+      .def(
+          "__setstate__",
+          [](Dispatch& d, const nb::tuple& state) {
+            new (&d) Dispatch{.dispatch = {.q = nb::cast<MetadataPair>(state[0]),
+                                           .kv = nb::cast<MetadataPair>(state[1]),
+                                           .attention = nb::cast<AttentionLayout>(state[2])},
+                              .routing = nullptr};
+            if (!nb::handle(state[3]).is_none()) d.routing = nb::cast<SharedRouting>(state[3]);
+          },
+          nb::sig("def __setstate__(self, state: tuple[Any, ...], /) -> None"))
       .def("__str__", &shown)
       .def("__repr__", &describe)
       .def("_repr_html_", &picture);
@@ -341,6 +379,15 @@ void bind_validate(nb::module_& m) {
   m.def(
       "dispatch_validate", [](const dispatch::DispatchFile& f) { return dispatch::validate(f); },
       "what"_a, Released());
+  m.def(
+      "dispatch_validate",
+      [](nb::object seq_lens, nb::object dst_rank) {
+        return dispatch::validate(dispatch::SequenceDispatch{
+            .seq_lens = integer_rows<std::uint32_t>(seq_lens, "seq_lens"),
+            .dst_rank = integer_rows<std::int32_t>(dst_rank, "dst_rank")});
+      },
+      "seq_lens"_a, "dst_rank"_a,
+      nb::sig("def dispatch_validate(seq_lens: Any, dst_rank: Any) -> list[Diagnostic]"));
   add("validate_queries", &dispatch::validate_queries, "MetadataPair",
       "Each table is sound, and the second undoes the first.");
   add("validate_keys", &dispatch::validate_keys, "MetadataPair",

@@ -116,6 +116,17 @@ def test_tables_go_to_rows_and_tensors_and_back():
             assert own.num_recv_tokens.tolist() == table.num_recv_tokens(rank).tolist()
 
 
+def test_everything_can_be_sent_to_another_process():
+    made = dispatch.create_qkv_dispatch(3, 30, 3, 3, 4)
+    again = pickle.loads(pickle.dumps(made))
+    assert again == made and again.routing == made.routing
+    assert again._repr_html_() == made._repr_html_()
+    bare = dispatch.QkvDispatch(made.q, made.kv, made.attention)
+    assert pickle.loads(pickle.dumps(bare)) == made and bare.routing is None
+    for part in (made.q, made.kv.forward, made.attention, made.routing, made.routing.home):
+        assert pickle.loads(pickle.dumps(part)) == part
+
+
 def test_tensors_that_contradict_each_other_are_refused():
     with pytest.raises(shiplap.InputError, match="D401"):
         dispatch.DenseMetadata([[0, 1]], [[0]], [[1, 1]])
@@ -169,6 +180,8 @@ def test_findings_are_diagnostics():
     assert found[0].code in bad._repr_html_()
     assert "D412" in {one.code for one in dispatch.validate_keys(
         dispatch.MetadataPair(made.kv.forward, made.q.reverse))}
+    assert [one.code for one in dispatch.validate([[3]], [[-1]])] == ["D402"]
+    assert dispatch.validate([[3]], [[0]]) == [] and dispatch.bytes_at(3, 8) == 24
     small = dispatch.validate(made.q.forward, table="mine", buffer_tokens=[1, 1, 1, 1])
     assert small[0].code == "D404" and "mine" in small[0].operation
     assert len(dispatch.validate(made.q.forward, buffer_tokens=[1] * 4, most_of_a_kind=1)) == 2
