@@ -44,7 +44,9 @@ def figures(executed):
 
 
 def outputs(notebook):
-    return [[output.get("text") or dict(output["data"]) for output in cell.outputs]
+    """What each cell prints, and what it shows: the two may come in either order."""
+    return [("".join(output.get("text", "") for output in cell.outputs),
+             [dict(output["data"]) for output in cell.outputs if "data" in output])
             for cell in notebook.cells if cell.cell_type == "code"]
 
 
