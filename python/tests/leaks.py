@@ -1,37 +1,72 @@
 """Whether what is made and dropped many times leaves memory behind."""
 
+import ctypes
 import gc
 import os
+import pathlib
+import sys
 from collections.abc import Callable
+from typing import NamedTuple
+
+
+class _Heap(ctypes.Structure):
+    """What mallinfo2 of the C library gives."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
+
+
+LIBC = ctypes.CDLL(None)
+LIBC.mallinfo2.restype = _Heap
+
+
+class Growth(NamedTuple):
+    """What stays, in all."""
+
+    heap: int  # bytes that C++ holds
+    blocks: int  # that Python holds
+    objects: int  # that its collector knows
+
+
+def in_use() -> Growth:
+    """The memory of the process would say less: what leaks first fills what others gave back."""
+    gc.collect()
+    heap = LIBC.mallinfo2()
+    return Growth(heap.uordblks + heap.hblkhd, sys.getallocatedblocks(), len(gc.get_objects()))
 
 
 def resident() -> int:
     """Bytes of this process that are in memory."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    pages = pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def growth(make: Callable[[], object], cycles: int = 1000) -> tuple[float, int]:
-    """Bytes per cycle that stay, and objects of Python that stay, after `cycles` times `make`.
-
-    The first cycles fill caches and pools, so they do not count. Of three rounds the least counts:
-    what leaks, leaks in each.
-    """
+def growth(make: Callable[[], object], cycles: int = 1000) -> Growth:
+    """What `cycles` times `make` leave. A quarter before them fills the caches."""
     for _ in range(cycles // 4 + 1):
         make()
-    rounds = []
-    for _ in range(3):
-        gc.collect()
-        objects, bytes_ = len(gc.get_objects()), resident()
-        for _ in range(cycles):
-            make()
-        gc.collect()
-        rounds.append(((resident() - bytes_) / cycles, len(gc.get_objects()) - objects))
-    return min(rounds)
+    before = in_use()
+    for _ in range(cycles):
+        make()
+    return Growth(*(now - then for now, then in zip(in_use(), before, strict=True)))
 
 
-def assert_no_leak(make: Callable[[], object], cycles: int = 1000, most: int = 32) -> None:
-    """The smallest thing that could leak, a small object, is larger than the limit."""
-    bytes_, objects = growth(make, cycles)
-    assert bytes_ < most, f"{bytes_:.0f} bytes stay per cycle"
-    assert objects < cycles // 10, f"{objects} objects stay after {cycles} cycles"
+def assert_no_leak(make: Callable[[], object], cycles: int = 1000) -> None:
+    """The smallest thing that could leak is larger than the limits, for each cycle."""
+    stays = growth(make, cycles)
+    assert stays.heap < 16 * cycles + 16384, stays  # tables of caches may grow once
+    assert stays.blocks < cycles / 4 + 64, stays
+    assert stays.objects < cycles / 10 + 16, stays

@@ -1,22 +1,12 @@
 """Nothing that dispatch binds keeps memory: 1,000 cycles of each, measured."""
 
-import gc
-import os
 import sys
 
 import pytest
+from leaks import assert_no_leak
 
 import shiplap
 from shiplap import _shiplap, dispatch
-
-CYCLES = 1000
-ALLOWED = 1 << 20  # bytes: what an allocator may keep; a leak of each cycle would be far more
-
-
-def resident():
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
 
 # About 100 KB each, so that one that is kept would be seen.
 ROUTING = dispatch.random_routing(32, 2048, 16, 4, seed=1)
@@ -61,17 +51,7 @@ SLOW = {"DispatchFile": 200}  # cycles, where one takes milliseconds
 
 @pytest.mark.parametrize("name", MAKES)
 def test_cycles_leave_nothing_behind(name):
-    make = MAKES[name]
-    cycles = SLOW.get(name, CYCLES)
-    for _ in range(cycles // 10):
-        make()
-    gc.collect()
-    objects, before = len(gc.get_objects()), resident()
-    for _ in range(cycles):
-        make()
-    gc.collect()
-    assert resident() - before < ALLOWED
-    assert len(gc.get_objects()) - objects < 50
+    assert_no_leak(MAKES[name], SLOW.get(name, 1000))
 
 
 def test_dispatchers_leave_nothing_behind():
@@ -86,15 +66,7 @@ def test_dispatchers_leave_nothing_behind():
         dispatcher.combine(q + k[:len(q)] + v[:len(q)]).sum().backward()
         shiplap.torch.Metadata.from_dispatch(made.kv.forward)
 
-    for _ in range(100):
-        step()
-    gc.collect()
-    objects, before = len(gc.get_objects()), resident()
-    for _ in range(CYCLES):
-        step()
-    gc.collect()
-    assert resident() - before < 4 * ALLOWED
-    assert len(gc.get_objects()) - objects < 50
+    assert_no_leak(step)
 
 
 def test_a_part_keeps_the_whole_alive_and_lets_it_go():

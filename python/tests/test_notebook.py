@@ -60,8 +60,7 @@ def test_all_eight_puzzles_have_a_picture(stored):
     titles = [line for cell in stored.cells if cell.cell_type == "markdown"
               for line in cell.source.splitlines() if line.startswith("## ")]
     assert [title[3] for title in titles[:8]] == list("01234567")
-    pictures = [output["text/html"] for cell in outputs(stored) for output in cell
-                if isinstance(output, dict)]
+    pictures = [shown["text/html"] for _, all_shown in outputs(stored) for shown in all_shown]
     assert len(pictures) == 8
     assert all("</svg>" in picture for picture in pictures)
 

@@ -1,46 +1,12 @@
 """Nothing leaks: a thousand of everything, made and thrown away, leave no memory and no objects."""
 
-import ctypes
-import gc
-import os
-import pathlib
-import sys
-
 import pytest
+from leaks import assert_no_leak, growth, resident
 
 import shiplap
 from shiplap.strategy import (Activation, ActivationGrad, Model, ModelShape, OptState,
                               RuntimePredictor, Weight, WeightGrad)
 from twins import TWINS
-
-CYCLES = 1000
-
-
-class Heap(ctypes.Structure):
-    """What mallinfo2 of the C library gives."""
-
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
-        "fordblks", "keepcost")]
-
-
-LIBC = ctypes.CDLL(None)
-LIBC.mallinfo2.restype = Heap
-
-
-def in_use():
-    """Bytes that C++ holds, blocks that Python holds, objects that its collector knows. The memory
-    of the process would say less: what leaks first fills what others gave back."""
-    gc.collect()
-    heap = LIBC.mallinfo2()
-    return heap.uordblks + heap.hblkhd, sys.getallocatedblocks(), len(gc.get_objects())
-
-
-def resident():
-    """Bytes of the whole process."""
-    pages = pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
 
 def train():
     """Coroutines, models, communications of both kinds, events."""
@@ -97,22 +63,9 @@ MAKERS = {
 }
 
 
-def growth(make):
-    """What a thousand cycles leave. A quarter before them fills the caches."""
-    for _ in range(CYCLES // 4):
-        make()
-    before = in_use()
-    for _ in range(CYCLES):
-        make()
-    return [now - then for now, then in zip(in_use(), before)]
-
-
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_thousand_cycles_leave_nothing(name):
-    heap, blocks, objects = growth(MAKERS[name])
-    assert heap < 16 * CYCLES
-    assert blocks < CYCLES / 4
-    assert objects < CYCLES / 10
+    assert_no_leak(MAKERS[name])
 
 
 def test_the_process_does_not_grow():
@@ -122,10 +75,3 @@ def test_the_process_does_not_grow():
     for make in MAKERS.values():
         growth(make)
     assert resident() - before < 4 << 20
-
-
-def test_leaks_would_show():
-    kept = []
-    assert growth(lambda: kept.append([bytearray(400)]))[2] >= CYCLES
-    assert growth(lambda: kept.append(str(10**9 + len(kept))))[1] >= CYCLES
-    assert growth(lambda: kept.append(LIBC.malloc(32)))[0] >= 32 * CYCLES  # never freed

@@ -1,14 +1,13 @@
 """Strategies are checked by their types: mypy knows what `await model.all_reduce(..)` gives."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
-import shiplap
+import pytest
+from types_checker import mypy
+
+pytest.importorskip("mypy")
 
 TWINS = pathlib.Path(__file__).with_name("twins.py")
-PACKAGE = pathlib.Path(shiplap.__file__).parent.parent
 
 WRONG = """
 from shiplap.strategy import Model
@@ -21,17 +20,10 @@ async def strategy(model: Model) -> None:
 """
 
 
-def mypy(path, cache):
-    command = [sys.executable, "-m", "mypy", "--strict", "--explicit-package-bases",
-               "--cache-dir", str(cache), str(path)]
-    return subprocess.run(command, env={**os.environ, "MYPYPATH": str(PACKAGE)}, timeout=240,
-                          capture_output=True, text=True, check=False).stdout
-
-
 def test_types_of_strategies(tmp_path):
-    assert mypy(TWINS, tmp_path / "cache").startswith("Success")
+    assert mypy(TWINS, tmp_path / "cache").stdout.startswith("Success")
     (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
-    told = mypy(tmp_path / "wrong.py", tmp_path / "cache")
+    told = mypy(tmp_path / "wrong.py", tmp_path / "cache").stdout
     assert "Communication[WeightGrad]" in told
     assert "expected \"Activation\"" in told
     assert told.count("error:") == 3

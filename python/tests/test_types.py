@@ -1,12 +1,7 @@
 """The types that the package states are those that users' programs are checked with."""
 
-import pathlib
-import subprocess
-import sys
-
 import pytest
-
-import shiplap
+from types_checker import mypy
 
 pytest.importorskip("mypy")
 
@@ -30,28 +25,14 @@ shiplap.simulate("step.plan", hardwear="b200")
 """
 
 
-def mypy(text: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
-    program = folder / "program.py"
-    program.write_text(text)
-    package = pathlib.Path(shiplap.__file__).parent.parent
-    where = {} if package.name == "site-packages" else {"MYPYPATH": str(package)}
-    return subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", **where},
-    )
-
-
 def test_a_right_program(tmp_path):
-    answer = mypy(RIGHT, tmp_path)
+    (tmp_path / "program.py").write_text(RIGHT)
+    answer = mypy(tmp_path / "program.py", tmp_path / "cache")
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
 def test_a_wrong_program(tmp_path):
-    answer = mypy(WRONG, tmp_path)
+    (tmp_path / "program.py").write_text(WRONG)
+    answer = mypy(tmp_path / "program.py", tmp_path / "cache")
     assert answer.returncode == 1
     assert "Incompatible types" in answer.stdout and "hardwear" in answer.stdout
