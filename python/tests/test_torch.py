@@ -30,6 +30,12 @@ def test_a_rank_that_attends_to_nothing_takes_part_on_the_way_back():
     assert values(exchanges.nothing_to_attend, 3) == [[4, 6, 0]] * 3
 
 
+def test_rows_that_nothing_arrives_at_are_zero():
+    for rank, found in enumerate(values(exchanges.holes, 3)):
+        before = (rank - 1) % 3 + 1
+        assert found == [[0, 0, 0, before, before], [3, 4]]
+
+
 def test_works_on_a_part_of_the_ranks():
     assert values(exchanges.on_a_part, 4) == [[]] * 4
 

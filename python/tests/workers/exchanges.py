@@ -88,6 +88,18 @@ def gradients_are_summed(rank: int, size: int) -> list[str]:
     return wrong
 
 
+def holes(rank: int, size: int) -> list[Any]:
+    """A table may leave rows of the output alone: they are zero, and so is their gradient."""
+    there = dispatch.Metadata.from_rows([[(2, [((r + 1) % size, 3)])] for r in range(size)])
+    back = dispatch.Metadata.from_rows([[(3, [(-1, 0)]), (2, [((r - 1) % size, 0)])]
+                                        for r in range(size)], max_cp=1)
+    exchange = shiplap.torch.Exchange(dispatch.MetadataPair(there, back), deadline=5)
+    x = torch.full((2, 1), rank + 1.0, requires_grad=True)
+    y = exchange(x)
+    (y * torch.arange(5.0).reshape(5, 1)).sum().backward()  # type: ignore[no-untyped-call]
+    return [y.flatten().tolist(), x.grad.flatten().tolist()]
+
+
 def nothing_to_attend(rank: int, size: int) -> list[float]:
     """All attention is on rank 0; the others give outputs that depend on nothing."""
     home = dispatch.pack_documents([6, 5], size)

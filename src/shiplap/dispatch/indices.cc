@@ -128,6 +128,8 @@ class Levels {
   }
 
   void write(ExchangeIndices& indices) const {
+    indices.level_rows.reserve(indices.recv_rows.size());
+    indices.level_arrivals.reserve(indices.recv_rows.size());
     for (const std::vector<Piece>& level : levels_) {
       for (const Piece& run : level) {
         append_run(indices.level_rows, run.place, run.length);
