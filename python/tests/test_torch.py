@@ -126,6 +126,13 @@ def test_it_is_heard_through_a_store_of_files_too(tmp_path):
         assert later[0] == "Failure"
 
 
+def test_waiting_as_with_nccl_ends_too():
+    for rank, (differs, first, later) in enumerate(values(exchanges.by_asking, 3)):
+        assert differs == []
+        assert first[0] == ("InputError" if rank == 1 else "RankFailed") and first[2] < 2
+        assert later[0] == "Failure"
+
+
 def test_a_rank_that_makes_something_else_is_found():
     for (error, text, seconds), differs in values(exchanges.one_makes_an_exchange, 3):
         assert error == "Mismatch" and "D303" in text and seconds < 5

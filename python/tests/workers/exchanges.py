@@ -10,6 +10,7 @@ import torch.distributed as dist
 import shiplap
 import shiplap.torch
 from shiplap import dispatch
+from shiplap._torch_link import Link
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8,
           torch.bool, torch.complex64, torch.int32]
@@ -183,6 +184,12 @@ def other_shape_with_a_file(rank: int, size: int, path: str) -> list[Any]:
     dist.destroy_process_group()
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=size)
     return other_shape(rank, size)
+
+
+def by_asking(rank: int, size: int) -> list[Any]:
+    """The way in which ranks wait with NCCL, on gloo: there is no GPU here."""
+    Link._wait = Link._wait_for_gpu  # type: ignore[method-assign]
+    return [agree_with_referee(rank, size), *other_shape(rank, size)]
 
 
 def one_makes_an_exchange(rank: int, size: int) -> list[Any]:
