@@ -194,8 +194,9 @@ report::Panel ranges_panel(const DispatchReport& about, const Numbers& known, co
       .title = "Which tokens of which document go where",
       .note =
           "A row is a rank, a box some consecutive tokens of a document, its number the "
-          "document's. Point at a box, or use the arrow keys, to see all of its document." +
-          drawn.limit};
+          "document's." +
+          drawn.limit,
+      .by_hand = "Point at a box, or use the arrow keys, to see all of its document."};
   if (known.documents.empty()) return panel;
   panel.body = to_html(report::Legend{
       {{.swatch = report::Swatch::ramp,
