@@ -102,9 +102,16 @@ bool has_numpy() {
 
 AnyArray any_array(nb::handle from, const char* argument) {
   AnyArray array;
-  if (!nb::ndarray_check(from) || !nb::try_cast(from, array)) {
+  if (!nb::ndarray_check(from)) {
     refuse(argument, fmt::format("expected an array, found a {}", kind_of(from)),
            "numpy, torch, jax, or what else speaks DLPack or the buffer protocol");
+  }
+  if (!nb::try_cast(from, array)) {
+    refuse(argument,
+           fmt::format("this {} cannot be read: its type, byte order or place is none that "
+                       "DLPack can describe",
+                       kind_of(from)),
+           "pass a copy of plain numbers in the memory of the CPU");
   }
   constexpr int kCpu = nb::device::cpu::value;
   if (array.device_type() != kCpu && array.size() > 0) {
@@ -159,6 +166,9 @@ template <class T>
 Integers<T>::Integers(nb::handle from, const char* argument) : argument_(argument) {
   if (is_sequence(from)) {
     read_list(from, 0);
+    const std::size_t expected =
+        std::accumulate(shape_.begin(), shape_.end(), std::size_t{1}, std::multiplies<>());
+    if (own_.size() != expected) refuse(argument_, "a number beside rows");
     values_ = own_;
   } else {
     read(any_array(from, argument));
@@ -194,19 +204,16 @@ void Integers<T>::read(const AnyArray& array) {
 
 template <class T>
 void Integers<T>::read_list(nb::handle list, std::size_t depth) {
+  constexpr std::size_t kMostDimensions = 32;  // also where a list contains itself
+  if (depth == kMostDimensions) refuse(argument_, "lists within lists, without end");
   const std::size_t size = nb::len(list);
-  if (shape_.size() == depth) {
-    shape_.push_back(size);
-  } else if (shape_[depth] != size) {
-    throw InputError(Diagnostic{.code = "D401",
-                                .where = {.flag = argument_},
-                                .what = fmt::format("rows of {} and of {}", shape_[depth], size)});
-  }
+  expect_size(depth, size);
   for (const nb::handle item : nb::borrow<nb::object>(list)) {
     if (is_sequence(item)) {
       read_list(item, depth + 1);
     } else if (nb::ndarray_check(item) && any_array(item, argument_.c_str()).ndim() > 0) {
-      read_list(nb::list(nb::object(item.attr("tolist")())), depth + 1);
+      const Integers<T> row(item, argument_.c_str());
+      take_row(row, depth + 1);
     } else if (shape_.size() > depth + 1) {
       refuse(argument_, "a number beside rows");
     } else {
@@ -221,6 +228,23 @@ void Integers<T>::read_list(nb::handle list, std::size_t depth) {
       }
       own_.push_back(fitting<T>(value, argument_));
     }
+  }
+}
+
+template <class T>
+void Integers<T>::take_row(const Integers& row, std::size_t depth) {
+  for (std::size_t k = 0; k < row.shape().size(); ++k) expect_size(depth + k, row.shape()[k]);
+  own_.insert(own_.end(), row.values().begin(), row.values().end());
+}
+
+template <class T>
+void Integers<T>::expect_size(std::size_t depth, std::size_t size) {
+  if (shape_.size() == depth) {
+    shape_.push_back(size);
+  } else if (shape_[depth] != size) {
+    throw InputError(Diagnostic{.code = "D401",
+                                .where = {.flag = argument_},
+                                .what = fmt::format("rows of {} and of {}", shape_[depth], size)});
   }
 }
 

@@ -10,13 +10,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "bind.h"
+#include "shiplap/base/error.h"
 
 namespace shiplap::python {
 
@@ -27,6 +30,9 @@ using Shape = std::vector<std::size_t>;
 // A view of `values`, which belong to `owner`. Of const ones the array cannot be written to.
 template <class T>
 [[nodiscard]] nb::object array_view(std::span<T> values, const Shape& shape, nb::handle owner) {
+  ensure(std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>()) ==
+             values.size(),
+         "an array has as many numbers as its shape says");
   if (has_numpy()) {
     return nb::cast(nb::ndarray<nb::numpy, T>(values.data(), shape.size(), shape.data(), owner));
   }
@@ -70,6 +76,9 @@ class Integers {
  private:
   void read(const AnyArray& array);
   void read_list(nb::handle list, std::size_t depth);
+  void take_row(const Integers& row, std::size_t depth);
+  // That dimension `depth` has this size, as all before it had.
+  void expect_size(std::size_t depth, std::size_t size);
 
   std::string argument_;
   AnyArray array_;  // keeps what `values_` shows, unless that is own_

@@ -39,7 +39,7 @@ using Released = nb::call_guard<nb::gil_scoped_release>;
 // As Python's own values: dict, list, str, int, float, bool, None.
 [[nodiscard]] nb::object to_python(const Json& json);
 // The other way. Throws InputError D003 for what JSON cannot hold.
-[[nodiscard]] Json from_python(nb::handle value);
+[[nodiscard]] Json from_python(nb::handle value, int depth = 0);
 
 // The exception that Python sees for one of ours.
 [[nodiscard]] nb::object as_exception(const InputError& error);
@@ -47,6 +47,9 @@ using Released = nb::call_guard<nb::gil_scoped_release>;
 [[nodiscard]] std::optional<std::vector<Diagnostic>> diagnostics_of(nb::handle error);
 // Such an error tells more then.
 void change_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostics);
+
+// Throws InputError D003.
+[[noreturn]] void refuse_below_zero(const char* argument);
 
 // What a path is to Python: str, or anything with __fspath__.
 [[nodiscard]] std::string path_text(nb::handle path);

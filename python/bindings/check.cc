@@ -41,6 +41,7 @@ check::Sends sends_called(const std::string& word) {
 Verdict check_plan(const SharedPlan& plan, const std::string& sends,
                    std::optional<std::int64_t> eager, bool symmetry) {
   check::Options options{.sends = sends_called(sends), .symmetry = symmetry};
+  if (eager && *eager < 0) refuse_below_zero("eager");
   if (eager) options.eager_up_to = Bytes{*eager};
   check::Report report = placing_errors(*plan, [&] { return check::check(plan->plan, options); });
   if (plan->source) cli::place_findings(report, *plan->source);

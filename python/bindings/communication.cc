@@ -70,6 +70,12 @@ void Communication::begin_wait() {
 }
 
 nb::object Communication::result() {
+  if (stage_ != Stage::arrived) {
+    throw InputError(Diagnostic{.code = "D623",
+                                .what = fmt::format("{} has not been awaited", describe()),
+                                .why = "only who awaits it knows what it gives",
+                                .help = "write `await`, not `next(..)`"});
+  }
   stage_ = Stage::spent;
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   if (call_.kind == Kind::send) return nb::none();

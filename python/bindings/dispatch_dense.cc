@@ -103,6 +103,7 @@ DenseMetadata dense_of(nb::handle dst_rank, nb::handle dst_offset, nb::handle se
   const Integers<std::int64_t> ranks(dst_rank, "dst_rank");
   const Shape& shape = ranks.shape();
   if (shape.size() != 2 && shape.size() != 3) (void)ranks.with_dimensions(2);
+  if (shape.size() == 3 && shape[2] == 0) refuse_shape("dst_rank", shape, {shape[0], shape[1], 1});
   DenseMetadata dense{.world_size = static_cast<int>(shape[0]),
                       .max_seqs = static_cast<std::int64_t>(shape[1]),
                       .max_cp = shape.size() == 3 ? static_cast<int>(shape[2]) : 0,

@@ -68,11 +68,22 @@ class Buffers {
     }
     return views;
   }
+  // DLPack does not always say it; the buffer protocol does.
+  static bool is_read_only(nb::handle array) {
+    if (PyObject_CheckBuffer(array.ptr()) == 0) return false;
+    Py_buffer view;
+    if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_STRIDES | PyBUF_WRITABLE) != 0) {
+      PyErr_Clear();
+      return true;
+    }
+    PyBuffer_Release(&view);
+    return false;
+  }
   // Throws InputError D003 if one of the arrays is read-only.
   void make_writable(nb::handle from) {
     const auto add_one = [&](nb::handle one, std::size_t parts) {
       nb::ndarray<> array;
-      if (!nb::try_cast(one, array)) {
+      if (is_read_only(one) || !nb::try_cast(one, array)) {
         throw InputError(Diagnostic{.code = "D003",
                                     .where = {.flag = argument_},
                                     .what = "the array cannot be written to",

@@ -60,6 +60,7 @@ Copy copy_of(nb::handle item) {
 }
 
 Metadata from_rows(nb::handle rows, int max_cp, const std::string& arrival) {
+  if (max_cp < 0) refuse_below_zero("max_cp");
   Metadata::Builder builder({.world_size = static_cast<int>(nb::len(rows)),
                              .max_cp = max_cp,
                              .arrival = arrival_called(arrival)});

@@ -34,19 +34,16 @@ struct Cast {
   ~Cast() { close(); }
 
   void close();
-  // The exception of the lowest rank is the one that is told. Once there is one, frames go whose
-  // ranks had no chance to await what they started.
-  void keep(nb::object raised, int rank) {
+  // The first exception is the one that is told. Once there is one, frames go whose ranks had no
+  // chance to await what they started.
+  void keep(nb::object raised) {
     ranks.training = false;
-    if (error.is_valid() && error_rank < rank) return;
     error = std::move(raised);
-    error_rank = rank;
   }
 
   Ranks& ranks;
   std::vector<Coroutine> coroutines;
   nb::object error;
-  int error_rank = 0;
 };
 
 // What a coroutine raises while it is closed cannot be told to anybody else.
@@ -149,10 +146,11 @@ nb::object located(nb::object raised, const Model& model) {
 Communication* next_await(const Model& model, Cast& cast) {
   Coroutine& own = cast.coroutines[static_cast<std::size_t>(model.rank())];
   own.awaited.reset();
+  if (cast.error.is_valid()) throw Raised{};  // nobody goes on once somebody has failed
   try {
     return advance(model, own);
   } catch (const nb::python_error& raised) {
-    cast.keep(located(nb::borrow(raised.value()), model), model.rank());
+    cast.keep(located(nb::borrow(raised.value()), model));
   }
   throw Raised{};
 }

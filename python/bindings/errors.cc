@@ -1,5 +1,9 @@
 // Diagnostics and the exceptions that carry them.
+#include <nanobind/stl/tuple.h>
+
 #include <exception>
+#include <tuple>
+#include <typeinfo>
 
 #include "bind.h"
 #include "shiplap/base/error.h"
@@ -75,6 +79,10 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
     raise("Failure", {e.diagnostic()});
   } catch (const run::MetadataDiffers& e) {
     raise("MetadataDiffers", {e.diagnostic()});
+  } catch (const std::bad_cast&) {
+    raise("InputError",
+          {Diagnostic{.code = "D003",
+                      .what = "a value is of another kind than expected, or too large"}});
   } catch (const InternalError& e) {
     raise("InternalError", std::string("this is a bug of Shiplap: ") + e.what(), {});
   }
@@ -90,6 +98,34 @@ const char* severity_word(Severity severity) {
       break;
   }
   return "error";
+}
+
+// For pickle: exceptions go from one process to another.
+using DiagnosticState = std::tuple<std::string, int, std::vector<std::string>, std::vector<int>,
+                                   std::optional<std::int64_t>>;
+
+DiagnosticState state_of(const Diagnostic& d) {
+  return {d.code, static_cast<int>(d.severity),
+          std::vector{d.what, d.why, d.help, d.where.file, d.where.excerpt, d.where.flag,
+                      d.where.operation},
+          std::vector{d.where.line, d.where.column, d.where.length}, d.where.rank};
+}
+
+Diagnostic diagnostic_of(const DiagnosticState& state) {
+  const auto& [code, severity, texts, numbers, rank] = state;
+  return {.code = code,
+          .severity = static_cast<Severity>(severity),
+          .where = {.file = texts.at(3),
+                    .line = numbers.at(0),
+                    .column = numbers.at(1),
+                    .length = numbers.at(2),
+                    .excerpt = texts.at(4),
+                    .flag = texts.at(5),
+                    .rank = rank,
+                    .operation = texts.at(6)},
+          .what = texts.at(0),
+          .why = texts.at(1),
+          .help = texts.at(2)};
 }
 
 void bind_diagnostic(nb::module_& m) {
@@ -123,7 +159,11 @@ void bind_diagnostic(nb::module_& m) {
                     ">";
            })
       .def("__eq__", [](const Diagnostic& a, const Diagnostic& b) { return a == b; })
-      .def("__eq__", [](const Diagnostic&, nb::handle) { return false; });
+      .def("__eq__", [](const Diagnostic&, nb::handle) { return false; })
+      .def("__getstate__", &state_of)
+      .def("__setstate__", [](Diagnostic& d, const DiagnosticState& state) {
+        new (&d) Diagnostic(diagnostic_of(state));
+      });
 }
 
 }  // namespace
@@ -144,6 +184,11 @@ std::optional<std::vector<Diagnostic>> diagnostics_of(nb::handle error) {
 void change_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostics) {
   error.attr("args") = nb::make_tuple(in_words(diagnostics));
   error.attr("diagnostics") = nb::cast(diagnostics);
+}
+
+void refuse_below_zero(const char* argument) {
+  throw InputError(
+      Diagnostic{.code = "D003", .where = {.flag = argument}, .what = "expected 0 or more"});
 }
 
 void bind_errors(nb::module_& m) {

@@ -22,7 +22,11 @@ nb::object to_python(const Json& json) {
   return dict;
 }
 
-Json from_python(nb::handle value) {
+Json from_python(nb::handle value, int depth) {
+  constexpr int kDeepest = 200;  // as the reader of JSON; also where a list contains itself
+  if (depth > kDeepest) {
+    throw InputError(Diagnostic{.code = "D003", .what = "values within values, without end"});
+  }
   if (value.is_none()) return nullptr;
   if (nb::isinstance<nb::bool_>(value)) return nb::cast<bool>(value);
   if (nb::isinstance<nb::int_>(value)) return nb::cast<std::int64_t>(value);
@@ -31,13 +35,13 @@ Json from_python(nb::handle value) {
   if (nb::isinstance<nb::dict>(value)) {
     Json object = Json::object();
     for (const auto [key, item] : nb::borrow<nb::dict>(value)) {
-      object.set(nb::cast<std::string>(nb::str(key)), from_python(item));
+      object.set(nb::cast<std::string>(nb::str(key)), from_python(item, depth + 1));
     }
     return object;
   }
   if (nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value)) {
     Json array = Json::array();
-    for (const nb::handle item : value) array.push(from_python(item));
+    for (const nb::handle item : value) array.push(from_python(item, depth + 1));
     return array;
   }
   throw InputError(

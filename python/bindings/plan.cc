@@ -56,6 +56,10 @@ std::string show(const NamedPlan& named, std::optional<std::int64_t> rank,
   std::istringstream nothing;
   std::ostringstream out;
   const cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = out}};
+  if (limit && *limit < 0) {
+    throw InputError(
+        Diagnostic{.code = "D003", .where = {.flag = "limit"}, .what = "expected 0 or more"});
+  }
   const cli::ShowOptions options{.title = named.name, .limit = limit};
   return placing_errors(named, [&] {
     if (!rank) {

@@ -28,6 +28,7 @@ struct Simulation {
 };
 
 Simulation simulate(const SharedPlan& plan, const std::string& hardware, std::int64_t eager) {
+  if (eager < 0) refuse_below_zero("eager");
   const hardware::System system = hardware::find_system(hardware);
   sim::Replay replay = placing_errors(
       *plan, [&] { return sim::replay(plan->plan, {.system = system, .eager_up_to = {eager}}); });
@@ -70,6 +71,7 @@ Run run_plan(const SharedPlan& plan, std::int64_t steps, std::int64_t seed) {
     throw InputError(
         Diagnostic{.code = "D003", .where = {.flag = "steps"}, .what = "expected 1 or more"});
   }
+  if (seed < 0) refuse_below_zero("seed");
   Run run{.plan = plan, .result = {}, .trace = nullptr};
   placing_errors(*plan, [&] {
     const run::TrainingRunOptions how{

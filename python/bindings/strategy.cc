@@ -148,7 +148,8 @@ void bind_training(nb::module_& m) {
       .def(
           "to_dict", [](Training& t) { return to_python(unlocked([&] { return t.to_json(); })); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.train/1``.")
-      .def("__str__", [](Training& t) { return nb::str(nb::cast(t.trace())); })
+      .def("__str__",
+           [](Training& t) { return nb::str(nb::cast(unlocked([&] { return t.trace(); }))); })
       .def("__repr__",
            [](Training& t) {
              const trace::Summary& summary =

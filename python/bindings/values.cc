@@ -262,6 +262,10 @@ Datatype datatype_named(const std::string& name) {
 IndexSet index_set(nb::handle numbers) {
   if (is_range(numbers)) {
     if (std::optional<IndexSet> run = run_of(numbers)) return *std::move(run);
+    std::int32_t end = 0;
+    if (!nb::try_cast(numbers.attr("start"), end) || !nb::try_cast(numbers.attr("stop"), end)) {
+      refuse_numbers(nb::cast<std::string>(nb::repr(numbers)));
+    }
   }
   std::vector<std::int32_t> indices;
   const nb::object iterator = nb::steal(PyObject_GetIter(numbers.ptr()));

@@ -10,6 +10,8 @@ Results have ``to_dict()`` and a picture in a notebook; errors carry diagnostics
 ``shiplap.torch`` (if torch is installed) a Dispatcher with autograd.
 """
 
+import importlib
+
 from shiplap._errors import (
     DeadlinePassed,
     Error,
@@ -74,3 +76,10 @@ __all__ = [
     "strategy",
     "train",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`shiplap.torch` and `shiplap.testing` are imported when they are first named."""
+    if name in ("testing", "torch"):
+        return importlib.import_module(f"shiplap.{name}")
+    raise AttributeError(f"module 'shiplap' has no attribute '{name}'")

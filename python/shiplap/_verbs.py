@@ -130,12 +130,15 @@ def _words(flags: dict[str, Any]) -> list[str]:
 
 def ask(verb: str, *words: str, **flags: Any) -> Answer:
     """Runs a command: ``ask("overlap", op="ag", m=8)`` is ``shiplap overlap --op ag --m 8``."""
+    for name in {"json", "help"} & flags.keys():
+        raise TypeError(f"{name}: leave it out; the answer is a dict, and help is in the docstring")
     if "backend" in flags:
         raise TypeError("processes of an MPI job are started by the command line: shiplap " + verb)
     arguments = [*words, *_words(flags)]
-    _, out = _shiplap._command(verb, [*arguments, "--json"])
-    answer = Answer(json.loads(out))
+    answer = Answer()
     _, answer.text = _shiplap._command(verb, arguments)
+    _, out = _shiplap._command(verb, [*arguments, "--json"])
+    answer.update(json.loads(out))
     return answer
 
 

@@ -36,6 +36,8 @@ def assert_sound(
     <Report fsdp on 4 ranks: sound, 0 findings>
     """
     __tracebackhide__ = True
+    if isinstance(allow, str):
+        raise TypeError("allow: expected several codes, such as {'D731'}")
     report = check(plan, sends=sends, eager=eager)
     found = [
         finding
@@ -44,6 +46,7 @@ def assert_sound(
     ]
     if found:
         codes = ", ".join(sorted({finding.code for finding in found}))
+        verdict = "has findings" if report.sound else "is not sound"
         words = "\n".join(str(finding) for finding in found)
-        raise AssertionError(f"{report.plan.name} is not sound ({codes})\n{words}")
+        raise AssertionError(f"{report.plan.name} {verdict} ({codes})\n{words}")
     return report

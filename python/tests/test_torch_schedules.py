@@ -50,6 +50,16 @@ def test_sound(name, ranks):
     assert shiplap.simulate(report.plan)
 
 
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_one_stage_per_rank(ranks):
+    """Of torch 2.15, whose order for the last rank of 1F1B begins with microbatch 1."""
+    first = Stage(0, ranks, {rank: rank for rank in range(ranks)})
+    assert_sound(schedules.ScheduleGPipe(first, 4, loss_fn=lambda *_: 0))
+    one_f_one_b = schedules.Schedule1F1B(first, 4, loss_fn=lambda *_: 0)
+    assert str(one_f_one_b.pipeline_order[ranks - 1][0]).endswith("F1"), "torch has mended it"
+    assert "D715" in shiplap.check(one_f_one_b).codes
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_two_actions_in_the_wrong_order(name):
     """The last backward, or half of it, comes first."""

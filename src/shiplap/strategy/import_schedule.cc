@@ -46,7 +46,8 @@ constexpr std::array kWords = std::to_array<Word>({{"F", Act::forward},
                                                    {"RECV_B", Act::receive_backward},
                                                    {"UNSHARD", Act::shards},
                                                    {"RESHARD", Act::shards},
-                                                   {"REDUCE_GRAD", Act::shards}});
+                                                   {"REDUCE_GRAD", Act::shards},
+                                                   {"WAIT_REDUCE_GRAD", Act::shards}});
 
 bool computes(Act act) { return act <= Act::backward_weight; }
 bool is_message(Act act) { return act >= Act::send_forward && act <= Act::receive_backward; }
@@ -99,7 +100,7 @@ std::vector<Cell> pieces(const Cell& cell, char separator) {
 
 constexpr std::string_view kLegal =
     "write stage, action, microbatch: 0F0, 0B0, 0I0, 0W0, 0SEND_F0, 1RECV_F0, 1SEND_B0, 0RECV_B0; "
-    "0UNSHARD, 0RESHARD, 0REDUCE_GRAD; (0F1;1B0)OVERLAP_F_B";
+    "0UNSHARD, 0RESHARD, 0REDUCE_GRAD, 0WAIT_REDUCE_GRAD; (0F1;1B0)OVERLAP_F_B";
 constexpr std::size_t kMostDigits = 6;
 constexpr std::size_t kMostProblems = 20;
 

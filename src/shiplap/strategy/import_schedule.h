@@ -5,7 +5,8 @@
 // cell is a step without one. An action is a stage, a word and a microbatch:
 //
 //   0F0 forward, 0B0 backward, 0I0 its half for the input, 0W0 its half for the weights,
-//   0SEND_F0, 1RECV_F0, 1SEND_B0, 0RECV_B0 messages; 0UNSHARD, 0RESHARD, 0REDUCE_GRAD;
+//   0SEND_F0, 1RECV_F0, 1SEND_B0, 0RECV_B0 messages; 0UNSHARD, 0RESHARD, 0REDUCE_GRAD,
+//   0WAIT_REDUCE_GRAD;
 //   (0F1;1B0)OVERLAP_F_B several at once
 #pragma once
 
@@ -17,7 +18,7 @@ namespace shiplap::strategy {
 
 // A stage is a layer and a microbatch a sample; a stage is on the rank that computes it. If the
 // file has no messages, they are put in as torch does; else they are taken in the order of the
-// file, and a send is waited for. There is no mesh but `pp`, so UNSHARD, RESHARD and REDUCE_GRAD do
+// file, and a send is waited for. There is no mesh but `pp`, so UNSHARD, RESHARD, REDUCE_GRAD do
 // nothing. Lines of the plan are lines of the file. Throws InputError D626 with all that cannot be
 // read.
 [[nodiscard]] plan::Plan plan_of_schedule(std::string_view csv, std::string_view file);

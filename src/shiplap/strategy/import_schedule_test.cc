@@ -111,7 +111,8 @@ TEST(PlanOfSchedule, MessagesOfTheFileKeepTheirOrder) {
 
 TEST(PlanOfSchedule, WhatConcernsOtherAxesDoesNothing) {
   const auto plain = plan_of_schedule("0F0,0B0\n", "s.csv");
-  EXPECT_EQ(plan_of_schedule("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD\n", "s.csv"), plain);
+  EXPECT_EQ(plan_of_schedule("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", "s.csv"),
+            plain);
 }
 
 TEST(PlanOfSchedule, OverlappedActionsComeInOrder) {
