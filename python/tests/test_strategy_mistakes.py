@@ -383,7 +383,7 @@ def test_nothing_is_left_behind(strategy):
             shiplap.train(watched, ranks=3, layers=2, batch=12)
         except shiplap.InputError:
             pass
-        assert len(seen) == 3
-        assert [ref() for ref in seen] == [None] * 3
+        assert seen, "those after the first that fails are not begun"
+        assert all(ref() is None for ref in seen)
     finally:
         gc.enable()
