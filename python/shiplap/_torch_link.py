@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ from shiplap import _errors, _shiplap
 
 _MOMENT_S = 0.1  # between two looks at the notes
 _NOTE = "failed"
-_MOST_HASHES = 32  # all ranks gather as many numbers, whatever they make
+_MOST_HASHES = 32  # all ranks gather as many numbers, whatever they do: gloo dies of other sizes
+_ROWS = -1  # in place of the number of hashes, from a rank that is about to exchange rows
 
 
 class _State:
@@ -31,7 +33,7 @@ class _State:
 
     def __init__(self, store: Any = None) -> None:
         self.dead = ""  # why
-        self.agreed: set[tuple[Any, ...]] = set()  # kinds of rows
+        self.agreed: set[tuple[Any, ...]] = set()  # kinds of rows, with NCCL only
         self.store = store
 
 
@@ -190,23 +192,27 @@ class Link:
             work.wait()  # the stream waits, not the host
 
     def _gather(self, numbers: Sequence[int], doing: str) -> list[list[int]]:
-        """The numbers of all ranks."""
-        own = torch.tensor(numbers, dtype=torch.int64, device=self.device)
-        all_ = torch.empty(self.size * len(numbers), dtype=torch.int64, device=self.device)
+        """The numbers of all ranks, with zeros behind them."""
+        length = 1 + _MOST_HASHES
+        own = torch.tensor([*numbers, *[0] * (length - len(numbers))], dtype=torch.int64,
+                           device=self.device)
+        all_ = torch.empty(self.size * length, dtype=torch.int64, device=self.device)
         work = self._start(
             lambda: dist.all_gather_into_tensor(all_, own, group=self.group, async_op=True), doing)
         if self.device.type == "cpu":
             self._wait(work, doing)
         else:
             self._wait_for_gpu(work, doing)
-        return all_.reshape(self.size, len(numbers)).tolist()
+        return all_.reshape(self.size, length)[:, :len(numbers)].tolist()
 
     def agree(self, hashes: dict[str, int], world_size: int) -> None:
         """Raises MetadataDiffers on all ranks unless all have the same hashes."""
         if self.group is not None:
             own = [_signed(value) for value in hashes.values()]
-            room = [0] * (_MOST_HASHES - len(own))
-            everybody = self._gather([len(own), *own, *room], "comparing tables")
+            everybody = self._gather([len(own), *own], "comparing tables")
+            if any(row[0] == _ROWS for row in everybody):
+                _shiplap._raise("D303", "this rank compares tables, others exchange rows",
+                                rank=self.ranks[self.rank])
             if any(row[0] != len(own) for row in everybody):
                 _shiplap._raise("D303", "some ranks make a Dispatcher, others an Exchange",
                                 rank=self.ranks[self.rank])
@@ -220,26 +226,32 @@ class Link:
                             "make them for the ranks of the group")
 
     def agree_on_rows(self, way: str, xs: Sequence[torch.Tensor]) -> None:
-        """Compares types and widths once for each kind of rows; after that it is known."""
+        """Raises Mismatch on all ranks unless all are about to send rows of one kind the same way.
+
+        Rows that differ would come out as other numbers, or end the process within gloo. With NCCL
+        the host would have to wait for the GPU, so there each kind is compared once.
+        """
         if self.group is None:
             return
         kind = (way, str(xs[0].dtype), *(tuple(x.shape[1:]) for x in xs))
         if kind in self._state.agreed:
             return
-        own = _hash(repr(kind))
-        everybody = [row[0] for row in self._gather([own], way)]
-        odd = [rank for rank, value in zip(self.ranks, everybody) if value != own]
+        own = [_ROWS, _hash(repr(kind))]
+        everybody = self._gather(own, way)
+        odd = [rank for rank, row in zip(self.ranks, everybody) if row != own]
         if odd:
             _shiplap._raise("D303", f"{way}: rows differ between the ranks",
-                            f"here they are {kind[2:]} of {kind[1]}; not so on rank "
-                            + ", ".join(map(str, odd)), rank=self.ranks[self.rank])
-        self._state.agreed.add(kind)
+                            f"here they are {kind[2:]} of {kind[1]}; other rows, or another way, "
+                            "on rank " + ", ".join(map(str, odd)), rank=self.ranks[self.rank])
+        if self.device.type != "cpu":
+            self._state.agreed.add(kind)
 
 
 def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
+@functools.lru_cache(maxsize=256)
 def _hash(text: str) -> int:
     """The same on all ranks, unlike hash()."""
     value = 0xCBF29CE484222325

@@ -110,6 +110,13 @@ def test_rows_of_different_width_are_found_before_they_are_sent():
         assert differs == []
 
 
+def test_rows_that_differ_are_found_also_where_each_kind_is_known():
+    for outcomes, differs in values(exchanges.other_rows_later, 2):
+        assert [outcome[0] for outcome in outcomes] == ["Mismatch"] * 5, outcomes
+        assert all("D303" in text and seconds < 2 for _, text, seconds in outcomes)
+        assert differs == []
+
+
 def test_a_rank_with_a_wrong_shape_is_heard_by_the_others():
     for rank, (first, later) in enumerate(values(exchanges.other_shape, 4)):
         assert first[0] == ("InputError" if rank == 1 else "RankFailed")

@@ -167,6 +167,27 @@ def other_rows(rank: int, size: int) -> list[Any]:
     return [raised(lambda: dispatcher.q(x)), agree_with_referee(rank, size)]
 
 
+def other_rows_later(rank: int, size: int) -> list[Any]:
+    """Each kind of rows is known to all before rank 1 sends another one than the others."""
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=5)
+
+    def rows(width: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.ones(dispatcher.q.tokens, width, dtype=dtype)
+
+    known = [rows(8, torch.float32), rows(8, torch.int32), rows(16, torch.float32)]
+    for x in known:
+        dispatcher.q(x)
+    outcomes = [raised(lambda: dispatcher.q(known[other] if rank == 1 else known[0]))
+                for other in (1, 2)]
+    outcomes.append(raised(lambda: dispatcher.q(rows(4, torch.float32) if rank == 1 else known[0])))
+    outcomes.append(raised(lambda: dispatcher.kv(known[0]) if rank == 1 else
+                           dispatcher.q(known[0])))
+    make: Any = lambda: shiplap.torch.Dispatcher(made, deadline=5)  # noqa: E731
+    outcomes.append(raised(make if rank == 1 else lambda: dispatcher.q(known[0])))
+    return [outcomes, agree_with_referee(rank, size)]
+
+
 def other_shape(rank: int, size: int) -> list[Any]:
     """Rank 1 forgets a token. After that the group is dead everywhere."""
     made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
