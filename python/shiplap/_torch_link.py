@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import math
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from torch.distributed import distributed_c10d
 from shiplap import _errors, _shiplap
 
 _MOMENT_S = 0.1  # between two looks at the notes
+_LEAST_WAIT_S = 0.001  # torch counts milliseconds, and takes 0 of them for no limit
 _NOTE = "failed"
 _MOST_HASHES = 32  # all ranks gather as many numbers, whatever they do: gloo dies of other sizes
 _ROWS = -1  # in place of the number of hashes, from a rank that is about to exchange rows
@@ -55,14 +57,18 @@ class Link:
     """A rank's view of its group. Without a process group: the only rank there is."""
 
     def __init__(self, group: Any, deadline: float) -> None:
-        self.deadline = deadline
+        self.deadline = 0.0
         self.group: Any = None
         self.rank, self.size, self.ranks = 0, 1, [0]
         self.device = torch.device("cpu")
         self._state = _State()
         self._store: Any = None
-        if not (dist.is_available() and dist.is_initialized()):
-            return
+        if dist.is_available() and dist.is_initialized():
+            self._join(group)
+        with self.failing():
+            self.deadline = _checked(deadline)
+
+    def _join(self, group: Any) -> None:
         self.group = dist.group.WORLD if group is None else group
         self.rank = dist.get_rank(self.group)
         if self.rank < 0:
@@ -131,10 +137,11 @@ class Link:
 
     def _wait(self, work: Any, doing: str) -> None:
         """Until it is done, as the host sees it."""
+        moment = max(_LEAST_WAIT_S, min(_MOMENT_S, self.deadline))
         end = time.monotonic() + self.deadline
         while True:
             with contextlib.suppress(RuntimeError):
-                work.wait(datetime.timedelta(seconds=min(_MOMENT_S, self.deadline)))
+                work.wait(datetime.timedelta(seconds=moment))
                 return
             if work.is_completed():
                 self._finish(work, doing)
@@ -245,6 +252,16 @@ class Link:
                             "on rank " + ", ".join(map(str, odd)), rank=self.ranks[self.rank])
         if self.device.type != "cpu":
             self._state.agreed.add(kind)
+
+
+def _checked(deadline: float) -> float:
+    try:
+        seconds = float(deadline)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        _shiplap._raise("D003", f"deadline is {deadline!r}", "it is seconds, more than 0")
+    return seconds
 
 
 def _signed(value: int) -> int:

@@ -176,6 +176,23 @@ def test_a_rank_that_says_nothing_is_waited_for_until_the_deadline():
     assert all(outcome[2] < 2.5 for rank, outcome in enumerate(outcomes) if rank != 1)
 
 
+def test_a_deadline_is_kept_however_short_and_checked():
+    for rank, (first, second) in enumerate(values(exchanges.one_has_no_patience, 2)):
+        if rank == 0:
+            assert first[0] == "DeadlinePassed" and first[2] < 0.5
+        assert second[0] == ("InputError" if rank == 1 else "RankFailed") and second[2] < 3
+        assert "deadline is 0" in second[1]
+
+
+@pytest.mark.parametrize("deadline", [0, -1.0, float("nan"), float("inf"), "soon", None])
+def test_a_deadline_is_seconds(deadline):
+    made = dispatch.create_qkv_dispatch(1, 8, 2, 2)
+    for make in (lambda: shiplap.torch.Dispatcher(made, deadline=deadline),
+                 lambda: shiplap.torch.Exchange(made.q, deadline=deadline)):
+        with pytest.raises(shiplap.InputError, match="D003"):
+            make()
+
+
 # ---- tensors of a table
 
 

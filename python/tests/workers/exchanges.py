@@ -266,3 +266,16 @@ def one_sleeps(rank: int, size: int) -> Any:
     if rank == 1:
         time.sleep(3)
     return raised(lambda: dispatcher.q(x))
+
+
+def one_has_no_patience(rank: int, size: int) -> list[Any]:
+    """Less than a millisecond, while rank 1 does not come; then a deadline that is none, there."""
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+    part = dist.new_group(list(range(size)))
+    dispatcher = shiplap.torch.Dispatcher(made, part, deadline=20)
+    dispatcher._link.deadline = 1e-7
+    x = torch.ones(dispatcher.q.tokens, 4)
+    if rank == 1:
+        time.sleep(1)
+    first = raised(lambda: dispatcher.q(x))
+    return [first, raised(lambda: shiplap.torch.Dispatcher(made, deadline=0 if rank == 1 else 20))]
