@@ -18,6 +18,7 @@ tensors of the CPU, on NCCL with those of a GPU. docs/torch.md leads through it.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -39,7 +40,11 @@ from shiplap._torch_link import Link
 
 __all__ = ["Dispatcher", "Exchange", "Metadata"]
 
-_NARROW = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_NARROW = {torch.float16: torch.float32, torch.bfloat16: torch.float32,
+           torch.complex32: torch.complex64}
+_SUMMED = {torch.float32, torch.float64, torch.complex64, torch.complex128, torch.uint8, torch.int8,
+           torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64, *_NARROW}
+_PLAIN = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 _MOST_32 = 2**32 - 1
 
 
@@ -211,48 +216,65 @@ class _Way:
             self._on[device] = _Indices(self, device)
         return self._on[device]
 
-    def place(self, arrived: torch.Tensor, at: _Indices) -> torch.Tensor:
+    def place(self, output: torch.Tensor, arrived: torch.Tensor, at: _Indices) -> None:
         """Rows of the output, from those that arrived, no two at one place."""
         if at.gather is not None:
-            return arrived.index_select(0, at.gather)
-        output = arrived.new_zeros((self.rows_out, arrived.shape[1]))
-        return output.index_copy_(0, at.recv_rows, arrived)
+            torch.index_select(arrived, 0, at.gather, out=output)
+        else:
+            output.zero_().index_copy_(0, at.recv_rows, arrived)
 
-    def sum(self, arrived: torch.Tensor, at: _Indices) -> torch.Tensor:
-        """Level after level, in float32 where the type is narrower, rounded once: the same bits on
-        every run, because no level has a row twice."""
-        wide = _NARROW.get(arrived.dtype, arrived.dtype)
+    def sum(self, output: torch.Tensor, arrived: torch.Tensor, at: _Indices) -> None:
+        """Level after level: the same bits on every run, because no level has a row twice."""
         rest = at.levels
         if rest and len(rest[0][0]) == self.rows_out:  # then it is all rows, in order
-            output = arrived.index_select(0, rest[0][1]).to(wide)
+            output.copy_(arrived.index_select(0, rest[0][1]))
             rest = rest[1:]
         else:
-            output = arrived.new_zeros((self.rows_out, arrived.shape[1]), dtype=wide)
+            output.zero_()
         for rows, arrivals in rest:
-            output.index_add_(0, rows, arrived.index_select(0, arrivals).to(wide))
-        return output.to(arrived.dtype)
+            output.index_add_(0, rows, arrived.index_select(0, arrivals).to(output.dtype))
+
+    def finish(self, arrived: torch.Tensor, x: torch.Tensor, at: _Indices) -> torch.Tensor:
+        """What comes out for `x`. It is no view, so that it can be changed in place."""
+        output = x.new_empty((self.rows_out, *x.shape[1:]))
+        if output.numel() == 0:
+            return output
+        rows = _plain(output).view(self.rows_out, -1)
+        if not self.summed:
+            self.place(rows, arrived, at)
+        elif x.dtype in _NARROW:  # rounded once
+            wide = arrived.new_empty(rows.shape, dtype=_NARROW[x.dtype])
+            self.sum(wide, arrived.view(x.dtype), at)
+            rows.view(x.dtype).copy_(wide)
+        else:
+            # Whole numbers of two's complement have the same sum with a sign and without.
+            kind = x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else rows.dtype
+            self.sum(rows.view(kind), arrived.view(kind), at)
+        return output
 
     def move(self, link: Link, xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """All of `xs` in one all_to_all, side by side in each row."""
-        at = self.on(xs[0].device)
-        flat = [x.reshape(len(x), -1) if x.numel() > 0 else x.new_empty((len(x), _width(x)))
-                for x in xs]
-        widths = [x.shape[1] for x in flat]
-        sent = flat[0].new_empty((self.sent, sum(widths)))
-        for to, x in zip(torch.split(sent, widths, 1), flat):
-            torch.index_select(x, 0, at.send_rows, out=to)
-        arrived = sent.new_empty((self.arriving, sum(widths)))
+        with link.failing():
+            at = self.on(xs[0].device)
+            widths = [_width(x) for x in xs]
+            sent = _plain(xs[0].new_empty((self.sent, sum(widths))))
+            for to, x in zip(torch.split(sent, widths, 1), xs):
+                if to.numel() > 0:
+                    torch.index_select(_plain(x).reshape(len(x), -1), 0, at.send_rows, out=to)
+            arrived = sent.new_empty((self.arriving, sum(widths)))
         link.all_to_all(arrived, sent, self.recv_counts, self.send_counts, self.name)
-        finish = self.sum if self.summed else self.place
-        return tuple(finish(part, at).reshape(self.rows_out, *x.shape[1:])
-                     for part, x in zip(torch.split(arrived, widths, 1), xs))
+        with link.failing():
+            return tuple(self.finish(part, x, at)
+                         for part, x in zip(torch.split(arrived, widths, 1), xs))
+
+
+def _plain(x: torch.Tensor) -> torch.Tensor:
+    """The same memory as numbers that can be indexed: not all types can be."""
+    return x.resolve_conj().resolve_neg().view(_PLAIN.get(x.dtype.itemsize, x.dtype))
 
 
 def _width(x: torch.Tensor) -> int:
-    width = 1
-    for size in x.shape[1:]:
-        width *= size
-    return width
+    return math.prod(x.shape[1:])
 
 
 class _Moved(torch.autograd.Function):
@@ -343,6 +365,13 @@ def _check_tensors(way: _Way, xs: Sequence[torch.Tensor]) -> None:
         _shiplap._raise("D400", "there is no tensor to move")
     for x in xs:
         _expect(x, torch.Tensor, "x")
+        if x.layout != torch.strided or x.is_quantized:
+            _shiplap._raise("D400", f"{way.name}: a tensor of {x.dtype} and {x.layout}",
+                            "its rows are not simply one after another", "make it dense first")
+        if way.summed and x.dtype not in _SUMMED:
+            _shiplap._raise("D400", f"{way.name}: {x.dtype}",
+                            "copies are summed here, and torch does not sum these",
+                            "convert it first, for example to float32")
         if x.dim() == 0 or len(x) != way.rows_in:
             _shiplap._raise("D400", f"{way.name}: a tensor of shape {tuple(x.shape)}",
                             "its first dimension is the token",

@@ -22,6 +22,41 @@ def test_every_type_and_shape_arrives_as_the_referee_says(size):
     assert values(exchanges.agree_with_referee, size) == [[]] * size
 
 
+SUMMED = set("float16 bfloat16 float32 float64 complex32 complex64 complex128 uint8 uint16 uint32 "
+             "uint64 int8 int16 int32 int64".split())
+
+
+def test_all_types_of_torch_move_and_those_that_have_a_sum_are_summed():
+    for found in values(exchanges.all_types_move, 2):
+        assert {"float8_e4m3fn", "bits8", "uint16", "bool"} <= set(found)
+        assert found == {name: "moved, summed" if name in SUMMED else "moved" for name in found}
+
+
+def test_what_comes_out_may_be_changed_in_place():
+    assert values(exchanges.changed_in_place, 2) == [[]] * 2
+
+
+def test_what_goes_wrong_when_rows_have_arrived_is_heard():
+    for rank, (error, text, seconds) in enumerate(values(exchanges.goes_wrong_after, 3)):
+        assert error == ("InternalError" if rank == 1 else "RankFailed")
+        assert "planted" in text and seconds < 2
+
+
+def test_quantized_and_sparse_tensors_are_refused():
+    exchange = shiplap.torch.Exchange(dispatch.create_qkv_dispatch(1, 8, 2, 2).q)
+    for x in (torch.quantize_per_tensor(torch.ones(8, 2), 0.5, 0, torch.qint8),
+              torch.ones(8, 2).to_sparse()):
+        with pytest.raises(shiplap.InputError, match="D400.*q|D400.*sparse"):
+            exchange(x)
+
+
+def test_conjugates_arrive_as_such():
+    exchange = shiplap.torch.Exchange(dispatch.create_qkv_dispatch(1, 8, 2, 2).q)
+    x = torch.randn(8, 2, dtype=torch.complex64)
+    assert torch.equal(exchange.back(exchange(x.conj())), x.conj())
+    assert torch.equal(exchange.back(exchange(x.conj().imag)), -x.imag)
+
+
 def test_gradients_of_copies_are_summed_to_the_bit():
     assert values(exchanges.gradients_are_summed, 4) == [[]] * 4
 

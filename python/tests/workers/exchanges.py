@@ -65,6 +65,77 @@ def agree_with_referee(rank: int, size: int) -> list[str]:
     return wrong
 
 
+def all_types() -> list[torch.dtype]:
+    """Of torch, but for quantized ones."""
+    found = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    return sorted((one for one in found if not str(one).startswith(("torch.q"))), key=str)
+
+
+def all_types_move(rank: int, size: int) -> dict[str, str]:
+    """What becomes of each type: bits arrive as bytes do, and the sum of unsigned ones is right."""
+    made = dispatch.create_qkv_dispatch(size, 24, 3, 4, seed=2)
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=5)
+    found = {}
+    for dtype in all_types():
+        bits = [torch.randint(0, 256, (len(x), 3 * dtype.itemsize), dtype=torch.uint8,
+                              generator=torch.Generator().manual_seed(seed))
+                for seed, x in enumerate(numbers(made.kv.forward, (), torch.uint8, 1))]
+        there = expected(made.kv, bits, False)[rank]
+        moved = dispatcher.kv(bits[rank].view(dtype))
+        right = moved.dtype == dtype and same(moved.view(torch.uint8), there)
+        right &= same(dispatcher.q.back(dispatcher.q(bits[rank].view(dtype))).view(torch.uint8),
+                      bits[rank])
+        back, text, _ = raised(lambda: dispatcher.kv.back(torch.empty(
+            (dispatcher.kv.tokens_there, 2), dtype=dtype).view(torch.uint8).fill_(1).view(dtype)))
+        if back:
+            right &= back == "InputError" and "D400" in text
+            dispatcher = again(made)
+        found[str(dtype)[6:]] = f"{'moved' if right else 'wrong'}{'' if back else ', summed'}"
+    for dtype in (torch.uint16, torch.uint32, torch.uint64):
+        ones = numbers(made.kv.reverse, (2,), torch.int64, 3)
+        sums = dispatcher.kv.back(ones[rank].to(dtype))
+        home = expected(made.kv, ones, back=True)[rank]
+        if not same(sums, home.to(dtype)):
+            found[str(dtype)] = "wrong sum"
+    return found
+
+
+def again(made: dispatch.QkvDispatch) -> shiplap.torch.Dispatcher:
+    """After all have failed in the same way."""
+    return shiplap.torch.Dispatcher(made, dist.new_group(), deadline=5)
+
+
+def changed_in_place(rank: int, size: int) -> list[str]:
+    """What comes out may be changed in place, and its gradient is right."""
+    wrong = []
+    made = dispatch.create_qkv_dispatch(size, 24, 3, 4, seed=2)
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=5)
+    for shape in [(), (2,), (2, 3)]:
+        x = torch.ones((dispatcher.q.tokens, *shape), requires_grad=True)
+        q, k, v = dispatcher.dispatch(x, x, x)
+        home = dispatcher.combine(q.mul_(2)).mul_(3)
+        k.mul_(0)
+        v.zero_()
+        moved = dispatcher.q(x).add_(1)
+        (home.sum() + k.sum() + moved.sum()).backward()  # type: ignore[no-untyped-call]
+        if not torch.equal(x.grad, torch.full_like(x, 7)):
+            wrong.append(str(shape))
+    return wrong
+
+
+def goes_wrong_after(rank: int, size: int) -> Any:
+    """On rank 1, when all rows have arrived; the others are in the next exchange by then."""
+    made = dispatch.create_qkv_dispatch(size, 24, 3, 4, seed=2)
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=20)
+    x = torch.ones(dispatcher.q.tokens, 2)
+    if rank == 1:
+        def planted(*_: Any) -> None:
+            raise shiplap.InternalError("planted")
+
+        dispatcher.q._forward.place = planted  # type: ignore[assignment]
+    return raised(lambda: dispatcher.dispatch(x, x, x))
+
+
 def gradients_are_summed(rank: int, size: int) -> list[str]:
     """The gradient of the way there is the referee's way back, to the bit; and twice is there."""
     wrong = []
