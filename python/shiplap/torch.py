@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -36,6 +37,8 @@ except ImportError as error:
     raise _Missing("shiplap.torch needs torch, which is not installed: "
                    "pip install 'shiplap[torch]'") from error
 
+from torch.utils.weak import WeakIdKeyDictionary
+
 from shiplap._torch_link import Link
 
 __all__ = ["Dispatcher", "Exchange", "Metadata"]
@@ -46,6 +49,7 @@ _SUMMED = {torch.float32, torch.float64, torch.complex64, torch.complex128, torc
            torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64, *_NARROW}
 _PLAIN = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 _MOST_32 = 2**32 - 1
+_MOST_OPEN = 8  # dispatches that wait to be combined; older ones are given up, and their graphs
 
 
 def _tensor(array: Any) -> torch.Tensor:
@@ -390,21 +394,23 @@ class _Dispatched(torch.autograd.Function):
 
     The last output is a thread from here to `_Combined`: without it a rank whose outputs depend on
     no query would leave this node out on the way back, and the others would wait for it.
+
+    The node has the exchanges, not the Dispatcher: that has threads, and so it would keep itself.
     """
 
     @staticmethod
-    def forward(ctx: Any, dispatcher: Dispatcher, q: torch.Tensor, k: torch.Tensor,
+    def forward(ctx: Any, of_q: Exchange, of_kv: Exchange, q: torch.Tensor, k: torch.Tensor,
                 v: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.dispatcher = dispatcher
-        moved_q = dispatcher.q._move(False, (q,))
-        moved_kv = dispatcher.kv._move(False, (k, v))
+        ctx.of_q, ctx.of_kv = of_q, of_kv
+        moved_q = of_q._move(False, (q,))
+        moved_kv = of_kv._move(False, (k, v))
         return (*moved_q, *moved_kv, torch.zeros((), device=q.device))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         to_q, to_k, to_v, _ = gradients
-        return (None, *_Moved.apply(ctx.dispatcher.q, True, to_q),
-                *_Moved.apply(ctx.dispatcher.kv, True, to_k, to_v))
+        return (None, None, *_Moved.apply(ctx.of_q, True, to_q),
+                *_Moved.apply(ctx.of_kv, True, to_k, to_v))
 
 
 class _Combined(torch.autograd.Function):
@@ -451,25 +457,48 @@ class Dispatcher:
             self.q._build("q ", metadata.q, link)
             self.kv._build("kv ", metadata.kv, link)
         self.device = link.device  #: of the tensors that were dispatched last
-        self._thread: torch.Tensor | None = None
+        self._threads: deque[torch.Tensor] = deque(maxlen=_MOST_OPEN)  # not combined yet
+        self._thread_of: Any = WeakIdKeyDictionary()  # by what dispatch gave
         self._ends: dict[tuple[str, torch.device], torch.Tensor] = {}
 
     def dispatch(self, q: torch.Tensor, k: torch.Tensor,
                  v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """From home to attention. Keys and values travel together."""
-        moved_q, moved_k, moved_v, self._thread = _Dispatched.apply(self, q, k, v)
-        self.device = q.device
-        return moved_q, moved_k, moved_v
+        """From home to attention. Keys and values travel together.
 
-    def combine(self, out: torch.Tensor) -> torch.Tensor:
+        Several may be under way at once; see ``combine``.
+        """
+        *moved, thread = _Dispatched.apply(self.q, self.kv, q, k, v)
+        self._threads.append(thread)
+        for x in moved:
+            self._thread_of[x] = thread
+        self.device = q.device
+        return moved[0], moved[1], moved[2]
+
+    def combine(self, out: torch.Tensor, *, of: torch.Tensor | None = None) -> torch.Tensor:
         """The outputs of attention, one row per query, back home.
 
-        Its gradient takes that of the ``dispatch`` before it along, on every rank.
+        Its gradient takes that of its ``dispatch`` along, on every rank. That is the oldest one
+        which has not been combined, or the one that gave ``of``: name it (``of=q``) if they are
+        combined in another order, more than once, or not all of them.
         """
-        thread, self._thread = self._thread, None
+        with self._link.failing():
+            thread = self._thread_for(of)
         moved: torch.Tensor = (self.q.back(out) if thread is None else
                                _Combined.apply(self.q, out, thread))
         return moved
+
+    def _thread_for(self, of: torch.Tensor | None) -> torch.Tensor | None:
+        if of is None:
+            return self._threads.popleft() if self._threads else None
+        _expect(of, torch.Tensor, "of")
+        thread: torch.Tensor | None = self._thread_of.get(of)
+        if thread is None:
+            _shiplap._raise("D400", "combine: `of` is no tensor that dispatch gave",
+                            f"it has the shape {tuple(of.shape)}", "pass q, k or v as it was given")
+        rest = [one for one in self._threads if one is not thread]
+        self._threads.clear()
+        self._threads.extend(rest)
+        return thread
 
     @property
     def rank(self) -> int:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import weakref
 
 import pytest
 
@@ -63,6 +64,39 @@ def test_gradients_of_copies_are_summed_to_the_bit():
 
 def test_a_rank_that_attends_to_nothing_takes_part_on_the_way_back():
     assert values(exchanges.nothing_to_attend, 3) == [[4, 6, 0]] * 3
+
+
+@pytest.mark.parametrize("order,gradients", [
+    ("first to last", [5, 10]), ("last to first", [5, 10]), ("only the last", [0, 10]),
+    ("one of them twice", [10, 0])])
+def test_several_dispatches_may_be_under_way(order, gradients):
+    assert values(exchanges.two_at_once, 3, order) == [gradients] * 3
+
+
+def test_of_must_be_what_dispatch_gave():
+    dispatcher = shiplap.torch.Dispatcher(dispatch.create_qkv_dispatch(1, 8, 2, 2))
+    x = torch.ones(8, 2)
+    q, _, _ = dispatcher.dispatch(x, x, x)
+    with pytest.raises(shiplap.InputError, match="no tensor that dispatch gave"):
+        dispatcher.combine(q, of=q + 1)
+    dispatcher = shiplap.torch.Dispatcher(dispatch.create_qkv_dispatch(1, 8, 2, 2))
+    with pytest.raises(shiplap.InputError, match="D003.*of is a tuple"):
+        dispatcher.combine(q, of=(q,))
+
+
+def test_a_dispatch_that_is_not_combined_does_not_keep_its_graph():
+    dispatcher = shiplap.torch.Dispatcher(dispatch.create_qkv_dispatch(1, 8, 2, 2))
+    saved = []
+    for _ in range(20):
+        weight = torch.ones(8, 2, requires_grad=True)
+        x = weight * weight
+        saved.append(weakref.ref(weight))
+        dispatcher.dispatch(x, x, x)
+    del weight, x
+    assert sum(one() is not None for one in saved) <= 8
+    alive = weakref.ref(dispatcher.q)
+    del dispatcher  # no collector is needed: nothing keeps itself
+    assert not any(one() is not None for one in saved) and alive() is None
 
 
 def test_rows_that_nothing_arrives_at_are_zero():

@@ -186,6 +186,31 @@ def nothing_to_attend(rank: int, size: int) -> list[float]:
     return [float(x.grad.sum()) / dispatcher.q.tokens for x in (q, k, v)]
 
 
+def two_at_once(rank: int, size: int, order: str) -> list[float]:
+    """Two dispatches under way, where only rank 0 has something to attend to. What is combined, in
+    which order, and what the loss has of it: all ranks take the same ways back."""
+    home = dispatch.pack_documents([6, 5, 7], size)
+    attention = dispatch.Layout([[(0, 0, 6), (1, 0, 5), (2, 0, 7)]] + [[]] * (size - 1))
+    made = dispatch.compute_qkv_dispatch(dispatch.Routing(home, attention))
+    dispatcher = shiplap.torch.Dispatcher(made, deadline=5)
+    x = [torch.ones(dispatcher.q.tokens, 1, requires_grad=True) for _ in range(2)]
+    moved = [dispatcher.dispatch(one, one, one) for one in x]
+    outs = [2 * q + 3 * k if rank == 0 else torch.zeros(0, 1) for q, k, _ in moved]
+    if order == "first to last":
+        loss = dispatcher.combine(outs[0]) + 2 * dispatcher.combine(outs[1])
+    elif order == "last to first":
+        last = dispatcher.combine(outs[1], of=moved[1][0])
+        loss = 2 * last + dispatcher.combine(outs[0], of=moved[0][2])
+    elif order == "only the last":
+        loss = 2 * dispatcher.combine(outs[1], of=moved[1][1])
+    else:  # one of them twice
+        loss = dispatcher.combine(outs[0], of=moved[0][0])
+        loss = loss + dispatcher.combine(outs[0], of=moved[0][0])
+        dispatcher.combine(outs[1])
+    loss.sum().backward()  # type: ignore[no-untyped-call]
+    return [0.0 if one.grad is None else float(one.grad.mean()) for one in x]
+
+
 def on_a_part(rank: int, size: int) -> list[str]:
     """Two groups at once, each with its own dispatch."""
     halves = [dist.new_group([0, 2]), dist.new_group([1, 3])]
