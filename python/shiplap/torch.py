@@ -303,6 +303,9 @@ class Exchange:
     gradients. The sums are taken in a fixed order (in float32 for float16 and bfloat16), so they
     have the same bits on every run. All ranks of the group call it together.
 
+    ``validates`` proves first that the tables are sound, and that one undoes the other. Without it
+    a table may send less than all tokens; rows that nothing arrives at are zero.
+
     >>> pair = shiplap.dispatch.create_qkv_dispatch(1, 8, 2, 2, seed=1).kv
     >>> exchange = shiplap.torch.Exchange(pair)
     >>> x = torch.ones(8, 2, requires_grad=True)
@@ -312,13 +315,17 @@ class Exchange:
     """
 
     def __init__(self, pair: _dispatch.MetadataPair, group: Any = None, *,
-                 deadline: float = 60.0) -> None:
+                 deadline: float = 60.0, validates: bool = True) -> None:
         link = Link(group, deadline)
         with link.failing():
             _expect(pair, _dispatch.MetadataPair, "pair")
             hashes = {f"{way} {field}": value for way, table in zip(("forward", "reverse"), pair)
                       for field, value in table.hashes().items()}
         link.agree(hashes, pair.forward.world_size)
+        if validates:  # the same on all ranks, so all raise
+            summed = pair.reverse.arrival == "summed"
+            prove = _dispatch.validate_keys if summed else _dispatch.validate_queries
+            _shiplap._raise_all(prove(pair))
         with link.failing():
             self._build("", pair, link)
 

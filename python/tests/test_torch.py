@@ -173,6 +173,13 @@ def test_what_is_wrong_with_the_tables_is_said_on_all_ranks(wrong):
         assert ("D405" if wrong is exchanges.unsound_tables else "tables of 5 ranks") in text
 
 
+def test_an_exchange_of_unsound_tables_is_refused_on_all_ranks():
+    for outcomes, differs in values(exchanges.unsound_pairs, 3):
+        for error, text, seconds in outcomes:
+            assert error == "InputError" and "D405" in text and seconds < 5
+        assert differs == []
+
+
 def test_rows_of_different_width_are_found_before_they_are_sent():
     for (error, text, seconds), differs in values(exchanges.other_rows, 4):
         assert error == "Mismatch" and "D303" in text and seconds < 5

@@ -165,7 +165,8 @@ def holes(rank: int, size: int) -> list[Any]:
     there = dispatch.Metadata.from_rows([[(2, [((r + 1) % size, 3)])] for r in range(size)])
     back = dispatch.Metadata.from_rows([[(3, [(-1, 0)]), (2, [((r - 1) % size, 0)])]
                                         for r in range(size)], max_cp=1)
-    exchange = shiplap.torch.Exchange(dispatch.MetadataPair(there, back), deadline=5)
+    exchange = shiplap.torch.Exchange(dispatch.MetadataPair(there, back), deadline=5,
+                                      validates=False)
     x = torch.full((2, 1), rank + 1.0, requires_grad=True)
     y = exchange(x)
     (y * torch.arange(5.0).reshape(5, 1)).sum().backward()  # type: ignore[no-untyped-call]
@@ -241,13 +242,26 @@ def other_tables(rank: int, size: int, deadline: float) -> list[Any]:
     return [first, alone, agree_with_referee(rank, size)]
 
 
+def unsound(pair: dispatch.MetadataPair) -> dispatch.MetadataPair:
+    """A row of rank 1 goes where another one is."""
+    rows = pair.forward.to_rows()
+    rows[1][0] = (rows[1][0][0], [(0, 0)])
+    forward = dispatch.Metadata.from_rows(rows, max_cp=pair.forward.max_cp)
+    return dispatch.MetadataPair(forward, pair.reverse)
+
+
 def unsound_tables(rank: int, size: int) -> Any:
     made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
-    rows = made.q.forward.to_rows()
-    rows[1][0] = (rows[1][0][0], [(0, 0)])
-    q = dispatch.MetadataPair(dispatch.Metadata.from_rows(rows), made.q.reverse)
-    bad = dispatch.QkvDispatch(q, made.kv, made.attention)
+    bad = dispatch.QkvDispatch(unsound(made.q), made.kv, made.attention)
     return raised(lambda: shiplap.torch.Dispatcher(bad, deadline=5))
+
+
+def unsound_pairs(rank: int, size: int) -> list[Any]:
+    """All ranks hear of it, and the group lives on."""
+    made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
+    outcomes = [raised(lambda: shiplap.torch.Exchange(pair, deadline=5))
+                for pair in (unsound(made.q), unsound(made.kv))]
+    return [outcomes, agree_with_referee(rank, size)]
 
 
 def other_world(rank: int, size: int) -> Any:
