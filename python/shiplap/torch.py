@@ -90,6 +90,7 @@ class Metadata:
     world_size: int | None = None
     normalized: bool = False
     num_total_recv_tokens: int | tuple[int, ...] | None = None
+    arrival: str = "placed"
 
     @staticmethod
     def from_dispatch(table: _dispatch.Metadata) -> Metadata:
@@ -101,13 +102,16 @@ class Metadata:
             fields["seq_recv_mask"] = fields["seq_recv_mask"].view(torch.bool)
         fields.setdefault("num_recv_tokens", torch.empty(0, 1, dtype=torch.int64))
         return Metadata(**fields, world_size=table.world_size,
-                        num_total_recv_tokens=tuple(total.tolist()))
+                        num_total_recv_tokens=tuple(total.tolist()), arrival=table.arrival)
 
-    def to_dispatch(self, arrival: str = "placed") -> _dispatch.Metadata:
-        """The table. The tensors do not say whether arrivals are ``placed`` or ``summed``.
+    def to_dispatch(self, arrival: str | None = None) -> _dispatch.Metadata:
+        """The table. The tensors do not say whether arrivals are ``placed`` or ``summed``: the
+        field ``arrival`` does, unless it is told here.
 
-        Raises InputError if they contradict each other.
+        Raises InputError if they contradict each other, or are those of one rank only.
         """
+        self._expect_all_ranks("to_dispatch")
+
         def plain(tensor: torch.Tensor | None) -> torch.Tensor | None:
             return None if tensor is None else tensor.detach().cpu()
 
@@ -116,10 +120,17 @@ class Metadata:
             plain(self.dst_rank), plain(self.dst_offset), plain(self.seq_len),
             plain(self.num_recv_tokens), plain(self.seq_recv_mask), plain(self.recv_seq_lens),
             plain(self.num_seqs), list(total) if isinstance(total, tuple) else None,
-            arrival=arrival).to_sparse()
+            arrival=self.arrival if arrival is None else arrival).to_sparse()
+
+    def _expect_all_ranks(self, name: str) -> None:
+        if self.seq_len.dim() != 2:
+            _shiplap._raise("D400", f"{name}: seq_len has the shape {tuple(self.seq_len.shape)}",
+                            "a table of all ranks has two dimensions, rank and row; this is the "
+                            "slice of one rank", "keep what get_slice was called on")
 
     def get_slice(self, rank: int) -> Metadata:
         """What one rank needs: its rows without padding, all columns of num_recv_tokens."""
+        self._expect_all_ranks("get_slice")
         world_size = len(self.dst_rank)
         if not 0 <= rank < world_size:
             _shiplap._raise("D400", f"there is no rank {rank} among {world_size}")

@@ -285,8 +285,22 @@ def test_metadata_goes_to_tensors_and_back():
         assert metadata.dst_offset.tolist() == dense.dst_offset.tolist()
         assert metadata.num_recv_tokens.shape == (4, 5)
         assert list(metadata.num_total_recv_tokens) == dense.num_total_recv_tokens.tolist()
-        assert metadata.to_dispatch(table.arrival) == table
-        assert metadata.normalize_dtype().to("cpu").to_dispatch(table.arrival) == table
+        assert metadata.to_dispatch() == metadata.to_dispatch(table.arrival) == table
+        assert metadata.normalize_dtype().to("cpu").to_dispatch() == table
+
+
+def test_to_dispatch_may_be_told_how_rows_arrive():
+    metadata = shiplap.torch.Metadata.from_dispatch(tables()[0])
+    assert metadata.arrival == "placed"
+    assert metadata.to_dispatch("summed").arrival == "summed"
+
+
+@pytest.mark.parametrize("table", tables())
+def test_a_slice_of_a_slice_is_no_table(table):
+    one = shiplap.torch.Metadata.from_dispatch(table).get_slice(1)
+    for act in (lambda: one.get_slice(0), one.to_dispatch, one.normalize_dtype().to_dispatch):
+        with pytest.raises(shiplap.InputError, match=r"D400(?s:.*)slice of one rank"):
+            act()
 
 
 def test_metadata_has_the_fields_and_types_of_kernels():
