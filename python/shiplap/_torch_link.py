@@ -83,11 +83,14 @@ class Link:
     # ---- failing together
 
     def tell_others(self, error: BaseException) -> None:
-        """Leaves a note, unless somebody has."""
+        """Leaves a note that this rank failed, unless somebody has left one."""
+        self._leave(str(self.ranks[self.rank]), error)
+
+    def _leave(self, failed: str, error: BaseException) -> None:
         self._state.dead = self._state.dead or str(error)
         if self._store is None:
             return
-        note = f"{self.ranks[self.rank]}\n{error}"
+        note = f"{failed}\n{error}"
         with contextlib.suppress(RuntimeError):  # the store went with the rank that had it
             try:
                 self._store.compare_set(_NOTE, "", note)
@@ -103,28 +106,30 @@ class Link:
             self.tell_others(error)
             raise
 
-    def _note(self) -> tuple[int, str] | None:
+    def _note(self) -> tuple[int | None, str] | None:
+        """Who failed, if that is known, and with which words."""
         try:
             if not self._store.check([_NOTE]):
                 return None
             rank, words = self._store.get(_NOTE).decode().split("\n", 1)
         except RuntimeError as error:
-            return self.ranks[0], f"the store of the process group is gone: {error}"
-        return int(rank), words
+            # Whoever has the store may only have left first.
+            return None, f"the store of the process group is gone: {error}"
+        return (int(rank) if rank else None), words
 
     def _give_up(self, code: str, what: str, why: str, rank: int | None = None) -> None:
         try:
             _shiplap._raise(code, what, why, rank=rank)
         except _errors.Failure as error:
-            self.tell_others(error)
+            self._leave("", error)  # this rank has only noticed
             raise
 
     def _heed(self, doing: str, cause: str = "") -> None:
         """Raises if some rank has failed."""
         note = self._note()
         if note is not None:
-            self._give_up("D302", f"rank {note[0]} failed", f"{note[1]}; this rank was in {doing}",
-                          note[0])
+            who = "a rank" if note[0] is None else f"rank {note[0]}"
+            self._give_up("D302", f"{who} failed", f"{note[1]}; this rank was in {doing}", note[0])
         if cause:
             self._give_up("D302", "a rank failed", f"{cause}; this rank was in {doing}")
 
