@@ -96,6 +96,7 @@ def exchanges(size, tokens, width):
     found = {"ranks": size, "tokens": tokens, "row_bytes": 4 * width}
     acts = [("all_to_all_ms", plain), ("by_hand_ms", by_hand),
             ("exchange_ms", lambda: dispatcher.q(x)),
+            ("agreeing_ms", lambda: dispatcher._link.agree_on_rows("q forward", (x,))),
             ("dispatch_and_combine_ms",
              lambda: dispatcher.combine(dispatcher.dispatch(x, x, x)[0])),
             ("make_ms", lambda: shiplap.torch.Dispatcher(made)),
