@@ -45,8 +45,9 @@ __all__ = ["Dispatcher", "Exchange", "Metadata"]
 
 _NARROW = {torch.float16: torch.float32, torch.bfloat16: torch.float32,
            torch.complex32: torch.complex64}
-_SUMMED = {torch.float32, torch.float64, torch.complex64, torch.complex128, torch.uint8, torch.int8,
-           torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64, *_NARROW}
+_SUMMED = {torch.float32, torch.float64, torch.complex64, torch.complex128, torch.int8, torch.uint8,
+           torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64,
+           *_NARROW}
 _PLAIN = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 _MOST_32 = 2**32 - 1
 _MOST_OPEN = 8  # dispatches that wait to be combined; older ones are given up, and their graphs
