@@ -32,13 +32,6 @@ void give_way() {
   if (!library::is_simulated()) sched_yield();
 }
 
-std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t x = a * 0x9e3779b97f4a7c15 + b;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 int checked_length(std::string_view operation, std::size_t bytes) {
   if (bytes <= static_cast<std::size_t>(std::numeric_limits<int>::max())) {
     return static_cast<int>(bytes);
@@ -134,10 +127,8 @@ class MpiRequest final : public Request::State {
 };
 
 std::string MpiRequest::operation() const {
-  if (communicator_.in_collective()) return describe(communicator_.current());
-  return fmt::format("{} rank {} (tag {})",
-                     about_.kind == About::Kind::send ? "send to" : "receive from",
-                     communicator_.world_rank(about_.peer), about_.tag);
+  return communicator_.operation(about_.kind == About::Kind::send ? "send to" : "receive from",
+                                 about_.peer, about_.tag);
 }
 
 bool MpiRequest::poll() {
@@ -238,54 +229,27 @@ MpiRequest::~MpiRequest() {
 
 // ---- the communicator
 
-MpiCommunicator::MpiCommunicator(Process& process, Members members, std::string name)
-    : MessageCommunicator({.rank = members.own,
-                           .size = static_cast<int>(members.world_ranks.size()),
-                           .name = std::move(name)}),
+MpiCommunicator::MpiCommunicator(Process& process, Members members, Place place, std::string name)
+    : ListeningCommunicator(process, std::move(members), std::move(name)),
       process_(process),
-      members_(std::move(members)) {
-  MPI_Comm_set_errhandler(members_.handle, MPI_ERRORS_RETURN);
+      place_(std::move(place)) {
+  MPI_Comm_set_errhandler(place_.handle, MPI_ERRORS_RETURN);
 }
 
 MpiCommunicator::~MpiCommunicator() {
   // The calls under way in a dead one may still use it.
-  if (alive() && !process_.anybody_lost()) MPI_Comm_free(&members_.handle);
-}
-
-void MpiCommunicator::collective_begun() { process_.set_arrived(members_.group, collectives()); }
-
-Process::Doing MpiCommunicator::doing(const std::string& operation) const {
-  return {.text = fmt::format("{} of `{}`", operation, name()),
-          .group = in_collective() ? members_.group : 0};
-}
-
-void MpiCommunicator::check_lost(double time) {
-  if (!process_.anybody_lost()) return;
-  const auto lost = process_.lost_among(members_.world_ranks);
-  if (lost && lost->since <= time) fail_rank(lost->rank, lost->reason);
+  if (alive() && !process_.anybody_lost()) MPI_Comm_free(&place_.handle);
 }
 
 void MpiCommunicator::check(int status, const std::string& operation) {
   if (status == MPI_SUCCESS) return;
-  if (const auto lost = process_.wait_for_lost(members_.world_ranks))
+  if (const auto lost = process_.wait_for_lost(members().world_ranks))
     fail_rank(lost->rank, lost->reason);
   std::string text(MPI_MAX_ERROR_STRING, '\0');
   int length = 0;
   MPI_Error_string(status, text.data(), &length);
   text.resize(static_cast<std::size_t>(length));
   fail_rank(-1, fmt::format("MPI says of {}: {}", operation, text));
-}
-
-Process::RollCall MpiCommunicator::call_roll(const std::string& operation, int peer) {
-  if (in_collective()) {
-    return process_.call_roll(members_.group, collectives(), members_.world_ranks,
-                              doing(operation));
-  }
-  const int awaited = world_rank(peer);
-  Process::RollCall roll = process_.call_roll(members_.group, collectives() + 1,
-                                              std::span(&awaited, 1), doing(operation));
-  roll.missing = {awaited};
-  return roll;
 }
 
 void MpiCommunicator::match() {
@@ -296,7 +260,7 @@ void MpiCommunicator::match() {
     while (!waiting.empty() && there != 0) {
       MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status status;
-      check(MPI_Improbe(handle_rank(peer), tag, members_.handle, &there, &message, &status),
+      check(MPI_Improbe(handle_rank(peer), tag, place_.handle, &there, &message, &status),
             "receive");
       if (there == 0) break;
       MpiRequest& first = *waiting.front();
@@ -321,7 +285,7 @@ Request MpiCommunicator::start_send(std::span<const std::byte> data, int to, int
                                                             .tag = tag,
                                                             .length = std::ssize(data)});
   const int length = checked_length("send", data.size());
-  check(MPI_Isend(data.data(), length, MPI_BYTE, handle_rank(to), tag, members_.handle,
+  check(MPI_Isend(data.data(), length, MPI_BYTE, handle_rank(to), tag, place_.handle,
                   &state->request_),
         "send");
   return Request(std::move(state));
@@ -341,7 +305,7 @@ Request MpiCommunicator::start_receive(std::span<std::byte> data, int from, int 
     unmatched_[{from, tag}].push_back(state.get());
     return Request(std::move(state));
   }
-  check(MPI_Irecv(data.data(), length, MPI_BYTE, handle_rank(from), tag, members_.handle,
+  check(MPI_Irecv(data.data(), length, MPI_BYTE, handle_rank(from), tag, place_.handle,
                   &state->request_),
         "receive");
   return Request(std::move(state));
@@ -351,7 +315,7 @@ MPI_Comm MpiCommunicator::duplicate() {
   auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MpiRequest request(*this, {.kind = MpiRequest::About::Kind::duplicate});
   try {
-    check(library::start_duplicate(members_.handle, copy.get(), &request.request_), "split");
+    check(library::start_duplicate(place_.handle, copy.get(), &request.request_), "split");
     request.wait();
   } catch (const Failure&) {
     [[maybe_unused]] const MPI_Comm* const kept = copy.release();  // MPI may still write there
@@ -360,50 +324,30 @@ MPI_Comm MpiCommunicator::duplicate() {
   return *copy;
 }
 
-std::uint64_t MpiCommunicator::next_group(int colour) const {
-  return mixed(mixed(members_.group, static_cast<std::uint64_t>(collectives())),
-               static_cast<std::uint64_t>(colour));
-}
-
 // MPI's own split has no deadline. So the ranks tell each other their colours, and all parts share
 // one copy of this communicator: they have no ranks in common.
 std::unique_ptr<Communicator> MpiCommunicator::do_split(int colour, int key,
                                                         const std::string& name) {
-  if (!checked()) judge(compare(current()));
-  struct Choice {
-    int colour = 0;
-    int key = 0;
-  };
-  const Choice own{.colour = colour, .key = key};
-  std::vector<Choice> all(static_cast<std::size_t>(size()));
-  gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
-  std::vector<std::pair<int, int>> chosen;  // key and rank
-  for (int rank = 0; rank < size(); ++rank) {
-    const Choice& choice = all[static_cast<std::size_t>(rank)];
-    if (choice.colour == colour) chosen.emplace_back(choice.key, rank);
+  const std::vector<int> part = choose_part(colour, key);
+  Place place{.handle = together([&] { return duplicate(); })};
+  for (const int rank : part) {
+    place.ranks.push_back(handle_rank(rank));
+    place.processes.push_back(place_.processes[static_cast<std::size_t>(rank)]);
   }
-  std::ranges::sort(chosen);
-  Members part{.handle = together([&] { return duplicate(); }), .group = next_group(colour)};
-  for (const auto& [ignored, rank] : chosen) {
-    if (rank == this->rank()) part.own = static_cast<int>(part.world_ranks.size());
-    part.handle_ranks.push_back(handle_rank(rank));
-    part.world_ranks.push_back(world_rank(rank));
-    part.processes.push_back(members_.processes[static_cast<std::size_t>(rank)]);
-  }
-  return std::make_unique<MpiCommunicator>(process_, std::move(part), name);
+  return std::make_unique<MpiCommunicator>(process_, members_of(part, colour), std::move(place),
+                                           name);
 }
 
 std::unique_ptr<MpiCommunicator> MpiCommunicator::open_world(Seconds timeout) {
   set_timeout(timeout);
   begin({.kind = Fingerprint::Kind::split});
   judge(compare(current()));
-  Members world{.handle = together([&] { return duplicate(); }),
-                .handle_ranks = members_.handle_ranks,
-                .world_ranks = members_.world_ranks,
-                .processes = meet_neighbours(),
-                .own = members_.own,
-                .group = next_group(0)};
-  return std::make_unique<MpiCommunicator>(process_, std::move(world), "world");
+  Place place{.handle = together([&] { return duplicate(); }),
+              .ranks = place_.ranks,
+              .processes = meet_neighbours()};
+  Members world = members();
+  world.group = next_group(0);
+  return std::make_unique<MpiCommunicator>(process_, std::move(world), std::move(place), "world");
 }
 
 std::vector<std::int64_t> MpiCommunicator::meet_neighbours() {
@@ -446,22 +390,13 @@ void MpiCommunicator::read_memory(int peer, std::span<const RemotePart> from,
   for (std::size_t k = 0; k < to.size(); ++k) {
     reading_[k] = {.address = from[k].address, .to = to[k]};
   }
-  const int error = memory::read(members_.processes[static_cast<std::size_t>(peer)], reading_);
+  const int error = memory::read(place_.processes[static_cast<std::size_t>(peer)], reading_);
   if (error == 0) return;
-  if (const auto lost = process_.wait_for_lost(members_.world_ranks)) {
+  if (const auto lost = process_.wait_for_lost(members().world_ranks)) {
     fail_rank(lost->rank, lost->reason);
   }
   fail_rank(world_rank(peer), fmt::format("its memory cannot be read any more: {}",
                                           std::generic_category().message(error)));
-}
-
-void MpiCommunicator::do_leave(const std::string& reason) {
-  process_.leave(process_.rank(), reason);
-}
-
-void MpiCommunicator::close() {
-  begin({.kind = Fingerprint::Kind::end});
-  if (!checked()) judge(compare(current()));
 }
 
 // ---- the plugin
@@ -480,13 +415,14 @@ struct Lingering {
 // All ranks of the job, from which every run makes its world.
 MpiCommunicator& base_of(Process& process) {
   static MpiCommunicator* const base = [&] {
-    MpiCommunicator::Members members{.handle = process.base(), .own = process.rank(), .group = 1};
+    MpiCommunicator::Members members{.own = process.rank(), .group = 1};
+    MpiCommunicator::Place place{.handle = process.base()};
     for (int rank = 0; rank < process.size(); ++rank) {
-      members.handle_ranks.push_back(rank);
       members.world_ranks.push_back(rank);
-      members.processes.push_back(0);
+      place.ranks.push_back(rank);
+      place.processes.push_back(0);
     }
-    return new MpiCommunicator(process, std::move(members), "the job");
+    return new MpiCommunicator(process, std::move(members), std::move(place), "the job");
   }();
   return *base;
 }
@@ -495,24 +431,17 @@ void run(const MpiOptions& options, const std::function<void(Communicator&)>& wo
   Process& process = Process::instance();
   process.begin_run();
   const Lingering lingering{process};
-  try {
+  bool ended = false;
+  tell_if_it_fails(process, [&] {
     const auto world = base_of(process).open_world(options.timeout);
     world->set_timeout(options.timeout);
     world->set_checked(options.checked);
     work(*world);
     if (!world->alive()) return;  // the others find out in the same way as this one
     world->close();
-  } catch (const RankFailed& error) {
-    process.leave(error.rank(), error.diagnostic().why);
-    throw;
-  } catch (const std::exception& error) {
-    process.leave(process.rank(), error.what());
-    throw;
-  } catch (...) {
-    process.leave(process.rank(), "an exception of no known type");
-    throw;
-  }
-  process.set_failed(false);
+    ended = true;
+  });
+  if (ended) process.set_failed(false);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "shiplap/comm/messages_internal.h"
+#include "shiplap/comm/listening_internal.h"
 #include "shiplap/comm/mpi/memory_internal.h"
 #include "shiplap/comm/mpi/process_internal.h"
 
@@ -21,42 +21,32 @@ namespace shiplap::comm {
 
 class MpiRequest;
 
-class MpiCommunicator : public MessageCommunicator {
+class MpiCommunicator : public ListeningCommunicator {
  public:
   // Some ranks of an MPI communicator. Several groups without common ranks may share one.
-  struct Members {
+  struct Place {
     MPI_Comm handle = MPI_COMM_NULL;
-    std::vector<int> handle_ranks;  // by rank of the group
-    std::vector<int> world_ranks;
+    std::vector<int> ranks;               // there, by rank of the group
     std::vector<std::int64_t> processes;  // whose memory is shared with this one's; 0: not
-    int own = 0;
-    std::uint64_t group = 0;  // the same number on all its ranks and on no others
   };
-  MpiCommunicator(Process& process, Members members, std::string name);
+  MpiCommunicator(Process& process, Members members, Place place, std::string name);
   ~MpiCommunicator() override;
 
-  [[nodiscard]] int world_rank(int rank) const override {
-    return members_.world_ranks[static_cast<std::size_t>(rank)];
-  }
   // The ranks of a new run of work.
   [[nodiscard]] std::unique_ptr<MpiCommunicator> open_world(Seconds timeout);
-  // Waits until all ranks have come to the end of their work.
-  void close();
 
  protected:
   [[nodiscard]] double now() const override { return Process::now(); }
   Request start_send(std::span<const std::byte> data, int to, int tag) override;
   Request start_receive(std::span<std::byte> data, int from, int tag) override;
-  void collective_begun() override;
   [[nodiscard]] std::size_t in_order_up_to(int peer) const override;
   [[nodiscard]] std::size_t pack_below(int peer) const override;
   [[nodiscard]] bool shares_memory_with(int peer) const override {
-    return members_.processes[static_cast<std::size_t>(peer)] != 0;
+    return place_.processes[static_cast<std::size_t>(peer)] != 0;
   }
   void read_memory(int peer, std::span<const RemotePart> from,
                    std::span<const std::span<std::byte>> to) override;
   std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) override;
-  void do_leave(const std::string& reason) override;
 
  private:
   friend class MpiRequest;
@@ -66,24 +56,19 @@ class MpiCommunicator : public MessageCommunicator {
   using Lane = std::pair<int, int>;
 
   [[nodiscard]] int handle_rank(int rank) const {
-    return members_.handle_ranks[static_cast<std::size_t>(rank)];
+    return place_.ranks[static_cast<std::size_t>(rank)];
   }
   // Throws what an MPI call returned, if it is an error.
   void check(int status, const std::string& operation);
-  // Throws if a rank of this group is lost, and was before `time`.
-  void check_lost(double time);
-  [[nodiscard]] Process::Doing doing(const std::string& operation) const;
   // Gives the messages that have come to the receives that wait for them.
   void match();
-  [[nodiscard]] Process::RollCall call_roll(const std::string& operation, int peer);
   // The same ranks and their messages once more, for MPI.
   [[nodiscard]] MPI_Comm duplicate();
-  [[nodiscard]] std::uint64_t next_group(int colour) const;
   // The processes whose memory all of this machine can read, by rank; 0 for the others.
   [[nodiscard]] std::vector<std::int64_t> meet_neighbours();
 
   Process& process_;
-  Members members_;
+  Place place_;
   double settle_until_ = 0;  // once dead: how long what is under way may take to end
   std::map<Lane, std::list<MpiRequest*>> unmatched_;
   std::vector<memory::Part> reading_;

@@ -1,0 +1,131 @@
+// What the ranks of a job tell each other about its state, beside the data, over whatever carries
+// it. All communicators of a rank share it.
+//
+// Notices are short, and read while waiting for something else:
+//
+// - question and answer: whoever reaches its deadline asks the others of its group how far they
+//   are. Those that are not there, or do not answer, are the ones to look at. A question also tells
+//   how far the rank is that asks, so that one which gave up first is not blamed by the next.
+// - leaving: this rank's work ended with an exception.
+// - farewell: this rank is about to end.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shiplap::comm {
+
+struct Notice {
+  enum class Kind : std::int32_t { question, answer, leaving, farewell };
+  Kind kind = Kind::question;
+  std::int32_t root = 0;     // leaving: whose fault it was
+  std::uint64_t group = 0;   // question, answer: of which group
+  std::int64_t arrived = 0;  // how many collectives of it this rank has begun
+  std::int32_t waits = 0;    // whether it waits in one of them, and not for something else
+  std::int32_t run = 0;      // in which run of work
+  std::array<char, 256> text{};
+};
+
+class News {
+ public:
+  News() = default;
+  News(const News&) = delete;
+  News& operator=(const News&) = delete;
+  virtual ~News() = default;
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return static_cast<int>(everybody_.size()); }
+
+  // What a rank waits for, and in a collective of which group, if of any.
+  struct Doing {
+    std::string text;
+    std::uint64_t group = 0;
+  };
+  // Reads notices and looks for the dead; called again and again by whoever waits. `doing` is what
+  // it answers to questions. Threads may call it at the same time.
+  virtual void serve(const Doing& doing) = 0;
+
+  // A rank that died or left.
+  struct Lost {
+    int rank = 0;  // whose fault it is
+    std::string reason;
+    double since = 0;  // when it was learned
+    int run = 0;       // in which run it left
+    bool is_dead = false;
+  };
+  [[nodiscard]] std::optional<Lost> lost_among(std::span<const int> ranks);
+  [[nodiscard]] bool anybody_lost() const { return anybody_lost_; }
+
+  // How many collectives of a group this rank has begun.
+  void set_arrived(std::uint64_t group, std::int64_t count);
+  // Who of `ranks` keeps collective number `count` (from 1) of a group from ending, and what is
+  // known about them: those that have not begun it, unless they wait in an earlier one for others.
+  // `doing` is what this rank answers meanwhile.
+  struct RollCall {
+    std::vector<int> missing;
+    std::string about;
+  };
+  [[nodiscard]] RollCall call_roll(std::uint64_t group, std::int64_t count,
+                                   std::span<const int> ranks, const Doing& doing);
+  // Beyond this a roll call would be a storm of messages.
+  static constexpr std::size_t kLargestRollCall = 512;
+
+  void leave(int root, const std::string& reason);
+
+ protected:
+  // What carries the notices provides these. send() is called with the lock or without.
+  virtual void send(const Notice& notice, std::span<const int> ranks) = 0;
+  // Seconds on a clock that only runs forward.
+  [[nodiscard]] virtual double time() const = 0;
+  virtual void pause_briefly() = 0;
+  // With the lock.
+  virtual void heard_farewell(int /*from*/) {}
+
+  void set_ranks(int own, int count);
+  // With the lock: what this rank answers from now on, and what it makes of a notice.
+  void say(const Doing& doing);
+  void handle(const Notice& notice, int from);
+  void lose(int rank, const Lost& lost);
+  // Forgets who left before, but not who died.
+  void begin_run();
+
+  // 0, 1, ..
+  [[nodiscard]] std::span<const int> everybody() const { return everybody_; }
+  [[nodiscard]] const std::map<int, Lost>& lost() const { return lost_; }
+
+  std::recursive_mutex mutex_;  // NOLINT: of all that is here, and of what derives from it
+
+ private:
+  [[nodiscard]] Notice answer_to(std::uint64_t group);
+
+  // What a waiter of this process said last.
+  struct Said {
+    std::string text;
+    double time = 0;
+  };
+  struct Progress {
+    std::int64_t arrived = -1;  // nothing is known
+    bool waits = false;
+    std::string doing;
+  };
+  [[nodiscard]] Progress progress_of(std::uint64_t group, int rank);
+
+  int rank_ = 0;
+  std::vector<int> everybody_;
+  std::atomic<bool> anybody_lost_ = false;
+  int run_ = 0;
+  std::map<std::uint64_t, std::int64_t> arrived_;             // by group
+  std::map<std::uint64_t, Said> said_;                        // by group; 0: in none
+  std::map<std::pair<std::uint64_t, int>, Progress> others_;  // by group and rank
+  std::map<int, Lost> lost_;                                  // by rank
+};
+
+}  // namespace shiplap::comm
