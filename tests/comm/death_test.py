@@ -2,10 +2,11 @@
 """Kills or stops one of four ranks in the middle of an exchange of 64 MiB, and sees what the others
 learn.
 
-    tests/comm/death_test.py VICTIM [--on openmpi|mpich] [--times N]
+    tests/comm/death_test.py VICTIM [--on openmpi|mpich|sockets] [--times N]
 
-Open MPI must name a killed rank on all others within 2 s; MPICH ends the job, and tools/ranks
-says which rank it was. A stopped rank must be named by all others once their deadline has passed.
+Open MPI and sockets must name a killed rank on all others within 2 s; MPICH ends the job, and
+tools/ranks says which rank it was. A stopped rank must be named by all others once their deadline
+has passed.
 """
 import argparse
 import os
@@ -30,7 +31,7 @@ class Job:
 
     def __init__(self, victim, library):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        survive = ["--survive"] if library == "openmpi" else []
+        survive = ["--survive"] if library != "mpich" else []
         self.process = subprocess.Popen(
             [sys.executable, ROOT / "tools/ranks", "-n", str(RANKS), "--on", library,
              "--timeout", str(JOB), *survive, victim, str(DEADLINE)],
@@ -72,6 +73,8 @@ def attempt(victim, library, number, killed):
     os.kill(processes[who], signal.SIGKILL if killed else signal.SIGSTOP)
     job.wait()
     last = time.monotonic() - begin
+    if library == "sockets" and not killed:
+        os.kill(processes[who], signal.SIGKILL)  # no launcher of MPI ends it
     out = job.end()
     if killed and library == "mpich":
         assert f"ranks: rank {who} was ended by SIGKILL" in out, out
@@ -87,7 +90,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("victim")
-    parser.add_argument("--on", default="openmpi", choices=["openmpi", "mpich"])
+    parser.add_argument("--on", default="openmpi", choices=["openmpi", "mpich", "sockets"])
     parser.add_argument("--times", type=int, default=3)
     given = parser.parse_args()
     failed = False

@@ -7,6 +7,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/comm/mpi/mpi.h"
+#include "shiplap/comm/sockets/sockets.h"
 #include "shiplap/comm/threads/threads.h"
 
 namespace shiplap::comm {
@@ -42,7 +43,9 @@ bool checked_of(const RankOptions& options) {
 void run_ranks(const RankOptions& options, const std::function<void(Communicator&)>& work) {
   const Seconds timeout = timeout_of(options);
   const bool checked = checked_of(options);
-  if (launched_by()) {
+  if (const auto job = socket_job()) {
+    run_on_sockets(*job, {.timeout = timeout, .checked = checked}, work);
+  } else if (launched_by()) {
     run_on_mpi({.timeout = timeout, .checked = checked}, work);
   } else {
     run_on_threads({.ranks = options.threads, .timeout = timeout, .checked = checked}, work);

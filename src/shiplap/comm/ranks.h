@@ -1,5 +1,5 @@
-// Runs work on ranks, wherever this program was started: as processes if an MPI launcher started
-// it, as threads otherwise.
+// Runs work on ranks, wherever this program was started: as processes if SHIPLAP_SOCKETS says where
+// they meet (sockets/sockets.h) or an MPI launcher started it, as threads otherwise.
 #pragma once
 
 #include <functional>

@@ -1,0 +1,358 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <list>
+
+#include "shiplap/base/error.h"
+#include "shiplap/comm/failure.h"
+#include "shiplap/comm/sockets/join_internal.h"
+#include "shiplap/comm/sockets/protocol_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+using Verdict = Hello::Verdict;
+
+// Who connects and says nothing is no rank.
+constexpr double kHelloWithin = 10;
+// After the deadline: to see who is there all the same.
+constexpr Seconds kLook{0.2};
+
+std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+// A number that no other world has: of this process, and of this moment.
+std::uint64_t new_session(const Address& address) {
+  std::uint64_t number = static_cast<std::uint64_t>(SocketClock::now().time_since_epoch().count());
+  for (const int part : {address.port, static_cast<int>(getpid())}) {
+    number = (number ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15;
+    number ^= number >> 29;
+  }
+  return number;
+}
+
+std::uint64_t parse_session(const Seat& seat, const std::string& text) {
+  std::uint64_t number = 0;
+  const bool is_hex = text.size() == 16 && std::ranges::all_of(text, [&](char digit) {
+                        const std::size_t value = std::string_view("0123456789abcdef").find(digit);
+                        number = number * 16 + value;
+                        return value != std::string_view::npos;
+                      });
+  if (!is_hex) {
+    refuse_peer(seat, fmt::format("the rendezvous gives `{}` for the number of the world", text),
+                "give every world a store, or a name, of its own");
+  }
+  return number;
+}
+
+// One rank that comes together with the others.
+class Joining {
+ public:
+  Joining(const Seat& seat, Rendezvous& rendezvous, const SocketOptions& options)
+      : seat_(seat),
+        rendezvous_(rendezvous),
+        options_(options),
+        deadline_(seconds_now() + options.connect_within.value),
+        listener_(listen_at(parse_address(options.address, "the address", Port::optional),
+                            std::max(seat.size, 16))) {
+    joined_.sockets.resize(at(seat.size));
+    welcome_.resize(at(seat.size));
+    welcome_[at(seat.rank)] = true;
+  }
+
+  Joined run() {
+    publish();
+    for (int rank = 0; rank < seat_.rank; ++rank) call(rank);
+    while (!is_complete()) {
+      if (!wait_for_news()) fail_late();
+      let_in();
+      hear_strangers();
+      hear_answers();
+    }
+    const std::string own = listener_.own_address().host;
+    for (const Socket& socket : joined_.sockets) {
+      if (socket.is_open() && socket.peer_address().host == own) ++joined_.here;
+    }
+    return std::move(joined_);
+  }
+
+ private:
+  // Somebody who has connected and not yet said who it is.
+  struct Stranger {
+    Socket socket;
+    double since = 0;
+    std::array<std::byte, Hello::kBytes> bytes{};
+    std::size_t count = 0;
+  };
+  // What a rank that was called has answered so far.
+  struct Answer {
+    int rank = 0;
+    std::array<std::byte, Hello::kBytes> bytes{};
+    std::size_t count = 0;
+  };
+
+  [[nodiscard]] bool is_complete() const {
+    return std::ranges::all_of(welcome_, [](bool one) { return one; });
+  }
+  [[nodiscard]] Seconds left() const { return std::max(Seconds{deadline_ - seconds_now()}, kLook); }
+  [[nodiscard]] std::string key(int rank) const {
+    return fmt::format("{}/{}", options_.name, rank);
+  }
+
+  void publish();
+  void call(int rank);
+  // False when time is up.
+  bool wait_for_news();
+  void let_in();
+  void hear_strangers();
+  // True if it is to be heard further.
+  bool hear(Stranger& stranger);
+  void judge(Stranger& stranger, const Hello& hello);
+  [[nodiscard]] Verdict verdict_on(const Hello& hello) const;
+  void hear_answers();
+  bool hear(Answer& answer);
+  void take(const Answer& answer, const Hello& hello);
+  void turn_away(std::string who) {
+    ++turned_away_;
+    last_turned_away_ = std::move(who);
+  }
+  [[noreturn]] void fail_late();
+
+  Seat seat_;
+  Rendezvous& rendezvous_;
+  const SocketOptions& options_;
+  double deadline_;
+  Socket listener_;
+  std::uint64_t session_ = 0;
+  Joined joined_;
+  std::vector<bool> welcome_;  // by rank
+  std::list<Stranger> strangers_;
+  std::list<Answer> answers_;
+  int turned_away_ = 0;
+  std::string last_turned_away_;
+};
+
+void Joining::publish() {
+  const Address own = listener_.own_address();
+  const std::string session_key = options_.name + "/session";
+  if (seat_.rank == 0) {
+    rendezvous_.put(session_key, fmt::format("{:016x}", new_session(own)));
+  }
+  rendezvous_.put(key(seat_.rank), to_string(own));
+  const auto session = rendezvous_.get(session_key, left());
+  if (!session) fail_late();
+  session_ = parse_session(seat_, *session);
+}
+
+void Joining::call(int rank) {
+  const auto text = rendezvous_.get(key(rank), left());
+  if (!text) fail_late();
+  const Address address =
+      parse_address(*text, fmt::format("what the rendezvous says of rank {}", rank), Port::needed);
+  Socket socket = connect_to(address, deadline_);
+  const Hello hello{.from = seat_.rank, .to = rank, .size = seat_.size, .session = session_};
+  if (!socket.is_open() || !send_all(socket, encode(hello), deadline_)) {
+    fail_to_meet(seat_,
+                 fmt::format("rank {} was not reached at {} within {}", rank, to_string(address),
+                             to_string(options_.connect_within)),
+                 {rank}, "its address is known, but nothing listens there");
+  }
+  joined_.sockets[at(rank)] = std::move(socket);
+  answers_.push_back({.rank = rank});
+}
+
+bool Joining::wait_for_news() {
+  std::vector<pollfd> all{{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0}};
+  for (const Stranger& one : strangers_) {
+    all.push_back({.fd = one.socket.descriptor(), .events = POLLIN, .revents = 0});
+  }
+  for (const Answer& one : answers_) {
+    const int descriptor = joined_.sockets[at(one.rank)].descriptor();
+    all.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+  }
+  // Also to see that a stranger has been silent for too long.
+  const double seconds = std::clamp(deadline_ - seconds_now(), 0.0, 1.0);
+  const int ready = poll(all.data(), all.size(), static_cast<int>(seconds * 1e3));
+  return ready > 0 || seconds_now() < deadline_;
+}
+
+void Joining::let_in() {
+  for (Socket socket = accept_from(listener_); socket.is_open(); socket = accept_from(listener_)) {
+    strangers_.push_back({.socket = std::move(socket), .since = seconds_now()});
+  }
+}
+
+void Joining::hear_strangers() {
+  for (auto one = strangers_.begin(); one != strangers_.end();) {
+    one = hear(*one) ? std::next(one) : strangers_.erase(one);
+  }
+}
+
+bool Joining::hear(Stranger& stranger) {
+  const auto moved = stranger.socket.receive(std::span(stranger.bytes).subspan(stranger.count));
+  stranger.count += moved.bytes;
+  const std::string where = to_string(stranger.socket.peer_address());
+  if (moved.would_wait) {
+    if (seconds_now() < stranger.since + kHelloWithin) return true;
+    turn_away(fmt::format("one from {}, which said nothing", where));
+    return false;
+  }
+  if (moved.bytes == 0) return false;  // it went by itself
+  if (stranger.count < Hello::kBytes) return true;
+  const auto hello = decode_hello(stranger.bytes);
+  if (hello && hello->verdict == Verdict::question) {
+    judge(stranger, *hello);
+  } else {
+    turn_away(fmt::format("one from {}, which is no rank of Shiplap", where));
+  }
+  return false;
+}
+
+Verdict Joining::verdict_on(const Hello& hello) const {
+  if (hello.version != kSocketsVersion) return Verdict::other_version;
+  if (hello.session != session_) return Verdict::other_job;
+  if (hello.size != seat_.size) return Verdict::other_size;
+  if (hello.to != seat_.rank || hello.from <= seat_.rank || hello.from >= seat_.size) {
+    return Verdict::wrong_place;
+  }
+  return welcome_[at(hello.from)] ? Verdict::taken : Verdict::welcome;
+}
+
+void Joining::judge(Stranger& stranger, const Hello& hello) {
+  const Verdict verdict = verdict_on(hello);
+  const Hello answer{.verdict = verdict,
+                     .from = seat_.rank,
+                     .to = std::max(hello.from, 0),
+                     .size = seat_.size,
+                     .session = session_};
+  const bool sent = send_all(stranger.socket, encode(answer), deadline_);
+  if (verdict != Verdict::welcome) {
+    turn_away(verdict == Verdict::other_version
+                  ? fmt::format("a rank of version {}", hello.version)
+                  : fmt::format("rank {} of {}", hello.from, hello.size));
+  } else if (sent) {
+    joined_.sockets[at(hello.from)] = std::move(stranger.socket);
+    welcome_[at(hello.from)] = true;
+  }
+}
+
+void Joining::hear_answers() {
+  for (auto one = answers_.begin(); one != answers_.end();) {
+    one = hear(*one) ? std::next(one) : answers_.erase(one);
+  }
+}
+
+bool Joining::hear(Answer& answer) {
+  const Socket& socket = joined_.sockets[at(answer.rank)];
+  const auto moved = socket.receive(std::span(answer.bytes).subspan(answer.count));
+  if (moved.would_wait) return true;
+  if (moved.bytes == 0) {
+    fail_to_meet_rank(seat_, answer.rank, "it ended its connection while the ranks came together");
+  }
+  answer.count += moved.bytes;
+  if (answer.count < Hello::kBytes) return true;
+  const auto hello = decode_hello(answer.bytes);
+  if (!hello || hello->verdict == Verdict::question) {
+    refuse_peer(seat_,
+                fmt::format("what listens at {} is not rank {} of Shiplap",
+                            to_string(socket.peer_address()), answer.rank),
+                "is the address in the rendezvous of this job?");
+  }
+  take(answer, *hello);
+  return false;
+}
+
+void Joining::take(const Answer& answer, const Hello& hello) {
+  const auto refuse = [&](const std::string& what, const char* help) {
+    refuse_peer(seat_, what, help);
+  };
+  switch (hello.verdict) {
+    case Verdict::question:
+    case Verdict::welcome:
+      welcome_[at(answer.rank)] = true;
+      return;
+    case Verdict::other_version:
+      refuse(fmt::format("rank {} speaks version {} of the protocol, this rank {}", answer.rank,
+                         hello.version, kSocketsVersion),
+             "use the same version of Shiplap for all ranks");
+      return;
+    case Verdict::other_size:
+      refuse(fmt::format("rank {} is one of {} ranks, this one of {}", answer.rank, hello.size,
+                         seat_.size),
+             "give all ranks the same size");
+      return;
+    case Verdict::other_job:
+      refuse(fmt::format("rank {} belongs to another job", answer.rank),
+             "give every world a store, or a name, of its own");
+      return;
+    case Verdict::taken:
+      refuse(fmt::format("rank {} knows another rank {} already", answer.rank, seat_.rank),
+             "give every rank a number of its own");
+      return;
+    case Verdict::wrong_place:
+      refuse(
+          fmt::format("what listens where rank {} should be is rank {}", answer.rank, hello.from),
+          "compare the addresses of the ranks");
+      return;
+  }
+}
+
+void Joining::fail_late() {
+  std::vector<int> missing;
+  for (int rank = 0; rank < seat_.size; ++rank) {
+    if (rank != seat_.rank && !rendezvous_.get(key(rank), kLook)) missing.push_back(rank);
+  }
+  for (int rank = 0; missing.empty() && rank < seat_.size; ++rank) {
+    if (!welcome_[at(rank)]) missing.push_back(rank);
+  }
+  fail_to_meet(seat_,
+               fmt::format("{} ranks did not come together within {}", seat_.size,
+                           to_string(options_.connect_within)),
+               std::move(missing),
+               turned_away_ == 0 ? ""
+                                 : fmt::format("{} turned away, the last was {}", turned_away_,
+                                               last_turned_away_));
+}
+
+}  // namespace
+
+void fail_to_meet(const Seat& seat, std::string what, std::vector<int> missing, std::string why) {
+  if (!missing.empty()) {
+    why = fmt::format("not there: rank {}{}{}", fmt::join(missing, ", "), why.empty() ? "" : "; ",
+                      why);
+  }
+  throw DeadlinePassed(Diagnostic{.code = "D301",
+                                  .where = {.rank = seat.rank, .operation = "connect"},
+                                  .what = std::move(what),
+                                  .why = std::move(why)},
+                       std::move(missing));
+}
+
+void fail_to_meet_rank(const Seat& seat, int rank, std::string why) {
+  throw RankFailed(Diagnostic{.code = "D302",
+                              .where = {.rank = seat.rank, .operation = "connect"},
+                              .what = fmt::format("rank {} failed", rank),
+                              .why = std::move(why)},
+                   rank);
+}
+
+void refuse_peer(const Seat& seat, std::string what, std::string help) {
+  throw InputError(Diagnostic{.code = "D307",
+                              .where = {.rank = seat.rank, .operation = "connect"},
+                              .what = std::move(what),
+                              .help = std::move(help)});
+}
+
+Joined join(const Seat& seat, Rendezvous& rendezvous, const SocketOptions& options) {
+  if (seat.size < 1 || seat.rank < 0 || seat.rank >= seat.size) {
+    throw InputError(
+        Diagnostic{.code = "D300",
+                   .where = {.operation = "connect"},
+                   .what = fmt::format("there is no rank {} of {}", seat.rank, seat.size)});
+  }
+  return Joining(seat, rendezvous, options).run();
+}
+
+}  // namespace shiplap::comm

@@ -1,0 +1,374 @@
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <list>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "shiplap/base/error.h"
+#include "shiplap/comm/failure.h"
+#include "shiplap/comm/sockets/join_internal.h"
+#include "shiplap/comm/sockets/protocol_internal.h"
+#include "shiplap/comm/sockets/rendezvous.h"
+#include "shiplap/comm/sockets/socket_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+using Kind = Inquiry::Kind;
+
+constexpr double kAnswerWithin = 1;
+
+std::vector<std::byte> packed(Kind kind, std::string_view key, std::string_view value) {
+  const auto head = encode(Inquiry{.kind = kind,
+                                   .key = static_cast<std::uint32_t>(key.size()),
+                                   .value = static_cast<std::uint32_t>(value.size())});
+  std::vector<std::byte> bytes(head.begin(), head.end());
+  for (const std::string_view part : {key, value}) {
+    const auto more = std::as_bytes(std::span(part));
+    bytes.insert(bytes.end(), more.begin(), more.end());
+  }
+  return bytes;
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+[[noreturn]] void refuse_taken(const Seat& seat, const std::string& key) {
+  refuse_peer(seat, fmt::format("`{}` was put into the rendezvous by another rank", key),
+              "give every rank a number of its own, and every world a name");
+}
+
+// ---- rank 0
+
+class Server final : public Meeting {
+ public:
+  Server(const Address& address, const Seat& seat, double deadline)
+      : address_(address),
+        seat_(seat),
+        deadline_(deadline),
+        listener_(listen_at(address, std::max(seat.size, 16))),
+        bell_(eventfd(0, EFD_CLOEXEC)),
+        thread_([this] { serve(); }) {}
+
+  ~Server() override {
+    // Whoever leaves by an exception waits for nobody.
+    ring(std::uncaught_exceptions() > 0 ? Ending::now : Ending::when_all_have);
+    thread_.join();
+  }
+
+  [[nodiscard]] std::string own_host() const override { return address_.host; }
+
+  void put(const std::string& key, const std::string& value) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!keep(key, value)) refuse_taken(seat_, key);
+    }
+    ring(Ending::no);
+  }
+
+  std::optional<std::string> get(const std::string& key, Seconds within) override {
+    std::unique_lock lock(mutex_);
+    const bool is_there = changed_.wait_for(lock, std::chrono::duration<double>(within.value),
+                                            [&] { return values_.contains(key); });
+    return is_there ? std::optional(values_.at(key)) : std::nullopt;
+  }
+
+ private:
+  enum class Ending { no, when_all_have, now };
+  struct Client {
+    Socket socket;
+    std::vector<std::byte> input;
+    std::string awaited;  // a key that is not there yet
+    bool has_put = false;
+  };
+
+  // With the lock; false if another value is there.
+  bool keep(const std::string& key, const std::string& value) {
+    const auto [place, is_new] = values_.try_emplace(key, value);
+    changed_.notify_all();
+    return is_new;
+  }
+  void ring(Ending ending) {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = std::max(ending_, ending);
+    }
+    const std::uint64_t one = 1;
+    (void)!write(bell_.descriptor(), &one, sizeof one);
+  }
+
+  void serve();
+  void wait_for_news();
+  [[nodiscard]] bool is_over();
+  // False if the client has gone, or is to go.
+  bool hear(Client& client);
+  bool answer_all(Client& client);
+  bool answer(Client& client, Kind kind, const std::string& key, const std::string& value);
+  static bool reply(const Client& client, Kind kind, std::string_view key,
+                    std::string_view value = {}) {
+    return send_all(client.socket, packed(kind, key, value), seconds_now() + kAnswerWithin);
+  }
+  void answer_awaited();
+
+  Address address_;
+  Seat seat_;
+  double deadline_;
+  Socket listener_;
+  Socket bell_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+  Ending ending_ = Ending::no;
+  std::list<Client> clients_;  // of the thread
+  int gone_ = 0;               // ranks that came and went
+  std::thread thread_;
+};
+
+bool Server::is_over() {
+  const std::lock_guard lock(mutex_);
+  if (ending_ == Ending::now) return true;
+  return ending_ == Ending::when_all_have &&
+         (gone_ >= seat_.size - 1 || seconds_now() >= deadline_);
+}
+
+void Server::wait_for_news() {
+  std::vector<pollfd> all{{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0},
+                          {.fd = bell_.descriptor(), .events = POLLIN, .revents = 0}};
+  for (const Client& client : clients_) {
+    all.push_back({.fd = client.socket.descriptor(), .events = POLLIN, .revents = 0});
+  }
+  const double seconds = std::clamp(deadline_ - seconds_now(), 0.05, 1.0);
+  (void)poll(all.data(), all.size(), static_cast<int>(seconds * 1e3));
+  std::uint64_t count = 0;
+  if ((all[1].revents & POLLIN) != 0) (void)!read(bell_.descriptor(), &count, sizeof count);
+}
+
+void Server::serve() {
+  while (!is_over()) {
+    wait_for_news();
+    for (Socket socket = accept_from(listener_); socket.is_open();
+         socket = accept_from(listener_)) {
+      clients_.push_back({.socket = std::move(socket)});
+    }
+    for (auto client = clients_.begin(); client != clients_.end();) {
+      if (hear(*client)) {
+        ++client;
+        continue;
+      }
+      if (client->has_put) ++gone_;
+      client = clients_.erase(client);
+    }
+    answer_awaited();
+  }
+}
+
+bool Server::hear(Client& client) {
+  std::array<std::byte, 4096> piece{};
+  while (true) {
+    const auto moved = client.socket.receive(piece);
+    if (moved.would_wait) return answer_all(client);
+    if (moved.bytes == 0) return false;
+    client.input.insert(client.input.end(), piece.begin(),
+                        piece.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
+    if (client.input.size() > Inquiry::kBytes + Inquiry::kMostKey + Inquiry::kMostValue) {
+      return answer_all(client);
+    }
+  }
+}
+
+bool Server::answer_all(Client& client) {
+  while (client.input.size() >= Inquiry::kBytes) {
+    const auto inquiry = decode_inquiry(std::span(client.input).first<Inquiry::kBytes>());
+    if (!inquiry) return false;
+    if (inquiry->version != kSocketsVersion) {
+      (void)reply(client, Kind::other_version, {});
+      return false;
+    }
+    const std::size_t length = Inquiry::kBytes + inquiry->key + inquiry->value;
+    if (client.input.size() < length) return true;
+    const auto rest = std::span<const std::byte>(client.input).subspan(Inquiry::kBytes);
+    const std::string key = text_of(rest.first(inquiry->key));
+    const std::string value = text_of(rest.subspan(inquiry->key, inquiry->value));
+    client.input.erase(client.input.begin(),
+                       client.input.begin() + static_cast<std::ptrdiff_t>(length));
+    if (!answer(client, inquiry->kind, key, value)) return false;
+  }
+  return true;
+}
+
+bool Server::answer(Client& client, Kind kind, const std::string& key, const std::string& value) {
+  if (kind == Kind::get) {
+    client.awaited = key;
+    return true;
+  }
+  if (kind != Kind::put) return false;
+  bool kept = false;
+  {
+    const std::lock_guard lock(mutex_);
+    kept = keep(key, value);
+  }
+  client.has_put = client.has_put || kept;
+  return reply(client, kept ? Kind::done : Kind::taken, key) && kept;
+}
+
+void Server::answer_awaited() {
+  for (Client& client : clients_) {
+    if (client.awaited.empty()) continue;
+    std::optional<std::string> value;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = values_.find(client.awaited);
+      if (found != values_.end()) value = found->second;
+    }
+    if (!value) continue;
+    // Who does not hear it has gone.
+    (void)reply(client, Kind::done, std::exchange(client.awaited, {}), *value);
+  }
+}
+
+// ---- the others
+
+class Visitor final : public Meeting {
+ public:
+  Visitor(const Address& address, const Seat& seat, double deadline)
+      : address_(address),
+        seat_(seat),
+        deadline_(deadline),
+        socket_(connect_to(address, deadline)) {
+    if (!socket_.is_open()) fail_late("nothing listens there");
+  }
+
+  [[nodiscard]] std::string own_host() const override { return socket_.own_address().host; }
+
+  void put(const std::string& key, const std::string& value) override {
+    ask(packed(Kind::put, key, value), deadline_);
+    const auto answer = take(key, deadline_);
+    if (!answer) fail_late("what listens there does not answer");
+    if (answer->kind == Kind::taken) refuse_taken(seat_, key);
+  }
+
+  std::optional<std::string> get(const std::string& key, Seconds within) override {
+    const double deadline = seconds_now() + within.value;
+    ask(packed(Kind::get, key, {}), deadline);
+    auto answer = take(key, deadline);
+    return answer ? std::optional(std::move(answer->value)) : std::nullopt;
+  }
+
+ private:
+  void ask(const std::vector<std::byte>& bytes, double deadline) {
+    if (!send_all(socket_, bytes, deadline)) fail_gone();
+  }
+  [[noreturn]] void fail_late(const char* why) const {
+    fail_to_meet(seat_, fmt::format("rank 0 did not answer at {} in time", to_string(address_)),
+                 {0}, why);
+  }
+  [[noreturn]] void fail_gone() const {
+    fail_to_meet_rank(seat_, 0,
+                      fmt::format("it left {} before the ranks had met", to_string(address_)));
+  }
+  [[noreturn]] void refuse_stranger() const {
+    refuse_peer(seat_,
+                fmt::format("what answers at {} is not rank 0 of Shiplap", to_string(address_)),
+                "is the port that of another program?");
+  }
+  struct Answer {
+    Kind kind = Kind::done;
+    std::string key;
+    std::string value;
+  };
+  // The answer about a key, unless time is up first. One about another key was given up before.
+  std::optional<Answer> take(const std::string& key, double deadline);
+  std::optional<Answer> take_any(double deadline);
+  bool receive(std::span<std::byte> bytes, double deadline);
+
+  Address address_;
+  Seat seat_;
+  double deadline_;
+  Socket socket_;
+};
+
+bool Visitor::receive(std::span<std::byte> bytes, double deadline) {
+  if (!wait_ready(socket_, Ready::read, deadline)) return false;
+  // What has begun to come is short.
+  if (!receive_all(socket_, bytes, std::max(deadline, seconds_now() + kAnswerWithin))) fail_gone();
+  return true;
+}
+
+std::optional<Visitor::Answer> Visitor::take(const std::string& key, double deadline) {
+  auto answer = take_any(deadline);
+  while (answer && answer->key != key) answer = take_any(deadline);
+  return answer;
+}
+
+std::optional<Visitor::Answer> Visitor::take_any(double deadline) {
+  std::array<std::byte, Inquiry::kBytes> head{};
+  if (!receive(head, deadline)) return std::nullopt;
+  const auto answer = decode_inquiry(head);
+  if (!answer) refuse_stranger();
+  if (answer->kind == Kind::other_version || answer->version != kSocketsVersion) {
+    refuse_peer(seat_,
+                fmt::format("rank 0 speaks version {} of the protocol, this rank {}",
+                            answer->version, kSocketsVersion),
+                "use the same version of Shiplap for all ranks");
+  }
+  if (answer->kind != Kind::done && answer->kind != Kind::taken) refuse_stranger();
+  std::vector<std::byte> rest(answer->key + answer->value);
+  if (!rest.empty() && !receive(rest, seconds_now() + kAnswerWithin)) fail_gone();
+  const auto bytes = std::span<const std::byte>(rest);
+  return Answer{.kind = answer->kind,
+                .key = text_of(bytes.first(answer->key)),
+                .value = text_of(bytes.subspan(answer->key))};
+}
+
+// ---- a list
+
+class List final : public Rendezvous {
+ public:
+  explicit List(const std::vector<std::string>& addresses) : addresses_(addresses) {
+    for (const std::string& one : addresses) (void)parse_address(one, "an address", Port::needed);
+  }
+  void put(const std::string& /*key*/, const std::string& /*value*/) override {}
+  std::optional<std::string> get(const std::string& key, Seconds /*within*/) override {
+    const std::string last = key.substr(key.rfind('/') + 1);
+    if (last == "session") return fmt::format("{:016x}", number());
+    return addresses_.at(std::stoul(last));
+  }
+
+ private:
+  // The same for all that have the same list.
+  [[nodiscard]] std::uint64_t number() const {
+    std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (const std::string& address : addresses_) {
+      for (const char letter : address + ",") {
+        hash = (hash ^ static_cast<std::uint8_t>(letter)) * 0x100000001b3;
+      }
+    }
+    return hash;
+  }
+
+  std::vector<std::string> addresses_;
+};
+
+}  // namespace
+
+std::unique_ptr<Meeting> meet_at(const std::string& address, const Seat& seat, Seconds within) {
+  const Address place = parse_address(address, "the address of rank 0", Port::needed);
+  const double deadline = seconds_now() + within.value;
+  if (seat.rank == 0) return std::make_unique<Server>(place, seat, deadline);
+  return std::make_unique<Visitor>(place, seat, deadline);
+}
+
+std::unique_ptr<Rendezvous> meet_by_list(const std::vector<std::string>& addresses) {
+  return std::make_unique<List>(addresses);
+}
+
+}  // namespace shiplap::comm

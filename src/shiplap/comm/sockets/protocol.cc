@@ -1,0 +1,192 @@
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "shiplap/comm/messages_internal.h"
+#include "shiplap/comm/sockets/protocol_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+// "SHIPLAP" and what is meant by it, as they appear in a dump of the traffic.
+constexpr std::uint64_t kHelloMark = 0x0a50414c50494853;    // "SHIPLAP\n"
+constexpr std::uint64_t kInquiryMark = 0x3f50414c50494853;  // "SHIPLAP?"
+constexpr std::uint16_t kHeaderMark = 0x4c53;               // "SL"
+constexpr std::size_t kTextAt = 32;
+
+static_assert(std::tuple_size_v<decltype(Notice::text)> + kTextAt == kNoticeBytes);
+
+// Writes numbers one after another.
+template <std::size_t kBytes>
+class Writer {
+ public:
+  template <class T>
+  Writer& put(T value) {
+    for (std::size_t k = 0; k < sizeof(T); ++k) {
+      bytes_.at(at_++) = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * k));
+    }
+    return *this;
+  }
+  [[nodiscard]] std::array<std::byte, kBytes>& bytes() { return bytes_; }
+
+ private:
+  std::array<std::byte, kBytes> bytes_{};
+  std::size_t at_ = 0;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  template <class T>
+  T get() {
+    std::uint64_t value = 0;
+    for (std::size_t k = 0; k < sizeof(T); ++k) {
+      value |= std::to_integer<std::uint64_t>(bytes_[at_++]) << (8 * k);
+    }
+    return static_cast<T>(value);
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::size_t at_ = 0;
+};
+
+template <class Enum>
+bool is_between(std::underlying_type_t<Enum> value, Enum first, Enum last) {
+  return value >= static_cast<std::underlying_type_t<Enum>>(first) &&
+         value <= static_cast<std::underlying_type_t<Enum>>(last);
+}
+
+// How many bytes a kind of header may speak of.
+bool fits(const Header& header) {
+  switch (header.kind) {
+    case Header::Kind::eager:
+      return header.bytes <= Header::kMostEager;
+    case Header::Kind::frame:
+      return header.bytes > 0 && header.bytes <= Header::kMostFrame;
+    case Header::Kind::notice:
+      return header.bytes == kNoticeBytes;
+    case Header::Kind::offer:
+    case Header::Kind::refuse:
+      return header.bytes <= Header::kMostMessage;
+    case Header::Kind::accept:
+    case Header::Kind::withdraw:
+      return header.bytes == 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::array<std::byte, Hello::kBytes> encode(const Hello& hello) {
+  return Writer<Hello::kBytes>()
+      .put(kHelloMark)
+      .put(hello.version)
+      .put(static_cast<std::uint32_t>(hello.verdict))
+      .put(hello.from)
+      .put(hello.to)
+      .put(hello.size)
+      .put(std::uint32_t{0})
+      .put(hello.session)
+      .bytes();
+}
+
+std::optional<Hello> decode_hello(std::span<const std::byte, Hello::kBytes> bytes) {
+  Reader reader(bytes);
+  if (reader.get<std::uint64_t>() != kHelloMark) return std::nullopt;
+  Hello hello{.version = reader.get<std::uint32_t>()};
+  const auto verdict = reader.get<std::uint32_t>();
+  if (!is_between(verdict, Hello::Verdict::question, Hello::Verdict::wrong_place)) {
+    return std::nullopt;
+  }
+  hello.verdict = static_cast<Hello::Verdict>(verdict);
+  hello.from = reader.get<std::int32_t>();
+  hello.to = reader.get<std::int32_t>();
+  hello.size = reader.get<std::int32_t>();
+  const auto unused = reader.get<std::uint32_t>();
+  hello.session = reader.get<std::uint64_t>();
+  if (hello.version != kSocketsVersion) return hello;
+  const bool makes_sense = unused == 0 && hello.size >= 1 && hello.from >= 0 && hello.to >= 0;
+  return makes_sense ? std::optional(hello) : std::nullopt;
+}
+
+std::array<std::byte, Header::kBytes> encode(const Header& header) {
+  return Writer<Header::kBytes>()
+      .put(kHeaderMark)
+      .put(static_cast<std::uint8_t>(header.kind))
+      .put(std::uint8_t{0})
+      .put(header.tag)
+      .put(header.group)
+      .put(header.bytes)
+      .put(header.id)
+      .bytes();
+}
+
+std::optional<Header> decode_header(std::span<const std::byte, Header::kBytes> bytes) {
+  Reader reader(bytes);
+  if (reader.get<std::uint16_t>() != kHeaderMark) return std::nullopt;
+  const auto kind = reader.get<std::uint8_t>();
+  const auto unused = reader.get<std::uint8_t>();
+  if (!is_between(kind, Header::Kind::eager, Header::Kind::notice) || unused != 0) {
+    return std::nullopt;
+  }
+  Header header{.kind = static_cast<Header::Kind>(kind)};
+  header.tag = reader.get<std::int32_t>();
+  header.group = reader.get<std::uint64_t>();
+  header.bytes = reader.get<std::uint64_t>();
+  header.id = reader.get<std::uint64_t>();
+  const bool has_tag = header.tag >= 0 && header.tag <= MessageCommunicator::kTagsNeeded;
+  return has_tag && fits(header) ? std::optional(header) : std::nullopt;
+}
+
+std::array<std::byte, kNoticeBytes> encode(const Notice& notice) {
+  Writer<kNoticeBytes> writer;
+  writer.put(static_cast<std::int32_t>(notice.kind))
+      .put(notice.root)
+      .put(notice.group)
+      .put(notice.arrived)
+      .put(notice.waits)
+      .put(notice.run);
+  std::ranges::copy(std::as_bytes(std::span(notice.text)), writer.bytes().begin() + kTextAt);
+  return writer.bytes();
+}
+
+std::optional<Notice> decode_notice(std::span<const std::byte, kNoticeBytes> bytes) {
+  Reader reader(bytes);
+  const auto kind = reader.get<std::int32_t>();
+  if (!is_between(kind, Notice::Kind::question, Notice::Kind::farewell)) return std::nullopt;
+  Notice notice{.kind = static_cast<Notice::Kind>(kind)};
+  notice.root = reader.get<std::int32_t>();
+  notice.group = reader.get<std::uint64_t>();
+  notice.arrived = reader.get<std::int64_t>();
+  notice.waits = reader.get<std::int32_t>();
+  notice.run = reader.get<std::int32_t>();
+  std::ranges::copy(bytes.subspan(kTextAt), std::as_writable_bytes(std::span(notice.text)).begin());
+  return notice.text.back() == '\0' ? std::optional(notice) : std::nullopt;
+}
+
+std::array<std::byte, Inquiry::kBytes> encode(const Inquiry& inquiry) {
+  return Writer<Inquiry::kBytes>()
+      .put(kInquiryMark)
+      .put(inquiry.version)
+      .put(static_cast<std::uint32_t>(inquiry.kind))
+      .put(inquiry.key)
+      .put(inquiry.value)
+      .bytes();
+}
+
+std::optional<Inquiry> decode_inquiry(std::span<const std::byte, Inquiry::kBytes> bytes) {
+  Reader reader(bytes);
+  if (reader.get<std::uint64_t>() != kInquiryMark) return std::nullopt;
+  Inquiry inquiry{.version = reader.get<std::uint32_t>()};
+  const auto kind = reader.get<std::uint32_t>();
+  if (!is_between(kind, Inquiry::Kind::put, Inquiry::Kind::other_version)) return std::nullopt;
+  inquiry.kind = static_cast<Inquiry::Kind>(kind);
+  inquiry.key = reader.get<std::uint32_t>();
+  inquiry.value = reader.get<std::uint32_t>();
+  if (inquiry.version != kSocketsVersion) return inquiry;
+  const bool fits = inquiry.key <= Inquiry::kMostKey && inquiry.value <= Inquiry::kMostValue;
+  return fits ? std::optional(inquiry) : std::nullopt;
+}
+
+}  // namespace shiplap::comm

@@ -1,0 +1,125 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "shiplap/base/random.h"
+#include "shiplap/comm/communicator.h"
+#include "shiplap/comm/sockets/protocol_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+std::byte byte(int value) { return static_cast<std::byte>(value); }
+
+Notice said(const std::string& text) {
+  Notice notice{.kind = Notice::Kind::answer,
+                .root = -1,
+                .group = 0xfedcba9876543210,
+                .arrived = 1234567890123,
+                .waits = 1,
+                .run = 3};
+  text.copy(notice.text.data(), notice.text.size() - 1);
+  return notice;
+}
+
+TEST(Protocol, WhatIsWrittenIsReadAgain) {
+  const Hello hello{.verdict = Hello::Verdict::taken,
+                    .from = 3,
+                    .to = 70000,
+                    .size = 100000,
+                    .session = 0x0123456789abcdef};
+  EXPECT_EQ(decode_hello(encode(hello)), hello);
+  const Header header{.kind = Header::Kind::offer,
+                      .tag = Communicator::kLargestTag,
+                      .group = 0xfedcba9876543210,
+                      .bytes = 1ULL << 40,
+                      .id = 77};
+  EXPECT_EQ(decode_header(encode(header)), header);
+  const Inquiry inquiry{.kind = Inquiry::Kind::get, .key = 256, .value = 4096};
+  EXPECT_EQ(decode_inquiry(encode(inquiry)), inquiry);
+  const Notice notice = said("barrier number 3 of `world`");
+  const auto again = decode_notice(encode(notice));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->kind, notice.kind);
+  EXPECT_EQ(again->root, -1);
+  EXPECT_EQ(again->group, notice.group);
+  EXPECT_EQ(again->arrived, notice.arrived);
+  EXPECT_EQ(again->waits, 1);
+  EXPECT_EQ(again->run, 3);
+  EXPECT_EQ(again->text, notice.text);
+}
+
+// The bytes themselves, so that two machines agree on them and no version changes them unseen.
+TEST(Protocol, NumbersAreLittleEndian) {
+  const auto hello = encode(Hello{.from = 1, .to = 0x0203, .size = 4, .session = 5});
+  EXPECT_EQ(std::memcmp(hello.data(), "SHIPLAP\n", 8), 0);
+  EXPECT_EQ(hello[8], byte(1));  // the version
+  EXPECT_EQ(hello[16], byte(1));
+  EXPECT_EQ(hello[20], byte(3));
+  EXPECT_EQ(hello[21], byte(2));
+  EXPECT_EQ(hello[32], byte(5));
+  const auto header = encode(Header{.tag = 0x0102, .group = 3, .bytes = 0x0405, .id = 6});
+  EXPECT_EQ(std::memcmp(header.data(), "SL\1\0\2\1\0\0\3", 9), 0);
+  EXPECT_EQ(header[16], byte(5));
+  EXPECT_EQ(header[17], byte(4));
+  EXPECT_EQ(header[24], byte(6));
+}
+
+TEST(Protocol, RefusesWhatNoRankSends) {
+  auto hello = encode(Hello{.size = 2});
+  hello[0] = byte('G');  // "GET / HTTP", say
+  EXPECT_FALSE(decode_hello(hello));
+  EXPECT_FALSE(decode_hello(encode(Hello{.size = 0})));
+  EXPECT_FALSE(decode_hello(encode(Hello{.from = -1})));
+  EXPECT_FALSE(decode_hello(encode(Hello{.verdict = static_cast<Hello::Verdict>(99)})));
+
+  EXPECT_FALSE(decode_header(encode(Header{.kind = static_cast<Header::Kind>(0)})));
+  EXPECT_FALSE(decode_header(encode(Header{.kind = static_cast<Header::Kind>(8)})));
+  EXPECT_FALSE(decode_header(encode(Header{.tag = -1})));
+  EXPECT_FALSE(decode_header(encode(Header{.tag = 1 << 30})));
+  EXPECT_FALSE(decode_header(encode(Header{.bytes = Header::kMostEager + 1})));
+  EXPECT_TRUE(decode_header(encode(Header{.bytes = Header::kMostEager})));
+  EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::frame, .bytes = 0})));
+  EXPECT_FALSE(
+      decode_header(encode(Header{.kind = Header::Kind::frame, .bytes = Header::kMostFrame + 1})));
+  EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::notice, .bytes = 1})));
+  EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::accept, .bytes = 1})));
+  EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::offer, .bytes = ~0ULL})));
+
+  EXPECT_FALSE(decode_inquiry(encode(Inquiry{.key = 257})));
+  EXPECT_FALSE(decode_inquiry(encode(Inquiry{.value = 4097})));
+  EXPECT_FALSE(decode_inquiry(encode(Inquiry{.kind = static_cast<Inquiry::Kind>(0)})));
+
+  auto notice = encode(said("x"));
+  notice.back() = byte('!');  // a text without an end
+  EXPECT_FALSE(decode_notice(notice));
+  EXPECT_FALSE(decode_notice(encode(Notice{.kind = static_cast<Notice::Kind>(4)})));
+}
+
+TEST(Protocol, AnotherVersionIsUnderstoodSoFar) {
+  const auto hello = decode_hello(encode(Hello{.version = 7, .size = -5}));
+  ASSERT_TRUE(hello);
+  EXPECT_EQ(hello->version, 7U);
+  const auto inquiry = decode_inquiry(encode(Inquiry{.version = 7, .key = ~0U}));
+  ASSERT_TRUE(inquiry);
+  EXPECT_EQ(inquiry->version, 7U);
+}
+
+// Whatever is accepted says the same when it is written again.
+TEST(Protocol, AcceptsOnlyWhatItCouldHaveWritten) {
+  Random random(1);
+  for (int k = 0; k < 20000; ++k) {
+    auto bytes = encode(Header{.kind = static_cast<Header::Kind>(random.between(1, 7)), .tag = 5});
+    for (int change = 0; change < 3; ++change) {
+      const auto at = static_cast<std::size_t>(random.between(0, Header::kBytes - 1));
+      bytes.at(at) = byte(static_cast<int>(random.between(0, 255)));
+    }
+    if (const auto header = decode_header(bytes)) {
+      EXPECT_EQ(encode(*header), bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shiplap::comm

@@ -1,0 +1,35 @@
+// A communicator over the connections of an Endpoint.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "shiplap/comm/listening_internal.h"
+#include "shiplap/comm/sockets/endpoint_internal.h"
+
+namespace shiplap::comm {
+
+class SocketCommunicator final : public ListeningCommunicator {
+ public:
+  SocketCommunicator(std::shared_ptr<Endpoint> endpoint, Members members, std::string name);
+  ~SocketCommunicator() override;
+
+  // Messages up to here go at once; longer ones wait for the receiver.
+  [[nodiscard]] std::size_t in_order_up_to(int peer) const override;
+  [[nodiscard]] std::size_t pack_below(int peer) const override;
+
+ protected:
+  [[nodiscard]] double now() const override { return seconds_now(); }
+  Request start_send(std::span<const std::byte> data, int to, int tag) override;
+  Request start_receive(std::span<std::byte> data, int from, int tag) override;
+  std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) override;
+
+ private:
+  class State;
+  class SendState;
+  class ReceiveState;
+
+  std::shared_ptr<Endpoint> endpoint_;
+};
+
+}  // namespace shiplap::comm

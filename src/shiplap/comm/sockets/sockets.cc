@@ -1,0 +1,107 @@
+#include "shiplap/comm/sockets/sockets.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/comm/sockets/socket_communicator_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+std::unique_ptr<SocketCommunicator> make_world(const std::shared_ptr<Endpoint>& endpoint,
+                                               const SocketOptions& options) {
+  ListeningCommunicator::Members everybody{.own = endpoint->rank(), .group = 1};
+  everybody.world_ranks.resize(static_cast<std::size_t>(endpoint->size()));
+  std::iota(everybody.world_ranks.begin(), everybody.world_ranks.end(), 0);
+  auto world = std::make_unique<SocketCommunicator>(endpoint, std::move(everybody), "world");
+  world->set_timeout(options.timeout);
+  world->set_checked(options.checked);
+  return world;
+}
+
+int number_from(const char* variable) {
+  const char* const value = std::getenv(variable);
+  const std::string_view text = value == nullptr ? "" : value;
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < 0) {
+    throw InputError(Diagnostic{
+        .code = "D300",
+        .what = value == nullptr
+                    ? fmt::format("SHIPLAP_SOCKETS is set, and {} is not", variable)
+                    : fmt::format("{} is `{}`, where a number was expected", variable, text),
+        .help = "every process of the job needs SHIPLAP_SOCKETS, SHIPLAP_RANK and SHIPLAP_SIZE"});
+  }
+  return number;
+}
+
+std::vector<std::string> list_of(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::shared_ptr<Endpoint> join_job(const SocketJob& job, SocketOptions options) {
+  const std::vector<std::string> addresses = list_of(job.where);
+  if (addresses.size() == 1 && job.seat.size > 1) {
+    const auto meeting = meet_at(job.where, job.seat, options.connect_within);
+    options.address = job.address.empty() ? meeting->own_host() : job.address;
+    return std::make_shared<Endpoint>(job.seat, join(job.seat, *meeting, options));
+  }
+  if (std::ssize(addresses) != job.seat.size) {
+    throw InputError(Diagnostic{.code = "D308",
+                                .what = fmt::format("SHIPLAP_SOCKETS has {} addresses for {} ranks",
+                                                    addresses.size(), job.seat.size),
+                                .help = "give that of rank 0 alone, or that of every rank"});
+  }
+  const auto list = meet_by_list(addresses);
+  const std::string& own = addresses[static_cast<std::size_t>(job.seat.rank)];
+  options.address = job.address.empty() ? own : job.address;
+  return std::make_shared<Endpoint>(job.seat, join(job.seat, *list, options));
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> connect(const Seat& seat, Rendezvous& rendezvous,
+                                      const SocketOptions& options) {
+  Joined joined = join(seat, rendezvous, options);
+  return make_world(std::make_shared<Endpoint>(seat, std::move(joined)), options);
+}
+
+std::optional<SocketJob> socket_job() {
+  const char* const where = std::getenv("SHIPLAP_SOCKETS");
+  if (where == nullptr) return std::nullopt;
+  const char* const address = std::getenv("SHIPLAP_ADDRESS");
+  SocketJob job{.where = where,
+                .seat = {.rank = number_from("SHIPLAP_RANK"), .size = number_from("SHIPLAP_SIZE")},
+                .address = address == nullptr ? "" : address};
+  if (job.seat.rank >= job.seat.size) {
+    throw InputError(Diagnostic{
+        .code = "D300",
+        .what = fmt::format("SHIPLAP_RANK is {} and SHIPLAP_SIZE {}", job.seat.rank, job.seat.size),
+        .help = "ranks count from 0"});
+  }
+  return job;
+}
+
+void run_on_sockets(const SocketJob& job, const SocketOptions& options,
+                    const std::function<void(Communicator&)>& work) {
+  const std::shared_ptr<Endpoint> endpoint = join_job(job, options);
+  tell_if_it_fails(*endpoint, [&] {
+    const auto world = make_world(endpoint, options);
+    work(*world);
+    if (world->alive()) world->close();  // else the others find out in the same way as this one
+  });
+}
+
+}  // namespace shiplap::comm

@@ -1,0 +1,327 @@
+#include "shiplap/comm/sockets/sockets.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "shiplap/comm/ranks.h"
+#include "shiplap/comm/sockets/protocol_internal.h"
+#include "shiplap/comm/sockets/testing_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+using Verdict = Hello::Verdict;
+
+constexpr Seconds kLong{20};
+
+void expect_sum(Communicator& world) {
+  std::vector<std::int64_t> sum{world.rank() + 1};
+  world.all_reduce(std::span(sum));
+  EXPECT_EQ(sum[0], std::int64_t{world.size()} * (world.size() + 1) / 2);
+}
+
+void expect_nothing(const std::vector<std::exception_ptr>& thrown) {
+  for (const std::exception_ptr& one : thrown) EXPECT_EQ(text_of(one), "");
+}
+
+// ---- coming together
+
+TEST(Connect, RanksMeetThroughAnyStore) {
+  for (const int ranks : {1, 2, 5})
+    expect_nothing(on_sockets(ranks, {.timeout = kLong}, expect_sum));
+}
+
+TEST(Connect, TakesItsSettings) {
+  expect_nothing(on_sockets(2, {.timeout = Seconds{3}, .checked = true}, [](Communicator& world) {
+    EXPECT_DOUBLE_EQ(world.timeout().value, 3);
+    EXPECT_TRUE(world.checked());
+    EXPECT_EQ(world.name(), "world");
+  }));
+}
+
+TEST(Connect, RefusesASeatThatIsNone) {
+  Store store;
+  for (const Seat seat : {Seat{-1, 2}, Seat{2, 2}, Seat{0, 0}}) {
+    EXPECT_EQ(code_thrown([&] { (void)connect(seat, store); }), "D300");
+  }
+}
+
+TEST(Connect, SaysWhoDidNotCome) {
+  Store store;
+  const SocketOptions options{.connect_within = Seconds{0.3}};
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 2}) {
+    threads.emplace_back([&, rank] {
+      try {
+        (void)connect({.rank = rank, .size = 4}, store, options);
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const DeadlinePassed& error) {
+        EXPECT_EQ(error.missing(), (std::vector<int>{1, 3})) << error.what();
+        EXPECT_EQ(error.diagnostic().code, "D301");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// ---- strangers
+
+// Puts the address of a rank that is played by the test into a store.
+struct Played {
+  Played() {
+    store.put("shiplap/session", "00000000000000aa");
+    store.put("shiplap/0", to_string(listener.own_address()));
+  }
+  // What a rank gets that connects and is answered so.
+  std::string answered_with(std::span<const std::byte> answer) {
+    std::string text;
+    std::thread rank(
+        [&] { text = text_thrown([&] { (void)connect({.rank = 1, .size = 2}, store); }); });
+    EXPECT_TRUE(wait_ready(listener, Ready::read, seconds_now() + 10));
+    Socket socket = accept_from(listener);
+    std::array<std::byte, Hello::kBytes> hello{};
+    EXPECT_TRUE(receive_all(socket, hello, seconds_now() + 10));
+    heard = decode_hello(hello);
+    EXPECT_TRUE(send_all(socket, answer, seconds_now() + 10));
+    socket.close();
+    rank.join();
+    return text;
+  }
+
+  Store store;
+  Socket listener = listen_at({.host = "127.0.0.1"}, 4);
+  std::optional<Hello> heard;
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Connect, SaysWhoItIs) {
+  Played played;
+  (void)played.answered_with({});
+  EXPECT_EQ(played.heard, (Hello{.from = 1, .to = 0, .size = 2, .session = 0xaa}));
+}
+
+TEST(Connect, EveryRefusalIsExplained) {
+  const std::vector<std::pair<Hello, std::string>> cases{
+      {{.version = 9, .verdict = Verdict::other_version}, "speaks version 9"},
+      {{.verdict = Verdict::other_size, .size = 8}, "rank 0 is one of 8 ranks, this one of 2"},
+      {{.verdict = Verdict::other_job}, "belongs to another job"},
+      {{.verdict = Verdict::taken}, "knows another rank 1 already"},
+      {{.verdict = Verdict::wrong_place, .from = 5}, "where rank 0 should be is rank 5"},
+      {{.verdict = Verdict::question}, "is not rank 0 of Shiplap"}};
+  for (const auto& [answer, expected] : cases) {
+    Played played;
+    const std::string text = played.answered_with(encode(answer));
+    EXPECT_TRUE(contains(text, "D307") && contains(text, expected)) << text;
+  }
+}
+
+TEST(Connect, GarbageInsteadOfARankIsRecognized) {
+  Played played;
+  const std::vector<std::byte> garbage(Hello::kBytes, std::byte{0x47});
+  const std::string text = played.answered_with(garbage);
+  EXPECT_TRUE(contains(text, "D307") && contains(text, "is not rank 0 of Shiplap")) << text;
+}
+
+TEST(Connect, ARankThatGivesUpIsNamed) {
+  Played played;
+  const std::string text = played.answered_with({});
+  EXPECT_TRUE(contains(text, "D302") && contains(text, "rank 0 failed")) << text;
+}
+
+// Rank 0 of two, whose place is known to the test.
+class Host {
+ public:
+  explicit Host(Seconds within) {
+    thread_ = std::thread([this, within] {
+      text_ = text_thrown([&] {
+        const auto world =
+            connect({.rank = 0, .size = 2}, store_, {.timeout = kLong, .connect_within = within});
+        expect_sum(*world);
+      });
+    });
+    address_ = parse_address(*store_.get("shiplap/0", kLong), "it", Port::needed);
+    session_ = std::stoull(*store_.get("shiplap/session", kLong), nullptr, 16);
+  }
+  Socket call() { return connect_to(address_, seconds_now() + 10); }
+  // What it answers to a hello.
+  std::optional<Hello> answer_to(const Socket& socket, const Hello& hello) {
+    EXPECT_TRUE(send_all(socket, encode(hello), seconds_now() + 10));
+    std::array<std::byte, Hello::kBytes> answer{};
+    if (!receive_all(socket, answer, seconds_now() + 10)) return std::nullopt;
+    return decode_hello(answer);
+  }
+  [[nodiscard]] Hello hello() const { return {.from = 1, .to = 0, .size = 2, .session = session_}; }
+  // What it threw.
+  std::string end() {
+    thread_.join();
+    return text_;
+  }
+  Store& store() { return store_; }
+
+ private:
+  Store store_;
+  Address address_;
+  std::uint64_t session_ = 0;
+  std::string text_;
+  std::thread thread_;
+};
+
+TEST(Connect, StrangersHarmNobody) {
+  Host host(kLong);
+  std::vector<Socket> strangers;
+  for (const std::size_t bytes : {0UL, 1UL, 39UL, 40UL, 100000UL}) {
+    strangers.push_back(host.call());
+    const std::vector<std::byte> garbage(bytes, std::byte{0x47});
+    (void)send_all(strangers.back(), garbage, seconds_now() + 0.2);
+  }
+  Hello hello = host.hello();
+  const auto verdict = [&](const Hello& said) {
+    const auto answer = host.answer_to(host.call(), said);
+    return answer ? answer->verdict : Verdict::question;
+  };
+  hello.version = 9;
+  EXPECT_EQ(verdict(hello), Verdict::other_version);
+  hello = host.hello();
+  hello.session = 1;
+  EXPECT_EQ(verdict(hello), Verdict::other_job);
+  hello = host.hello();
+  hello.size = 3;
+  EXPECT_EQ(verdict(hello), Verdict::other_size);
+  for (const int from : {0, 2, 1 << 30}) {
+    hello = host.hello();
+    hello.from = from;
+    EXPECT_EQ(verdict(hello), Verdict::wrong_place);
+  }
+  // The right one is still let in.
+  const auto world = connect({.rank = 1, .size = 2}, host.store(), {.timeout = kLong});
+  expect_sum(*world);
+  EXPECT_EQ(host.end(), "");
+}
+
+// The number of rank 1 is taken by the first that comes: three ranks, of which 2 never does.
+TEST(Connect, ASecondRankWithTheSameNumberIsTurnedAway) {
+  Store store;
+  std::string first;
+  std::thread host([&] {
+    first = text_thrown(
+        [&] { (void)connect({.rank = 0, .size = 3}, store, {.connect_within = Seconds{1}}); });
+  });
+  const Address address = parse_address(*store.get("shiplap/0", kLong), "it", Port::needed);
+  const auto session = std::stoull(*store.get("shiplap/session", kLong), nullptr, 16);
+  const Hello hello{.from = 1, .to = 0, .size = 3, .session = session};
+  const auto says = [&](const Socket& socket) {
+    EXPECT_TRUE(send_all(socket, encode(hello), seconds_now() + 10));
+    std::array<std::byte, Hello::kBytes> answer{};
+    EXPECT_TRUE(receive_all(socket, answer, seconds_now() + 10));
+    return decode_hello(answer)->verdict;
+  };
+  const Socket one = connect_to(address, seconds_now() + 10);
+  const Socket two = connect_to(address, seconds_now() + 10);
+  EXPECT_EQ(says(one), Verdict::welcome);
+  EXPECT_EQ(says(two), Verdict::taken);
+  host.join();
+  EXPECT_TRUE(contains(first, "D301") && contains(first, "1 turned away, the last was rank 1 of 3"))
+      << first;
+}
+
+// Once it is let in, a rank that sends garbage counts as lost.
+TEST(Connect, GarbageAfterTheHelloIsAFailedRank) {
+  Host host(kLong);
+  const Socket socket = host.call();
+  EXPECT_EQ(host.answer_to(socket, host.hello())->verdict, Verdict::welcome);
+  const std::vector<std::byte> garbage(100, std::byte{0x47});
+  EXPECT_TRUE(send_all(socket, garbage, seconds_now() + 10));
+  const std::string text = host.end();
+  EXPECT_TRUE(contains(text, "D302") && contains(text, "no message of Shiplap")) << text;
+}
+
+// Frames that nobody asked for, and more than was asked for.
+TEST(Connect, FramesThatNobodyAskedForAreAFailedRank) {
+  Host host(kLong);
+  const Socket socket = host.call();
+  EXPECT_EQ(host.answer_to(socket, host.hello())->verdict, Verdict::welcome);
+  const auto frame = encode(Header{.kind = Header::Kind::frame, .bytes = 10, .id = 5});
+  EXPECT_TRUE(send_all(socket, frame, seconds_now() + 10));
+  const std::string text = host.end();
+  EXPECT_TRUE(contains(text, "D302") && contains(text, "more of a message")) << text;
+}
+
+// ---- the environment
+
+class Setting {
+ public:
+  Setting(const char* name, const std::string& value) : name_(name) {
+    setenv(name, value.c_str(), 1);
+  }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+  ~Setting() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(SocketJob, IsReadFromTheEnvironment) {
+  EXPECT_FALSE(socket_job());
+  const Setting where("SHIPLAP_SOCKETS", "h0:4711");
+  EXPECT_EQ(code_thrown([] { (void)socket_job(); }), "D300");
+  const Setting size("SHIPLAP_SIZE", "4");
+  for (const char* const value : {"", "x", "-1", "4", "1.5"}) {
+    const Setting rank("SHIPLAP_RANK", value);
+    EXPECT_EQ(code_thrown([] { (void)socket_job(); }), "D300") << value;
+  }
+  const Setting rank("SHIPLAP_RANK", "3");
+  const Setting address("SHIPLAP_ADDRESS", "h3");
+  const auto job = socket_job();
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->where, "h0:4711");
+  EXPECT_EQ(job->seat.rank, 3);
+  EXPECT_EQ(job->seat.size, 4);
+  EXPECT_EQ(job->address, "h3");
+}
+
+TEST(SocketJob, OneRankNeedsNobody) {
+  const Setting where("SHIPLAP_SOCKETS", free_address());
+  const Setting size("SHIPLAP_SIZE", "1");
+  const Setting rank("SHIPLAP_RANK", "0");
+  bool ran = false;
+  run_ranks({.threads = 7}, [&](Communicator& world) {
+    EXPECT_EQ(world.size(), 1);
+    expect_sum(world);
+    ran = true;
+  });
+  EXPECT_TRUE(ran);
+}
+
+// As processes would, each with its own job.
+void run_jobs(int ranks, const std::string& where, const std::function<void(Communicator&)>& work) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const SocketJob job{.where = where, .seat = {.rank = rank, .size = ranks}};
+      for (int again = 0; again < 3; ++again) {
+        EXPECT_EQ(text_thrown([&] { run_on_sockets(job, {.timeout = kLong}, work); }), "");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(SocketJob, RunsAgainAndAgainFromOneAddress) { run_jobs(3, free_address(), expect_sum); }
+
+TEST(SocketJob, RunsAgainAndAgainFromAListOfAddresses) {
+  const std::string list = free_address() + "," + free_address() + "," + free_address();
+  run_jobs(3, list, expect_sum);
+}
+
+TEST(SocketJob, NeedsAnAddressForEveryRank) {
+  const SocketJob job{.where = "h0:1,h1:1", .seat = {.rank = 0, .size = 3}};
+  EXPECT_EQ(code_thrown([&] { run_on_sockets(job, {}, [](Communicator&) {}); }), "D308");
+}
+
+}  // namespace
+}  // namespace shiplap::comm
