@@ -1,0 +1,79 @@
+// What a rank makes of any bytes that come over a connection: of the parts of a handshake, and,
+// once it is let in, of a stream of messages.
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "shiplap/base/error.h"
+#include "shiplap/comm/sockets/endpoint_internal.h"
+#include "shiplap/comm/sockets/protocol_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+constexpr std::size_t kLongest = std::size_t{128} * 1024;  // the kernel takes it at once
+constexpr int kRounds = 1000;
+
+// What is accepted says the same when it is written again.
+template <std::size_t kBytes, class Decode>
+void check(std::span<const std::byte> bytes, const Decode& decode) {
+  if (bytes.size() < kBytes) return;
+  const auto found = decode(bytes.first<kBytes>());
+  if (!found) return;
+  const auto again = decode(encode(*found));
+  ensure(again.has_value(), "what was written can be read");
+  ensure(encode(*again) == encode(*found), "and says the same");
+}
+
+void check_parts(std::span<const std::byte> bytes) {
+  check<Hello::kBytes>(bytes, [](auto part) { return decode_hello(part); });
+  check<Header::kBytes>(bytes, [](auto part) { return decode_header(part); });
+  check<Inquiry::kBytes>(bytes, [](auto part) { return decode_inquiry(part); });
+  check<kNoticeBytes>(bytes, [](auto part) { return decode_notice(part); });
+}
+
+// Rank 0 of two, whose other is the fuzzer. It has a short and a long receive, and sends something.
+void check_stream(std::span<const std::byte> bytes) {
+  std::array<int, 2> ends{};
+  ensure(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0,
+         "there are sockets");
+  const Socket theirs(ends[1]);
+  Joined joined;
+  joined.sockets.resize(2);
+  joined.sockets[1] = Socket(ends[0]);
+  std::vector<std::byte> short_room(100);
+  std::vector<std::byte> long_room(300'000);
+  const std::vector<std::byte> data(100'000);
+  Endpoint endpoint({.rank = 0, .size = 2}, std::move(joined));
+  Endpoint::Lock lock = endpoint.lock();
+  const auto first = endpoint.start_receive({.group = 1, .from = 1, .tag = 0}, short_room);
+  const auto second = endpoint.start_receive({.group = 1, .from = 1, .tag = 1}, long_room);
+  const auto third = endpoint.start_send({.group = 1, .from = 0, .tag = 0}, 1, data);
+  ensure(send_all(theirs, bytes, seconds_now()), "the bytes are sent");
+  shutdown(theirs.descriptor(), SHUT_WR);
+  for (int k = 0; k < kRounds && endpoint.gone(1) == Endpoint::Gone::no; ++k) {
+    endpoint.serve({.text = "fuzz"});
+    const auto late = endpoint.start_receive({.group = 1, .from = 1, .tag = 2}, short_room);
+    if (!late->is_done) endpoint.cancel(*late);
+  }
+  ensure(first->bytes <= short_room.size() || first->is_too_long, "what came fits");
+  ensure(second->bytes <= long_room.size() || second->is_too_long, "what came fits");
+  if (!first->is_done) endpoint.cancel(*first);
+  if (!second->is_done) endpoint.cancel(*second);
+  endpoint.cancel(*third);
+}
+
+}  // namespace
+}  // namespace shiplap::comm
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto bytes = std::as_bytes(std::span(data, size));
+  shiplap::comm::check_parts(bytes);
+  if (size <= shiplap::comm::kLongest) shiplap::comm::check_stream(bytes);
+  return 0;
+}
