@@ -81,7 +81,7 @@ std::optional<News::Lost> News::lost_among(std::span<const int> ranks) {
   return std::nullopt;
 }
 
-void News::begin_run() {
+void News::forget_who_left() {
   ++run_;
   std::erase_if(lost_,
                 [&](const auto& one) { return !one.second.is_dead && one.second.run < run_; });

@@ -95,7 +95,7 @@ class News {
   void handle(const Notice& notice, int from);
   void lose(int rank, const Lost& lost);
   // Forgets who left before, but not who died.
-  void begin_run();
+  void forget_who_left();
 
   // 0, 1, ..
   [[nodiscard]] std::span<const int> everybody() const { return everybody_; }

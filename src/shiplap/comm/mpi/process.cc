@@ -142,7 +142,7 @@ std::optional<Process::Lost> Process::wait_for_lost(std::span<const int> ranks) 
 
 void Process::begin_run() {
   const std::lock_guard lock(mutex_);
-  News::begin_run();
+  forget_who_left();
   farewells_.assign(farewells_.size(), false);
   failed_ = true;  // until the end is reached, also by exit()
 }

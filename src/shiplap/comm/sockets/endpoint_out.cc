@@ -74,6 +74,7 @@ void Endpoint::write(Wire& wire) {
     const auto add = [&](std::span<const std::byte> piece) {
       if (piece.empty()) return;
       // The kernel only reads there, which its interface does not say.
+      // NOLINTNEXTLINE(bugprone-bitwise-pointer-cast)
       pieces.at(count++) = {.iov_base = std::bit_cast<void*>(piece.data()),
                             .iov_len = piece.size()};
       bytes += piece.size();

@@ -17,6 +17,7 @@ namespace {
 
 constexpr Seconds kLong{20};
 constexpr std::size_t kEager = Header::kMostEager;
+constexpr std::size_t kBuffer = std::size_t{16} * 1024;  // in which short ones come
 constexpr std::size_t kFrame = Header::kMostFrame;
 
 std::vector<std::uint8_t> pattern(std::size_t bytes, int seed) {
@@ -46,7 +47,7 @@ void run(int ranks, const std::function<void(Communicator&)>& work) {
 }
 
 std::vector<std::size_t> border_sizes() {
-  std::vector<std::size_t> sizes{0, 1, 31, 32, 33, 16 * 1024 - 32, 16 * 1024};
+  std::vector<std::size_t> sizes{0, 1, 31, 32, 33, kBuffer - 32, kBuffer};
   for (const std::size_t border : {kEager, kFrame, 3 * kFrame}) {
     for (const std::size_t size : {border - 1, border, border + 1}) sizes.push_back(size);
   }
@@ -197,13 +198,14 @@ TEST(Sockets, ThreadsOfARankUseChannelsAtTheSameTime) {
     std::vector<std::thread> threads;
     for (int k = 0; k < kThreads; ++k) {
       threads.emplace_back([&, k] {
+        const std::int64_t sum = std::int64_t{3} * (1 + k);
         Communicator& own = *channels[static_cast<std::size_t>(k)];
         for (std::size_t round = 0; round < 30; ++round) {
           const std::size_t count = round % 3 == 0 ? 1 : round % 3 == 1 ? 5000 : 150000;
           std::vector<std::int64_t> data(count, own.rank() + k);
           own.all_reduce(std::span(data));
           const bool right =
-              std::ranges::all_of(data, [&](std::int64_t one) { return one == 3 * (1 + k); });
+              std::ranges::all_of(data, [&](std::int64_t one) { return one == sum; });
           EXPECT_TRUE(right) << "thread " << k << ", round " << round;
         }
       });

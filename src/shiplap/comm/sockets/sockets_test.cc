@@ -143,8 +143,8 @@ class Host {
         expect_sum(*world);
       });
     });
-    address_ = parse_address(*store_.get("shiplap/0", kLong), "it", Port::needed);
-    session_ = std::stoull(*store_.get("shiplap/session", kLong), nullptr, 16);
+    address_ = parse_address(there(store_.get("shiplap/0", kLong)), "it", Port::needed);
+    session_ = std::stoull(there(store_.get("shiplap/session", kLong)), nullptr, 16);
   }
   Socket call() { return connect_to(address_, seconds_now() + 10); }
   // What it answers to a hello.
@@ -210,14 +210,14 @@ TEST(Connect, ASecondRankWithTheSameNumberIsTurnedAway) {
     first = text_thrown(
         [&] { (void)connect({.rank = 0, .size = 3}, store, {.connect_within = Seconds{1}}); });
   });
-  const Address address = parse_address(*store.get("shiplap/0", kLong), "it", Port::needed);
-  const auto session = std::stoull(*store.get("shiplap/session", kLong), nullptr, 16);
+  const Address address = parse_address(there(store.get("shiplap/0", kLong)), "it", Port::needed);
+  const auto session = std::stoull(there(store.get("shiplap/session", kLong)), nullptr, 16);
   const Hello hello{.from = 1, .to = 0, .size = 3, .session = session};
   const auto says = [&](const Socket& socket) {
     EXPECT_TRUE(send_all(socket, encode(hello), seconds_now() + 10));
     std::array<std::byte, Hello::kBytes> answer{};
     EXPECT_TRUE(receive_all(socket, answer, seconds_now() + 10));
-    return decode_hello(answer)->verdict;
+    return there(decode_hello(answer)).verdict;
   };
   const Socket one = connect_to(address, seconds_now() + 10);
   const Socket two = connect_to(address, seconds_now() + 10);
@@ -232,7 +232,7 @@ TEST(Connect, ASecondRankWithTheSameNumberIsTurnedAway) {
 TEST(Connect, GarbageAfterTheHelloIsAFailedRank) {
   Host host(kLong);
   const Socket socket = host.call();
-  EXPECT_EQ(host.answer_to(socket, host.hello())->verdict, Verdict::welcome);
+  EXPECT_EQ(there(host.answer_to(socket, host.hello())).verdict, Verdict::welcome);
   const std::vector<std::byte> garbage(100, std::byte{0x47});
   EXPECT_TRUE(send_all(socket, garbage, seconds_now() + 10));
   const std::string text = host.end();
@@ -243,7 +243,7 @@ TEST(Connect, GarbageAfterTheHelloIsAFailedRank) {
 TEST(Connect, FramesThatNobodyAskedForAreAFailedRank) {
   Host host(kLong);
   const Socket socket = host.call();
-  EXPECT_EQ(host.answer_to(socket, host.hello())->verdict, Verdict::welcome);
+  EXPECT_EQ(there(host.answer_to(socket, host.hello())).verdict, Verdict::welcome);
   const auto frame = encode(Header{.kind = Header::Kind::frame, .bytes = 10, .id = 5});
   EXPECT_TRUE(send_all(socket, frame, seconds_now() + 10));
   const std::string text = host.end();

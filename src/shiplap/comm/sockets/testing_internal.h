@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,6 +64,12 @@ inline std::vector<std::exception_ptr> on_sockets(int ranks, const SocketOptions
 // Nothing listens there, for the moment.
 inline std::string free_address() {
   return to_string(listen_at({.host = "127.0.0.1"}, 1).own_address());
+}
+
+template <class T>
+T there(std::optional<T> value) {
+  if (!value) throw std::runtime_error("nothing is there");
+  return *std::move(value);
 }
 
 // What an exception says, or nothing.
