@@ -156,6 +156,81 @@ TEST(Sockets, AnythingCanBeGivenUp) {
   });
 }
 
+void wait_until(const std::atomic<bool>& flag) {
+  while (!flag) std::this_thread::yield();
+}
+
+// More than the kernel takes is still in our hands when the memory it lies in is used anew.
+TEST(Sockets, ShortMessagesThatAreGivenUpArriveAsTheyWere) {
+  std::atomic<bool> is_overwritten = false;
+  run(2, [&](Communicator& world) {
+    constexpr int kMessages = 400;
+    if (world.rank() == 0) {
+      std::vector<std::uint8_t> data = pattern(kEager, 6);
+      for (int k = 0; k < kMessages; ++k) {
+        const Request send = world.isend(std::span<const std::uint8_t>(data), 1);
+      }
+      std::ranges::fill(data, 0xee);
+      is_overwritten = true;
+    } else {
+      wait_until(is_overwritten);
+      for (int k = 0; k < kMessages; ++k) expect_received(world, kEager, 6, 0);
+    }
+    world.barrier();
+  });
+}
+
+// Rank 1 stops to read in the middle of a frame; then the sender gives the message up.
+TEST(Sockets, TheRestOfAFrameIsSentFromMemoryOfOurs) {
+  std::atomic<bool> has_begun = false;
+  std::atomic<bool> is_overwritten = false;
+  run(2, [&](Communicator& world) {
+    constexpr std::size_t kBytes = 64 * kFrame;
+    if (world.rank() == 0) {
+      std::vector<std::uint8_t> data(kBytes, 0x33);
+      {
+        Request send = world.isend(std::span<const std::uint8_t>(data), 1);
+        while (!has_begun) (void)send.test();
+        for (int k = 0; k < 100; ++k) (void)send.test();  // until the kernel takes no more
+      }
+      std::ranges::fill(data, 0xee);
+      is_overwritten = true;
+      send(world, pattern(10, 1), 1);
+    } else {
+      std::vector<std::uint8_t> got(kBytes, 0x11);
+      Request receive = world.ireceive(std::span(got), 0);
+      while (got[0] == 0x11) (void)receive.test();
+      has_begun = true;
+      wait_until(is_overwritten);
+      EXPECT_EQ(receive.wait(), 10);  // the next message, in place of the one that was withdrawn
+      EXPECT_EQ(std::ranges::count(got, 0xee), 0);
+    }
+    world.barrier();
+  });
+}
+
+TEST(Sockets, AReceiveThatIsGivenUpInTheMiddleIsNotWrittenToAnyMore) {
+  run(2, [](Communicator& world) {
+    constexpr std::size_t kBytes = 64 * kFrame;
+    if (world.rank() == 0) {
+      const std::vector<std::uint8_t> data(kBytes, 0x33);
+      world.send(std::span<const std::uint8_t>(data), 1);
+      send(world, pattern(10, 1), 1);
+    } else {
+      std::vector<std::uint8_t> got(kBytes, 0x11);
+      {
+        Request receive = world.ireceive(std::span(got), 0);
+        while (got[0] == 0x11) (void)receive.test();
+      }
+      EXPECT_NE(got.back(), 0x33) << "all of it was there already";
+      std::ranges::fill(got, 0x22);
+      expect_received(world, 10, 1, 0);
+      EXPECT_EQ(std::ranges::count(got, 0x22), std::ssize(got));
+    }
+    world.barrier();
+  });
+}
+
 TEST(Sockets, AShortMessageOvertakesALongOne) {
   run(2, [](Communicator& world) {
     const int peer = 1 - world.rank();
@@ -217,6 +292,7 @@ TEST(Sockets, ThreadsOfARankUseChannelsAtTheSameTime) {
 // One thread sleeps for the network, the other in its shadow; whoever's message comes is woken.
 TEST(Sockets, AThreadThatWaitsDoesNotKeepAnotherFromItsMessage) {
   run(2, [](Communicator& world) {
+    constexpr int kTurns = 300;
     const auto other = world.channel("other");
     const int peer = 1 - world.rank();
     std::uint8_t byte = 0;
@@ -228,15 +304,19 @@ TEST(Sockets, AThreadThatWaitsDoesNotKeepAnotherFromItsMessage) {
         first_is_done = true;
       });
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      for (int k = 0; k < 20; ++k) {
+      const double begin = seconds_now();
+      for (int k = 0; k < kTurns; ++k) {
         other->receive(std::span(&byte, 1), peer);
         other->send(std::span<const std::uint8_t>(&byte, 1), peer);
       }
       EXPECT_FALSE(first_is_done);
+      // Unless it is woken it sleeps for 10 ms, each time.
+      EXPECT_LT(seconds_now() - begin, 5e-3 * kTurns);
       other->send(std::span<const std::uint8_t>(&byte, 1), peer, 1);
       first.join();
     } else {
-      for (int k = 0; k < 20; ++k) {
+      for (int k = 0; k < kTurns; ++k) {
+        std::this_thread::sleep_for(std::chrono::microseconds(300));  // so that it is asleep
         other->send(std::span<const std::uint8_t>(&byte, 1), peer);
         other->receive(std::span(&byte, 1), peer);
       }
