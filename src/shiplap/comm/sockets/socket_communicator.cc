@@ -1,3 +1,5 @@
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -6,7 +8,9 @@
 namespace shiplap::comm {
 namespace {
 
-// How long a rank that waits keeps its core, where there is one for every rank.
+// How long a rank that waits asks again and again before it sleeps, where there is a core for every
+// rank. It gives way each time: the rank it waits for may have been put on the same core, and then
+// half a ping-pong took 57 us, not 6.
 constexpr double kSpinSeconds = 50e-6;
 constexpr double kSleepSeconds = 10e-3;
 // How often a rank that waits says for what.
@@ -92,6 +96,7 @@ void SocketCommunicator::State::wait() {
   while (true) {
     const bool spins = endpoint.may_spin() && time < begin + kSpinSeconds;
     if (spins) {
+      sched_yield();
       endpoint.progress();
     } else {
       endpoint.progress_within(lock, std::clamp(deadline - time, 0.0, kSleepSeconds));
