@@ -159,7 +159,7 @@ auto slice_field(Member member) {
   return [member](nb::handle self) -> nb::object {
     const auto& slice = nb::cast<const Slice&>(self);
     const auto& values = slice.*member;
-    using T = typename std::decay_t<decltype(values)>::value_type;
+    using T = std::decay_t<decltype(values)>::value_type;
     Shape shape{values.size()};
     if (slice.max_cp > 0 && values.size() == at(slice.num_seqs) * at(slice.max_cp)) {
       shape = {at(slice.num_seqs), at(slice.max_cp)};
@@ -172,7 +172,7 @@ template <class Slice, class Member>
 auto flat_field(Member member) {
   return [member](nb::handle self) -> nb::object {
     const auto& values = nb::cast<const Slice&>(self).*member;
-    using T = typename std::decay_t<decltype(values)>::value_type;
+    using T = std::decay_t<decltype(values)>::value_type;
     return array_view(std::span<const T>(values), {values.size()}, self);
   };
 }
@@ -209,7 +209,7 @@ void bind_slice(nb::module_& m, const char* name) {
             const auto& slice = nb::cast<const Slice&>(self);
             if (!slice.recv_seq_lens) return nb::none();
             const auto& lengths = *slice.recv_seq_lens;
-            using T = typename std::decay_t<decltype(lengths)>::value_type;
+            using T = std::decay_t<decltype(lengths)>::value_type;
             return array_view(std::span<const T>(lengths), {lengths.size()}, self);
           },
           nb::sig("def recv_seq_lens(self) -> Any"))

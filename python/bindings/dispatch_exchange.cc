@@ -178,7 +178,7 @@ struct Brain {
 template <class Kind>
 void sum_narrow(const Buffers& input, const Buffers& output, const Metadata& metadata,
                 std::int64_t width) {
-  using Bits = typename Kind::Bits;
+  using Bits = Kind::Bits;
   const auto widen = [](const BufferViews<const Bits>& from) {
     dispatch::Buffers<float> wide;
     for (const auto& rank : from) {

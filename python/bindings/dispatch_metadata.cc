@@ -40,7 +40,6 @@ Row row_of(const Metadata& metadata, int rank, std::uint32_t index) {
 
 Copy copy_of(nb::handle item) {
   if (nb::isinstance<Copy>(item)) return nb::cast<Copy>(item);
-  Copy copy;
   const Integers<std::int64_t> numbers(item, "copy");
   const std::span<const std::int64_t> n = numbers.with_dimensions(1).values();
   if (n.size() != 2 || !std::in_range<std::int32_t>(n[0]) || !std::in_range<std::uint32_t>(n[1])) {
@@ -208,7 +207,7 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
             nb::dict all;
             const auto hashes = t.hashes();
             for (std::size_t k = 0; k < hashes.size(); ++k) {
-              all[std::string(Metadata::kHashedFields[k]).c_str()] = hashes[k];
+              all[nb::cast(Metadata::kHashedFields[k])] = hashes[k];
             }
             return all;
           },

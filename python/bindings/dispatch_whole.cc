@@ -24,7 +24,6 @@ namespace {
 using dispatch::AttentionLayout;
 using dispatch::Metadata;
 using dispatch::MetadataPair;
-using dispatch::QkvDispatch;
 using dispatch::Routing;
 using SharedRouting = std::shared_ptr<const Routing>;
 

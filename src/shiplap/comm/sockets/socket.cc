@@ -115,7 +115,7 @@ std::string to_string(const Address& address) {
 }
 
 Address parse_address(const std::string& text, const std::string& what, Port port) {
-  const auto fail = [&] [[noreturn]] {
+  const auto fail = [&] {
     refuse(fmt::format("{} is `{}`, where {} was expected", what, text,
                        port == Port::needed ? "HOST:PORT" : "HOST or HOST:PORT"),
            "for example 127.0.0.1:4711, or [::1]:4711");
