@@ -420,9 +420,9 @@ std::size_t Communicator::pack_below(int /*peer*/) const { return 0; }
 
 // ---- groups
 
-void Communicator::leave(const std::string& reason) {
+void Communicator::leave(const std::string& reason, std::optional<int> root) {
   if (!dead_) die(fmt::format("rank {} left: {}", world_rank(rank_), reason));
-  do_leave(reason);
+  do_leave(root.value_or(world_rank(rank_)), reason);
 }
 
 std::unique_ptr<Communicator> Communicator::split(int colour, int key, const std::string& name) {

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -128,8 +129,9 @@ class Communicator {
   [[nodiscard]] bool checked() const { return checked_; }
 
   // Tells the others that this rank gives up: whoever waits for something in a group with it gets
-  // RankFailed. The communicator is dead then.
-  void leave(const std::string& reason);
+  // RankFailed. The communicator is dead then. If it does so because another rank of the world has
+  // failed, that one is the `root`, and is who they are told of.
+  void leave(const std::string& reason, std::optional<int> root = std::nullopt);
 
   // ---- point to point: messages with the same two ends and tag arrive in order
 
@@ -251,7 +253,7 @@ class Communicator {
                              std::span<std::byte> out, const Pieces& from) = 0;
   virtual void do_all_to_all_parts(const Outgoing& to, const Incoming& from) = 0;
   virtual std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) = 0;
-  virtual void do_leave(const std::string& reason) = 0;
+  virtual void do_leave(int root, const std::string& reason) = 0;
 
   // Throws CommunicatorDead if it is.
   void check_alive() const;

@@ -30,7 +30,7 @@ class ListeningCommunicator : public MessageCommunicator {
 
  protected:
   void collective_begun() override { news_.set_arrived(members_.group, collectives()); }
-  void do_leave(const std::string& reason) override { news_.leave(news_.rank(), reason); }
+  void do_leave(int root, const std::string& reason) override { news_.leave(root, reason); }
 
   [[nodiscard]] const Members& members() const { return members_; }
   [[nodiscard]] News::Doing doing(const std::string& operation) const;

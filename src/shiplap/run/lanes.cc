@@ -73,7 +73,7 @@ void Lanes::fail(const std::exception_ptr& failure) {
   context_.board.stop();
   for (const auto& [channel, lane] : messages_) lane->wake();
   // Wakes the lanes of this rank that wait for others, and tells the others.
-  context_.world.leave(reason_of(failure));
+  leave(context_.world, failure);
 }
 
 void Lanes::run() {

@@ -76,4 +76,14 @@ std::string reason_of(const std::exception_ptr& failure) {
   }
 }
 
+void leave(comm::Communicator& world, const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const comm::RankFailed& error) {
+    if (error.rank() >= 0) return world.leave(error.diagnostic().why, error.rank());
+  } catch (...) {
+  }
+  world.leave(reason_of(failure));
+}
+
 }  // namespace shiplap::run

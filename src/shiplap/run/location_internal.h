@@ -5,6 +5,7 @@
 #include <exception>
 #include <string>
 
+#include "shiplap/comm/communicator.h"
 #include "shiplap/plan/expand.h"
 
 namespace shiplap::run {
@@ -26,5 +27,7 @@ void located(const plan::RankProgram& program, std::int32_t op, const Act& act) 
 
 // What to tell the other ranks about a failure.
 [[nodiscard]] std::string reason_of(const std::exception_ptr& failure);
+// Leaves, and tells the others of whoever was the first to fail.
+void leave(comm::Communicator& world, const std::exception_ptr& failure);
 
 }  // namespace shiplap::run

@@ -160,7 +160,7 @@ std::vector<Timing> run_polled(const StepContext& context) {
   try {
     polled.run();
   } catch (...) {
-    context.world.leave(reason_of(std::current_exception()));
+    leave(context.world, std::current_exception());
     throw;
   }
   return polled.timings();

@@ -138,7 +138,9 @@ class ThreadCommunicator : public Communicator {
                      const Pieces& from) override;
   void do_all_to_all_parts(const Outgoing& to, const Incoming& from) override;
   std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) override;
-  void do_leave(const std::string& reason) override { world_->leave(self(), self(), reason); }
+  void do_leave(int root, const std::string& reason) override {
+    world_->leave(self(), root, reason);
+  }
 
  private:
   friend class ThreadRequest;
