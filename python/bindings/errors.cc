@@ -88,18 +88,6 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
   }
 }
 
-const char* severity_word(Severity severity) {
-  switch (severity) {
-    case Severity::note:
-      return "note";
-    case Severity::warning:
-      return "warning";
-    case Severity::error:
-      break;
-  }
-  return "error";
-}
-
 // For pickle: exceptions go from one process to another.
 using DiagnosticState = std::tuple<std::string, int, std::vector<std::string>, std::vector<int>,
                                    std::optional<std::int64_t>>;
@@ -135,7 +123,7 @@ void bind_diagnostic(nb::module_& m) {
       .def_prop_ro(
           "code", [](const Diagnostic& d) { return d.code; }, "``D720``")
       .def_prop_ro(
-          "severity", [](const Diagnostic& d) { return severity_word(d.severity); },
+          "severity", [](const Diagnostic& d) { return name(d.severity); },
           "``error``, ``warning`` or ``note``")
       .def_prop_ro(
           "what", [](const Diagnostic& d) { return d.what; }, "One line.")
@@ -155,8 +143,7 @@ void bind_diagnostic(nb::module_& m) {
       .def("__str__", [](const Diagnostic& d) { return without_newline(render(d)); })
       .def("__repr__",
            [](const Diagnostic& d) {
-             return "<" + std::string(severity_word(d.severity)) + "[" + d.code + "]: " + d.what +
-                    ">";
+             return "<" + std::string(name(d.severity)) + "[" + d.code + "]: " + d.what + ">";
            })
       .def("__eq__", [](const Diagnostic& a, const Diagnostic& b) { return a == b; })
       .def("__eq__", [](const Diagnostic&, nb::handle) { return false; })

@@ -15,18 +15,6 @@ namespace {
 constexpr std::size_t kWidestExcerpt = 96;  // code points
 constexpr std::string_view kCut = "…";
 
-std::string_view name(Severity severity) {
-  switch (severity) {
-    case Severity::note:
-      return "note";
-    case Severity::warning:
-      return "warning";
-    case Severity::error:
-      return "error";
-  }
-  throw InternalError("unknown severity");
-}
-
 std::string_view ansi(Severity severity) {
   switch (severity) {
     case Severity::note:
@@ -230,6 +218,18 @@ Json where_to_json(const Where& where) {
 }
 
 }  // namespace
+
+std::string_view name(Severity severity) {
+  switch (severity) {
+    case Severity::note:
+      return "note";
+    case Severity::warning:
+      return "warning";
+    case Severity::error:
+      return "error";
+  }
+  throw InternalError("unknown severity");
+}
 
 std::string render(const Diagnostic& d, Colour colour) {
   const std::size_t width = d.where.line > 0 ? std::to_string(d.where.line).size() : 1;

@@ -9,12 +9,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "shiplap/base/json.h"
 
 namespace shiplap {
 
 enum class Severity { note, warning, error };
+[[nodiscard]] std::string_view name(Severity severity);  // "note"
 
 // Where it is. Any part may be unknown: an empty string, a zero, nothing.
 struct Where {

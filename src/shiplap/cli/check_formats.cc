@@ -20,18 +20,6 @@ namespace {
 using check::Finding;
 using check::Report;
 
-std::string_view word(Severity severity) {
-  switch (severity) {
-    case Severity::note:
-      return "note";
-    case Severity::warning:
-      return "warning";
-    case Severity::error:
-      return "error";
-  }
-  throw InternalError("unknown severity");
-}
-
 std::string sends_phrase(const check::Options& options) {
   if (options.eager_up_to) {
     return fmt::format("with sends of up to {} bytes eager and others rendezvous",
@@ -129,7 +117,7 @@ Json finding_to_json(const Finding& finding) {
   const Json shared = to_json(diagnostic);
   const Json* where = shared.find("where");
   return Json::object({{"code", diagnostic.code},
-                       {"severity", word(diagnostic.severity)},
+                       {"severity", name(diagnostic.severity)},
                        {"what", diagnostic.what},
                        {"why", diagnostic.why},
                        {"help", diagnostic.help},
@@ -228,7 +216,7 @@ Json sarif_result(const Finding& finding, const CheckedPlan& checked,
   Json result =
       Json::object({{"ruleId", diagnostic.code},
                     {"ruleIndex", std::int64_t{rule}},
-                    {"level", word(diagnostic.severity)},
+                    {"level", name(diagnostic.severity)},
                     {"message", Json::object({{"text", message_of(finding)}})},
                     {"locations", Json::array({sarif_location(diagnostic.where, checked.file)})}});
   if (!finding.notes.empty()) result.set("relatedLocations", std::move(related));
@@ -270,7 +258,7 @@ std::string github_line(const Finding& finding, const CheckedPlan& checked) {
     if (where.line > 0 && where.column > 0) add("col", std::to_string(where.column));
   }
   if (!diagnostic.code.empty()) add("title", diagnostic.code);
-  return fmt::format("::{}{}::{}\n", note ? "notice" : word(diagnostic.severity), properties,
+  return fmt::format("::{}{}::{}\n", note ? "notice" : name(diagnostic.severity), properties,
                      escaped(message_of(finding), kSpecial));
 }
 
