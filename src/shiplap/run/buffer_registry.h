@@ -33,6 +33,8 @@ struct BufferOptions {
   Progress progress = Progress::threads;
   // Whether memory that a call borrows is filled with NaN first, so that what nobody wrote shows.
   bool poison = false;
+  // Whether what a call returns has events.
+  bool traces = false;
 };
 
 // What the buffers of a rank hold, in bytes. Packed weights are not counted: kernels have them.

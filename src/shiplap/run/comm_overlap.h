@@ -87,7 +87,8 @@ struct BufferRequest {
 //   all_gather     own rows x depth    depth x own columns all rows x own columns
 //   reduce_scatter all rows x own depth  own depth x columns  own rows x columns
 //   all_reduce     all rows x own depth  own depth x columns  all rows x columns
-//   bulk           any                 any                 any; has nothing to do with the buffer
+//   bulk           any                 any                 any, of the same sizes on all ranks; has
+//                                                          nothing to do with the buffer
 struct OverlapCall {
   // Not given: all_gather takes the rows that lie in the buffer. Rows that are gathered as FP8 may
   // be given so, or wide: then each row, or block, gets the scale of its largest number.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>
@@ -388,6 +389,55 @@ TEST(Ranks, ThatDoNotComeAreMissed) {
     EXPECT_THROW(object->split_overlap_rs(call), comm::Failure);
     EXPECT_GT(registry.memory().leased, 0);
     EXPECT_THROW(object->split_overlap_rs(call), comm::CommunicatorDead);
+  });
+}
+
+// Of a chain of ranks that wait for each other, all name the one that began, not the one before.
+TEST(Ranks, ThatHearOfAFailureFromOthersNameWhoFailed) {
+  for (const Progress progress : {Progress::threads, Progress::polled}) {
+    on_threads(4, [&](comm::Communicator& world) {
+      BufferRegistry registry(world, {.progress = progress});
+      const auto object = registry.find(registry.create_comm_overlap_buffer(
+          request({Type::all_gather, Method::ring_exchange}, {8, 3})));
+      std::vector<float> memory(64);
+      const OverlapCall call{
+          .x = matrix(memory, 2, 3), .w = matrix(memory, 3, 4), .result = matrix(memory, 8, 4)};
+      object->split_overlap_ag(call);
+      if (world.rank() == 2) return world.leave("planted");
+      try {
+        object->split_overlap_ag(call);
+        ADD_FAILURE() << "rank " << world.rank() << " went on";
+      } catch (const comm::RankFailed& error) {
+        EXPECT_EQ(error.rank(), 2) << "by rank " << world.rank() << ": " << error.what();
+        EXPECT_THAT(error.what(), HasSubstr("planted"));
+      }
+    });
+  }
+}
+
+// Who asks for traces sees what a call did, on all ranks once they are gathered.
+TEST(Ranks, SayWhatACallDid) {
+  on_threads(2, [](comm::Communicator& world) {
+    BufferRegistry silent(world);
+    BufferRegistry traced(world, {.traces = true});
+    std::vector<float> memory(64);
+    const OverlapCall call{
+        .x = matrix(memory, 2, 3), .w = matrix(memory, 3, 4), .result = matrix(memory, 4, 4)};
+    const BufferRequest wanted = request({Type::all_gather, Method::ring_exchange}, {4, 3});
+    const auto run = [&](BufferRegistry& registry) {
+      return registry.find(registry.create_comm_overlap_buffer(wanted))->multiply(call);
+    };
+    EXPECT_TRUE(run(silent).trace.events.empty());
+    const StepResult own = run(traced);
+    const std::vector<StepResult> all = gather_steps(world, own);
+    ASSERT_EQ(all.size(), 2U);
+    EXPECT_EQ(all[static_cast<std::size_t>(world.rank())].trace, own.trace);
+    EXPECT_EQ(all[static_cast<std::size_t>(world.rank())].duration, own.duration);
+    for (const StepResult& rank : all) {
+      const auto sends =
+          std::ranges::count(rank.trace.events, trace::Kind::send, &trace::Event::kind);
+      EXPECT_EQ(sends, 1);
+    }
   });
 }
 

@@ -98,6 +98,10 @@ class Executor {
 StepResult execute(const plan::Plan& plan, Rank rank, comm::Communicator& communicator,
                    const KernelTable& kernels);
 
+// What the step of each rank returned, by rank, on all of them. All ranks together.
+[[nodiscard]] std::vector<StepResult> gather_steps(comm::Communicator& world,
+                                                   const StepResult& result);
+
 // The events of all ranks on one clock, on rank 0; the others get an empty trace. All ranks
 // together, each with what its step returned.
 [[nodiscard]] trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,

@@ -50,6 +50,7 @@ trace::Event unpack_event(Unpacker& from) {
 std::vector<std::byte> packed(const StepResult& result) {
   Packer packer;
   packer.put(result.start.value);
+  packer.put(result.duration.value);
   packer.put(std::ssize(result.trace.events));
   for (const trace::Event& event : result.trace.events) pack(event, packer);
   packer.put(std::ssize(result.trace.memory));
@@ -60,14 +61,9 @@ std::vector<std::byte> packed(const StepResult& result) {
   return packer.take();
 }
 
-struct Unpacked {
-  Seconds start;
-  trace::RankTrace trace;
-};
-
-Unpacked unpack(std::vector<std::byte> bytes) {
+StepResult unpack(std::vector<std::byte> bytes) {
   Unpacker from(std::move(bytes));
-  Unpacked made{.start = {from.fraction()}};
+  StepResult made{.start = {from.fraction()}, .duration = {from.fraction()}, .trace = {}};
   for (std::int64_t k = from.number(); k > 0; --k) {
     made.trace.events.push_back(unpack_event(from));
   }
@@ -95,19 +91,23 @@ std::vector<std::vector<std::int32_t>> merge_streams(const plan::Plan& plan,
 
 }  // namespace
 
+std::vector<StepResult> gather_steps(comm::Communicator& world, const StepResult& result) {
+  std::vector<StepResult> ranks;
+  for (std::vector<std::byte>& bytes : gather_bytes(world, packed(result))) {
+    ranks.push_back(unpack(std::move(bytes)));
+  }
+  return ranks;
+}
+
 trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,
                           const StepResult& result) {
-  const std::vector<std::vector<std::byte>> all = gather_bytes(world, packed(result));
+  std::vector<StepResult> ranks = gather_steps(world, result);
   trace::Trace trace;
   if (world.rank() != 0) return trace;
   const auto places = merge_streams(plan, trace.streams);
   const plan::Assignment assignment = assign_programs(plan);
-  std::vector<Unpacked> ranks;
   Seconds first = result.start;
-  for (const std::vector<std::byte>& bytes : all) {
-    ranks.push_back(unpack(bytes));
-    first = std::min(first, ranks.back().start);
-  }
+  for (const StepResult& rank : ranks) first = std::min(first, rank.start);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const Seconds shift = ranks[rank].start - first;
     for (trace::Event& event : ranks[rank].trace.events) {

@@ -204,7 +204,9 @@ OverlapObject::Product& OverlapObject::product_for(const overlap::Problem& probl
   agree(sizes, fmt::format("ranks multiply different sizes with {}", describe_with_id(buffer_)),
         "give size_of_all where ranks do not all have as much, and the same sizes on all ranks");
   OverlappedProduct made(buffer_.choice, problem, *channel_,
-                         {.progress = shared_->options.progress, .allocates = false});
+                         {.progress = shared_->options.progress,
+                          .traces = shared_->options.traces,
+                          .allocates = false});
   return products_.emplace(sizes, Product{.overlapped = std::move(made)}).first->second;
 }
 
