@@ -14,5 +14,6 @@ NB_MODULE(_shiplap, m) {
   bind_simulate(m);
   bind_strategy(m);
   bind_dispatch(m);
+  bind_jax(m);
   bind_command(m);
 }

@@ -1,0 +1,66 @@
+"""Do the survivors of a killed process say which one it was, and when? Prints one JSON object.
+
+    PYTHONPATH=build/release/python python bench/python/jax_deaths.py
+        [--json] [--times 20] [--seed 1]
+
+Each time 3 or 4 processes of JAX take jitted steps with overlapped products, and a random one,
+process 0 too, is killed at a random moment. JAX's coordinator is in this process, which outlives
+them (python/tests/workers/jax_victims.py says why). A death counts if every survivor raised
+RankFailed with the rank and the process, within the deadline, and ended by itself.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python" / "tests"))
+
+from workers.jax_victims import death  # noqa: E402
+
+import shiplap  # noqa: E402
+
+DEADLINE = 10.0
+
+
+def is_right(end, victim):
+    return (end.error == "RankFailed" and end.names(victim) and end.after < DEADLINE
+            and end.code == 1)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    moments = random.Random(given.seed)
+    named, seconds, survivors, wrong = 0, [], 0, []
+    for number in range(given.times):
+        size = moments.choice([3, 4])
+        victim = moments.randrange(size)
+        story = death(size, victim, "SIGKILL", seed=moments.randrange(2**32), timeout=DEADLINE)
+        bad = [end for end in story.survivors if not is_right(end, victim)]
+        named += not bad
+        survivors += len(story.survivors)
+        wrong += [{"death": number, "victim": victim, "rank": end.rank, "error": end.error,
+                   "text": end.text, "code": end.code} for end in bad]
+        seconds += [end.after for end in story.survivors if end.error]
+        if not given.json:
+            others = len(story.survivors)
+            print(f"{number + 1:2}: process {victim} of {size}: "
+                  f"{others - len(bad)} of {others} named it", flush=True)
+    result = {"bench": "python/jax_deaths", "version": shiplap.__version__, "seed": given.seed,
+              "deaths": given.times, "named_by_all": named, "survivors": survivors,
+              "named": survivors - len(wrong), "deadline_s": DEADLINE,
+              "kill_to_exception_s": statistics.median(seconds) if seconds else None,
+              "kill_to_exception_s_most": max(seconds, default=None), "wrong": wrong}
+    print(json.dumps(result, indent=1))
+    return 0 if named == given.times else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

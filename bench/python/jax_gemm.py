@@ -1,0 +1,324 @@
+"""What a product costs when it is called from a jitted function. Prints one JSON object.
+
+    PYTHONPATH=build/release/python python bench/python/jax_gemm.py [--json]
+        [--part overhead|overlap] [--rounds N] [--megabits 200] [--columns N]
+
+Overhead: tiny products, many in a loop of one jitted function, against as many calls of the C++
+function in a loop of C++; on one process and on two. What XLA's loop takes counts as ours.
+
+Overlap: two processes on two hosts with a slow link, which needs root (tools/testbed). Rows of X
+are gathered behind a product that takes about as long; the jitted layer against the C++ function
+with the same arrays in the same processes, each after both have met. A link that was faster than
+it can be makes all void.
+
+A round of either is: C++, jitted, jitted, C++. It counts if the two times of each are alike, or
+else something else disturbed it. Without --part, both.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TESTBED = ROOT / "tools" / "testbed"
+ROWS, DEPTH, CHUNKS = 1024, 2048, 4  # as bench_overlap has them
+COLUMNS = (2048, 3072, 4096, 6144, 9216, 12288, 20480, 28672)
+SAME = 1.1  # how far two times of the same may be from each other
+BURST = 65536
+LOOPS, TINY = 200, 16
+
+
+def spread(name, values):
+    values = sorted(values)
+    return {name: statistics.median(values), f"{name}_least": values[0],
+            f"{name}_most": values[-1]}
+
+
+# ---- one process
+
+
+class Rank:
+    """This process, its group, and products of both kinds."""
+
+    def __init__(self, words):
+        import jax
+        import numpy as np
+        from jax.sharding import Mesh
+
+        self.size, self.rank = words["size"], words["rank"]
+        if self.size > 1:
+            jax.distributed.initialize(words["coordinator"], self.size, self.rank)
+        import shiplap.jax
+
+        self.mesh = Mesh(np.array(jax.devices()), ("tp",))
+        self.group = shiplap.jax.initialize(self.mesh, timeout=60)
+        self.device = jax.local_devices()[0]
+
+    def array(self, shape, spec, dtype):
+        """Of all ranks."""
+        import jax
+        import numpy as np
+        from jax.sharding import NamedSharding
+
+        values = np.random.default_rng(1).standard_normal(shape).astype(dtype) / shape[0]
+        return jax.block_until_ready(jax.make_array_from_callback(
+            shape, NamedSharding(self.mesh, spec), values.astype(dtype).__getitem__))
+
+    def jitted(self, function, specs, out):
+        import jax
+
+        return jax.jit(jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=out,
+                                     check_vma=False))
+
+    def direct(self, kind, method, arrays, calls, chunks=1, dtype="f32"):
+        """Seconds of a call. The arrays are JAX's own."""
+        from shiplap import _shiplap
+
+        places = []
+        for array in arrays:
+            own = array.addressable_data(0)
+            places.append((own.unsafe_buffer_pointer(), *own.shape))
+        return _shiplap.jax.time_direct(self.group.number, self.device.id, kind, method, chunks,
+                                        dtype, *places, calls)
+
+    def agree(self, key, value):
+        """The value of rank 0."""
+        from jax._src import distributed
+
+        client = distributed.global_state.client
+        if self.rank == 0:
+            client.key_value_set(key, json.dumps(value))
+        return json.loads(client.blocking_key_value_get(key, 60_000))
+
+
+def timed(act):
+    import jax
+
+    begin = time.perf_counter()
+    jax.block_until_ready(act())
+    return time.perf_counter() - begin
+
+
+def are_alike(times):
+    return max(times) < SAME * min(times)
+
+
+def overhead_of(rank, kind, rounds):
+    """Microseconds of a tiny product: from XLA, directly, and the difference."""
+    import jax
+    import numpy as np
+    from jax.sharding import PartitionSpec as P
+
+    import shiplap.jax
+
+    method = "none" if kind == "none" else "ring_exchange"
+    x = rank.array((TINY * rank.size, TINY), P("tp", None), np.float32)
+    w = rank.array((TINY, TINY * rank.size), P(None, "tp"), np.float32)
+    gathered = rank.size if kind == "all_gather" else 1
+    y = rank.array((TINY * gathered * rank.size, TINY), P("tp", None), np.float32)
+
+    def loop(x, w):
+        def once(_, rows):  # each has the result of the one before: none is left out
+            return shiplap.jax.gemm(rows, w, comm_type=kind, comm_overlap_method=method,
+                                    group=rank.group)[:TINY]
+
+        return jax.lax.fori_loop(0, LOOPS, once, x)
+
+    run = rank.jitted(loop, (P("tp", None), P(None, "tp")), P("tp", None))
+
+    def direct():
+        return rank.direct(kind, method, (x, w, y), LOOPS) * 1e6
+
+    def jitted():
+        return timed(lambda: run(x, w)) / LOOPS * 1e6
+
+    direct(), jitted()  # the first ones prepare what the others find
+    found, counted = {"direct_us": [], "jitted_us": []}, []
+    for _ in range(rounds):
+        first, second, third, fourth = direct(), jitted(), jitted(), direct()
+        found["direct_us"] += [first, fourth]
+        found["jitted_us"] += [second, third]
+        if are_alike((first, fourth)) and are_alike((second, third)):
+            counted.append((second + third - first - fourth) / 2)
+    result = {"counted": len(counted), "of": rounds}
+    for name, values in [*found.items(), ("overhead_us", counted)]:
+        result.update(spread(name, values) if values else {})
+    return result
+
+
+def overhead(rank, words):
+    kinds = ("none", "all_gather") if rank.size == 1 else ("all_gather",)
+    return {kind: overhead_of(rank, kind, 5 * words["rounds"]) for kind in kinds}
+
+
+class Layer:
+    """The product of an overlap, as all ways of it."""
+
+    def __init__(self, rank, columns):
+        import jax.numpy as jnp
+        from jax.sharding import PartitionSpec as P
+
+        import shiplap.jax
+
+        self.rank, self.columns = rank, columns
+        cut, kept = P("tp", None), P(None, "tp")
+        self.x = rank.array((ROWS, DEPTH), cut, jnp.bfloat16)
+        self.w = rank.array((DEPTH, columns * rank.size), kept, jnp.bfloat16)
+        self.all_rows = rank.array((ROWS * rank.size, DEPTH), cut, jnp.bfloat16)
+        self.narrow = rank.array((DEPTH, rank.size), kept, jnp.bfloat16)
+        self.thin = rank.array((ROWS, rank.size), kept, jnp.bfloat16)
+        self.tiny = rank.array((rank.size, 1), cut, jnp.bfloat16)
+        self.one = rank.array((1, rank.size), kept, jnp.bfloat16)
+
+        def layer(x, w):
+            return shiplap.jax.gemm(x, w, comm_type="all_gather", chunks=CHUNKS,
+                                    comm_overlap_method="ring_exchange", group=rank.group)
+
+        self.run = rank.jitted(layer, (cut, kept), kept)
+        self.meet = rank.jitted(layer, (cut, kept), kept)
+        self.y = self.run(self.x, self.w)  # as large as results are
+
+    def barrier(self):
+        timed(lambda: self.meet(self.tiny, self.one))
+
+    def ms(self, what):
+        self.barrier()
+        direct = self.rank.direct
+        if what == "jitted":
+            return timed(lambda: self.run(self.x, self.w)) * 1e3
+        if what == "direct":
+            return direct("all_gather", "ring_exchange", (self.x, self.w, self.y), 1, CHUNKS,
+                          "bf16") * 1e3
+        if what == "product":
+            return direct("none", "none", (self.all_rows, self.w, self.y), 1, 1, "bf16") * 1e3
+        return direct("all_gather", "none", (self.x, self.narrow, self.thin), 1, 1, "bf16") * 1e3
+
+
+def columns_for(rank):
+    """With which the product takes about as long as the communication."""
+    layer = Layer(rank, COLUMNS[2])
+    for what in ("jitted", "direct", "communication", "product"):
+        layer.ms(what)
+    usual = {what: min(layer.ms(what) for _ in range(5)) for what in ("communication", "product")}
+    wanted = usual["communication"] / usual["product"] * layer.columns
+    return rank.agree("columns", min(COLUMNS, key=lambda c: abs(c - wanted)))
+
+
+def overlap(rank, words):
+    layer = Layer(rank, words["columns"] or columns_for(rank))
+    found = {"communication": [], "product": [], "direct": [], "jitted": []}
+    ratios, balance = [], []
+    for what in found:
+        layer.ms(what)
+    for _ in range(words["rounds"]):
+        this = {what: [] for what in found}
+        for what in ("communication", "product", "direct", "jitted", "jitted", "direct"):
+            this[what].append(layer.ms(what))
+        for what in found:
+            found[what] += this[what]
+        if are_alike(this["direct"]) and are_alike(this["jitted"]):
+            ratios.append(sum(this["jitted"]) / sum(this["direct"]))
+            balance.append(this["communication"][0] / this["product"][0])
+    least = (ROWS // rank.size * DEPTH * 2 - BURST) * 8 / words["megabits"] / 1e3
+    for what in ("communication", "direct", "jitted"):
+        assert min(found[what]) >= least, f"void: the link was not throttled: {what} {found[what]}"
+    result = {"rows": ROWS, "depth": DEPTH, "columns": layer.columns, "chunks": CHUNKS,
+              "megabits": words["megabits"], "least_ms": least, "counted": len(ratios),
+              "of": words["rounds"]}
+    for what, values in found.items():
+        result.update(spread(f"{what}_ms", values))
+    if ratios:
+        result.update(spread("C_over_G", balance))
+        result.update(spread("jitted_over_direct", ratios))
+    return result
+
+
+def work(words):
+    rank = Rank(words)
+    found = {"overhead": overhead, "overlap": overlap}[words["part"]](rank, words)
+    if rank.rank == 0:
+        print(json.dumps(found), flush=True)
+    rank.group.close()
+
+
+# ---- all of them
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def started(words, within):
+    """What rank 0 found."""
+    on_hosts = words["part"] == "overlap"
+    host = "192.0.2.1" if on_hosts else "127.0.0.1"
+    words = {**words, "coordinator": f"{host}:{free_port()}"}
+    processes = []
+    try:
+        for rank in range(words["size"]):
+            prefix = [str(TESTBED), "exec", f"h{rank}", "--"] if on_hosts else []
+            processes.append(subprocess.Popen(
+                [*prefix, sys.executable, __file__, "--work", json.dumps({**words, "rank": rank})],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                env={**os.environ, "JAX_PLATFORMS": "cpu"}))
+        texts = [process.communicate(timeout=within)[0] for process in processes]
+        if any(process.returncode for process in processes):
+            raise SystemExit("jax_gemm: a process failed")
+        return json.loads(texts[0])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def on_hosts(given):
+    """Runs this program on a testbed of its own; it checks that links are throttled."""
+    made = subprocess.run(
+        [str(TESTBED), "run", "--hosts", "2", "--rate", f"{given.megabits}mbit", "--",
+         sys.executable, __file__, "--on-hosts", "--rounds", str(given.rounds),
+         "--megabits", str(given.megabits), "--columns", str(given.columns)],
+        stdout=subprocess.PIPE, text=True, timeout=500, check=True)
+    return json.loads(made.stdout[made.stdout.index("{"):])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true", help="as it does anyway")
+    parser.add_argument("--part", action="append", choices=["overhead", "overlap"])
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--megabits", type=int, default=200)
+    parser.add_argument("--columns", type=int, default=0, help="0: so that C is about G")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    parser.add_argument("--on-hosts", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.work:
+        return work(json.loads(given.work))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes are ended
+    words = {"rounds": given.rounds, "megabits": given.megabits, "columns": given.columns}
+    if given.on_hosts:
+        print(json.dumps(started({**words, "part": "overlap", "size": 2}, 450)))
+        return None
+    import shiplap
+
+    result = {"bench": "python/jax_gemm", "version": shiplap.__version__}
+    for part in given.part or ["overhead", "overlap"]:
+        if part == "overlap":
+            result[part] = on_hosts(given)
+            continue
+        for size in (1, 2):
+            result[f"overhead_{size}"] = started({**words, "part": part, "size": size}, 200)
+    print(json.dumps(result, indent=1))
+    return None
+
+
+if __name__ == "__main__":
+    main()

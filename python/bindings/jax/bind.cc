@@ -1,0 +1,178 @@
+// shiplap._shiplap.jax: groups, buffers and handlers, for shiplap/jax.py.
+#include "../bind.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "../trace.h"
+#include "gemm.h"
+#include "group.h"
+#include "handlers.h"
+#include "shiplap/overlap/overlap.h"
+#include "words.h"
+
+namespace shiplap::python {
+namespace {
+
+using jax::Group;
+
+// A store of JAX, or any other: put(key, value), and get(key, seconds) -> value or None.
+class PythonStore final : public comm::Rendezvous {
+ public:
+  PythonStore(nb::object put, nb::object get) : put_(std::move(put)), get_(std::move(get)) {}
+
+  void put(const std::string& key, const std::string& value) override {
+    const nb::gil_scoped_acquire held;
+    put_(key, value);
+  }
+  [[nodiscard]] std::optional<std::string> get(const std::string& key, Seconds within) override {
+    const nb::gil_scoped_acquire held;
+    const nb::object found = get_(key, within.value);
+    if (found.is_none()) return std::nullopt;
+    return nb::cast<std::string>(found);
+  }
+
+ private:
+  nb::object put_;
+  nb::object get_;
+};
+
+// device, rank, line, who
+using PlaceTuple = std::tuple<int, int, std::string, std::vector<std::string>>;
+
+std::int64_t open_group(const std::string& name, const std::vector<PlaceTuple>& places,
+                        const std::string& address, double timeout, double connect_within,
+                        bool traces, nb::object put, nb::object get) {
+  jax::GroupRequest request{.name = name,
+                            .address = address,
+                            .timeout = {timeout},
+                            .connect_within = {connect_within},
+                            .traces = traces};
+  for (const auto& [device, rank, line, who] : places) {
+    request.places.push_back({device, rank, line, who});
+  }
+  PythonStore store(std::move(put), std::move(get));
+  const nb::gil_scoped_release released;
+  return jax::add_group(std::make_shared<Group>(std::move(request), store));
+}
+
+// The same with one rank in this process, which finds the others where rank 0 waits for them.
+std::int64_t meet_group(const std::string& name, const PlaceTuple& place,
+                        const std::string& meet_at, const std::string& address, double timeout,
+                        double connect_within, bool traces) {
+  const auto& [device, rank, line, who] = place;
+  const auto meeting = comm::meet_at(meet_at, {.rank = rank, .size = static_cast<int>(who.size())},
+                                     {connect_within});
+  return jax::add_group(std::make_shared<Group>(
+      jax::GroupRequest{.name = name,
+                        .places = {{device, rank, line, who}},
+                        .address = address.empty() ? meeting->own_host() : address,
+                        .timeout = {timeout},
+                        .connect_within = {connect_within},
+                        .traces = traces},
+      *meeting));
+}
+
+nb::capsule handler(void* address) { return nb::capsule(address, "xla._CUSTOM_CALL_TARGET"); }
+
+void bind_buffers(nb::module_& m) {
+  // see shiplap.jax.create_buffer
+  m.def(
+      "create",
+      [](std::int64_t group, const std::string& comm_type, const std::string& method,
+         std::vector<std::int64_t> shape, const std::string& dtype, const std::string& result_dtype,
+         int scaling_mode, bool atomic_gemm, int chunks, const std::string& cut, int axis_boundary,
+         const std::string& name) {
+        run::BufferRequest request{
+            .comm_type = jax::type_called(comm_type),
+            .method = jax::method_called(method),
+            .buffer_shape = std::move(shape),
+            .axis_boundary = axis_boundary,
+            .buffer_dtype = jax::element_type_called(dtype),
+            .scaling_mode = kernels::scaling_mode_of(scaling_mode),
+            .result_dtype = jax::element_type_called(result_dtype),
+            .atomic_gemm = atomic_gemm,
+            .chunks = chunks,
+            .cut = cut == "tapered" ? overlap::Cut::tapered : overlap::Cut::even,
+            .name = name};
+        return jax::group_of(group)->create(request);
+      },
+      Released());
+  m.def(
+      "destroy", [](std::int64_t group, std::int64_t id) { jax::group_of(group)->destroy(id); },
+      Released());
+  m.def("destroy_all", [](std::int64_t group) { jax::group_of(group)->destroy_all(); }, Released());
+  m.def("memory", [](std::int64_t group) {
+    return to_python(to_json(jax::group_of(group)->first().registry().memory()));
+  });
+}
+
+// Where a matrix lies: address, rows, columns.
+using MatrixTuple = std::tuple<std::uintptr_t, std::int64_t, std::int64_t>;
+
+jax::Array array_at(const MatrixTuple& at, const std::string& dtype) {
+  const auto& [address, rows, columns] = at;
+  return {.data = reinterpret_cast<void*>(address),  // NOLINT(performance-no-int-to-ptr)
+          .shape = {rows, columns},
+          .type = jax::element_type_called(dtype)};
+}
+
+double time_direct(std::int64_t group, int device, const std::string& comm_type,
+                   const std::string& method, int chunks, const std::string& dtype,
+                   const MatrixTuple& x, const MatrixTuple& w, const MatrixTuple& y, int calls) {
+  const jax::GemmAttributes attributes{
+      .group = group,
+      .choice = {.type = jax::type_called(comm_type), .method = jax::method_called(method)},
+      .chunks = chunks};
+  jax::GemmOperands operands;
+  operands.lhs = array_at(x, dtype);
+  operands.rhs = array_at(w, dtype);
+  return jax::time_directly(device, attributes, operands, {.output = array_at(y, dtype)}, calls);
+}
+
+}  // namespace
+
+void bind_jax(nb::module_& whole) {
+  nb::module_ m = whole.def_submodule("jax", "For shiplap.jax. Use that.");
+  m.def("gemm_handler", [] { return handler(jax::gemm_handler()); });
+  m.def("grouped_gemm_handler", [] { return handler(jax::grouped_gemm_handler()); });
+  m.def("open_group", &open_group);
+  m.def("meet_group", &meet_group, Released());
+  m.def("close_group", &jax::remove_group, Released());
+  m.def(
+      "throw_failure",
+      [](std::int64_t group) {
+        if (const std::exception_ptr failure = jax::group_of(group)->take_failure()) {
+          std::rethrow_exception(failure);
+        }
+      },
+      "What a call threw first since the last time.");
+  m.def("addresses", [](std::int64_t group, int device) {
+    return jax::group_of(group)->on(device).addresses();
+  });
+  m.def("demand_legal", [](const std::string& type, const std::string& method, bool atomic) {
+    overlap::demand_legal({jax::type_called(type), jax::method_called(method), atomic});
+  });
+  m.def("time_direct", &time_direct, "group"_a, "device"_a, "comm_type"_a, "method"_a, "chunks"_a,
+        "dtype"_a, "x"_a, "w"_a, "y"_a, "calls"_a, Released(),
+        "Seconds of a call of the C++ function. Matrices are (address, rows, columns).");
+  m.def("take_trace", [](std::int64_t group) {
+    auto taken = std::make_shared<NamedTrace>();
+    {
+      const nb::gil_scoped_release released;
+      taken->trace = jax::group_of(group)->take_trace();
+    }
+    taken->name = "shiplap.jax";
+    return std::shared_ptr<const NamedTrace>(taken);
+  });
+  bind_buffers(m);
+}
+
+}  // namespace shiplap::python

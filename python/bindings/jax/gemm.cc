@@ -1,0 +1,278 @@
+#include "gemm.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/comm/failure.h"
+#include "words.h"
+
+namespace shiplap::python::jax {
+namespace {
+
+using overlap::Method;
+using overlap::Type;
+using plan::ElementType;
+
+// Sockets take back what they were given before a call ends, also one that fails: a transport may
+// write straight into an array of XLA, which is gone afterwards.
+std::shared_ptr<void> borrowed() {
+  static const std::shared_ptr<void> kept = std::make_shared<int>();
+  return kept;
+}
+
+std::int64_t product(const std::int64_t* first, const std::int64_t* last) {
+  return std::accumulate(first, last, std::int64_t{1}, std::multiplies<>());
+}
+
+// ---- arrays as matrices
+
+run::Matrix flat(const Array& array, std::int64_t boundary, std::string_view name) {
+  if (!array.is_given()) return {};
+  const std::int64_t dimensions = std::ssize(array.shape);
+  if (boundary < 0) boundary = std::max<std::int64_t>(dimensions - 1, 0);
+  if (boundary > dimensions) {
+    throw InputError(Diagnostic{
+        .code = "D805",
+        .what = fmt::format("{}_axis_boundary = {}, and it has {} dimensions", name, boundary,
+                            dimensions),
+        .help = fmt::format("choose 0 to {}, or -1 for the last dimension", dimensions)});
+  }
+  const std::int64_t* const begin = array.shape.data();
+  return {.data = array.data,
+          .rows = product(begin, begin + boundary),
+          .columns = product(begin + boundary, begin + dimensions),
+          .type = array.type,
+          .owner = borrowed()};
+}
+
+run::ScaleInverse scale_of(const Array& array, bool is_swizzled) {
+  if (!array.is_given()) return {};
+  const run::Matrix as = flat(array, -1, "scale_inv");
+  return {.data = as.data,
+          .rows = as.rows,
+          .columns = as.columns,
+          .order = is_swizzled ? kernels::ScaleOrder::swizzled : kernels::ScaleOrder::plain};
+}
+
+float number_in(const Array& array, float otherwise) {
+  if (!array.is_given()) return otherwise;
+  float number = 0;
+  std::memcpy(&number, array.data, sizeof number);
+  return number;
+}
+
+template <class T>
+void append(const Array& array, std::vector<std::int64_t>& to) {
+  const auto* const first = static_cast<const T*>(array.data);
+  to.insert(to.end(), first, first + array.count());
+}
+
+std::vector<std::int64_t> integers_in(const Array& array) {
+  std::vector<std::int64_t> found;
+  if (array.type == ElementType::i32) {
+    append<std::int32_t>(array, found);
+  } else {
+    append<std::int64_t>(array, found);
+  }
+  return found;
+}
+
+// ---- what is asked for
+
+// By type and method as it is done: a product alone is one on a rank that is alone.
+overlap::Choice done_as(const GemmAttributes& attributes, const GemmOperands& operands) {
+  if (attributes.choice.type != Type::none) return attributes.choice;
+  // Sums come rounded out of all_reduce, so that what follows would round again; all_gather copies
+  // the rows once.
+  const bool has_more =
+      operands.bias.is_given() || attributes.activation != kernels::Activation::none;
+  return {has_more ? Type::all_gather : Type::all_reduce, Method::none, false};
+}
+
+ElementType type_that_travels(const GemmAttributes& attributes, const overlap::Choice& choice,
+                              const run::OverlapCall& call) {
+  if (attributes.comm_dtype.empty()) {
+    if (choice.type == Type::all_gather) return call.x.type;
+    return choice.method == Method::bulk ? call.scattered.type : call.result.type;
+  }
+  return element_type_called(attributes.comm_dtype);
+}
+
+run::BufferRequest request_for(const GemmAttributes& attributes, const overlap::Choice& choice,
+                               const run::OverlapCall& call, int ranks) {
+  run::BufferRequest request{.comm_type = choice.type,
+                             .method = choice.method,
+                             .buffer_dtype = type_that_travels(attributes, choice, call),
+                             .scaling_mode = attributes.scaling_mode,
+                             .result_dtype = call.result.type,
+                             .atomic_gemm = choice.atomic,
+                             .chunks = attributes.chunks,
+                             .cut = attributes.cut};
+  const std::int64_t rows = call.x_is_transposed ? call.x.columns : call.x.rows;
+  const std::int64_t depth = call.x_is_transposed ? call.x.rows : call.x.columns;
+  if (choice.type == Type::all_gather) {
+    const bool is_alone = attributes.choice.type == Type::none;
+    request.buffer_shape = {attributes.rows != 0 && !is_alone ? attributes.rows : rows * ranks,
+                            depth};
+  } else if (choice.method == Method::bulk) {
+    request.buffer_shape = {call.to_scatter.rows, call.to_scatter.columns};
+  } else {
+    request.buffer_shape = {rows, call.result.columns};
+  }
+  return request;
+}
+
+run::OverlapCall call_of(const GemmAttributes& attributes, const GemmOperands& operands,
+                         const GemmResults& results) {
+  run::OverlapCall call{.x = flat(operands.lhs, attributes.lhs_axis_boundary, "lhs"),
+                        .w = flat(operands.rhs, attributes.rhs_axis_boundary, "rhs"),
+                        .x_is_transposed = attributes.lhs_transposed,
+                        .w_is_transposed = attributes.rhs_transposed,
+                        .size_of_all = attributes.size_of_all,
+                        .result = flat(results.output, -1, "output"),
+                        .alpha = number_in(operands.alpha, 1),
+                        .beta = number_in(operands.beta, 0),
+                        .bias = flat(operands.bias, -1, "bias"),
+                        .activation = attributes.activation,
+                        .before_activation = flat(results.before_activation, -1, "output"),
+                        .gathered = flat(results.gathered, -1, "gathered"),
+                        .to_scatter = flat(operands.to_scatter, -1, "to_scatter"),
+                        .scattered = flat(results.scattered, -1, "scattered")};
+  call.x.scale_inv = scale_of(operands.lhs_scale_inv, attributes.lhs_scale_swizzled);
+  call.w.scale_inv = scale_of(operands.rhs_scale_inv, attributes.rhs_scale_swizzled);
+  if (attributes.is_grouped) call.group_sizes = integers_in(operands.group_sizes);
+  return call;
+}
+
+std::vector<std::uintptr_t> addresses_of(const run::OverlapCall& call) {
+  std::vector<std::uintptr_t> found;
+  for (const run::Matrix* const m : {&call.x, &call.w, &call.result}) {
+    found.push_back(reinterpret_cast<std::uintptr_t>(m->data));
+  }
+  return found;
+}
+
+void multiply_on(LocalRank& rank, const Group* group, const GemmAttributes& attributes,
+                 const GemmOperands& operands, const GemmResults& results) {
+  const overlap::Choice choice = done_as(attributes, operands);
+  const run::OverlapCall call = call_of(attributes, operands, results);
+  const std::int64_t id = group == nullptr ? -1 : attributes.comm_overlap_id;
+  run::BufferRequest request;
+  if (id < 0) request = request_for(attributes, choice, call, rank.size());
+  const auto object = rank.buffer(id, std::move(request));
+  rank.note_addresses(addresses_of(call));
+  run::StepResult step = object->multiply(call);
+  if (group == nullptr || !group->request().traces) return;
+  rank.note_events(std::move(step.trace.events), group->now() - step.duration);
+}
+
+kernels::Number number_of(ElementType type) {
+  switch (type) {
+    case ElementType::f32:
+      return kernels::Number::f32;
+    case ElementType::f16:
+      return kernels::Number::f16;
+    case ElementType::bf16:
+      return kernels::Number::bf16;
+    default:
+      throw InputError(Diagnostic{.code = "D817",
+                                  .what = fmt::format("a gradient of {} weights", plan::name(type)),
+                                  .help = "give f32, f16 or bf16"});
+  }
+}
+
+// For each group, lhs^T rhs over its rows.
+void multiply_by_groups(const GemmOperands& operands, const GemmResults& results) {
+  const run::Matrix a = flat(operands.lhs, 1, "lhs");
+  const run::Matrix b = flat(operands.rhs, 1, "rhs");
+  const Array& out = results.output;
+  const std::int64_t bytes = plan::bytes_of(a.type);
+  const std::int64_t out_bytes = a.columns * b.columns * plan::bytes_of(out.type);
+  auto* from_a = static_cast<std::byte*>(a.data);
+  auto* from_b = static_cast<std::byte*>(b.data);
+  auto* to = static_cast<std::byte*>(out.data);
+  std::int64_t left = a.rows;
+  for (const std::int64_t rows : integers_in(operands.group_sizes)) {
+    if (rows < 0 || rows > left) {
+      throw InputError(Diagnostic{.code = "D814",
+                                  .what = "group_sizes do not add up to the rows there are",
+                                  .help = "give a number of rows for each group, 0 for none"});
+    }
+    if (rows == 0) {
+      std::memset(to, 0, static_cast<std::size_t>(out_bytes));
+    } else {
+      kernels::LinearKernel kernel({.columns = b.columns,
+                                    .depth = rows,
+                                    .type = number_of(a.type),
+                                    .packing = kernels::Packing::every_call,
+                                    .typical_rows = a.columns});
+      kernel.prepare({.data = from_b});
+      kernel.multiply({.data = from_a, .count = a.columns, .is_transposed = true},
+                      {.data = to, .type = number_of(out.type)});
+    }
+    left -= rows;
+    from_a += rows * a.columns * bytes;
+    from_b += rows * b.columns * bytes;
+    to += out_bytes;
+  }
+}
+
+Diagnostic named(Diagnostic diagnostic, const std::string& who) {
+  if (!diagnostic.why.empty()) diagnostic.why += "; ";
+  diagnostic.why += who;
+  return diagnostic;
+}
+
+}  // namespace
+
+bool Array::is_given() const {
+  return shape.empty() ? data != nullptr : shape != std::vector<std::int64_t>{0};
+}
+
+std::int64_t Array::count() const { return product(shape.data(), shape.data() + shape.size()); }
+
+double time_directly(int device, const GemmAttributes& attributes, const GemmOperands& operands,
+                     const GemmResults& results, int calls) {
+  const bool is_alone = attributes.choice.type == Type::none;
+  const std::shared_ptr<Group> group = is_alone ? nullptr : group_of(attributes.group);
+  LocalRank& rank = is_alone ? alone() : group->on(device);
+  const run::OverlapCall call = call_of(attributes, operands, results);
+  const auto object =
+      rank.buffer(-1, request_for(attributes, done_as(attributes, operands), call, rank.size()));
+  const auto begun = std::chrono::steady_clock::now();
+  for (int k = 0; k < calls; ++k) object->multiply(call);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  return took.count() / calls;
+}
+
+void multiply(int device, const GemmAttributes& attributes, const GemmOperands& operands,
+              const GemmResults& results) {
+  overlap::demand_legal(attributes.choice);
+  if (attributes.has_ragged_depth) return multiply_by_groups(operands, results);
+  if (attributes.choice.type == Type::none) {
+    return multiply_on(alone(), nullptr, attributes, operands, results);
+  }
+  const std::shared_ptr<Group> group = group_of(attributes.group);
+  try {
+    // Ranks are numbers in a line of the mesh; who waits for them thinks of processes.
+    try {
+      multiply_on(group->on(device), group.get(), attributes, operands, results);
+    } catch (const comm::RankFailed& e) {
+      throw comm::RankFailed(named(e.diagnostic(), group->who(device, {e.rank()})), e.rank());
+    } catch (const comm::DeadlinePassed& e) {
+      throw comm::DeadlinePassed(named(e.diagnostic(), group->who(device, e.missing())),
+                                 e.missing());
+    }
+  } catch (...) {
+    group->note_failure(std::current_exception());
+    throw;
+  }
+}
+
+}  // namespace shiplap::python::jax

@@ -1,0 +1,304 @@
+#include "group.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/comm/failure.h"
+#include "shiplap/comm/sockets/sockets.h"
+#include "shiplap/run/execute.h"
+
+namespace shiplap::python::jax {
+namespace {
+
+constexpr std::size_t kMostTraced = 10'000;       // calls
+constexpr std::int64_t kMatches = 1'000'000'000;  // more messages than a call has
+
+std::int64_t nanoseconds_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// What makes two requests the same. It is the name of the buffer on all ranks, too.
+std::string key_of(const run::BufferRequest& r) {
+  const bool is_tapered = r.cut == overlap::Cut::tapered;
+  return fmt::format("{} {}x{} {} {}{}{}",
+                     to_string(overlap::Choice{r.comm_type, r.method, r.atomic_gemm}),
+                     r.buffer_shape.front(), r.buffer_shape.back(), plan::name(r.buffer_dtype),
+                     plan::name(r.result_dtype),
+                     r.scaling_mode == kernels::ScalingMode::no_scaling
+                         ? ""
+                         : fmt::format(" {}", kernels::name(r.scaling_mode)),
+                     r.chunks == 1 && !is_tapered
+                         ? ""
+                         : fmt::format(" in {}{}", r.chunks, is_tapered ? " tapered" : ""));
+}
+
+// Calls f(0) .. f(count - 1) at the same time, for what ranks do together.
+void together(std::size_t count, const std::function<void(std::size_t)>& f) {
+  std::vector<std::exception_ptr> failures(count);
+  std::vector<std::thread> threads;
+  for (std::size_t k = 0; k < count; ++k) {
+    threads.emplace_back([&, k] {
+      try {
+        f(k);
+      } catch (...) {
+        failures[k] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+// When the clock of rank 0 says 0, by that of this rank: from the quickest of some questions, whose
+// answer is taken to have been given in the middle. All ranks together.
+std::int64_t common_start(comm::Communicator& world) {
+  constexpr int kQuestions = 16;
+  const std::int64_t begun = nanoseconds_now();
+  std::int64_t start = begun;
+  for (int rank = 1; rank < world.size(); ++rank) {
+    std::int64_t quickest = std::numeric_limits<std::int64_t>::max();
+    for (int k = 0; k < kQuestions; ++k) {
+      std::int64_t since = 0;
+      if (world.rank() == 0) {
+        world.receive(std::span(&since, 1), rank);
+        since = nanoseconds_now() - begun;
+        world.send(std::span<const std::int64_t>(&since, 1), rank);
+      } else if (world.rank() == rank) {
+        const std::int64_t asked = nanoseconds_now();
+        world.send(std::span<const std::int64_t>(&since, 1), 0);
+        world.receive(std::span(&since, 1), 0);
+        const std::int64_t took = nanoseconds_now() - asked;
+        if (took < quickest) {
+          quickest = took;
+          start = asked + took / 2 - since;
+        }
+      }
+    }
+  }
+  return start;
+}
+
+// Where a rank that is alone finds itself.
+class OwnStore final : public comm::Rendezvous {
+ public:
+  void put(const std::string& key, const std::string& value) override { values_[key] = value; }
+  [[nodiscard]] std::optional<std::string> get(const std::string& key,
+                                               Seconds /*within*/) override {
+    const auto found = values_.find(key);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+struct Groups {
+  std::shared_mutex mutex;
+  std::unordered_map<std::int64_t, std::shared_ptr<Group>> by_number;
+  std::int64_t next = 1;
+};
+
+// Never destroyed: programs of XLA may run until the process ends.
+Groups& groups() {
+  static Groups* const all = new Groups;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *all;
+}
+
+}  // namespace
+
+// ---- one rank
+
+LocalRank::LocalRank(std::unique_ptr<comm::Communicator> communicator, bool traces)
+    : communicator_(std::move(communicator)), registry_(*communicator_, {.traces = traces}) {}
+
+std::shared_ptr<run::CommOverlapCore> LocalRank::buffer(std::int64_t id,
+                                                        run::BufferRequest request) {
+  if (id >= 0) return registry_.find(id);
+  request.name = key_of(request);
+  const std::lock_guard lock(mutex_);
+  auto found = made_.find(request.name);
+  if (found == made_.end()) {
+    const std::int64_t made = registry_.create_comm_overlap_buffer(request);
+    found = made_.emplace(request.name, made).first;
+  }
+  return registry_.find(found->second);
+}
+
+void LocalRank::destroy_all_buffers() {
+  const std::lock_guard lock(mutex_);
+  made_.clear();
+  registry_.destroy_all_comm_overlap_buffers();
+}
+
+void LocalRank::note_addresses(std::vector<std::uintptr_t> addresses) {
+  const std::lock_guard lock(mutex_);
+  addresses_ = std::move(addresses);
+}
+
+std::vector<std::uintptr_t> LocalRank::addresses() const {
+  const std::lock_guard lock(mutex_);
+  return addresses_;
+}
+
+void LocalRank::note_events(std::vector<trace::Event> events, Seconds begun) {
+  const std::lock_guard lock(mutex_);
+  // Ranks make the same calls in the same order, so a message has the same number on both.
+  for (trace::Event& event : events) {
+    event.time += begun;
+    event.layer = static_cast<std::int32_t>(traced_);
+    if (event.match >= 0) event.match += traced_ * kMatches;
+  }
+  ++traced_;
+  calls_.push_back(std::move(events));
+  if (calls_.size() > kMostTraced) calls_.pop_front();
+}
+
+std::vector<trace::Event> LocalRank::take_events() {
+  const std::lock_guard lock(mutex_);
+  std::vector<trace::Event> all;
+  for (const auto& events : calls_) all.insert(all.end(), events.begin(), events.end());
+  calls_.clear();
+  traced_ = 0;
+  return all;
+}
+
+// ---- a group
+
+Group::Group(GroupRequest request, comm::Rendezvous& rendezvous) : request_(std::move(request)) {
+  std::vector<std::unique_ptr<comm::Communicator>> made(request_.places.size());
+  together(made.size(), [&](std::size_t k) {
+    const Place& place = request_.places[k];
+    made[k] =
+        comm::connect({.rank = place.rank, .size = static_cast<int>(place.who.size())}, rendezvous,
+                      {.timeout = request_.timeout,
+                       .address = request_.address,
+                       .connect_within = request_.connect_within,
+                       .name = place.line});
+    const std::int64_t start = common_start(*made[k]);
+    if (k == 0) begun_ns_ = start;  // ranks of one process have one clock
+  });
+  for (std::size_t k = 0; k < made.size(); ++k) {
+    ranks_.emplace(request_.places[k].device,
+                   std::make_unique<LocalRank>(std::move(made[k]), request_.traces));
+  }
+}
+
+LocalRank& Group::on(int device) {
+  const auto found = ranks_.find(device);
+  if (found != ranks_.end()) return *found->second;
+  throw InputError(
+      Diagnostic{.code = "D816",
+                 .what = fmt::format("no rank of the group `{}` is on device {} of this process",
+                                     request_.name, device),
+                 .help = "run it on the devices of the mesh that the group was made with"});
+}
+
+std::int64_t Group::create(const run::BufferRequest& request) {
+  std::int64_t number = 0;  // none of a buffer's
+  for (auto& [device, rank] : ranks_) {
+    const std::int64_t made = rank->registry().create_comm_overlap_buffer(request);
+    ensure(number == 0 || number == made, "all ranks of a process count buffers alike");
+    number = made;
+  }
+  return number;
+}
+
+void Group::destroy(std::int64_t id) {
+  for (auto& [device, rank] : ranks_) rank->registry().destroy_comm_overlap_buffer(id);
+}
+
+void Group::destroy_all() {
+  for (auto& [device, rank] : ranks_) rank->destroy_all_buffers();
+}
+
+void Group::note_failure(const std::exception_ptr& failure) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = failure;
+}
+
+std::exception_ptr Group::take_failure() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(failure_, nullptr);
+}
+
+std::string Group::who(int device, const std::vector<int>& ranks) const {
+  std::vector<std::string> said;
+  for (const Place& place : request_.places) {
+    if (place.device != device) continue;
+    for (const int rank : ranks) {
+      if (rank < 0 || rank >= std::ssize(place.who)) continue;
+      said.push_back(fmt::format("rank {} is {}", rank, place.who[static_cast<std::size_t>(rank)]));
+    }
+  }
+  return fmt::format("of group `{}`: {}", request_.name, fmt::join(said, ", "));
+}
+
+Seconds Group::now() const { return {static_cast<double>(nanoseconds_now() - begun_ns_) * 1e-9}; }
+
+trace::Trace Group::take_trace() {
+  std::vector<LocalRank*> ranks;
+  for (auto& [device, rank] : ranks_) ranks.push_back(rank.get());
+  std::vector<std::vector<run::StepResult>> gathered(ranks.size());
+  together(ranks.size(), [&](std::size_t k) {
+    const run::StepResult own{.trace = {.events = ranks[k]->take_events()}};
+    gathered[k] = run::gather_steps(ranks[k]->communicator(), own);
+  });
+  // The streams that plans of overlaps have.
+  trace::Trace trace{.streams = {"main", "net", "reduce"}};
+  for (run::StepResult& step : gathered.front()) trace.ranks.push_back(std::move(step.trace));
+  return trace;
+}
+
+// ---- all groups
+
+std::int64_t add_group(std::shared_ptr<Group> group) {
+  Groups& all = groups();
+  const std::lock_guard lock(all.mutex);
+  all.by_number.emplace(all.next, std::move(group));
+  return all.next++;
+}
+
+std::shared_ptr<Group> group_of(std::int64_t number) {
+  Groups& all = groups();
+  const std::shared_lock lock(all.mutex);
+  const auto found = all.by_number.find(number);
+  if (found != all.by_number.end()) return found->second;
+  throw InputError(Diagnostic{.code = "D816",
+                              .what = fmt::format("there is no group {} in this process", number),
+                              .why = "it was closed, or made by another process",
+                              .help = "call shiplap.jax.initialize() before what uses it"});
+}
+
+void remove_group(std::int64_t number) {
+  std::shared_ptr<Group> last;  // is destroyed without the lock
+  Groups& all = groups();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.by_number.find(number);
+  if (found == all.by_number.end()) return;
+  last = std::move(found->second);
+  all.by_number.erase(found);
+}
+
+LocalRank& alone() {
+  static LocalRank* const rank = [] {
+    OwnStore store;
+    return new LocalRank(comm::connect({.rank = 0, .size = 1}, store), false);
+  }();
+  return *rank;
+}
+
+}  // namespace shiplap::python::jax

@@ -1,0 +1,34 @@
+"""Products with hidden communication in JAX: from a jitted function, in many processes."""
+
+from __future__ import annotations
+
+from shiplap import _errors
+
+_OLDEST = (0, 6, 2)  # whose headers of XLA the handlers are built with; docs/jax.md
+
+
+class _Missing(_errors.MissingPart, ImportError):
+    """For those who catch one, and those who catch the other."""
+
+
+try:
+    import jaxlib.version
+    import jax as _jax  # noqa: F401
+except ImportError as error:
+    raise _Missing("shiplap.jax needs jax, which is not installed: "
+                   "pip install 'shiplap[jax]'") from error
+
+if jaxlib.version.__version_info__[:3] < _OLDEST:
+    # An older XLA would not start at all with handlers that it does not know.
+    raise _Missing(f"shiplap.jax needs jaxlib {'.'.join(map(str, _OLDEST))} or newer, and "
+                   f"{jaxlib.version.__version__} is installed: pip install -U jax")
+
+from shiplap.jax._buffers import create_buffer, destroy_all_buffers, destroy_buffer
+from shiplap.jax._dense import collective_dense
+from shiplap.jax._gemm import gemm
+from shiplap.jax._group import Group, diagnosed, initialize
+from shiplap.jax._grouped import grouped_gemm
+from shiplap.jax._quantize import dequantize, quantize
+
+__all__ = ["Group", "collective_dense", "create_buffer", "dequantize", "destroy_all_buffers",
+           "destroy_buffer", "diagnosed", "gemm", "grouped_gemm", "initialize", "quantize"]
