@@ -80,10 +80,11 @@ void leave(comm::Communicator& world, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const comm::RankFailed& error) {
-    if (error.rank() >= 0) return world.leave(error.diagnostic().why, error.rank());
+    const std::optional<int> root = error.rank() < 0 ? std::nullopt : std::optional(error.rank());
+    world.leave(error.diagnostic().why, root);
   } catch (...) {
+    world.leave(reason_of(failure));
   }
-  world.leave(reason_of(failure));
 }
 
 }  // namespace shiplap::run
