@@ -99,7 +99,7 @@ def test_a_handler_that_is_called_by_hand_refuses_words_that_there_are_not(word,
     x, nothing = jnp.ones((4, 4)), jnp.zeros((0,))
     shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((4, 4), (0,), (0,), (0,))]
     call = jax.ffi.ffi_call("shiplap_gemm", shapes)
-    operands = (x, nothing, x, nothing, nothing, nothing, nothing, nothing)
+    operands = (x, nothing, x, *(nothing for _ in range(6)))
     assert jnp.array_equal(call(*operands)[0], x @ x)
     given = np.int64(value) if isinstance(value, int) else value
     with pytest.raises(jax.errors.JaxRuntimeError, match="D817"):

@@ -36,3 +36,8 @@ def test_a_failed_call_leaves_nothing_behind(processes, devices):
 def test_ranks_may_have_no_rows():
     wrong = failures("jax_words:empty", 2)
     assert not wrong, wrong
+
+
+def test_what_would_give_wrong_numbers_or_a_wait_is_refused():
+    wrong = failures("jax_refusals:cases", 1, 4, least=8)
+    assert not wrong, wrong

@@ -1,4 +1,4 @@
-// shiplap._shiplap.jax: groups, buffers and handlers, for shiplap/jax.py.
+// shiplap._shiplap.jax: groups, buffers and handlers, for shiplap/jax/.
 #include "../bind.h"
 
 #include <nanobind/stl/shared_ptr.h>
@@ -108,7 +108,13 @@ void bind_buffers(nb::module_& m) {
   m.def(
       "destroy", [](std::int64_t group, std::int64_t id) { jax::group_of(group)->destroy(id); },
       Released());
-  m.def("destroy_all", [](std::int64_t group) { jax::group_of(group)->destroy_all(); }, Released());
+  m.def(
+      "destroy_all",
+      [](std::int64_t group) {
+        jax::group_of(group)->destroy_all();
+        jax::destroy_buffers_of_those_alone();
+      },
+      Released());
   m.def("memory", [](std::int64_t group) {
     return to_python(to_json(jax::group_of(group)->first().registry().memory()));
   });
@@ -146,14 +152,8 @@ void bind_jax(nb::module_& whole) {
   m.def("open_group", &open_group);
   m.def("meet_group", &meet_group, Released());
   m.def("close_group", &jax::remove_group, Released());
-  m.def(
-      "throw_failure",
-      [](std::int64_t group) {
-        if (const std::exception_ptr failure = jax::group_of(group)->take_failure()) {
-          std::rethrow_exception(failure);
-        }
-      },
-      "What a call threw first since the last time.");
+  m.def("throw_failure", &jax::throw_failure,
+        "What a handler threw, if XLA told of it in these words.");
   m.def("addresses", [](std::int64_t group, int device) {
     return jax::group_of(group)->on(device).addresses();
   });

@@ -51,8 +51,25 @@ run::Matrix flat(const Array& array, std::int64_t boundary, std::string_view nam
           .owner = borrowed()};
 }
 
-run::ScaleInverse scale_of(const Array& array, bool is_swizzled) {
+[[noreturn]] void refuse_scalar(std::string_view name, const Array& array, std::string_view type) {
+  throw InputError(Diagnostic{
+      .code = "D817",
+      .what = fmt::format("{} is {} numbers of {}", name, array.count(), plan::name(array.type)),
+      .help = fmt::format("give one of {}", type)});
+}
+
+run::ScaleInverse scale_of(const Array& array, const GemmAttributes& attributes, bool is_swizzled) {
   if (!array.is_given()) return {};
+  if (attributes.scaling_mode != kernels::ScalingMode::mxfp8_1d_scaling) {
+    if (array.count() != 1 || array.type != ElementType::f32) {
+      refuse_scalar("a scale", array, "f32");
+    }
+  } else if (array.type != ElementType::u8) {
+    throw InputError(
+        Diagnostic{.code = "D817",
+                   .what = fmt::format("scales of MXFP8 are {}", plan::name(array.type)),
+                   .help = "give uint8 or float8_e8m0fnu, one for every 32 numbers"});
+  }
   const run::Matrix as = flat(array, -1, "scale_inv");
   return {.data = as.data,
           .rows = as.rows,
@@ -62,9 +79,26 @@ run::ScaleInverse scale_of(const Array& array, bool is_swizzled) {
 
 float number_in(const Array& array, float otherwise) {
   if (!array.is_given()) return otherwise;
+  if (array.count() != 1 || array.type != ElementType::f32) {
+    refuse_scalar("alpha or beta", array, "f32");
+  }
   float number = 0;
   std::memcpy(&number, array.data, sizeof number);
   return number;
+}
+
+void demand_place(const Array& place, const LocalRank& rank, int device) {
+  if (!place.is_given()) return;
+  if (place.count() != 1 || place.type != ElementType::i32) refuse_scalar("a place", place, "i32");
+  std::int32_t number = 0;
+  std::memcpy(&number, place.data, sizeof number);
+  if (number == rank.rank()) return;
+  throw InputError(Diagnostic{
+      .code = "D816",
+      .what = fmt::format("device {} is rank {} of its group, and number {} along the axis", device,
+                          rank.rank(), number),
+      .why = "the mesh of the shard_map has its devices in another order",
+      .help = "make the group with the mesh that the shard_map has"});
 }
 
 template <class T>
@@ -144,8 +178,8 @@ run::OverlapCall call_of(const GemmAttributes& attributes, const GemmOperands& o
                         .gathered = flat(results.gathered, -1, "gathered"),
                         .to_scatter = flat(operands.to_scatter, -1, "to_scatter"),
                         .scattered = flat(results.scattered, -1, "scattered")};
-  call.x.scale_inv = scale_of(operands.lhs_scale_inv, attributes.lhs_scale_swizzled);
-  call.w.scale_inv = scale_of(operands.rhs_scale_inv, attributes.rhs_scale_swizzled);
+  call.x.scale_inv = scale_of(operands.lhs_scale_inv, attributes, attributes.lhs_scale_swizzled);
+  call.w.scale_inv = scale_of(operands.rhs_scale_inv, attributes, attributes.rhs_scale_swizzled);
   if (attributes.is_grouped) call.group_sizes = integers_in(operands.group_sizes);
   return call;
 }
@@ -241,7 +275,7 @@ double time_directly(int device, const GemmAttributes& attributes, const GemmOpe
                      const GemmResults& results, int calls) {
   const bool is_alone = attributes.choice.type == Type::none;
   const std::shared_ptr<Group> group = is_alone ? nullptr : group_of(attributes.group);
-  LocalRank& rank = is_alone ? alone() : group->on(device);
+  LocalRank& rank = is_alone ? alone(device) : group->on(device);
   const run::OverlapCall call = call_of(attributes, operands, results);
   const auto object =
       rank.buffer(-1, request_for(attributes, done_as(attributes, operands), call, rank.size()));
@@ -256,22 +290,18 @@ void multiply(int device, const GemmAttributes& attributes, const GemmOperands& 
   overlap::demand_legal(attributes.choice);
   if (attributes.has_ragged_depth) return multiply_by_groups(operands, results);
   if (attributes.choice.type == Type::none) {
-    return multiply_on(alone(), nullptr, attributes, operands, results);
+    return multiply_on(alone(device), nullptr, attributes, operands, results);
   }
   const std::shared_ptr<Group> group = group_of(attributes.group);
+  LocalRank& rank = group->on(device);
+  demand_place(operands.place, rank, device);
+  // Ranks are numbers in a line of the mesh; who waits for them thinks of processes.
   try {
-    // Ranks are numbers in a line of the mesh; who waits for them thinks of processes.
-    try {
-      multiply_on(group->on(device), group.get(), attributes, operands, results);
-    } catch (const comm::RankFailed& e) {
-      throw comm::RankFailed(named(e.diagnostic(), group->who(device, {e.rank()})), e.rank());
-    } catch (const comm::DeadlinePassed& e) {
-      throw comm::DeadlinePassed(named(e.diagnostic(), group->who(device, e.missing())),
-                                 e.missing());
-    }
-  } catch (...) {
-    group->note_failure(std::current_exception());
-    throw;
+    multiply_on(rank, group.get(), attributes, operands, results);
+  } catch (const comm::RankFailed& e) {
+    throw comm::RankFailed(named(e.diagnostic(), group->who(device, {e.rank()})), e.rank());
+  } catch (const comm::DeadlinePassed& e) {
+    throw comm::DeadlinePassed(named(e.diagnostic(), group->who(device, e.missing())), e.missing());
   }
 }
 

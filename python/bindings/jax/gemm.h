@@ -30,6 +30,7 @@ struct GemmOperands {
   Array alpha;        // one f32; not given: 1
   Array beta;         // one f32; not given: 0
   Array to_scatter;   // of bulk
+  Array place;        // one i32: where the device is along the axis of the group
 };
 struct GemmResults {
   Array output;

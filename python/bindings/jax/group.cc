@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <optional>
@@ -20,6 +21,7 @@
 namespace shiplap::python::jax {
 namespace {
 
+constexpr std::size_t kMostFailures = 256;
 constexpr std::size_t kMostTraced = 10'000;       // calls
 constexpr std::int64_t kMatches = 1'000'000'000;  // more messages than a call has
 
@@ -115,6 +117,26 @@ struct Groups {
 // Never destroyed: programs of XLA may run until the process ends.
 Groups& groups() {
   static Groups* const all = new Groups;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *all;
+}
+
+struct Alone {
+  std::mutex mutex;
+  std::map<int, std::unique_ptr<LocalRank>> by_device;
+};
+
+Alone& those_alone() {
+  static Alone* const all = new Alone;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *all;
+}
+
+struct Failures {
+  std::mutex mutex;
+  std::deque<std::pair<std::string, std::exception_ptr>> known;  // the newest last
+};
+
+Failures& failures() {
+  static Failures* const all = new Failures;  // NOLINT(cppcoreguidelines-owning-memory)
   return *all;
 }
 
@@ -225,16 +247,6 @@ void Group::destroy_all() {
   for (auto& [device, rank] : ranks_) rank->destroy_all_buffers();
 }
 
-void Group::note_failure(const std::exception_ptr& failure) {
-  const std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = failure;
-}
-
-std::exception_ptr Group::take_failure() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(failure_, nullptr);
-}
-
 std::string Group::who(int device, const std::vector<int>& ranks) const {
   std::vector<std::string> said;
   for (const Place& place : request_.places) {
@@ -293,12 +305,45 @@ void remove_group(std::int64_t number) {
   all.by_number.erase(found);
 }
 
-LocalRank& alone() {
-  static LocalRank* const rank = [] {
+LocalRank& alone(int device) {
+  Alone& all = those_alone();
+  const std::lock_guard lock(all.mutex);
+  std::unique_ptr<LocalRank>& rank = all.by_device[device];
+  if (rank == nullptr) {
     OwnStore store;
-    return new LocalRank(comm::connect({.rank = 0, .size = 1}, store), false);
-  }();
+    rank = std::make_unique<LocalRank>(comm::connect({.rank = 0, .size = 1}, store), false);
+  }
   return *rank;
+}
+
+void destroy_buffers_of_those_alone() {
+  Alone& all = those_alone();
+  const std::lock_guard lock(all.mutex);
+  for (auto& [device, rank] : all.by_device) rank->destroy_all_buffers();
+}
+
+// ---- failures
+
+void note_failure(std::string said, std::exception_ptr failure) {
+  while (!said.empty() && said.back() == '\n') said.pop_back();
+  Failures& all = failures();
+  const std::lock_guard lock(all.mutex);
+  all.known.push_back({std::move(said), std::move(failure)});
+  if (all.known.size() > kMostFailures) all.known.pop_front();
+}
+
+void throw_failure(const std::string& said) {
+  std::exception_ptr found;
+  Failures& all = failures();
+  {
+    const std::lock_guard lock(all.mutex);
+    const auto it = std::ranges::find_if(
+        all.known, [&](const auto& known) { return said.find(known.first) != std::string::npos; });
+    if (it == all.known.end()) return;
+    found = std::move(it->second);
+    all.known.erase(it);
+  }
+  std::rethrow_exception(found);
 }
 
 }  // namespace shiplap::python::jax

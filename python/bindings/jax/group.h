@@ -93,9 +93,6 @@ class Group {
   void destroy(std::int64_t id);
   void destroy_all();
 
-  // What a call on this group threw first, so that Python can throw it again.
-  void note_failure(const std::exception_ptr& failure);
-  [[nodiscard]] std::exception_ptr take_failure();
   // Names of ranks, in the line of a device: "rank 2 is process 5".
   [[nodiscard]] std::string who(int device, const std::vector<int>& ranks) const;
   // Since it was made, on a clock that all ranks started together.
@@ -108,8 +105,6 @@ class Group {
   GroupRequest request_;
   std::map<int, std::unique_ptr<LocalRank>> ranks_;  // by device
   std::int64_t begun_ns_ = 0;
-  mutable std::mutex mutex_;
-  std::exception_ptr failure_;
 };
 
 // The groups of this process, by number. Numbers are used once.
@@ -119,7 +114,13 @@ std::int64_t add_group(std::shared_ptr<Group> group);
 // Calls that are under way go on to their end.
 void remove_group(std::int64_t number);
 
-// A rank on its own, for products without communication.
-[[nodiscard]] LocalRank& alone();
+// A rank on its own for each device, for products without communication.
+[[nodiscard]] LocalRank& alone(int device);
+void destroy_buffers_of_those_alone();
+
+// What handlers have thrown, with the words in which XLA was told of it. Many are kept.
+void note_failure(std::string said, std::exception_ptr failure);
+// Throws the one whose words are within these, and forgets it. Nothing if there is none.
+void throw_failure(const std::string& said);
 
 }  // namespace shiplap::python::jax

@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "gemm.h"
+#include "group.h"
 #include "shiplap/base/diagnostic.h"
 #include "shiplap/base/error.h"
 #include "shiplap/comm/failure.h"
@@ -158,6 +158,7 @@ void call(Form form, std::int32_t device, const ffi::RemainingArgs& arguments,
   operands.alpha = from.next();
   operands.beta = from.next();
   operands.to_scatter = from.next();
+  operands.place = from.next();
   multiply(device, attributes, operands,
            {.output = result_at(results, 0),
             .gathered = result_at(results, 1),
@@ -165,23 +166,28 @@ void call(Form form, std::int32_t device, const ffi::RemainingArgs& arguments,
             .scattered = result_at(results, 3)});
 }
 
-ffi::Error error_with(ffi::ErrorCode code, const std::vector<Diagnostic>& diagnostics) {
-  return {code, render(diagnostics)};
+// What is being thrown, in words for XLA, so that Python finds it by them.
+ffi::Error error_with(ffi::ErrorCode code, const std::string& said) {
+  note_failure(said, std::current_exception());
+  return {code, said};
 }
 
 ffi::Error guarded(Form form, std::int32_t device, const ffi::RemainingArgs& arguments,
                    const ffi::RemainingRets& results, const ffi::Dictionary& dictionary) {
+  using ffi::ErrorCode;
   try {
     call(form, device, arguments, results, dictionary);
     return ffi::Error::Success();
   } catch (const InputError& e) {
-    return error_with(ffi::ErrorCode::kInvalidArgument, e.diagnostics());
+    return error_with(ErrorCode::kInvalidArgument, render(e.diagnostics()));
   } catch (const comm::DeadlinePassed& e) {
-    return error_with(ffi::ErrorCode::kDeadlineExceeded, {e.diagnostic()});
+    return error_with(ErrorCode::kDeadlineExceeded, render(e.diagnostic()));
   } catch (const comm::Failure& e) {
-    return error_with(ffi::ErrorCode::kAborted, {e.diagnostic()});
+    return error_with(ErrorCode::kAborted, render(e.diagnostic()));
   } catch (const std::exception& e) {
-    return ffi::Error::Internal(fmt::format("this is a bug of Shiplap: {}", e.what()));
+    return error_with(ErrorCode::kInternal, fmt::format("this is a bug of Shiplap: {}", e.what()));
+  } catch (...) {
+    return error_with(ErrorCode::kInternal, "this is a bug of Shiplap: an unknown exception");
   }
 }
 

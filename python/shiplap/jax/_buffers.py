@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from shiplap import _shiplap
 from shiplap.jax import _gemm
-from shiplap.jax._group import Group, group_or_only
+from shiplap.jax._group import Group, group_or_only, wait_for_calls
 
 _cpp = _shiplap.jax
 
@@ -39,10 +39,12 @@ def create_buffer(comm_type: Any, comm_overlap_method: Any = None, *,
 
 
 def destroy_buffer(number: int, group: Group | None = None) -> None:
-    """All processes, in the same order."""
+    """All processes, in the same order. It waits for calls that are under way."""
+    wait_for_calls()
     _cpp.destroy(group_or_only(group).number, number)
 
 
 def destroy_all_buffers(group: Group | None = None) -> None:
     """Also those that products made for themselves, which they make again."""
+    wait_for_calls()
     _cpp.destroy_all(group_or_only(group).number)

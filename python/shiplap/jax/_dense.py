@@ -65,9 +65,9 @@ def _backward(way: Way, kept: Any, dy: Any) -> Any:
                  rows=x.shape[0] if back == "all_gather" else 0, gathers=back == "all_gather")
     dx, gathered, _, _ = multiply(turned, codes, w_codes, x_scale=scale, w_scale=w_scale)
     dz_all = gathered if back == "all_gather" else dz
-    alone = Way(x_is_transposed=True, out=str(w.dtype))
+    alone = Way(x_is_transposed=True, out=str(x.dtype))
     dw, _, _, _ = multiply(alone, x, dz_all.astype(x.dtype))
-    return dx, dw, dbias
+    return dx, dw.astype(w.dtype), dbias
 
 
 _scaled.defvjp(_forward, _backward)
@@ -102,14 +102,15 @@ def collective_dense(x: Any, kernel: Any, bias: Any = None, *, comm_type: Any = 
     if method == "bulk":
         raise _errors.InputError("a layer has nothing to scatter in bulk: use gemm()")
     used = group_or_only(group) if kind != "none" else None
-    axis = used.axis if used is not None else None
-    if sum_gradients is None:
-        sum_gradients = _primitive.is_within(axis) and not _primitive.is_checked()
-    x, kernel = jnp.asarray(x), jnp.asarray(kernel)
-    rows, before, _ = _gemm.flat(x, -1, "x")
-    way = Way(comm_type=kind, method=method, atomic=atomic_gemm, group=used, chunks=chunks,
-              tapered=tapered, out=str(x.dtype), scaling=mode,
+    sum_gradients = _gemm.demand_one_mesh(used, kind, sum_gradients)
+    rows, before, _ = _gemm.flat(jnp.asarray(x), -1, "x")
+    kernel, _, columns = _gemm.flat(jnp.asarray(kernel), 1, "kernel")
+    bias = _gemm.demand_bias(bias, kernel.shape[1:], rows.dtype,
+                             used.axis if used is not None and kind == "all_reduce" else None)
+    way = Way(comm_type=kind, method=method, atomic=atomic_gemm, group=used,
+              chunks=_gemm.demand_chunks(chunks), tapered=tapered, out=str(rows.dtype),
+              scaling=mode,
               activation=_gemm.activation_named(activation), sums_gradients=sum_gradients)
     rows, kernel, bias = _gemm.some_alike([rows, kernel, bias], way)
     y = _scaled(way, rows, kernel, bias)
-    return y.reshape(*_gemm.shape_back(before, y.shape[0]), y.shape[1])
+    return y.reshape(*_gemm.shape_back(before, y.shape[0]), *columns)

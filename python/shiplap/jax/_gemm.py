@@ -94,6 +94,13 @@ def _own_share(count: int, way: Way) -> int:
     return share(count, rank, way.ranks)
 
 
+def place_of(group: Group | None) -> Any:
+    """Where a device is along the axis, so that the handler can compare; None: nobody knows."""
+    if group is None or not _primitive.is_within(group.axis):
+        return None
+    return jax.lax.axis_index(group.axis).astype(jnp.int32)
+
+
 # ---- one product of matrices
 
 
@@ -143,7 +150,7 @@ def multiply(way: Way, x: Any, w: Any, *, x_scale: Any = None, w_scale: Any = No
     operands = [x, x_scale, w, w_scale, bias]
     if group_sizes is not None:
         operands.append(group_sizes)
-    operands += [alpha, beta, to_scatter]
+    operands += [alpha, beta, to_scatter, place_of(way.group)]
     if add is not None:
         operands.append(add)
     made = _primitive.call(
@@ -322,9 +329,71 @@ def flat(array: Any, boundary: int, name: str) -> Any:
 
 
 def shape_back(shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    """Rows of several dimensions, of which the first has become longer or shorter."""
+    """Rows of several dimensions, of which the first has become longer or shorter; one dimension
+    if they are not whole then."""
     rest = math.prod(shape[1:])
+    if rest == 0:
+        return shape
     return (rows // rest, *shape[1:]) if rest and rows % rest == 0 else (rows,)
+
+
+def demand_one_mesh(group: Group | None, comm_type: str, sum_gradients: bool | None) -> bool:
+    """Whether gradients of an all_reduce are summed. Refuses a shard_map of another mesh."""
+    if group is None:
+        return False
+    within = _primitive.is_within(group.axis)
+    if within and group.axis is not None and _primitive.size_within(group.axis) != group.size:
+        raise _errors.InputError(
+            f"{group!r} in a shard_map whose axis {group.axis!r} has "
+            f"{_primitive.size_within(group.axis)} devices: make the group with that mesh")
+    if not within and group.has_several_here() and not _primitive.is_within_any():
+        raise _errors.InputError(
+            f"{group!r} has several ranks in this process, and a call without shard_map is made by "
+            "one: put a shard_map over the axis of the group around it")
+    if sum_gradients is not None:
+        return sum_gradients
+    if comm_type == "all_reduce" and not within and _primitive.is_within_any():
+        raise _errors.InputError(
+            f"an all_reduce of {group!r} in a shard_map over other axes: make the group with the "
+            "mesh and an axis of it, or say sum_gradients=True or False")
+    return within and not _primitive.is_checked()
+
+
+def demand_bias(bias: Any, shape: tuple[int, ...], out: Any, way_axis: str | None) -> Any:
+    """As an array. ``way_axis``: along which it must be the same."""
+    if bias is None:
+        return None
+    bias = jnp.asarray(bias)
+    if bias.shape != shape or str(bias.dtype) not in ("float32", str(jnp.dtype(out))):
+        raise _errors.InputError(
+            f"bias is {bias.shape} of {bias.dtype}: give {shape} of {jnp.dtype(out)} or float32")
+    if _primitive.varies_along(bias, way_axis):
+        raise _errors.InputError("bias varies over the axis along which the result is summed, so "
+                                 "the result would not be the same everywhere")
+    return bias
+
+
+def demand_scales(coded: bool, scaling: int, scales: tuple[Any, ...]) -> list[Any]:
+    """As arrays of the types that go with it."""
+    if not coded and (scaling != 0 or any(s is not None for s in scales)):
+        raise _errors.InputError("scaling_mode and scales belong to codes of FP8: round with "
+                                 "shiplap.jax.quantize(), or use collective_dense()")
+    if scaling != SCALING_MODES["mxfp8_1d_scaling"]:
+        made = [None if s is None else jnp.asarray(s, jnp.float32) for s in scales]
+        if any(s is not None and s.size != 1 for s in made):
+            raise _errors.InputError("a scale of a tensor is one number")
+        return made
+    for s in scales:
+        if s is not None and str(jnp.asarray(s).dtype) not in ("uint8", "float8_e8m0fnu"):
+            raise _errors.InputError("scales of MXFP8 are uint8 or float8_e8m0fnu: "
+                                     "shiplap.jax.quantize() gives them")
+    return list(scales)
+
+
+def demand_chunks(chunks: int) -> int:
+    if chunks < 1:
+        raise _errors.InputError(f"chunks = {chunks}: choose 1 or more")
+    return chunks
 
 
 def gemm(lhs: Any, rhs: Any, *, comm_type: Any = None, comm_overlap_method: Any = None,
@@ -365,24 +434,18 @@ def gemm(lhs: Any, rhs: Any, *, comm_type: Any = None, comm_overlap_method: Any 
     the other way round. That of all_reduce takes the gradient of the result as it is; it sums it
     over ranks first if ``sum_gradients``, which is what ``psum`` does in a ``shard_map`` with
     check_vma=False, and so the default there. No gradient of a bias is summed over ranks.
-    FP8 as it is given, ``comm_dtype``, ``alpha``, ``accumulate`` and another ``out_dtype`` have no
-    derivative.
+    FP8 as it is given, ``comm_dtype``, ``alpha`` and ``accumulate`` have no derivative.
     """
     kind, method = choice_of(comm_type, comm_overlap_method, atomic_gemm, collective_op)
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     x, before_x, after_x = flat(lhs, lhs_axis_boundary, "lhs")
     w, before_w, after_w = flat(rhs, rhs_axis_boundary, "rhs")
     used = group_or_only(group) if kind != "none" else None
-    if sum_gradients is None:
-        sum_gradients = (used is not None and _primitive.is_within(used.axis)
-                         and not _primitive.is_checked())
-    coded = is_fp8(x) or is_fp8(w)
-    if out_dtype is None:
-        out_dtype = jnp.bfloat16 if coded else x.dtype
-    if not coded and x.dtype != w.dtype:
-        raise _errors.InputError(f"lhs is of {x.dtype} and rhs of {w.dtype}: give both the same")
-    for array in (x, w):
-        name_of(array.dtype)
+    sum_gradients = demand_one_mesh(used, kind, sum_gradients)
+    out_dtype = demand_types(x, w, out_dtype, comm_dtype)
+    coded = is_fp8(x) or is_fp8(w) or comm_dtype is not None
+    scaling = scaling_number(scaling_mode)
+    lhs_scale_inv, rhs_scale_inv = demand_scales(coded, scaling, (lhs_scale_inv, rhs_scale_inv))
     if (method == "bulk") != (to_scatter is not None):
         raise _errors.InputError("to_scatter belongs to comm_overlap_method='bulk', and to nothing "
                                  "else")
@@ -393,37 +456,75 @@ def gemm(lhs: Any, rhs: Any, *, comm_type: Any = None, comm_overlap_method: Any 
                                                              "to_scatter")
         rows = to_scatter.shape[0]  # for the way back
     way = Way(comm_type=kind, method=method, atomic=atomic_gemm, buffer=comm_overlap_id,
-              group=used, chunks=chunks, tapered=tapered, x_is_transposed=lhs_transposed,
+              group=used, chunks=demand_chunks(chunks), tapered=tapered,
+              x_is_transposed=lhs_transposed,
               w_is_transposed=rhs_transposed, rows=rows, size_of_all=size_of_all,
               out=str(jnp.dtype(out_dtype)), activation=activation_named(activation),
-              scaling=scaling_number(scaling_mode), x_swizzled=lhs_scale_swizzled,
+              scaling=scaling, x_swizzled=lhs_scale_swizzled,
               w_swizzled=rhs_scale_swizzled,
               comm_dtype="" if comm_dtype is None else name_of(comm_dtype),
               gathers=return_gathered, sums_gradients=sum_gradients)
     rows_shape = after_x if lhs_transposed else before_x
     columns_shape = before_w if rhs_transposed else after_w
     depth_shape = before_x if lhs_transposed else after_x
-    has_derivative = not (coded or way.comm_dtype or accumulate is not None or alpha is not None
-                          or way.out != str(x.dtype))
+    summed = used.axis if used is not None and kind == "all_reduce" else None
+    bias = demand_bias(bias, (math.prod(columns_shape),), out_dtype, summed)
+    all_rows = result_rows(way, sizes_of(way, x, w).rows)
+    y_shape = (*shape_back(rows_shape, all_rows), *columns_shape)
+    if kind == "none" and 0 in (x.size, w.size) and to_scatter is None:
+        return _of_nothing(way, x, w, bias).reshape(y_shape)
+    has_derivative = not (coded or accumulate is not None or alpha is not None)
     if has_derivative:
         x, w, bias, to_scatter = some_alike([x, w, bias, to_scatter], way)
         y, gathered, scattered = product(way, x, w, bias, to_scatter)
     else:
         adding = {}
         if accumulate is not None:
-            adding = {"add": jnp.asarray(accumulate).reshape(-1, math.prod(columns_shape)),
+            accumulate = jnp.asarray(accumulate)
+            if accumulate.shape != y_shape or accumulate.dtype != jnp.dtype(out_dtype):
+                raise _errors.InputError(
+                    f"accumulate is {accumulate.shape} of {accumulate.dtype}, and the result "
+                    f"{y_shape} of {jnp.dtype(out_dtype)}")
+            if _primitive.varies_along(accumulate, summed):
+                raise _errors.InputError("accumulate varies over the axis along which the result "
+                                         "is summed, so the result would not be the same")
+            adding = {"add": accumulate.reshape(all_rows, math.prod(columns_shape)),
                       "beta": jnp.float32(1)}
         y, gathered, _, scattered = multiply(
             way, x, w, x_scale=lhs_scale_inv, w_scale=rhs_scale_inv, bias=bias,
-            alpha=None if alpha is None else jnp.asarray(alpha, jnp.float32),
+            alpha=None if alpha is None else jnp.asarray(alpha, jnp.float32).reshape(()),
             to_scatter=to_scatter, **adding)
-    y = y.reshape(*shape_back(rows_shape, y.shape[0]), *columns_shape)
+    y = y.reshape(y_shape)
     if to_scatter is not None:
         back = shape_back(scattered_rows, scattered.shape[0])
         return y, scattered.reshape(*back, *scattered_columns)
     if return_gathered:
         return y, gathered.reshape(*shape_back(rows_shape, gathered.shape[0]), *depth_shape)
     return y
+
+
+def demand_types(x: Any, w: Any, out_dtype: Any, comm_dtype: Any) -> Any:
+    """That of the result."""
+    for array in (x, w):
+        name_of(array.dtype)
+    coded = is_fp8(x) or is_fp8(w)
+    if not coded and x.dtype != w.dtype:
+        raise _errors.InputError(f"lhs is of {x.dtype} and rhs of {w.dtype}: give both the same")
+    if out_dtype is None:
+        return jnp.bfloat16 if coded else x.dtype
+    if not coded and comm_dtype is None and jnp.dtype(out_dtype) != x.dtype:
+        raise _errors.InputError(f"the result of {x.dtype} is of {x.dtype}, not of "
+                                 f"{jnp.dtype(out_dtype)}: out_dtype belongs to FP8")
+    return out_dtype
+
+
+def _of_nothing(way: Way, x: Any, w: Any, bias: Any) -> Any:
+    """A product in which some size is 0: XLA has no less to do."""
+    y = (x.T if way.x_is_transposed else x).astype(way.out) @ (
+        w.T if way.w_is_transposed else w).astype(way.out)
+    if bias is not None:
+        y = y + bias.astype(y.dtype)
+    return y if way.activation == "none" else jax.nn.gelu(y, approximate=True)
 
 
 def some_alike(operands: list[Any], way: Way) -> list[Any]:

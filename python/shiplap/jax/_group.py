@@ -22,7 +22,7 @@ _opened = 0  # by all processes alike, so that they mean the same by a number
 _groups: list[Group] = []
 
 
-def _wait_for_calls() -> None:
+def wait_for_calls() -> None:
     """Until all that was started has ended."""
     jax.effects_barrier()  # type: ignore[no-untyped-call]
 
@@ -38,19 +38,20 @@ class Group:
         self.size = size
         self._local = local  # ranks of this process, by the number of their device
         self.rank = next(iter(local.values()))  # the first of them
+        self.is_open = True
 
     def __repr__(self) -> str:
         along = f" along {self.axis!r}" if self.axis else ""
         return f"<Group {self.name!r}{along}: rank {self.rank} of {self.size}>"
 
+    def has_several_here(self) -> bool:
+        """Whether several of its ranks are in this process."""
+        return len(self._local) > 1
+
     def rank_known(self) -> int | None:
         """The rank of what is traced now; None if devices of this process have several."""
         ranks = set(self._local.values())
         return ranks.pop() if len(ranks) == 1 else None
-
-    def check(self) -> None:
-        """Raises what a call failed with first since the last time, with its diagnostics."""
-        _cpp.throw_failure(self.number)
 
     def addresses(self, device: Any) -> list[int]:
         """Where lhs, rhs and output of the last call on a device lay."""
@@ -66,17 +67,18 @@ class Group:
 
         All ranks together. Numbers of layers count calls.
         """
-        _wait_for_calls()
+        wait_for_calls()
         taken: _shiplap.Trace = _cpp.take_trace(self.number)
         return taken
 
     def close(self) -> None:
         """Ends the connections. All ranks; programs that use the group fail from then on."""
         try:
-            _wait_for_calls()
+            wait_for_calls()
         except Exception:  # a call failed, and was told of when its result was looked at
             _primitive.forget_order()
         _cpp.close_group(self.number)
+        self.is_open = False
         if self in _groups:
             _groups.remove(self)
 
@@ -185,11 +187,16 @@ def initialize(mesh: Any = None, axis: str | None = None, *, meet_at: str | None
     ``trace``, ``Group.take_trace()`` has what every call did.
     """
     global _opened
+    if mesh is not None and not hasattr(mesh, "axis_names"):
+        raise _errors.InputError(f"{mesh!r} is no mesh: initialize(mesh, axis)")
+    if (meet_at is None) != (rank is None) or (meet_at is None) != (size is None) or (
+            meet_at is not None and mesh is not None):
+        raise _errors.InputError("meet_at, rank and size come together, and without a mesh: every "
+                                 "process has a JAX of its own then")
     _opened += 1
-    if meet_at is not None:
-        if mesh is not None or rank is None or size is None:
-            raise _errors.InputError("meet_at comes with rank and size, and without a mesh: every "
-                                     "process has a JAX of its own then")
+    if meet_at is not None and rank is not None and size is not None:
+        if not 0 <= rank < size:
+            raise _errors.InputError(f"there is no rank {rank} of {size}")
         name = name or "all"
         where = (jax.local_devices()[0].id, rank, f"shiplap/{_opened}/{name}",
                  [f"process {k}" for k in range(size)])
@@ -222,7 +229,9 @@ def _kept(group: Group) -> Group:
 
 def group_or_only(group: Group | None) -> Group:
     if group is not None:
-        return group
+        if group.is_open:
+            return group
+        raise _errors.InputError(f"{group!r} was closed: make another one, and trace again")
     if len(_groups) == 1:
         return _groups[0]
     raise _errors.InputError(
@@ -230,34 +239,21 @@ def group_or_only(group: Group | None) -> Group:
         f"there are {len(_groups)} groups: give the one that is meant, group=..")
 
 
-def _failures() -> list[_errors.Error]:
-    """Of all groups, each of which tells of one once."""
-    found = []
-    for group in list(_groups):
-        try:
-            group.check()
-        except _errors.Error as failure:
-            found.append(failure)
-    return found
-
-
 @contextlib.contextmanager
 def diagnosed() -> Iterator[None]:
     """What fails within is raised as an exception of shiplap, with its diagnostics.
 
     XLA reports what a handler says as a ``JaxRuntimeError``, when a result is first looked at. Look
-    at results within: ``jax.block_until_ready()``.
+    at results within: ``jax.block_until_ready()``. Calls that waited for one that failed fail with
+    it, also those of later programs; after a ``diagnosed()`` they start anew.
     """
-    before = _failures()  # of calls whose results nobody has looked at yet
+    _primitive.forget_failures()
     try:
         yield
-    except _errors.Error:
-        raise
-    except RuntimeError as error:
+    except jax.errors.JaxRuntimeError as error:
         _primitive.forget_order()
-        found = [*_failures(), *before]
-        # XLA may tell of another call that the first one took down with it.
-        failed = [f for f in found if isinstance(f, _errors.Failure)]
-        for failure in [*(f for f in found if str(f).strip() in str(error)), *failed]:
-            raise failure from error
+        try:
+            _cpp.throw_failure(str(error))
+        except _errors.Error as ours:
+            raise ours from error
         raise

@@ -24,7 +24,7 @@ def _by_groups(x: Any, dz: Any, sizes: Any, dtype: Any) -> Any:
     """The gradient of the weights of each group: x^T dz over its rows."""
     nothing: tuple[tuple[int, ...], Any] = ((0,), jnp.float32)
     shape = (sizes.shape[0], x.shape[1], dz.shape[1])
-    operands = (x, None, dz, None, None, sizes, None, None, None)
+    operands = (x, None, dz, None, None, sizes, None, None, None, None)
     made = _primitive.call(operands, [(shape, dtype), nothing, nothing, nothing],
                            {"ragged_depth": True}, is_grouped=True, communicates=False)
     return made[0]
@@ -141,19 +141,22 @@ def grouped_gemm(lhs: Any, rhs: Any, group_sizes: Any, *, comm_type: Any = None,
         raise _errors.InputError(f"group_sizes are of {sizes.dtype}: give int32")
     sizes = sizes.astype(jnp.int32)
     used = group_or_only(group) if kind != "none" else None
-    axis = used.axis if used is not None else None
-    if sum_gradients is None:
-        sum_gradients = _primitive.is_within(axis) and not _primitive.is_checked()
-    coded = _gemm.is_fp8(x) or _gemm.is_fp8(w)
-    if out_dtype is None:
-        out_dtype = jnp.bfloat16 if coded else x.dtype
+    sum_gradients = _gemm.demand_one_mesh(used, kind, sum_gradients)
+    out_dtype = _gemm.demand_types(x, w, out_dtype, comm_dtype)
+    coded = _gemm.is_fp8(x) or _gemm.is_fp8(w) or comm_dtype is not None
+    scaling = _gemm.scaling_number(scaling_mode)
+    lhs_scale_inv, rhs_scale_inv = _gemm.demand_scales(coded, scaling,
+                                                       (lhs_scale_inv, rhs_scale_inv))
+    columns = w.shape[1] if rhs_transposed else w.shape[2]
+    bias = _gemm.demand_bias(bias, (w.shape[0], columns), out_dtype, None)
     way = Way(comm_type=kind, method=method, atomic=atomic_gemm, buffer=comm_overlap_id,
-              group=used, chunks=chunks, tapered=tapered, w_is_transposed=rhs_transposed,
+              group=used, chunks=_gemm.demand_chunks(chunks), tapered=tapered,
+              w_is_transposed=rhs_transposed,
               rows=rows, size_of_all=size_of_all, out=str(jnp.dtype(out_dtype)),
-              scaling=_gemm.scaling_number(scaling_mode),
+              scaling=scaling,
               comm_dtype="" if comm_dtype is None else _gemm.name_of(comm_dtype),
               sums_gradients=sum_gradients)
-    if coded or comm_dtype is not None or way.out != str(x.dtype):
+    if coded:
         return multiply(way, x, w, x_scale=lhs_scale_inv, w_scale=rhs_scale_inv, bias=bias,
                         group_sizes=sizes)[0]
     x, w, bias, sizes = _gemm.some_alike([x, w, bias, sizes], way)

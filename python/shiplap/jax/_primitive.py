@@ -52,7 +52,18 @@ for _kind in (effects.lowerable_effects, effects.ordered_effects,
 
 def forget_order() -> None:
     """After a call that failed: those that wait for it would fail with it, for ever."""
-    _tokens.clear()
+    _tokens.current_tokens.pop(_EFFECT, None)
+    _tokens.output_runtime_tokens.clear()  # of all effects, but only for who waits for the end
+
+
+def forget_failures() -> None:
+    """The same if one is known to have failed; nothing is waited for."""
+    last = getattr(_tokens.current_tokens.get(_EFFECT), "_buf", None)
+    try:
+        if last is not None and last.is_ready():
+            last.block_until_ready()
+    except Exception:
+        forget_order()
 
 
 # ---- which axes of a mesh a value varies over
@@ -84,13 +95,20 @@ def is_checked() -> bool:
 
 def is_within(axis: str | None) -> bool:
     """Whether what is traced now is in a shard_map over the axis."""
-    if axis is None:
-        return False
-    try:
-        lax.psum(1, axis)
-    except NameError:
-        return False
-    return True
+    return axis is not None and core.get_axis_env().axis_exists(axis)
+
+
+def size_within(axis: str) -> int:
+    return int(core.get_axis_env().axis_size(axis))
+
+
+def is_within_any() -> bool:
+    return bool(core.get_axis_env().axis_sizes)
+
+
+def varies_along(array: Any, axis: str | None) -> bool:
+    """By the account that shard_map keeps."""
+    return axis is not None and is_checked() and axis in _varying(jax.typeof(array))
 
 
 def _varied(array: Any, axes: frozenset[str]) -> Any:
@@ -131,8 +149,8 @@ _product.def_effectful_abstract_eval(_abstract)
 
 def _no_derivative(*_: Any, **__: Any) -> Any:
     raise _errors.InputError(
-        "this product has no derivative: one of FP8 as it is given, with comm_dtype, alpha, "
-        "accumulate or another out_dtype. collective_dense(scaling_mode=..) has one of FP8; alpha "
+        "this product has no derivative: one of FP8 as it is given, with comm_dtype, alpha or "
+        "accumulate. collective_dense(scaling_mode=..) has one of FP8; alpha "
         "and sums may be written beside the product")
 
 
@@ -168,8 +186,7 @@ def call(operands: tuple[Any, ...], results: list[tuple[tuple[int, ...], Any]],
     given = tuple(jnp.zeros((0,), jnp.float32) if o is None else o for o in operands)
     given = alike(given, axis)
     words = tuple(sorted((key, _NUMBERS[type(value)](value)) for key, value in attributes.items()))
-    in_checked_map = axis is not None and any(_varying(jax.typeof(o)) for o in given) \
-        if hasattr(jax, "typeof") else False
+    in_checked_map = axis is not None and any(_varying(jax.typeof(o)) for o in given)
     made: list[Any] = _product.bind(
         *given, results=tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in results),
         attributes=words, is_grouped=is_grouped, communicates=communicates, adds=adds,

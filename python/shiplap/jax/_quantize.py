@@ -68,7 +68,7 @@ def _by_blocks(x: Any, dtype: Any, largest: float) -> tuple[Any, Any]:
     count = x.shape[-1]
     padding = -count % BLOCK
     blocks = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, padding)])
-    blocks = blocks.reshape(*x.shape[:-1], -1, BLOCK)
+    blocks = blocks.reshape(*x.shape[:-1], (count + padding) // BLOCK, BLOCK)
     bits = jnp.max(_bits(blocks), axis=-1)
     # The smallest power of two that is at least amax / largest. The largest is 1.75 * 2^n.
     exponent, mantissa = bits >> 23, bits & 0x007FFFFF

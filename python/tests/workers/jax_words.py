@@ -69,7 +69,6 @@ def buffers_have_numbers(at):
     at.sound(comm_overlap_id=second)
     raised(jax.errors.JaxRuntimeError, "D806",
            lambda: _no_such_buffer(at, first))
-    raised(shiplap.InputError, f"no buffer {first}", at.group.check)
     raised(shiplap.InputError, "D806", lambda: sj.destroy_buffer(first, group=at.group))
     at.sound()
     sj.destroy_all_buffers(group=at.group)
@@ -93,7 +92,6 @@ def a_number_of_no_buffer_is_diagnosed(at):
     error = raised(shiplap.InputError, ["D806", "999"], act)
     assert [one.code for one in error.diagnostics] == ["D806"]
     assert isinstance(error.__cause__, jax.errors.JaxRuntimeError)
-    at.group.check()  # it was said once
     at.sound()
 
 
@@ -102,7 +100,6 @@ def a_buffer_of_another_shape_is_refused(at):
                               buffer_dtype=jnp.float32, group=at.group)
     raised(jax.errors.JaxRuntimeError, "error[D8",
            lambda: _no_such_buffer(at, number))
-    raised(shiplap.InputError, "error[D8", at.group.check)
     sj.destroy_buffer(number, group=at.group)
     at.sound()
 
@@ -112,7 +109,6 @@ def a_buffer_for_something_else_is_refused(at):
                               group=at.group)
     raised(jax.errors.JaxRuntimeError, "error[D8",
            lambda: _no_such_buffer(at, number))
-    raised(shiplap.InputError, "error[D8", at.group.check)
     sj.destroy_buffer(number, group=at.group)
     at.sound()
 
@@ -177,8 +173,6 @@ def sizes_of_groups_must_add_up(at):
     for options in ({}, {"comm_type": "ag"}):
         for sizes in ([1, 2], [6, 6], [7, -1]):
             raised(jax.errors.JaxRuntimeError, "D814", lambda: call(sizes, **options))
-            if options:
-                raised(shiplap.InputError, "D814", at.group.check)
         compare("good sizes", call([2, 4], **options),
                 (at.gathered if options else at.gathered[at.of_rows[at.me]]).rounded("float32"))
     raised(shiplap.InputError, "give int32",
