@@ -15,8 +15,23 @@ BLOCK = 32  # numbers of MXFP8 that share a scale
 _LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 
 
+# Bits of the mantissa that are stored, and the power of two of the smallest number.
+_STEPS = {"float8_e4m3fn": (3, 9), "float8_e5m2": (2, 16)}
+
+
 def _codes(x: Any, dtype: Any, largest: float) -> Any:
-    return jnp.clip(x, -largest, largest).astype(dtype)
+    """Rounded once, to nearest even. XLA of older versions rounds to float16 first, so what it is
+    given to convert is a number of the format already."""
+    stored, smallest = _STEPS[str(dtype)]
+    x = jnp.clip(x, -largest, largest)
+    bits = jax.lax.bitcast_convert_type(x, jnp.int32)
+    dropped = 23 - stored
+    even = (bits >> dropped) & 1
+    bits = (bits + (1 << (dropped - 1)) - 1 + even) & ~((1 << dropped) - 1)
+    usual = jax.lax.bitcast_convert_type(bits, jnp.float32)
+    small = jnp.round(x * 2.0**smallest) * 2.0**-smallest
+    rounded = jnp.where(jnp.abs(x) < 2.0 ** (stored - smallest), small, usual)
+    return jnp.where(jnp.isnan(x), x, rounded).astype(dtype)
 
 
 # XLA takes subnormal numbers as zero on a CPU. They count here, so what may be one is looked at as
