@@ -48,21 +48,15 @@ def _backward(way: Way, kept: Any, dy: Any) -> Any:
     dbias = None if bias is None else dz.astype(jnp.float32).sum(0).astype(bias.dtype)
     if way.comm_type == "all_reduce" and way.sums_gradients:
         assert group is not None
-        dz = _gemm.gather_rows(group, _gemm.scatter_rows(group, dz), dz.shape[0])
+        dz = _gemm.summed_over_ranks(group, dz)
     (dz,) = _primitive.alike((dz,), group.axis if group is not None else None)
     codes, scale = quantize(dz, way.scaling, dtype=_gradient_type(way), axis=1)
     w_codes, w_scale = quantize(w, way.scaling, axis=1)
-    method, atomic = way.method, way.atomic
     back = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather"}.get(way.comm_type,
                                                                                  "none")
-    if back == "none":
-        method, atomic = "none", False
-    if back == "all_gather" and method == "pipeline":
-        method = "ring_exchange"
-    turned = Way(comm_type=back, method=method, atomic=atomic,
-                 group=group if back != "none" else None, chunks=way.chunks, tapered=way.tapered,
-                 scaling=way.scaling, w_is_transposed=True, out=str(x.dtype),
-                 rows=x.shape[0] if back == "all_gather" else 0, gathers=back == "all_gather")
+    turned = _gemm.way_back(way, back, scaling=way.scaling, w_is_transposed=True,
+                            out=str(x.dtype), rows=x.shape[0] if back == "all_gather" else 0,
+                            gathers=back == "all_gather")
     dx, gathered, _, _ = multiply(turned, codes, w_codes, x_scale=scale, w_scale=w_scale)
     dz_all = gathered if back == "all_gather" else dz
     alone = Way(x_is_transposed=True, out=str(x.dtype))

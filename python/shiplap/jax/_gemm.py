@@ -17,7 +17,6 @@ from shiplap.jax._group import Group, group_or_only
 _cpp = _shiplap.jax
 
 TYPES = ("none", "all_gather", "reduce_scatter", "all_reduce")
-METHODS = ("none", "bulk", "pipeline", "ring_exchange")
 # Of TransformerEngine.
 SCALING_MODES = {"no_scaling": 0, "delayed_tensor_scaling": 1, "mxfp8_1d_scaling": 2,
                  "current_tensor_scaling": 3}
@@ -163,7 +162,8 @@ def multiply(way: Way, x: Any, w: Any, *, x_scale: Any = None, w_scale: Any = No
 
 # ---- its derivative
 
-def _back(way: Way, comm_type: str, **more: Any) -> Way:
+
+def way_back(way: Way, comm_type: str, **more: Any) -> Way:
     """A product of the way back: by the same method if there is such a one."""
     method, atomic = way.method, way.atomic
     if comm_type == "all_gather" and method in ("pipeline", "bulk"):
@@ -186,6 +186,11 @@ def scatter_rows(group: Group, x: Any) -> Any:
     one = jnp.zeros((1, 1), x.dtype)
     way = Way(comm_type="reduce_scatter", method="bulk", group=group)
     return multiply(way, one, one, to_scatter=x)[3]
+
+
+def summed_over_ranks(group: Group, x: Any) -> Any:
+    """All rows of the sum, of a matrix."""
+    return gather_rows(group, scatter_rows(group, x), x.shape[0])
 
 
 def gelu_slope(before: Any) -> Any:
@@ -233,22 +238,22 @@ def _product_backward(way: Way, kept: Any, cotangents: Any) -> Any:
     if way.comm_type == "all_reduce" and way.sums_gradients:
         assert group is not None
         (dz,) = _primitive.alike((dz,), group.axis)
-        dz = gather_rows(group, scatter_rows(group, dz), dz.shape[0])
+        dz = summed_over_ranks(group, dz)
     # ---- of x
     other = not way.w_is_transposed
     turns = {"x_is_transposed": False, "w_is_transposed": other, "out": str(x.dtype)}
     if way.comm_type == "all_gather":
-        dx, _, _, _ = multiply(_back(way, "reduce_scatter", size_of_all=way.size_of_all, **turns),
-                               dz, w)
+        scattering = way_back(way, "reduce_scatter", size_of_all=way.size_of_all, **turns)
+        dx, _, _, _ = multiply(scattering, dz, w)
         dz_all = dz
     elif way.comm_type == "reduce_scatter" and way.method != "bulk":
         rows = x.shape[1] if way.x_is_transposed else x.shape[0]
         dx, dz_all, _, _ = multiply(
-            _back(way, "all_gather", size_of_all=way.size_of_all, rows=rows, gathers=True,
-                  **turns), dz, w)
+            way_back(way, "all_gather", size_of_all=way.size_of_all, rows=rows, gathers=True,
+                     **turns), dz, w)
     else:
         (dz,) = _primitive.alike((dz,), group.axis if group is not None else None)
-        dx, _, _, _ = multiply(_back(way, "none", **turns), dz, w)
+        dx, _, _, _ = multiply(way_back(way, "none", **turns), dz, w)
         dz_all = dz
     # ---- of w, beside what is left to be scattered
     x_turned = way.x_is_transposed and way.comm_type != "all_gather"

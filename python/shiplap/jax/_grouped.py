@@ -82,18 +82,17 @@ def _backward(way: Way, kept: Any, dy: Any) -> Any:
         dx = _gemm.scatter_rows(group, jnp.zeros_like(dx).at[order].set(dx))
     elif way.comm_type == "reduce_scatter":
         assert group is not None
-        way_back = dataclasses.replace(
-            turned, comm_type="all_gather", group=group, rows=x.shape[0], gathers=True,
-            method="ring_exchange" if way.method == "pipeline" else way.method, atomic=way.atomic,
-            chunks=way.chunks, tapered=way.tapered, size_of_all=way.size_of_all)
+        gathering = _gemm.way_back(way, "all_gather", w_is_transposed=turned.w_is_transposed,
+                                   out=turned.out, rows=x.shape[0], gathers=True,
+                                   size_of_all=way.size_of_all)
         own = _own_sizes(group, sizes, x.shape[0])
-        dx, dz, _, _ = multiply(way_back, dy, w, group_sizes=own)
+        dx, dz, _, _ = multiply(gathering, dy, w, group_sizes=own)
         all_sizes, rows = sizes, x
     else:
         dz = dy
         if way.comm_type == "all_reduce" and way.sums_gradients:
             assert group is not None
-            dz = _gemm.gather_rows(group, _gemm.scatter_rows(group, dz), dz.shape[0])
+            dz = _gemm.summed_over_ranks(group, dz)
         (dz,) = _primitive.alike((dz,), group.axis if group is not None else None)
         dx, _, _, _ = multiply(turned, dz, w, group_sizes=sizes)
         all_sizes, rows = sizes, x
