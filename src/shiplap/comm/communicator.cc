@@ -193,7 +193,7 @@ void Communicator::fail_late(const std::string& operation, std::vector<int> miss
                              const std::string& about) {
   const std::string what = fmt::format("{} in `{}`, a group of {}, did not end within {}",
                                        operation, name_, size_, to_string(timeout_));
-  std::string why;
+  std::string why = about;
   if (!missing.empty()) {
     why = fmt::format("not there: {}{}{}", list_of(missing), about.empty() ? "" : "; ", about);
   }

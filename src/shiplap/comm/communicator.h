@@ -86,6 +86,7 @@ class [[nodiscard]] Request {
     virtual ~State() = default;
     virtual bool test() = 0;
     virtual void wait() = 0;
+    virtual void give_up() = 0;
     [[nodiscard]] virtual std::int64_t bytes() const = 0;
   };
 
@@ -99,6 +100,11 @@ class [[nodiscard]] Request {
     if (state_ == nullptr) return 0;
     state_->wait();
     return state_->bytes();
+  }
+  // For those who test() and have a deadline of their own: throws what wait() throws when its time
+  // is up, unless it is complete now.
+  void give_up() {
+    if (state_ != nullptr) state_->give_up();
   }
 
  private:

@@ -4,6 +4,7 @@
 // Ranks are counted in the world, whatever the group in which it happened.
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -16,17 +17,23 @@ class Failure : public std::runtime_error {
  public:
   explicit Failure(Diagnostic diagnostic);
   [[nodiscard]] const Diagnostic& diagnostic() const { return diagnostic_; }
+  // The one rank because of which this happened, where that can be known.
+  [[nodiscard]] virtual std::optional<int> culprit() const { return std::nullopt; }
 
  private:
   Diagnostic diagnostic_;
 };
 
-// D301: a deadline passed. `missing` are the ranks that did not arrive, where that can be known.
+// D301: a deadline passed. `missing` are the ranks that did not arrive, where that can be known;
+// nobody is if ranks wait for messages of each other.
 class DeadlinePassed : public Failure {
  public:
   DeadlinePassed(Diagnostic diagnostic, std::vector<int> missing)
       : Failure(std::move(diagnostic)), missing_(std::move(missing)) {}
   [[nodiscard]] const std::vector<int>& missing() const { return missing_; }
+  [[nodiscard]] std::optional<int> culprit() const override {
+    return missing_.size() == 1 ? std::optional(missing_.front()) : std::nullopt;
+  }
 
  private:
   std::vector<int> missing_;
@@ -37,6 +44,9 @@ class RankFailed : public Failure {
  public:
   RankFailed(Diagnostic diagnostic, int rank) : Failure(std::move(diagnostic)), rank_(rank) {}
   [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] std::optional<int> culprit() const override {
+    return rank_ < 0 ? std::nullopt : std::optional(rank_);
+  }
 
  private:
   int rank_;

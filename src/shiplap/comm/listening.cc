@@ -25,9 +25,10 @@ ListeningCommunicator::ListeningCommunicator(News& news, Members members, std::s
       news_(news),
       members_(std::move(members)) {}
 
-News::Doing ListeningCommunicator::doing(const std::string& operation) const {
+News::Doing ListeningCommunicator::doing(const std::string& operation, int peer) const {
   return {.text = fmt::format("{} of `{}`", operation, name()),
-          .group = in_collective() ? members_.group : 0};
+          .group = in_collective() ? members_.group : 0,
+          .awaited = peer < 0 ? -1 : world_rank(peer)};
 }
 
 std::string ListeningCommunicator::operation(std::string_view verb, int peer, int tag) const {
@@ -42,14 +43,9 @@ void ListeningCommunicator::check_lost(double time) {
 }
 
 News::RollCall ListeningCommunicator::call_roll(const std::string& operation, int peer) {
-  if (in_collective()) {
-    return news_.call_roll(members_.group, collectives(), members_.world_ranks, doing(operation));
-  }
-  const int awaited = world_rank(peer);
-  News::RollCall roll =
-      news_.call_roll(members_.group, collectives() + 1, std::span(&awaited, 1), doing(operation));
-  roll.missing = {awaited};
-  return roll;
+  const News::Doing own = doing(operation, peer);
+  if (!in_collective()) return news_.follow(own.awaited, own);
+  return news_.call_roll(members_.group, collectives(), members_.world_ranks, own);
 }
 
 std::uint64_t ListeningCommunicator::next_group(int colour) const {
@@ -97,6 +93,9 @@ void tell_if_it_fails(News& news, const std::function<void()>& work) {
     work();
   } catch (const RankFailed& error) {
     news.leave(error.rank(), error.diagnostic().why);
+    throw;
+  } catch (const Failure& error) {
+    news.leave(error.culprit().value_or(news.rank()), error.what());
     throw;
   } catch (const std::exception& error) {
     news.leave(news.rank(), error.what());

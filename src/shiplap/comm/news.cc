@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <ranges>
 
 #include "shiplap/comm/news_internal.h"
 
@@ -10,7 +12,38 @@ namespace {
 
 constexpr double kAnswersWithin = 0.5;
 constexpr double kFresh = 0.1;  // how long a waiter counts as waiting after it last said so
+constexpr double kGaveUpWithin = 2 * kAnswersWithin;
 constexpr std::size_t kLongestAccount = 400;
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+// What is known of some ranks.
+class Account {
+ public:
+  void add(int rank, const std::string& doing) {
+    if (text_.size() < kLongestAccount)
+      append(text_, "; ", fmt::format("rank {} is in {}", rank, doing));
+  }
+  void add_silent(int rank) { append(silent_, ", ", fmt::to_string(rank)); }
+  [[nodiscard]] std::string text() const {
+    std::string all;
+    if (!silent_.empty()) {
+      all = fmt::format("no answer from {}: computing, stopped or gone", silent_);
+    }
+    if (!text_.empty()) append(all, "; ", text_);
+    return all;
+  }
+
+ private:
+  static void append(std::string& all, const char* between, const std::string& one) {
+    if (!all.empty()) all += between;
+    all += one;
+  }
+  std::string text_;
+  std::string silent_;
+};
 
 }  // namespace
 
@@ -22,7 +55,10 @@ void News::set_ranks(int own, int count) {
 
 // ---- notices
 
-void News::say(const Doing& doing) { said_[doing.group] = {.text = doing.text, .time = time()}; }
+void News::say(const Doing& doing) {
+  said_[doing.group] = {.text = doing.text, .time = time()};
+  if (doing.awaited >= 0) awaited_[doing.awaited] = time();
+}
 
 // Threads of this process may wait in several groups: the one that reads the question need not be
 // the one it is about.
@@ -39,6 +75,9 @@ Notice News::answer_to(std::uint64_t group) {
   if (said != said_.end()) {
     said->second.text.copy(answer.text.data(), answer.text.size() - 1);
   }
+  std::erase_if(awaited_, [&](const auto& one) { return one.second <= fresh; });
+  std::ranges::copy(awaited_ | std::views::keys | std::views::take(answer.awaited.size()),
+                    answer.awaited.begin());
   return answer;
 }
 
@@ -46,14 +85,15 @@ void News::handle(const Notice& notice, int from) {
   const std::string text(notice.text.data());
   switch (notice.kind) {
     case Notice::Kind::question:
-      others_[{notice.group, from}] = {
-          .arrived = notice.arrived, .waits = notice.waits != 0, .doing = text};
-      send(answer_to(notice.group), {{from}});
+    case Notice::Kind::answer: {
+      Progress& known = others_[{notice.group, from}];
+      known = {
+          .arrived = notice.arrived, .waits = notice.waits != 0, .doing = text, .time = time()};
+      std::ranges::copy_if(notice.awaited, std::back_inserter(known.awaited),
+                           [&](int rank) { return rank >= 0 && rank < size(); });
+      if (notice.kind == Notice::Kind::question) send(answer_to(notice.group), {{from}});
       return;
-    case Notice::Kind::answer:
-      others_[{notice.group, from}] = {
-          .arrived = notice.arrived, .waits = notice.waits != 0, .doing = text};
-      return;
+    }
     case Notice::Kind::leaving:
       if (notice.run < run_) return;
       lose(from, {.rank = notice.root, .reason = text, .since = time(), .run = notice.run});
@@ -104,32 +144,36 @@ void News::set_arrived(std::uint64_t group, std::int64_t count) {
   arrived_[group] = count;
 }
 
-News::Progress News::progress_of(std::uint64_t group, int rank) {
+News::Progress News::progress_of(std::uint64_t group, int rank, double since) {
   const std::lock_guard lock(mutex_);
   const auto found = others_.find({group, rank});
-  return found == others_.end() ? Progress{} : found->second;
+  return found == others_.end() || found->second.time < since ? Progress{} : found->second;
 }
 
-News::RollCall News::call_roll(std::uint64_t group, std::int64_t count, std::span<const int> ranks,
-                               const Doing& doing) {
-  if (ranks.size() > kLargestRollCall) return {};
-  Notice question{
-      .kind = Notice::Kind::question, .group = group, .waits = doing.group == group ? 1 : 0};
+void News::ask(std::uint64_t group, std::span<const int> ranks, const Doing& doing, double since) {
+  Notice question;
   {
     const std::lock_guard lock(mutex_);
-    const auto own = arrived_.find(group);
-    if (own != arrived_.end()) question.arrived = own->second;
+    say(doing);
+    question = answer_to(group);
   }
-  doing.text.copy(question.text.data(), question.text.size() - 1);
+  question.kind = Notice::Kind::question;
   send(question, ranks);
   const auto all_known = [&] {
-    return std::ranges::all_of(
-        ranks, [&](int rank) { return rank == rank_ || progress_of(group, rank).arrived >= 0; });
+    return std::ranges::all_of(ranks, [&](int rank) {
+      return rank == rank_ || progress_of(group, rank, since).arrived >= 0;
+    });
   };
   for (const double end = time() + kAnswersWithin; time() < end && !all_known();) {
     serve(doing);
     pause_briefly();
   }
+}
+
+News::RollCall News::call_roll(std::uint64_t group, std::int64_t count, std::span<const int> ranks,
+                               const Doing& doing) {
+  if (ranks.size() > kLargestRollCall) return {};
+  ask(group, ranks, doing);
   std::vector<int> behind;
   RollCall result;
   for (const int rank : ranks) {
@@ -138,20 +182,38 @@ News::RollCall News::call_roll(std::uint64_t group, std::int64_t count, std::spa
     (progress.waits ? behind : result.missing).push_back(rank);
   }
   if (result.missing.empty()) result.missing = behind;
-  std::string silent;
+  Account account;
   for (const int rank : result.missing) {
     const Progress progress = progress_of(group, rank);
-    if (progress.arrived < 0) {
-      silent += fmt::format("{}{}", silent.empty() ? "" : ", ", rank);
-    } else if (result.about.size() < kLongestAccount) {
-      result.about +=
-          fmt::format("{}rank {} is in {}", result.about.empty() ? "" : "; ", rank, progress.doing);
+    progress.arrived < 0 ? account.add_silent(rank) : account.add(rank, progress.doing);
+  }
+  result.about = account.text();
+  return result;
+}
+
+// Step by step: those who answer say for whom they wait, and those are asked next. Everybody's
+// deadline passes at about the same time: who asks is asked as well, and one that has given up a
+// moment ago has said in its own question for whom it waited.
+News::RollCall News::follow(int awaited, const Doing& doing) {
+  const double begin = time();
+  RollCall result;
+  Account account;
+  std::vector<int> asked;
+  for (std::vector<int> next{awaited}; !next.empty() && asked.size() < kLargestRollCall;) {
+    ask(0, next, doing, begin);
+    asked.insert(asked.end(), next.begin(), next.end());
+    std::vector<int> after;
+    for (const int rank : next) {
+      const Progress progress = progress_of(0, rank, begin - kGaveUpWithin);
+      progress.arrived < 0 ? account.add_silent(rank) : account.add(rank, progress.doing);
+      if (progress.awaited.empty()) result.missing.push_back(rank);
+      std::ranges::copy_if(progress.awaited, std::back_inserter(after), [&](int other) {
+        return other != rank_ && !contains(asked, other) && !contains(after, other);
+      });
     }
+    next = std::move(after);
   }
-  if (!silent.empty()) {
-    result.about += fmt::format("{}no answer from {}: computing, stopped or gone",
-                                result.about.empty() ? "" : "; ", silent);
-  }
+  result.about = (result.missing.empty() ? "ranks wait for each other: " : "") + account.text();
   return result;
 }
 

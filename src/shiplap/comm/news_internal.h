@@ -5,7 +5,8 @@
 //
 // - question and answer: whoever reaches its deadline asks the others of its group how far they
 //   are. Those that are not there, or do not answer, are the ones to look at. A question also tells
-//   how far the rank is that asks, so that one which gave up first is not blamed by the next.
+//   how far the rank is that asks, so that one which gave up first is not blamed by the next. Who
+//   waits for one message asks its other end, then whom that one waits for, and so on.
 // - leaving: this rank's work ended with an exception.
 // - farewell: this rank is about to end.
 #pragma once
@@ -31,6 +32,8 @@ struct Notice {
   std::int64_t arrived = 0;  // how many collectives of it this rank has begun
   std::int32_t waits = 0;    // whether it waits in one of them, and not for something else
   std::int32_t run = 0;      // in which run of work
+  // For whom it waits now, in no order; -1: for no more than those before.
+  std::array<std::int32_t, 4> awaited{-1, -1, -1, -1};
   std::array<char, 256> text{};
 };
 
@@ -44,10 +47,11 @@ class News {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return static_cast<int>(everybody_.size()); }
 
-  // What a rank waits for, and in a collective of which group, if of any.
+  // What a rank waits for, in a collective of which group, if of any, and for whom (-1: anybody).
   struct Doing {
     std::string text;
     std::uint64_t group = 0;
+    int awaited = -1;
   };
   // Reads notices and looks for the dead; called again and again by whoever waits. `doing` is what
   // it answers to questions. Threads may call it at the same time.
@@ -75,6 +79,9 @@ class News {
   };
   [[nodiscard]] RollCall call_roll(std::uint64_t group, std::int64_t count,
                                    std::span<const int> ranks, const Doing& doing);
+  // Who keeps the rank `awaited` from doing what this one waits for: itself, or those at the ends
+  // of the chains of ranks that wait for one another. Nobody is missing if all lead back.
+  [[nodiscard]] RollCall follow(int awaited, const Doing& doing);
   // Beyond this a roll call would be a storm of messages.
   static constexpr std::size_t kLargestRollCall = 512;
 
@@ -104,6 +111,7 @@ class News {
   std::recursive_mutex mutex_;  // NOLINT: of all that is here, and of what derives from it
 
  private:
+  // With the lock.
   [[nodiscard]] Notice answer_to(std::uint64_t group);
 
   // What a waiter of this process said last.
@@ -114,9 +122,14 @@ class News {
   struct Progress {
     std::int64_t arrived = -1;  // nothing is known
     bool waits = false;
+    std::vector<int> awaited;
     std::string doing;
+    double time = 0;  // when it was told
   };
-  [[nodiscard]] Progress progress_of(std::uint64_t group, int rank);
+  // What is known of a rank and was told after `since`.
+  [[nodiscard]] Progress progress_of(std::uint64_t group, int rank, double since = 0);
+  // Asks `ranks`, and waits until all have answered since, but not for long.
+  void ask(std::uint64_t group, std::span<const int> ranks, const Doing& doing, double since = 0);
 
   int rank_ = 0;
   std::vector<int> everybody_;
@@ -124,6 +137,7 @@ class News {
   int run_ = 0;
   std::map<std::uint64_t, std::int64_t> arrived_;             // by group
   std::map<std::uint64_t, Said> said_;                        // by group; 0: in none
+  std::map<int, double> awaited_;                             // when it was last said, by rank
   std::map<std::pair<std::uint64_t, int>, Progress> others_;  // by group and rank
   std::map<int, Lost> lost_;                                  // by rank
 };

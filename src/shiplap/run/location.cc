@@ -81,8 +81,9 @@ void leave(comm::Communicator& world, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const comm::RankFailed& error) {
-    const std::optional<int> root = error.rank() < 0 ? std::nullopt : std::optional(error.rank());
-    world.leave(error.diagnostic().why, root);
+    world.leave(error.diagnostic().why, error.culprit());
+  } catch (const comm::Failure& error) {
+    world.leave(in_words(error.diagnostic()), error.culprit());
   } catch (...) {
     world.leave(reason_of(failure));
   }

@@ -119,22 +119,13 @@ std::int64_t UnderWay::look() {
   return completed;
 }
 
-void UnderWay::check_deadline() const {
-  const Message& message = messages_.front();
-  const plan::flat::Operation& op = *message.op;
-  const comm::Communicator& channel = *context_.links.channels.at(*message_channel(op));
+void UnderWay::check_deadline() {
+  Message& message = messages_.front();
+  const comm::Communicator& channel = *context_.links.channels.at(*message_channel(*message.op));
   const double since = std::max(message.since, board_.idle_since().value);
   if (Board::now() - since < channel.timeout().value) return;
-  located(context_.memory.program(), message.index, [&] {
-    throw comm::DeadlinePassed(
-        Diagnostic{.code = "D301",
-                   .where = {.rank = context_.memory.program().rank.value},
-                   .what = fmt::format("{} rank {} (tag {}) in `{}` did not end within {}",
-                                       is_send(op) ? "send to" : "receive from", op.peer.value,
-                                       op.tag, channel.name(), to_string(channel.timeout())),
-                   .why = fmt::format("not there: rank {}", op.peer.value)},
-        {op.peer.value});
-  });
+  located(context_.memory.program(), message.index,
+          [&] { message.parts[message.complete].give_up(); });
 }
 
 // ---- a lane

@@ -53,7 +53,7 @@ class MpiRequest final : public Request::State {
   struct About {
     enum class Kind { send, receive, duplicate };
     Kind kind = Kind::send;
-    int peer = 0;  // in the group
+    int peer = 0;  // in the group; -1: all of it
     int tag = 0;
     std::int64_t length = 0;
   };
@@ -62,6 +62,7 @@ class MpiRequest final : public Request::State {
   ~MpiRequest() override;
   bool test() override;
   void wait() override;
+  void give_up() override;
   [[nodiscard]] std::int64_t bytes() const override { return bytes_; }
 
   // A message a step, step after step, should not go to the heap each time.
@@ -165,7 +166,7 @@ bool MpiRequest::poll() {
 
 void MpiRequest::serve(double time) const {
   Process& process = communicator_.process_;
-  if (process.due(time)) process.serve(communicator_.doing(operation()));
+  if (process.due(time)) process.serve(communicator_.doing(operation(), about_.peer));
 }
 
 bool MpiRequest::test() {
@@ -190,14 +191,17 @@ void MpiRequest::wait() {
     const double time = Process::now();
     serve(time);
     if (time > begin + kInFlight) communicator_.check_lost(time - kInFlight);
-    if (time > deadline) {
-      const Process::RollCall roll = communicator_.call_roll(operation(), about_.peer);
-      if (poll()) return;  // it came in the last moment
-      communicator_.check_lost(Process::now());
-      communicator_.fail_late(operation(), roll.missing, roll.about);
-    }
+    if (time > deadline) return give_up();
     if (spins >= kSpins) give_way();
   }
+}
+
+void MpiRequest::give_up() {
+  if (is_complete()) return;
+  const Process::RollCall roll = communicator_.call_roll(operation(), about_.peer);
+  if (poll()) return;  // it came in the last moment
+  communicator_.check_lost(Process::now());
+  communicator_.fail_late(operation(), roll.missing, roll.about);
 }
 
 bool MpiRequest::settles_before(double time) {
@@ -313,7 +317,7 @@ Request MpiCommunicator::start_receive(std::span<std::byte> data, int from, int 
 
 MPI_Comm MpiCommunicator::duplicate() {
   auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-  MpiRequest request(*this, {.kind = MpiRequest::About::Kind::duplicate});
+  MpiRequest request(*this, {.kind = MpiRequest::About::Kind::duplicate, .peer = -1});
   try {
     check(library::start_duplicate(place_.handle, copy.get(), &request.request_), "split");
     request.wait();

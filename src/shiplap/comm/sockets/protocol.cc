@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kHelloMark = 0x0a50414c50494853;    // "SHIPLAP\n"
 constexpr std::uint64_t kInquiryMark = 0x3f50414c50494853;  // "SHIPLAP?"
 constexpr std::uint16_t kHeaderMark = 0x4c53;               // "SL"
-constexpr std::size_t kTextAt = 32;
+constexpr std::size_t kTextAt = 48;
 
 static_assert(std::tuple_size_v<decltype(Notice::text)> + kTextAt == kNoticeBytes);
 
@@ -147,6 +147,7 @@ std::array<std::byte, kNoticeBytes> encode(const Notice& notice) {
       .put(notice.arrived)
       .put(notice.waits)
       .put(notice.run);
+  for (const std::int32_t rank : notice.awaited) writer.put(rank);
   std::ranges::copy(std::as_bytes(std::span(notice.text)), writer.bytes().begin() + kTextAt);
   return writer.bytes();
 }
@@ -161,6 +162,7 @@ std::optional<Notice> decode_notice(std::span<const std::byte, kNoticeBytes> byt
   notice.arrived = reader.get<std::int64_t>();
   notice.waits = reader.get<std::int32_t>();
   notice.run = reader.get<std::int32_t>();
+  for (std::int32_t& rank : notice.awaited) rank = reader.get<std::int32_t>();
   std::ranges::copy(bytes.subspan(kTextAt), std::as_writable_bytes(std::span(notice.text)).begin());
   return notice.text.back() == '\0' ? std::optional(notice) : std::nullopt;
 }

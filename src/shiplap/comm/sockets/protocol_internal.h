@@ -15,7 +15,7 @@
 namespace shiplap::comm {
 
 // Changes with anything that is sent, also by the Meeting.
-inline constexpr std::uint32_t kSocketsVersion = 1;
+inline constexpr std::uint32_t kSocketsVersion = 2;
 
 // Who is there, said by the rank that connects; and the answer to it.
 struct Hello {
@@ -68,7 +68,7 @@ struct Header {
 [[nodiscard]] std::array<std::byte, Header::kBytes> encode(const Header& header);
 [[nodiscard]] std::optional<Header> decode_header(std::span<const std::byte, Header::kBytes> bytes);
 
-inline constexpr std::size_t kNoticeBytes = 288;
+inline constexpr std::size_t kNoticeBytes = 304;
 [[nodiscard]] std::array<std::byte, kNoticeBytes> encode(const Notice& notice);
 [[nodiscard]] std::optional<Notice> decode_notice(std::span<const std::byte, kNoticeBytes> bytes);
 

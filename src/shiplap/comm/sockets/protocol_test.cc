@@ -18,7 +18,8 @@ Notice said(const std::string& text) {
                 .group = 0xfedcba9876543210,
                 .arrived = 1234567890123,
                 .waits = 1,
-                .run = 3};
+                .run = 3,
+                .awaited = {7, 0, -1, -1}};
   text.copy(notice.text.data(), notice.text.size() - 1);
   return notice;
 }
@@ -47,6 +48,7 @@ TEST(Protocol, WhatIsWrittenIsReadAgain) {
   EXPECT_EQ(again->arrived, notice.arrived);
   EXPECT_EQ(again->waits, 1);
   EXPECT_EQ(again->run, 3);
+  EXPECT_EQ(again->awaited, notice.awaited);
   EXPECT_EQ(again->text, notice.text);
 }
 
@@ -54,7 +56,7 @@ TEST(Protocol, WhatIsWrittenIsReadAgain) {
 TEST(Protocol, NumbersAreLittleEndian) {
   const auto hello = encode(Hello{.from = 1, .to = 0x0203, .size = 4, .session = 5});
   EXPECT_EQ(std::memcmp(hello.data(), "SHIPLAP\n", 8), 0);
-  EXPECT_EQ(hello[8], byte(1));  // the version
+  EXPECT_EQ(hello[8], byte(2));  // the version
   EXPECT_EQ(hello[16], byte(1));
   EXPECT_EQ(hello[20], byte(3));
   EXPECT_EQ(hello[21], byte(2));

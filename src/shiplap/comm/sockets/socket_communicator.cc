@@ -31,6 +31,7 @@ class SocketCommunicator::State : public Request::State {
 
   bool test() final;
   void wait() final;
+  void give_up() final;
 
  protected:
   // With the lock. Throws what went wrong with the message itself.
@@ -55,7 +56,7 @@ class SocketCommunicator::State : public Request::State {
 void SocketCommunicator::State::serve(double time) {
   if (time < say_at_ && !communicator_.endpoint_->has_notices()) return;
   say_at_ = time + kSayEvery;
-  communicator_.endpoint_->serve(communicator_.doing(operation()));
+  communicator_.endpoint_->serve(communicator_.doing(operation(), peer_));
 }
 
 // Nothing comes from a rank that has gone, whatever others may have sent.
@@ -110,8 +111,12 @@ void SocketCommunicator::State::wait() {
     if (time > deadline) break;
   }
   lock.unlock();
+  give_up();
+}
+
+void SocketCommunicator::State::give_up() {
   const News::RollCall roll = communicator_.call_roll(operation(), peer_);
-  lock.lock();
+  const Endpoint::Lock lock = communicator_.endpoint_->lock();
   if (is_complete()) return;  // it came in the last moment
   communicator_.check_lost(seconds_now());
   communicator_.fail_late(operation(), roll.missing, roll.about);

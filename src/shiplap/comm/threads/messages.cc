@@ -15,6 +15,7 @@ class ThreadRequest : public Request::State {
   ~ThreadRequest() override;
   bool test() override;
   void wait() override;
+  void give_up() override;
   [[nodiscard]] std::int64_t bytes() const override { return std::ssize(transfer_->source); }
 
  private:
@@ -27,6 +28,13 @@ class ThreadRequest : public Request::State {
     if (knows && transfer_->too_long) {
       communicator_.fail_too_long(transfer_->sender, std::ssize(transfer_->target));
     }
+  }
+  [[noreturn]] void fail_late() const {
+    const bool sends = end_ == End::send;
+    const int peer = sends ? lane_.to : lane_.from;
+    communicator_.fail_late(
+        fmt::format("{} rank {} (tag {})", sends ? "send to" : "receive from", peer, lane_.tag),
+        {peer});
   }
 
   ThreadCommunicator& communicator_;
@@ -49,15 +57,16 @@ bool ThreadRequest::test() {
 void ThreadRequest::wait() {
   ThreadCommunicator::Lock lock(communicator_.world_->mutex);
   if (!complete()) communicator_.check_alive();
-  communicator_.wait_until(
-      lock, [&] { return complete(); },
-      [&] {
-        const bool sends = end_ == End::send;
-        const int peer = sends ? lane_.to : lane_.from;
-        communicator_.fail_late(
-            fmt::format("{} rank {} (tag {})", sends ? "send to" : "receive from", peer, lane_.tag),
-            {peer});
-      });
+  communicator_.wait_until(lock, [&] { return complete(); }, [&] { fail_late(); });
+  check_length();
+}
+
+void ThreadRequest::give_up() {
+  const ThreadCommunicator::Lock lock(communicator_.world_->mutex);
+  if (!complete()) {
+    communicator_.check_left();
+    fail_late();
+  }
   check_length();
 }
 
