@@ -27,7 +27,7 @@ import shiplap  # noqa: E402
 
 DEADLINE = 10.0
 STOPPED_DEADLINE = 2.0
-ASKING = 1.5  # seconds that questions may take
+ASKING = 2.0  # seconds that questions may take
 
 
 def is_right(end, victim, stopped):

@@ -1,7 +1,8 @@
 """What a product costs when it is called from a jitted function. Prints one JSON object.
 
     PYTHONPATH=build/release/python python bench/python/jax_gemm.py [--json]
-        [--part overhead|overlap] [--rounds N] [--megabits 200] [--columns N]
+        [--part overhead|overlap|bench] [--rounds N] [--megabits 200] [--columns N]
+        [--worker build/release/bin/bench_overlap_worker]
 
 Overhead: tiny products, many in a loop of one jitted function, against as many calls of the C++
 function in a loop of C++; on one process and on two. What XLA's loop takes counts as ours.
@@ -12,7 +13,12 @@ with the same arrays in the same processes, each after both have met. A link tha
 it can be makes all void.
 
 A round of either is: C++, jitted, jitted, C++. It counts if the two times of each are alike, or
-else something else disturbed it. Without --part, both.
+else something else disturbed it.
+
+Bench: the same layer against the worker of bench_overlap with the same shape and chunks, which is
+C++ alone, over Open MPI, with weights that were packed before. They are programs of their own, so
+they take turns, each on hosts of its own: worker, jitted, worker, jitted, .. A jitted one is
+compared with the workers before and after it, and counts if those are alike. Without --part, all.
 """
 
 import argparse
@@ -269,6 +275,8 @@ def started(words, within):
             processes.append(subprocess.Popen(
                 [*prefix, sys.executable, __file__, "--work", json.dumps({**words, "rank": rank})],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                preexec_fn=(lambda core=rank: os.sched_setaffinity(0, {core}))
+                if words["pinned"] else None,
                 env={**os.environ, "JAX_PLATFORMS": "cpu"}))
         texts = [process.communicate(timeout=within)[0] for process in processes]
         if any(process.returncode for process in processes):
@@ -285,32 +293,72 @@ def on_hosts(given):
     made = subprocess.run(
         [str(TESTBED), "run", "--hosts", "2", "--rate", f"{given.megabits}mbit", "--",
          sys.executable, __file__, "--on-hosts", "--rounds", str(given.rounds),
-         "--megabits", str(given.megabits), "--columns", str(given.columns)],
+         "--megabits", str(given.megabits), "--columns", str(given.columns),
+         *(["--pinned"] if given.pinned else [])],
         stdout=subprocess.PIPE, text=True, timeout=500, check=True)
     return json.loads(made.stdout[made.stdout.index("{"):])
+
+
+def worker_ms(given, columns):
+    """The times of a layer in the worker of bench_overlap."""
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "ranks"), "-n", "2", "--on", "hosts", "--hosts", "2",
+         "--rate", f"{given.megabits}mbit", "--timeout", "200", given.worker, "ag", str(ROWS),
+         str(2 * columns), str(DEPTH), str(given.rounds), str(CHUNKS)],
+        stdout=subprocess.PIPE, text=True, timeout=300, check=True)
+    rounds = json.loads(made.stdout[made.stdout.index("{"):])["rounds"]
+    return [each["ms"] for each in rounds if each["what"] == f"T_{CHUNKS}"]
+
+
+def against_bench(given):
+    columns = given.columns or COLUMNS[2]
+    workers = [statistics.median(worker_ms(given, columns))]
+    jitted, products, ratios = [], [], []
+    for _ in range(given.turns):
+        found = on_hosts(argparse.Namespace(**{**vars(given), "columns": columns}))
+        jitted.append(found["jitted_ms"])
+        products.append(found["product_ms"])
+        workers.append(statistics.median(worker_ms(given, columns)))
+        if are_alike(workers[-2:]):
+            ratios.append(2 * jitted[-1] / sum(workers[-2:]))
+    result = {"rows": ROWS, "depth": DEPTH, "columns": columns, "chunks": CHUNKS,
+              "megabits": given.megabits, "counted": len(ratios), "of": given.turns,
+              **spread("worker_ms", workers), **spread("jitted_ms", jitted),
+              **spread("product_with_packing_ms", products)}
+    if ratios:
+        result.update(spread("jitted_over_worker", ratios))
+    return result
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true", help="as it does anyway")
-    parser.add_argument("--part", action="append", choices=["overhead", "overlap"])
+    parser.add_argument("--part", action="append", choices=["overhead", "overlap", "bench"])
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--megabits", type=int, default=200)
     parser.add_argument("--columns", type=int, default=0, help="0: so that C is about G")
+    parser.add_argument("--pinned", action="store_true",
+                        help="each process keeps to a core, as the worker does")
+    parser.add_argument("--turns", type=int, default=5, help="of the part bench")
+    parser.add_argument("--worker", default=str(ROOT / "build/release/bin/bench_overlap_worker"))
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--on-hosts", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
         return work(json.loads(given.work))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes are ended
-    words = {"rounds": given.rounds, "megabits": given.megabits, "columns": given.columns}
+    words = {"rounds": given.rounds, "megabits": given.megabits, "columns": given.columns,
+             "pinned": given.pinned}
     if given.on_hosts:
         print(json.dumps(started({**words, "part": "overlap", "size": 2}, 450)))
         return None
     import shiplap
 
     result = {"bench": "python/jax_gemm", "version": shiplap.__version__}
-    for part in given.part or ["overhead", "overlap"]:
+    for part in given.part or ["overhead", "overlap", "bench"]:
+        if part == "bench":
+            result[part] = against_bench(given)
+            continue
         if part == "overlap":
             result[part] = on_hosts(given)
             continue

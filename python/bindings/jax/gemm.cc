@@ -301,7 +301,8 @@ void multiply(int device, const GemmAttributes& attributes, const GemmOperands& 
   } catch (const comm::RankFailed& e) {
     throw comm::RankFailed(named(e.diagnostic(), group->who(device, {e.rank()})), e.rank());
   } catch (const comm::DeadlinePassed& e) {
-    throw comm::DeadlinePassed(named(e.diagnostic(), group->who(device, e.missing())), e.missing());
+    throw comm::DeadlinePassed(named(e.diagnostic(), group->who(device, e.missing())), e.missing(),
+                               e.culprit());
   }
 }
 

@@ -190,10 +190,10 @@ void Communicator::throw_dead(const std::string& reason) const {
 }
 
 void Communicator::fail_late(const std::string& operation, std::vector<int> missing,
-                             const std::string& about) {
+                             const std::string& about, std::optional<int> culprit) {
   const std::string what = fmt::format("{} in `{}`, a group of {}, did not end within {}",
                                        operation, name_, size_, to_string(timeout_));
-  std::string why = about;
+  std::string why;
   if (!missing.empty()) {
     why = fmt::format("not there: {}{}{}", list_of(missing), about.empty() ? "" : "; ", about);
   }
@@ -202,7 +202,7 @@ void Communicator::fail_late(const std::string& operation, std::vector<int> miss
                                   .where = {.rank = world_rank(rank_), .operation = operation},
                                   .what = what,
                                   .why = std::move(why)},
-                       std::move(missing));
+                       std::move(missing), culprit);
 }
 
 void Communicator::fail_rank(int rank, const std::string& reason) {

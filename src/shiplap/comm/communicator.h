@@ -84,7 +84,7 @@ class [[nodiscard]] Request {
     State(const State&) = delete;
     State& operator=(const State&) = delete;
     virtual ~State() = default;
-    virtual bool test() = 0;
+    virtual bool test(bool waits) = 0;
     virtual void wait() = 0;
     virtual void give_up() = 0;
     [[nodiscard]] virtual std::int64_t bytes() const = 0;
@@ -93,16 +93,17 @@ class [[nodiscard]] Request {
   Request() = default;
   explicit Request(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-  // True once complete. Throws Failure, also what concerns other ranks of the group.
-  [[nodiscard]] bool test() { return state_ == nullptr || state_->test(); }
+  // True once complete. Throws Failure, also what concerns other ranks of the group. Others are
+  // told that this rank waits for it, unless it does not: it computes, and looks in between.
+  [[nodiscard]] bool test(bool waits = true) { return state_ == nullptr || state_->test(waits); }
   // Returns how many bytes arrived, or were sent.
   std::int64_t wait() {
     if (state_ == nullptr) return 0;
     state_->wait();
     return state_->bytes();
   }
-  // For those who test() and have a deadline of their own: throws what wait() throws when its time
-  // is up, unless it is complete now.
+  // For those who test() and have a deadline of their own that has passed: throws what wait() does
+  // then, unless it is complete, also in the last moment.
   void give_up() {
     if (state_ != nullptr) state_->give_up();
   }
@@ -273,7 +274,8 @@ class Communicator {
   void die(const std::string& reason);
   // The ways to die. Ranks are those of the world.
   [[noreturn]] void fail_late(const std::string& operation, std::vector<int> missing,
-                              const std::string& about = "");
+                              const std::string& about = {},
+                              std::optional<int> culprit = std::nullopt);
   [[noreturn]] void fail_rank(int rank, const std::string& reason);
   [[noreturn]] void fail_mismatch(const std::string& what, std::vector<int> odd_ones);
   [[noreturn]] void fail_too_long(int from, std::int64_t room);

@@ -24,19 +24,19 @@ class Failure : public std::runtime_error {
   Diagnostic diagnostic_;
 };
 
-// D301: a deadline passed. `missing` are the ranks that did not arrive, where that can be known;
-// nobody is if ranks wait for messages of each other.
+// D301: a deadline passed. `missing` are the ranks that did not arrive, where that can be known.
+// One of them is the culprit if it alone did not even answer: others may be waiting themselves.
 class DeadlinePassed : public Failure {
  public:
-  DeadlinePassed(Diagnostic diagnostic, std::vector<int> missing)
-      : Failure(std::move(diagnostic)), missing_(std::move(missing)) {}
+  DeadlinePassed(Diagnostic diagnostic, std::vector<int> missing,
+                 std::optional<int> culprit = std::nullopt)
+      : Failure(std::move(diagnostic)), missing_(std::move(missing)), culprit_(culprit) {}
   [[nodiscard]] const std::vector<int>& missing() const { return missing_; }
-  [[nodiscard]] std::optional<int> culprit() const override {
-    return missing_.size() == 1 ? std::optional(missing_.front()) : std::nullopt;
-  }
+  [[nodiscard]] std::optional<int> culprit() const override { return culprit_; }
 
  private:
   std::vector<int> missing_;
+  std::optional<int> culprit_;
 };
 
 // D302: a rank died, or left its work by an exception. -1: one of them did, nobody knows which.

@@ -11,39 +11,15 @@ namespace shiplap::comm {
 namespace {
 
 constexpr double kAnswersWithin = 0.5;
+// Of a chain; whoever does not answer is blamed, so it is longer, and few are asked.
+constexpr double kLinkAnswersWithin = 1;
 constexpr double kFresh = 0.1;  // how long a waiter counts as waiting after it last said so
-constexpr double kGaveUpWithin = 2 * kAnswersWithin;
+constexpr double kFollowWithin = 3;
 constexpr std::size_t kLongestAccount = 400;
 
 bool contains(const std::vector<int>& ranks, int rank) {
   return std::ranges::find(ranks, rank) != ranks.end();
 }
-
-// What is known of some ranks.
-class Account {
- public:
-  void add(int rank, const std::string& doing) {
-    if (text_.size() < kLongestAccount)
-      append(text_, "; ", fmt::format("rank {} is in {}", rank, doing));
-  }
-  void add_silent(int rank) { append(silent_, ", ", fmt::to_string(rank)); }
-  [[nodiscard]] std::string text() const {
-    std::string all;
-    if (!silent_.empty()) {
-      all = fmt::format("no answer from {}: computing, stopped or gone", silent_);
-    }
-    if (!text_.empty()) append(all, "; ", text_);
-    return all;
-  }
-
- private:
-  static void append(std::string& all, const char* between, const std::string& one) {
-    if (!all.empty()) all += between;
-    all += one;
-  }
-  std::string text_;
-  std::string silent_;
-};
 
 }  // namespace
 
@@ -78,7 +54,18 @@ Notice News::answer_to(std::uint64_t group) {
   std::erase_if(awaited_, [&](const auto& one) { return one.second <= fresh; });
   std::ranges::copy(awaited_ | std::views::keys | std::views::take(answer.awaited.size()),
                     answer.awaited.begin());
+  if (awaited_.size() > answer.awaited.size()) answer.awaited.back() = Notice::kMore;
   return answer;
+}
+
+News::Progress News::progress_in(const Notice& notice) {
+  Progress progress{.arrived = notice.arrived,
+                    .waits = notice.waits != 0,
+                    .awaits_more = notice.awaited.back() == Notice::kMore,
+                    .doing = notice.text.data()};
+  std::ranges::copy_if(notice.awaited, std::back_inserter(progress.awaited),
+                       [](int rank) { return rank >= 0; });
+  return progress;
 }
 
 void News::handle(const Notice& notice, int from) {
@@ -87,10 +74,9 @@ void News::handle(const Notice& notice, int from) {
     case Notice::Kind::question:
     case Notice::Kind::answer: {
       Progress& known = others_[{notice.group, from}];
-      known = {
-          .arrived = notice.arrived, .waits = notice.waits != 0, .doing = text, .time = time()};
-      std::ranges::copy_if(notice.awaited, std::back_inserter(known.awaited),
-                           [&](int rank) { return rank >= 0 && rank < size(); });
+      known = progress_in(notice);
+      known.time = time();
+      std::erase_if(known.awaited, [&](int rank) { return rank >= size(); });
       if (notice.kind == Notice::Kind::question) send(answer_to(notice.group), {{from}});
       return;
     }
@@ -139,6 +125,49 @@ void News::leave(int root, const std::string& reason) {
 
 // ---- the roll call
 
+// What is known of some ranks.
+class News::Account {
+ public:
+  void add(int rank, const Progress& progress) {
+    if (progress.arrived < 0) {
+      append(silent_text_, ", ", fmt::to_string(rank));
+      silent_.push_back(rank);
+    } else {
+      add(fmt::format("rank {} is in {}", rank, progress.doing));
+    }
+  }
+  void add_lost(int rank, const Lost& lost) {
+    add(fmt::format("rank {} has left: {}", rank, lost.reason));
+    silent_.push_back(lost.rank);
+  }
+  // The one of `missing`, if it did not answer.
+  [[nodiscard]] std::optional<int> culprit(const std::vector<int>& missing) const {
+    return missing.size() == 1 && contains(silent_, missing.front())
+               ? std::optional(missing.front())
+               : std::nullopt;
+  }
+  [[nodiscard]] std::string text() const {
+    std::string all;
+    if (!silent_text_.empty()) {
+      all = fmt::format("no answer from {}: computing, stopped or gone", silent_text_);
+    }
+    if (!text_.empty()) append(all, "; ", text_);
+    return all;
+  }
+
+ private:
+  void add(const std::string& what) {
+    if (text_.size() < kLongestAccount) append(text_, "; ", what);
+  }
+  static void append(std::string& all, const char* between, const std::string& one) {
+    if (!all.empty()) all += between;
+    all += one;
+  }
+  std::string text_;
+  std::string silent_text_;
+  std::vector<int> silent_;
+};
+
 void News::set_arrived(std::uint64_t group, std::int64_t count) {
   const std::lock_guard lock(mutex_);
   arrived_[group] = count;
@@ -150,7 +179,8 @@ News::Progress News::progress_of(std::uint64_t group, int rank, double since) {
   return found == others_.end() || found->second.time < since ? Progress{} : found->second;
 }
 
-void News::ask(std::uint64_t group, std::span<const int> ranks, const Doing& doing, double since) {
+void News::ask(std::uint64_t group, std::span<const int> ranks, const Doing& doing, double since,
+               double within) {
   Notice question;
   {
     const std::lock_guard lock(mutex_);
@@ -164,7 +194,7 @@ void News::ask(std::uint64_t group, std::span<const int> ranks, const Doing& doi
       return rank == rank_ || progress_of(group, rank, since).arrived >= 0;
     });
   };
-  for (const double end = time() + kAnswersWithin; time() < end && !all_known();) {
+  for (const double end = time() + within; time() < end && !all_known();) {
     serve(doing);
     pause_briefly();
   }
@@ -173,7 +203,7 @@ void News::ask(std::uint64_t group, std::span<const int> ranks, const Doing& doi
 News::RollCall News::call_roll(std::uint64_t group, std::int64_t count, std::span<const int> ranks,
                                const Doing& doing) {
   if (ranks.size() > kLargestRollCall) return {};
-  ask(group, ranks, doing);
+  ask(group, ranks, doing, 0, kAnswersWithin);
   std::vector<int> behind;
   RollCall result;
   for (const int rank : ranks) {
@@ -183,37 +213,58 @@ News::RollCall News::call_roll(std::uint64_t group, std::int64_t count, std::spa
   }
   if (result.missing.empty()) result.missing = behind;
   Account account;
-  for (const int rank : result.missing) {
-    const Progress progress = progress_of(group, rank);
-    progress.arrived < 0 ? account.add_silent(rank) : account.add(rank, progress.doing);
-  }
+  for (const int rank : result.missing) account.add(rank, progress_of(group, rank));
   result.about = account.text();
+  result.culprit = account.culprit(result.missing);
   return result;
 }
 
+News::Progress News::own_progress(const Doing& doing) {
+  const std::lock_guard lock(mutex_);
+  say(doing);
+  return progress_in(answer_to(0));
+}
+
 // Step by step: those who answer say for whom they wait, and those are asked next. Everybody's
-// deadline passes at about the same time: who asks is asked as well, and one that has given up a
-// moment ago has said in its own question for whom it waited.
+// deadline passes at about the same time: who asks is asked as well. A chain may come back to this
+// rank, and go on with what another of its threads waits for.
 News::RollCall News::follow(int awaited, const Doing& doing) {
   const double begin = time();
   RollCall result;
   Account account;
   std::vector<int> asked;
-  for (std::vector<int> next{awaited}; !next.empty() && asked.size() < kLargestRollCall;) {
-    ask(0, next, doing, begin);
+  bool is_cut = false;
+  for (std::vector<int> next{awaited}; !next.empty();) {
+    if (asked.size() + next.size() > kLargestRollCall || time() > begin + kFollowWithin) {
+      is_cut = true;
+      break;
+    }
+    ask(0, next, doing, begin, kLinkAnswersWithin);
     asked.insert(asked.end(), next.begin(), next.end());
     std::vector<int> after;
     for (const int rank : next) {
-      const Progress progress = progress_of(0, rank, begin - kGaveUpWithin);
-      progress.arrived < 0 ? account.add_silent(rank) : account.add(rank, progress.doing);
+      if (const auto lost = lost_among({&rank, 1})) {
+        result.missing.push_back(lost->rank);
+        account.add_lost(rank, *lost);
+        continue;
+      }
+      const Progress progress = rank == rank_ ? own_progress(doing) : progress_of(0, rank, begin);
+      account.add(rank, progress);
+      is_cut = is_cut || progress.awaits_more;
       if (progress.awaited.empty()) result.missing.push_back(rank);
       std::ranges::copy_if(progress.awaited, std::back_inserter(after), [&](int other) {
-        return other != rank_ && !contains(asked, other) && !contains(after, other);
+        return !contains(asked, other) && !contains(after, other);
       });
     }
     next = std::move(after);
   }
-  result.about = (result.missing.empty() ? "ranks wait for each other: " : "") + account.text();
+  result.about = account.text();
+  if (result.missing.empty()) {
+    result.missing = {awaited};
+    if (!is_cut) result.about = "ranks wait for each other: " + result.about;
+  } else {
+    result.culprit = account.culprit(result.missing);
+  }
   return result;
 }
 

@@ -32,8 +32,11 @@ struct Notice {
   std::int64_t arrived = 0;  // how many collectives of it this rank has begun
   std::int32_t waits = 0;    // whether it waits in one of them, and not for something else
   std::int32_t run = 0;      // in which run of work
-  // For whom it waits now, in no order; -1: for no more than those before.
-  std::array<std::int32_t, 4> awaited{-1, -1, -1, -1};
+  // For whom it waits now, then kNobody, or kMore if there was no room for all.
+  static constexpr std::int32_t kNobody = -1;
+  static constexpr std::int32_t kMore = -2;
+  std::array<std::int32_t, 8> awaited{kNobody, kNobody, kNobody, kNobody,
+                                      kNobody, kNobody, kNobody, kNobody};
   std::array<char, 256> text{};
 };
 
@@ -56,6 +59,11 @@ class News {
   // Reads notices and looks for the dead; called again and again by whoever waits. `doing` is what
   // it answers to questions. Threads may call it at the same time.
   virtual void serve(const Doing& doing) = 0;
+  // Only the latter.
+  void note(const Doing& doing) {
+    const std::lock_guard lock(mutex_);
+    say(doing);
+  }
 
   // A rank that died or left.
   struct Lost {
@@ -76,11 +84,12 @@ class News {
   struct RollCall {
     std::vector<int> missing;
     std::string about;
+    std::optional<int> culprit;  // the only one missing, and it did not answer
   };
   [[nodiscard]] RollCall call_roll(std::uint64_t group, std::int64_t count,
                                    std::span<const int> ranks, const Doing& doing);
   // Who keeps the rank `awaited` from doing what this one waits for: itself, or those at the ends
-  // of the chains of ranks that wait for one another. Nobody is missing if all lead back.
+  // of the chains of ranks that wait for one another. If all lead back, that is said.
   [[nodiscard]] RollCall follow(int awaited, const Doing& doing);
   // Beyond this a roll call would be a storm of messages.
   static constexpr std::size_t kLargestRollCall = 512;
@@ -123,13 +132,19 @@ class News {
     std::int64_t arrived = -1;  // nothing is known
     bool waits = false;
     std::vector<int> awaited;
+    bool awaits_more = false;
     std::string doing;
     double time = 0;  // when it was told
   };
   // What is known of a rank and was told after `since`.
   [[nodiscard]] Progress progress_of(std::uint64_t group, int rank, double since = 0);
-  // Asks `ranks`, and waits until all have answered since, but not for long.
-  void ask(std::uint64_t group, std::span<const int> ranks, const Doing& doing, double since = 0);
+  // The same of this rank.
+  [[nodiscard]] Progress own_progress(const Doing& doing);
+  [[nodiscard]] static Progress progress_in(const Notice& notice);
+  class Account;
+  // Asks `ranks`, and waits until all have answered after `since`, but no longer than `within`.
+  void ask(std::uint64_t group, std::span<const int> ranks, const Doing& doing, double since,
+           double within);
 
   int rank_ = 0;
   std::vector<int> everybody_;

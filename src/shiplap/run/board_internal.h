@@ -54,8 +54,9 @@ class Board {
    private:
     Board& board_;
   };
+  [[nodiscard]] bool is_idle() const { return computing_ == 0; }
   // Since when nothing has happened on this rank; now, if something is.
-  [[nodiscard]] Seconds idle_since() const { return {computing_ > 0 ? now() : progress_.load()}; }
+  [[nodiscard]] Seconds idle_since() const { return {is_idle() ? progress_.load() : now()}; }
   // Seconds of a clock that never goes back.
   [[nodiscard]] static double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())

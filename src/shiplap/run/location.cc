@@ -26,7 +26,7 @@ template <class Change>
   try {
     throw;
   } catch (const comm::DeadlinePassed& failure) {
-    throw comm::DeadlinePassed(change(failure.diagnostic()), failure.missing());
+    throw comm::DeadlinePassed(change(failure.diagnostic()), failure.missing(), failure.culprit());
   } catch (const comm::RankFailed& failure) {
     throw comm::RankFailed(change(failure.diagnostic()), failure.rank());
   } catch (const comm::Mismatch& failure) {

@@ -104,7 +104,8 @@ std::int64_t UnderWay::look() {
   const auto ended = [&](Message& message) {
     bool is_complete = false;
     located(context_.memory.program(), message.index, [&] {
-      while (message.complete < message.parts.size() && message.parts[message.complete].test()) {
+      while (message.complete < message.parts.size() &&
+             message.parts[message.complete].test(board_.is_idle())) {
         take_part(context_, message);
       }
       is_complete = message.complete == message.parts.size();

@@ -67,7 +67,7 @@ class UnderWay {
   // Returns how many are complete now that were not before.
   std::int64_t look();
   // A test has no deadline of its own. The first message is late when it, and everything else on
-  // this rank, has waited for so long: throws DeadlinePassed.
+  // this rank, has waited for so long: it is given up, unless it comes in the last moment.
   void check_deadline();
 
  private:

@@ -21,6 +21,8 @@ constexpr int kSpinsPerLook = 16;
 // What a rank sent before it was lost may still be on its way when that is known.
 constexpr double kInFlight = 0.1;
 constexpr double kSettleWithin = 0.05;
+// How often a rank that waits says for what.
+constexpr double kSayEvery = 20e-3;
 // Up to here one more message costs more than copying what is in it, there and here.
 constexpr std::size_t kPackBelow = std::size_t{16} * 1024;
 // Open MPI over TCP sends up to 64 KiB, with its own words, at once and in order. What is longer
@@ -60,7 +62,7 @@ class MpiRequest final : public Request::State {
   MpiRequest(MpiCommunicator& communicator, const About& about)
       : communicator_(communicator), about_(about), bytes_(about.length) {}
   ~MpiRequest() override;
-  bool test() override;
+  bool test(bool waits) override;
   void wait() override;
   void give_up() override;
   [[nodiscard]] std::int64_t bytes() const override { return bytes_; }
@@ -112,7 +114,7 @@ class MpiRequest final : public Request::State {
     communicator_.fail_too_long(communicator_.world_rank(about_.peer), about_.length);
   }
   // Looks after the rest of the job while waiting.
-  void serve(double time) const;
+  void serve(double time, bool waits = true);
   [[nodiscard]] std::string operation() const;
   // Asks once at least, and does not throw.
   bool settles_before(double time);
@@ -122,6 +124,7 @@ class MpiRequest final : public Request::State {
   std::int64_t bytes_;
   MPI_Request request_ = MPI_REQUEST_NULL;
   std::byte* target_ = nullptr;  // of a receive that looks first
+  double say_at_ = 0;
   bool unmatched_ = false;
   bool too_long_ = false;
   bool failed_ = false;
@@ -164,17 +167,23 @@ bool MpiRequest::poll() {
   return true;
 }
 
-void MpiRequest::serve(double time) const {
+void MpiRequest::serve(double time, bool waits) {
   Process& process = communicator_.process_;
-  if (process.due(time)) process.serve(communicator_.doing(operation(), about_.peer));
+  const int awaited = waits ? about_.peer : -1;
+  // Another thread may be the one that serves again and again.
+  if (waits && time >= say_at_) {
+    say_at_ = time + kSayEvery;
+    process.note(communicator_.doing(operation(), awaited));
+  }
+  if (process.due(time)) process.serve(communicator_.doing(operation(), awaited));
 }
 
-bool MpiRequest::test() {
+bool MpiRequest::test(bool waits) {
   if (is_complete()) return true;
   communicator_.check_alive();
   if (poll()) return true;
   const double time = Process::now();
-  serve(time);
+  serve(time, waits);
   communicator_.check_lost(time - kInFlight);
   return false;
 }
@@ -198,10 +207,12 @@ void MpiRequest::wait() {
 
 void MpiRequest::give_up() {
   if (is_complete()) return;
+  communicator_.check_alive();
+  if (poll()) return;
   const Process::RollCall roll = communicator_.call_roll(operation(), about_.peer);
   if (poll()) return;  // it came in the last moment
   communicator_.check_lost(Process::now());
-  communicator_.fail_late(operation(), roll.missing, roll.about);
+  communicator_.fail_late(operation(), roll.missing, roll.about, roll.culprit);
 }
 
 bool MpiRequest::settles_before(double time) {

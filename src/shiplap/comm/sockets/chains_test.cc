@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,8 +20,10 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr Seconds kTimeout{0.4};
+constexpr double kLong = 2.5;  // until all have given up
 
 // What each rank learned.
 struct Learned {
@@ -62,7 +66,7 @@ TEST(Chains, EndWithTheOneThatDoesNotAnswer) {
       {0, 0, 0, 0}, {0, 0.1, 0.2, 0}, {0.2, 0.1, 0, 0}, {0.1, 0, 0.2, 0}};
   for (const std::vector<double>& naps : orders) {
     const auto learned = told(naps, [](Communicator& world) {
-      world.rank() == 3 ? nap(1.5) : receive_from(world, world.rank() + 1);
+      world.rank() == 3 ? nap(kLong) : receive_from(world, world.rank() + 1);
     });
     for (int rank = 0; rank < 3; ++rank) {
       const Learned& one = learned[static_cast<std::size_t>(rank)];
@@ -78,27 +82,68 @@ TEST(Chains, GoThroughCollectives) {
     const auto pair = world.split(world.rank() == 0 ? 0 : 1, world.rank(), "pair");
     if (world.rank() == 0) receive_from(world, 1);
     if (world.rank() == 1) pair->barrier();
-    if (world.rank() == 2) nap(1.5);
+    if (world.rank() == 2) nap(kLong);
   });
   EXPECT_EQ(learned[0].culprit, 2) << learned[0].text;
   EXPECT_EQ(learned[1].culprit, 2) << learned[1].text;
 }
 
+// Waits for both, as who polls does, with a deadline of its own.
+void receive_from_both(Communicator& world, int one, int other) {
+  std::vector<std::int32_t> numbers(2);
+  const std::span all(numbers);
+  Request first = world.ireceive(all.first(1), one);
+  Request second = world.ireceive(all.last(1), other);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(kTimeout.value);
+  for (bool is_over = false; !is_over; nap(1e-3)) {
+    const bool has_first = first.test();
+    const bool has_second = second.test();
+    is_over = has_first && has_second;
+    if (std::chrono::steady_clock::now() > end) first.give_up();
+  }
+}
+
 // One that waits for two is one of both chains.
 TEST(Chains, MayFork) {
   const auto learned = told({0, 0.1, 0, 0}, [](Communicator& world) {
-    std::vector<std::int32_t> numbers(2);
-    const std::span all(numbers);
+    if (world.rank() == 0) receive_from(world, 1);
+    if (world.rank() == 1) receive_from_both(world, 2, 3);
+    if (world.rank() >= 2) nap(kLong);
+  });
+  EXPECT_THAT(learned[0].text, HasSubstr("not there: ranks 2, 3"));
+  EXPECT_EQ(learned[0].culprit, std::nullopt);
+}
+
+// Rank 1 gives up the message of rank 2 first, which waits for rank 1: but that waits for rank 0.
+TEST(Chains, GoOnFromWhereTheyBegan) {
+  const auto learned = told({0, 0, 0}, [](Communicator& world) {
+    if (world.rank() == 0) nap(kLong);
+    if (world.rank() == 1) receive_from_both(world, 2, 0);
+    if (world.rank() == 2) receive_from(world, 1);
+  });
+  EXPECT_EQ(learned[1].culprit, 0) << learned[1].text;
+  EXPECT_EQ(learned[2].culprit, 0) << learned[2].text;
+}
+
+// Who computes and looks in between is not waiting: the chain ends there.
+TEST(Chains, EndWithOneThatComputes) {
+  const auto learned = told({0, 0, 0}, [](Communicator& world) {
+    std::vector<std::int32_t> number(1);
     if (world.rank() == 0) receive_from(world, 1);
     if (world.rank() == 1) {
-      Request first = world.ireceive(all.first(1), 2);
-      Request second = world.ireceive(all.last(1), 3);
-      while (!first.test() || !second.test()) nap(1e-3);
+      Request request = world.ireceive(std::span(number), 2);
+      for (int k = 0; k < 2000 && !request.test(false); ++k) nap(1e-3);
     }
-    if (world.rank() == 2) world.send(std::span<const std::int32_t>(numbers).first(1), 1);
-    if (world.rank() >= 2) nap(1.5);
+    if (world.rank() == 2) nap(kLong);
   });
-  EXPECT_EQ(learned[0].culprit, 3) << learned[0].text;
+  EXPECT_THAT(learned[0].text, AllOf(HasSubstr("not there: rank 1; "),
+                                     Not(HasSubstr("no answer from")), Not(HasSubstr("D302"))));
+  EXPECT_EQ(learned[0].culprit, std::nullopt);
+}
+
+TEST(Chains, MayBeOfOne) {
+  const auto learned = told({0}, [](Communicator& world) { receive_from(world, 0); });
+  EXPECT_THAT(learned[0].text, HasSubstr("ranks wait for each other: rank 0 is in receive"));
 }
 
 TEST(Chains, ThatLeadBackAreSaidToBeCircles) {

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kHelloMark = 0x0a50414c50494853;    // "SHIPLAP\n"
 constexpr std::uint64_t kInquiryMark = 0x3f50414c50494853;  // "SHIPLAP?"
 constexpr std::uint16_t kHeaderMark = 0x4c53;               // "SL"
-constexpr std::size_t kTextAt = 48;
+constexpr std::size_t kTextAt = 64;
 
 static_assert(std::tuple_size_v<decltype(Notice::text)> + kTextAt == kNoticeBytes);
 

@@ -68,7 +68,7 @@ struct Header {
 [[nodiscard]] std::array<std::byte, Header::kBytes> encode(const Header& header);
 [[nodiscard]] std::optional<Header> decode_header(std::span<const std::byte, Header::kBytes> bytes);
 
-inline constexpr std::size_t kNoticeBytes = 304;
+inline constexpr std::size_t kNoticeBytes = 320;
 [[nodiscard]] std::array<std::byte, kNoticeBytes> encode(const Notice& notice);
 [[nodiscard]] std::optional<Notice> decode_notice(std::span<const std::byte, kNoticeBytes> bytes);
 

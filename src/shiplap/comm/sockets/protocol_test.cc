@@ -19,7 +19,7 @@ Notice said(const std::string& text) {
                 .arrived = 1234567890123,
                 .waits = 1,
                 .run = 3,
-                .awaited = {7, 0, -1, -1}};
+                .awaited = {7, 0, 1, 2, 3, 4, 5, Notice::kMore}};
   text.copy(notice.text.data(), notice.text.size() - 1);
   return notice;
 }

@@ -29,7 +29,7 @@ class SocketCommunicator::State : public Request::State {
   State(SocketCommunicator& communicator, const char* verb, int peer, int tag)
       : communicator_(communicator), verb_(verb), peer_(peer), tag_(tag) {}
 
-  bool test() final;
+  bool test(bool waits) final;
   void wait() final;
   void give_up() final;
 
@@ -44,7 +44,7 @@ class SocketCommunicator::State : public Request::State {
     return communicator_.operation(verb_, peer_, tag_);
   }
   // All with the lock.
-  void serve(double time);
+  void serve(double time, bool waits = true);
   void check_peer();
 
   const char* verb_;
@@ -53,10 +53,10 @@ class SocketCommunicator::State : public Request::State {
   double say_at_ = 0;
 };
 
-void SocketCommunicator::State::serve(double time) {
+void SocketCommunicator::State::serve(double time, bool waits) {
   if (time < say_at_ && !communicator_.endpoint_->has_notices()) return;
   say_at_ = time + kSayEvery;
-  communicator_.endpoint_->serve(communicator_.doing(operation(), peer_));
+  communicator_.endpoint_->serve(communicator_.doing(operation(), waits ? peer_ : -1));
 }
 
 // Nothing comes from a rank that has gone, whatever others may have sent.
@@ -72,14 +72,14 @@ void SocketCommunicator::State::check_peer() {
   }
 }
 
-bool SocketCommunicator::State::test() {
+bool SocketCommunicator::State::test(bool waits) {
   const Endpoint::Lock lock = communicator_.endpoint_->lock();
   if (is_complete()) return true;
   communicator_.check_alive();
   communicator_.endpoint_->progress();
   if (is_complete()) return true;
   const double time = seconds_now();
-  serve(time);
+  serve(time, waits);
   check_peer();
   communicator_.check_lost(time - kInFlight);
   return is_complete();
@@ -115,11 +115,15 @@ void SocketCommunicator::State::wait() {
 }
 
 void SocketCommunicator::State::give_up() {
+  Endpoint::Lock lock = communicator_.endpoint_->lock();
+  if (is_complete()) return;
+  communicator_.check_alive();
+  lock.unlock();
   const News::RollCall roll = communicator_.call_roll(operation(), peer_);
-  const Endpoint::Lock lock = communicator_.endpoint_->lock();
+  lock.lock();
   if (is_complete()) return;  // it came in the last moment
   communicator_.check_lost(seconds_now());
-  communicator_.fail_late(operation(), roll.missing, roll.about);
+  communicator_.fail_late(operation(), roll.missing, roll.about, roll.culprit);
 }
 
 class SocketCommunicator::SendState final : public State {

@@ -13,7 +13,7 @@ class ThreadRequest : public Request::State {
                 const Lane& lane)
       : communicator_(communicator), transfer_(std::move(transfer)), end_(end), lane_(lane) {}
   ~ThreadRequest() override;
-  bool test() override;
+  bool test(bool waits) override;
   void wait() override;
   void give_up() override;
   [[nodiscard]] std::int64_t bytes() const override { return std::ssize(transfer_->source); }
@@ -43,7 +43,7 @@ class ThreadRequest : public Request::State {
   Lane lane_;
 };
 
-bool ThreadRequest::test() {
+bool ThreadRequest::test(bool /*waits*/) {
   const ThreadCommunicator::Lock lock(communicator_.world_->mutex);
   if (!complete()) {
     communicator_.check_alive();
@@ -64,6 +64,7 @@ void ThreadRequest::wait() {
 void ThreadRequest::give_up() {
   const ThreadCommunicator::Lock lock(communicator_.world_->mutex);
   if (!complete()) {
+    communicator_.check_alive();
     communicator_.check_left();
     fail_late();
   }
