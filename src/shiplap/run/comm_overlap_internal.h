@@ -119,11 +119,12 @@ class OverlapObject {
   void connect_here();
   void agree(const std::string& own, const std::string& what, const std::string& help);
   Product& product_for(const overlap::Problem& problem);
-  void prepare(Product& product, const OverlapCall& call) const;
   Places places_of(const OverlappedProduct& product, const OverlapCall& call);
   void fill(const Places& places, const OverlapCall& call) const;
   void deliver_gathered(const Places& places, const OverlapCall& call) const;
-  StepResult run_at(Product& product, const Places& places, const OverlapCall& call);
+  // `weights` that are not prepared yet.
+  StepResult run_at(Product& product, const Places& places, const OverlapCall& call,
+                    std::span<const ProductWeights> weights);
   void deliver(const Places& places, const OverlapCall& call, bool is_finished) const;
 
   OverlapBuffer buffer_;

@@ -217,18 +217,14 @@ StepResult OverlapObject::run(const OverlapCall& call) {
   const std::lock_guard lock(mutex_);
   if (channel_ != nullptr && !channel_->alive()) channel_->barrier();  // says why it is dead
   Product& product = product_for(problem);
-  prepare(product, call);
+  std::vector<std::byte> scales;
+  std::vector<ProductWeights> weights;
+  if (call.weights_version == 0 || call.weights_version != product.weights_version) {
+    weights = weights_of(buffer_, call, scales);
+  }
   const Places places = places_of(product.overlapped, call);
   fill(places, call);
-  return run_at(product, places, call);
-}
-
-void OverlapObject::prepare(Product& product, const OverlapCall& call) const {
-  if (call.weights_version != 0 && call.weights_version == product.weights_version) return;
-  product.weights_version = 0;  // none, if it fails
-  std::vector<std::byte> scales;
-  product.overlapped.prepare(weights_of(buffer_, call, scales));
-  product.weights_version = call.weights_version;
+  return run_at(product, places, call, weights);
 }
 
 // All that is ours and does not last lies in one block.
@@ -289,7 +285,8 @@ void OverlapObject::fill(const Places& places, const OverlapCall& call) const {
   write_rows(call.x, buffer_.form(), call.group_sizes, own);
 }
 
-StepResult OverlapObject::run_at(Product& product, const Places& places, const OverlapCall& call) {
+StepResult OverlapObject::run_at(Product& product, const Places& places, const OverlapCall& call,
+                                 std::span<const ProductWeights> weights) {
   OverlappedProduct& overlapped = product.overlapped;
   for (const Place& place : places) {
     if (place.is_left_out) {
@@ -307,10 +304,13 @@ StepResult OverlapObject::run_at(Product& product, const Places& places, const O
     std::vector<kernels::GroupRows> runs;
     for (const std::int64_t rows : call.group_sizes) runs.push_back({std::ssize(runs), rows});
     terms.runs = runs;
+    terms.weights = weights;
     if (!runs.empty()) {
       terms.group_bias = {.data = terms.epilogue.bias.data, .type = terms.epilogue.bias.type};
     }
+    product.weights_version = 0;
     result = overlapped.run(terms);
+    product.weights_version = call.weights_version;
   } catch (...) {
     products_.clear();  // the one that failed keeps its memory for ever
     throw;

@@ -118,7 +118,9 @@ class OverlappedProduct::State {
            "rows with scales or groups lie by rows");
     terms_ = terms;
     try {
-      return executor_.step();
+      StepResult result = executor_.step();
+      prepare_late();  // a rank may have nothing to multiply
+      return result;
     } catch (const std::exception&) {
       rethrow_within(name_);
     }
@@ -206,8 +208,15 @@ class OverlappedProduct::State {
             std::max(kRowsBetweenLooks, problem_.rows / chunks)};
   }
 
+  // All products are in one stream.
+  void prepare_late() {
+    if (terms_.weights.empty()) return;
+    tiles_.prepare(std::exchange(terms_.weights, {}));
+  }
+
   void multiply(const KernelCall& call) {
     if (terms_.work == Work::communication) return;
+    prepare_late();
     const KernelAccess& y = call.accesses[2];
     const std::int64_t rows = std::ssize(y.bytes) / y.row_bytes;
     const bool is_cut = call.is_polled() || is_coded(y);

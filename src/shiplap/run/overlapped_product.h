@@ -27,6 +27,9 @@ namespace shiplap::run {
 // What of it is really done.
 enum class Work { all, communication };
 
+// Weights of one group.
+using ProductWeights = std::variant<kernels::Weights, kernels::ScaledWeights>;
+
 // What else becomes of a product.
 struct ProductTerms {
   Work work = Work::all;
@@ -40,10 +43,10 @@ struct ProductTerms {
   // each of them says its own.
   std::span<const kernels::GroupRows> runs;
   kernels::GroupedBias group_bias;
+  // Prepared before the first product, when the first messages are on their way. Not given: they
+  // are prepared already.
+  std::span<const ProductWeights> weights;
 };
-
-// Weights of one group.
-using ProductWeights = std::variant<kernels::Weights, kernels::ScaledWeights>;
 
 // Rows of numbers as a form with scales has them, each `row_bytes` after the one before; and back.
 // A row gets the scale of its own largest number, or that of the largest of all rows, which weights
@@ -84,9 +87,9 @@ class OverlappedProduct {
   // of the problem.
   void prepare(const ProductWeights& weights);
   void prepare(std::span<const ProductWeights> weights);
-  // All ranks together. Promises that prepare() was called. With the communication alone, to time
-  // it, there is no result. Throws comm::Failure with the overlap and the step of it where it
-  // happened; it is of no use then.
+  // All ranks together. Promises that there are weights, by prepare() or by `terms`. With the
+  // communication alone, to time it, there is no result. Throws comm::Failure with the overlap and
+  // the step of it where it happened; it is of no use then.
   StepResult run(Work work = Work::all);
   // Promises that nothing but finishes() has an epilogue.
   StepResult run(const ProductTerms& terms);
