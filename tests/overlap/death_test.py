@@ -59,7 +59,7 @@ def main():
     listed = json.loads(subprocess.check_output([given.shiplap, "overlap", "--list", "--json"]))
     hidden = [(number, ", ".join([one["type"], one["method"]] + ["atomic"] * one["atomic"]))
               for number, one in enumerate(listed["choices"]) if one["method"] != "none"]
-    cases = [(number, name, fate) for fate in ("kill", "stop") for number, name in hidden]
+    cases = [(number, name, fate) for number, name in hidden for fate in ("kill", "stop")]
     failed = 0
     for number, name, fate in cases[:given.attempts]:
         try:

@@ -25,10 +25,9 @@ ListeningCommunicator::ListeningCommunicator(News& news, Members members, std::s
       news_(news),
       members_(std::move(members)) {}
 
-News::Doing ListeningCommunicator::doing(const std::string& operation, int peer) const {
+News::Doing ListeningCommunicator::doing(const std::string& operation) const {
   return {.text = fmt::format("{} of `{}`", operation, name()),
-          .group = in_collective() ? members_.group : 0,
-          .awaited = peer < 0 ? -1 : world_rank(peer)};
+          .group = in_collective() ? members_.group : 0};
 }
 
 std::string ListeningCommunicator::operation(std::string_view verb, int peer, int tag) const {
@@ -39,13 +38,14 @@ std::string ListeningCommunicator::operation(std::string_view verb, int peer, in
 void ListeningCommunicator::check_lost(double time) {
   if (!news_.anybody_lost()) return;
   const auto lost = news_.lost_among(members_.world_ranks);
-  if (lost && lost->since <= time) fail_rank(lost->rank, lost->reason);
+  if (!lost || lost->since > time) return;
+  // Others may have given up because of this rank: then they are who has failed here.
+  fail_rank(lost->rank == news_.rank() ? lost->left : lost->rank, lost->reason);
 }
 
 News::RollCall ListeningCommunicator::call_roll(const std::string& operation, int peer) {
-  const News::Doing own = doing(operation, peer);
-  if (!in_collective()) return news_.follow(own.awaited, own);
-  return news_.call_roll(members_.group, collectives(), members_.world_ranks, own);
+  if (!in_collective()) return news_.follow(world_rank(peer), doing(operation));
+  return news_.call_roll(members_.group, collectives(), members_.world_ranks, doing(operation));
 }
 
 std::uint64_t ListeningCommunicator::next_group(int colour) const {

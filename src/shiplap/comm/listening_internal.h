@@ -33,8 +33,8 @@ class ListeningCommunicator : public MessageCommunicator {
   void do_leave(int root, const std::string& reason) override { news_.leave(root, reason); }
 
   [[nodiscard]] const Members& members() const { return members_; }
-  // What this rank does that waits for `peer` (-1: for anybody).
-  [[nodiscard]] News::Doing doing(const std::string& operation, int peer) const;
+  [[nodiscard]] News::Doing doing(const std::string& operation) const;
+  [[nodiscard]] News& news() const { return news_; }
   // "all_reduce number 3 (..)", or what a message is called that is no part of one. `verb` is
   // "send to" or "receive from".
   [[nodiscard]] std::string operation(std::string_view verb, int peer, int tag) const;

@@ -31,9 +31,13 @@ void News::set_ranks(int own, int count) {
 
 // ---- notices
 
-void News::say(const Doing& doing) {
-  said_[doing.group] = {.text = doing.text, .time = time()};
-  if (doing.awaited >= 0) awaited_[doing.awaited] = time();
+void News::say(const Doing& doing) { said_[doing.group] = {.text = doing.text, .time = time()}; }
+
+void News::count_awaited(int rank, int change) {
+  const std::lock_guard lock(awaited_mutex_);
+  const auto found = awaited_.try_emplace(rank).first;
+  found->second += change;
+  if (found->second == 0) awaited_.erase(found);
 }
 
 // Threads of this process may wait in several groups: the one that reads the question need not be
@@ -51,7 +55,7 @@ Notice News::answer_to(std::uint64_t group) {
   if (said != said_.end()) {
     said->second.text.copy(answer.text.data(), answer.text.size() - 1);
   }
-  std::erase_if(awaited_, [&](const auto& one) { return one.second <= fresh; });
+  const std::lock_guard lock(awaited_mutex_);
   std::ranges::copy(awaited_ | std::views::keys | std::views::take(answer.awaited.size()),
                     answer.awaited.begin());
   if (awaited_.size() > answer.awaited.size()) answer.awaited.back() = Notice::kMore;
@@ -94,6 +98,8 @@ void News::handle(const Notice& notice, int from) {
 
 void News::lose(int rank, const Lost& lost) {
   const auto [known, is_new] = lost_.try_emplace(rank, lost);
+  known->second.left = rank;
+  if (known->second.rank < 0) known->second.rank = rank;  // nobody knows whose fault it was
   known->second.is_dead = known->second.is_dead || lost.is_dead;
   anybody_lost_ = true;
 }
@@ -191,7 +197,8 @@ void News::ask(std::uint64_t group, std::span<const int> ranks, const Doing& doi
   send(question, ranks);
   const auto all_known = [&] {
     return std::ranges::all_of(ranks, [&](int rank) {
-      return rank == rank_ || progress_of(group, rank, since).arrived >= 0;
+      return rank == rank_ || progress_of(group, rank, since).arrived >= 0 ||
+             lost_among({&rank, 1});
     });
   };
   for (const double end = time() + within; time() < end && !all_known();) {
@@ -226,15 +233,17 @@ News::Progress News::own_progress(const Doing& doing) {
 }
 
 // Step by step: those who answer say for whom they wait, and those are asked next. Everybody's
-// deadline passes at about the same time: who asks is asked as well. A chain may come back to this
-// rank, and go on with what another of its threads waits for.
+// deadline passes at about the same time: who asks is asked as well.
 News::RollCall News::follow(int awaited, const Doing& doing) {
   const double begin = time();
   RollCall result;
   Account account;
+  const Progress own = own_progress(doing);
+  std::vector<int> next = own.awaited;
+  if (!contains(next, awaited)) next.push_back(awaited);
   std::vector<int> asked;
-  bool is_cut = false;
-  for (std::vector<int> next{awaited}; !next.empty();) {
+  bool is_cut = own.awaits_more;
+  while (!next.empty()) {
     if (asked.size() + next.size() > kLargestRollCall || time() > begin + kFollowWithin) {
       is_cut = true;
       break;
@@ -243,15 +252,16 @@ News::RollCall News::follow(int awaited, const Doing& doing) {
     asked.insert(asked.end(), next.begin(), next.end());
     std::vector<int> after;
     for (const int rank : next) {
-      if (const auto lost = lost_among({&rank, 1})) {
-        result.missing.push_back(lost->rank);
-        account.add_lost(rank, *lost);
-        continue;
-      }
-      const Progress progress = rank == rank_ ? own_progress(doing) : progress_of(0, rank, begin);
+      const auto lost = lost_among({&rank, 1});
+      if (lost) account.add_lost(rank, *lost);
+      if (lost && !contains(result.missing, lost->rank)) result.missing.push_back(lost->rank);
+      if (lost) continue;
+      const Progress progress = rank == rank_ ? own : progress_of(0, rank, begin);
       account.add(rank, progress);
       is_cut = is_cut || progress.awaits_more;
-      if (progress.awaited.empty()) result.missing.push_back(rank);
+      if (progress.awaited.empty() && !contains(result.missing, rank)) {
+        result.missing.push_back(rank);
+      }
       std::ranges::copy_if(progress.awaited, std::back_inserter(after), [&](int other) {
         return !contains(asked, other) && !contains(after, other);
       });
@@ -262,7 +272,7 @@ News::RollCall News::follow(int awaited, const Doing& doing) {
   if (result.missing.empty()) {
     result.missing = {awaited};
     if (!is_cut) result.about = "ranks wait for each other: " + result.about;
-  } else {
+  } else if (!is_cut) {
     result.culprit = account.culprit(result.missing);
   }
   return result;

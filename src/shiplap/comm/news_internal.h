@@ -50,24 +50,38 @@ class News {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return static_cast<int>(everybody_.size()); }
 
-  // What a rank waits for, in a collective of which group, if of any, and for whom (-1: anybody).
+  // What a rank waits for, and in a collective of which group, if of any.
   struct Doing {
     std::string text;
     std::uint64_t group = 0;
-    int awaited = -1;
   };
   // Reads notices and looks for the dead; called again and again by whoever waits. `doing` is what
   // it answers to questions. Threads may call it at the same time.
   virtual void serve(const Doing& doing) = 0;
-  // Only the latter.
-  void note(const Doing& doing) {
-    const std::lock_guard lock(mutex_);
-    say(doing);
-  }
+
+  // While one has been told to begin and lives, this rank waits for another.
+  class Awaiting {
+   public:
+    Awaiting(News& news, int rank) : news_(news), rank_(rank) {}
+    ~Awaiting() { set(false); }
+    Awaiting(const Awaiting&) = delete;
+    Awaiting& operator=(const Awaiting&) = delete;
+    void set(bool waits) {
+      if (waits == waits_) return;
+      waits_ = waits;
+      news_.count_awaited(rank_, waits ? 1 : -1);
+    }
+
+   private:
+    News& news_;
+    int rank_;
+    bool waits_ = false;
+  };
 
   // A rank that died or left.
   struct Lost {
     int rank = 0;  // whose fault it is
+    int left = 0;  // who told so, or died
     std::string reason;
     double since = 0;  // when it was learned
     int run = 0;       // in which run it left
@@ -88,8 +102,9 @@ class News {
   };
   [[nodiscard]] RollCall call_roll(std::uint64_t group, std::int64_t count,
                                    std::span<const int> ranks, const Doing& doing);
-  // Who keeps the rank `awaited` from doing what this one waits for: itself, or those at the ends
-  // of the chains of ranks that wait for one another. If all lead back, that is said.
+  // Who keeps those from coming whom this rank waits for, `awaited` and others: themselves, or
+  // those at the ends of the chains of ranks that wait for one another. If all lead back, that is
+  // said.
   [[nodiscard]] RollCall follow(int awaited, const Doing& doing);
   // Beyond this a roll call would be a storm of messages.
   static constexpr std::size_t kLargestRollCall = 512;
@@ -141,6 +156,7 @@ class News {
   // The same of this rank.
   [[nodiscard]] Progress own_progress(const Doing& doing);
   [[nodiscard]] static Progress progress_in(const Notice& notice);
+  void count_awaited(int rank, int change);
   class Account;
   // Asks `ranks`, and waits until all have answered after `since`, but no longer than `within`.
   void ask(std::uint64_t group, std::span<const int> ranks, const Doing& doing, double since,
@@ -152,7 +168,8 @@ class News {
   int run_ = 0;
   std::map<std::uint64_t, std::int64_t> arrived_;             // by group
   std::map<std::uint64_t, Said> said_;                        // by group; 0: in none
-  std::map<int, double> awaited_;                             // when it was last said, by rank
+  std::mutex awaited_mutex_;                                  // of the following alone
+  std::map<int, int> awaited_;                                // how many wait, by rank
   std::map<std::pair<std::uint64_t, int>, Progress> others_;  // by group and rank
   std::map<int, Lost> lost_;                                  // by rank
 };

@@ -236,7 +236,7 @@ OverlapObject::Places OverlapObject::places_of(const OverlappedProduct& product,
   for (const plan::Buffer& buffer : product.plan().programs.front().buffers) {
     Place& place = places.emplace_back(Place{.name = buffer.name});
     if (buffer.name == "w") {
-      place.is_left_out = true;  // the weights have been prepared
+      place.is_left_out = true;  // weights are prepared apart
     } else if (const Matrix* const matrix = callers(buffer_, buffer.name, call)) {
       place.bytes = bytes_in(*matrix);
       place.owner = matrix->owner;

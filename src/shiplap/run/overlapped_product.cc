@@ -216,6 +216,7 @@ class OverlappedProduct::State {
 
   void multiply(const KernelCall& call) {
     if (terms_.work == Work::communication) return;
+    call.look_around();
     prepare_late();
     const KernelAccess& y = call.accesses[2];
     const std::int64_t rows = std::ssize(y.bytes) / y.row_bytes;

@@ -21,8 +21,8 @@ constexpr int kSpinsPerLook = 16;
 // What a rank sent before it was lost may still be on its way when that is known.
 constexpr double kInFlight = 0.1;
 constexpr double kSettleWithin = 0.05;
-// How often a rank that waits says for what.
-constexpr double kSayEvery = 20e-3;
+// What takes no longer is not told to others as a wait.
+constexpr double kSoon = 50e-6;
 // Up to here one more message costs more than copying what is in it, there and here.
 constexpr std::size_t kPackBelow = std::size_t{16} * 1024;
 // Open MPI over TCP sends up to 64 KiB, with its own words, at once and in order. What is longer
@@ -60,7 +60,11 @@ class MpiRequest final : public Request::State {
     std::int64_t length = 0;
   };
   MpiRequest(MpiCommunicator& communicator, const About& about)
-      : communicator_(communicator), about_(about), bytes_(about.length) {}
+      : communicator_(communicator),
+        about_(about),
+        bytes_(about.length),
+        awaiting_(communicator.news(),
+                  about.peer < 0 ? about.peer : communicator.world_rank(about.peer)) {}
   ~MpiRequest() override;
   bool test(bool waits) override;
   void wait() override;
@@ -114,7 +118,7 @@ class MpiRequest final : public Request::State {
     communicator_.fail_too_long(communicator_.world_rank(about_.peer), about_.length);
   }
   // Looks after the rest of the job while waiting.
-  void serve(double time, bool waits = true);
+  void serve(double time) const;
   [[nodiscard]] std::string operation() const;
   // Asks once at least, and does not throw.
   bool settles_before(double time);
@@ -124,7 +128,7 @@ class MpiRequest final : public Request::State {
   std::int64_t bytes_;
   MPI_Request request_ = MPI_REQUEST_NULL;
   std::byte* target_ = nullptr;  // of a receive that looks first
-  double say_at_ = 0;
+  News::Awaiting awaiting_;
   bool unmatched_ = false;
   bool too_long_ = false;
   bool failed_ = false;
@@ -155,6 +159,7 @@ bool MpiRequest::poll() {
     communicator_.check(result, operation());
   }
   if (done == 0) return false;
+  awaiting_.set(false);
   if (about_.kind == About::Kind::receive) {
     int count = 0;
     MPI_Get_count(&status, MPI_BYTE, &count);
@@ -167,23 +172,18 @@ bool MpiRequest::poll() {
   return true;
 }
 
-void MpiRequest::serve(double time, bool waits) {
+void MpiRequest::serve(double time) const {
   Process& process = communicator_.process_;
-  const int awaited = waits ? about_.peer : -1;
-  // Another thread may be the one that serves again and again.
-  if (waits && time >= say_at_) {
-    say_at_ = time + kSayEvery;
-    process.note(communicator_.doing(operation(), awaited));
-  }
-  if (process.due(time)) process.serve(communicator_.doing(operation(), awaited));
+  if (process.due(time)) process.serve(communicator_.doing(operation()));
 }
 
 bool MpiRequest::test(bool waits) {
   if (is_complete()) return true;
   communicator_.check_alive();
   if (poll()) return true;
+  awaiting_.set(waits && about_.peer >= 0);
   const double time = Process::now();
-  serve(time, waits);
+  serve(time);
   communicator_.check_lost(time - kInFlight);
   return false;
 }
@@ -198,6 +198,7 @@ void MpiRequest::wait() {
     if (poll()) return;
     if (spins % kSpinsPerLook != 0 && spins < kSpins) continue;
     const double time = Process::now();
+    awaiting_.set(about_.peer >= 0 && time > begin + kSoon);
     serve(time);
     if (time > begin + kInFlight) communicator_.check_lost(time - kInFlight);
     if (time > deadline) return give_up();
@@ -209,6 +210,7 @@ void MpiRequest::give_up() {
   if (is_complete()) return;
   communicator_.check_alive();
   if (poll()) return;
+  awaiting_.set(about_.peer >= 0);
   const Process::RollCall roll = communicator_.call_roll(operation(), about_.peer);
   if (poll()) return;  // it came in the last moment
   communicator_.check_lost(Process::now());

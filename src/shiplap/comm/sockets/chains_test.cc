@@ -38,12 +38,15 @@ void receive_from(Communicator& world, int from) {
   world.receive(std::span(number), from);
 }
 
-// Every rank begins after its nap, and tells the others if it fails, as those who run a plan do.
+// All begin together, each after its nap, and tells the others if it fails, as those who run a plan
+// do.
 std::vector<Learned> told(const std::vector<double>& naps,
                           const std::function<void(Communicator&)>& work) {
   std::vector<Learned> learned(naps.size());
   const auto guarded = [&](Communicator& world) {
     Learned& own = learned[static_cast<std::size_t>(world.rank())];
+    world.barrier();
+    world.set_timeout(kTimeout);
     nap(naps[static_cast<std::size_t>(world.rank())]);
     try {
       work(world);
@@ -55,7 +58,7 @@ std::vector<Learned> told(const std::vector<double>& naps,
       world.leave(error.what(), error.culprit());
     }
   };
-  const auto thrown = on_sockets(static_cast<int>(naps.size()), {.timeout = kTimeout}, guarded);
+  const auto thrown = on_sockets(static_cast<int>(naps.size()), {.timeout = Seconds{20}}, guarded);
   for (const std::exception_ptr& one : thrown) EXPECT_EQ(text_of(one), "");
   return learned;
 }
@@ -110,8 +113,11 @@ TEST(Chains, MayFork) {
     if (world.rank() == 1) receive_from_both(world, 2, 3);
     if (world.rank() >= 2) nap(kLong);
   });
-  EXPECT_THAT(learned[0].text, HasSubstr("not there: ranks 2, 3"));
-  EXPECT_EQ(learned[0].culprit, std::nullopt);
+  for (const int rank : {0, 1}) {
+    const Learned& one = learned[static_cast<std::size_t>(rank)];
+    EXPECT_THAT(one.text, HasSubstr("not there: ranks 2, 3"));
+    EXPECT_FALSE(one.culprit == 2 || one.culprit == 3) << one.text;
+  }
 }
 
 // Rank 1 gives up the message of rank 2 first, which waits for rank 1: but that waits for rank 0.
@@ -136,8 +142,8 @@ TEST(Chains, EndWithOneThatComputes) {
     }
     if (world.rank() == 2) nap(kLong);
   });
-  EXPECT_THAT(learned[0].text, AllOf(HasSubstr("not there: rank 1; "),
-                                     Not(HasSubstr("no answer from")), Not(HasSubstr("D302"))));
+  EXPECT_THAT(learned[0].text,
+              AllOf(HasSubstr("not there: rank 1; "), Not(HasSubstr("no answer from"))));
   EXPECT_EQ(learned[0].culprit, std::nullopt);
 }
 

@@ -27,7 +27,11 @@ constexpr std::size_t kPackBelow = std::size_t{16} * 1024;
 class SocketCommunicator::State : public Request::State {
  public:
   State(SocketCommunicator& communicator, const char* verb, int peer, int tag)
-      : communicator_(communicator), verb_(verb), peer_(peer), tag_(tag) {}
+      : communicator_(communicator),
+        verb_(verb),
+        peer_(peer),
+        tag_(tag),
+        awaiting_(communicator.news(), communicator.world_rank(peer)) {}
 
   bool test(bool waits) final;
   void wait() final;
@@ -44,19 +48,25 @@ class SocketCommunicator::State : public Request::State {
     return communicator_.operation(verb_, peer_, tag_);
   }
   // All with the lock.
-  void serve(double time, bool waits = true);
+  void serve(double time);
   void check_peer();
+  // True, and this rank waits no longer.
+  bool is_over() {
+    awaiting_.set(false);
+    return true;
+  }
 
   const char* verb_;
   int peer_;
   int tag_;
   double say_at_ = 0;
+  News::Awaiting awaiting_;
 };
 
-void SocketCommunicator::State::serve(double time, bool waits) {
+void SocketCommunicator::State::serve(double time) {
   if (time < say_at_ && !communicator_.endpoint_->has_notices()) return;
   say_at_ = time + kSayEvery;
-  communicator_.endpoint_->serve(communicator_.doing(operation(), waits ? peer_ : -1));
+  communicator_.endpoint_->serve(communicator_.doing(operation()));
 }
 
 // Nothing comes from a rank that has gone, whatever others may have sent.
@@ -74,21 +84,22 @@ void SocketCommunicator::State::check_peer() {
 
 bool SocketCommunicator::State::test(bool waits) {
   const Endpoint::Lock lock = communicator_.endpoint_->lock();
-  if (is_complete()) return true;
+  if (is_complete()) return is_over();
   communicator_.check_alive();
   communicator_.endpoint_->progress();
-  if (is_complete()) return true;
+  if (is_complete()) return is_over();
+  awaiting_.set(waits);
   const double time = seconds_now();
-  serve(time, waits);
+  serve(time);
   check_peer();
   communicator_.check_lost(time - kInFlight);
-  return is_complete();
+  return is_complete() && is_over();
 }
 
 void SocketCommunicator::State::wait() {
   Endpoint& endpoint = *communicator_.endpoint_;
   Endpoint::Lock lock = endpoint.lock();
-  if (is_complete()) return;
+  if (is_complete()) return static_cast<void>(is_over());
   communicator_.check_alive();
   const double begin = seconds_now();
   const double deadline = communicator_.deadline();
@@ -100,12 +111,13 @@ void SocketCommunicator::State::wait() {
       sched_yield();
       endpoint.progress();
     } else {
+      awaiting_.set(true);
       endpoint.progress_within(lock, std::clamp(deadline - time, 0.0, kSleepSeconds));
     }
-    if (is_complete()) return;
+    if (is_complete()) return static_cast<void>(is_over());
     time = seconds_now();
     serve(time);
-    if (is_complete()) return;
+    if (is_complete()) return static_cast<void>(is_over());
     check_peer();
     if (time > begin + kInFlight) communicator_.check_lost(time - kInFlight);
     if (time > deadline) break;
@@ -116,12 +128,14 @@ void SocketCommunicator::State::wait() {
 
 void SocketCommunicator::State::give_up() {
   Endpoint::Lock lock = communicator_.endpoint_->lock();
-  if (is_complete()) return;
+  if (!is_complete()) communicator_.endpoint_->progress();
+  if (is_complete()) return static_cast<void>(is_over());
   communicator_.check_alive();
+  awaiting_.set(true);
   lock.unlock();
   const News::RollCall roll = communicator_.call_roll(operation(), peer_);
   lock.lock();
-  if (is_complete()) return;  // it came in the last moment
+  if (is_complete()) return static_cast<void>(is_over());  // it came in the last moment
   communicator_.check_lost(seconds_now());
   communicator_.fail_late(operation(), roll.missing, roll.about, roll.culprit);
 }
