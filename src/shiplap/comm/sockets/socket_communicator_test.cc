@@ -304,14 +304,17 @@ TEST(Sockets, AThreadThatWaitsDoesNotKeepAnotherFromItsMessage) {
         first_is_done = true;
       });
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      const double begin = seconds_now();
+      std::vector<double> turns;
       for (int k = 0; k < kTurns; ++k) {
+        const double begin = seconds_now();
         other->receive(std::span(&byte, 1), peer);
         other->send(std::span<const std::uint8_t>(&byte, 1), peer);
+        turns.push_back(seconds_now() - begin);
       }
       EXPECT_FALSE(first_is_done);
-      // Unless it is woken it sleeps for 10 ms, each time.
-      EXPECT_LT(seconds_now() - begin, 5e-3 * kTurns);
+      // Unless it is woken it sleeps for 10 ms, each time. A busy machine makes some turns long.
+      std::ranges::sort(turns);
+      EXPECT_LT(turns[kTurns / 4], 5e-3);
       other->send(std::span<const std::uint8_t>(&byte, 1), peer, 1);
       first.join();
     } else {
