@@ -58,9 +58,6 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
     } catch (const RankFailed& error) {
       exceptions.add_consequence(std::current_exception());
       world->leave(rank, error.rank(), error.diagnostic().why);
-    } catch (const Failure& error) {
-      exceptions.add(std::current_exception());
-      world->leave(rank, error.culprit().value_or(rank), error.what());
     } catch (const std::exception& error) {
       exceptions.add(std::current_exception());
       world->leave(rank, rank, error.what());
