@@ -37,6 +37,14 @@ def test_calls_in_any_order_end_with_the_right_results_and_copy_nothing(processe
     assert not wrong, wrong
 
 
+@pytest.mark.parametrize("processes,devices,steps,size,programs", [
+    (2, 1, 100, 64, 5), (4, 1, 60, 32, 3), (2, 2, 60, 32, 3)])
+def test_calls_among_sums_of_xla_do_not_keep_its_threads(processes, devices, steps, size, programs):
+    wrong = failures("jax_crowd:cases", processes, devices, steps=steps, size=size,
+                     programs=programs, calls=40, least=programs)
+    assert not wrong, wrong
+
+
 def calls_in(function, *arrays):
     """Of a program before it is compiled: (type, method, atomic) of each call that communicates,
     the token that it takes, and the one that it gives."""

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "group.h"
@@ -61,7 +61,7 @@ struct GemmAttributes {
   overlap::Cut cut = overlap::Cut::even;
   kernels::Activation activation = kernels::Activation::none;
   // What travels, if it is not what lies there.
-  std::string_view comm_dtype;
+  std::string comm_dtype;
 };
 
 // Throws InputError D8xx before anything has been sent, comm::Failure.

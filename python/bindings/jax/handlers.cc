@@ -11,6 +11,7 @@
 
 #include "gemm.h"
 #include "group.h"
+#include "shiplap/base/aside.h"
 #include "shiplap/base/diagnostic.h"
 #include "shiplap/base/error.h"
 #include "shiplap/comm/failure.h"
@@ -136,34 +137,46 @@ GemmAttributes attributes_in(const ffi::Dictionary& all) {
           .chunks = static_cast<int>(from.get<std::int64_t>("chunks", 1)),
           .cut = from.get("tapered", false) ? overlap::Cut::tapered : overlap::Cut::even,
           .activation = activation_called(from.get<std::string_view>("activation", "none")),
-          .comm_dtype = from.get<std::string_view>("comm_dtype", "")};
+          .comm_dtype = std::string(from.get<std::string_view>("comm_dtype", ""))};
 }
 
 // ---- calls
 
 enum class Form { one, grouped };
 
-void call(Form form, std::int32_t device, const ffi::RemainingArgs& arguments,
-          ffi::RemainingRets results, const ffi::Dictionary& dictionary) {
-  GemmAttributes attributes = attributes_in(dictionary);
-  attributes.is_grouped = form == Form::grouped;
-  Arguments from(arguments);
+struct Call {
+  std::int32_t device = 0;
+  GemmAttributes attributes;
   GemmOperands operands;
+  GemmResults results;
+};
+
+// Nothing in it belongs to the frame of XLA's call, which may be over before ours is.
+Call call_in(Form form, std::int32_t device, const ffi::RemainingArgs& arguments,
+             ffi::RemainingRets results, const ffi::Dictionary& dictionary) {
+  Call call{.device = device, .attributes = attributes_in(dictionary)};
+  call.attributes.is_grouped = form == Form::grouped;
+  Arguments from(arguments);
+  GemmOperands& operands = call.operands;
   operands.lhs = from.next();
   operands.lhs_scale_inv = from.next();
   operands.rhs = from.next();
   operands.rhs_scale_inv = from.next();
   operands.bias = from.next();
-  if (attributes.is_grouped) operands.group_sizes = from.next();
+  if (call.attributes.is_grouped) operands.group_sizes = from.next();
   operands.alpha = from.next();
   operands.beta = from.next();
   operands.to_scatter = from.next();
   operands.place = from.next();
-  multiply(device, attributes, operands,
-           {.output = result_at(results, 0),
-            .gathered = result_at(results, 1),
-            .before_activation = result_at(results, 2),
-            .scattered = result_at(results, 3)});
+  call.results = {.output = result_at(results, 0),
+                  .gathered = result_at(results, 1),
+                  .before_activation = result_at(results, 2),
+                  .scattered = result_at(results, 3)};
+  return call;
+}
+
+void multiply(const Call& call) {
+  multiply(call.device, call.attributes, call.operands, call.results);
 }
 
 // What is being thrown, in words for XLA, so that Python finds it by them.
@@ -172,11 +185,11 @@ ffi::Error error_with(ffi::ErrorCode code, const std::string& said) {
   return {code, said};
 }
 
-ffi::Error guarded(Form form, std::int32_t device, const ffi::RemainingArgs& arguments,
-                   const ffi::RemainingRets& results, const ffi::Dictionary& dictionary) {
+template <class F>
+ffi::Error outcome_of(const F& work) {
   using ffi::ErrorCode;
   try {
-    call(form, device, arguments, results, dictionary);
+    work();
     return ffi::Error::Success();
   } catch (const InputError& e) {
     return error_with(ErrorCode::kInvalidArgument, render(e.diagnostics()));
@@ -191,14 +204,38 @@ ffi::Error guarded(Form form, std::int32_t device, const ffi::RemainingArgs& arg
   }
 }
 
-ffi::Error gemm(std::int32_t device, ffi::RemainingArgs arguments, ffi::RemainingRets results,
-                ffi::Dictionary attributes) {
-  return guarded(Form::one, device, arguments, results, attributes);
+void complete(ffi::Promise promise, const ffi::Error& outcome) {
+  outcome.success() ? promise.SetAvailable() : promise.SetError(outcome);
 }
 
-ffi::Error grouped_gemm(std::int32_t device, ffi::RemainingArgs arguments,
-                        ffi::RemainingRets results, ffi::Dictionary attributes) {
-  return guarded(Form::grouped, device, arguments, results, attributes);
+ffi::Future start(Form form, std::int32_t device, const ffi::RemainingArgs& arguments,
+                  const ffi::RemainingRets& results, const ffi::Dictionary& dictionary) {
+  const ffi::Promise promise;
+  ffi::Future future(promise);
+  bool is_aside = false;
+  const ffi::Error outcome = outcome_of([&] {
+    Call call = call_in(form, device, arguments, results, dictionary);
+    if (call.attributes.choice.type == overlap::Type::none) return multiply(call);
+    // XLA runs a program on few threads, and takes a handler for work that never waits: behind one
+    // that does, in the queue of its thread, may stand a sum that another rank waits for before it
+    // comes to its own call. So nobody waits on a thread of XLA.
+    run_aside([promise, call = std::move(call)] {
+      complete(promise, outcome_of([&] { multiply(call); }));
+    });
+    is_aside = true;
+  });
+  if (!is_aside) complete(promise, outcome);
+  return future;
+}
+
+ffi::Future gemm(std::int32_t device, ffi::RemainingArgs arguments, ffi::RemainingRets results,
+                 ffi::Dictionary attributes) {
+  return start(Form::one, device, arguments, results, attributes);
+}
+
+ffi::Future grouped_gemm(std::int32_t device, ffi::RemainingArgs arguments,
+                         ffi::RemainingRets results, ffi::Dictionary attributes) {
+  return start(Form::grouped, device, arguments, results, attributes);
 }
 
 XLA_FFI_DEFINE_HANDLER(
