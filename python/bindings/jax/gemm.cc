@@ -22,8 +22,10 @@ using plan::ElementType;
 // Sockets take back what they were given before a call ends, also one that fails: a transport may
 // write straight into an array of XLA, which is gone afterwards.
 std::shared_ptr<void> borrowed() {
-  static const std::shared_ptr<void> kept = std::make_shared<int>();
-  return kept;
+  // Never destroyed: calls may be under way when the process ends.
+  static const auto* const kept = new std::shared_ptr<void>(
+      std::make_shared<int>());  // NOLINT(cppcoreguidelines-owning-memory)
+  return *kept;
 }
 
 std::int64_t product(const std::int64_t* first, const std::int64_t* last) {

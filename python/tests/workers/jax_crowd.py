@@ -48,9 +48,10 @@ def _program(setting, steps, has_ours):
         return jax.lax.psum(x @ y, "tp")
 
     def work(first, rounds):
-        values = [first + k for k in range(GIVEN)]
+        values = [jnp.roll(first, k, axis=1) for k in range(GIVEN)]
         for number in range(len(steps)):
-            values.append(jnp.tanh(step(values, rounds, number) / 8))
+            new = step(values, rounds, number)
+            values.append(new / (0.01 + jnp.sqrt(jnp.mean(new * new))))
         return values[GIVEN:]
 
     return jax.jit(jax.shard_map(work, mesh=setting.mesh, in_specs=(P("tp", None), P("tp")),
@@ -60,7 +61,7 @@ def _program(setting, steps, has_ours):
 def crowd(setting, seed, steps, size, calls):
     plan = _steps(seed, steps)
     rng = np.random.default_rng(seed)
-    first = setting.put(rng.standard_normal((size * setting.ranks, size)).astype(np.float32) / 16,
+    first = setting.put(rng.standard_normal((size * setting.ranks, size)).astype(np.float32),
                         P("tp", None))
     own = np.random.default_rng([seed, setting.process])
 
@@ -75,7 +76,7 @@ def crowd(setting, seed, steps, size, calls):
     for step, one, right in zip(plan, found, expected):
         for mine, good in zip(one.addressable_shards, right.addressable_shards):
             off = np.max(np.abs(np.asarray(mine.data) - np.asarray(good.data)))
-            assert off < 1e-3, f"{step}: {off}"
+            assert off < 1e-2, f"{step}: {off}"  # of values that are about 1
 
 
 def cases(setting):

@@ -41,14 +41,16 @@ class Start:
 
 
 def failures(suite: str, processes: int, devices: int = 1, *, timeout: float = 150,
-             seed: int = 1, least: int = 1, **arguments: Any) -> str:
+             seed: int = 1, least: int = 1, threads: int = 0, **arguments: Any) -> str:
     """What went wrong in the cases of a suite, or "". Fails if a process does not end in time, or
-    if fewer than ``least`` cases were tried."""
+    if fewer than ``least`` cases were tried. XLA has so many ``threads``, or one for each core."""
     start = Start(suite, processes, devices, _free_port(), timeout, seed, arguments)
     here = pathlib.Path(__file__).resolve()
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1",
                    "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
                    "PYTHONFAULTHANDLER": "1"}
+    if threads:
+        environment["NPROC"] = str(threads)
     begun, running, texts = time.monotonic(), [], []
     with tempfile.TemporaryDirectory() as folder:
         said = [pathlib.Path(folder, f"{k}.json") for k in range(processes)]
