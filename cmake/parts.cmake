@@ -7,17 +7,11 @@ option(SHIPLAP_WITH_SIMGRID "Use SimGrid if it is there" ON)
 set(SHIPLAP_SANITIZER "" CACHE STRING "The sanitizer of this build, for tests that must know")
 set(SHIPLAP_DEPS_DIR ${PROJECT_SOURCE_DIR}/.deps CACHE PATH "Where tools/setup linked the parts")
 
-# shiplap_part::fmt is always there. Header-only, it leaves nothing for the users of an installed
-# shiplap to link; compiled, it spares the builds with sanitizers, which nobody installs, most of
-# their time.
+# shiplap_part::fmt is always there: its headers. What they leave to be linked is compiled into base
+# (base/fmt.cc), so that an installed shiplap needs nothing foreign.
 add_library(shiplap_part::fmt INTERFACE IMPORTED GLOBAL)
-if(SHIPLAP_SANITIZER OR SHIPLAP_FUZZ)
-  set_target_properties(fmt::fmt PROPERTIES IMPORTED_GLOBAL TRUE)
-  target_link_libraries(shiplap_part::fmt INTERFACE fmt::fmt)
-else()
-  set_target_properties(fmt::fmt-header-only PROPERTIES IMPORTED_GLOBAL TRUE)
-  target_link_libraries(shiplap_part::fmt INTERFACE fmt::fmt-header-only)
-endif()
+get_target_property(_fmt_headers fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
+target_include_directories(shiplap_part::fmt SYSTEM INTERFACE ${_fmt_headers})
 
 # What the summary says of a part that is used, and of one that is not.
 function(_shiplap_have words)

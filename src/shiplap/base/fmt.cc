@@ -1,0 +1,21 @@
+// The one object with fmt's compiled half.
+//
+// Header-only, fmt is compiled again by each of the 150 files that format a message, which was two
+// thirds of their time. Linked from Debian's libfmt.so, it would be needed by everyone who uses an
+// installed shiplap. Compiled into base it is neither. format.h declares the templates below as
+// instantiated elsewhere; this is where.
+#include <fmt/format-inl.h>
+
+FMT_BEGIN_NAMESPACE
+namespace detail {
+
+template dragonbox::decimal_fp<float> dragonbox::to_decimal(float number) noexcept;
+template dragonbox::decimal_fp<double> dragonbox::to_decimal(double number) noexcept;
+template thousands_sep_result<char> thousands_sep_impl(locale_ref locale);
+template char decimal_point_impl(locale_ref locale);
+template void buffer<char>::append(const char* begin, const char* end);
+template void vformat_to(buffer<char>& out, string_view format,
+                         basic_format_args<FMT_BUFFER_CONTEXT(char)> arguments, locale_ref locale);
+
+}  // namespace detail
+FMT_END_NAMESPACE
