@@ -4,6 +4,7 @@
 #pragma once
 
 #include <compare>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,6 +21,12 @@ struct Id {
   [[nodiscard]] constexpr std::size_t index() const { return static_cast<std::size_t>(value); }
   friend constexpr auto operator<=>(Id, Id) = default;
 };
+
+// A number that is an index.
+template <std::integral Integer>
+[[nodiscard]] constexpr std::size_t at(Integer value) {
+  return static_cast<std::size_t>(value);
+}
 
 // A process of the job, counted over the whole mesh.
 using Rank = Id<struct RankTag>;

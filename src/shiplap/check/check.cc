@@ -11,7 +11,7 @@ namespace {
 
 // Up to so many operations a plan with findings is looked at again rank by rank.
 constexpr std::int64_t kMostForDetail = 20'000'000;
-constexpr std::size_t kMostNotes = 4;
+constexpr std::size_t kMaxNotes = 4;
 
 bool is_law(const Trouble& trouble) { return trouble.symptom == Symptom::law; }
 
@@ -76,7 +76,7 @@ class Examination {
         continue;
       }
       first->folded += 1 + finding.folded;
-      if (first->notes.size() < kMostNotes) {
+      if (first->notes.size() < kMaxNotes) {
         first->notes.push_back(as_note(std::move(finding.diagnostic)));
       }
     }

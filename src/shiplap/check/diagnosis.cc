@@ -11,7 +11,7 @@
 namespace shiplap::check {
 namespace {
 
-constexpr std::size_t kMostNotes = 8;
+constexpr std::size_t kMaxCycleNotes = 8;
 
 Finding finding_at(Words& words, Place place, const Diagnostic& said) {
   Finding finding;
@@ -96,8 +96,8 @@ Finding diagnose_deadlock(const Job& job, const Execution& execution, bool only_
                          words.operation(circle[(k + 1) % circle.size()].waiting)))});
     cycle += fmt::format("{}r{}: {}", k == 0 ? "" : " -> ", wait.waiting.rank,
                          words.operation(wait.waiting));
-    if (k + 1 == kMostNotes && circle.size() > kMostNotes) {
-      cycle += fmt::format(" -> {} more", circle.size() - kMostNotes);
+    if (k + 1 == kMaxCycleNotes && circle.size() > kMaxCycleNotes) {
+      cycle += fmt::format(" -> {} more", circle.size() - kMaxCycleNotes);
       break;
     }
   }

@@ -271,10 +271,10 @@ class Changes {
   std::string where_;
 };
 
-using Way = std::optional<Fix> (Changes::*)() const;
+using FixMethod = std::optional<Fix> (Changes::*)() const;
 
 // The least change of the text first.
-std::vector<Way> ways_for(const Finding& finding) {
+std::vector<FixMethod> ways_for(const Finding& finding) {
   if (is_order(finding)) return {&Changes::exchange, &Changes::exchange_here};
   return {&Changes::earlier, &Changes::later, &Changes::batch, &Changes::earlier_here,
           &Changes::async};
@@ -305,7 +305,7 @@ class Search {
     for (const Pair& pair : pairs_of(finding, ranks)) changes.emplace_back(plan, ranks, pair);
     std::optional<Fix> nearer;
     Report left;
-    for (const Way way : ways_for(finding)) {
+    for (const FixMethod way : ways_for(finding)) {
       for (const Changes& change : changes) {
         std::optional<Fix> fix = (change.*way)();
         if (!fix) continue;

@@ -14,7 +14,7 @@ namespace shiplap::cli {
 namespace {
 
 // So many are checked in about five seconds.
-constexpr std::int64_t kMostOperations = 2'000'000;
+constexpr std::int64_t kMaxCheckedOperations = 2'000'000;
 
 bool is_too_large(const InputError& error) { return error.diagnostics().front().code == "D632"; }
 
@@ -24,7 +24,7 @@ bool checked_first(const plan::Plan& plan, Context& context, const SourceText* s
                    std::optional<Bytes> eager_up_to) {
   CheckedPlan checked{.name = source != nullptr ? source->short_name() : "the plan",
                       .file = source != nullptr ? source->file : "",
-                      .options = {.eager_up_to = eager_up_to, .operations = kMostOperations},
+                      .options = {.eager_up_to = eager_up_to, .operations = kMaxCheckedOperations},
                       .report = {}};
   const auto act = [&] { return check::check(plan, checked.options); };
   try {

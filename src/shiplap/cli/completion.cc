@@ -9,17 +9,17 @@ namespace shiplap::cli {
 namespace {
 
 // What the shell needs to know of one command.
-struct Words {
+struct VerbWords {
   std::string name;
   std::string summary;
   Usage usage;
 };
 
-std::vector<Words> words_of(std::span<const Verb> verbs) {
-  std::vector<Words> all;
+std::vector<VerbWords> words_of(std::span<const Verb> verbs) {
+  std::vector<VerbWords> all;
   std::vector<std::string> names;
   for (const Verb& verb : verbs) {
-    Words words{.name = verb.info.name, .summary = verb.info.summary, .usage = verb.usage()};
+    VerbWords words{.name = verb.info.name, .summary = verb.info.summary, .usage = verb.usage()};
     words.usage.flags.insert(words.usage.flags.end(), common_flags().begin(), common_flags().end());
     names.push_back(words.name);
     all.push_back(std::move(words));
@@ -30,7 +30,7 @@ std::vector<Words> words_of(std::span<const Verb> verbs) {
   return all;
 }
 
-std::string joined(const std::vector<std::string>& list) {
+std::string joined_by_spaces(const std::vector<std::string>& list) {
   std::string text;
   for (const std::string& word : list) text += (text.empty() ? "" : " ") + word;
   return text;
@@ -47,10 +47,10 @@ std::string quoted(std::string_view text) {
 
 std::string bash_reply(Values values, const std::vector<std::string>& choices) {
   if (values == Values::files) return "files";
-  return choices.empty() ? "nothing" : "words " + quoted(joined(choices));
+  return choices.empty() ? "nothing" : "words " + quoted(joined_by_spaces(choices));
 }
 
-std::string bash_case(const Words& words) {
+std::string bash_case(const VerbWords& words) {
   std::string flags;
   std::string values;
   for (const FlagSpec& flag : words.usage.flags) {
@@ -96,10 +96,10 @@ _shiplap() {
 }  // namespace
 
 std::string bash_completion(std::span<const Verb> verbs) {
-  const std::vector<Words> all = words_of(verbs);
+  const std::vector<VerbWords> all = words_of(verbs);
   std::string names;
   std::string cases;
-  for (const Words& words : all) {
+  for (const VerbWords& words : all) {
     names += words.name + " ";
     cases += bash_case(words);
   }
@@ -124,10 +124,10 @@ std::string zsh_text(std::string_view text) {
 
 std::string zsh_action(Values values, const std::vector<std::string>& choices) {
   if (values == Values::files) return "_files";
-  return choices.empty() ? " " : "(" + joined(choices) + ")";
+  return choices.empty() ? " " : "(" + joined_by_spaces(choices) + ")";
 }
 
-std::string zsh_case(const Words& words) {
+std::string zsh_case(const VerbWords& words) {
   std::string text = fmt::format("    {})\n      _arguments -S", words.name);
   for (const FlagSpec& flag : words.usage.flags) {
     std::string rest = "[" + zsh_text(flag.help) + "]";
@@ -151,7 +151,7 @@ std::string zsh_case(const Words& words) {
 std::string zsh_completion(std::span<const Verb> verbs) {
   std::string names;
   std::string cases;
-  for (const Words& words : words_of(verbs)) {
+  for (const VerbWords& words : words_of(verbs)) {
     const std::string name = fmt::format("{}:{}", words.name, zsh_text(words.summary));
     names += fmt::format("    {}\n", quoted(name));
     cases += zsh_case(words);
@@ -189,10 +189,10 @@ namespace {
 
 std::string fish_values(Values values, const std::vector<std::string>& choices) {
   if (values == Values::files) return " -r -F";
-  return choices.empty() ? " -x" : " -x -a " + quoted(joined(choices));
+  return choices.empty() ? " -x" : " -x -a " + quoted(joined_by_spaces(choices));
 }
 
-std::string fish_lines(const Words& words) {
+std::string fish_lines(const VerbWords& words) {
   const std::string when =
       "complete -c shiplap -n " + quoted("__fish_seen_subcommand_from " + words.name);
   std::string text = fmt::format("complete -c shiplap -n __fish_use_subcommand -a {} -d {}\n",
@@ -205,7 +205,8 @@ std::string fish_lines(const Words& words) {
   }
   for (const ArgumentSpec& argument : words.usage.arguments) {
     if (argument.values == Values::files) text += when + " -F\n";
-    if (!argument.choices.empty()) text += when + " -a " + quoted(joined(argument.choices)) + "\n";
+    if (!argument.choices.empty())
+      text += when + " -a " + quoted(joined_by_spaces(argument.choices)) + "\n";
   }
   return text;
 }
@@ -219,7 +220,7 @@ std::string fish_completion(std::span<const Verb> verbs) {
       "complete -c shiplap -f\n"
       "complete -c shiplap -n __fish_use_subcommand -l help -d 'what shiplap can do'\n"
       "complete -c shiplap -n __fish_use_subcommand -l version -d 'print the version'\n";
-  for (const Words& words : words_of(verbs)) text += fish_lines(words);
+  for (const VerbWords& words : words_of(verbs)) text += fish_lines(words);
   return text;
 }
 

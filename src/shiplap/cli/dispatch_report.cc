@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kMostRanksNamed = 6;  // in the facts of a box
 
 // The sign is not to be parted from its number.
-std::string percent(double part) {
+std::string traffic_percent(double part) {
   if (part > 0 && part < 0.005) return "<1\u00A0%";
   return fmt::format("{:.0f}\u00A0%", 100 * part);
 }
@@ -37,7 +37,7 @@ std::string title_of(const Numbers& about) {
   if (about.between_ranks().count == 0) return title + "no token leaves its rank";
   title += fmt::format("each token's keys travel {:.1f} times; ", about.trips());
   if (!about.has_nodes()) return title + "all within one node";
-  return title + percent(about.crossing()) + " of the bytes cross nodes";
+  return title + traffic_percent(about.crossing()) + " of the bytes cross nodes";
 }
 
 report::KeyNumber largest_pair(const Numbers& about) {
@@ -66,7 +66,7 @@ std::vector<report::KeyNumber> key_numbers(const Numbers& about) {
        .note = fmt::format("queries {}, keys and values {}", to_string(about.q.between_ranks()),
                            to_string(about.kv.between_ranks()))},
       {.label = "Of that across nodes",
-       .value = about.has_nodes() ? percent(about.crossing()) : "one node",
+       .value = about.has_nodes() ? traffic_percent(about.crossing()) : "one node",
        .note = about.has_nodes()
                    ? fmt::format("{}; {} nodes", to_string(about.between_nodes()), nodes)
                    : ""},
@@ -102,7 +102,7 @@ std::vector<std::string> assumptions(const DispatchReport& about) {
           "Bytes are those of the way there; as many rows come back."};
 }
 
-std::string ranks_text(const std::set<int>& ranks) {
+std::string ranks_as_text(const std::set<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank" : "ranks";
   std::size_t shown = 0;
   for (const int rank : ranks) {
@@ -162,7 +162,7 @@ class Lanes {
       made.length = range.segment.length;
       made.facts = fmt::format("{}\nat home on rank {}, offset {}\nattends on {}",
                                range_text(range.segment, places), rank, number(range.offset),
-                               ranks_text(places.attention));
+                               ranks_as_text(places.attention));
     }
     return boxes;
   }
@@ -179,7 +179,7 @@ class Lanes {
           "{}\n{} queries on rank {}, offset {}\nneed {} keys, offset {}\nat home on {}",
           range_text(range.segment, places), number(range.segment.length), rank,
           number(range.offset), number(range.keys), number(range.keys_offset),
-          ranks_text(places.home));
+          ranks_as_text(places.home));
     }
     return boxes;
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "shiplap/base/id.h"
 #include "shiplap/base/units.h"
 #include "shiplap/cli/dispatch_report.h"
 #include "shiplap/dispatch/traffic.h"
@@ -18,7 +19,6 @@ namespace shiplap::cli::dispatch_page {
 using dispatch::Flow;
 using dispatch::Segment;
 
-inline std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 inline std::int64_t whole(std::uint64_t number) { return static_cast<std::int64_t>(number); }
 inline std::string number(std::uint64_t value) { return with_separators(whole(value)); }
 

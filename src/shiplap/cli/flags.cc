@@ -21,7 +21,7 @@ std::string_view without_dashes(std::string_view word) {
   return word;
 }
 
-std::string joined(const std::vector<std::string>& words) {
+std::string joined_by_commas(const std::vector<std::string>& words) {
   std::string result;
   for (const std::string& word : words) result += (result.empty() ? "" : ", ") + word;
   return result;
@@ -42,7 +42,7 @@ Diagnostic not_listed(const WrongChoice& wrong) {
   return {.code = "D003",
           .where = {.flag = wrong.flag},
           .what = fmt::format("`{}` cannot be `{}`", wrong.flag, wrong.found),
-          .why = near ? "it can be " + joined(wrong.legal) : "",
+          .why = near ? "it can be " + joined_by_commas(wrong.legal) : "",
           .help = suggest(wrong.found, wrong.legal)};
 }
 
@@ -172,7 +172,7 @@ void Flags::unknown(const std::string& spelled) {
       {.code = "D002",
        .where = {.flag = spelled},
        .what = fmt::format("`{}` has no flag `{}`", verb_, spelled),
-       .why = near.empty() ? "" : "its flags are " + joined(names),
+       .why = near.empty() ? "" : "its flags are " + joined_by_commas(names),
        .help = near.empty() ? suggest(spelled, names) : fmt::format("did you mean `--{}`?", near)});
 }
 

@@ -20,7 +20,7 @@ using overlap::Method;
 using overlap::Problem;
 using overlap::Type;
 
-constexpr std::int64_t kMostOperations = 5'000'000;  // which a replay holds in about 1.2 GB
+constexpr std::int64_t kMaxReplayedOperations = 5'000'000;  // which a replay holds in about 1.2 GB
 
 // A send that is not asynchronous is complete before its stream goes on to the next.
 void send_in_turn(std::vector<plan::Statement>& body) {
@@ -42,8 +42,8 @@ plan::Plan plan_over_one_link(const Choice& choice, const Problem& problem) {
 }
 
 sim::Replay replayed(const plan::Plan& plan, const System& system) {
-  sim::Replay replay =
-      sim::replay(plan, {.system = system, .eager_up_to = {}, .operations = kMostOperations});
+  sim::Replay replay = sim::replay(
+      plan, {.system = system, .eager_up_to = {}, .operations = kMaxReplayedOperations});
   ensure(replay.problems.empty(), "a plan of an overlap can be carried out");
   return replay;
 }
@@ -123,7 +123,7 @@ void demand_replayable(const Choice& choice, const Problem& problem) {
   const bool whole = choice.method == Method::none || choice.method == Method::bulk;
   // Each tile is received, sent and multiplied, or multiplied, received and added, on each rank.
   const std::int64_t operations = whole ? 0 : std::int64_t{3} * problem.ranks * problem.chunks;
-  if (operations <= kMostOperations / problem.ranks) return;
+  if (operations <= kMaxReplayedOperations / problem.ranks) return;
   throw InputError(Diagnostic{
       .code = "D632",
       .what = fmt::format("{} ranks with {} operations each are too many to be simulated",

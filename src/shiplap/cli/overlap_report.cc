@@ -19,11 +19,11 @@ using report::KeyNumber;
 using report::LaneWords;
 using report::Panel;
 
-constexpr int kMostRows = 16;
+constexpr int kMaxLanes = 16;
 constexpr std::size_t kMostStepsListed = 1000;
 
 // As many ranks as are drawn.
-int drawn(const overlap::Problem& problem) { return std::min(problem.ranks, kMostRows); }
+int drawn(const overlap::Problem& problem) { return std::min(problem.ranks, kMaxLanes); }
 
 // A number and its sign are not to be parted.
 std::string together(std::string text) {
@@ -108,8 +108,8 @@ std::string how_to_read(const OverlapView& view) {
   text += has_messages ? "what it sends, below what it receives." : "the collectives.";
   if (view.problem.chunks > 1) text += " 2.1 is chunk 1 of the rows of rank 2";
   if (view.problem.chunks > 1) text += has_messages ? "." : ", *.1 that of every rank.";
-  if (view.problem.ranks > kMostRows) {
-    text += fmt::format(" Of {} ranks the first {} are drawn.", view.problem.ranks, kMostRows);
+  if (view.problem.ranks > kMaxLanes) {
+    text += fmt::format(" Of {} ranks the first {} are drawn.", view.problem.ranks, kMaxLanes);
   }
   return text;
 }

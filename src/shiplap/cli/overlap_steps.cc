@@ -9,14 +9,13 @@
 #include <variant>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 #include "shiplap/plan/expand.h"
 
 namespace shiplap::cli {
 namespace {
 
 using Kind = OverlapStep::Kind;
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 class Steps {
  public:

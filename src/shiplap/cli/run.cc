@@ -18,7 +18,7 @@
 namespace shiplap::cli {
 namespace {
 
-using Words = std::vector<std::string>;
+using Arguments = std::vector<std::string>;
 
 // Whether a flag is among the words before `--`.
 bool has_flag(std::span<const std::string> words, std::string_view name) {
@@ -42,8 +42,8 @@ void set_colour(const std::string& when, Context& context) {
 }
 
 // Takes --color out of the words, so that no command need know of it.
-Words without_colour(std::span<const std::string> words, Context& context) {
-  Words rest;
+Arguments without_colour(std::span<const std::string> words, Context& context) {
+  Arguments rest;
   for (std::size_t at = 0; at < words.size(); ++at) {
     const std::string& word = words[at];
     const std::string name = word.substr(0, word.find('='));
@@ -104,7 +104,7 @@ ExitCode print(std::string_view text, Context& context) {
 
 ExitCode dispatch(std::span<const std::string> arguments, std::span<const Verb> verbs,
                   Context& context) {
-  Words words = without_colour(arguments, context);
+  Arguments words = without_colour(arguments, context);
   if (words.empty() || words[0] == "--help" || words[0] == "-h") {
     return print(help(verbs, context), context);
   }

@@ -16,9 +16,8 @@ using plan::Plan;
 using plan::ProgramSummary;
 using plan::Spread;
 using plan::Summary;
-using plan::TrafficSummary;
 
-constexpr std::int64_t kMostRows = 8;  // of each table, so that all of them fit a screen
+constexpr std::int64_t kMaxTableRows = 8;  // of each table, so that all of them fit a screen
 
 std::string range(const Spread& spread, std::string_view between) {
   std::string most = with_separators(spread.most);
@@ -113,7 +112,7 @@ std::string programs_table(const Plan& plan, const Summary& summary, const Fold&
 std::string traffic_table(const Summary& summary, const Fold& fold) {
   if (summary.traffic.empty()) return "nothing moves between ranks\n";
   std::vector<std::int64_t> all;
-  for (const TrafficSummary& traffic : summary.traffic) {
+  for (const plan::TrafficSummary& traffic : summary.traffic) {
     all.insert(all.end(), {traffic.payload.count, traffic.sent.count, traffic.sent_per_rank.most});
   }
   const ByteColumn bytes(all);
@@ -126,7 +125,7 @@ std::string traffic_table(const Summary& summary, const Fold& fold) {
                {.title = "busiest rank " + unit, .align = Align::right, .worth = 6},
                {.title = "which", .align = Align::right, .worth = 1}});
   for (std::size_t k = 0; k < fold.shown(summary.traffic.size()); ++k) {
-    const TrafficSummary& traffic = summary.traffic[k];
+    const plan::TrafficSummary& traffic = summary.traffic[k];
     table.add({traffic.axes, traffic.kind, with_separators(traffic.operations),
                bytes.cell(traffic.payload.count), bytes.cell(traffic.sent.count),
                bytes.cell(traffic.sent_per_rank.most),
@@ -178,7 +177,7 @@ std::string lists_line(const Plan& plan) {
 
 std::string show_plan(const Plan& plan, const Summary& summary, const ShowOptions& options,
                       const Context& context) {
-  const Fold fold{.limit = options.limit.value_or(kMostRows),
+  const Fold fold{.limit = options.limit.value_or(kMaxTableRows),
                   .width = context.width(),
                   .colour = context.out.colour};
   const auto width = static_cast<std::size_t>(fold.width);

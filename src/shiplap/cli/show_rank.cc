@@ -15,7 +15,7 @@ namespace {
 
 using plan::RankProgram;
 
-constexpr std::int64_t kMostOperations = 40;
+constexpr std::int64_t kMaxShownOperations = 40;
 constexpr std::int64_t kMostOthers = 12;  // buffers, facts
 constexpr std::size_t kMostDependencies = 4;
 
@@ -199,7 +199,7 @@ std::string show_rank(const RankProgram& rank, const ShowOptions& options, const
   std::string text = painted(wrapped(answer(rank, options.title), 2, width), kBold, colour) + "\n";
   if (!rank.program.exists()) return text;
   const Fold others{options.limit.value_or(kMostOthers), context.width(), colour};
-  const Fold operations{options.limit.value_or(kMostOperations), context.width(), colour};
+  const Fold operations{options.limit.value_or(kMaxShownOperations), context.width(), colour};
   if (!rank.buffers.empty()) text += "\n" + buffers_table(rank, others);
   const std::string known =
       facts("given", rank.given, rank, others) + facts("goal", rank.goal, rank, others);

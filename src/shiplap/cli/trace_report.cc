@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "shiplap/base/id.h"
 #include "shiplap/base/units.h"
 #include "shiplap/cli/table.h"
 #include "shiplap/cli/version.h"
@@ -26,17 +27,14 @@ namespace {
 using report::KeyNumber;
 using report::Panel;
 using trace::RankSummary;
-using trace::Summary;
 using trace::Trace;
 
-constexpr std::size_t kMostRows = 64;
+constexpr std::size_t kMaxRankRows = 64;
 constexpr std::size_t kMostEventsListed = 1000;
 constexpr double kSameTime = 1e-9;  // of the whole
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // The sign is not to be parted from its number.
-std::string percent(double part) {
+std::string page_percent(double part) {
   const double value = 100 * part;
   if (value > 1e-9 && value < 0.05) return "<0.1\u00A0%";
   return fmt::format("{:.1f}\u00A0%", std::abs(value));
@@ -70,7 +68,8 @@ void thin_out(Rows& rows, int peak_rank) {
   const std::size_t all = rows.rows.size();
   std::vector<Row> kept;
   for (std::size_t i = 0; i < all; ++i) {
-    const bool is_even = i * (kMostRows - 1) / (all - 1) != (i + 1) * (kMostRows - 1) / (all - 1);
+    const bool is_even =
+        i * (kMaxRankRows - 1) / (all - 1) != (i + 1) * (kMaxRankRows - 1) / (all - 1);
     if (is_even || i == 0 || rows.rows[i].rank == peak_rank) kept.push_back(rows.rows[i]);
   }
   rows.note += fmt::format(" Of {} different rows {} are drawn.",
@@ -78,8 +77,8 @@ void thin_out(Rows& rows, int peak_rank) {
   rows.rows = std::move(kept);
 }
 
-Rows rows_of(const Trace& trace, const Summary& known) {
-  if (trace.ranks.size() <= kMostRows) return every_rank(trace);
+Rows rows_of(const Trace& trace, const trace::Summary& known) {
+  if (trace.ranks.size() <= kMaxRankRows) return every_rank(trace);
   Rows result;
   std::string folded;
   std::size_t named = 0;
@@ -98,19 +97,19 @@ Rows rows_of(const Trace& trace, const Summary& known) {
     result.note = " Ranks that do the same at the same times are one row" + folded +
                   ". The samples are those of the first.";
   }
-  if (result.rows.size() > kMostRows) thin_out(result, known.peak_rank);
+  if (result.rows.size() > kMaxRankRows) thin_out(result, known.peak_rank);
   return result;
 }
 
-std::string title_of(const Trace& trace, const TraceReportText& text, const Summary& known) {
+std::string title_of(const Trace& trace, const TraceReportText& text, const trace::Summary& known) {
   std::string title =
       fmt::format("{} on {}: ", text.name, counted(std::ssize(trace.ranks), "rank"));
-  title += known.bubble ? percent(*known.bubble) + " bubble" : to_string(known.step_time());
+  title += known.bubble ? page_percent(*known.bubble) + " bubble" : to_string(known.step_time());
   if (known.all.peak.count == 0) return title;
   return title + fmt::format(", peak {} on rank {}", to_string(known.all.peak), known.peak_rank);
 }
 
-std::vector<KeyNumber> key_numbers(const Summary& known) {
+std::vector<KeyNumber> key_numbers(const trace::Summary& known) {
   std::vector<KeyNumber> numbers;
   const bool has_loading = known.total() > known.step_time();
   numbers.push_back({.label = "Time per step",
@@ -123,7 +122,7 @@ std::vector<KeyNumber> key_numbers(const Summary& known) {
                                          to_string(known.all.peak_time - known.whole.begin))});
   if (known.bubble) {
     numbers.push_back({.label = "Bubble",
-                       .value = percent(*known.bubble),
+                       .value = page_percent(*known.bubble),
                        .note = fmt::format("of the ranks' time between the first forward and the "
                                            "last backward, {}",
                                            to_string(known.passes.length()))});
@@ -131,14 +130,14 @@ std::vector<KeyNumber> key_numbers(const Summary& known) {
   if (known.all.communication > Seconds{0}) {
     const RankSummary& worst = known.ranks[at(known.exposed_rank)];
     numbers.push_back({.label = "Exposed communication",
-                       .value = percent(known.part_of_step(known.all.exposed)),
+                       .value = page_percent(known.part_of_step(known.all.exposed)),
                        .note = fmt::format("of the ranks' time in the step; most on rank {}, {}",
                                            known.exposed_rank, to_string(worst.exposed))});
   }
   return numbers;
 }
 
-std::vector<KeyNumber> more_numbers(const Summary& known) {
+std::vector<KeyNumber> more_numbers(const trace::Summary& known) {
   Bytes sent;
   Bytes collective;
   for (const trace::KindSummary& kind : known.kinds) {
@@ -149,8 +148,8 @@ std::vector<KeyNumber> more_numbers(const Summary& known) {
     }
   }
   std::vector<KeyNumber> more{
-      {.label = "computing", .value = percent(known.part_of_step(known.all.computation))},
-      {.label = "waiting", .value = percent(known.part_of_step(known.all.idle))},
+      {.label = "computing", .value = page_percent(known.part_of_step(known.all.computation))},
+      {.label = "waiting", .value = page_percent(known.part_of_step(known.all.idle))},
       {.label = "events", .value = with_separators(known.events)}};
   if (sent.count > 0) more.push_back({.label = "sent in messages", .value = to_string(sent)});
   if (collective.count > 0) {
@@ -161,7 +160,7 @@ std::vector<KeyNumber> more_numbers(const Summary& known) {
   return more;
 }
 
-report::Legend legend_of(const Summary& known, std::int64_t layers) {
+report::Legend legend_of(const trace::Summary& known, std::int64_t layers) {
   using report::Swatch;
   report::Legend legend;
   const auto has = [&](auto&& is_meant) {
@@ -193,7 +192,7 @@ report::Legend legend_of(const Summary& known, std::int64_t layers) {
   return legend;
 }
 
-Panel lanes_panel(const Trace& trace, const Summary& known, const Rows& rows) {
+Panel lanes_panel(const Trace& trace, const trace::Summary& known, const Rows& rows) {
   report::Lanes lanes{.window = known.whole};
   for (const Row& row : rows.rows) {
     const RankSummary& rank = known.ranks[at(row.rank)];
@@ -219,7 +218,7 @@ Panel lanes_panel(const Trace& trace, const Summary& known, const Rows& rows) {
   return panel;
 }
 
-Panel ranks_panel(const Summary& known, const Rows& rows) {
+Panel ranks_panel(const trace::Summary& known, const Rows& rows) {
   const TimeColumn times(known.total());
   report::Table table{.columns = {{.title = "rank"},
                                   {.title = times.title("computing")},
@@ -233,7 +232,7 @@ Panel ranks_panel(const Summary& known, const Rows& rows) {
     const RankSummary& rank = known.ranks[at(row.rank)];
     const double idle = known.step_time() > Seconds{0} ? rank.idle / known.step_time() : 0;
     table.rows.push_back({row.name, times.cell(rank.computation), times.cell(rank.communication),
-                          times.cell(rank.exposed), times.cell(rank.idle), percent(idle),
+                          times.cell(rank.exposed), times.cell(rank.idle), page_percent(idle),
                           to_string(rank.peak), times.cell(rank.peak_time - known.whole.begin)});
   }
   return {.title = "Rank by rank",
@@ -244,7 +243,7 @@ Panel ranks_panel(const Summary& known, const Rows& rows) {
           .body = to_html(table)};
 }
 
-Panel kinds_panel(const Summary& known) {
+Panel kinds_panel(const trace::Summary& known) {
   const TimeColumn times(known.total());
   using Holds = report::Column::Holds;
   report::Table table{.columns = {{.title = "kind", .holds = Holds::words},
@@ -265,7 +264,7 @@ Panel kinds_panel(const Summary& known) {
           .body = to_html(table)};
 }
 
-Panel events_panel(const Trace& trace, const Summary& known, const Rows& rows) {
+Panel events_panel(const Trace& trace, const trace::Summary& known, const Rows& rows) {
   const TimeColumn times(known.total());
   using Holds = report::Column::Holds;
   report::Table table{.columns = {{.title = "rank"},
@@ -347,7 +346,7 @@ std::int64_t shelf_of(const trace::RankTrace& rank, const trace::Span& whole) {
 }  // namespace
 
 std::vector<AlikeRanks> alike(const Trace& trace) {
-  const Summary known = trace::summarize(trace);
+  const trace::Summary known = trace::summarize(trace);
   std::vector<AlikeRanks> groups;
   std::map<std::pair<std::uint64_t, std::int64_t>, std::vector<std::size_t>> shelves;
   for (int rank = 0; rank < std::ssize(trace.ranks); ++rank) {
@@ -375,7 +374,7 @@ std::vector<AlikeRanks> alike(const Trace& trace) {
 }
 
 report::Page trace_page(const Trace& trace, const TraceReportText& text) {
-  const Summary known = trace::summarize(trace);
+  const trace::Summary known = trace::summarize(trace);
   const Rows rows = rows_of(trace, known);
   return {.title = title_of(trace, text, known),
           .numbers = key_numbers(known),

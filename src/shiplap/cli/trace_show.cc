@@ -10,12 +10,12 @@
 namespace shiplap::cli {
 namespace {
 
-std::string ranks_text(const std::vector<int>& ranks) {
+std::string summary_ranks(const std::vector<int>& ranks) {
   return to_string(IndexSet(std::vector<std::int32_t>(ranks.begin(), ranks.end())));
 }
 
 // Without a minus before what is nearly nothing.
-std::string percent(double part) { return fmt::format("{:.1f} %", std::abs(100 * part)); }
+std::string percent_text(double part) { return fmt::format("{:.1f} %", std::abs(100 * part)); }
 
 Json rank_json(std::size_t rank, const trace::RankSummary& summary) {
   return Json::object({{"rank", static_cast<std::int64_t>(rank)},
@@ -39,8 +39,8 @@ std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
   line("step", to_string(summary.step_time()));
   line("peak memory", fmt::format("{} on rank {}, {} after the start", to_string(summary.all.peak),
                                   summary.peak_rank, to_string(summary.all.peak_time)));
-  if (summary.bubble) line("bubble", percent(*summary.bubble));
-  line("exposed communication", percent(summary.part_of_step(summary.all.exposed)));
+  if (summary.bubble) line("bubble", percent_text(*summary.bubble));
+  line("exposed communication", percent_text(summary.part_of_step(summary.all.exposed)));
   text += "\n";
   Table table({{.title = "ranks"},
                {.title = "computes", .align = Align::right},
@@ -53,8 +53,8 @@ std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
   for (std::size_t g = 0; g < groups.size() && g < kMost; ++g) {
     const trace::RankSummary& rank =
         summary.ranks[static_cast<std::size_t>(groups[g].ranks.front())];
-    const auto share = [&](Seconds time) { return percent(step > 0 ? time.value / step : 0); };
-    table.add({ranks_text(groups[g].ranks), share(rank.computation), share(rank.communication),
+    const auto share = [&](Seconds time) { return percent_text(step > 0 ? time.value / step : 0); };
+    table.add({summary_ranks(groups[g].ranks), share(rank.computation), share(rank.communication),
                share(rank.exposed), share(rank.idle), to_string(rank.peak)});
   }
   text += table.text(context.width(), context.out.colour);

@@ -11,31 +11,31 @@
 namespace shiplap::comm {
 namespace {
 
-using Kind = Fingerprint::Kind;
+using CallKind = Fingerprint::Kind;
 
-std::string_view name(Kind kind) {
+std::string_view name(CallKind kind) {
   switch (kind) {
-    case Kind::barrier:
+    case CallKind::barrier:
       return "barrier";
-    case Kind::broadcast:
+    case CallKind::broadcast:
       return "broadcast";
-    case Kind::all_reduce:
+    case CallKind::all_reduce:
       return "all_reduce";
-    case Kind::all_gather:
+    case CallKind::all_gather:
       return "all_gather";
-    case Kind::all_gather_v:
+    case CallKind::all_gather_v:
       return "all_gather_v";
-    case Kind::reduce_scatter:
+    case CallKind::reduce_scatter:
       return "reduce_scatter";
-    case Kind::all_to_all:
+    case CallKind::all_to_all:
       return "all_to_all";
-    case Kind::all_to_all_v:
+    case CallKind::all_to_all_v:
       return "all_to_all_v";
-    case Kind::all_to_all_parts:
+    case CallKind::all_to_all_parts:
       return "all_to_all_parts";
-    case Kind::split:
+    case CallKind::split:
       return "split";
-    case Kind::end:
+    case CallKind::end:
       return "the end of the work,";
   }
   throw InternalError("unknown collective");
@@ -155,18 +155,19 @@ std::string list_of(const std::vector<int>& ranks) {
 
 std::string describe(const Fingerprint& fingerprint) {
   std::string text = fmt::format("{} number {}", name(fingerprint.kind), fingerprint.sequence);
-  const bool has_data = fingerprint.kind != Kind::barrier && fingerprint.kind != Kind::split &&
-                        fingerprint.kind != Kind::all_to_all_parts && fingerprint.kind != Kind::end;
+  const bool has_data =
+      fingerprint.kind != CallKind::barrier && fingerprint.kind != CallKind::split &&
+      fingerprint.kind != CallKind::all_to_all_parts && fingerprint.kind != CallKind::end;
   if (!has_data) return text;
   text += fmt::format(" ({}", name(fingerprint.type));
-  if (fingerprint.kind != Kind::all_to_all_v) text += fmt::format(" x {}", fingerprint.count);
-  if (fingerprint.kind == Kind::all_gather_v) {
+  if (fingerprint.kind != CallKind::all_to_all_v) text += fmt::format(" x {}", fingerprint.count);
+  if (fingerprint.kind == CallKind::all_gather_v) {
     text += fmt::format(" in all, pieces {:04x}", fingerprint.pieces & 0xffff);
   }
-  if (fingerprint.kind == Kind::all_reduce || fingerprint.kind == Kind::reduce_scatter) {
+  if (fingerprint.kind == CallKind::all_reduce || fingerprint.kind == CallKind::reduce_scatter) {
     text += fmt::format(", {}", name(fingerprint.reduction));
   }
-  if (fingerprint.kind == Kind::broadcast) text += fmt::format(", from {}", fingerprint.root);
+  if (fingerprint.kind == CallKind::broadcast) text += fmt::format(", from {}", fingerprint.root);
   return text + ")";
 }
 
@@ -296,7 +297,7 @@ void Communicator::check_matrix(const Pieces& to, const Pieces& from) {
     if (one.root < 0) continue;
     const int sender = world_rank(one.root);
     const int receiver = world_rank(rank);
-    const bool counts = current_.kind != Kind::all_to_all_parts;
+    const bool counts = current_.kind != CallKind::all_to_all_parts;
     fail_mismatch(
         counts ? fmt::format("in `{}`, {}, rank {} sends {} bytes to rank {}, which expects {}",
                              name_, describe(current_), sender, one.count, receiver, one.pieces)
@@ -309,7 +310,7 @@ void Communicator::check_matrix(const Pieces& to, const Pieces& from) {
 // ---- collectives
 
 void Communicator::barrier() {
-  begin({.kind = Kind::barrier});
+  begin({.kind = CallKind::barrier});
   if (size_ > 1) do_barrier();
 }
 
@@ -318,13 +319,15 @@ void Communicator::checked_broadcast(Type type, std::span<std::byte> data, int r
     refuse("broadcast",
            fmt::format("root {} is not in `{}`, which has {} ranks", root, name_, size_));
   }
-  begin(
-      {.kind = Kind::broadcast, .type = type, .root = root, .count = elements(type, data.size())});
+  begin({.kind = CallKind::broadcast,
+         .type = type,
+         .root = root,
+         .count = elements(type, data.size())});
   if (size_ > 1) do_broadcast(data, root);
 }
 
 void Communicator::checked_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) {
-  begin({.kind = Kind::all_reduce,
+  begin({.kind = CallKind::all_reduce,
          .type = type,
          .reduction = reduction,
          .count = elements(type, data.size())});
@@ -338,7 +341,7 @@ void Communicator::checked_all_gather(Type type, std::span<const std::byte> in,
     refuse("all_gather", fmt::format("{} elements from each of {} ranks do not make {}",
                                      elements(type, in.size()), size_, elements(type, out.size())));
   }
-  begin({.kind = Kind::all_gather, .type = type, .count = elements(type, in.size())});
+  begin({.kind = CallKind::all_gather, .type = type, .count = elements(type, in.size())});
   do_all_gather(in, out, BytePieces(ranks, std::ssize(in)).pieces());
 }
 
@@ -350,7 +353,7 @@ void Communicator::checked_all_gather_v(Type type, std::span<const std::byte> in
     refuse("all_gather_v", fmt::format("the own piece has {} elements, its count says {}",
                                        elements(type, in.size()), own));
   }
-  begin({.kind = Kind::all_gather_v,
+  begin({.kind = CallKind::all_gather_v,
          .type = type,
          .count = std::accumulate(pieces.counts.begin(), pieces.counts.end(), std::int64_t{0}),
          .pieces = hash_of(pieces.counts)});
@@ -364,7 +367,7 @@ void Communicator::checked_reduce_scatter(Type type, std::span<const std::byte> 
            fmt::format("{} elements are not {} pieces of {}", elements(type, in.size()), size_,
                        elements(type, out.size())));
   }
-  begin({.kind = Kind::reduce_scatter,
+  begin({.kind = CallKind::reduce_scatter,
          .type = type,
          .reduction = reduction,
          .count = elements(type, out.size())});
@@ -378,7 +381,7 @@ void Communicator::checked_all_to_all(Type type, std::span<const std::byte> in,
     refuse("all_to_all", fmt::format("{} elements in and {} out are not {} equal pieces each",
                                      elements(type, in.size()), elements(type, out.size()), size_));
   }
-  begin({.kind = Kind::all_to_all, .type = type, .count = elements(type, in.size() / ranks)});
+  begin({.kind = CallKind::all_to_all, .type = type, .count = elements(type, in.size() / ranks)});
   const BytePieces bytes(ranks, static_cast<std::int64_t>(in.size() / ranks));
   do_all_to_all(in, bytes.pieces(), out, bytes.pieces());
 }
@@ -392,7 +395,7 @@ void Communicator::checked_all_to_all_v(Type type, std::span<const std::byte> in
     refuse("all_to_all_v", fmt::format("rank {} sends {} elements to itself and expects {}", rank_,
                                        to.counts[own], from.counts[own]));
   }
-  begin({.kind = Kind::all_to_all_v, .type = type});
+  begin({.kind = CallKind::all_to_all_v, .type = type});
   check_matrix(to_bytes.pieces(), from_bytes.pieces());
   do_all_to_all(in, to_bytes.pieces(), out, from_bytes.pieces());
 }
@@ -407,7 +410,7 @@ void Communicator::all_to_all_parts(const Outgoing& to, const Incoming& from) {
                           &std::span<std::byte>::size)) {
     refuse("all_to_all_parts", fmt::format("rank {} does not send itself what it expects", rank_));
   }
-  begin({.kind = Kind::all_to_all_parts});
+  begin({.kind = CallKind::all_to_all_parts});
   if (checked_) check_matrix(lengths(to, size_).pieces(), lengths(from, size_).pieces());
   do_all_to_all_parts(to, from);
 }
@@ -427,7 +430,7 @@ void Communicator::leave(const std::string& reason, std::optional<int> root) {
 
 std::unique_ptr<Communicator> Communicator::split(int colour, int key, const std::string& name) {
   if (colour < 0) refuse("split", fmt::format("colour {} is negative", colour));
-  begin({.kind = Kind::split});
+  begin({.kind = CallKind::split});
   std::unique_ptr<Communicator> part = do_split(colour, key, name_ + "/" + name);
   part->set_timeout(timeout_);
   part->set_checked(checked_);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 #include "shiplap/comm/messages_internal.h"
 
 // Parts for a rank whose memory cannot be reached travel as messages, one each. To the others goes
@@ -13,8 +14,6 @@
 
 namespace shiplap::comm {
 namespace {
-
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 template <class Parts>
 auto parts_of(const Parts& parts, int rank) {

@@ -9,17 +9,13 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 #include "shiplap/dispatch/arrivals_internal.h"
 #include "shiplap/dispatch/findings_internal.h"
 #include "shiplap/dispatch/traffic.h"
 
 namespace shiplap::dispatch {
 namespace {
-
-template <class Integer>
-std::size_t at(Integer value) {
-  return static_cast<std::size_t>(value);
-}
 
 std::size_t copies_of(int max_cp) { return at(std::max(max_cp, 1)); }
 

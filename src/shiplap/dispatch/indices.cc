@@ -10,19 +10,18 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 
 namespace shiplap::dispatch {
 namespace {
 
 // Consecutive tokens that arrive: arrivals `first` and on go to places `place` and on.
-struct Piece {
+struct IndexPiece {
   std::int64_t place = 0;
   std::int64_t length = 0;
   std::int64_t first = 0;
   [[nodiscard]] std::int64_t end() const { return place + length; }
 };
-
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 [[noreturn]] void refuse(const char* code, int rank, std::uint32_t row, std::string what) {
   throw InputError(Diagnostic{.code = code,
@@ -79,8 +78,8 @@ void add_sends(const Metadata& metadata, ExchangeIndices& indices) {
   });
 }
 
-std::vector<Piece> add_arrivals(const Metadata& metadata, ExchangeIndices& indices) {
-  std::vector<Piece> pieces;
+std::vector<IndexPiece> add_arrivals(const Metadata& metadata, ExchangeIndices& indices) {
+  std::vector<IndexPiece> pieces;
   std::int64_t arrived = 0;
   for (int sender = 0; sender < metadata.world_size(); ++sender) {
     const std::int64_t before = arrived;
@@ -93,12 +92,12 @@ std::vector<Piece> add_arrivals(const Metadata& metadata, ExchangeIndices& indic
     indices.recv_counts.push_back(arrived - before);
   }
   indices.recv_rows.reserve(static_cast<std::size_t>(arrived));
-  for (const Piece& piece : pieces) append_run(indices.recv_rows, piece.place, piece.length);
+  for (const IndexPiece& piece : pieces) append_run(indices.recv_rows, piece.place, piece.length);
   return pieces;
 }
 
-void check_overlaps(std::vector<Piece> pieces, int rank) {
-  std::ranges::sort(pieces, {}, &Piece::place);
+void check_overlaps(std::vector<IndexPiece> pieces, int rank) {
+  std::ranges::sort(pieces, {}, &IndexPiece::place);
   for (std::size_t k = 1; k < pieces.size(); ++k) {
     if (pieces[k].place >= pieces[k - 1].end()) continue;
     throw InputError(
@@ -113,9 +112,9 @@ void check_overlaps(std::vector<Piece> pieces, int rank) {
 // k-th of them, in the order of arrival, belongs to level k.
 class Levels {
  public:
-  explicit Levels(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
+  explicit Levels(std::vector<IndexPiece> pieces) : pieces_(std::move(pieces)) {
     std::vector<std::int64_t> cuts;
-    for (const Piece& piece : pieces_) {
+    for (const IndexPiece& piece : pieces_) {
       cuts.push_back(piece.place);
       cuts.push_back(piece.end());
     }
@@ -123,15 +122,15 @@ class Levels {
     const auto twice = std::ranges::unique(cuts);
     cuts.erase(twice.begin(), twice.end());
     std::ranges::sort(pieces_, {},
-                      [](const Piece& piece) { return std::pair(piece.place, piece.first); });
+                      [](const IndexPiece& piece) { return std::pair(piece.place, piece.first); });
     for (std::size_t k = 0; k + 1 < cuts.size(); ++k) between(cuts[k], cuts[k + 1]);
   }
 
   void write(ExchangeIndices& indices) const {
     indices.level_rows.reserve(indices.recv_rows.size());
     indices.level_arrivals.reserve(indices.recv_rows.size());
-    for (const std::vector<Piece>& level : levels_) {
-      for (const Piece& run : level) {
+    for (const std::vector<IndexPiece>& level : levels_) {
+      for (const IndexPiece& run : level) {
         append_run(indices.level_rows, run.place, run.length);
         append_run(indices.level_arrivals, run.first, run.length);
       }
@@ -141,9 +140,10 @@ class Levels {
 
  private:
   void between(std::int64_t begin, std::int64_t end) {
-    std::erase_if(here_, [&](const Piece& piece) { return piece.end() <= begin; });
+    std::erase_if(here_, [&](const IndexPiece& piece) { return piece.end() <= begin; });
     for (; next_ < pieces_.size() && pieces_[next_].place == begin; ++next_) {
-      const auto later = std::ranges::upper_bound(here_, pieces_[next_].first, {}, &Piece::first);
+      const auto later =
+          std::ranges::upper_bound(here_, pieces_[next_].first, {}, &IndexPiece::first);
       here_.insert(later, pieces_[next_]);
     }
     if (levels_.size() < here_.size()) levels_.resize(here_.size());
@@ -154,10 +154,10 @@ class Levels {
     }
   }
 
-  std::vector<Piece> pieces_;  // by place
+  std::vector<IndexPiece> pieces_;  // by place
   std::size_t next_ = 0;
-  std::vector<Piece> here_;  // those that cover the current place, by arrival
-  std::vector<std::vector<Piece>> levels_;
+  std::vector<IndexPiece> here_;  // those that cover the current place, by arrival
+  std::vector<std::vector<IndexPiece>> levels_;
 };
 
 }  // namespace
@@ -171,7 +171,7 @@ ExchangeIndices exchange_indices(const Metadata& metadata, int rank) {
   ExchangeIndices indices{
       .rank = rank, .arrival = metadata.arrival(), .send_tokens = metadata.num_send_tokens(rank)};
   add_sends(metadata, indices);
-  std::vector<Piece> pieces = add_arrivals(metadata, indices);
+  std::vector<IndexPiece> pieces = add_arrivals(metadata, indices);
   if (metadata.arrival() == Arrival::summed) {
     Levels(std::move(pieces)).write(indices);
   } else {

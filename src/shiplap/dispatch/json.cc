@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/dispatch/validate.h"
 
@@ -20,11 +21,6 @@ constexpr std::array<const char*, 4> kTables{"q_forward", "q_reverse", "kv_forwa
 // Numbers of one table; a number takes 40 bytes as a value of JSON.
 constexpr std::int64_t kLargestJson = std::int64_t{1} << 24;
 constexpr std::string_view kSchema = "shiplap.dispatch/1";
-
-template <class Integer>
-std::size_t at(Integer value) {
-  return static_cast<std::size_t>(value);
-}
 
 // ---- writing
 

@@ -17,17 +17,13 @@
 #include <vector>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 #include "shiplap/base/random.h"
 #include "shiplap/dispatch/compute.h"
 #include "shiplap/dispatch/layout.h"
 #include "shiplap/dispatch/metadata.h"
 
 namespace shiplap::dispatch {
-
-template <class Integer>
-constexpr std::size_t at(Integer value) {
-  return static_cast<std::size_t>(value);
-}
 
 inline constexpr std::uint32_t kMost32 = 0xffffffff;
 

@@ -6,11 +6,10 @@
 #include <map>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 
 namespace shiplap::dispatch {
 namespace {
-
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 // What one rank sends, by receiver. Kept from rank to rank, so that only what was touched is wiped.
 class RowSums {

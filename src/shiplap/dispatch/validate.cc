@@ -5,14 +5,13 @@
 #include <optional>
 #include <string_view>
 
+#include "shiplap/base/id.h"
 #include "shiplap/dispatch/arrivals_internal.h"
 #include "shiplap/dispatch/causality_internal.h"
 #include "shiplap/dispatch/findings_internal.h"
 
 namespace shiplap::dispatch {
 namespace {
-
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 bool is_real(const Copy& copy) { return copy.rank >= 0; }
 std::ptrdiff_t real_copies(const Metadata::Row& row) {

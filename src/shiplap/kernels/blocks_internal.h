@@ -11,6 +11,7 @@
 #include <span>
 
 #include "shiplap/kernels/attention.h"
+#include "shiplap/kernels/rows_internal.h"
 #include "shiplap/kernels/softmax_internal.h"
 
 namespace shiplap::kernels {
@@ -20,8 +21,6 @@ namespace shiplap::kernels {
 inline constexpr std::int64_t kBlockRows = 512;
 inline constexpr std::int64_t kMostBlockQueries = 256;
 inline constexpr std::int64_t kBlockKeys = 256;
-
-constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 constexpr std::int64_t padded(std::int64_t count) {
   const auto vectors = static_cast<std::uint64_t>(divide_up(count, kLanes));

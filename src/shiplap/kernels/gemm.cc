@@ -4,13 +4,10 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/products_internal.h"
+#include "shiplap/kernels/rows_internal.h"
 
 namespace shiplap::kernels {
 namespace {
-
-Layout layout_of(const Matrix& matrix) {
-  return {.order = matrix.is_transposed ? Order::columns : Order::rows, .stride = matrix.stride};
-}
 
 void multiply_into(Products& products, const Matrix& a, const Matrix& b, const ProductAt& c,
                    Into into) {
@@ -25,8 +22,8 @@ void multiply_into(Products& products, const Matrix& a, const Matrix& b, const P
   products.multiply({.rows = a.rows,
                      .columns = b.columns,
                      .depth = a.columns,
-                     .a = layout_of(a),
-                     .b = layout_of(b),
+                     .a = layout_of(a.is_transposed, a.stride),
+                     .b = layout_of(b.is_transposed, b.stride),
                      .stride_c = c.stride,
                      .into = into},
                     Operands<float>{a.data, b.data, c.data});

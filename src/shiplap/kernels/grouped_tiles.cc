@@ -20,8 +20,6 @@ constexpr std::int64_t kMostBytes = 512 << 10;
 constexpr std::int64_t kMostRows = 512;
 constexpr std::int64_t kLeastRows = 64;
 
-constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 // With such a stride the same elements of different rows share few places of the first level of the
 // cache, too few for a block.
 bool is_better_copied(std::int64_t stride, const TilesProduct& product) {

@@ -7,14 +7,10 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/quantize_internal.h"
+#include "shiplap/kernels/rows_internal.h"
 
 namespace shiplap::kernels {
 namespace {
-
-std::int64_t stride_or(std::int64_t stride, std::int64_t without_gaps) {
-  ensure(stride == 0 || stride >= without_gaps, "a stride is at least as long as what it skips");
-  return stride == 0 ? without_gaps : stride;
-}
 
 // With strides that are not 0, except for one scale of all rows.
 Fp8Rows with_strides(Fp8Rows rows) {

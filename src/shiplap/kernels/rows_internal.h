@@ -18,6 +18,8 @@ inline Layout layout_of(bool is_transposed, std::int64_t stride) {
   return {.order = is_transposed ? Order::columns : Order::rows, .stride = stride};
 }
 
+constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 inline std::int64_t stride_or(std::int64_t stride, std::int64_t without_gaps) {
   ensure(stride == 0 || stride >= without_gaps, "a stride is at least as long as what it skips");
   return stride == 0 ? without_gaps : stride;

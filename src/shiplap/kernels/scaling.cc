@@ -6,6 +6,7 @@
 #include <string>
 
 #include "shiplap/base/error.h"
+#include "shiplap/kernels/rows_internal.h"
 
 namespace shiplap::kernels {
 namespace {
@@ -15,8 +16,6 @@ constexpr ScalingMode kModes[] = {ScalingMode::no_scaling, ScalingMode::delayed_
                                   ScalingMode::current_tensor_scaling};
 
 constexpr ScaleShape kTile{.rows = 128, .columns = 4};
-
-constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 ScaleShape padded(const ScaleShape& plain) {
   return {.rows = divide_up(plain.rows, kTile.rows) * kTile.rows,

@@ -18,6 +18,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/lanes_internal.h"
+#include "shiplap/kernels/rows_internal.h"
 #include "shiplap/kernels/tiles_internal.h"
 
 namespace shiplap::kernels {
@@ -34,8 +35,6 @@ constexpr std::int64_t kNearSteps = 16;
 constexpr std::int64_t kMostNearPanels = 16;
 // With fewer blocks of rows, the weights come no faster if they are asked for earlier.
 constexpr std::int64_t kFetchingBlocks = 2;
-
-constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // The sizes of the tiles, as LDTILECFG reads them.
 struct alignas(64) TileSizes {

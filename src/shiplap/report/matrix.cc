@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 #include "shiplap/base/units.h"
 
 namespace shiplap::report {
@@ -27,10 +28,8 @@ constexpr double kBar = 44;     // the longest bar
 constexpr double kLabelHeight = 13;
 constexpr double kDigitWidth = 6.5;
 
-constexpr double kFaintest = 0.12;   // of the cells that are not empty
-constexpr double kTextTurns = 0.62;  // from here on text on a cell is dark in either scheme
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+constexpr double kFaintest = 0.12;      // of the cells that are not empty
+constexpr double kDarkTextFrom = 0.62;  // from here on text on a cell is dark in either scheme
 
 // How many ranks share a row: no row holds parts of two nodes if that can be avoided.
 int ranks_per_row(const Matrix& matrix) {
@@ -65,9 +64,9 @@ Scale scale_for(std::int64_t largest) {
   return {.unit = kUnits[unit], .bytes = bytes};
 }
 
-class Drawing {
+class MatrixDrawing {
  public:
-  explicit Drawing(const Matrix& matrix)
+  explicit MatrixDrawing(const Matrix& matrix)
       : matrix_(matrix),
         folded_(folded(matrix)),
         largest_(std::ranges::max(folded_.bytes)),
@@ -111,13 +110,13 @@ class Drawing {
   std::string out_;
 };
 
-std::string Drawing::ranks(int row) const {
+std::string MatrixDrawing::ranks(int row) const {
   const int first = row * folded_.ranks_per_row;
   const int last = std::min(first + folded_.ranks_per_row, matrix_.ranks) - 1;
   return first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
 }
 
-std::string Drawing::caption() const {
+std::string MatrixDrawing::caption() const {
   std::string text = fmt::format("<b>{}</b>: {} between ranks", escaped(matrix_.name),
                                  to_string(Bytes{folded_.total}));
   if (folded_.rows <= kMostWithNumbers) text += fmt::format("; numbers in {}", scale_.unit);
@@ -133,12 +132,12 @@ std::string Drawing::caption() const {
 }
 
 // Which intensity is how much.
-void Drawing::key() {
+void MatrixDrawing::key() {
   draw("<p class=\"key\">0 <span class=\"swatch intensity\"></span> {} per cell</p>\n",
        to_string(Bytes{largest_}));
 }
 
-void Drawing::labels() {
+void MatrixDrawing::labels() {
   draw("<text x=\"{}\" y=\"12\" class=\"mid soft\">to rank</text>\n", kLeft + kSide / 2);
   draw("<text x=\"9\" y=\"{0}\" class=\"mid soft\" transform=\"rotate(-90 9 {0})\">",
        kTop + kSide / 2);
@@ -156,7 +155,7 @@ void Drawing::labels() {
   }
 }
 
-void Drawing::cell(int from, int to) {
+void MatrixDrawing::cell(int from, int to) {
   const std::int64_t bytes = folded_.bytes[at(from * folded_.rows + to)];
   const std::int64_t stays = from == to ? folded_.stays[at(from)] : 0;
   if (bytes == 0 && stays == 0) return;
@@ -169,7 +168,7 @@ void Drawing::cell(int from, int to) {
   draw(" fill-opacity=\"{:.2f}\"/>", level);
   if (folded_.rows <= kMostWithNumbers && bytes > 0) {
     draw("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"mid{}\">{}</text>", x + side_ / 2,
-         kTop + (from + 0.5) * side_ + 3.5, level > kTextTurns ? " on" : "", scale_.text(bytes));
+         kTop + (from + 0.5) * side_ + 3.5, level > kDarkTextFrom ? " on" : "", scale_.text(bytes));
   }
   draw("<title>");
   if (bytes > 0) {
@@ -182,7 +181,7 @@ void Drawing::cell(int from, int to) {
   draw("</title></g>\n");
 }
 
-void Drawing::cells() {
+void MatrixDrawing::cells() {
   for (int from = 0; from < folded_.rows; ++from) {
     draw("<g class=\"row\">\n");
     for (int to = 0; to < folded_.rows; ++to) cell(from, to);
@@ -190,7 +189,7 @@ void Drawing::cells() {
   }
 }
 
-void Drawing::borders() {
+void MatrixDrawing::borders() {
   const int per_row = folded_.ranks_per_row;
   draw("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", kLeft, kTop, kSide,
        kSide);
@@ -205,7 +204,7 @@ void Drawing::borders() {
   }
 }
 
-void Drawing::total(int row, std::string_view side, std::int64_t bytes) {
+void MatrixDrawing::total(int row, std::string_view side, std::int64_t bytes) {
   const bool is_sent = side == "sent";
   const std::int64_t most = std::ranges::max(is_sent ? folded_.sent : folded_.received);
   const double length =
@@ -231,7 +230,7 @@ void Drawing::total(int row, std::string_view side, std::int64_t bytes) {
        to_string(Bytes{bytes}), with_separators(bytes));
 }
 
-void Drawing::totals() {
+void MatrixDrawing::totals() {
   draw("<text x=\"{}\" y=\"{}\" class=\"soft\">sent</text>\n", kLeft + kSide + kGap, kTop - 5);
   draw("<text x=\"{}\" y=\"{}\" class=\"soft end\">recv.</text>\n", kLeft - 4,
        kTop + kSide + kGap + 12);
@@ -242,7 +241,7 @@ void Drawing::totals() {
   draw("</g>\n");
 }
 
-std::string Drawing::figure() {
+std::string MatrixDrawing::figure() {
   draw("<figure class=\"matrix\">\n<figcaption>{}</figcaption>\n", caption());
   key();
   draw("<svg viewBox=\"0 0 {} {}\" tabindex=\"0\" role=\"group\" aria-label=\"{}, bytes from rank ",
@@ -279,6 +278,6 @@ FoldedMatrix folded(const Matrix& matrix) {
   return result;
 }
 
-Html to_html(const Matrix& matrix) { return {Drawing(matrix).figure()}; }
+Html to_html(const Matrix& matrix) { return {MatrixDrawing(matrix).figure()}; }
 
 }  // namespace shiplap::report

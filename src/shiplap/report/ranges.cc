@@ -15,16 +15,16 @@ namespace shiplap::report {
 namespace {
 
 constexpr double kWidest = 1100;  // pixels that the lanes take on a wide screen
-constexpr int kAxis = 20;         // pixels above the lanes
+constexpr int kRangesAxis = 20;   // pixels above the lanes
 constexpr std::size_t kMostTall = 24;
 
 // The widths of lanes from which on a label is shown: on a telephone, on paper, on a screen. The
 // style sheet knows them as t, t2 and t3.
-struct Room {
+struct RangesRoom {
   double pixels;
   std::string_view label_class;
 };
-constexpr std::array<Room, 3> kRooms{{{290, "t"}, {600, "t t2"}, {960, "t t3"}}};
+constexpr std::array<RangesRoom, 3> kRangesRooms{{{290, "t"}, {600, "t t2"}, {960, "t t3"}}};
 
 std::int64_t longest_lane(const LaneBlock& block) {
   std::int64_t longest = 1;
@@ -84,9 +84,9 @@ std::string tick_text(std::int64_t tokens, std::int64_t step) {
   return step >= 1000 ? with_separators(tokens / 1000) + "k" : with_separators(tokens);
 }
 
-class Drawing {
+class RangesDrawing {
  public:
-  explicit Drawing(const Ranges& ranges) : ranges_(ranges) {}
+  explicit RangesDrawing(const Ranges& ranges) : ranges_(ranges) {}
 
   std::string text() {
     for (const LaneBlock& block : ranges_.blocks) figure(block);
@@ -107,7 +107,7 @@ class Drawing {
   static int thickness(const LaneBlock& block) { return block.lanes.size() > kMostTall ? 12 : 18; }
   static int pitch(const LaneBlock& block) { return thickness(block) + 3; }
   static int height(const LaneBlock& block) {
-    return kAxis + pitch(block) * static_cast<int>(block.lanes.size());
+    return kRangesAxis + pitch(block) * static_cast<int>(block.lanes.size());
   }
 
   template <typename... Values>
@@ -122,10 +122,10 @@ class Drawing {
   std::string out_;
 };
 
-void Drawing::names(const LaneBlock& block) {
+void RangesDrawing::names(const LaneBlock& block) {
   draw("<svg class=\"names\" width=\"44\" height=\"{}\">\n", height(block));
   draw("<text x=\"38\" y=\"13\" class=\"end soft\">{}</text>\n", escaped(block.names));
-  int y = kAxis;
+  int y = kRangesAxis;
   for (const Lane& lane : block.lanes) {
     if (lane.rule_above) draw("<path class=\"node\" d=\"M0 {}.5h44\"/>", y - 2);
     draw("<text x=\"38\" y=\"{}\" class=\"end\">{}</text>\n", y + thickness_ / 2 + 4,
@@ -135,7 +135,7 @@ void Drawing::names(const LaneBlock& block) {
   draw("</svg>\n");
 }
 
-void Drawing::axis(int height) {
+void RangesDrawing::axis(int height) {
   const std::int64_t step = tick_step(longest_);
   for (std::int64_t at = 0; at <= longest_; at += step) {
     const double x = percent(at);
@@ -147,14 +147,14 @@ void Drawing::axis(int height) {
 }
 
 // Shown only where the lanes are wide enough for it.
-void Drawing::label(const Box& box, int step) {
+void RangesDrawing::label(const Box& box, int step) {
   const double need = 6.2 * static_cast<double>(box.label.size()) + 4;
   const std::int64_t solid = box.length - box.pale;
   // In the solid part if it fits there on a wide screen; otherwise perhaps in the pale one.
   const bool fits = need <= percent(solid) / 100 * kWidest;
   const std::int64_t room = fits ? solid : box.pale;
   const std::int64_t middle = fits ? box.end() - solid / 2 : box.begin + box.pale / 2;
-  for (const auto& [pixels, label_class] : kRooms) {
+  for (const auto& [pixels, label_class] : kRangesRooms) {
     if (need > percent(room) / 100 * pixels) continue;
     const std::string_view on = !fits ? "" : ramp_is_dark(step) ? " light" : " dark";
     draw("<text x=\"{:.3f}%\" y=\"{}\" class=\"mid {}{}\">{}</text>", percent(middle),
@@ -163,7 +163,7 @@ void Drawing::label(const Box& box, int step) {
   }
 }
 
-void Drawing::box(const Box& box) {
+void RangesDrawing::box(const Box& box) {
   const int step = ramp_step(box.group, ranges_.groups);
   const double width = percent(box.length);
   draw("<g class=\"m r{}{}\" data-d=\"{}\">", step, width < 0.4 ? " thin" : "", box.group);
@@ -177,7 +177,7 @@ void Drawing::box(const Box& box) {
   draw("<title>{}</title></g>\n", escaped(box.facts));
 }
 
-void Drawing::figure(const LaneBlock& block) {
+void RangesDrawing::figure(const LaneBlock& block) {
   thickness_ = thickness(block);
   longest_ = longest_lane(block);
   draw("<figure class=\"lanes\">\n<figcaption>{}; the full width is {} {}.</figcaption>\n",
@@ -188,7 +188,7 @@ void Drawing::figure(const LaneBlock& block) {
        thickness_ < 18 ? " low" : "", height(block), escaped(block.title));
   draw("keys move through the boxes\">\n");
   axis(height(block));
-  int y = kAxis;
+  int y = kRangesAxis;
   for (const Lane& lane : block.lanes) {
     draw("<g class=\"row\" transform=\"translate(0 {})\">", y);
     if (lane.rule_above) draw("<path class=\"node\" d=\"M0 -1.5h4000\"/>");
@@ -199,7 +199,7 @@ void Drawing::figure(const LaneBlock& block) {
   }
   if (block.mark > 0) {
     draw("<line class=\"mark\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1}\" y2=\"{2}\"/>\n",
-         percent(block.mark), kAxis - 4, height(block));
+         percent(block.mark), kRangesAxis - 4, height(block));
   }
   draw("</svg>\n</div>\n</figure>\n");
 }
@@ -228,7 +228,7 @@ MergedRanges merged(const Ranges& ranges) {
 
 Html to_html(const Ranges& ranges) {
   const MergedRanges drawn = merged(ranges);
-  Html html{Drawing(drawn.ranges).text()};
+  Html html{RangesDrawing(drawn.ranges).text()};
   if (drawn.merged > 0) {
     html += paragraph(fmt::format("{} neighbouring ranges narrower than {} px are drawn together.",
                                   with_separators(drawn.merged), drawn.narrower_than));

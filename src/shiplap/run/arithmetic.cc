@@ -2,9 +2,8 @@
 #include <cstring>
 
 #include "shiplap/base/error.h"
-#include "shiplap/kernels/bf16.h"
-#include "shiplap/kernels/f16.h"
 #include "shiplap/run/arithmetic_internal.h"
+#include "shiplap/run/rounding_internal.h"
 
 namespace shiplap::run {
 namespace {
@@ -23,12 +22,9 @@ std::span<const T> numbers_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-void put(float number, Bf16& into) { into = kernels::to_bf16(number); }
-void put(float number, F16& into) { into = kernels::to_f16(number); }
-
 template <class T>
 void scale_narrow(std::span<T> numbers, float factor) {
-  for (T& number : numbers) put(kernels::to_float(number) * factor, number);
+  for (T& number : numbers) store(kernels::to_float(number) * factor, number);
 }
 
 template <class T>
@@ -39,7 +35,7 @@ void scale_as(std::span<T> numbers, T factor) {
 template <class T>
 void add_narrow(std::span<T> into, std::span<const T> from) {
   for (std::size_t i = 0; i < into.size(); ++i) {
-    put(kernels::to_float(into[i]) + kernels::to_float(from[i]), into[i]);
+    store(kernels::to_float(into[i]) + kernels::to_float(from[i]), into[i]);
   }
 }
 
@@ -53,7 +49,7 @@ std::vector<float> widened(std::span<const T> from) {
 template <class T>
 void narrow_to(std::span<const float> numbers, std::span<T> to) {
   ensure(to.size() == numbers.size(), "as many numbers as there is room for");
-  for (std::size_t i = 0; i < to.size(); ++i) put(numbers[i], to[i]);
+  for (std::size_t i = 0; i < to.size(); ++i) store(numbers[i], to[i]);
 }
 
 }  // namespace

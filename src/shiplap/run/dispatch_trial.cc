@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 #include "shiplap/dispatch/traffic.h"
 #include "shiplap/run/dispatcher.h"
 
@@ -15,20 +16,15 @@ namespace {
 
 using kernels::Bf16;
 
-template <class Integer>
-std::size_t at(Integer value) {
-  return static_cast<std::size_t>(value);
-}
-
 Bytes between_ranks(const dispatch::Metadata& metadata, std::int64_t row_bytes) {
   const auto flows = dispatch::flows(metadata);
   return dispatch::bytes_at(dispatch::summarize(flows, 1).between_ranks, row_bytes);
 }
 
-class Trial {
+class DispatchTrial {
  public:
-  Trial(comm::Communicator& communicator, const dispatch::QkvDispatch& dispatch,
-        const TrialOptions& options)
+  DispatchTrial(comm::Communicator& communicator, const dispatch::QkvDispatch& dispatch,
+                const TrialOptions& options)
       : communicator_(communicator),
         dispatch_(dispatch),
         options_(options),
@@ -169,7 +165,7 @@ class Trial {
 
 TrialResult try_dispatch(comm::Communicator& communicator, const dispatch::QkvDispatch& dispatch,
                          const TrialOptions& options) {
-  return Trial(communicator, dispatch, options).run();
+  return DispatchTrial(communicator, dispatch, options).run();
 }
 
 }  // namespace shiplap::run

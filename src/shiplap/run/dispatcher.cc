@@ -11,15 +11,15 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 #include "shiplap/dispatch/validate.h"
 #include "shiplap/run/agreement.h"
+#include "shiplap/run/rounding_internal.h"
 
 namespace shiplap::run {
 namespace {
 
 using Piece = ExchangePlan::Piece;
-
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 // ---- do all ranks hold the same?
 
@@ -54,11 +54,6 @@ void agree(comm::Communicator& communicator, const dispatch::QkvDispatch& dispat
 
 // ---- sums
 
-float as_float(float value) { return value; }
-float as_float(kernels::Bf16 value) { return kernels::to_float(value); }
-void store(float value, float& to) { to = value; }
-void store(float value, kernels::Bf16& to) { to = kernels::to_bf16(value); }
-
 constexpr std::size_t kBlock = 2048;  // numbers that are summed at a time
 
 // out[i] = sources[0][i] + sources[1][i] + .., for a block.
@@ -87,9 +82,9 @@ class Summing {
       const std::span<const T> from = source.is_own ? own_ : arrived_;
       const T* const numbers = from.data() + source.begin * width_ + done;
       if (s == sum.first_source) {
-        for (std::size_t i = 0; i < to.size(); ++i) to[i] = as_float(numbers[i]);
+        for (std::size_t i = 0; i < to.size(); ++i) to[i] = widen(numbers[i]);
       } else {
-        for (std::size_t i = 0; i < to.size(); ++i) to[i] += as_float(numbers[i]);
+        for (std::size_t i = 0; i < to.size(); ++i) to[i] += widen(numbers[i]);
       }
     }
   }

@@ -7,14 +7,13 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 
 namespace shiplap::run {
 namespace {
 
 using dispatch::Copy;
 using dispatch::Metadata;
-
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 [[noreturn]] void refuse(const char* code, int rank, std::uint32_t row, std::string what) {
   throw InputError(Diagnostic{.code = code,

@@ -61,7 +61,7 @@ std::vector<std::byte> packed(const StepResult& result) {
   return packer.take();
 }
 
-StepResult unpack(std::vector<std::byte> bytes) {
+StepResult unpack_step(std::vector<std::byte> bytes) {
   Unpacker from(std::move(bytes));
   StepResult made{.start = {from.fraction()}, .duration = {from.fraction()}, .trace = {}};
   for (std::int64_t k = from.number(); k > 0; --k) {
@@ -94,7 +94,7 @@ std::vector<std::vector<std::int32_t>> merge_streams(const plan::Plan& plan,
 std::vector<StepResult> gather_steps(comm::Communicator& world, const StepResult& result) {
   std::vector<StepResult> ranks;
   for (std::vector<std::byte>& bytes : gather_bytes(world, packed(result))) {
-    ranks.push_back(unpack(std::move(bytes)));
+    ranks.push_back(unpack_step(std::move(bytes)));
   }
   return ranks;
 }

@@ -24,7 +24,7 @@ struct Holding {
   std::int64_t instance = -1;
   std::vector<std::int32_t> samples;  // of activations and their gradients
 };
-using Rows = std::vector<Holding>;
+using HeldRows = std::vector<Holding>;
 
 bool is_activation(const plan::Tensor& tensor) {
   return tensor.kind == "Activation" || tensor.kind == "ActivationGrad";
@@ -49,11 +49,11 @@ plan::DimensionId sample_of(const plan::Tensor& tensor) {
 }
 
 // What each of `count` rows holds of a value: cells lie in rows as written.
-Rows holdings(const plan::RankProgram& program, const plan::flat::Value& value,
-              std::int64_t count) {
+HeldRows holdings(const plan::RankProgram& program, const plan::flat::Value& value,
+                  std::int64_t count) {
   const plan::Tensor& tensor = program.plan->tensors[value.tensor.index()];
   const Holding plain{.tensor = &tensor, .instance = value.instance};
-  Rows rows(static_cast<std::size_t>(count), plain);
+  HeldRows rows(static_cast<std::size_t>(count), plain);
   const plan::DimensionId sample = sample_of(tensor);
   if (!is_activation(tensor) || !sample.exists() || count == 0) return rows;
   const auto runs = program.runs_of(value);
@@ -169,7 +169,7 @@ class Alive {
 
 // A message between its send and its receive.
 struct Parcel {
-  Rows rows;
+  HeldRows rows;
   trace::Event sent;
 };
 using Lane = std::tuple<std::string, std::int64_t, std::int32_t, std::int32_t>;
@@ -235,15 +235,15 @@ class RankLabeller {
 
   // ---- what rows hold
 
-  [[nodiscard]] Rows held(const Region& region) const {
-    Rows rows;
+  [[nodiscard]] HeldRows held(const Region& region) const {
+    HeldRows rows;
     for (std::int64_t k = 0; k < region.count; ++k) {
       rows.push_back(held_[region.buffer.index()][row_of(region, k)]);
     }
     return rows;
   }
   // Row by row; where there are more or fewer rows than holdings, in proportion.
-  void hold(const Region& region, const Rows& rows) {
+  void hold(const Region& region, const HeldRows& rows) {
     for (std::int64_t k = 0; k < region.count && !rows.empty(); ++k) {
       const auto from = static_cast<std::size_t>(k * std::ssize(rows) / region.count);
       held_[region.buffer.index()][row_of(region, k)] = rows[from];
@@ -255,7 +255,7 @@ class RankLabeller {
                           : program_.listed_rows[static_cast<std::size_t>(region.listed + k)]);
   }
 
-  static void describe(const Rows& rows, trace::Event& event) {
+  static void describe(const HeldRows& rows, trace::Event& event) {
     std::vector<std::int32_t> samples;
     const Holding* first = nullptr;
     for (const Holding& row : rows) {
@@ -304,13 +304,13 @@ class RankLabeller {
   }
 
   void act(const plan::Copy& /*copy*/, const Operation& op, trace::Event& event, Post& /*post*/) {
-    const Rows rows = held(op.from);
+    const HeldRows rows = held(op.from);
     describe(rows, event);
     hold(op.to, rows);
   }
 
   void act(const plan::Send& /*send*/, const Operation& op, trace::Event& event, Post& post) {
-    const Rows rows = held(op.from);
+    const HeldRows rows = held(op.from);
     describe(rows, event);
     event.bytes = {program_.bytes_of(op.from)};
     event.peer = op.peer.value;
@@ -336,7 +336,7 @@ class RankLabeller {
     if (collective.kind == CollectiveKind::barrier) return;
     const bool gathers = collective.kind == CollectiveKind::all_gather;
     event.bytes = {program_.bytes_of(gathers ? op.to : op.from)};
-    const Rows rows = held(gathers && same_rows(op.from, op.to) ? own_piece(op) : op.from);
+    const HeldRows rows = held(gathers && same_rows(op.from, op.to) ? own_piece(op) : op.from);
     describe(rows, event);
     const plan::RankSet& ranks = program_.groups[op.group.index()].ranks;
     const bool stays =
@@ -376,7 +376,7 @@ class RankLabeller {
          exchange.reversed ? table.receives_of(rank) : table.sends_of(rank)) {
       if (row.peer != rank) event.bytes += {row.count * width};
     }
-    const Rows rows = held(op.from);
+    const HeldRows rows = held(op.from);
     describe(rows, event);
     hold(op.to, rows);
   }
@@ -387,7 +387,7 @@ class RankLabeller {
 
   plan::RankProgram program_;
   Alive alive_;
-  std::vector<Rows> held_;  // by buffer and row
+  std::vector<HeldRows> held_;  // by buffer and row
   RankLabels labels_;
   std::size_t next_ = 0;
   std::int64_t sends_ = 0;

@@ -81,7 +81,7 @@ Diagnostic unpack_problem(Unpacker& from) {
   return problem;
 }
 
-Card unpack(std::vector<std::byte> bytes) {
+Card unpack_card(std::vector<std::byte> bytes) {
   Unpacker from(std::move(bytes));
   Card card;
   for (std::int64_t k = from.number(); k > 0; --k) card.problems.push_back(unpack_problem(from));
@@ -195,7 +195,7 @@ Links connect(comm::Communicator& world, const plan::RankProgram& program,
   const Card own = card_of(program, problems);
   std::vector<Card> cards;
   for (std::vector<std::byte>& bytes : gather_bytes(world, pack(own))) {
-    cards.push_back(unpack(std::move(bytes)));
+    cards.push_back(unpack_card(std::move(bytes)));
   }
   const Card all = united(cards);
   if (!own.problems.empty()) throw InputError(own.problems);

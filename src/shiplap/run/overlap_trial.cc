@@ -66,14 +66,14 @@ void put_row(std::span<const float> row, ElementType type, std::byte* to) {
   }
 }
 
-// Rows of made-up numbers between -0.5 and 0.5, as a form has them.
-struct Rows {
+// TrialRows of made-up numbers between -0.5 and 0.5, as a form has them.
+struct TrialRows {
   std::span<std::byte> bytes;
   std::int64_t columns = 0;
   std::int64_t row_bytes = 0;
   [[nodiscard]] std::int64_t count() const { return std::ssize(bytes) / row_bytes; }
 };
-void fill(const Rows& rows, const overlap::Form& form, ElementType type, std::size_t seed,
+void fill(const TrialRows& rows, const overlap::Form& form, ElementType type, std::size_t seed,
           ScaleOf scale) {
   std::vector<float> numbers(static_cast<std::size_t>(rows.count() * rows.columns));
   for (std::size_t k = 0; k < numbers.size(); ++k) {
@@ -127,7 +127,7 @@ std::vector<kernels::GroupRows> runs_of(const Problem& problem) {
 }
 
 // Behind each row of x, the number of its group.
-void put_groups(const Rows& x, std::span<const kernels::GroupRows> runs) {
+void put_groups(const TrialRows& x, std::span<const kernels::GroupRows> runs) {
   std::int64_t row = 0;
   for (const kernels::GroupRows& run : runs) {
     const auto group = static_cast<std::int32_t>(run.group);
@@ -173,10 +173,10 @@ class Alone {
   TileProduct tiles_;
 };
 
-class Trial {
+class OverlapTrial {
  public:
-  Trial(comm::Communicator& world, const Choice& choice, const Problem& problem,
-        const OverlapTrialOptions& options)
+  OverlapTrial(comm::Communicator& world, const Choice& choice, const Problem& problem,
+               const OverlapTrialOptions& options)
       : world_(world),
         choice_(choice),
         problem_(problem),
@@ -207,7 +207,8 @@ class Trial {
     OverlappedProduct product(choice, problem_, world_,
                               {.progress = options_.progress, .traces = traces});
     const auto rank = static_cast<std::size_t>(world_.rank());
-    const Rows x{.bytes = product.buffer("x"), .columns = own_.depth, .row_bytes = own_.x_bytes};
+    const TrialRows x{
+        .bytes = product.buffer("x"), .columns = own_.depth, .row_bytes = own_.x_bytes};
     fill(x, problem_.x, problem_.type, 1 + 7919 * rank, ScaleOf::each_row);
     if (own_.gathers) put_groups(x, runs_);
     fill_weights(product.buffer("w"), 2 + 104'729 * rank);
@@ -218,12 +219,12 @@ class Trial {
   void fill_weights(std::span<std::byte> all, std::size_t seed) const {
     const auto bytes = static_cast<std::size_t>(own_.columns * own_.w_bytes);
     for (std::size_t at = 0; at < all.size(); at += bytes) {
-      const Rows w{
+      const TrialRows w{
           .bytes = all.subspan(at, bytes), .columns = own_.depth, .row_bytes = own_.w_bytes};
       fill(w, problem_.w, problem_.type, seed + at, ScaleOf::all_rows);
     }
   }
-  // Rows that are gathered say their groups themselves.
+  // TrialRows that are gathered say their groups themselves.
   [[nodiscard]] ProductTerms terms(Work work = Work::all) const {
     ProductTerms terms{.work = work};
     if (!own_.gathers) terms.runs = runs_;
@@ -320,7 +321,7 @@ class Trial {
 
 OverlapTrialResult try_overlap(comm::Communicator& world, const Choice& choice,
                                const Problem& problem, const OverlapTrialOptions& options) {
-  return Trial(world, choice, problem, options).run();
+  return OverlapTrial(world, choice, problem, options).run();
 }
 
 double overlap_trial_bytes(const Choice& choice, const Problem& problem) {

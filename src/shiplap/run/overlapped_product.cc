@@ -8,12 +8,11 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
-#include "shiplap/kernels/bf16.h"
-#include "shiplap/kernels/f16.h"
 #include "shiplap/kernels/finish.h"
 #include "shiplap/kernels/linear.h"
 #include "shiplap/run/location_internal.h"
 #include "shiplap/run/number_internal.h"
+#include "shiplap/run/rounding_internal.h"
 #include "shiplap/run/tile_product_internal.h"
 
 namespace shiplap::run {
@@ -48,13 +47,6 @@ void demand_ranks(const overlap::Problem& problem, const comm::Communicator& wor
       .help = "make the number of ranks that of the communicator"});
 }
 
-float wide(float number) { return number; }
-float wide(kernels::Bf16 number) { return kernels::to_float(number); }
-float wide(kernels::F16 number) { return kernels::to_float(number); }
-void put(float number, float& into) { into = number; }
-void put(float number, kernels::Bf16& into) { into = kernels::to_bf16(number); }
-void put(float number, kernels::F16& into) { into = kernels::to_f16(number); }
-
 // Calls `act` with the numbers of a region, as what they are.
 template <class Act>
 void with_numbers(const KernelAccess& access, const Act& act) {
@@ -88,7 +80,7 @@ void convert(const KernelCall& call) {
   with_numbers(call.accesses[0], [&](auto from) {
     with_numbers(call.accesses[1], [&](auto into) {
       for (std::size_t k = 0; k < from.size(); ++k) {
-        put(wide(from[k]) + (adds ? wide(into[k]) : 0.0F), into[k]);
+        store(widen(from[k]) + (adds ? widen(into[k]) : 0.0F), into[k]);
       }
     });
   });

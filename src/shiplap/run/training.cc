@@ -21,7 +21,6 @@ namespace {
 
 using AccessKind = plan::Access::Kind;
 using kernels::by_rows;
-using kernels::Matrix;
 using kernels::transposed;
 
 // ---- numbers that look random
@@ -77,7 +76,7 @@ Common common(const Stripe& a, const Stripe& b) {
 }
 
 // Columns begin .. of a matrix of `tokens` rows that begins with column `stripe.begin`.
-Matrix columns(const Stripe& stripe, const Common& which, std::int64_t tokens) {
+kernels::Matrix columns(const Stripe& stripe, const Common& which, std::int64_t tokens) {
   return {.data = stripe.data + (which.begin - stripe.begin),
           .rows = tokens,
           .columns = which.count,
@@ -363,8 +362,8 @@ class TrainingKernels::State {
       const Common both = common(weight, from);
       if (both.count <= 0) continue;
       float* const rows = weight.data + (both.begin - weight.begin) * weight.stride;
-      const Matrix a = columns(from, both, options_.block);
-      const Matrix b = by_rows(rows, both.count, options_.hidden);
+      const kernels::Matrix a = columns(from, both, options_.block);
+      const kernels::Matrix b = by_rows(rows, both.count, options_.hidden);
       const kernels::ProductAt c{.data = work.product.data(), .stride = options_.hidden};
       is_first ? work.gemm.multiply(a, b, c) : work.gemm.multiply_add(a, b, c);
       is_first = false;
@@ -457,7 +456,7 @@ class TrainingKernels::State {
 
   // One number for each cell, as they lie.
   static std::vector<std::int64_t> cells_of(const KernelAccess& access) {
-    const Part part = part_of(access);
+    const TrainingPart part = part_of(access);
     std::vector<std::int64_t> cells;
     const auto number = [&](std::size_t sample, std::size_t piece) {
       cells.push_back(part.samples[sample] * part.all_pieces + part.pieces[piece]);

@@ -47,9 +47,9 @@ void refuse_layout(const KernelAccess& access, const std::string& what) {
                                                  access.tensor->name, access.tensor->kind)});
 }
 
-Part part_of(const KernelAccess& access) {
+TrainingPart part_of(const KernelAccess& access) {
   const plan::Tensor& tensor = *access.tensor;
-  Part part{.samples = {0}, .pieces = {0}};
+  TrainingPart part{.samples = {0}, .pieces = {0}};
   const std::vector<plan::DimensionId> order = dimensions_as_they_lie(access);
   bool samples_seen = false;
   for (std::size_t k = 0; k < order.size(); ++k) {
@@ -120,7 +120,7 @@ float* Activations::whole(std::size_t sample, std::span<float> room) const {
 }
 
 std::vector<Stripe> weight_stripes(const KernelAccess& access, const TrainingOptions& options) {
-  const Part part = part_of(access);
+  const TrainingPart part = part_of(access);
   if (options.hidden % part.all_pieces != 0) {
     refuse_layout(access, fmt::format("{} rows in {} shards", options.hidden, part.all_pieces));
   }

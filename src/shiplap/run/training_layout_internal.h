@@ -16,13 +16,13 @@ namespace shiplap::run {
 
 // The part of a tensor that a region holds: some samples, and of each some pieces of its features
 // (or, of a weight, of its rows). Pieces are counted over all other dimensions, as declared.
-struct Part {
+struct TrainingPart {
   std::vector<std::int64_t> samples;  // {0} if there is no dimension `sample`
   std::vector<std::int64_t> pieces;   // as they lie
   std::int64_t all_pieces = 1;        // that there are
   bool samples_vary_fastest = true;
 };
-[[nodiscard]] Part part_of(const KernelAccess& access);
+[[nodiscard]] TrainingPart part_of(const KernelAccess& access);
 
 // Features (or rows of a weight) begin, begin+1, .. that lie together.
 struct Stripe {
@@ -51,7 +51,7 @@ class Activations {
   [[nodiscard]] float* cell(std::size_t sample, std::size_t piece) const;
 
   const KernelAccess& access_;
-  Part part_;
+  TrainingPart part_;
   std::int64_t block_;
   std::int64_t hidden_;
   std::int64_t width_;  // of a piece

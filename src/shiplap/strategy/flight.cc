@@ -5,17 +5,17 @@
 namespace shiplap::strategy {
 namespace {
 
-const IndexSet kNone;
+const IndexSet kNoIndices;
 
 template <class T>
-concept Value = !std::is_same_v<T, std::monostate>;
+concept HeldValue = !std::is_same_v<T, std::monostate>;
 
 }  // namespace
 
 std::string describe(const AnyValue& value) {
   return std::visit(
       [](const auto& v) -> std::string {
-        if constexpr (Value<std::decay_t<decltype(v)>>) {
+        if constexpr (HeldValue<std::decay_t<decltype(v)>>) {
           return workload::describe(v);
         } else {
           return "nothing";
@@ -27,7 +27,7 @@ std::string describe(const AnyValue& value) {
 Bytes memory(const AnyValue& value, const workload::ModelShape& shape) {
   return std::visit(
       [&](const auto& v) -> Bytes {
-        if constexpr (Value<std::decay_t<decltype(v)>>) {
+        if constexpr (HeldValue<std::decay_t<decltype(v)>>) {
           return v.memory(shape);
         } else {
           return {};
@@ -39,13 +39,13 @@ Bytes memory(const AnyValue& value, const workload::ModelShape& shape) {
 const IndexSet& shown_samples(const AnyValue& value) {
   if (const auto* a = std::get_if<workload::Activation>(&value)) return a->samples;
   if (const auto* d = std::get_if<workload::ActivationGrad>(&value)) return d->samples;
-  return kNone;
+  return kNoIndices;
 }
 
 std::int32_t layer_of(const AnyValue& value) {
   return std::visit(
       [](const auto& v) -> std::int32_t {
-        if constexpr (Value<std::decay_t<decltype(v)>>) {
+        if constexpr (HeldValue<std::decay_t<decltype(v)>>) {
           return v.layer;
         } else {
           return -1;

@@ -277,9 +277,9 @@ constexpr int kWeightBytes = 1 << 22U;
 
 // The program of one rank. Every stage and microbatch has rows of its own, so that no order of the
 // file is wrong only because of memory.
-class Writer {
+class ScheduleWriter {
  public:
-  Writer(const Pipeline& pipeline, int rank) : pipeline_(pipeline), rank_(rank) {
+  ScheduleWriter(const Pipeline& pipeline, int rank) : pipeline_(pipeline), rank_(rank) {
     for (const auto& [stage, home] : pipeline.rank_of) {
       if (home == rank) slot_.emplace(stage, static_cast<int>(slot_.size()));
     }
@@ -461,7 +461,7 @@ plan::Plan plan_of_schedule(std::string_view csv, std::string_view file) {
       reader.rows().size(), pipeline.stages, pipeline.stages, pipeline.microbatches,
       pipeline.stages + 1, pipeline.microbatches, pipeline.stages + 1, pipeline.microbatches);
   for (const Row& row : reader.rows()) {
-    text += Writer(pipeline, row.line - 1).program(row.actions);
+    text += ScheduleWriter(pipeline, row.line - 1).program(row.actions);
   }
   plan::Plan plan = plan::parse_text(text, file);
   for (plan::Program& program : plan.programs) {

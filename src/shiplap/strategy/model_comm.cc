@@ -14,11 +14,11 @@ using trace::Kind;
 using workload::Trail;
 
 const Trail& trail_of(const AnyValue& value) {
-  static const Trail kNone;
+  static const Trail kNoTrail;
   return std::visit(
       [](const auto& v) -> const Trail& {
         if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
-          return kNone;
+          return kNoTrail;
         } else {
           return v.trail;
         }

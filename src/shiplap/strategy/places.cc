@@ -12,13 +12,13 @@ namespace {
 using What = Step::What;
 
 // Which of how many equal parts of a whole a value has.
-struct Part {
+struct ShardPart {
   std::int64_t first = 0;
   std::int64_t count = 1;
   std::int64_t of = 1;
 };
 
-Part part_of(const IndexSet& shards, std::int64_t of) {
+ShardPart part_of(const IndexSet& shards, std::int64_t of) {
   if (shards.runs().size() != 1 || shards.runs().front().stride != 1) {
     throw InputError(Diagnostic{
         .code = "D625",
@@ -29,7 +29,7 @@ Part part_of(const IndexSet& shards, std::int64_t of) {
   return {.first = shards.runs().front().begin, .count = shards.size(), .of = of};
 }
 
-Part part_of(const AnyValue& value) {
+ShardPart part_of(const AnyValue& value) {
   if (const auto* w = std::get_if<workload::Weight>(&value))
     return part_of(w->shards, w->num_shards);
   if (const auto* o = std::get_if<workload::OptState>(&value)) {
@@ -127,7 +127,7 @@ class Finder {
   }
   // Rows of the value, from the beginning of a home that has room for the whole.
   [[nodiscard]] Rows within_whole(std::size_t v) const {
-    const Part part = part_of(recording_.values[v].value);
+    const ShardPart part = part_of(recording_.values[v].value);
     const std::int64_t unit = whole_rows(v) / part.of;
     return {.place = place_of(recording_.values[v].value),
             .begin = part.first * unit,

@@ -41,9 +41,9 @@ T narrowed(const T& whole, const IndexSet& shards, std::int32_t num_shards) {
   return part;
 }
 
-class Writer {
+class ProgramWriter {
  public:
-  Writer(const Lowering& lowering, const Model& model)
+  ProgramWriter(const Lowering& lowering, const Model& model)
       : lowering_(lowering),
         model_(model),
         record_(model.recording()),
@@ -396,7 +396,7 @@ class Writer {
 }  // namespace
 
 plan::Program rank_program(const Lowering& lowering, const Model& model) {
-  return Writer(lowering, model).write();
+  return ProgramWriter(lowering, model).write();
 }
 
 }  // namespace shiplap::strategy

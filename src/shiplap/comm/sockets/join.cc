@@ -7,6 +7,7 @@
 #include <list>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/id.h"
 #include "shiplap/comm/failure.h"
 #include "shiplap/comm/sockets/join_internal.h"
 #include "shiplap/comm/sockets/protocol_internal.h"
@@ -20,8 +21,6 @@ using Verdict = Hello::Verdict;
 constexpr double kHelloWithin = 10;
 // After the deadline: to see who is there all the same.
 constexpr Seconds kLook{0.2};
-
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 // A number that no other world has: of this process, and of this moment.
 std::uint64_t new_session(const Address& address) {

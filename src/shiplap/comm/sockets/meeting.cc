@@ -22,11 +22,11 @@
 namespace shiplap::comm {
 namespace {
 
-using Kind = Inquiry::Kind;
+using InquiryKind = Inquiry::Kind;
 
 constexpr double kAnswerWithin = 1;
 
-std::vector<std::byte> packed(Kind kind, std::string_view key, std::string_view value) {
+std::vector<std::byte> packed(InquiryKind kind, std::string_view key, std::string_view value) {
   const auto head = encode(Inquiry{.kind = kind,
                                    .key = static_cast<std::uint32_t>(key.size()),
                                    .value = static_cast<std::uint32_t>(value.size())});
@@ -112,8 +112,8 @@ class Server final : public Meeting {
   // False if the client has gone, or is to go.
   bool hear(Client& client);
   bool answer_all(Client& client);
-  bool answer(Client& client, Kind kind, const std::string& key, const std::string& value);
-  static bool reply(const Client& client, Kind kind, std::string_view key,
+  bool answer(Client& client, InquiryKind kind, const std::string& key, const std::string& value);
+  static bool reply(const Client& client, InquiryKind kind, std::string_view key,
                     std::string_view value = {}) {
     return send_all(client.socket, packed(kind, key, value), seconds_now() + kAnswerWithin);
   }
@@ -190,7 +190,7 @@ bool Server::answer_all(Client& client) {
     const auto inquiry = decode_inquiry(std::span(client.input).first<Inquiry::kBytes>());
     if (!inquiry) return false;
     if (inquiry->version != kSocketsVersion) {
-      (void)reply(client, Kind::other_version, {});
+      (void)reply(client, InquiryKind::other_version, {});
       return false;
     }
     const std::size_t length = Inquiry::kBytes + inquiry->key + inquiry->value;
@@ -205,19 +205,20 @@ bool Server::answer_all(Client& client) {
   return true;
 }
 
-bool Server::answer(Client& client, Kind kind, const std::string& key, const std::string& value) {
-  if (kind == Kind::get) {
+bool Server::answer(Client& client, InquiryKind kind, const std::string& key,
+                    const std::string& value) {
+  if (kind == InquiryKind::get) {
     client.awaited = key;
     return true;
   }
-  if (kind != Kind::put) return false;
+  if (kind != InquiryKind::put) return false;
   bool kept = false;
   {
     const std::lock_guard lock(mutex_);
     kept = keep(key, value);
   }
   client.has_put = client.has_put || kept;
-  return reply(client, kept ? Kind::done : Kind::taken, key) && kept;
+  return reply(client, kept ? InquiryKind::done : InquiryKind::taken, key) && kept;
 }
 
 void Server::answer_awaited() {
@@ -231,7 +232,7 @@ void Server::answer_awaited() {
     }
     if (!value) continue;
     // Who does not hear it has gone.
-    (void)reply(client, Kind::done, std::exchange(client.awaited, {}), *value);
+    (void)reply(client, InquiryKind::done, std::exchange(client.awaited, {}), *value);
   }
 }
 
@@ -250,15 +251,15 @@ class Visitor final : public Meeting {
   [[nodiscard]] std::string own_host() const override { return socket_.own_address().host; }
 
   void put(const std::string& key, const std::string& value) override {
-    ask(packed(Kind::put, key, value), deadline_);
+    ask(packed(InquiryKind::put, key, value), deadline_);
     const auto answer = take(key, deadline_);
     if (!answer) fail_late("what listens there does not answer");
-    if (answer->kind == Kind::taken) refuse_taken(seat_, key);
+    if (answer->kind == InquiryKind::taken) refuse_taken(seat_, key);
   }
 
   std::optional<std::string> get(const std::string& key, Seconds within) override {
     const double deadline = seconds_now() + within.value;
-    ask(packed(Kind::get, key, {}), deadline);
+    ask(packed(InquiryKind::get, key, {}), deadline);
     auto answer = take(key, deadline);
     return answer ? std::optional(std::move(answer->value)) : std::nullopt;
   }
@@ -281,7 +282,7 @@ class Visitor final : public Meeting {
                 "is the port that of another program?");
   }
   struct Answer {
-    Kind kind = Kind::done;
+    InquiryKind kind = InquiryKind::done;
     std::string key;
     std::string value;
   };
@@ -314,13 +315,13 @@ std::optional<Visitor::Answer> Visitor::take_any(double deadline) {
   if (!receive(head, deadline)) return std::nullopt;
   const auto answer = decode_inquiry(head);
   if (!answer) refuse_stranger();
-  if (answer->kind == Kind::other_version || answer->version != kSocketsVersion) {
+  if (answer->kind == InquiryKind::other_version || answer->version != kSocketsVersion) {
     refuse_peer(seat_,
                 fmt::format("rank 0 speaks version {} of the protocol, this rank {}",
                             answer->version, kSocketsVersion),
                 "use the same version of Shiplap for all ranks");
   }
-  if (answer->kind != Kind::done && answer->kind != Kind::taken) refuse_stranger();
+  if (answer->kind != InquiryKind::done && answer->kind != InquiryKind::taken) refuse_stranger();
   std::vector<std::byte> rest(answer->key + answer->value);
   if (!rest.empty() && !receive(rest, seconds_now() + kAnswerWithin)) fail_gone();
   const auto bytes = std::span<const std::byte>(rest);

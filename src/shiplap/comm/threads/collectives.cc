@@ -10,7 +10,7 @@
 namespace shiplap::comm {
 namespace {
 
-void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+void copy_disjoint(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
@@ -125,14 +125,14 @@ void ThreadCommunicator::do_barrier() {
 
 void ThreadCommunicator::do_broadcast(std::span<std::byte> data, int root) {
   bring({.in = data.data()});
-  if (rank() != root) copy_bytes(data.data(), of(root).in, data.size());
+  if (rank() != root) copy_disjoint(data.data(), of(root).in, data.size());
   meet_again();
 }
 
 void ThreadCommunicator::combine_all(Reduction reduction, Type type, std::size_t begin,
                                      std::size_t bytes) {
   if (bytes == 0) return;
-  copy_bytes(scratch_.data(), of(0).in + begin, bytes);
+  copy_disjoint(scratch_.data(), of(0).in + begin, bytes);
   for (int member = 1; member < size(); ++member) {
     combine(reduction, type, scratch_.data(), scratch_.data(), of(member).in + begin,
             bytes / bytes_of(type));
@@ -153,8 +153,8 @@ void ThreadCommunicator::do_all_reduce(Type type, std::span<std::byte> data, Red
   meet_again();
   for (std::size_t member = 0; member < ranks; ++member) {
     const std::size_t begin = begin_of(member);
-    copy_bytes(data.data() + begin, of(static_cast<int>(member)).scratch,
-               begin_of(member + 1) - begin);
+    copy_disjoint(data.data() + begin, of(static_cast<int>(member)).scratch,
+                  begin_of(member + 1) - begin);
   }
   meet_again();
 }
@@ -177,7 +177,7 @@ void ThreadCommunicator::do_all_gather(std::span<const std::byte> in, std::span<
     if (of(member).bytes != bytes) {
       odd.push_back(world_rank(member));
     } else if (target != of(member).in) {
-      copy_bytes(target, of(member).in, bytes);
+      copy_disjoint(target, of(member).in, bytes);
     }
   }
   meet_again();
@@ -190,7 +190,7 @@ void ThreadCommunicator::do_reduce_scatter(Type type, std::span<const std::byte>
   bring({.in = in.data()});
   combine_all(reduction, type, out.size() * static_cast<std::size_t>(rank()), out.size());
   meet_again();  // `out` may be a part of `in`, which others were reading
-  copy_bytes(out.data(), scratch_.data(), out.size());
+  copy_disjoint(out.data(), scratch_.data(), out.size());
 }
 
 void ThreadCommunicator::do_all_to_all(std::span<const std::byte> in, const Pieces& to,
@@ -205,8 +205,8 @@ void ThreadCommunicator::do_all_to_all(std::span<const std::byte> in, const Piec
     if (theirs.counts[own] != from.counts[k]) {
       odd.push_back(world_rank(member));
     } else {
-      copy_bytes(out.data() + from.offsets[k], of(member).in + theirs.offsets[own],
-                 static_cast<std::size_t>(from.counts[k]));
+      copy_disjoint(out.data() + from.offsets[k], of(member).in + theirs.offsets[own],
+                    static_cast<std::size_t>(from.counts[k]));
     }
   }
   meet_again();
@@ -222,7 +222,7 @@ bool ThreadCommunicator::copy_parts(int member, const Incoming& from) {
   if (theirs.size() != mine.size()) return false;
   for (std::size_t part = 0; part < mine.size(); ++part) {
     if (theirs[part].size() != mine[part].size()) return false;
-    copy_bytes(mine[part].data(), theirs[part].data(), mine[part].size());
+    copy_disjoint(mine[part].data(), theirs[part].data(), mine[part].size());
   }
   return true;
 }
