@@ -8,8 +8,8 @@
 # shiplap_module(<name> [INTERNAL] [HEADERS ...] [SOURCES ...] [TESTS ...] [DEPENDS ...]
 #                [PRIVATE_DEPENDS ...])
 #
-# One module of the library: a target shiplap::<name>; its public headers, each of which the dev
-# build also compiles on its own; and per file of TESTS one test program, <name>/<stem> in ctest. An
+# One module of the library: a target shiplap::<name> with its public headers, and one test program,
+# <name>_tests, of all files in TESTS. ctest lists its cases as <name>/<stem of the file>/<case>. An
 # INTERNAL module is not installed.
 function(shiplap_module name)
   cmake_parse_arguments(M "INTERNAL" "" "HEADERS;SOURCES;TESTS;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
@@ -19,8 +19,15 @@ function(shiplap_module name)
   if(M_SOURCES)
     set(scope PUBLIC)
     add_library(${target} STATIC ${M_SOURCES})
-    _shiplap_warnings(${target})
+    _shiplap_compile(${target})
     _shiplap_link_privately(${target} ${M_PRIVATE_DEPENDS})
+    # Local names are therefore unique in a module, not only in a file.
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHIPLAP_UNITY}
+                          UNITY_BUILD_BATCH_SIZE 8)
+    if(SHIPLAP_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      # With more to inline, GCC 12 warns of members of std::variant that are not there.
+      target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
+    endif()
   else()
     set(scope INTERFACE)
     add_library(${target} INTERFACE)
@@ -34,13 +41,10 @@ function(shiplap_module name)
   if(NOT M_INTERNAL)
     install(TARGETS ${target} EXPORT shiplapTargets FILE_SET HEADERS)
   endif()
-  foreach(file IN LISTS M_TESTS)
-    cmake_path(GET file STEM stem)
-    _shiplap_gtest(${name}/${stem} ${name}_${stem} ${file})
-    if(TARGET ${name}_${stem})
-      _shiplap_link_privately(${name}_${stem} ${name} ${M_PRIVATE_DEPENDS})
-    endif()
-  endforeach()
+  if(M_TESTS)
+    _shiplap_gtest(${name}_tests PREFIX ${name} SOURCES ${M_TESTS}
+                   DEPENDS ${name} ${M_PRIVATE_DEPENDS})
+  endif()
 endfunction()
 
 # shiplap_program(<name> SOURCES ... [PRIVATE_DEPENDS ...])
@@ -53,21 +57,32 @@ function(shiplap_program name)
     return()
   endif()
   add_executable(${name} ${P_SOURCES})
-  _shiplap_warnings(${name})
+  _shiplap_compile(${name})
   _shiplap_link_privately(${name} ${P_PRIVATE_DEPENDS})
   install(TARGETS ${name} COMPONENT runtime)
 endfunction()
 
-# shiplap_test(<name> SOURCES ... [DEPENDS ...])
+# shiplap_tests(<folder> SOURCES ... [DEPENDS ...] [TIMEOUT seconds] [SAMPLES name=value ...])
 #
-# A GoogleTest program in tests/, for what no module can test alone; tests/<name> in ctest.
-function(shiplap_test name)
+# The test program of a folder of tests/, for what no module can test alone: tests_<folder>, with
+# the cases tests/<folder>/<stem of the file>/<case> in ctest. SAMPLES are variables that
+# make campaigns short; with SHIPLAP_SAMPLES=OFF they are not set.
+function(shiplap_tests folder)
+  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;DEPENDS;SAMPLES" ${ARGN})
+  _shiplap_refuse_unknown(shiplap_tests ${folder} "${T_UNPARSED_ARGUMENTS}")
+  _shiplap_gtest(tests_${folder} PREFIX tests/${folder} SOURCES ${T_SOURCES} DEPENDS ${T_DEPENDS}
+                 TIMEOUT ${T_TIMEOUT} SAMPLES ${T_SAMPLES})
+endfunction()
+
+# shiplap_test_program(<target> SOURCES ... [DEPENDS ...])
+#
+# A program that tests start, for example on ranks.
+function(shiplap_test_program target)
   cmake_parse_arguments(T "" "" "SOURCES;DEPENDS" ${ARGN})
-  _shiplap_refuse_unknown(shiplap_test ${name} "${T_UNPARSED_ARGUMENTS}")
-  _shiplap_gtest(tests/${name} tests_${name} ${T_SOURCES})
-  if(TARGET tests_${name})
-    _shiplap_link_privately(tests_${name} ${T_DEPENDS})
-  endif()
+  _shiplap_refuse_unknown(shiplap_test_program ${target} "${T_UNPARSED_ARGUMENTS}")
+  add_executable(${target} ${T_SOURCES})
+  _shiplap_compile(${target})
+  _shiplap_link_privately(${target} ${T_DEPENDS})
 endfunction()
 
 # shiplap_disabled_test(<name>)
@@ -85,7 +100,7 @@ function(shiplap_bench name)
   cmake_parse_arguments(B "" "" "SOURCES;DEPENDS" ${ARGN})
   _shiplap_refuse_unknown(shiplap_bench ${name} "${B_UNPARSED_ARGUMENTS}")
   add_executable(bench_${name} ${B_SOURCES})
-  _shiplap_warnings(bench_${name})
+  _shiplap_compile(bench_${name})
   _shiplap_link_privately(bench_${name} ${B_DEPENDS} benchmark::benchmark)
 endfunction()
 
@@ -99,7 +114,7 @@ function(shiplap_fuzz name)
   _shiplap_refuse_unknown(shiplap_fuzz ${name} "${F_UNPARSED_ARGUMENTS}")
   set(target fuzz_${name})
   add_executable(${target} ${F_SOURCES})
-  _shiplap_warnings(${target})
+  _shiplap_compile(${target})
   _shiplap_link_privately(${target} ${F_DEPENDS})
   if(SHIPLAP_FUZZ)
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
@@ -119,20 +134,63 @@ function(shiplap_list_fuzz_targets)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/fuzz_targets.txt CONTENT "${lines}\n" @ONLY)
 endfunction()
 
-# A GoogleTest program. Tests run in the root of the repository, so that they can name the files
-# there, and find the command line tool in the environment variable SHIPLAP_PROGRAM.
-function(_shiplap_gtest test target)
+# A GoogleTest program, each of whose cases is a test of ctest: tools/list-cases asks the program
+# for them after it is linked. Tests run in the root of the repository, so that they can name the
+# files there, and find the command line tool in the environment variable SHIPLAP_PROGRAM.
+function(_shiplap_gtest target)
   if(NOT SHIPLAP_TESTS)
     return()
   endif()
-  add_executable(${target} ${ARGN})
-  _shiplap_warnings(${target})
+  cmake_parse_arguments(T "" "PREFIX;TIMEOUT" "SOURCES;DEPENDS;SAMPLES" ${ARGN})
+  if(NOT SHIPLAP_SAMPLES)
+    set(T_SAMPLES "")
+  endif()
+  add_executable(${target} ${T_SOURCES})
+  _shiplap_compile(${target} TEST)
+  _shiplap_test_options(${target})
+  _shiplap_link_privately(${target} ${T_DEPENDS})
   target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
-  # With sanitizers, optimizing the tests themselves takes longer than it saves.
-  target_compile_options(${target} PRIVATE $<$<BOOL:${SHIPLAP_SANITIZER}>:-O0>)
-  add_test(NAME ${test} COMMAND ${target} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${test} PROPERTIES TIMEOUT 300
-                       ENVIRONMENT SHIPLAP_PROGRAM=${PROJECT_BINARY_DIR}/bin/shiplap)
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 300)
+  endif()
+  set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
+  add_custom_command(
+    TARGET ${target} POST_BUILD
+    COMMAND ${SHIPLAP_PYTHON} ${PROJECT_SOURCE_DIR}/tools/list-cases $<TARGET_FILE:${target}>
+            --ctest ${cases} --prefix ${T_PREFIX} --timeout ${T_TIMEOUT}
+            --filter "$<TARGET_PROPERTY:${target},SHIPLAP_CASES>"
+            --working-directory ${PROJECT_SOURCE_DIR}
+            --environment SHIPLAP_PROGRAM=${PROJECT_BINARY_DIR}/bin/shiplap ${T_SAMPLES}
+    VERBATIM)
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake CONTENT "\
+if(EXISTS ${cases})
+  include(${cases})
+else()
+  add_test(${T_PREFIX}/not_built ${target})
+endif()
+" @ONLY)
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES
+               ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake)
+endfunction()
+
+# With sanitizers, optimizing the tests themselves takes longer than it saves, and looking for
+# undefined behaviour in them doubles the time to compile them: `.ci/run --long` does.
+function(_shiplap_test_options target)
+  if(SHIPLAP_SANITIZER)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+  if(SHIPLAP_SANITIZER STREQUAL "address" AND NOT SHIPLAP_UBSAN_TESTS)
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
+endfunction()
+
+# _shiplap_compile(<target> [TEST])
+#
+# How every target of ours is compiled: warnings, and the precompiled headers in
+# cmake/precompiled.cmake.
+function(_shiplap_compile target)
+  _shiplap_warnings(${target})
+  shiplap_precompile(${target} ${ARGN})
 endfunction()
 
 function(_shiplap_warnings target)

@@ -25,7 +25,7 @@ std::string verdict(const plan::Plan& plan, bool symmetry, std::int64_t* program
   }
 }
 
-class Symmetry : public testing::Test {
+class SymmetryOfPlans : public testing::Test {
  protected:
   void compare(const plan::Plan& plan, const std::string& name) {
     std::int64_t spared = 0;
@@ -42,7 +42,7 @@ class Symmetry : public testing::Test {
   int shortened_ = 0;
 };
 
-TEST_F(Symmetry, ChangesNoVerdictOnSoundPlansAndOnChangedOnes) {
+TEST_F(SymmetryOfPlans, ChangesNoVerdictOnSoundPlansAndOnChangedOnes) {
   const char* limit = std::getenv("SHIPLAP_SOUND_PLANS");
   const int most = limit == nullptr ? 150 : static_cast<int>(std::strtol(limit, nullptr, 10));
   const std::vector<mutations::Sound> all = mutations::sound_plans();
