@@ -166,7 +166,7 @@ function(_shiplap_gtest target)
 if(EXISTS ${cases})
   include(${cases})
 else()
-  add_test(${T_PREFIX}/not_built ${target})
+  add_test(${T_PREFIX}/any_test/not_built ${target})
 endif()
 " @ONLY)
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES
