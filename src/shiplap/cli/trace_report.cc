@@ -51,10 +51,6 @@ struct Rows {
 };
 
 // "8-63", "0, 4, 8 and 13 more".
-std::string ranks_text(const std::vector<int>& ranks) {
-  return to_string(IndexSet(std::vector<std::int32_t>(ranks.begin(), ranks.end())));
-}
-
 Rows every_rank(const Trace& trace) {
   Rows result;
   for (int rank = 0; rank < std::ssize(trace.ranks); ++rank) {
@@ -90,7 +86,8 @@ Rows rows_of(const Trace& trace, const trace::Summary& known) {
          .name = others == 0 ? std::to_string(first) : fmt::format("{} +{}", first, others)});
     if (others == 0) continue;
     const std::vector<int> rest(group.ranks.begin() + 1, group.ranks.end());
-    if (++named <= 8) folded += fmt::format("; ranks {} as rank {}", ranks_text(rest), first);
+    if (++named <= 8)
+      folded += fmt::format("; ranks {} as rank {}", to_string(IndexSet(rest)), first);
   }
   if (named > 8) folded += fmt::format("; and so on for {} more", named - 8);
   if (named > 0) {

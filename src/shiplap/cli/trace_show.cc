@@ -10,10 +10,6 @@
 namespace shiplap::cli {
 namespace {
 
-std::string summary_ranks(const std::vector<int>& ranks) {
-  return to_string(IndexSet(std::vector<std::int32_t>(ranks.begin(), ranks.end())));
-}
-
 // Without a minus before what is nearly nothing.
 std::string percent_text(double part) { return fmt::format("{:.1f} %", std::abs(100 * part)); }
 
@@ -54,8 +50,9 @@ std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
     const trace::RankSummary& rank =
         summary.ranks[static_cast<std::size_t>(groups[g].ranks.front())];
     const auto share = [&](Seconds time) { return percent_text(step > 0 ? time.value / step : 0); };
-    table.add({summary_ranks(groups[g].ranks), share(rank.computation), share(rank.communication),
-               share(rank.exposed), share(rank.idle), to_string(rank.peak)});
+    table.add({to_string(IndexSet(groups[g].ranks)), share(rank.computation),
+               share(rank.communication), share(rank.exposed), share(rank.idle),
+               to_string(rank.peak)});
   }
   text += table.text(context.width(), context.out.colour);
   if (groups.size() > kMost) {

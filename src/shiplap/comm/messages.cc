@@ -6,6 +6,7 @@
 #include <list>
 #include <mutex>
 
+#include "shiplap/base/id.h"
 #include "shiplap/comm/messages_internal.h"
 
 namespace shiplap::comm {
@@ -19,8 +20,6 @@ constexpr std::size_t kSmallGather = std::size_t{32} * 1024;
 // How much of a reduction is under way at a time, from all ranks together.
 constexpr std::size_t kReductionWindow = std::size_t{4} * 1024 * 1024;
 constexpr std::size_t kLeastSegment = std::size_t{64} * 1024;
-
-std::size_t as_size(std::int64_t number) { return static_cast<std::size_t>(number); }
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, bytes);
@@ -149,8 +148,8 @@ void MessageCommunicator::do_barrier() {
 void MessageCommunicator::gather_small(std::span<const std::byte> in, std::byte* out,
                                        std::span<const std::int64_t> offsets, int tag) {
   const std::size_t bytes = in.size();
-  const std::size_t own = as_size(rank());
-  const std::size_t ranks = as_size(size());
+  const std::size_t own = at(rank());
+  const std::size_t ranks = at(size());
   small_.resize(ranks * bytes);
   copy_bytes(small_.data(), in.data(), bytes);
   for (std::size_t distance = 1; distance < ranks; distance *= 2) {
@@ -176,7 +175,7 @@ void MessageCommunicator::gather(std::span<const std::byte> in, std::span<std::b
 }
 
 std::vector<Fingerprint> MessageCommunicator::compare(const Fingerprint& own) {
-  std::vector<Fingerprint> all(as_size(size()));
+  std::vector<Fingerprint> all(at(size()));
   gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
   return all;
 }
@@ -185,22 +184,20 @@ void MessageCommunicator::exchange(std::span<const std::byte> in, const Pieces& 
                                    std::span<std::byte> out, const Pieces& from) {
   std::vector<Expected> receives;
   std::vector<Request> sends;
-  receives.reserve(as_size(size()));
-  sends.reserve(as_size(size()));
+  receives.reserve(at(size()));
+  sends.reserve(at(size()));
   for (int step = 1; step < size(); ++step) {
     const int peer = before(step);
-    const std::size_t k = as_size(peer);
-    post_receive(receives, out.subspan(as_size(from.offsets[k]), as_size(from.counts[k])), peer,
-                 tag());
+    const std::size_t k = at(peer);
+    post_receive(receives, out.subspan(at(from.offsets[k]), at(from.counts[k])), peer, tag());
   }
   for (int step = 1; step < size(); ++step) {
     const int peer = after(step);
-    const std::size_t k = as_size(peer);
-    post_send(sends, in.subspan(as_size(to.offsets[k]), as_size(to.counts[k])), peer, tag());
+    const std::size_t k = at(peer);
+    post_send(sends, in.subspan(at(to.offsets[k]), at(to.counts[k])), peer, tag());
   }
-  const std::size_t own = as_size(rank());
-  copy_bytes(out.data() + from.offsets[own], in.data() + to.offsets[own],
-             as_size(from.counts[own]));
+  const std::size_t own = at(rank());
+  copy_bytes(out.data() + from.offsets[own], in.data() + to.offsets[own], at(from.counts[own]));
   finish(receives, sends);
 }
 
@@ -216,17 +213,17 @@ void MessageCommunicator::do_all_gather(std::span<const std::byte> in, std::span
   // Decided by what all ranks agree on: where the pieces go is each one's own matter.
   const bool are_equal = std::ranges::all_of(
       pieces.counts, [&](std::int64_t count) { return count == pieces.counts[0]; });
-  if (are_equal && in.size() * as_size(size()) <= kSmallGather) {
+  if (are_equal && in.size() * at(size()) <= kSmallGather) {
     return gather_small(in, out.data(), pieces.offsets, tag());
   }
-  const std::vector<std::int64_t> counts(as_size(size()), std::ssize(in));
-  const std::vector<std::int64_t> offsets(as_size(size()), 0);
+  const std::vector<std::int64_t> counts(at(size()), std::ssize(in));
+  const std::vector<std::int64_t> offsets(at(size()), 0);
   exchange(in, {.counts = counts, .offsets = offsets}, out, pieces);
 }
 
 void MessageCommunicator::do_broadcast(std::span<std::byte> data, int root) {
   const OneDeadline one_deadline(*this);
-  const std::size_t ranks = as_size(size());
+  const std::size_t ranks = at(size());
   const int position = (rank() - root + size()) % size();  // in a tree that begins at root
   std::vector<Expected> receives;
   std::vector<Request> sends;
@@ -249,9 +246,7 @@ void MessageCommunicator::do_broadcast(std::span<std::byte> data, int root) {
     offsets.push_back(static_cast<std::int64_t>(data.size() * k / ranks));
     counts.push_back(static_cast<std::int64_t>(data.size() * (k + 1) / ranks) - offsets.back());
   }
-  const auto piece = [&](int k) {
-    return data.subspan(as_size(offsets[as_size(k)]), as_size(counts[as_size(k)]));
-  };
+  const auto piece = [&](int k) { return data.subspan(at(offsets[at(k)]), at(counts[at(k)])); };
   if (rank() == root) {
     for (int k = 0; k < size(); ++k) {
       if (k != root) post_send(sends, piece(k), k, tag());
@@ -279,14 +274,14 @@ void MessageCommunicator::reduce_parts(const Reducing& reducing) {
     for (Request& send : sends[s % 2]) send.wait();
     receives[s % 2].clear();
     sends[s % 2].clear();
-    const std::size_t bytes = reducing.place(as_size(rank()), s).bytes;
+    const std::size_t bytes = reducing.place(at(rank()), s).bytes;
     for (int step = 1; step < size(); ++step) {
       const int peer = before(step);
-      post_receive(receives[s % 2], {scratch_of(reducing, as_size(peer), s), bytes}, peer, tag());
+      post_receive(receives[s % 2], {scratch_of(reducing, at(peer), s), bytes}, peer, tag());
     }
     for (int step = 1; step < size(); ++step) {
       const int peer = after(step);
-      const Reducing::Place place = reducing.place(as_size(peer), s);
+      const Reducing::Place place = reducing.place(at(peer), s);
       post_send(sends[s % 2], reducing.in.subspan(place.begin, place.bytes), peer, tag());
     }
   };
@@ -308,12 +303,12 @@ std::byte* MessageCommunicator::scratch_of(const Reducing& reducing, std::size_t
 }
 
 void MessageCommunicator::combine_segment(const Reducing& reducing, std::size_t s) {
-  const std::size_t own = as_size(rank());
+  const std::size_t own = at(rank());
   const Reducing::Place place = reducing.place(own, s);
   const std::byte* const mine = reducing.in.data() + place.begin;
   std::byte* const out = reducing.out + s * reducing.segment();
   const std::byte* so_far = own == 0 ? mine : scratch_of(reducing, 0, s);
-  for (std::size_t k = 1; k < as_size(size()); ++k) {
+  for (std::size_t k = 1; k < at(size()); ++k) {
     // The own contribution may lie where the result goes, so nothing goes there before its turn.
     std::byte* const into = k < own ? scratch_of(reducing, 0, s) : out;
     combine(reducing.reduction, reducing.type, into, so_far,
@@ -323,7 +318,7 @@ void MessageCommunicator::combine_segment(const Reducing& reducing, std::size_t 
 }
 
 void MessageCommunicator::reduce_small(Type type, std::span<std::byte> data, Reduction reduction) {
-  const std::size_t ranks = as_size(size());
+  const std::size_t ranks = at(size());
   scratch_.resize(std::max(scratch_.size(), ranks * data.size()));
   const std::vector<std::int64_t> counts(ranks, std::ssize(data));
   std::vector<std::int64_t> offsets(ranks);
@@ -340,17 +335,17 @@ void MessageCommunicator::reduce_small(Type type, std::span<std::byte> data, Red
 
 void MessageCommunicator::do_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) {
   const OneDeadline one_deadline(*this);
-  const std::size_t ranks = as_size(size());
+  const std::size_t ranks = at(size());
   if (data.size() * ranks <= kSmallGather) return reduce_small(type, data, reduction);
   Reducing reducing{.type = type, .reduction = reduction, .in = data, .ranks = ranks};
-  const Reducing::Place own = reducing.part(as_size(rank()));
+  const Reducing::Place own = reducing.part(at(rank()));
   reducing.out = data.data() + own.begin;
   reduce_parts(reducing);
   std::vector<Expected> receives;
   std::vector<Request> sends;
   for (int step = 1; step < size(); ++step) {
     const int peer = before(step);
-    const Reducing::Place theirs = reducing.part(as_size(peer));
+    const Reducing::Place theirs = reducing.part(at(peer));
     post_receive(receives, data.subspan(theirs.begin, theirs.bytes), peer, tag());
   }
   for (int step = 1; step < size(); ++step) {
@@ -363,11 +358,8 @@ void MessageCommunicator::do_reduce_scatter(Type type, std::span<const std::byte
                                             std::span<std::byte> out, Reduction reduction) {
   const OneDeadline one_deadline(*this);
   if (size() == 1) return copy_bytes(out.data(), in.data(), out.size());
-  reduce_parts({.type = type,
-                .reduction = reduction,
-                .in = in,
-                .out = out.data(),
-                .ranks = as_size(size())});
+  reduce_parts(
+      {.type = type, .reduction = reduction, .in = in, .out = out.data(), .ranks = at(size())});
 }
 
 }  // namespace shiplap::comm

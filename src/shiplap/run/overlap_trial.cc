@@ -66,7 +66,7 @@ void put_row(std::span<const float> row, ElementType type, std::byte* to) {
   }
 }
 
-// TrialRows of made-up numbers between -0.5 and 0.5, as a form has them.
+// Rows of made-up numbers between -0.5 and 0.5, as a form has them.
 struct TrialRows {
   std::span<std::byte> bytes;
   std::int64_t columns = 0;
@@ -224,7 +224,7 @@ class OverlapTrial {
       fill(w, problem_.w, problem_.type, seed + at, ScaleOf::all_rows);
     }
   }
-  // TrialRows that are gathered say their groups themselves.
+  // Rows that are gathered say their groups themselves.
   [[nodiscard]] ProductTerms terms(Work work = Work::all) const {
     ProductTerms terms{.work = work};
     if (!own_.gathers) terms.runs = runs_;

@@ -42,7 +42,7 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-[[noreturn]] void refuse_taken(const Seat& seat, const std::string& key) {
+[[noreturn]] void throw_key_taken(const Seat& seat, const std::string& key) {
   refuse_peer(seat, fmt::format("`{}` was put into the rendezvous by another rank", key),
               "give every rank a number of its own, and every world a name");
 }
@@ -70,7 +70,7 @@ class Server final : public Meeting {
   void put(const std::string& key, const std::string& value) override {
     {
       const std::lock_guard lock(mutex_);
-      if (!keep(key, value)) refuse_taken(seat_, key);
+      if (!keep(key, value)) throw_key_taken(seat_, key);
     }
     ring(Ending::no);
   }
@@ -254,7 +254,7 @@ class Visitor final : public Meeting {
     ask(packed(InquiryKind::put, key, value), deadline_);
     const auto answer = take(key, deadline_);
     if (!answer) fail_late("what listens there does not answer");
-    if (answer->kind == InquiryKind::taken) refuse_taken(seat_, key);
+    if (answer->kind == InquiryKind::taken) throw_key_taken(seat_, key);
   }
 
   std::optional<std::string> get(const std::string& key, Seconds within) override {
@@ -276,7 +276,7 @@ class Visitor final : public Meeting {
     fail_to_meet_rank(seat_, 0,
                       fmt::format("it left {} before the ranks had met", to_string(address_)));
   }
-  [[noreturn]] void refuse_stranger() const {
+  [[noreturn]] void throw_unexpected_peer() const {
     refuse_peer(seat_,
                 fmt::format("what answers at {} is not rank 0 of Shiplap", to_string(address_)),
                 "is the port that of another program?");
@@ -314,14 +314,15 @@ std::optional<Visitor::Answer> Visitor::take_any(double deadline) {
   std::array<std::byte, Inquiry::kBytes> head{};
   if (!receive(head, deadline)) return std::nullopt;
   const auto answer = decode_inquiry(head);
-  if (!answer) refuse_stranger();
+  if (!answer) throw_unexpected_peer();
   if (answer->kind == InquiryKind::other_version || answer->version != kSocketsVersion) {
     refuse_peer(seat_,
                 fmt::format("rank 0 speaks version {} of the protocol, this rank {}",
                             answer->version, kSocketsVersion),
                 "use the same version of Shiplap for all ranks");
   }
-  if (answer->kind != InquiryKind::done && answer->kind != InquiryKind::taken) refuse_stranger();
+  if (answer->kind != InquiryKind::done && answer->kind != InquiryKind::taken)
+    throw_unexpected_peer();
   std::vector<std::byte> rest(answer->key + answer->value);
   if (!rest.empty() && !receive(rest, seconds_now() + kAnswerWithin)) fail_gone();
   const auto bytes = std::span<const std::byte>(rest);
