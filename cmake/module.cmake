@@ -5,25 +5,25 @@
 # which must not be needed by those who use an installed shiplap: it may appear only in
 # PRIVATE_DEPENDS and only if it is header-only or a shared object of its own.
 
-# shiplap_module(<name> [INTERNAL] [HEADERS ...] [SOURCES ...] [TESTS ...] [DEPENDS ...]
-#                [PRIVATE_DEPENDS ...])
+# shiplap_module(<name> [INTERNAL] [HEADERS ...] [SOURCES ...] [SOURCES_ALONE ...] [TESTS ...]
+#                [DEPENDS ...] [PRIVATE_DEPENDS ...])
 #
 # One module of the library: a target shiplap::<name> with its public headers, and one test program,
 # <name>_tests, of all files in TESTS. ctest lists its cases as <name>/<stem of the file>/<case>. An
-# INTERNAL module is not installed.
+# INTERNAL module is not installed. With SHIPLAP_UNITY, SOURCES are compiled eight at a time;
+# SOURCES_ALONE never are, so only they can have properties of their own.
 function(shiplap_module name)
-  cmake_parse_arguments(M "INTERNAL" "" "HEADERS;SOURCES;TESTS;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  cmake_parse_arguments(M "INTERNAL" "" "HEADERS;SOURCES;SOURCES_ALONE;TESTS;DEPENDS;PRIVATE_DEPENDS"
+                        ${ARGN})
   _shiplap_refuse_unknown(shiplap_module ${name} "${M_UNPARSED_ARGUMENTS}")
   set(target shiplap_${name})
   _shiplap_targets(depends ${M_DEPENDS})
   if(M_SOURCES)
     set(scope PUBLIC)
-    add_library(${target} STATIC ${M_SOURCES})
+    _shiplap_batches(sources ${M_SOURCES})
+    add_library(${target} STATIC ${sources} ${M_SOURCES_ALONE})
     _shiplap_compile(${target})
     _shiplap_link_privately(${target} ${M_PRIVATE_DEPENDS})
-    # Local names are therefore unique in a module, not only in a file.
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHIPLAP_UNITY}
-                          UNITY_BUILD_BATCH_SIZE 8)
     if(SHIPLAP_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       # With more to inline, GCC 12 warns of members of std::variant that are not there.
       target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
@@ -125,6 +125,31 @@ function(shiplap_fuzz name)
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 300)
   endif()
+endfunction()
+
+# With SHIPLAP_UNITY, files that include eight of the sources each; otherwise the sources. Local names
+# are therefore unique in a module, not only in a file. CMake's UNITY_BUILD names sources by absolute
+# paths, with which ccache finds nothing in another clone or build folder.
+function(_shiplap_batches result)
+  if(NOT SHIPLAP_UNITY)
+    set(${result} ${ARGN} PARENT_SCOPE)
+    return()
+  endif()
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/src
+             OUTPUT_VARIABLE folder)
+  set(sources ${ARGN})
+  set(batches "")
+  while(sources)
+    list(SUBLIST sources 0 8 batch)
+    list(REMOVE_ITEM sources ${batch})
+    list(TRANSFORM batch REPLACE "(.+)" "#include \"${folder}/\\1\"\n")
+    list(JOIN batch "" includes)
+    list(LENGTH batches number)
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/batch_${number}.cc)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${includes}" @ONLY)
+    list(APPEND batches ${file})
+  endwhile()
+  set(${result} ${batches} PARENT_SCOPE)
 endfunction()
 
 # Writes the names of the fuzz targets where the script that runs them looks.
