@@ -21,7 +21,7 @@ using trace::Event;
 using trace::Kind;
 using trace::Spans;
 
-constexpr int kAxis = 20;        // pixels above the rows
+constexpr int kAxis = 20;            // pixels above the rows
 constexpr int kUnitsWide = 100'000;  // of the width, in paths, which know no percentages
 constexpr std::size_t kMostMemoryPoints = 2000;
 
@@ -450,7 +450,8 @@ void Drawing::memory(const Lanes::Row& row, bool is_highest) {
       kUnitsWide, high, high, high);
   // Of many points each keeps the highest of its part of the width, so that no peak is lost.
   const auto& points = row.rank->memory;
-  const long cell = points.size() > kMostMemoryPoints ? kUnitsWide / long{kMostMemoryPoints / 2} : 1;
+  const long cell =
+      points.size() > kMostMemoryPoints ? kUnitsWide / long{kMostMemoryPoints / 2} : 1;
   for (std::size_t i = 0; i < points.size();) {
     const long x = units(points[i].time) / cell * cell;
     Bytes most;

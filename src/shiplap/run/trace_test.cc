@@ -140,9 +140,9 @@ TEST(RunTrace, TimesFollowTheOrderOfThePlan) {
   EXPECT_GE(event(trace, 1, Kind::loss).time, event(trace, 1, Kind::recv).end());
 }
 
-// Ranks leave the barrier that starts their clocks at different times, by milliseconds if the machine
-// is busy. What holds exactly holds on a clock they share: a step starts no earlier than `before` and
-// ends no later than `after`.
+// Ranks leave the barrier that starts their clocks at different times, by milliseconds if the
+// machine is busy. What holds exactly holds on a clock they share: a step starts no earlier than
+// `before` and ends no later than `after`.
 TEST(RunTrace, ReceivingEndsAfterSendingBegins) {
   const plan::Plan plan = plan::parse_text(kText, "test");
   const KernelTable kernels = empty_kernels();
