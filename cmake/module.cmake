@@ -13,8 +13,8 @@
 # INTERNAL module is not installed. With SHIPLAP_UNITY, SOURCES are compiled eight at a time;
 # SOURCES_ALONE never are, so only they can have properties of their own.
 function(shiplap_module name)
-  cmake_parse_arguments(M "INTERNAL" "" "HEADERS;SOURCES;SOURCES_ALONE;TESTS;DEPENDS;PRIVATE_DEPENDS"
-                        ${ARGN})
+  set(lists HEADERS SOURCES SOURCES_ALONE TESTS DEPENDS PRIVATE_DEPENDS)
+  cmake_parse_arguments(M "INTERNAL" "" "${lists}" ${ARGN})
   _shiplap_refuse_unknown(shiplap_module ${name} "${M_UNPARSED_ARGUMENTS}")
   set(target shiplap_${name})
   _shiplap_targets(depends ${M_DEPENDS})
@@ -127,9 +127,9 @@ function(shiplap_fuzz name)
   endif()
 endfunction()
 
-# With SHIPLAP_UNITY, files that include eight of the sources each; otherwise the sources. Local names
-# are therefore unique in a module, not only in a file. CMake's UNITY_BUILD names sources by absolute
-# paths, with which ccache finds nothing in another clone or build folder.
+# With SHIPLAP_UNITY, files that include eight of the sources each; otherwise the sources. Local
+# names are therefore unique in a module, not only in a file. CMake's UNITY_BUILD names sources by
+# absolute paths, with which ccache finds nothing in another clone or build folder.
 function(_shiplap_batches result)
   if(NOT SHIPLAP_UNITY)
     set(${result} ${ARGN} PARENT_SCOPE)

@@ -128,7 +128,8 @@ class Module:
 
 
 CALL = re.compile(r"\b(shiplap_(?:module|program|mpi_transport|plugin))\s*\(([^)]*)\)")
-KEYWORDS = {"HEADERS", "SOURCES", "TESTS", "DEPENDS", "PRIVATE_DEPENDS", "INTERNAL"}
+KEYWORDS = {"HEADERS", "SOURCES", "SOURCES_ALONE", "TESTS", "DEPENDS", "PRIVATE_DEPENDS",
+            "INTERNAL"}
 
 
 def read_lists(file, module):
@@ -144,7 +145,7 @@ def read_lists(file, module):
             where = file.path, line_of(text, call.start(2) + word.start())
             if keyword == "HEADERS":
                 module.headers[f"{folder}/{word[0]}"] = where
-            elif keyword in ("SOURCES", "TESTS"):
+            elif keyword in ("SOURCES", "SOURCES_ALONE", "TESTS"):
                 module.sources[f"{folder}/{word[0]}"] = where
             elif "::" not in word[0]:
                 target = module.depends if keyword == "DEPENDS" else module.private_depends
