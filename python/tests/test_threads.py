@@ -5,11 +5,16 @@ import time
 
 import shiplap
 
+ENOUGH = 6  # ticks; a call that keeps the lock has two
 
-def ticks_during(work) -> tuple[int, float]:
-    """How often another thread came to do something meanwhile, and the seconds it took."""
+
+def ticks_during(work) -> int:
+    """How often another thread came to do something during the call, at most. A call that keeps the
+    lock lets it do so when it begins and when it ends; one that does not, every millisecond, if the
+    machine has time for it. So some calls are tried."""
     done = threading.Event()
     ticks = 0
+    most = 0
 
     def tick():
         nonlocal ticks
@@ -19,12 +24,15 @@ def ticks_during(work) -> tuple[int, float]:
 
     thread = threading.Thread(target=tick)
     thread.start()
-    begun = time.perf_counter()
-    work()
-    took = time.perf_counter() - begun
+    for _ in range(100):
+        before = ticks
+        work()
+        most = max(most, ticks - before)
+        if most >= ENOUGH:
+            break
     done.set()
     thread.join()
-    return ticks, took
+    return most
 
 
 def large_plan():
@@ -33,14 +41,13 @@ def large_plan():
 
 def test_check_and_simulate_and_run_release_the_lock():
     plan = large_plan()
-    text = plan.to_text()
+    long_text = plan.to_text() + "# a comment\n" * 500_000
     small = shiplap.train("ddp", ranks=2, batch=2, for_run=True).plan
     for name, work in {
         "check": lambda: shiplap.check(plan, symmetry=False),
         "simulate": lambda: shiplap.simulate(plan),
-        "parse": lambda: [shiplap.Plan.parse(text) for _ in range(40)],
+        "parse": lambda: shiplap.Plan.parse(long_text),
         "run": lambda: shiplap.run(small, steps=200),
     }.items():
-        ticks, took = ticks_during(work)
-        assert took > 0.02, f"{name} is too quick to tell anything: {took:.3f} s"
-        assert ticks > took / 0.02, f"{name}: {ticks} ticks in {took:.3f} s"
+        ticks = ticks_during(work)
+        assert ticks >= ENOUGH, f"{name}: at most {ticks} ticks in a call"
