@@ -21,8 +21,8 @@ using trace::Event;
 using trace::Kind;
 using trace::Spans;
 
-constexpr int kAxis = 20;            // pixels above the rows
-constexpr int kUnitsWide = 100'000;  // of the width, in paths, which know no percentages
+constexpr int kAxis = 20;        // pixels above the rows
+constexpr int kUnits = 100'000;  // of the width, in paths, which know no percentages
 constexpr std::size_t kMostMemoryPoints = 2000;
 
 // Pixels of the strips of a row, by how many rows there are.
@@ -143,7 +143,7 @@ class Drawing {
     return length > Seconds{0} ? (time - lanes_.window.begin) / length : 0;
   }
   [[nodiscard]] double percent(Seconds time) const { return 100 * part(time); }
-  [[nodiscard]] long units(Seconds time) const { return std::lround(kUnitsWide * part(time)); }
+  [[nodiscard]] long units(Seconds time) const { return std::lround(kUnits * part(time)); }
   [[nodiscard]] double width(const trace::Span& span) const {
     return percent(span.end) - percent(span.begin);
   }
@@ -243,7 +243,7 @@ void Drawing::path(std::string_view css_class, int height, const Spans& spans) {
   draw(
       "<svg class=\"flat\" viewBox=\"0 0 {0} {1}\" preserveAspectRatio=\"none\" "
       "height=\"{1}\"><path class=\"{2}\" d=\"",
-      kUnitsWide, height, css_class);
+      kUnits, height, css_class);
   for (const trace::Span& span : spans) {
     const long x = units(span.begin);
     draw("M{} 0h{}v{}H{}z", x, units(span.end) - x, height, x);
@@ -447,11 +447,10 @@ void Drawing::memory(const Lanes::Row& row, bool is_highest) {
   draw(
       "<svg class=\"flat\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
       "height=\"{}\"><path class=\"alive\" d=\"M0 {}",
-      kUnitsWide, high, high, high);
+      kUnits, high, high, high);
   // Of many points each keeps the highest of its part of the width, so that no peak is lost.
   const auto& points = row.rank->memory;
-  const long cell =
-      points.size() > kMostMemoryPoints ? kUnitsWide / long{kMostMemoryPoints / 2} : 1;
+  const long cell = points.size() > kMostMemoryPoints ? kUnits / long{kMostMemoryPoints / 2} : 1;
   for (std::size_t i = 0; i < points.size();) {
     const long x = units(points[i].time) / cell * cell;
     Bytes most;
@@ -459,9 +458,9 @@ void Drawing::memory(const Lanes::Row& row, bool is_highest) {
       most = std::max(most, points[i].bytes);
       if (cell == 1) most = points[i].bytes;
     }
-    draw("H{}V{:.4g}", std::clamp<long>(x, 0, kUnitsWide), y_of(most));
+    draw("H{}V{:.4g}", std::clamp<long>(x, 0, kUnits), y_of(most));
   }
-  draw("H{}V{}z\"/></svg>", kUnitsWide, high);
+  draw("H{}V{}z\"/></svg>", kUnits, high);
   if (row.peak.count > 0) {
     draw("<line class=\"peak{}\" x1=\"{:.4f}%\" x2=\"{:.4f}%\" y1=\"{:.3g}\" y2=\"{}\"/>",
          is_highest ? " highest" : "", percent(row.peak_time), percent(row.peak_time),

@@ -54,14 +54,14 @@ struct Scale {
 };
 
 Scale scale_for(std::int64_t largest) {
-  constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  constexpr std::array<std::string_view, 5> kByteUnits{"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
   double bytes = 1;
-  while (unit + 1 < kUnits.size() && static_cast<double>(largest) >= 1024 * bytes) {
+  while (unit + 1 < kByteUnits.size() && static_cast<double>(largest) >= 1024 * bytes) {
     ++unit;
     bytes *= 1024;
   }
-  return {.unit = kUnits[unit], .bytes = bytes};
+  return {.unit = kByteUnits[unit], .bytes = bytes};
 }
 
 class MatrixDrawing {

@@ -1,7 +1,7 @@
 // What the trace of a real run says beside its times.
 #include <algorithm>
-#include <chrono>
 
+#include "shiplap/run/board_internal.h"
 #include "shiplap/run/testing_internal.h"
 
 namespace shiplap::run {
@@ -120,10 +120,6 @@ TEST(RunTrace, CountsMemoryOfTheDeviceInListedOrder) {
   EXPECT_EQ(trace.ranks[0].memory[1].bytes, Bytes{64});
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 TEST(RunTrace, TimesFollowTheOrderOfThePlan) {
   const trace::Trace trace = traced(kText);
   EXPECT_EQ(trace.streams, (std::vector<std::string>{"main", "net"}));
@@ -150,9 +146,9 @@ TEST(RunTrace, ReceivingEndsAfterSendingBegins) {
   double recv_ends_at_or_before = 0;
   on_ranks(plan, [&](comm::Communicator& world) {
     Executor executor(plan, world, kernels, {.traces = true});
-    const double before = now();
+    const double before = Board::now();
     const StepResult step = executor.step();
-    const double after = now();
+    const double after = Board::now();
     if (world.rank() == 0) {
       send_begins_at_or_after = before + event(step.trace, Kind::send).time.value;
     } else {
