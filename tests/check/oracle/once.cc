@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "contents.h"
+#include "numbers.h"
 
 namespace shiplap::oracle {
 namespace {

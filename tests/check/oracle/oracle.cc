@@ -99,7 +99,18 @@ bool exchange_overlaps(const Job& job, std::size_t node) {
   return false;
 }
 
+std::string broken_rule_of(const Job& job, const Matching& matching, RuleCounts& counts) {
+  return std::ranges::all_of(job.ranks, sums_are_sets) ? first_broken_rule(job, matching, counts)
+                                                       : "statement: names a contribution once";
+}
+
 }  // namespace
+
+std::string broken_rule(const plan::Plan& plan) {
+  const Job job(plan);
+  RuleCounts counts;
+  return broken_rule_of(job, match(job), counts);
+}
 
 Verdict judge(const plan::Plan& plan, const Patience& patience) {
   const Job job(plan);
@@ -117,8 +128,8 @@ Verdict judge(const plan::Plan& plan, const Patience& patience) {
     if (!writes_once(program)) verdict.race = true;
   }
   if (verdict.matched && !verdict.deadlock_eager && !verdict.race) {
-    verdict.values_wrong =
-        !values_hold(job, matching) || !std::ranges::all_of(job.ranks, sums_are_sets);
+    verdict.rule = broken_rule_of(job, matching, verdict.rules);
+    verdict.values_wrong = !verdict.rule.empty();
   }
   return verdict;
 }

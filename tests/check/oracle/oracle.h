@@ -1,9 +1,12 @@
-// Is a small plan sound? The slow way: try every order of starts and completions, and carry every
-// contribution of every sum by hand. The second witness of check, with which it shares no code.
+// Is a small plan sound? The slow way: try every order of starts and completions, and execute the
+// plan on numbers, with a coefficient for every contribution of every sum. The second witness of
+// check, with which it shares no code.
 #pragma once
 
 #include <cstddef>
+#include <string>
 
+#include "rules.h"
 #include "shiplap/plan/plan.h"
 
 namespace shiplap::oracle {
@@ -16,7 +19,8 @@ struct Verdict {
   bool unordered = false;     // two operations with one key may start in either order
   bool values_wrong = false;  // false unless matched, without deadlock (eager) and races
   bool explored = true;       // every state was visited; if not, one adversary per question
-  friend bool operator==(const Verdict&, const Verdict&) = default;
+  std::string rule;           // of the arithmetic, that is broken first
+  RuleCounts rules;           // how often each was asked
 };
 
 // How many operations may stand in a machine all of whose states are visited, and how many states.
@@ -29,5 +33,9 @@ struct Patience {
 
 // Throws InputError where the plan has no meaning on a rank.
 [[nodiscard]] Verdict judge(const plan::Plan& plan, const Patience& patience = {});
+
+// Returns the rule of the arithmetic that the plan breaks first, "" if there is none. For plans
+// that are too large for `judge`. REQUIRES: everything matches, without deadlock (eager) and races.
+[[nodiscard]] std::string broken_rule(const plan::Plan& plan);
 
 }  // namespace shiplap::oracle

@@ -4,8 +4,8 @@
 #include <set>
 #include <tuple>
 
-#include "contents.h"
-#include "law.h"
+#include "kernels.h"
+#include "numbers.h"
 #include "shiplap/base/error.h"
 
 namespace shiplap::oracle {
@@ -21,7 +21,8 @@ using Rows = std::vector<Row>;
 
 class Play {
  public:
-  Play(const Job& job, const Matching& matching) : job_(job), matching_(matching) {
+  Play(const Job& job, const Matching& matching, Rules& rules)
+      : job_(job), matching_(matching), rules_(rules) {
     for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
       const RankProgram& program = job.ranks[rank];
       for (const plan::flat::Buffer& buffer : program.buffers) {
@@ -36,7 +37,8 @@ class Play {
     }
   }
 
-  bool run() {
+  // Throws RuleBroken.
+  void run() {
     const Machine machine = machine_of(job_, matching_, Sends::eager);
     const auto never = [](Event) { return false; };
     const auto happened = [&](Event event) {
@@ -45,15 +47,13 @@ class Play {
     (void)machine.run(never, happened);
     for (std::size_t rank = 0; rank < job_.ranks.size(); ++rank) {
       for (const plan::flat::Fact& fact : job_.ranks[rank].goal) {
-        expect(get(rank, fact.region) == stated(job_.ranks[rank], fact.value, fact.region.count));
+        rules_.require("goal: holds", get(rank, fact.region) ==
+                                          stated(job_.ranks[rank], fact.value, fact.region.count));
       }
     }
-    return right_;
   }
 
  private:
-  void expect(bool condition) { right_ = right_ && condition; }
-
   // ---- rows
 
   Row& at(std::size_t rank, plan::BufferId buffer, std::int64_t row) {
@@ -70,24 +70,18 @@ class Play {
 
   void put(std::size_t rank, const Region& region, const Rows& rows) {
     const std::vector<std::int64_t> places = rows_of(job_.ranks[rank], region);
-    expect(places.size() == rows.size());
-    for (std::size_t k = 0; k < std::min(rows.size(), places.size()); ++k) {
-      at(rank, region.buffer, places[k]) = rows[k];
-    }
+    rules_.require("move: as many rows", places.size() == rows.size());
+    for (std::size_t k = 0; k < rows.size(); ++k) at(rank, region.buffer, places[k]) = rows[k];
   }
 
+  // One row after the other: a list may name a row twice, and both arrive.
   void add(std::size_t rank, const Region& region, const Rows& rows) {
-    Rows sums = get(rank, region);
-    expect(sums.size() == rows.size());
-    sums.resize(rows.size());
-    for (std::size_t k = 0; k < rows.size(); ++k) sums[k] = unite(sums[k], rows[k]);
-    put(rank, region, sums);
-  }
-
-  Row unite(const Row& a, const Row& b) {
-    const auto sum = united(a, b);
-    expect(sum.has_value());
-    return sum.value_or(Row{.kind = Row::Kind::unknown});
+    const std::vector<std::int64_t> places = rows_of(job_.ranks[rank], region);
+    rules_.require("move: as many rows", places.size() == rows.size());
+    for (std::size_t k = 0; k < rows.size(); ++k) {
+      Row& here = at(rank, region.buffer, places[k]);
+      here = sum(here, rows[k], rules_);
+    }
   }
 
   void set_dead(std::size_t rank, const Region& region) {
@@ -104,11 +98,13 @@ class Play {
     const Operation& op = job_.operation(node);
     if (std::holds_alternative<plan::Allocate>(op.source->action)) {
       for (const std::int64_t row : rows_of(program, op.from)) {
-        expect(dead_.erase({rank, op.from.buffer.value, row}) == 1);
+        rules_.require("memory: allocated once",
+                       dead_.erase({rank, op.from.buffer.value, row}) == 1);
       }
     }
     for (const Touch& touch : touches(program, op)) {
-      expect(!dead_.contains({rank, touch.buffer, touch.row}));
+      rules_.require("memory: used while it is allocated",
+                     !dead_.contains({rank, touch.buffer, touch.row}));
     }
     taken_[node] = get(rank, op.from);
     for (std::size_t k = node + 1; k < job_.first[rank + 1]; ++k) {
@@ -125,11 +121,14 @@ class Play {
   void act(std::size_t node, const Operation& op, const plan::Compute&) {
     const std::size_t rank = job_.rank_of(node);
     const RankProgram& program = job_.ranks[rank];
-    expect(law_holds(program, op));
+    std::vector<Found> found;
     for (const plan::flat::Access& access : program.accesses_of(op)) {
       if (access.kind != plan::Access::Kind::reads) continue;
-      expect(get(rank, access.region) == stated(program, access.value, access.region.count));
+      found.push_back({.value = &access.value, .rows = get(rank, access.region)});
+      rules_.require("reads: holds",
+                     found.back().rows == stated(program, access.value, access.region.count));
     }
+    execute(program, op, found, rules_);
     for (const plan::flat::Access& access : program.accesses_of(op)) {
       const Rows rows = stated(program, access.value, access.region.count);
       if (access.kind == plan::Access::Kind::writes) put(rank, access.region, rows);
@@ -237,16 +236,17 @@ class Play {
         .buffer = whole.buffer, .begin = whole.begin + cuts[me], .count = cuts[me + 1] - cuts[me]};
   }
 
-  // Row by row, what all members gave, united.
+  // Row by row, what all members gave, added in the order of the group.
   Rows sum_of(std::size_t node, const Collective& call) {
-    Rows sum = given_by(node, 0);
-    if (call.op != plan::Operator::sum) return Rows(sum.size(), Row{.kind = Row::Kind::unknown});
+    Rows total = given_by(node, 0);
+    if (call.op != plan::Operator::sum) return Rows(total.size(), Row{.kind = Row::Kind::unknown});
     for (std::size_t k = 1; k < members(node).size(); ++k) {
       const Rows& more = given_by(node, k);
-      for (std::size_t row = 0; row < sum.size(); ++row) sum[row] = unite(sum[row], more[row]);
+      for (std::size_t row = 0; row < total.size(); ++row)
+        total[row] = sum(total[row], more[row], rules_);
     }
-    for (Row& row : sum) row = scaled(std::move(row), call.scale);
-    return sum;
+    for (Row& row : total) row = scaled(std::move(row), call.scale);
+    return total;
   }
 
   // A member that works in place gives its piece of the whole, any other all it has.
@@ -267,11 +267,21 @@ class Play {
   std::map<std::size_t, std::vector<Rows>> memory_;  // by rank, then buffer
   std::map<std::size_t, Rows> taken_;                // what an operation found when it started
   std::set<std::tuple<std::size_t, std::int32_t, std::int64_t>> dead_;
-  bool right_ = true;
+  Rules& rules_;
 };
 
 }  // namespace
 
-bool values_hold(const Job& job, const Matching& matching) { return Play(job, matching).run(); }
+std::string first_broken_rule(const Job& job, const Matching& matching, RuleCounts& counts) {
+  Rules rules;
+  std::string broken;
+  try {
+    Play(job, matching, rules).run();
+  } catch (const RuleBroken& rule) {
+    broken = rule.what();
+  }
+  counts = rules.counts();
+  return broken;
+}
 
 }  // namespace shiplap::oracle
