@@ -1,12 +1,15 @@
 // check beside the oracle, on all plans of some families and on random ones.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <string>
 
 #include "comparison.h"
+#include "rules.h"
+#include "shrink.h"
 #include "small_plans.h"
 
 namespace shiplap::oracle {
@@ -45,6 +48,35 @@ TEST(Agreement, OnRandomPlans) {
     comparison.look("seed " + std::to_string(seed + k), random_small(seed + k));
   }
   summarize("random", comparison);
+}
+
+void print(const RuleCounts& rules) {
+  for (const auto& [rule, count] : rules) {
+    std::cout << "  held in " << count.held << " plans, broken in " << count.broken << ": " << rule
+              << "\n";
+  }
+}
+
+// Plans about values, with wrong statements and wrong operations. SHIPLAP_ORACLE_SHRINK=n
+// prints n small plans for each cause of a disagreement.
+TEST(Agreement, OnRandomValues) {
+  const std::uint64_t plans = from_environment("SHIPLAP_ORACLE_PLANS", 3000);
+  const std::uint64_t seed = from_environment("SHIPLAP_ORACLE_SEED", 1);
+  std::cout << "SHIPLAP_ORACLE_PLANS=" << plans << " SHIPLAP_ORACLE_SEED=" << seed << "\n";
+  const std::size_t shrinks = from_environment("SHIPLAP_ORACLE_SHRINK", 0);
+  Comparison comparison(Comparison::Process::own);
+  for (std::uint64_t k = 0; k < plans; ++k) {
+    comparison.look("seed " + std::to_string(seed + k), random_values(seed + k));
+  }
+  print(comparison.rules());
+  for (const auto& [cause, example] : comparison.causes()) {
+    std::cout << example.count << " times: " << cause << "\n";
+    const auto keeps = [&](const std::string& text) { return disagreement(text) == cause; };
+    for (std::size_t k = 0; k < std::min(shrinks, example.plans.size()); ++k) {
+      std::cout << example.plans[k].first << "\n" << shrunk(example.plans[k].second, keeps) << "\n";
+    }
+  }
+  summarize("random values", comparison);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "oracle.h"
 #include "shiplap/base/error.h"
 #include "shiplap/plan/text.h"
+#include "small_plans.h"
 
 namespace shiplap::oracle {
 namespace {
@@ -172,6 +173,39 @@ TEST(Sound, PlansOfTheMutationsBreakNoRule) {
   }
   std::cout << seen << " plans, " << too_large << " more are too large\n";
   EXPECT_GT(seen, 20U);
+}
+
+TEST(RandomValues, ReachEveryRuleOnBothSides) {
+  RuleCounts counts;
+  std::size_t sound = 0;
+  constexpr std::size_t kPlans = 3000;
+  for (std::uint64_t seed = 1; seed <= kPlans; ++seed) {
+    const Verdict verdict = judge(plan::parse_text(random_values(seed), "small.plan"));
+    sound += verdict.matched && !verdict.race && verdict.rule.empty() ? 1U : 0U;
+    for (const auto& [rule, count] : verdict.rules) {
+      counts[rule].held += count.held > 0 ? 1 : 0;
+      counts[rule].broken += count.broken;
+    }
+  }
+  std::cout << kPlans << " plans, " << sound << " sound\n";
+  EXPECT_GT(sound, kPlans / 3);
+  EXPECT_LT(sound, kPlans * 2 / 3);
+  EXPECT_EQ(counts.size(), kRules.size());
+  for (const std::string rule : kRules) {
+    std::cout << counts[rule].held << " held, " << counts[rule].broken << " broken: " << rule
+              << "\n";
+    EXPECT_GT(counts[rule].held, 0) << rule;
+    EXPECT_GT(counts[rule].broken, 0) << rule;
+  }
+}
+
+TEST(RandomValues, AreSoundByConstruction) {
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    const std::string text = random_sound_values(seed);
+    const Verdict verdict = judge(plan::parse_text(text, "small.plan"));
+    EXPECT_TRUE(verdict.matched && !verdict.deadlock_rendezvous && !verdict.race) << text;
+    EXPECT_EQ(verdict.rule, "") << "seed " << seed << "\n" << text;
+  }
 }
 
 }  // namespace

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <sstream>
 #include <vector>
 
+#include "isolated.h"
 #include "oracle.h"
+#include "shiplap/base/error.h"
 #include "shiplap/plan/expand.h"
 #include "shiplap/plan/text.h"
 
@@ -65,23 +68,108 @@ bool is_idle(const plan::Plan& plan) {
   return false;
 }
 
+// What check says of a plan under some options.
+struct Answer {
+  std::string under;  // ", eager"
+  std::string stage;
+  std::string code;  // of the first error
+  std::string said;
+};
+
+Answer answer_of(const plan::Plan& plan, const std::string& under, const check::Options& options) {
+  Answer answer{.under = under};
+  try {
+    const check::Report report = check::check(plan, options);
+    answer.stage = stage(report);
+    for (const check::Finding& finding : report.findings) {
+      if (answer.code.empty()) answer.code = finding.diagnostic.code;
+      answer.said += render(finding.diagnostic);
+    }
+  } catch (const std::exception& error) {
+    answer.stage = std::string("nothing but ") + error.what();
+  }
+  return answer;
+}
+
+std::vector<Answer> answers_of(const plan::Plan& plan) {
+  return {answer_of(plan, ", eager", {.sends = check::Sends::eager}),
+          answer_of(plan, ", rendezvous", {.sends = check::Sends::rendezvous}),
+          answer_of(plan, ", both", {}),
+          answer_of(plan, ", without symmetry", {.symmetry = false})};
+}
+
+// The same, from a child process.
+std::vector<Answer> isolated_answers(const plan::Plan& plan) {
+  constexpr char kEnd = 1;  // occurs in no message
+  const std::string text = isolated([&] {
+    std::string all;
+    for (const Answer& answer : answers_of(plan)) {
+      all += answer.under + kEnd + answer.stage + kEnd + answer.code + kEnd + answer.said + kEnd;
+    }
+    return all;
+  });
+  std::vector<Answer> answers;
+  std::istringstream all(text);
+  for (Answer answer;
+       std::getline(all, answer.under, kEnd) && std::getline(all, answer.stage, kEnd) &&
+       std::getline(all, answer.code, kEnd) && std::getline(all, answer.said, kEnd);) {
+    answers.push_back(answer);
+  }
+  if (answers.empty()) answers.push_back({.under = ", both", .stage = text});
+  return answers;
+}
+
+Verdict verdict_of(const plan::Plan& plan) {
+  Verdict verdict = judge(plan);
+  if (is_idle(plan)) verdict.matched = false;
+  return verdict;
+}
+
+std::string expected(const Verdict& verdict, const Answer& answer) {
+  const bool eager = answer.under == ", eager";
+  return stage(verdict, eager ? check::Sends::eager : check::Sends::rendezvous);
+}
+
+// The first that differs.
+const Answer* different(const Verdict& verdict, const std::vector<Answer>& answers) {
+  for (const Answer& answer : answers) {
+    if (!same(expected(verdict, answer), answer.stage)) return &answer;
+  }
+  return nullptr;
+}
+
+std::string cause_of(const Verdict& verdict, const Answer& answer) {
+  std::string cause = "check: " + answer.stage;
+  if (!answer.code.empty()) cause += " (" + answer.code + ")";
+  cause += "; oracle: " + expected(verdict, answer);
+  if (!verdict.rule.empty()) cause += " (" + verdict.rule + ")";
+  return cause;
+}
+
 }  // namespace
 
 void Comparison::look(const std::string& name, const std::string& text) {
   const plan::Plan plan = plan::parse_text(text, "small.plan");
-  Verdict verdict = judge(plan);
-  if (is_idle(plan)) verdict.matched = false;
-  const std::string eager = stage(verdict, check::Sends::eager);
-  const std::string rendezvous = stage(verdict, check::Sends::rendezvous);
+  const Verdict verdict = verdict_of(plan);
   ++plans_;
-  ++counts_[eager];
-  ++counts_[rendezvous];
-  const bool agree =
-      agrees(name + ", eager", plan, {.sends = check::Sends::eager}, eager) &&
-      agrees(name + ", rendezvous", plan, {.sends = check::Sends::rendezvous}, rendezvous) &&
-      agrees(name + ", both", plan, {}, rendezvous) &&
-      agrees(name + ", without symmetry", plan, {.symmetry = false}, rendezvous);
-  if (!agree) ++disagreements_;
+  ++counts_[stage(verdict, check::Sends::eager)];
+  ++counts_[stage(verdict, check::Sends::rendezvous)];
+  for (const auto& [rule, count] : verdict.rules) {
+    rules_[rule].held += count.held > 0 ? 1 : 0;
+    rules_[rule].broken += count.broken;
+  }
+  const auto answers = process_ == Process::own ? isolated_answers(plan) : answers_of(plan);
+  const Answer* other = different(verdict, answers);
+  if (other == nullptr) return;
+  ++disagreements_;
+  Cause& cause = causes_[cause_of(verdict, *other)];
+  constexpr std::int64_t kMaxPlans = 40;
+  if (cause.count++ < kMaxPlans) cause.plans.emplace_back(name, text);
+  constexpr std::size_t kMax = 3;
+  if (examples_.size() < kMax) {
+    examples_.push_back(name + other->under + ": " + cause_of(verdict, *other) + "\n" +
+                        other->said + plan::to_text(plan));
+  }
 }
 
 std::string Comparison::summary() const {
@@ -90,24 +178,16 @@ std::string Comparison::summary() const {
   return text + "; " + std::to_string(disagreements_) + " disagreements";
 }
 
-bool Comparison::agrees(const std::string& name, const plan::Plan& plan,
-                        const check::Options& options, const std::string& expected) {
-  std::string found;
-  std::string said;
+std::string disagreement(const std::string& text) {
   try {
-    const check::Report report = check::check(plan, options);
-    found = stage(report);
-    for (const check::Finding& finding : report.findings) said += render(finding.diagnostic);
-  } catch (const std::exception& error) {
-    found = std::string("nothing but ") + error.what();
+    const plan::Plan plan = plan::parse_text(text, "small.plan");
+    const Verdict verdict = verdict_of(plan);
+    const std::vector<Answer> answers = isolated_answers(plan);
+    const Answer* other = different(verdict, answers);
+    return other == nullptr ? "" : cause_of(verdict, *other);
+  } catch (const InputError&) {
+    return "";
   }
-  if (same(expected, found)) return true;
-  constexpr std::size_t kMost = 3;
-  if (examples_.size() < kMost) {
-    examples_.push_back(name + ": the oracle says " + expected + ", check says " + found + "\n" +
-                        said + plan::to_text(plan));
-  }
-  return false;
 }
 
 }  // namespace shiplap::oracle

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "rules.h"
 #include "shiplap/check/check.h"
 #include "shiplap/plan/plan.h"
 
@@ -16,6 +17,10 @@ namespace shiplap::oracle {
 
 class Comparison {
  public:
+  // Where check runs: one that crashes in a process of its own is one more disagreement.
+  enum class Process : std::uint8_t { same, own };
+  explicit Comparison(Process process = Process::same) : process_(process) {}
+
   // `name` is how to find the plan again.
   void look(const std::string& name, const std::string& text);
 
@@ -26,14 +31,26 @@ class Comparison {
   // How many plans, with what ends.
   [[nodiscard]] std::string summary() const;
 
- private:
-  bool agrees(const std::string& name, const plan::Plan& plan, const check::Options& options,
-              const std::string& expected);
+  // Disagreements of one cause: the rule that the oracle sees broken, the code that check gives.
+  struct Cause {
+    std::int64_t count = 0;
+    std::vector<std::pair<std::string, std::string>> plans;  // name and text of the first few
+  };
+  [[nodiscard]] const std::map<std::string, Cause>& causes() const { return causes_; }
+  // By rule: in how many plans it was asked and held, and how many plans it ended.
+  [[nodiscard]] const RuleCounts& rules() const { return rules_; }
 
+ private:
+  Process process_;
   std::int64_t plans_ = 0;
   std::int64_t disagreements_ = 0;
   std::vector<std::string> examples_;
   std::map<std::string, std::int64_t> counts_;
+  std::map<std::string, Cause> causes_;
+  RuleCounts rules_;
 };
+
+// In a process of its own. Returns the cause; "" if they agree, or if the text has no meaning.
+[[nodiscard]] std::string disagreement(const std::string& text);
 
 }  // namespace shiplap::oracle

@@ -100,8 +100,14 @@ bool exchange_overlaps(const Job& job, std::size_t node) {
 }
 
 std::string broken_rule_of(const Job& job, const Matching& matching, RuleCounts& counts) {
-  return std::ranges::all_of(job.ranks, sums_are_sets) ? first_broken_rule(job, matching, counts)
-                                                       : "statement: names a contribution once";
+  const std::string once = "statement: names a contribution once";
+  if (!std::ranges::all_of(job.ranks, sums_are_sets)) {
+    counts[once].broken = 1;
+    return once;
+  }
+  const std::string rule = first_broken_rule(job, matching, counts);
+  counts[once].held = 1;
+  return rule;
 }
 
 }  // namespace

@@ -38,4 +38,9 @@ void for_each_plan(const Family& family, const std::function<void(const std::str
 // random changes. The same for the same seed.
 [[nodiscard]] std::string random_small(std::uint64_t seed);
 
+// About values: training steps, attention, products and any computation, on 1 to 4 ranks.
+[[nodiscard]] std::string random_sound_values(std::uint64_t seed);
+// The same, and half of them with wrong statements or wrong operations. The same for the same seed.
+[[nodiscard]] std::string random_values(std::uint64_t seed);
+
 }  // namespace shiplap::oracle

@@ -70,14 +70,14 @@ class Play {
 
   void put(std::size_t rank, const Region& region, const Rows& rows) {
     const std::vector<std::int64_t> places = rows_of(job_.ranks[rank], region);
-    rules_.require("move: as many rows", places.size() == rows.size());
+    ensure(places.size() == rows.size(), "as many rows come as go");
     for (std::size_t k = 0; k < rows.size(); ++k) at(rank, region.buffer, places[k]) = rows[k];
   }
 
   // One row after the other: a list may name a row twice, and both arrive.
   void add(std::size_t rank, const Region& region, const Rows& rows) {
     const std::vector<std::int64_t> places = rows_of(job_.ranks[rank], region);
-    rules_.require("move: as many rows", places.size() == rows.size());
+    ensure(places.size() == rows.size(), "as many rows come as go");
     for (std::size_t k = 0; k < rows.size(); ++k) {
       Row& here = at(rank, region.buffer, places[k]);
       here = sum(here, rows[k], rules_);
