@@ -289,17 +289,15 @@ class Training {
     }
     claims.push_back(leaves);
     b_.compute(rank, "backward_weight", claims);
-    early_ = b_.is(Lie::new_weights_early) && layer == layers_ - 1 && micro_ == 1 &&
-             b_.ranks() == 1 && !optimizer_ && !zero_ && direct && scaled_ != 2 && scaled_ != 3;
-    if (early_) update(rank, layer);
+    const bool early = b_.is(Lie::new_weights_early) && layer == layers_ - 1;
+    if (early) update(rank, layer);
+    early_ = early_ || early;
     if (layer == 0) return;
     std::vector<Claim> input_claims;
     read_gradient(above, d, input_claims);
-    read_weights(rank, layer, input_claims, early_);
+    read_weights(rank, layer, input_claims, early);
     input_claims.push_back({"writes", below, next});
     b_.compute(rank, "backward_input", input_claims);
-    if (layer == layers_ - 1) early_done_ = early_;
-    early_ = early_done_;
   }
 
   [[nodiscard]] bool needs_pieces() const {
@@ -440,7 +438,6 @@ class Training {
   bool optimizer_ = false;
   bool splits_ = false;
   bool early_ = false;  // the last layer was updated within the backward pass
-  bool early_done_ = false;
   int accumulate_ = 0;  // adds; copy add; compute add; one copy add by a list
   int scaled_ = 0;      // nowhere; loss; reduction; kernel on G; kernel on D
   std::vector<State> states_;
