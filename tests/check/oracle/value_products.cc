@@ -29,6 +29,7 @@ class ContextParallel {
     rows_ = b_.layouts ? b_.upto(0, 2) : 1;
     if (own_ == 1 && rows_ == 0) rows_ = 1;
     const int mask = b_.upto(0, 3);
+    causal_ = mask == 1 || mask == 2;
     if (mask == 3) b_.plan.lists.push_back(documents());
     b_.declare({.name = "Q", .kind = "Query", .part = {{"tok", tokens_}}});
     b_.declare({.name = "K", .kind = "KeyValue", .part = {{"key", tokens_}}});
@@ -44,7 +45,7 @@ class ContextParallel {
 
   void build() {
     keys_ = rows_of_all(b_, own_);
-    int way = b_.upto(0, 3);
+    int way = b_.upto(0, causal_ && rows_ > 0 ? 4 : 3);
     if (way == 2 && !b_.pieces) way = 1;
     all_tokens_ = way == 3;
     for (int rank = 0; rank < b_.ranks(); ++rank) {
@@ -58,6 +59,7 @@ class ContextParallel {
     if (way == 1) gather(false);
     if (way == 2) gather(true);
     if (way == 3) partial();
+    if (way == 4) token_by_token();
     if (way != 3) {
       for (int rank = 0; rank < b_.ranks(); ++rank) normalize(rank, outputs_);
     }
@@ -148,6 +150,28 @@ class ContextParallel {
     }
   }
 
+  // Of each token the keys that the mask leaves, and no others.
+  void token_by_token() {
+    std::vector<BufferRows> all = rows_of_all(b_, tokens_);
+    b_.collective("all_gather", keys_, all);
+    for (int rank = 0; rank < b_.ranks(); ++rank) {
+      for (int k = 0; k < own_; ++k) {
+        const int token = block(rank)[static_cast<std::size_t>(k)];
+        const std::vector<int> keys = range(0, token + 1);
+        const BufferRows some = ValueBuilder::slice(at(all, rank), 0, token + 1);
+        StatedValue output = with_sum(over("O", "tok", {token}), "key", keys);
+        if (b_.is(Lie::claims_less) && token > 0) output.sum[0].at.pop_back();
+        const auto rows = [&](std::vector<BufferRows>& of) {
+          return ValueBuilder::slice(at(of, rank), k * rows_, rows_);
+        };
+        b_.compute(rank, "attention",
+                   {{"reads", rows(queries_), over("Q", "tok", {token})},
+                    {"reads", some, over("K", "key", keys)},
+                    {"writes", rows(outputs_), output}});
+      }
+    }
+  }
+
   // Each rank has some of the keys, for all tokens.
   void partial() {
     for (int rank = 0; rank < b_.ranks(); ++rank) {
@@ -178,6 +202,7 @@ class ContextParallel {
   int tokens_ = 1;
   int rows_ = 1;
   bool all_tokens_ = false;
+  bool causal_ = false;
   std::vector<BufferRows> keys_;
   std::vector<BufferRows> queries_;
   std::vector<BufferRows> outputs_;
