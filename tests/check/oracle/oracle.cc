@@ -130,10 +130,11 @@ Verdict judge(const plan::Plan& plan, const Patience& patience) {
   for (std::size_t node = 0; node < job.nodes(); ++node) {
     if (exchange_overlaps(job, node)) verdict.race = true;
   }
+  const bool follows_values = verdict.matched && !verdict.deadlock_eager && !verdict.race;
   for (const RankProgram& program : job.ranks) {
     if (!writes_once(program)) verdict.race = true;
   }
-  if (verdict.matched && !verdict.deadlock_eager && !verdict.race) {
+  if (follows_values) {
     verdict.rule = broken_rule_of(job, matching, verdict.rules);
     verdict.values_wrong = !verdict.rule.empty();
   }

@@ -15,12 +15,14 @@ struct Verdict {
   bool matched = true;          // everything that meets is there and agrees
   bool deadlock_eager = false;  // some order ends with operations that are not complete
   bool deadlock_rendezvous = false;
-  bool race = false;          // on some rank, looked at alone
-  bool unordered = false;     // two operations with one key may start in either order
-  bool values_wrong = false;  // false unless matched, without deadlock (eager) and races
-  bool explored = true;       // every state was visited; if not, one adversary per question
-  std::string rule;           // of the arithmetic, that is broken first
-  RuleCounts rules;           // how often each was asked
+  bool race = false;       // on some rank, looked at alone
+  bool unordered = false;  // two operations with one key may start in either order
+  // False unless matched, without deadlock (eager), and without races but those of one operation
+  // that writes a row twice.
+  bool values_wrong = false;
+  bool explored = true;  // every state was visited; if not, one adversary per question
+  std::string rule;      // of the arithmetic, that is broken first
+  RuleCounts rules;      // how often each was asked
 };
 
 // How many operations may stand in a machine all of whose states are visited, and how many states.
