@@ -192,10 +192,27 @@ Pieces Values::united(const Pieces& a, const Pieces& b, Actor actor, Place other
 }
 
 void Values::add(Actor actor, const Zone& zone, const Pieces& pieces) {
+  if (zone.listed >= 0) return add_by_list(actor, zone, pieces);
   Pieces held;
   get(actor.script, zone, held);
   Pieces both = united(held, pieces, actor, {}, zone);
   put(actor, zone, both);
+}
+
+// Row by row: a list may name a row twice, and then both arrive there.
+void Values::add_by_list(Actor actor, const Zone& zone, const Pieces& pieces) {
+  const Script& here = job_.scripts[static_cast<std::size_t>(actor.script)];
+  std::size_t k = 0;
+  std::int32_t in_piece = 0;
+  for (const std::int32_t row : here.rows_of(zone)) {
+    Pieces arriving;
+    job_.contents.slice(pieces[k], in_piece, 1, arriving);
+    add(actor, {.buffer = zone.buffer, .begin = row, .count = 1}, arriving);
+    if (++in_piece == pieces[k].rows) {
+      ++k;
+      in_piece = 0;
+    }
+  }
 }
 
 void Values::expect(Actor actor, const Claim& claim) {

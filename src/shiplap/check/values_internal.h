@@ -68,6 +68,7 @@ class Values {
   void put(Actor actor, const Zone& zone, std::span<const Piece> pieces);
   // Unites with what is there.
   void add(Actor actor, const Zone& zone, const Pieces& pieces);
+  void add_by_list(Actor actor, const Zone& zone, const Pieces& pieces);
   void expect(Actor actor, const Claim& claim);
   // Tells of rows that can be neither read nor written.
   void demand_alive(Actor actor, const Zone& zone, const Pieces& held);
