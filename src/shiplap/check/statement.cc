@@ -101,7 +101,12 @@ void Statements::mask(const Statement& statement, const SumBox& box, Pieces& out
     part.push_back(run_of(run, 0));
   }
   const Piece all{.content = contents_.find(content, part), .rows = content.rows};
-  const std::size_t width = tensor.part.size();
+  // Cells in a row, or rows that share a cell.
+  const std::int64_t cell_count = Contents::cell_count(part);
+  const auto in_row =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, cell_count / content.rows));
+  const auto step = static_cast<std::int32_t>(
+      std::max<std::int64_t>(1, content.rows / std::max<std::int64_t>(1, cell_count)));
   std::int32_t begin = 0;
   SumId sum;
   const auto close = [&](std::int32_t end) {
@@ -117,9 +122,9 @@ void Statements::mask(const Statement& statement, const SumBox& box, Pieces& out
     }
     begin = end;
   };
-  for (std::int32_t row = 0; row < content.rows; ++row) {
+  for (std::int32_t row = 0; row < content.rows; row += step) {
     const std::vector<std::int64_t> cells = contents_.cells(contents_[all.content], row);
-    const SumId here = sum_of_row(tensor, box, std::span(cells), width);
+    const SumId here = sum_of_row(tensor, box, std::span(cells).first(in_row * tensor.part.size()));
     if (row > 0 && here != sum) close(row);
     sum = here;
   }
@@ -129,8 +134,9 @@ void Statements::mask(const Statement& statement, const SumBox& box, Pieces& out
 // Where a row has several cells, each with contributions of its own, the cell is one more dimension
 // of the sum, the first.
 SumId Statements::sum_of_row(const plan::Tensor& tensor, const SumBox& box,
-                             std::span<const std::int64_t> cells, std::size_t width) {
-  const std::size_t count = width == 0 ? 1 : std::max<std::size_t>(1, cells.size() / width);
+                             std::span<const std::int64_t> cells) {
+  const std::size_t width = tensor.part.size();
+  const std::size_t count = width == 0 ? 1 : cells.size() / width;
   std::vector<SumBox> all;
   for (std::size_t k = 0; k < count; ++k) {
     for (SumBox& left : clipped(tensor, box, cells.subspan(k * width, width))) {

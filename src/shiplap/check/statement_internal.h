@@ -36,7 +36,7 @@ class Statements {
   [[nodiscard]] SumBox whole_box(const plan::Tensor& tensor) const;
   void mask(const Statement& statement, const SumBox& box, Pieces& out, Content content);
   [[nodiscard]] SumId sum_of_row(const plan::Tensor& tensor, const SumBox& box,
-                                 std::span<const std::int64_t> cells, std::size_t width);
+                                 std::span<const std::int64_t> cells);
   [[nodiscard]] std::vector<SumBox> clipped(const plan::Tensor& tensor, const SumBox& box,
                                             std::span<const std::int64_t> cell);
   void clip(const plan::Tensor& tensor, const plan::MaskTerm& term,

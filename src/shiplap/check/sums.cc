@@ -30,6 +30,9 @@ std::int64_t volume(const std::vector<SumBox>& boxes) {
   return cells;
 }
 
+// Sums of a row with one cell and of one with several have other dimensions, and nothing in common.
+bool comparable(const SumBox& a, const SumBox& b) { return a.size() == b.size(); }
+
 SumBox intersection(const SumBox& a, const SumBox& b) {
   SumBox result;
   for (std::size_t k = 0; k < a.size(); ++k) {
@@ -41,6 +44,10 @@ SumBox intersection(const SumBox& a, const SumBox& b) {
 
 // Cuts `b` out of `a`: what remains, as boxes.
 void subtract(const SumBox& a, const SumBox& b, std::vector<SumBox>& out) {
+  if (!comparable(a, b)) {
+    out.push_back(a);
+    return;
+  }
   SumBox rest = a;
   for (std::size_t k = 0; k < a.size(); ++k) {
     SumBox outside = rest;
@@ -96,15 +103,15 @@ SumId Sums::find(std::vector<SumBox> boxes) {
 }
 
 bool Sums::disjoint(const SumBox& a, const SumBox& b) const {
-  bool comparable = true;
+  bool same_slopes = true;
   for (std::size_t k = 0; k < a.size(); ++k) {
     if (a[k].slope != b[k].slope) {
-      comparable = false;
+      same_slopes = false;
     } else if (!a[k].set.overlaps(b[k].set)) {
       return true;
     }
   }
-  if (!comparable) throw Asymmetric();
+  if (!same_slopes) throw Asymmetric();
   return false;
 }
 
@@ -154,6 +161,7 @@ bool Sums::same(SumId a, SumId b) const {
   const std::vector<SumBox>& x = (*this)[a];
   const std::vector<SumBox>& y = (*this)[b];
   if (x.size() <= 1 && y.size() <= 1) return false;
+  if (!x.empty() && !y.empty() && !comparable(x.front(), y.front())) return false;
   const std::int64_t cells = volume(x);
   if (cells != volume(y)) return false;
   std::int64_t common = 0;
@@ -191,6 +199,7 @@ SumBox Sums::common(SumId a, SumId b) const {
   std::vector<SumBox> both;
   for (const SumBox& x : (*this)[a]) {
     for (const SumBox& y : (*this)[b]) {
+      if (!comparable(x, y)) continue;
       SumBox box = intersection(x, y);
       if (volume(box) > 0) both.push_back(std::move(box));
     }
