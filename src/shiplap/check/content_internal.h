@@ -149,6 +149,16 @@ class Contents {
   [[nodiscard]] std::vector<Run> with_coordinates(std::span<const Run> runs, const Dim& dim,
                                                   std::int32_t begin, std::int32_t count) const;
   [[nodiscard]] bool same_but_sum(const Content& a, const Content& b) const;
+  // Which cells the rows of a content take, in the order of its runs. Either number is 1.
+  struct Layout {
+    std::int64_t cells_per_row = 1;
+    std::int64_t rows_per_cell = 1;
+    std::int64_t phase = 0;  // of the first row in its cell
+    std::int64_t first = 0;
+    std::int64_t cells = 0;
+  };
+  [[nodiscard]] Layout layout(const Content& content) const;
+  [[nodiscard]] bool same_cells(const Content& x, const Content& y) const;
 
   const plan::Plan& plan_;
   Slopes slopes_;

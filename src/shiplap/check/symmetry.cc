@@ -1,6 +1,7 @@
 // Which ranks need not be looked at: those that differ from another only in the coordinates of what
 // they hold, each moving evenly with the rank's position.
 #include <algorithm>
+#include <numeric>
 #include <variant>
 
 #include "shiplap/check/job_internal.h"
@@ -9,6 +10,8 @@ namespace shiplap::check {
 namespace {
 
 using plan::Expr;
+
+constexpr std::size_t kMaxAxes = 6;  // 64 corners
 
 // How an expression depends on the position on an axis.
 enum class Way : std::uint8_t { not_at_all, evenly, somehow };
@@ -124,7 +127,12 @@ class Analysis {
     }
     block(when.body);
   }
-  void look(const plan::Let& let) { locals_.push_back(ways(let.value)); }
+  // Somebody evaluates it on every rank, whether it is used or not; what is not affine may have no
+  // value on a rank that is not looked at (`100 div (dp-2)`).
+  void look(const plan::Let& let) {
+    at_most(let.value, Way::evenly);
+    locals_.push_back(ways(let.value));
+  }
   void look(const plan::Fact& fact) {
     look(fact.region);
     look(fact.value);
@@ -135,6 +143,11 @@ class Analysis {
       for (const Expr& index : after.indices) decides(index);
     }
     std::visit([this](const auto& action) { look(action); }, operation.action);
+    if (!operation.work) return;
+    for (const Expr* amount :
+         {&operation.work->flop, &operation.work->bytes, &operation.work->times}) {
+      at_most(*amount, Way::evenly);
+    }
   }
 
   void look(const plan::Region& region) {
@@ -201,12 +214,12 @@ bool same(const plan::flat::Region& a, const plan::flat::Region& b) {
   return a.buffer == b.buffer && a.begin == b.begin && a.count == b.count && a.listed == b.listed;
 }
 
-// A neighbour must do the same operations, move its runs and peers evenly, and call on the same
-// groups or on their translations.
-class Neighbour {
+// Another rank must do the same operations, move its peers with its own number, and call on the
+// same groups or on their translations. Throws Asymmetric.
+class Comparison {
  public:
-  Neighbour(const plan::RankProgram& here, const plan::RankProgram& there, std::int64_t shift)
-      : here_(here), there_(there), shift_(shift) {}
+  Comparison(const plan::RankProgram& here, const plan::RankProgram& there)
+      : here_(here), there_(there), shift_(there.rank.value - here.rank.value) {}
 
   void compare() const {
     demand(here_.operations.size() == there_.operations.size() &&
@@ -215,15 +228,6 @@ class Neighbour {
            here_.dependencies == there_.dependencies &&
            here_.groups.size() == there_.groups.size() &&
            here_.given.size() == there_.given.size() && here_.goal.size() == there_.goal.size());
-    for (std::size_t k = 0; k < here_.groups.size(); ++k) {
-      const plan::flat::Group& a = here_.groups[k];
-      const plan::flat::Group& b = there_.groups[k];
-      demand(a.channel == b.channel && a.ranks.size() == b.ranks.size());
-      if (a.ranks == b.ranks) continue;
-      for (std::int64_t m = 0; m < a.ranks.size(); ++m) {
-        demand(b.ranks[m].value == a.ranks[m].value + shift_);
-      }
-    }
     for (std::size_t k = 0; k < here_.operations.size(); ++k) {
       const plan::flat::Operation& a = here_.operations[k];
       const plan::flat::Operation& b = there_.operations[k];
@@ -239,6 +243,19 @@ class Neighbour {
     for (std::size_t k = 0; k < here_.accesses.size(); ++k) {
       demand(same(here_.accesses[k].region, there_.accesses[k].region));
     }
+  }
+
+  // By how much the ranks of a group move.
+  [[nodiscard]] std::int64_t group_shift(std::size_t k) const {
+    const plan::flat::Group& a = here_.groups[k];
+    const plan::flat::Group& b = there_.groups[k];
+    demand(a.channel == b.channel && a.ranks.size() == b.ranks.size());
+    const std::int64_t shift = b.ranks[0].value - a.ranks[0].value;
+    if (shift == 0) demand(a.ranks == b.ranks);
+    for (std::int64_t m = 0; m < a.ranks.size() && shift != 0; ++m) {
+      demand(b.ranks[m].value == a.ranks[m].value + shift);
+    }
+    return shift;
   }
 
  private:
@@ -264,28 +281,58 @@ Symmetry find_symmetry(const plan::Plan& plan) {
   return result;
 }
 
+// Along each axis, the first step says by how much runs and groups move. As all expressions that
+// depend on positions are affine, what they and their parts can become lies between what they are
+// at the corners: so all corners are expanded, where an expression without a value or a run that
+// leaves its dimension would show.
 std::vector<SlopeId> slopes_of(const plan::RankProgram& program, const Symmetry& symmetry,
                                Slopes& slopes) {
-  if (symmetry.axes.empty()) return {};
-  std::vector<std::vector<std::int64_t>> found(program.runs.size());
-  for (std::vector<std::int64_t>& slope : found) slope.assign(symmetry.axes.size(), 0);
-  for (std::size_t axis = 0; axis < symmetry.axes.size(); ++axis) {
-    const std::int64_t last = symmetry.sizes[axis] - 1;
-    for (const std::int64_t position : {std::int64_t{1}, last}) {
-      const std::int64_t shift = position * symmetry.strides[axis];
-      const Rank rank(static_cast<std::int32_t>(program.rank.value + shift));
-      const plan::RankProgram there = plan::expand(*program.plan, rank, program.program);
-      Neighbour(program, there, shift).compare();
-      for (std::size_t k = 0; k < program.runs.size(); ++k) {
-        const std::int64_t moved = there.runs[k].begin - program.runs[k].begin;
-        if (position == 1) found[k][axis] = moved;
-        if (moved != found[k][axis] * position) throw Asymmetric();
-      }
+  const std::size_t axes = symmetry.axes.size();
+  if (axes == 0) return {};
+  if (axes > kMaxAxes) throw Asymmetric();
+  using Positions = std::vector<std::int64_t>;
+  std::vector<Positions> of_runs(program.runs.size(), Positions(axes));
+  std::vector<Positions> of_groups(program.groups.size(), Positions(axes));
+  plan::RankProgram there;
+  const auto visit = [&](const Positions& positions, const auto& run, const auto& group) {
+    const std::int64_t shift = std::inner_product(positions.begin(), positions.end(),
+                                                  symmetry.strides.begin(), std::int64_t{0});
+    const Rank rank(static_cast<std::int32_t>(program.rank.value + shift));
+    there = plan::expand(*program.plan, rank, program.program, {}, std::move(there));
+    const Comparison comparison(program, there);
+    comparison.compare();
+    for (std::size_t k = 0; k < of_runs.size(); ++k) {
+      run(of_runs[k], there.runs[k].begin - program.runs[k].begin);
     }
+    for (std::size_t k = 0; k < of_groups.size(); ++k) {
+      group(of_groups[k], comparison.group_shift(k));
+    }
+  };
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    Positions positions(axes);
+    positions[axis] = 1;
+    const auto learn = [&](Positions& slope, std::int64_t moved) { slope[axis] = moved; };
+    const auto learn_group = [&](Positions& slope, std::int64_t moved) {
+      if (moved != 0 && moved != symmetry.strides[axis]) throw Asymmetric();
+      slope[axis] = moved;
+    };
+    visit(positions, learn, learn_group);
+  }
+  for (std::size_t corner = 1; corner < std::size_t{1} << axes; ++corner) {
+    Positions positions(axes);
+    for (std::size_t axis = 0; axis < axes; ++axis) {
+      if ((corner >> axis & 1U) != 0) positions[axis] = symmetry.sizes[axis] - 1;
+    }
+    const auto hold = [&](const Positions& slope, std::int64_t moved) {
+      const std::int64_t due =
+          std::inner_product(positions.begin(), positions.end(), slope.begin(), std::int64_t{0});
+      if (moved != due) throw Asymmetric();
+    };
+    visit(positions, hold, hold);
   }
   std::vector<SlopeId> result;
-  result.reserve(found.size());
-  for (std::vector<std::int64_t>& slope : found) result.push_back(slopes.find(std::move(slope)));
+  result.reserve(of_runs.size());
+  for (Positions& slope : of_runs) result.push_back(slopes.find(std::move(slope)));
   return result;
 }
 
