@@ -76,19 +76,28 @@ program all on all
   EXPECT_EQ(refused(plan, {.operations = 1}), "D632");
 }
 
-TEST(Report, CountsWhatIsBelieved) {
+// What is written without a rule that derives it; one that writes nothing assumes nothing.
+TEST(Report, CountsWhatIsAssumed) {
   const Report report = checked(R"(mesh dp=1
+tensor A Activation sample 2
 tensor G Grad sum sample 2
 program all on all
+  buffer a rows 2 row_bytes 8 f32
   buffer x rows 1 row_bytes 8 f32
-  goal x = G sum none
+  goal x = G
   compute zero
     writes x = G sum none
+  compute read_batch
+    writes a = A
   compute other
   compute other
+    writes x = G
+  compute backprop
+    reads a = A
+    writes x = G
 )");
-  EXPECT_EQ(report.believed, 2);
-  EXPECT_EQ(report.operations, 3);
+  EXPECT_THAT(report.assumed, testing::ElementsAre(Assumed{"other", 1}, Assumed{"read_batch", 1}));
+  EXPECT_EQ(report.operations, 5);
 }
 
 // ---- groups

@@ -54,7 +54,7 @@ TEST(Report, SaysHowMuchWasLookedAt) {
   EXPECT_EQ(report.ranks, 4);
   EXPECT_EQ(report.programs, 4);
   EXPECT_EQ(report.operations, 4 * 3);
-  EXPECT_EQ(report.believed, 4);
+  EXPECT_THAT(report.assumed, ElementsAre(Assumed{"other", 4}));
   EXPECT_EQ(report.absent, 4);
   EXPECT_THAT(
       report.examined,
@@ -71,7 +71,7 @@ TEST(Report, SaysHowManyRanksStoodForAll) {
   EXPECT_EQ(report.ranks, 4);
   EXPECT_EQ(report.programs, 1);
   EXPECT_EQ(report.operations, 3);
-  EXPECT_EQ(report.believed, 1);
+  EXPECT_THAT(report.assumed, ElementsAre(Assumed{"other", 1}));
   EXPECT_EQ(report.absent, 1);
 }
 

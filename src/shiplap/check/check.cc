@@ -28,9 +28,9 @@ class Examination {
       : options_(options), job_(load(plan, symmetry, options, troubles_)) {
     report_.ranks = plan.mesh.ranks();
     report_.programs = std::ssize(job_->scripts);
+    report_.assumed = job_->assumed;
     for (const Script& script : job_->scripts) {
       report_.operations += std::ssize(script.ops);
-      report_.believed += script.others;
       report_.absent += script.absent;
     }
   }
@@ -149,15 +149,7 @@ void drop_one(Symmetry& symmetry) {
   symmetry.sizes.erase(symmetry.sizes.begin() + least);
 }
 
-}  // namespace
-
-bool Report::sound() const {
-  return std::ranges::none_of(findings, [](const Finding& finding) {
-    return finding.diagnostic.severity == Severity::error;
-  });
-}
-
-Report check(const plan::Plan& plan, const Options& options) {
+Report examine(const plan::Plan& plan, const Options& options) {
   Symmetry symmetry = options.symmetry ? find_symmetry(plan) : Symmetry{};
   for (;;) {
     try {
@@ -170,6 +162,20 @@ Report check(const plan::Plan& plan, const Options& options) {
       drop_one(symmetry);
     }
   }
+}
+
+}  // namespace
+
+bool Report::sound() const {
+  return std::ranges::none_of(findings, [](const Finding& finding) {
+    return finding.diagnostic.severity == Severity::error;
+  });
+}
+
+Report check(const plan::Plan& plan, const Options& options) {
+  Report report = examine(plan, options);
+  report.advice = advise(plan);
+  return report;
 }
 
 }  // namespace shiplap::check

@@ -59,14 +59,24 @@ struct Examined {
   friend bool operator==(const Examined&, const Examined&) = default;
 };
 
+// Computations of one kernel that state what nothing derives from what they read: `other`, or a
+// name without a rule that reads nothing, or nothing of what its result is a sum over.
+struct Assumed {
+  std::string kernel;
+  std::int64_t computations = 0;
+  friend bool operator==(const Assumed&, const Assumed&) = default;
+};
+
 struct Report {
   std::vector<Finding> findings;  // the gravest first; errors and warnings
   std::vector<Examined> examined;
   std::int64_t ranks = 0;
-  std::int64_t programs = 0;    // so many ranks stood for all of them
-  std::int64_t operations = 0;  // of these
-  std::int64_t believed = 0;    // computations `other`: what they state was not questioned
-  std::int64_t absent = 0;      // `after` with an index that does not occur
+  std::int64_t programs = 0;     // so many ranks stood for all of them
+  std::int64_t operations = 0;   // of these
+  std::vector<Assumed> assumed;  // by name
+  std::int64_t absent = 0;       // `after` with an index that does not occur
+  // Warnings about what the plan does not say: what it says is proved all the same.
+  std::vector<Diagnostic> advice;
 
   // No finding is an error.
   [[nodiscard]] bool sound() const;

@@ -92,7 +92,7 @@ class History {
 
   struct Made {
     bool cells = false;  // these very cells
-    SumBox sums;         // what contributions to them, by dimension
+    Box sums;            // what contributions to them, by dimension
   };
   [[nodiscard]] Made made(const Content& wanted) const {
     const auto found = made_.find({wanted.tensor.value, wanted.instance, wanted.is_new});
@@ -103,10 +103,10 @@ class History {
       const Content& content = job_.contents[id];
       if (!overlap(wanted, content)) continue;
       result.cells = true;
-      for (const SumBox& box : job_.contents.sums()[content.sum]) {
+      for (const Box& box : job_.contents.sums()[content.sum]) {
         const std::size_t first = box.size() - result.sums.size();  // which cell of a row
         for (std::size_t k = first; k < box.size(); ++k) {
-          SumPart& sum = result.sums[k - first];
+          BoxSide& sum = result.sums[k - first];
           sum.set = sum.set.united(box[k].set);
         }
       }
@@ -256,8 +256,8 @@ class Diagnosis {
     Finding finding = start(trouble, "D742");
     Diagnostic& said = finding.diagnostic;
     const std::string tensor = words_.tensor(trouble.wanted);
-    const SumBox common = job_.contents.sums().common(job_.contents[trouble.wanted.content].sum,
-                                                      job_.contents[trouble.held.content].sum);
+    const Box common = job_.contents.sums().common(job_.contents[trouble.wanted.content].sum,
+                                                   job_.contents[trouble.held.content].sum);
     const std::string what = words_.box(trouble.wanted, common);
     said.what = what.empty() ? fmt::format("`{}` is no sum, and is added up", tensor)
                              : fmt::format("{} of `{}` is counted twice", what, tensor);
@@ -412,9 +412,9 @@ class Diagnosis {
 
   Finding sum(const Trouble& trouble, const Content& wanted, const Content& held) {
     const Sums& sums = job_.contents.sums();
-    const SumBox missing = sums.missing(wanted.sum, held.sum);
-    const auto some = [](const SumBox& box) {
-      return std::ranges::any_of(box, [](const SumPart& part) { return !part.set.empty(); });
+    const Box missing = sums.missing(wanted.sum, held.sum);
+    const auto some = [](const Box& box) {
+      return std::ranges::any_of(box, [](const BoxSide& part) { return !part.set.empty(); });
     };
     const std::string tensor = words_.tensor(trouble.wanted);
     if (!some(missing)) {
@@ -427,7 +427,7 @@ class Diagnosis {
       return finding;
     }
     // What is missing is there, on other ranks: then only a reduction is missing.
-    const SumBox made = history_.made(wanted).sums;
+    const Box made = history_.made(wanted).sums;
     bool elsewhere = !made.empty();
     const std::size_t first = missing.size() - std::min(missing.size(), made.size());
     for (std::size_t k = first; k < missing.size() && elsewhere; ++k) {

@@ -25,5 +25,7 @@ namespace shiplap::check {
 [[nodiscard]] std::vector<Finding> diagnose_races(const Job& job,
                                                   const std::vector<Trouble>& troubles);
 [[nodiscard]] std::vector<Finding> diagnose_values(Job& job, const std::vector<Trouble>& troubles);
+// Warnings about what the plan does not say.
+[[nodiscard]] std::vector<Diagnostic> advise(const plan::Plan& plan);
 
 }  // namespace shiplap::check

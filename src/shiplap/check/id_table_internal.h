@@ -1,6 +1,7 @@
 // Finds the number of a thing that is kept once, by its hash.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -8,7 +9,9 @@
 
 namespace shiplap::check {
 
+// The two are not treated alike: pairs of neighbours (a, a+1) have hashes of their own.
 [[nodiscard]] inline std::uint64_t mixed(std::uint64_t hash, std::int64_t more) {
+  hash = std::rotl(hash, 23) * 0xBF58476D1CE4E5B9U;
   hash = (hash ^ static_cast<std::uint64_t>(more)) * 0x9E3779B97F4A7C15U;
   return hash ^ (hash >> 31U);
 }

@@ -67,7 +67,8 @@ struct Job {
   std::int64_t messages = 0;
   std::int64_t meetings = 0;
   std::int64_t accesses = 0;      // looked at for races
-  std::int64_t computations = 0;  // held against the rules of their kernels
+  std::int64_t computations = 0;  // held against the contracts of their kernels
+  std::vector<Assumed> assumed;
 
   [[nodiscard]] const Script& script(std::int32_t rank) const {
     return scripts[static_cast<std::size_t>(script_of[static_cast<std::size_t>(rank)])];

@@ -48,36 +48,28 @@ bool share(const plan::RankProgram& program, const plan::flat::Region& x,
 
 }  // namespace
 
-Laws::Laws(const plan::Plan& plan, Statements& statements) : plan_(plan), statements_(statements) {}
+Laws::Laws(const plan::Plan& plan, Statements& statements)
+    : plan_(plan), contracts_(plan, statements) {}
 
-std::int64_t Laws::look(const plan::RankProgram& program, std::span<const SlopeId> slopes,
-                        std::vector<Trouble>& troubles) {
+void Laws::look(const plan::RankProgram& program, std::span<const SlopeId> slopes,
+                std::vector<Trouble>& troubles) {
   program_ = &program;
-  slopes_ = slopes;
   troubles_ = &troubles;
-  std::int64_t computations = 0;
   facts();
   for (std::size_t k = 0; k < program.operations.size(); ++k) {
     op_ = static_cast<std::int32_t>(k);
     const plan::flat::Operation& op = program.operations[k];
     sizes(op);
     const auto* compute = std::get_if<plan::Compute>(&op.source->action);
-    if (compute == nullptr || !once(op) || compute->kernel == plan::kBelievedKernel) continue;
-    ++computations;
-    const plan::KernelRule* rule = plan::find_kernel_rule(compute->kernel);
-    if (rule != nullptr && !signature(op, *rule)) continue;
-    if (!partial(op, compute->kernel)) continue;
-    if (plan::is_linear(compute->kernel) && !linear(op, compute->kernel)) continue;
-    if (compute->kernel == plan::kUpdateKernel && !update(op)) continue;
-    bool holds = true;
-    for (const plan::flat::Access& write : program.accesses_of(op)) {
-      if (write.kind == Access::Kind::reads) continue;
-      for (const plan::flat::Access& read : program.accesses_of(op)) {
-        if (holds && read.kind == Access::Kind::reads) holds = dimensions(read, write);
-      }
+    if (compute == nullptr || !once(op)) continue;
+    if (contracts_.is_assumed(op)) ++assumed_[compute->kernel];
+    if (compute->kernel == plan::kOpaqueKernel) continue;
+    ++computations_;
+    if (auto broken = contracts_.check(program, slopes, op)) {
+      tell(std::move(broken->code), std::move(broken->what), std::move(broken->why),
+           std::move(broken->help));
     }
   }
-  return computations;
 }
 
 bool Laws::tell(std::string code, std::string what, std::string why, std::string help) {
@@ -88,208 +80,6 @@ bool Laws::tell(std::string code, std::string what, std::string why, std::string
                         .why = std::move(why),
                         .help = std::move(help)});
   return false;
-}
-
-bool Laws::side(const plan::flat::Operation& op, std::span<const plan::Operand> operands,
-                bool reads, std::vector<std::int64_t>& layers) {
-  const std::string& kernel = std::get<plan::Compute>(op.source->action).kernel;
-  const auto is_here = [&](const plan::flat::Access& access) {
-    return (access.kind == Access::Kind::reads) == reads;
-  };
-  for (const plan::flat::Access& access : program_->accesses_of(op)) {
-    if (!is_here(access)) continue;
-    const plan::Tensor& tensor = plan_.tensors[access.value.tensor.index()];
-    const auto operand = std::ranges::find(operands, tensor.kind, &plan::Operand::kind);
-    if (operand == operands.end()) {
-      return tell("D754",
-                  fmt::format("`{}` {} `{}`, which is of kind {}", kernel,
-                              reads ? "reads" : "writes", tensor.name, tensor.kind),
-                  fmt::format("{} does not belong to what this kernel {}", tensor.kind,
-                              reads ? "takes" : "makes"),
-                  "state what it really does, or use another kernel");
-    }
-    if (tensor.instances > 0) layers.push_back(access.value.instance - operand->layer);
-  }
-  for (const plan::Operand& operand : operands) {
-    const bool present =
-        std::ranges::any_of(program_->accesses_of(op), [&](const plan::flat::Access& access) {
-          return is_here(access) && plan_.tensors[access.value.tensor.index()].kind == operand.kind;
-        });
-    if (present || operand.optional) continue;
-    return tell("D754",
-                fmt::format("`{}` {} no {}", kernel, reads ? "reads" : "writes", operand.kind),
-                "it cannot do its work without one",
-                fmt::format("add a line `{}`", reads ? "reads .." : "writes .."));
-  }
-  return true;
-}
-
-bool Laws::signature(const plan::flat::Operation& op, const plan::KernelRule& rule) {
-  std::vector<std::int64_t> layers;
-  if (!side(op, rule.reads, true, layers) || !side(op, rule.writes, false, layers)) return false;
-  const auto other = std::ranges::adjacent_find(layers, std::ranges::not_equal_to{});
-  if (other == layers.end()) return true;
-  std::string operands;
-  for (const plan::flat::Access& access : program_->accesses_of(op)) {
-    operands += (operands.empty() ? "" : ", ") +
-                shown(plan_.tensors[access.value.tensor.index()], access.value);
-  }
-  return tell("D752", fmt::format("`{}` mixes layers {} and {}", rule.kernel, *other, *(other + 1)),
-              fmt::format("its operands are {}", operands), "let all operands belong to one layer");
-}
-
-Laws::Found Laws::find(const plan::Tensor& in, const std::string& name) const {
-  for (std::size_t k = 0; k < in.part.size(); ++k) {
-    if (in.part[k].name == name) return {Side::part, plan::DimensionId(k)};
-  }
-  for (std::size_t k = 0; k < in.sum.size(); ++k) {
-    if (in.sum[k].name == name) return {Side::sum, plan::DimensionId(in.part.size() + k)};
-  }
-  return {};
-}
-
-SumPart Laws::set_of(const plan::flat::Value& value, plan::DimensionId dimension) const {
-  SumPart part;
-  bool seen = false;
-  const std::span<const plan::flat::Run> runs = program_->runs_of(value);
-  for (std::size_t k = 0; k < runs.size(); ++k) {
-    if (runs[k].dimension != dimension) continue;
-    const SlopeId slope =
-        slopes_.empty() ? 0 : slopes_[static_cast<std::size_t>(value.runs.first) + k];
-    if (seen && slope != part.slope) throw Asymmetric();
-    part.slope = slope;
-    part.set = part.set.united(IndexSet::range(runs[k].begin, runs[k].count, runs[k].stride));
-    seen = true;
-  }
-  return part;
-}
-
-bool Laws::dimensions(const plan::flat::Access& read, const plan::flat::Access& write) {
-  const plan::Tensor& from = plan_.tensors[read.value.tensor.index()];
-  const plan::Tensor& to = plan_.tensors[write.value.tensor.index()];
-  for (std::size_t k = 0; k < from.part.size(); ++k) {
-    const plan::Dimension& dimension = from.part[k];
-    const SumPart have = set_of(read.value, plan::DimensionId(k));
-    if (have.set.covers(dimension.size)) continue;
-    const Found found = find(to, dimension.name);
-    SumPart needed{IndexSet::range(0, dimension.size)};
-    if (found.side == Side::sum && write.value.zero) continue;
-    if (found.side != Side::nowhere) needed = set_of(write.value, found.dimension);
-    if (have.slope != needed.slope) throw Asymmetric();
-    if (have.set.includes(needed.set)) continue;
-    return tell("D755",
-                fmt::format("`{}` needs {} {} of `{}`, which this computation does not read",
-                            shown(to, write.value), dimension.name,
-                            to_string(needed.set.without(have.set)), shown(from, read.value)),
-                "what is made of a dimension must have been read of it",
-                "read more, or claim less");
-  }
-  return true;
-}
-
-bool Laws::partial(const plan::flat::Operation& op, const std::string& kernel) {
-  if (plan::is_linear(kernel)) return true;
-  for (const plan::flat::Access& access : program_->accesses_of(op)) {
-    if (access.kind != Access::Kind::reads) continue;
-    const plan::Tensor& tensor = plan_.tensors[access.value.tensor.index()];
-    if (tensor.sum.empty()) continue;
-    if (statements_.complete({*program_, access.value, slopes_}, access.region.count)) continue;
-    return tell(
-        "D740",
-        fmt::format("`{}` reads a part of the sum `{}`", kernel, shown(tensor, access.value)),
-        "only `zero`, `add`, `scale` and `cast` may read a sum that is not complete",
-        "reduce it first");
-  }
-  return true;
-}
-
-bool Laws::update(const plan::flat::Operation& op) {
-  for (const plan::flat::Access& access : program_->accesses_of(op)) {
-    const plan::Tensor& tensor = plan_.tensors[access.value.tensor.index()];
-    if (access.kind == Access::Kind::reads && access.value.scale != tensor.scale) {
-      return tell("D745",
-                  fmt::format("`update` reads `{}` at scale {}/{}, it is due at {}/{}",
-                              shown(tensor, access.value), access.value.scale.numerator(),
-                              access.value.scale.denominator(), tensor.scale.numerator(),
-                              tensor.scale.denominator()),
-                  "the tensor's declaration says at which scale an update must find it",
-                  "scale it where it is reduced");
-    }
-    if (access.kind == Access::Kind::reads || !tensor.has_versions()) continue;
-    const auto old = [&](const plan::flat::Access& read) {
-      return read.kind == Access::Kind::reads && read.value.tensor == access.value.tensor &&
-             read.value.instance == access.value.instance && !read.value.is_new;
-    };
-    if (access.value.is_new && std::ranges::any_of(program_->accesses_of(op), old)) continue;
-    return tell("D755",
-                fmt::format("`update` writes `{}` without having read what it was",
-                            shown(tensor, access.value)),
-                "an update makes the new version of what it reads",
-                "read the old version, write the new one");
-  }
-  return true;
-}
-
-bool Laws::linear(const plan::flat::Operation& op, const std::string& kernel) {
-  for (const plan::flat::Access& write : program_->accesses_of(op)) {
-    if (write.kind == Access::Kind::reads) continue;
-    const plan::Tensor& to = plan_.tensors[write.value.tensor.index()];
-    if (kernel == "zero") {
-      if (write.value.zero) continue;
-      return tell("D755", fmt::format("`zero` claims to write `{}`", shown(to, write.value)),
-                  "it leaves a sum of nothing", "write `sum none`");
-    }
-    if (!keeps_sums(op, write, kernel)) return false;
-  }
-  return true;
-}
-
-bool Laws::keeps_sums(const plan::flat::Operation& op, const plan::flat::Access& write,
-                      const std::string& kernel) {
-  const plan::Tensor& to = plan_.tensors[write.value.tensor.index()];
-  std::vector<SumPart> had(to.sum.size());
-  std::vector<bool> known(to.sum.size());
-  for (const plan::flat::Access& read : program_->accesses_of(op)) {
-    if (read.kind != Access::Kind::reads) continue;
-    const plan::Tensor& from = plan_.tensors[read.value.tensor.index()];
-    const bool rescaled = read.value.tensor == write.value.tensor && !read.value.zero &&
-                          read.value.scale != write.value.scale;
-    if (kernel != "scale" && rescaled) {
-      return tell("D745",
-                  fmt::format("`{}` changes the scale of `{}`", kernel, shown(from, read.value)),
-                  "only `scale` does that", "let the kernel be `scale`");
-    }
-    for (std::size_t k = 0; k < from.sum.size(); ++k) {
-      const Found found = find(to, from.sum[k].name);
-      SumPart set;
-      if (!read.value.zero) set = set_of(read.value, plan::DimensionId(from.part.size() + k));
-      if (found.side == Side::sum) {
-        SumPart& all = had[found.dimension.index() - to.part.size()];
-        if (known[found.dimension.index() - to.part.size()] && all.slope != set.slope)
-          throw Asymmetric();
-        known[found.dimension.index() - to.part.size()] = true;
-        all = {all.set.united(set.set), set.slope};
-      } else if (found.side == Side::nowhere &&
-                 !statements_.complete({*program_, read.value, slopes_}, read.region.count)) {
-        return tell("D740",
-                    fmt::format("`{}` makes `{}` of a part of the sum `{}`", kernel,
-                                shown(to, write.value), shown(from, read.value)),
-                    "what is no sum any more must have been a whole one", "reduce it first");
-      }
-    }
-  }
-  for (std::size_t k = 0; k < to.sum.size() && !write.value.zero; ++k) {
-    if (!known[k]) continue;
-    const SumPart claimed = set_of(write.value, plan::DimensionId(to.part.size() + k));
-    if (claimed.slope != had[k].slope && !had[k].set.covers(to.sum[k].size)) throw Asymmetric();
-    if (had[k].set.includes(claimed.set)) continue;
-    return tell(
-        "D755",
-        fmt::format("`{}` claims {} {} of `{}`, which it does not read", kernel, to.sum[k].name,
-                    to_string(claimed.set.without(had[k].set)), shown(to, write.value)),
-        "it leaves the contributions that it reads", "read more, or claim less");
-  }
-  return true;
 }
 
 bool Laws::once(const plan::flat::Operation& op) {

@@ -2,43 +2,29 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "shiplap/check/statement_internal.h"
+#include "shiplap/check/kernel_contracts_internal.h"
 #include "shiplap/check/trouble_internal.h"
 #include "shiplap/plan/expand.h"
-#include "shiplap/plan/kernel.h"
 
 namespace shiplap::check {
 
 class Laws {
  public:
   Laws(const plan::Plan& plan, Statements& statements);
-  // Adds what breaks a rule, once for each computation. Returns how many were looked at. Throws
-  // Asymmetric.
-  std::int64_t look(const plan::RankProgram& program, std::span<const SlopeId> slopes,
-                    std::vector<Trouble>& troubles);
+  // Adds what breaks a rule, once for each computation. Throws Asymmetric.
+  void look(const plan::RankProgram& program, std::span<const SlopeId> slopes,
+            std::vector<Trouble>& troubles);
+  // Computations that were held against the contracts of their kernels.
+  [[nodiscard]] std::int64_t computations() const { return computations_; }
+  // Those that state what no contract derives from what they read, by kernel.
+  [[nodiscard]] const std::map<std::string, std::int64_t>& assumed() const { return assumed_; }
 
  private:
-  // Where a dimension of one tensor is in another: its part, its sum, or nowhere.
-  enum class Side : std::uint8_t { part, sum, nowhere };
-  struct Found {
-    Side side = Side::nowhere;
-    plan::DimensionId dimension;
-  };
-  [[nodiscard]] Found find(const plan::Tensor& in, const std::string& name) const;
-  [[nodiscard]] SumPart set_of(const plan::flat::Value& value, plan::DimensionId dimension) const;
-  bool signature(const plan::flat::Operation& op, const plan::KernelRule& rule);
-  bool side(const plan::flat::Operation& op, std::span<const plan::Operand> operands, bool reads,
-            std::vector<std::int64_t>& layers);
-  bool dimensions(const plan::flat::Access& read, const plan::flat::Access& write);
-  bool partial(const plan::flat::Operation& op, const std::string& kernel);
-  bool update(const plan::flat::Operation& op);
-  // `zero` writes zero; `add`, `scale` and `cast` leave the contributions that they read.
-  bool linear(const plan::flat::Operation& op, const std::string& kernel);
-  bool keeps_sums(const plan::flat::Operation& op, const plan::flat::Access& write,
-                  const std::string& kernel);
   // Rows that one computation writes twice; contributions that one value names twice.
   bool once(const plan::flat::Operation& op);
   bool distinct(const plan::flat::Value& value);
@@ -52,10 +38,11 @@ class Laws {
   bool tell(std::string code, std::string what, std::string why, std::string help);
 
   const plan::Plan& plan_;
-  Statements& statements_;
+  KernelContracts contracts_;
+  std::int64_t computations_ = 0;
+  std::map<std::string, std::int64_t> assumed_;
   // Of the program that is looked at:
   const plan::RankProgram* program_ = nullptr;
-  std::span<const SlopeId> slopes_;
   std::vector<Trouble>* troubles_ = nullptr;
   std::int32_t op_ = 0;
 };

@@ -12,6 +12,9 @@ namespace shiplap::check {
 namespace {
 
 constexpr std::int64_t kLargestDimension = (std::int64_t{1} << 31) - 2;
+// A rank's order is kept as one clock per operation and stream (local_order.cc).
+constexpr std::int64_t kMaxClocks = 200'000'000;
+constexpr std::int64_t kMaxStreams = 32'767;
 constexpr std::int64_t kLargestMasked = std::int64_t{1} << 24;  // a mask is followed cell by cell
 
 [[noreturn]] void too_large(std::string what, std::string why) {
@@ -31,6 +34,15 @@ void demand_countable(const plan::Plan& plan) {
                 "coordinates are counted up to 2^31, under a mask up to 2^24");
     }
   }
+}
+
+void demand_few_streams(const Script& script) {
+  const std::int64_t streams = std::ssize(script.first);
+  if (streams <= kMaxStreams && streams * std::ssize(script.ops) <= kMaxClocks) return;
+  too_large(fmt::format("rank {} has {} operations on {} streams", script.rank,
+                        with_separators(std::ssize(script.ops)), with_separators(streams)),
+            fmt::format("their order takes a clock for each operation and stream, up to {}",
+                        with_separators(kMaxClocks)));
 }
 
 }  // namespace
@@ -60,14 +72,17 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
                 "they are held all at once, about 200 bytes each");
     }
     const std::vector<SlopeId> slopes = slopes_of(expanded, symmetry, job->contents.slopes());
-    job->computations += laws.look(expanded, slopes, troubles);
+    laws.look(expanded, slopes, troubles);
     Script script = scripts.make(expanded, slopes);
+    demand_few_streams(script);
     matching.join(script, expanded);
     job->accesses += find_races(script, troubles);
     job->script_of[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(job->scripts.size());
     job->scripts.push_back(std::move(script));
   }
   matching.close();
+  job->computations = laws.computations();
+  for (const auto& [kernel, count] : laws.assumed()) job->assumed.push_back({kernel, count});
   return job;
 }
 

@@ -74,7 +74,8 @@ namespace {
 struct Touched {
   std::int32_t writer = -1;
   std::int32_t reader = -1;
-  std::vector<std::int32_t> readers;  // further ones that no other reader waits for
+  std::vector<std::int32_t> readers;  // further ones; some may be complete before later ones
+  std::size_t prune_at = 8;           // readers
   void skip(std::int32_t) {}
 };
 
@@ -97,7 +98,7 @@ class Races {
       }
       const bool lives = op.act == Act::allocate || op.act == Act::free;
       touch(op.from, lives || op.in_place);
-      touch(op.to, true);
+      if (!op.keeps) touch(op.to, true);
       key(op);
     }
     return looked_at_;
@@ -129,6 +130,7 @@ class Races {
       touched.writer = op_;
       touched.reader = -1;
       touched.readers.clear();
+      touched.prune_at = 8;
     }
   }
 
@@ -138,13 +140,15 @@ class Races {
     if (touched.reader == op_) return;
     if (touched.reader < 0 || order_.complete_before(touched.reader, op_)) {
       touched.reader = op_;
-    } else {
+      return;
+    }
+    if (!touched.readers.empty() && touched.readers.back() == op_) return;
+    if (touched.readers.size() >= touched.prune_at) {  // each time twice as many: amortized
       std::erase_if(touched.readers,
                     [&](std::int32_t reader) { return order_.complete_before(reader, op_); });
-      if (std::ranges::find(touched.readers, op_) == touched.readers.end()) {
-        touched.readers.push_back(op_);
-      }
+      touched.prune_at = std::max<std::size_t>(8, 2 * touched.readers.size());
     }
+    touched.readers.push_back(op_);
   }
 
   void clash(std::int32_t earlier, const Zone& zone, std::int32_t row, Symptom symptom) {

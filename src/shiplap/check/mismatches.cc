@@ -33,7 +33,9 @@ class Tables {
  private:
   void inside(const CallGroup& group, const plan::TableRow& row, const Zone& zone, bool sends) {
     const bool member = group.ranks.find(Rank(row.peer)) >= 0;
-    if (member && row.first >= 0 && row.count >= 0 && row.first + row.count <= zone.count) return;
+    const bool fits = row.first >= 0 && row.count >= 0 && row.count <= zone.count &&
+                      row.first <= zone.count - row.count;
+    if (member && fits) return;
     troubles_.push_back({.symptom = Symptom::exchange_outside,
                          .place = here_,
                          .other = {row.peer, -1},

@@ -107,14 +107,13 @@ class Scripts::Builder {
     all_.ops_.push_back(op);
   }
 
-  void read(const plan::Compute& compute, const plan::flat::Operation& flat, Op& op) {
+  void read(const plan::Compute&, const plan::flat::Operation& flat, Op& op) {
     op.act = Act::compute;
     op.claims = static_cast<std::int32_t>(all_.claims_.size());
     for (const plan::flat::Access& access : program_.accesses_of(flat)) {
       all_.claims_.push_back(claim(access.region, access.value, access.kind));
     }
     op.claim_count = static_cast<std::int32_t>(all_.claims_.size()) - op.claims;
-    if (compute.kernel == "other") ++script_.others;
   }
   void read(const plan::Copy& copy, const plan::flat::Operation&, Op& op) {
     op.act = Act::copy;
@@ -131,6 +130,7 @@ class Scripts::Builder {
   }
   void read(const plan::Collective& collective, const plan::flat::Operation& flat, Op& op) {
     op.act = Act::collective;
+    op.keeps = slopes_.empty() && keeps(collective.kind, flat, op);  // not of all at once
     const bool gathers = collective.kind == plan::CollectiveKind::all_gather;
     const bool scatters = collective.kind == plan::CollectiveKind::reduce_scatter;
     if (!(gathers || scatters) || op.from != op.to) return;
@@ -152,6 +152,14 @@ class Scripts::Builder {
     }
     (gathers ? op.from : op.to) = piece;
     op.in_place = scatters;
+  }
+  // The root of a broadcast in place, and all but the root of a reduce, write nothing. In place the
+  // latter is not to be relied on: gloo leaves partial sums there (pytorch issue 76527).
+  [[nodiscard]] bool keeps(plan::CollectiveKind kind, const plan::flat::Operation& flat,
+                           const Op& op) const {
+    const bool is_root = program_.groups[flat.group.index()].ranks.find(program_.rank) == flat.root;
+    if (kind == plan::CollectiveKind::broadcast) return is_root && op.from == op.to;
+    return kind == plan::CollectiveKind::reduce && !is_root && op.from != op.to;
   }
   void read(const plan::Exchange& exchange, const plan::flat::Operation&, Op& op) {
     op.act = Act::exchange;

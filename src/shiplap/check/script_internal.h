@@ -62,6 +62,7 @@ struct Op {
   bool async = false;
   bool add = false;
   bool in_place = false;  // a scatter into the region that it reads
+  bool keeps = false;     // a collective that leaves `to` as it is on this rank
 };
 
 struct Script {
@@ -78,7 +79,6 @@ struct Script {
   std::vector<std::int64_t> row_bytes;  // by buffer
   std::vector<std::int32_t> first;      // by stream: its first operation, or -1
   std::int32_t batches = 0;
-  std::int32_t others = 0;  // computations that are believed
   std::int32_t absent = 0;
 
   [[nodiscard]] const Op& operator[](std::int32_t k) const {

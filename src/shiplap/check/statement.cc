@@ -13,6 +13,12 @@ Run run_of(const plan::flat::Run& run, SlopeId slope) {
           .stride = static_cast<std::int32_t>(run.stride)};
 }
 
+bool in_mask(const plan::Tensor& tensor, std::size_t dimension) {
+  return std::ranges::any_of(tensor.mask, [&](const plan::MaskTerm& term) {
+    return term.left.dimension.index() == dimension || term.right.dimension.index() == dimension;
+  });
+}
+
 }  // namespace
 
 Statements::Statements(Contents& contents) : contents_(contents) {
@@ -21,18 +27,18 @@ Statements::Statements(Contents& contents) : contents_(contents) {
   }
 }
 
-SumBox Statements::whole_box(const plan::Tensor& tensor) const {
-  SumBox box;
+Box Statements::whole_box(const plan::Tensor& tensor) const {
+  Box box;
   for (const plan::Dimension& dimension : tensor.sum) {
     box.push_back({IndexSet::range(0, dimension.size)});
   }
   return box;
 }
 
-SumBox Statements::box_of(const Statement& statement) const {
+Box Statements::box_of(const Statement& statement) const {
   const plan::flat::Value& value = statement.value;
   const plan::Tensor& tensor = contents_.plan().tensors[value.tensor.index()];
-  SumBox box(tensor.sum.size());
+  Box box(tensor.sum.size());
   std::vector<bool> seen(box.size());
   const std::span<const plan::flat::Run> runs = statement.program.runs_of(value);
   for (std::size_t k = 0; k < runs.size(); ++k) {
@@ -80,16 +86,16 @@ SumId Statements::sum_of(const Statement& statement) {
   for (const Run& run : summed_) hash = mixed(mixed(hash, run.begin), run.count);
   Recent& recent = recent_[hash % recent_.size()];
   if (recent.sum.exists() && recent.tensor == tensor && recent.runs == summed_) return recent.sum;
-  SumBox box = box_of(statement);
-  const bool empty = std::ranges::any_of(box, [](const SumPart& p) { return p.set.empty(); });
-  std::vector<SumBox> boxes;
+  Box box = box_of(statement);
+  const bool empty = std::ranges::any_of(box, [](const BoxSide& p) { return p.set.empty(); });
+  Boxes boxes;
   if (!empty) boxes.push_back(std::move(box));
   recent = {tensor, summed_, contents_.sums().find(std::move(boxes))};
   return recent.sum;
 }
 
 // As if no mask were there, then row by row with what the mask leaves.
-void Statements::mask(const Statement& statement, const SumBox& box, Pieces& out, Content content) {
+void Statements::mask(const Statement& statement, const Box& box, Pieces& out, Content content) {
   const plan::Tensor& tensor = contents_.plan().tensors[content.tensor.index()];
   if (std::ranges::any_of(statement.slopes, [](SlopeId slope) { return slope != 0; })) {
     throw Asymmetric();
@@ -133,13 +139,13 @@ void Statements::mask(const Statement& statement, const SumBox& box, Pieces& out
 
 // Where a row has several cells, each with contributions of its own, the cell is one more dimension
 // of the sum, the first.
-SumId Statements::sum_of_row(const plan::Tensor& tensor, const SumBox& box,
+SumId Statements::sum_of_row(const plan::Tensor& tensor, const Box& box,
                              std::span<const std::int64_t> cells) {
   const std::size_t width = tensor.part.size();
   const std::size_t count = width == 0 ? 1 : cells.size() / width;
-  std::vector<SumBox> all;
+  Boxes all;
   for (std::size_t k = 0; k < count; ++k) {
-    for (SumBox& left : clipped(tensor, box, cells.subspan(k * width, width))) {
+    for (Box& left : clipped(tensor, box, cells.subspan(k * width, width))) {
       if (count > 1) {
         left.insert(left.begin(), {IndexSet(static_cast<std::int64_t>(k))});
       }
@@ -149,18 +155,18 @@ SumId Statements::sum_of_row(const plan::Tensor& tensor, const SumBox& box,
   return contents_.sums().find(std::move(all));
 }
 
-std::vector<SumBox> Statements::clipped(const plan::Tensor& tensor, const SumBox& box,
-                                        std::span<const std::int64_t> cell) {
-  std::vector<SumBox> boxes{box};
+Boxes Statements::clipped(const plan::Tensor& tensor, const Box& box,
+                          std::span<const std::int64_t> cell) {
+  Boxes boxes{box};
   for (const plan::MaskTerm& term : tensor.mask) clip(tensor, term, cell, boxes);
-  std::erase_if(boxes, [](const SumBox& b) {
-    return std::ranges::any_of(b, [](const SumPart& part) { return part.set.empty(); });
+  std::erase_if(boxes, [](const Box& b) {
+    return std::ranges::any_of(b, [](const BoxSide& part) { return part.set.empty(); });
   });
   return boxes;
 }
 
 void Statements::clip(const plan::Tensor& tensor, const plan::MaskTerm& term,
-                      std::span<const std::int64_t> cell, std::vector<SumBox>& boxes) {
+                      std::span<const std::int64_t> cell, Boxes& boxes) {
   const bool left_summed = tensor.in_sum(term.left.dimension);
   const bool right_summed = tensor.in_sum(term.right.dimension);
   const auto at = [&](const plan::MaskSide& side) {
@@ -177,12 +183,12 @@ void Statements::clip(const plan::Tensor& tensor, const plan::MaskTerm& term,
     return;
   }
   if (left_summed && right_summed) {  // one box for each coordinate of the left side
-    std::vector<SumBox> cut;
-    for (const SumBox& box : boxes) {
+    Boxes cut;
+    for (const Box& box : boxes) {
       for (const std::int32_t coordinate : box[at(term.left)].set.indices()) {
-        SumBox one = box;
+        Box one = box;
         one[at(term.left)].set = IndexSet(std::int64_t{coordinate});
-        SumPart& other = one[at(term.right)];
+        BoxSide& other = one[at(term.right)];
         other.set =
             other.set.intersected(allowed(tensor, term, false, entry(term.left, coordinate)));
         cut.push_back(std::move(one));
@@ -193,8 +199,8 @@ void Statements::clip(const plan::Tensor& tensor, const plan::MaskTerm& term,
   }
   const plan::MaskSide& open = left_summed ? term.left : term.right;
   const plan::MaskSide& closed = left_summed ? term.right : term.left;
-  for (SumBox& box : boxes) {
-    SumPart& part = box[at(open)];
+  for (Box& box : boxes) {
+    BoxSide& part = box[at(open)];
     part.set = part.set.intersected(allowed(tensor, term, left_summed, fixed(closed)));
   }
 }
@@ -221,21 +227,55 @@ const IndexSet& Statements::allowed(const plan::Tensor& tensor, const plan::Mask
   return found->second = IndexSet(std::move(indices));
 }
 
-bool Statements::complete(const Statement& statement, std::int64_t rows) {
-  const plan::flat::Value& value = statement.value;
-  const plan::Tensor& tensor = contents_.plan().tensors[value.tensor.index()];
-  if (value.zero) return false;
-  const SumBox box = box_of(statement);
-  const SumBox whole = whole_box(tensor);
-  if (box == whole) return true;
+template <class Visit>
+void Statements::for_each_cell(const plan::Tensor& tensor, const Box& box, const Visit& visit) {
+  if (std::ranges::any_of(box, [](const BoxSide& side) { return side.slope != 0; })) {
+    throw Asymmetric();
+  }
+  const auto first_of_sum = box.begin() + static_cast<std::ptrdiff_t>(tensor.part.size());
+  const Box sum(first_of_sum, box.end());
+  std::vector<std::vector<std::int32_t>> coordinates;
+  for (std::size_t k = 0; k < tensor.part.size(); ++k) {
+    coordinates.push_back(in_mask(tensor, k) ? box[k].set.indices() : std::vector<std::int32_t>{0});
+  }
+  std::vector<std::size_t> at(coordinates.size());
+  std::vector<std::int64_t> cell(coordinates.size());
+  for (std::size_t k = 0; k < at.size(); ++k) cell[k] = coordinates[k].front();
+  while (visit(cell, clipped(tensor, sum, cell))) {
+    std::size_t k = at.size();
+    while (k > 0 && ++at[k - 1] == coordinates[k - 1].size()) at[--k] = 0;
+    if (k == 0) return;
+    for (std::size_t m = k - 1; m < at.size(); ++m) cell[m] = coordinates[m][at[m]];
+  }
+}
+
+Boxes Statements::left_by_mask(const plan::Tensor& tensor, const Box& box) {
+  if (empty(box)) return {};
+  if (tensor.mask.empty()) return {box};
+  Boxes result;
+  for_each_cell(tensor, box, [&](const std::vector<std::int64_t>& cell, const Boxes& sums) {
+    for (const Box& sum : sums) {
+      Box left = box;
+      for (std::size_t k = 0; k < cell.size(); ++k) {
+        if (in_mask(tensor, k)) left[k].set = IndexSet(cell[k]);
+      }
+      std::ranges::copy(sum, left.begin() + static_cast<std::ptrdiff_t>(cell.size()));
+      if (result.empty() || !join(result.back(), left)) result.push_back(std::move(left));
+    }
+    return true;
+  });
+  return result;
+}
+
+bool Statements::masks_out(const plan::Tensor& tensor, const Box& box) {
+  if (empty(box)) return true;
   if (tensor.mask.empty()) return false;
-  Pieces stated;
-  Pieces full;
-  Content content{
-      .tensor = value.tensor, .rows = static_cast<std::int32_t>(rows), .instance = value.instance};
-  mask(statement, box, stated, content);
-  mask(statement, whole, full, content);
-  return stated == full;
+  bool all = true;
+  for_each_cell(tensor, box, [&](const std::vector<std::int64_t>&, const Boxes& sums) {
+    all = sums.empty();
+    return all;
+  });
+  return all;
 }
 
 }  // namespace shiplap::check

@@ -26,21 +26,27 @@ class Statements {
   // What so many rows hold then, from the top: one piece, or several where a mask clips the sums of
   // some cells.
   void state(const Statement& statement, std::int64_t rows, Pieces& out);
-  // Whether the sum has all contributions there are.
-  [[nodiscard]] bool complete(const Statement& statement, std::int64_t rows);
+  // The points of a box that the mask of the tensor leaves. A point has coordinates of the part and
+  // of the sum. Throws Asymmetric.
+  [[nodiscard]] Boxes left_by_mask(const plan::Tensor& tensor, const Box& box);
+  [[nodiscard]] bool masks_out(const plan::Tensor& tensor, const Box& box);
 
  private:
-  [[nodiscard]] SumBox box_of(const Statement& statement) const;
+  [[nodiscard]] Box box_of(const Statement& statement) const;
   // The sum of a statement that no mask clips; what was asked for lately is found without work.
   [[nodiscard]] SumId sum_of(const Statement& statement);
-  [[nodiscard]] SumBox whole_box(const plan::Tensor& tensor) const;
-  void mask(const Statement& statement, const SumBox& box, Pieces& out, Content content);
-  [[nodiscard]] SumId sum_of_row(const plan::Tensor& tensor, const SumBox& box,
+  [[nodiscard]] Box whole_box(const plan::Tensor& tensor) const;
+  void mask(const Statement& statement, const Box& box, Pieces& out, Content content);
+  [[nodiscard]] SumId sum_of_row(const plan::Tensor& tensor, const Box& box,
                                  std::span<const std::int64_t> cells);
-  [[nodiscard]] std::vector<SumBox> clipped(const plan::Tensor& tensor, const SumBox& box,
-                                            std::span<const std::int64_t> cell);
+  [[nodiscard]] Boxes clipped(const plan::Tensor& tensor, const Box& box,
+                              std::span<const std::int64_t> cell);
   void clip(const plan::Tensor& tensor, const plan::MaskTerm& term,
-            std::span<const std::int64_t> cell, std::vector<SumBox>& boxes);
+            std::span<const std::int64_t> cell, Boxes& boxes);
+  // Calls visit(cell, boxes of its contributions) for the coordinates of the dimensions of the part
+  // that the mask names, until it returns false.
+  template <class Visit>
+  void for_each_cell(const plan::Tensor& tensor, const Box& box, const Visit& visit);
   [[nodiscard]] std::int64_t entry(const plan::MaskSide& side, std::int64_t coordinate) const;
   // Coordinates of one side that agree with a number on the other.
   const IndexSet& allowed(const plan::Tensor& tensor, const plan::MaskTerm& term, bool free_left,

@@ -5,10 +5,13 @@
 namespace shiplap::check {
 namespace {
 
-std::uint64_t hash_of(const std::vector<SumBox>& boxes) {
+// They are looked for one by one, and a run has 16 bits for one.
+constexpr std::size_t kMaxSlopes = 1024;
+
+std::uint64_t hash_of(const Boxes& boxes) {
   std::uint64_t hash = boxes.size();
-  for (const SumBox& box : boxes) {
-    for (const SumPart& part : box) {
+  for (const Box& box : boxes) {
+    for (const BoxSide& part : box) {
       hash = mixed(hash, part.slope);
       for (const IndexSet::Run& run : part.set.runs()) {
         hash = mixed(mixed(mixed(hash, run.begin), run.count), run.stride);
@@ -18,54 +21,15 @@ std::uint64_t hash_of(const std::vector<SumBox>& boxes) {
   return hash;
 }
 
-std::int64_t volume(const SumBox& box) {
-  std::int64_t cells = 1;
-  for (const SumPart& part : box) cells *= part.set.size();
-  return cells;
-}
-
-std::int64_t volume(const std::vector<SumBox>& boxes) {
-  std::int64_t cells = 0;
-  for (const SumBox& box : boxes) cells += volume(box);
-  return cells;
-}
-
 // Sums of a row with one cell and of one with several have other dimensions, and nothing in common.
-bool comparable(const SumBox& a, const SumBox& b) { return a.size() == b.size(); }
+bool comparable(const Box& a, const Box& b) { return a.size() == b.size(); }
 
-SumBox intersection(const SumBox& a, const SumBox& b) {
-  SumBox result;
-  for (std::size_t k = 0; k < a.size(); ++k) {
-    if (a[k].slope != b[k].slope) throw Asymmetric();
-    result.push_back({a[k].set.intersected(b[k].set), a[k].slope});
+// For messages, where ranks that are looked at once are shown by the first of them.
+Boxes without_slopes(Boxes boxes) {
+  for (Box& box : boxes) {
+    for (BoxSide& side : box) side.slope = 0;
   }
-  return result;
-}
-
-// Cuts `b` out of `a`: what remains, as boxes.
-void subtract(const SumBox& a, const SumBox& b, std::vector<SumBox>& out) {
-  if (!comparable(a, b)) {
-    out.push_back(a);
-    return;
-  }
-  SumBox rest = a;
-  for (std::size_t k = 0; k < a.size(); ++k) {
-    SumBox outside = rest;
-    outside[k].set = rest[k].set.without(b[k].set);
-    if (volume(outside) > 0) out.push_back(outside);
-    rest[k].set = rest[k].set.intersected(b[k].set);
-  }
-}
-
-SumBox outline(const std::vector<SumBox>& boxes) {
-  SumBox result;
-  for (const SumBox& box : boxes) {
-    if (result.empty()) result.resize(box.size());
-    for (std::size_t k = 0; k < box.size(); ++k) {
-      result[k].set = result[k].set.united(box[k].set);
-    }
-  }
-  return result;
+  return boxes;
 }
 
 }  // namespace
@@ -74,7 +38,9 @@ SlopeId Slopes::find(std::vector<std::int64_t> by_axis) {
   if (std::ranges::all_of(by_axis, [](std::int64_t s) { return s == 0; })) return 0;
   const auto found = std::ranges::find(known_, by_axis);
   const auto id = static_cast<SlopeId>(found - known_.begin());
-  if (found == known_.end()) known_.push_back(std::move(by_axis));
+  if (found != known_.end()) return id;
+  if (known_.size() == kMaxSlopes) throw Asymmetric();
+  known_.push_back(std::move(by_axis));
   return id;
 }
 
@@ -91,7 +57,7 @@ Slopes::Bound Slopes::bind(SlopeId slope, std::span<const std::int64_t> position
   return bound;
 }
 
-SumId Sums::find(std::vector<SumBox> boxes) {
+SumId Sums::find(Boxes boxes) {
   const std::uint64_t hash = hash_of(boxes);
   const std::int32_t found = by_hash_.find(
       hash, [&](std::int32_t id) { return known_[static_cast<std::size_t>(id)] == boxes; });
@@ -102,31 +68,6 @@ SumId Sums::find(std::vector<SumBox> boxes) {
   return id;
 }
 
-bool Sums::disjoint(const SumBox& a, const SumBox& b) const {
-  bool same_slopes = true;
-  for (std::size_t k = 0; k < a.size(); ++k) {
-    if (a[k].slope != b[k].slope) {
-      same_slopes = false;
-    } else if (!a[k].set.overlaps(b[k].set)) {
-      return true;
-    }
-  }
-  if (!same_slopes) throw Asymmetric();
-  return false;
-}
-
-bool Sums::join(SumBox& a, const SumBox& b) {
-  std::size_t differs = a.size();
-  for (std::size_t k = 0; k < a.size(); ++k) {
-    if (a[k] == b[k]) continue;
-    if (differs != a.size() || a[k].slope != b[k].slope) return false;
-    differs = k;
-  }
-  if (differs == a.size()) return false;
-  a[differs].set = a[differs].set.united(b[differs].set);
-  return true;
-}
-
 std::optional<SumId> Sums::unite(SumId a, SumId b) {
   if (zero(a)) return b;
   if (zero(b)) return a;
@@ -134,13 +75,12 @@ std::optional<SumId> Sums::unite(SumId a, SumId b) {
       static_cast<std::uint64_t>(a.value) << 32U | static_cast<std::uint32_t>(b.value);
   const auto [found, is_new] = united_.try_emplace(key, -1);
   if (!is_new) return found->second < 0 ? std::nullopt : std::optional(SumId(found->second));
-  for (const SumBox& x : (*this)[a]) {
-    for (const SumBox& y : (*this)[b]) {
-      if (disjoint(x, y)) continue;
-      return std::nullopt;
+  for (const Box& x : (*this)[a]) {
+    for (const Box& y : (*this)[b]) {
+      if (!comparable(x, y) || !disjoint(x, y)) return std::nullopt;
     }
   }
-  std::vector<SumBox> boxes = (*this)[a];
+  Boxes boxes = (*this)[a];
   boxes.insert(boxes.end(), (*this)[b].begin(), (*this)[b].end());
   for (std::size_t k = 0; k < boxes.size();) {
     bool joined = false;
@@ -158,24 +98,18 @@ std::optional<SumId> Sums::unite(SumId a, SumId b) {
 
 bool Sums::same(SumId a, SumId b) const {
   if (a == b) return true;
-  const std::vector<SumBox>& x = (*this)[a];
-  const std::vector<SumBox>& y = (*this)[b];
+  const Boxes& x = (*this)[a];
+  const Boxes& y = (*this)[b];
   if (x.size() <= 1 && y.size() <= 1) return false;
   if (!x.empty() && !y.empty() && !comparable(x.front(), y.front())) return false;
-  const std::int64_t cells = volume(x);
-  if (cells != volume(y)) return false;
-  std::int64_t common = 0;
-  for (const SumBox& p : x) {
-    for (const SumBox& q : y) common += volume(intersection(p, q));
-  }
-  return common == cells;
+  return difference(x, y).empty() && difference(y, x).empty();
 }
 
 SumId Sums::bind(SumId id, std::span<const std::int64_t> positions) {
-  std::vector<SumBox> boxes = (*this)[id];
+  Boxes boxes = (*this)[id];
   bool changed = false;
-  for (SumBox& box : boxes) {
-    for (SumPart& part : box) {
+  for (Box& box : boxes) {
+    for (BoxSide& part : box) {
       if (part.slope == 0) continue;
       const Slopes::Bound bound = slopes_.bind(part.slope, positions);
       part = {part.set.shifted(bound.by), bound.rest};
@@ -185,23 +119,20 @@ SumId Sums::bind(SumId id, std::span<const std::int64_t> positions) {
   return changed ? find(std::move(boxes)) : id;
 }
 
-SumBox Sums::missing(SumId a, SumId b) const {
-  std::vector<SumBox> rest = (*this)[a];
-  for (const SumBox& cut : (*this)[b]) {
-    std::vector<SumBox> left;
-    for (const SumBox& box : rest) subtract(box, cut, left);
-    rest = std::move(left);
-  }
-  return outline(rest);
+Box Sums::missing(SumId a, SumId b) const {
+  Boxes cut = without_slopes((*this)[b]);
+  const Boxes all = without_slopes((*this)[a]);
+  if (!all.empty()) std::erase_if(cut, [&](const Box& x) { return !comparable(x, all.front()); });
+  return outline(difference(all, cut));
 }
 
-SumBox Sums::common(SumId a, SumId b) const {
-  std::vector<SumBox> both;
-  for (const SumBox& x : (*this)[a]) {
-    for (const SumBox& y : (*this)[b]) {
+Box Sums::common(SumId a, SumId b) const {
+  Boxes both;
+  for (const Box& x : without_slopes((*this)[a])) {
+    for (const Box& y : without_slopes((*this)[b])) {
       if (!comparable(x, y)) continue;
-      SumBox box = intersection(x, y);
-      if (volume(box) > 0) both.push_back(std::move(box));
+      Box box = intersection(x, y);
+      if (!empty(box)) both.push_back(std::move(box));
     }
   }
   return outline(both);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -10,14 +9,10 @@
 #include <vector>
 
 #include "shiplap/base/id.h"
-#include "shiplap/base/index_set.h"
+#include "shiplap/check/boxes_internal.h"
 #include "shiplap/check/id_table_internal.h"
 
 namespace shiplap::check {
-
-// How a coordinate moves with the positions on the axes along which ranks are looked at once. 0: it
-// does not.
-using SlopeId = std::int32_t;
 
 class Slopes {
  public:
@@ -39,18 +34,6 @@ class Slopes {
   std::vector<std::vector<std::int64_t>> known_;
 };
 
-// What holds on some of the ranks that are looked at once, and not on others: they must be looked
-// at one by one.
-struct Asymmetric : std::exception {};
-
-struct SumPart {
-  IndexSet set;
-  SlopeId slope = 0;
-  friend bool operator==(const SumPart&, const SumPart&) = default;
-};
-// By dimension of the sum.
-using SumBox = std::vector<SumPart>;
-
 using SumId = Id<struct SumTag>;
 
 class Sums {
@@ -58,23 +41,20 @@ class Sums {
   explicit Sums(Slopes& slopes) : slopes_(slopes) {}
 
   // Of disjoint boxes; none: zero. A tensor that is no sum has one box without dimensions.
-  SumId find(std::vector<SumBox> boxes);
-  [[nodiscard]] const std::vector<SumBox>& operator[](SumId id) const { return known_[id.index()]; }
+  SumId find(Boxes boxes);
+  [[nodiscard]] const Boxes& operator[](SumId id) const { return known_[id.index()]; }
   [[nodiscard]] bool zero(SumId id) const { return known_[id.index()].empty(); }
   // Nothing if they have a contribution in common. Throws Asymmetric.
   [[nodiscard]] std::optional<SumId> unite(SumId a, SumId b);
   [[nodiscard]] bool same(SumId a, SumId b) const;
   [[nodiscard]] SumId bind(SumId id, std::span<const std::int64_t> positions);
   // Contributions of `a` that `b` lacks, by dimension: an outline for people.
-  [[nodiscard]] SumBox missing(SumId a, SumId b) const;
-  [[nodiscard]] SumBox common(SumId a, SumId b) const;
+  [[nodiscard]] Box missing(SumId a, SumId b) const;
+  [[nodiscard]] Box common(SumId a, SumId b) const;
 
  private:
-  [[nodiscard]] bool disjoint(const SumBox& a, const SumBox& b) const;
-  static bool join(SumBox& a, const SumBox& b);
-
   Slopes& slopes_;
-  std::vector<std::vector<SumBox>> known_;
+  std::vector<Boxes> known_;
   IdTable by_hash_;
   std::unordered_map<std::uint64_t, std::int32_t> united_;  // -1: not disjoint
 };

@@ -30,9 +30,9 @@ IndexSet of_bits(unsigned bits) {
   return IndexSet(std::move(indices));
 }
 
-void add_points(const SumBox& box, Points& points) {
+void add_points(const Box& box, Points& points) {
   Points grown{{}};
-  for (const SumPart& part : box) {
+  for (const BoxSide& part : box) {
     Points longer;
     for (const Point& point : grown) {
       for (const std::int32_t index : part.set.indices()) {
@@ -49,7 +49,7 @@ void add_points(const SumBox& box, Points& points) {
 Points points_of(const Sums& sums, SumId id) {
   Points points;
   std::size_t count = 0;
-  for (const SumBox& box : sums[id]) {
+  for (const Box& box : sums[id]) {
     Points here;
     add_points(box, here);
     count += here.size();
@@ -69,9 +69,9 @@ std::vector<std::set<std::int32_t>> outline(const Points& points) {
   return sides;
 }
 
-std::vector<std::set<std::int32_t>> outline(const SumBox& box) {
+std::vector<std::set<std::int32_t>> outline(const Box& box) {
   std::vector<std::set<std::int32_t>> sides;
-  for (const SumPart& part : box) {
+  for (const BoxSide& part : box) {
     const std::vector<std::int32_t> indices = part.set.indices();
     sides.emplace_back(indices.begin(), indices.end());
   }
@@ -182,7 +182,7 @@ TEST(Sums, OfNoDimensionAreZeroOrOne) {
   Slopes slopes;
   Sums sums(slopes);
   const SumId zero = sums.find({});
-  const SumId one = sums.find({SumBox{}});
+  const SumId one = sums.find({Box{}});
   EXPECT_TRUE(sums.zero(zero));
   EXPECT_FALSE(sums.zero(one));
   EXPECT_FALSE(sums.same(zero, one));

@@ -56,7 +56,10 @@ std::int64_t rows_of(const Pieces& pieces) {
 
 Values::Values(Job& job, std::vector<Trouble>& troubles) : job_(job), troubles_(troubles) {
   memories_.resize(job.scripts.size());
-  for (std::size_t k = 0; k < job.scripts.size(); ++k) start(k);
+  for (std::size_t k = 0; k < job.scripts.size(); ++k) {
+    start(k);
+    dead_at_start_.push_back(dead_rows(k));
+  }
 }
 
 void Values::start(std::size_t index) {
@@ -313,7 +316,56 @@ void Values::received(std::int32_t script, std::int32_t k, const Pieces& pieces)
   put(actor, op.to, pieces);
 }
 
+std::vector<Values::DeadRows> Values::dead_rows(std::size_t script) const {
+  std::vector<DeadRows> dead;
+  for (std::size_t buffer = 0; buffer < memories_[script].size(); ++buffer) {
+    for (const Buffer::Range& range : memories_[script][buffer].ranges()) {
+      if (range.value.nature != Nature::dead) continue;
+      const auto id = static_cast<std::int32_t>(buffer);
+      if (!dead.empty() && dead.back().buffer == id && dead.back().end == range.begin) {
+        dead.back().end = range.end;
+      } else {
+        dead.push_back({id, range.begin, range.end});
+      }
+    }
+  }
+  return dead;
+}
+
+// The next step allocates again what this one does.
+void Values::find_leaks(std::size_t script) {
+  const auto row = first_outside(dead_at_start_[script], dead_rows(script));
+  if (!row) return;
+  const Script& here = job_.scripts[script];
+  const auto allocates = [&](const Op& op) {
+    return op.act == Act::allocate && op.from.buffer == row->buffer &&
+           op.from.begin <= row->begin && row->begin < op.from.end();
+  };
+  auto last = static_cast<std::int32_t>(here.ops.size()) - 1;
+  while (last >= 0 && !allocates(here[last])) --last;
+  report({.symptom = Symptom::law,
+          .place = {here.rank, last},
+          .code = "D734",
+          .what = "rows are allocated, and not freed by the end of the step",
+          .why = "the next step allocates them again: memory is lost in every step",
+          .help = "free them after their last use"});
+}
+
+// A row that `a` has and `b` has not.
+std::optional<Values::DeadRows> Values::first_outside(std::span<const DeadRows> a,
+                                                      std::span<const DeadRows> b) {
+  for (const DeadRows& rows : a) {
+    std::int32_t row = rows.begin;
+    for (const DeadRows& other : b) {
+      if (other.buffer == rows.buffer && other.begin <= row && row < other.end) row = other.end;
+    }
+    if (row < rows.end) return DeadRows{rows.buffer, row, row + 1};
+  }
+  return std::nullopt;
+}
+
 void Values::finish() {
+  for (std::size_t k = 0; k < job_.scripts.size(); ++k) find_leaks(k);
   for (std::size_t k = 0; k < job_.scripts.size(); ++k) {
     for (const Claim& claim : job_.scripts[k].goal)
       expect({static_cast<std::int32_t>(k), -1}, claim);

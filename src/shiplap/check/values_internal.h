@@ -60,7 +60,19 @@ class Values {
     std::int32_t op = -1;
   };
 
+  struct DeadRows {
+    std::int32_t buffer = 0;
+    std::int32_t begin = 0;
+    std::int32_t end = 0;
+    friend bool operator==(const DeadRows&, const DeadRows&) = default;
+  };
+
   void start(std::size_t script);
+  // In order, those that touch joined.
+  [[nodiscard]] std::vector<DeadRows> dead_rows(std::size_t script) const;
+  void find_leaks(std::size_t script);
+  [[nodiscard]] static std::optional<DeadRows> first_outside(std::span<const DeadRows> a,
+                                                             std::span<const DeadRows> b);
   Buffer& buffer(std::int32_t script, std::int32_t id) {
     return memories_[static_cast<std::size_t>(script)][static_cast<std::size_t>(id)];
   }
@@ -97,7 +109,8 @@ class Values {
 
   Job& job_;
   std::vector<Trouble>& troubles_;
-  std::vector<std::vector<Buffer>> memories_;  // by script and buffer
+  std::vector<std::vector<Buffer>> memories_;         // by script and buffer
+  std::vector<std::vector<DeadRows>> dead_at_start_;  // by script
   std::vector<Watch> watches_;
   std::int64_t statements_ = 0;
   std::int64_t unions_ = 0;

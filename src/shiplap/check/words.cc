@@ -112,7 +112,7 @@ std::string Words::content(const Piece& piece) const {
     if (set.covers(tensor.part[k].size) && rising) continue;
     text += fmt::format(" {} {}", tensor.part[k].name, rising ? to_string(set) : order);
   }
-  const std::vector<SumBox>& boxes = job_.contents.sums()[content.sum];
+  const std::vector<Box>& boxes = job_.contents.sums()[content.sum];
   if (boxes.empty()) return text + ", a sum of nothing yet";
   bool whole = boxes.size() == 1 && boxes.front().size() == tensor.sum.size();
   for (std::size_t k = 0; k < tensor.sum.size() && whole; ++k) {
@@ -128,7 +128,7 @@ std::string Words::content(const Piece& piece) const {
   return text;
 }
 
-std::string Words::box(const Piece& piece, const SumBox& box) const {
+std::string Words::box(const Piece& piece, const Box& box) const {
   const plan::Tensor& tensor = job_.contents.tensor(job_.contents[piece.content]);
   std::string text;
   const std::size_t first = box.size() > tensor.sum.size() ? 1 : 0;  // which cell of a row

@@ -28,7 +28,7 @@ class Words {
   // "g[4 +4]".
   [[nodiscard]] std::string zone(std::int32_t rank, const Zone& zone) const;
   // "sample 4-7"; empty if the box is.
-  [[nodiscard]] std::string box(const Piece& piece, const SumBox& box) const;
+  [[nodiscard]] std::string box(const Piece& piece, const Box& box) const;
 
  private:
   const Job& job_;

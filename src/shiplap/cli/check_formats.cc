@@ -47,7 +47,20 @@ std::string list_of(const std::vector<check::Examined>& examined, bool reached) 
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// How much was looked at, and what was taken on trust.
+// "what 4 computations write (3 `other`, 1 `read_batch`)"
+std::string assumed_in(const Report& report) {
+  std::int64_t all = 0;
+  std::string list;
+  for (const check::Assumed& some : report.assumed) {
+    all += some.computations;
+    list += fmt::format("{}{} `{}`", list.empty() ? "" : ", ", with_separators(some.computations),
+                        some.kernel);
+  }
+  return fmt::format("what {} {} ({})", counted(all, "computation"), all == 1 ? "writes" : "write",
+                     list);
+}
+
+// How much was looked at, and what was assumed.
 std::string looked_at(const Report& report) {
   std::string text = counted(report.ranks, "rank");
   if (report.programs > 0 && report.programs < report.ranks) {
@@ -61,10 +74,7 @@ std::string looked_at(const Report& report) {
   if (const std::string list = list_of(report.examined, false); !list.empty()) {
     text += fmt::format(" Not reached: {}.", list);
   }
-  if (report.believed > 0) {
-    text += fmt::format(" Believed, not questioned: {}.",
-                        counted(report.believed, "computation") + " `other`");
-  }
+  if (!report.assumed.empty()) text += " Assumed, not proved: " + assumed_in(report) + ".";
   if (report.absent > 0) {
     text += fmt::format(" {} after `after` {} nothing on the rank.",
                         counted(report.absent, "reference"), report.absent == 1 ? "names" : "name");
@@ -282,6 +292,7 @@ void place_findings(check::Report& report, const SourceText& source) {
     finding.diagnostic = placed(std::move(finding.diagnostic), source);
     for (Diagnostic& note : finding.notes) note = placed(std::move(note), source);
   }
+  for (Diagnostic& warning : report.advice) warning = placed(std::move(warning), source);
 }
 
 std::string sends_word(const check::Options& options) {
@@ -301,6 +312,7 @@ std::string check_text(const CheckedPlan& checked, const TextLook& look) {
   const Report& report = checked.report;
   std::string text;
   for (const Finding& finding : report.findings) text += finding_text(finding, look.colour) + "\n";
+  for (const Diagnostic& warning : report.advice) text += render(warning, look.colour) + "\n";
   const bool all_reached = std::ranges::all_of(report.examined, &check::Examined::reached);
   const bool proved = report.sound() && !report.examined.empty() && all_reached;
   text += wrapped(fmt::format("{} {}Looked at {}", verdict(checked), proved ? kProved : "",
@@ -333,8 +345,15 @@ Json check_json(const CheckedPlan& checked) {
   result.set("ranks", report.ranks);
   result.set("programs", report.programs);
   result.set("operations", report.operations);
-  result.set("believed", report.believed);
+  Json assumed = Json::array();
+  for (const check::Assumed& some : report.assumed) {
+    assumed.push(Json::object({{"kernel", some.kernel}, {"computations", some.computations}}));
+  }
+  result.set("assumed", std::move(assumed));
   result.set("absent", report.absent);
+  Json advice = Json::array();
+  for (const Diagnostic& warning : report.advice) advice.push(to_json(warning));
+  result.set("advice", std::move(advice));
   result.set("findings", std::move(findings));
   result.set("examined", std::move(examined));
   return result;

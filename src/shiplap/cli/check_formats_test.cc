@@ -46,7 +46,7 @@ CheckedPlan unsound() {
                      .ranks = 8,
                      .programs = 2,
                      .operations = 40,
-                     .believed = 1,
+                     .assumed = {{.kernel = "other", .computations = 1}},
                      .absent = 2}};
 }
 
@@ -106,7 +106,10 @@ TEST(CheckJson, HasAllOfTheReport) {
   EXPECT_EQ(json.find("ranks")->as_integer(), 8);
   EXPECT_EQ(json.find("programs")->as_integer(), 2);
   EXPECT_EQ(json.find("operations")->as_integer(), 40);
-  EXPECT_EQ(json.find("believed")->as_integer(), 1);
+  const Json& assumed = *json.find("assumed");
+  ASSERT_EQ(assumed.as_array().size(), 1U);
+  EXPECT_EQ(assumed.as_array()[0].find("kernel")->as_string(), "other");
+  EXPECT_EQ(assumed.as_array()[0].find("computations")->as_integer(), 1);
   EXPECT_EQ(json.find("absent")->as_integer(), 2);
   const Json& finding = json.find("findings")->as_array().at(0);
   EXPECT_EQ(finding.find("code")->as_string(), "D621");

@@ -26,8 +26,8 @@ struct KernelRule {
 // Whether it may read a sum that is not complete: `zero`, `add`, `scale`, `cast`.
 [[nodiscard]] bool is_linear(std::string_view kernel);
 
-// What it states is not questioned.
-inline constexpr std::string_view kBelievedKernel = "other";
+// What it states is taken as it is.
+inline constexpr std::string_view kOpaqueKernel = "other";
 inline constexpr std::string_view kUpdateKernel = "update";
 
 }  // namespace shiplap::plan

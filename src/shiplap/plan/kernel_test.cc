@@ -41,7 +41,7 @@ TEST(KernelRule, OfOtherNamesIsNone) {
        {"", "Forward", "forward ", "for", "attention", "other", "zero", "add", "scale", "cast"}) {
     EXPECT_EQ(find_kernel_rule(kernel), nullptr) << kernel;
   }
-  EXPECT_EQ(find_kernel_rule(kBelievedKernel), nullptr);
+  EXPECT_EQ(find_kernel_rule(kOpaqueKernel), nullptr);
   EXPECT_NE(find_kernel_rule(kUpdateKernel), nullptr);
 }
 

@@ -218,7 +218,7 @@ std::optional<Outcome> layer_on_two_stages(Draft& draft, Planter& planter) {
   const auto& axes = draft.plan.mesh.axes;
   if (axes.size() != 1 || axes.front().name != "pp" || draft.ranks() < 2) return std::nullopt;
   const auto rank = static_cast<std::int32_t>(planter.random.between(1, draft.ranks()));
-  Outcome outcome{.codes = {"D752", "D744"}};
+  Outcome outcome{.codes = {"D752", "D744", "D750"}};
   for (const Line& line : draft.lines(rank)) {
     if (is_kernel(*line.operation, "forward")) outcome.marks.push_back(line.mark);
   }

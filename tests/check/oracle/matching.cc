@@ -261,6 +261,23 @@ std::vector<std::int64_t> rows_of(const RankProgram& program, const Region& regi
   return rows;
 }
 
+namespace {
+
+// Whether this rank's `to` changes. The root of a broadcast has what it would get, if that is where
+// it gives it from; a reduce leaves a result at its root alone, but may use the others' rows if
+// they gave them as the place for it.
+bool writes_result(const RankProgram& program, const Operation& op) {
+  const auto* call = std::get_if<Collective>(&op.source->action);
+  if (call == nullptr) return true;
+  const bool same = op.from.buffer == op.to.buffer && op.from.begin == op.to.begin;
+  const bool root = program.groups[op.group.index()].ranks.find(program.rank) == op.root;
+  if (call->kind == plan::CollectiveKind::broadcast) return !(root && same);
+  if (call->kind == plan::CollectiveKind::reduce) return root || same;
+  return true;
+}
+
+}  // namespace
+
 std::vector<Touch> touches(const RankProgram& program, const Operation& op) {
   std::vector<Touch> all;
   const auto touch = [&](const Region& region, bool writes) {
@@ -272,7 +289,7 @@ std::vector<Touch> touches(const RankProgram& program, const Operation& op) {
   const bool lives =
       std::holds_alternative<plan::Allocate>(action) || std::holds_alternative<plan::Free>(action);
   touch(op.from, lives);
-  touch(op.to, true);
+  if (writes_result(program, op)) touch(op.to, true);
   for (const plan::flat::Access& access : program.accesses_of(op)) {
     touch(access.region, access.kind != plan::Access::Kind::reads);
   }
@@ -305,8 +322,8 @@ std::optional<std::vector<Message>> messages_of(const Job& job, std::size_t node
   const auto receives = exchange.reversed ? table.sends() : table.receives();
   const auto me = static_cast<std::int32_t>(job.rank_of(node));
   const auto inside = [&](const plan::TableRow& row, const Region& region) {
-    return group.find(Rank(row.peer)) >= 0 && row.first >= 0 &&
-           row.first + row.count <= region.count;
+    return group.find(Rank(row.peer)) >= 0 && row.first >= 0 && row.count <= region.count &&
+           row.first <= region.count - row.count;
   };
   std::map<std::int32_t, std::vector<plan::TableRow>> sent;  // to me, by source
   for (const plan::TableRow& row : sends) {

@@ -99,6 +99,7 @@ class Player {
     for (int k = 0; k < events; ++k) event();
     while (!pending_.empty()) receive_pending();
     for (int rank = 0; rank < ranks(); ++rank) {
+      if (z_lives_[static_cast<std::size_t>(rank)]) live(rank);
       if (at(rank).ops.empty()) compute(rank);
       set_goals(rank);
     }

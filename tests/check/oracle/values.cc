@@ -28,17 +28,21 @@ class Play {
       for (const plan::flat::Buffer& buffer : program.buffers) {
         memory_[rank].emplace_back(static_cast<std::size_t>(buffer.rows));
       }
-      for (const plan::flat::Fact& fact : program.given) {
-        put(rank, fact.region, stated(program, fact.value, fact.region.count));
-      }
       for (const Operation& op : program.operations) {
         if (std::holds_alternative<plan::Allocate>(op.source->action)) set_dead(rank, op.from);
+      }
+      for (const plan::flat::Fact& fact : program.given) {
+        put(rank, fact.region, stated(program, fact.value, fact.region.count));
+        for (const std::int64_t row : rows_of(program, fact.region)) {
+          dead_.erase({rank, fact.region.buffer.value, row});
+        }
       }
     }
   }
 
   // Throws RuleBroken.
   void run() {
+    const auto dead_before = dead_;
     const Machine machine = machine_of(job_, matching_, Sends::eager);
     const auto never = [](Event) { return false; };
     const auto happened = [&](Event event) {
@@ -51,6 +55,7 @@ class Play {
                                           stated(job_.ranks[rank], fact.value, fact.region.count));
       }
     }
+    rules_.require("memory: freed by the end", std::ranges::includes(dead_, dead_before));
   }
 
  private:

@@ -1,0 +1,123 @@
+// Warnings about what a plan does not say. They make no plan unsound: what it says is proved all
+// the same, but somebody may take it for more.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <set>
+#include <string>
+
+#include "shiplap/base/suggest.h"
+#include "shiplap/check/diagnosis_internal.h"
+#include "shiplap/plan/kernel.h"
+
+namespace shiplap::check {
+namespace {
+
+constexpr std::array<std::string_view, 11> kKnownKernels{
+    "forward", "loss",  "backward", "backward_input", "backward_weight", "update", "zero",
+    "add",     "scale", "cast",     "other"};
+
+std::string lower(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return result;
+}
+
+class Reader {
+ public:
+  explicit Reader(const plan::Plan& plan) : plan_(plan) {
+    for (const plan::Program& program : plan.programs) block(program.body);
+  }
+
+  [[nodiscard]] std::vector<Diagnostic> advice() const {
+    std::vector<Diagnostic> result;
+    for (const auto& [kernel, line] : kernels_) warn_of_name(kernel, line, result);
+    if (has_goal_) {
+      for (const auto& [tensor, line] : updated_) {
+        if (!kept_.contains(tensor)) warn_of_update(tensor, line, result);
+      }
+    } else if (states_ && !plan_.tensors.empty()) {
+      result.push_back(warning(
+          0, "D761", "nothing says what the ranks must hold at the end of the step",
+          "the plan has neither `goal` nor `keep`, so no gradient need be complete and no weight "
+          "updated",
+          "state it: `keep w = W` for what every step leaves as it finds it, one version on; "
+          "`goal` "
+          "for all else"));
+    }
+    return result;
+  }
+
+ private:
+  void block(const std::vector<plan::Statement>& body) {
+    for (const plan::Statement& statement : body) {
+      std::visit([this](const auto& node) { read(node); }, statement.node);
+    }
+  }
+  void read(const plan::Repeat& repeat) { block(repeat.body); }
+  void read(const plan::When& when) { block(when.body); }
+  void read(const plan::Let&) {}
+  void read(const plan::Fact& fact) {
+    if (fact.kind == plan::Fact::Kind::given) return;
+    has_goal_ = true;
+    kept_.insert(fact.value.tensor.value);
+  }
+  void read(const plan::Operation& operation) {
+    if (const auto* batch = std::get_if<plan::Batch>(&operation.action)) block(batch->body);
+    const auto* compute = std::get_if<plan::Compute>(&operation.action);
+    if (compute == nullptr) return;
+    kernels_.emplace(compute->kernel, operation.origin.line);
+    for (const plan::Access& access : compute->accesses) {
+      states_ = true;
+      if (access.kind == plan::Access::Kind::reads || !access.value.is_new) continue;
+      updated_.emplace(access.value.tensor.value, operation.origin.line);
+    }
+  }
+
+  static Diagnostic warning(int line, std::string code, std::string what, std::string why,
+                            std::string help) {
+    return {.code = std::move(code),
+            .severity = Severity::warning,
+            .where = {.line = line},
+            .what = std::move(what),
+            .why = std::move(why),
+            .help = std::move(help)};
+  }
+
+  void warn_of_name(const std::string& kernel, int line, std::vector<Diagnostic>& out) const {
+    if (std::ranges::find(kKnownKernels, kernel) != kKnownKernels.end()) return;
+    const auto near = std::ranges::find_if(kKnownKernels, [&](std::string_view known) {
+      return lower(kernel) == known || (known.size() > 4 && edit_distance(kernel, known) == 1);
+    });
+    if (near == kKnownKernels.end()) return;
+    out.push_back(warning(line, "D757", fmt::format("there is no rule for a kernel `{}`", kernel),
+                          "only that of all contractions is asked of it",
+                          fmt::format("did you mean `{}`?", *near)));
+  }
+
+  void warn_of_update(std::int32_t tensor, int line, std::vector<Diagnostic>& out) const {
+    const std::string& name = plan_.tensors[static_cast<std::size_t>(tensor)].name;
+    out.push_back(warning(line, "D761",
+                          fmt::format("nothing says who holds `{}` at the end of the step", name),
+                          "it is updated, and no `keep` or `goal` names it",
+                          fmt::format("state it: `keep .. = {}`", name)));
+  }
+
+  const plan::Plan& plan_;
+  std::map<std::string, int> kernels_;   // and the first line of each
+  std::map<std::int32_t, int> updated_;  // by tensor
+  std::set<std::int32_t> kept_;          // tensors
+  bool has_goal_ = false;
+  bool states_ = false;  // anything about values
+};
+
+}  // namespace
+
+std::vector<Diagnostic> advise(const plan::Plan& plan) { return Reader(plan).advice(); }
+
+}  // namespace shiplap::check

@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <utility>
+
+#include "shiplap/check/boxes_internal.h"
+
+namespace shiplap::check {
+namespace {
+
+// Whether the points of both sides relate in the same way on all ranks.
+void require_one_slope(const BoxSide& a, const BoxSide& b) {
+  if (a.slope != b.slope) throw Asymmetric();
+}
+
+}  // namespace
+
+bool empty(const Box& box) {
+  return std::ranges::any_of(box, [](const BoxSide& side) { return side.set.empty(); });
+}
+
+bool disjoint(const Box& a, const Box& b) {
+  bool same_slopes = true;
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    if (a[k].slope != b[k].slope) {
+      same_slopes = false;
+    } else if (!a[k].set.overlaps(b[k].set)) {
+      return true;
+    }
+  }
+  if (!same_slopes) throw Asymmetric();
+  return false;
+}
+
+Box intersection(const Box& a, const Box& b) {
+  Box result;
+  result.reserve(a.size());
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    require_one_slope(a[k], b[k]);
+    result.push_back({a[k].set.intersected(b[k].set), a[k].slope});
+  }
+  return result;
+}
+
+// Peels `a` one dimension after another: what is outside of `b` there, then goes on inside.
+void subtract(const Box& a, const Box& b, Boxes& out) {
+  if (empty(a)) return;
+  if (empty(b)) {
+    out.push_back(a);
+    return;
+  }
+  Box rest = a;
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    if (a[k] == b[k]) continue;
+    require_one_slope(a[k], b[k]);
+    IndexSet outside = rest[k].set.without(b[k].set);
+    if (!outside.empty()) {
+      out.push_back(rest);
+      out.back()[k].set = std::move(outside);
+    }
+    rest[k].set = rest[k].set.intersected(b[k].set);
+    if (rest[k].set.empty()) return;
+  }
+}
+
+Boxes difference(const Boxes& a, const Boxes& b) {
+  Boxes rest = a;
+  for (const Box& cut : b) {
+    Boxes left;
+    for (const Box& box : rest) subtract(box, cut, left);
+    rest = std::move(left);
+  }
+  return rest;
+}
+
+bool join(Box& a, const Box& b) {
+  std::size_t differs = a.size();
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    if (a[k] == b[k]) continue;
+    if (differs != a.size() || a[k].slope != b[k].slope) return false;
+    differs = k;
+  }
+  if (differs == a.size()) return false;
+  a[differs].set = a[differs].set.united(b[differs].set);
+  return true;
+}
+
+Box outline(const Boxes& boxes) {
+  Box result;
+  for (const Box& box : boxes) {
+    if (result.empty()) result.resize(box.size());
+    for (std::size_t k = 0; k < box.size(); ++k) {
+      result[k].set = result[k].set.united(box[k].set);
+    }
+  }
+  return result;
+}
+
+}  // namespace shiplap::check

@@ -1,0 +1,211 @@
+// Contractions: every kernel that is neither linear nor opaque.
+//
+// A point of what is written (coordinates of its part and of its sum) is computed if every source
+// has the points that agree with it in the dimensions that both name, for all coordinates of the
+// dimensions that what is written does not have. So a product over a cut dimension is a partial
+// sum, and a gradient has the samples that were read, all of them and no others.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "shiplap/check/kernel_check_internal.h"
+
+namespace shiplap::check {
+namespace {
+
+BoxSide whole(const plan::Dimension& dimension) { return {IndexSet::range(0, dimension.size)}; }
+
+}  // namespace
+
+void KernelCheck::check_contraction(const plan::flat::Access& write) {
+  const plan::Tensor& out = tensor(write);
+  for (const Source& source : sources_) check_read_once(source, write.value.tensor);
+  check_shapes(write.value.tensor);
+  if (write.region.count == 0) return;
+  const Box stated = box(write);
+  const Boxes computed = contracted(write, stated);
+  const auto masked = [&](const Box& points) {
+    return contracts_.statements_.masks_out(out, points);
+  };
+  Boxes unread = difference({stated}, computed);
+  std::erase_if(unread, masked);
+  if (!unread.empty()) tell_unread(write, stated, unread);
+  Boxes unsaid = difference(computed, {stated});
+  std::erase_if(unsaid, masked);
+  if (unsaid.empty()) return;
+  Box more = unsaid.front();
+  for (std::size_t k = 0; k < out.part.size(); ++k) more[k] = whole(out.part[k]);
+  throw BrokenContract{"D755",
+                       fmt::format("`{}` computes {} of `{}` as well, and does not state it",
+                                   kernel_, shown(out, more), shown(write)),
+                       "a sum has all contributions that the computation read",
+                       "read less, or state all that is in the sum"};
+}
+
+Boxes KernelCheck::contracted(const plan::flat::Access& write, const Box& stated) {
+  const plan::Tensor& out = tensor(write);
+  Box cells = stated;
+  for (std::size_t k = 0; k < out.sum.size(); ++k) cells[out.part.size() + k] = whole(out.sum[k]);
+  std::vector<bool> read(out.dimensions());
+  Boxes computed{std::move(cells)};
+  for (const Source& source : sources_) {
+    const std::vector<int>& place = contracts_.map(source.tensor, write.value.tensor).place;
+    for (const int there : place) {
+      if (there >= 0) read[static_cast<std::size_t>(there)] = true;
+    }
+    std::vector<std::size_t> shared;  // places in what is written
+    for (std::size_t k = 0; k < tensor(source.tensor).part.size(); ++k) {
+      if (place[k] >= 0) shared.push_back(static_cast<std::size_t>(place[k]));
+    }
+    const Box all = whole_along(source, write.value.tensor, false);
+    Boxes next;
+    for (const auto& [at, along] : fibers(source, write.value.tensor, false)) {
+      Boxes there;
+      for (const auto& piece : along) there.push_back(piece.first);
+      if (!difference({all}, there).empty()) continue;
+      for (const Box& before : computed) {
+        Box both = before;
+        for (std::size_t k = 0; k < shared.size(); ++k) {
+          narrow(both[shared[k]], at[k], out.dimension(plan::DimensionId(shared[k])).size);
+        }
+        if (!empty(both)) next.push_back(std::move(both));
+      }
+    }
+    computed = std::move(next);
+  }
+  for (Box& points : computed) {
+    for (std::size_t k = out.part.size(); k < points.size(); ++k) {
+      if (!read[k]) points[k] = stated[k];
+    }
+  }
+  std::erase_if(computed, [](const Box& points) { return empty(points); });
+  return computed;
+}
+
+void KernelCheck::tell_unread(const plan::flat::Access& write, const Box& stated,
+                              const Boxes& unread) {
+  const plan::Tensor& out = tensor(write);
+  constexpr const char* kWhy = "what is made of a dimension must have been read of it";
+  constexpr const char* kHelp = "read more, or state less";
+  for (const Source& source : sources_) {
+    const plan::Tensor& from = tensor(source.tensor);
+    const std::vector<int>& place = contracts_.map(source.tensor, write.value.tensor).place;
+    for (std::size_t k = 0; k < from.part.size(); ++k) {
+      IndexSet have;
+      for (const plan::flat::Access* access : source.accesses) {
+        have = have.united(box(*access)[k].set);
+      }
+      const IndexSet needed =
+          place[k] < 0 ? whole(from.part[k]).set : stated[static_cast<std::size_t>(place[k])].set;
+      if (have.includes(needed)) continue;
+      throw BrokenContract{
+          "D755",
+          fmt::format("`{}` needs {} {} of `{}`, which this computation does not read",
+                      shown(write), from.part[k].name, to_string(needed.without(have)),
+                      shown(*source.accesses.front())),
+          kWhy, kHelp};
+    }
+  }
+  throw BrokenContract{
+      "D755",
+      fmt::format("`{}` has {}, for which this computation does not read all operands",
+                  shown(write), shown(out, unread.front())),
+      kWhy, kHelp};
+}
+
+void KernelCheck::check_complete(const plan::flat::Access& read) {
+  const plan::Tensor& of = tensor(read);
+  if (of.sum.empty() || read.region.count == 0) return;
+  const Box stated = box(read);
+  Box all = stated;
+  for (std::size_t k = 0; k < of.sum.size(); ++k) all[of.part.size() + k] = whole(of.sum[k]);
+  if (stated == all) return;
+  const Boxes missing = difference({all}, {stated});
+  const auto masked = [&](const Box& points) {
+    return contracts_.statements_.masks_out(of, points);
+  };
+  if (std::ranges::all_of(missing, masked)) return;
+  throw BrokenContract{"D740",
+                       fmt::format("`{}` reads a part of the sum `{}`", kernel_, shown(read)),
+                       "only `zero`, `add`, `scale` and `cast` may read a sum that is not complete",
+                       "reduce it first"};
+}
+
+// What is read twice of a dimension that is summed over counts twice.
+void KernelCheck::check_read_once(const Source& source, plan::TensorId to) {
+  const plan::Tensor& from = tensor(source.tensor);
+  const plan::Tensor& out = tensor(to);
+  const std::vector<int>& place = contracts_.map(source.tensor, to).place;
+  const auto is_summed = [&](std::size_t k) {
+    return place[k] >= static_cast<int>(out.part.size());
+  };
+  std::size_t summed = 0;
+  while (summed < from.part.size() && !is_summed(summed)) ++summed;
+  if (summed == from.part.size()) return;
+  const auto tell = [&](const plan::flat::Access& access, const Box& twice) {
+    throw BrokenContract{
+        "D742",
+        fmt::format("`{}` reads {} of `{}` twice", kernel_, shown(from, twice), shown(access)),
+        fmt::format("it sums over {}, so that would count twice", from.part[summed].name),
+        "read it once"};
+  };
+  Boxes before;
+  for (const plan::flat::Access* access : source.accesses) {
+    Box points = box(*access);
+    points.resize(from.part.size());
+    if (empty(points)) continue;
+    for (std::size_t k = summed; k < from.part.size(); ++k) {
+      if (!is_summed(k)) continue;
+      std::int64_t named = 0;
+      for (const plan::flat::Run& run : program_.runs_of(access->value)) {
+        if (run.dimension.index() == k) named += run.count;
+      }
+      if (named != points[k].set.size()) tell(*access, points);
+    }
+    for (const Box& other : before) {
+      if (!disjoint(other, points)) tell(*access, intersection(other, points));
+    }
+    before.push_back(std::move(points));
+  }
+}
+
+// Sources that are summed over one dimension have the same coordinates of it.
+void KernelCheck::check_shapes(plan::TensorId to) {
+  const plan::Tensor& out = tensor(to);
+  for (std::size_t k = 0; k < out.sum.size(); ++k) {
+    const plan::flat::Access* first = nullptr;
+    BoxSide of_first;
+    for (const Source& source : sources_) {
+      const std::vector<int>& place = contracts_.map(source.tensor, to).place;
+      const auto part =
+          place.begin() + static_cast<std::ptrdiff_t>(tensor(source.tensor).part.size());
+      const auto found = std::find(place.begin(), part, static_cast<int>(out.part.size() + k));
+      if (found == part) continue;
+      BoxSide here;
+      for (const plan::flat::Access* access : source.accesses) {
+        // An empty region has a shape, too.
+        const plan::flat::Access one{
+            .kind = access->kind, .region = {.count = 1}, .value = access->value};
+        const BoxSide side = box(one)[static_cast<std::size_t>(found - place.begin())];
+        if (!here.set.empty() && here.slope != side.slope) throw Asymmetric();
+        here = {here.set.united(side.set), side.slope};
+      }
+      if (first == nullptr) {
+        first = source.accesses.front();
+        of_first = std::move(here);
+        continue;
+      }
+      if (here == of_first) continue;
+      if (here.slope != of_first.slope) throw Asymmetric();
+      throw BrokenContract{
+          "D755",
+          fmt::format("`{}` reads {} {} of `{}`, but {} of `{}`", kernel_, out.sum[k].name,
+                      to_string(of_first.set), shown(*first), to_string(here.set),
+                      shown(*source.accesses.front())),
+          fmt::format("it sums over {}, so both must have the same", out.sum[k].name),
+          "read the same of both"};
+    }
+  }
+}
+
+}  // namespace shiplap::check

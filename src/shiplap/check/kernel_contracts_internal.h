@@ -1,0 +1,64 @@
+// What a computation may state to write, given its kernel and what it states to read.
+//
+// There are three kinds of kernels. `add`, `cast`, `scale` and `zero` are linear in the
+// contributions of a sum. All others are contractions, the rule of an einsum: a point of the output
+// is computed if every operand was read there, over the whole of the dimensions that the output
+// does not have. Those of a training step (plan/kernel.h) also have operands of certain kinds,
+// layers, versions and scales. `other` is opaque: nothing is asked of it.
+//
+// Both rules are about sets of points: the coordinates of a tensor's part and of its sum together.
+// What is computed must be what is stated, no more and no less; of the part, a slice may be stated.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "shiplap/check/statement_internal.h"
+#include "shiplap/plan/expand.h"
+#include "shiplap/plan/kernel.h"
+
+namespace shiplap::check {
+
+struct BrokenContract {
+  std::string code;
+  std::string what;
+  std::string why;
+  std::string help;
+};
+
+// The dimensions of one tensor in another, by name.
+struct DimensionMap {
+  std::vector<int> place;  // by dimension of the first: its index in the second; -1: nowhere
+  bool same_mask = false;
+};
+
+class KernelContracts {
+ public:
+  KernelContracts(const plan::Plan& plan, Statements& statements);
+
+  // The first contract that a computation breaks, if any. `slopes` has one entry for each run of
+  // the expansion, or none. Throws Asymmetric.
+  [[nodiscard]] std::optional<BrokenContract> check(const plan::RankProgram& program,
+                                                    std::span<const SlopeId> slopes,
+                                                    const plan::flat::Operation& op);
+  // Whether it writes something that no contract derives from what it reads: the kernel is `other`,
+  // or has no rule of its own and reads nothing at all, or nothing with a dimension that it sums
+  // over.
+  [[nodiscard]] bool is_assumed(const plan::flat::Operation& op);
+
+ private:
+  friend class KernelCheck;
+  [[nodiscard]] const DimensionMap& map(plan::TensorId from, plan::TensorId to);
+
+  const plan::Plan& plan_;
+  Statements& statements_;
+  std::map<std::pair<std::int32_t, std::int32_t>, DimensionMap> maps_;
+  std::unordered_map<const plan::Operation*, bool> assumed_;
+};
+
+}  // namespace shiplap::check
