@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 
 #include "shiplap/check/diagnosis_internal.h"
@@ -68,16 +69,17 @@ class Examination {
   // What does not meet, and lies at one rank, has one cause.
   void fold_by_rank() {
     std::vector<Finding> kept;
+    std::unordered_map<std::int32_t, std::size_t> by_rank;
     for (Finding& finding : report_.findings) {
-      const auto first = std::ranges::find(kept, finding.place.rank,
-                                           [](const Finding& known) { return known.place.rank; });
-      if (first == kept.end()) {
+      const auto [known, is_new] = by_rank.try_emplace(finding.place.rank, kept.size());
+      if (is_new) {
         kept.push_back(std::move(finding));
         continue;
       }
-      first->folded += 1 + finding.folded;
-      if (first->notes.size() < kMaxNotes) {
-        first->notes.push_back(as_note(std::move(finding.diagnostic)));
+      Finding& first = kept[known->second];
+      first.folded += 1 + finding.folded;
+      if (first.notes.size() < kMaxNotes) {
+        first.notes.push_back(as_note(std::move(finding.diagnostic)));
       }
     }
     report_.findings = std::move(kept);

@@ -28,6 +28,7 @@ struct Deviation {
   Place model;               // what the others do there
   Misfit misfit = Misfit::none;
   std::int64_t n = 0;
+  std::vector<std::int32_t> alike;  // other ranks that do the same
 };
 
 // The calls of one member, each as the number of its kind among all calls of the group.
@@ -52,6 +53,7 @@ class Group {
       sequences_.push_back(std::move(sequence));
       places_.push_back(std::move(places));
     }
+    find_lone();
   }
 
   [[nodiscard]] std::int32_t id() const { return id_; }
@@ -61,15 +63,16 @@ class Group {
   }
   [[nodiscard]] const CallGroup& calls() const { return group_; }
 
+  // Members that may differ from all others, who agree.
+  [[nodiscard]] const std::vector<std::size_t>& lone() const { return lone_; }
+
   // How a rank differs from all others, who must agree: one call too few, or one too many.
   [[nodiscard]] std::optional<Deviation> lone_deviation(std::int32_t rank) const {
     const std::int64_t me = group_.ranks.find(Rank(rank));
     if (me < 0) return std::nullopt;
     const std::size_t own = static_cast<std::size_t>(me);
+    if (std::ranges::find(lone_, own) == lone_.end()) return std::nullopt;
     const std::size_t model = own == 0 ? 1 : 0;
-    for (std::size_t k = 1; k < sequences_.size(); ++k) {
-      if (k != own && sequences_[k] != sequences_[model]) return std::nullopt;
-    }
     std::vector<Deviation> found;
     compare(sequences_[model], places_[model], own, found);
     const bool one = found.size() == 1 && (found.front().kind == Deviation::Kind::missing ||
@@ -77,18 +80,40 @@ class Group {
     return one ? std::optional(found.front()) : std::nullopt;
   }
 
+  // Of ranks that deviate alike, the first tells it.
   std::vector<Deviation> deviations() {
     const Sequence model = most_common();
     const auto at = std::ranges::find(sequences_, model) - sequences_.begin();
-    std::vector<Deviation> result;
+    std::map<Sequence, std::vector<std::size_t>> alike;
     for (std::size_t k = 0; k < sequences_.size(); ++k) {
-      if (sequences_[k] == model) continue;
-      compare(model, places_[static_cast<std::size_t>(at)], k, result);
+      if (sequences_[k] != model) alike[sequences_[k]].push_back(k);
+    }
+    std::vector<const std::vector<std::size_t>*> sets;
+    for (const auto& [sequence, members] : alike) sets.push_back(&members);
+    std::ranges::sort(sets, {}, [](const auto* members) { return members->front(); });
+    std::vector<Deviation> result;
+    for (const std::vector<std::size_t>* members : sets) {
+      std::vector<Deviation> found;
+      compare(model, places_[static_cast<std::size_t>(at)], members->front(), found);
+      for (std::size_t k = 1; k < members->size() && !found.empty(); ++k) {
+        found.front().alike.push_back(group_.members[(*members)[k]].rank);
+      }
+      std::ranges::move(found, std::back_inserter(result));
     }
     return result;
   }
 
  private:
+  void find_lone() {
+    std::map<Sequence, std::vector<std::size_t>> members;
+    for (std::size_t k = 0; k < sequences_.size(); ++k) members[sequences_[k]].push_back(k);
+    if (members.size() != 2) return;
+    for (const auto& [sequence, some] : members) {
+      if (some.size() == 1) lone_.push_back(some.front());
+    }
+    std::ranges::sort(lone_);
+  }
+
   std::int32_t kind_of(Place place) {
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
       if (fit(job_, kinds_[k], place) == Misfit::none && same_place(kinds_[k], place)) {
@@ -190,6 +215,7 @@ class Group {
   std::vector<Place> kinds_;
   std::vector<Sequence> sequences_;         // by member
   std::vector<std::vector<Place>> places_;  // by member
+  std::vector<std::size_t> lone_;
   mutable std::map<std::int32_t, plan::RankProgram> programs_;
 };
 
@@ -198,6 +224,14 @@ class Account {
   explicit Account(const Job& job) : job_(job), words_(job) {}
 
   Finding of(const Deviation& deviation) {
+    Finding finding = of_first(deviation);
+    if (deviation.alike.empty()) return finding;
+    finding.folded += std::ssize(deviation.alike);
+    finding.diagnostic.why += fmt::format("; the same on rank {}", some_ranks(deviation.alike));
+    return finding;
+  }
+
+  Finding of_first(const Deviation& deviation) {
     switch (deviation.kind) {
       case Deviation::Kind::missing:
         return missing(deviation);
@@ -276,8 +310,8 @@ class Account {
     said.why = fmt::format(
         "{} of {} ranks wait at `{}`; rank {} {}: that call is where it stops, rank {} is where "
         "to look",
-        with_separators(size - 1), with_separators(size), call, deviation.rank, rest,
-        deviation.rank);
+        with_separators(size - 1 - std::ssize(deviation.alike)), with_separators(size), call,
+        deviation.rank, rest, deviation.rank);
     said.help = fmt::format("let rank {} call `{}` too{}", deviation.rank, call,
                             deviation.operation < 0 ? "" : ", before that");
     finding.witness = {deviation.model};
@@ -377,8 +411,8 @@ bool is_rising(const plan::RankSet& ranks) {
 std::vector<Stray> strays_among(const std::vector<Group>& groups) {
   std::vector<Stray> result;
   for (const Group& a : groups) {
-    for (std::int64_t k = 0; k < a.calls().ranks.size(); ++k) {
-      const std::int32_t rank = a.calls().ranks[k].value;
+    for (const std::size_t member : a.lone()) {
+      const std::int32_t rank = a.calls().members[member].rank;
       const std::optional<Deviation> made = a.lone_deviation(rank);
       if (!made || made->kind != Deviation::Kind::extra) continue;
       for (const Group& b : groups) {

@@ -5,6 +5,11 @@
 #include "shiplap/check/execution_internal.h"
 
 namespace shiplap::check {
+namespace {
+
+constexpr std::int64_t kMaxLookedAt = 200'000;  // operations, for a short circle
+
+}  // namespace
 
 Execution::Execution(const Job& job, std::int64_t eager_up_to, Values* values)
     : job_(job), eager_up_to_(eager_up_to), values_(values) {
@@ -222,20 +227,29 @@ std::vector<Place> Execution::stuck() const {
   return result;
 }
 
-std::vector<Execution::Node> Execution::shortest_circle(Node through) const {
-  std::map<Node, Node> came_from;
+// Breadth first, among operations at most `longest` waits away; `budget` counts those looked at.
+std::vector<Execution::Node> Execution::shortest_circle(Node through, std::size_t longest,
+                                                        std::int64_t& budget) const {
+  struct Step {
+    Node from;
+    std::size_t length = 0;
+  };
+  std::map<Node, Step> steps{{through, {}}};
   std::deque<Node> queue{through};
-  while (!queue.empty() && came_from.size() < 100'000) {
+  while (!queue.empty() && budget > 0) {
     const Node node = queue.front();
     queue.pop_front();
+    const std::size_t length = steps.at(node).length + 1;
+    if (length >= longest) break;
     for (const Node& next : needs(node)) {
+      --budget;
       if (next == through) {
         std::vector<Node> path{node};
-        while (path.back() != through) path.push_back(came_from.at(path.back()));
+        while (path.back() != through) path.push_back(steps.at(path.back()).from);
         std::ranges::reverse(path);
         return path;
       }
-      if (came_from.emplace(next, node).second) queue.push_back(next);
+      if (steps.emplace(next, Step{node, length}).second) queue.push_back(next);
     }
   }
   return {};
@@ -262,10 +276,12 @@ std::vector<Execution::Wait> Execution::circle() const {
       path.erase(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(seen[node]));
     }
   }
+  // It need not be the shortest. Looking for that is worth some time, not any.
   std::vector<Node> best = path;
+  std::int64_t budget = kMaxLookedAt;
   for (const Node& node : path) {
-    std::vector<Node> other = shortest_circle(node);
-    if (!other.empty() && other.size() < best.size()) best = std::move(other);
+    std::vector<Node> other = shortest_circle(node, best.size(), budget);
+    if (!other.empty()) best = std::move(other);
   }
   const auto waits = [&](const Node& node) {
     return state(node) == State::started && op(node).act != Act::batch;

@@ -78,7 +78,9 @@ class Execution {
   }
   // What must happen before it can start or be complete.
   [[nodiscard]] std::vector<Node> needs(Node node) const;
-  [[nodiscard]] std::vector<Node> shortest_circle(Node through) const;
+  // Shorter than `longest`, or nothing.
+  [[nodiscard]] std::vector<Node> shortest_circle(Node through, std::size_t longest,
+                                                  std::int64_t& budget) const;
   [[nodiscard]] Place place(Node node) const {
     return {job_.scripts[static_cast<std::size_t>(node.script)].rank, node.op};
   }

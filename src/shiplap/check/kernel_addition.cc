@@ -36,8 +36,8 @@ std::optional<plan::Ratio> sum_of(const plan::Ratio& a, const plan::Ratio& b) {
 
 void KernelCheck::check_zero(const plan::flat::Access& write) const {
   if (write.value.zero || write.region.count == 0) return;
-  throw BrokenContract{"D755", fmt::format("`zero` claims to write `{}`", shown(write)),
-                       "it leaves a sum of nothing", "write `sum none`"};
+  fail("D755", fmt::format("`zero` claims to write `{}`", shown(write)),
+       "it leaves a sum of nothing", "write `sum none`");
 }
 
 void KernelCheck::combine(Coefficient& there, const Coefficient& more) {
@@ -76,13 +76,12 @@ void KernelCheck::check_addition(const plan::flat::Access& write) {
   if (unread.empty() && unsaid.empty()) return;
   const bool more = !unread.empty();
   const std::string points = shown(out, more ? unread.front() : unsaid.front());
-  throw BrokenContract{
-      "D755",
-      more ? fmt::format("`{}` claims {} of `{}`, which it does not read", kernel_, points,
-                         shown(write))
-           : fmt::format("`{}` reads {} of `{}` as well, and does not state it", kernel_, points,
-                         shown(write)),
-      kLeaves, more ? "read more, or state less" : "read less, or state all that is in the sum"};
+  fail("D755",
+       more ? fmt::format("`{}` claims {} of `{}`, which it does not read", kernel_, points,
+                          shown(write))
+            : fmt::format("`{}` reads {} of `{}` as well, and does not state it", kernel_, points,
+                          shown(write)),
+       kLeaves, more ? "read more, or state less" : "read less, or state all that is in the sum");
 }
 
 void KernelCheck::check_addend(const Source& source, const plan::flat::Access& write) {
@@ -90,32 +89,30 @@ void KernelCheck::check_addend(const Source& source, const plan::flat::Access& w
   const plan::Tensor& out = tensor(write);
   const plan::flat::Access& read = *source.accesses.front();
   if (source.tensor == write.value.tensor && source.instance != write.value.instance) {
-    throw BrokenContract{"D752",
-                         fmt::format("`{}` makes `{}` of `{}`", kernel_, shown(write), shown(read)),
-                         "it is another layer's", "read the one that is written"};
+    fail("D752", fmt::format("`{}` makes `{}` of `{}`", kernel_, shown(write), shown(read)),
+         "it is another layer's", "read the one that is written");
   }
   if (from.has_versions() && out.has_versions() && source.is_new != write.value.is_new) {
-    throw BrokenContract{"D755",
-                         fmt::format("`{}` makes `{}` of `{}`", kernel_, shown(write), shown(read)),
-                         "only `update` makes a new version", "let the kernel be `update`"};
+    fail("D755", fmt::format("`{}` makes `{}` of `{}`", kernel_, shown(write), shown(read)),
+         "only `update` makes a new version", "let the kernel be `update`");
   }
   const std::vector<int>& place = contracts_.map(source.tensor, write.value.tensor).place;
   for (std::size_t k = from.part.size(); k < place.size(); ++k) {
     if (place[k] < 0 || place[k] >= static_cast<int>(out.part.size())) continue;
-    throw BrokenContract{"D755",
-                         fmt::format("`{}` takes the sum `{}` apart, by {}", kernel_, shown(read),
-                                     from.dimension(plan::DimensionId(k)).name),
-                         fmt::format("what is summed over {} no longer has its terms",
-                                     from.dimension(plan::DimensionId(k)).name),
-                         "keep the terms, or keep the sum"};
+    fail("D755",
+         fmt::format("`{}` takes the sum `{}` apart, by {}", kernel_, shown(read),
+                     from.dimension(plan::DimensionId(k)).name),
+         fmt::format("what is summed over {} no longer has its terms",
+                     from.dimension(plan::DimensionId(k)).name),
+         "keep the terms, or keep the sum");
   }
   for (std::size_t k = 0; k < out.sum.size(); ++k) {
     const int there = static_cast<int>(out.part.size() + k);
     if (std::ranges::find(place, there) != place.end()) continue;
-    throw BrokenContract{"D755",
-                         fmt::format("`{}` makes `{}`, a sum over {}, of `{}`, which has none",
-                                     kernel_, shown(write), out.sum[k].name, shown(read)),
-                         kLeaves, "read terms of this sum"};
+    fail("D755",
+         fmt::format("`{}` makes `{}`, a sum over {}, of `{}`, which has none", kernel_,
+                     shown(write), out.sum[k].name, shown(read)),
+         kLeaves, "read terms of this sum");
   }
 }
 
@@ -160,10 +157,10 @@ void KernelCheck::add(const Source& source, const plan::flat::Access& write, con
       return piece.second.ratio != along.front().second.ratio;
     };
     if (!std::ranges::all_of(missing, masked) || std::ranges::any_of(along, differs)) {
-      throw BrokenContract{"D740",
-                           fmt::format("`{}` makes `{}` of a part of the sum `{}`", kernel_,
-                                       shown(write), shown(*source.accesses.front())),
-                           "what is no sum any more must have been a whole one", "reduce it first"};
+      fail("D740",
+           fmt::format("`{}` makes `{}` of a part of the sum `{}`", kernel_, shown(write),
+                       shown(*source.accesses.front())),
+           "what is no sum any more must have been a whole one", "reduce it first");
     }
     const Box points = joined(shared, all);
     Piecewise<Coefficient> here;  // several terms of what is summed over are one point
@@ -182,22 +179,21 @@ void KernelCheck::check_coefficients(const plan::flat::Access& write,
     const plan::Ratio& due = kernel_ == "scale" ? sum.front().second.ratio : write.value.scale;
     if (coefficient.ratio == due || contracts_.statements_.masks_out(out, points)) continue;
     if (coefficient.repeated) {
-      throw BrokenContract{"D742",
-                           fmt::format("`{}` adds {} of `{}` more than once", kernel_,
-                                       shown(out, points), shown(write)),
-                           "several of its operands have it",
-                           out.sum.empty()
-                               ? "a sum of different tensors needs a kernel of another name"
-                               : "add each contribution once"};
+      fail("D742",
+           fmt::format("`{}` adds {} of `{}` more than once", kernel_, shown(out, points),
+                       shown(write)),
+           "several of its operands have it",
+           out.sum.empty() ? "a sum of different tensors needs a kernel of another name"
+                           : "add each contribution once");
     }
-    throw BrokenContract{
+    fail(
         "D745",
         fmt::format("`{}` changes the scale of `{}` from {}/{} to {}/{}", kernel_, shown(write),
                     coefficient.ratio.numerator(), coefficient.ratio.denominator(), due.numerator(),
                     due.denominator()),
         kernel_ == "scale" ? "it multiplies all that it reads by one number"
                            : "only `scale` does that",
-        kernel_ == "scale" ? "bring its operands to one scale first" : "let the kernel be `scale`"};
+        kernel_ == "scale" ? "bring its operands to one scale first" : "let the kernel be `scale`");
   }
 }
 

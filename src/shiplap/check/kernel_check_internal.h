@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "shiplap/check/kernel_contracts_internal.h"
@@ -16,7 +18,7 @@ class KernelCheck {
   KernelCheck(KernelContracts& contracts, const plan::RankProgram& program,
               std::span<const SlopeId> slopes, const plan::flat::Operation& op);
 
-  // Throws BrokenContract, Asymmetric.
+  // Throws ContractBroken, Asymmetric.
   void check();
 
  private:
@@ -92,6 +94,17 @@ class KernelCheck {
   std::vector<const plan::flat::Access*> reads_;
   std::vector<const plan::flat::Access*> writes_;
 };
+
+class ContractBroken : public std::exception {
+ public:
+  explicit ContractBroken(BrokenContract broken) : broken_(std::move(broken)) {}
+  [[nodiscard]] const BrokenContract& broken() const { return broken_; }
+
+ private:
+  BrokenContract broken_;
+};
+
+[[noreturn]] void fail(std::string code, std::string what, std::string why, std::string help);
 
 // Leaves the coordinates of `side` that `by` has, too. Throws Asymmetric.
 void narrow(BoxSide& side, const BoxSide& by, std::int64_t size);

@@ -35,11 +35,11 @@ void KernelCheck::check_contraction(const plan::flat::Access& write) {
   if (unsaid.empty()) return;
   Box more = unsaid.front();
   for (std::size_t k = 0; k < out.part.size(); ++k) more[k] = whole(out.part[k]);
-  throw BrokenContract{"D755",
-                       fmt::format("`{}` computes {} of `{}` as well, and does not state it",
-                                   kernel_, shown(out, more), shown(write)),
-                       "a sum has all contributions that the computation read",
-                       "read less, or state all that is in the sum"};
+  fail("D755",
+       fmt::format("`{}` computes {} of `{}` as well, and does not state it", kernel_,
+                   shown(out, more), shown(write)),
+       "a sum has all contributions that the computation read",
+       "read less, or state all that is in the sum");
 }
 
 Boxes KernelCheck::contracted(const plan::flat::Access& write, const Box& stated) {
@@ -98,19 +98,17 @@ void KernelCheck::tell_unread(const plan::flat::Access& write, const Box& stated
       const IndexSet needed =
           place[k] < 0 ? whole(from.part[k]).set : stated[static_cast<std::size_t>(place[k])].set;
       if (have.includes(needed)) continue;
-      throw BrokenContract{
-          "D755",
-          fmt::format("`{}` needs {} {} of `{}`, which this computation does not read",
-                      shown(write), from.part[k].name, to_string(needed.without(have)),
-                      shown(*source.accesses.front())),
-          kWhy, kHelp};
+      fail("D755",
+           fmt::format("`{}` needs {} {} of `{}`, which this computation does not read",
+                       shown(write), from.part[k].name, to_string(needed.without(have)),
+                       shown(*source.accesses.front())),
+           kWhy, kHelp);
     }
   }
-  throw BrokenContract{
-      "D755",
-      fmt::format("`{}` has {}, for which this computation does not read all operands",
-                  shown(write), shown(out, unread.front())),
-      kWhy, kHelp};
+  fail("D755",
+       fmt::format("`{}` has {}, for which this computation does not read all operands",
+                   shown(write), shown(out, unread.front())),
+       kWhy, kHelp);
 }
 
 void KernelCheck::check_complete(const plan::flat::Access& read) {
@@ -125,10 +123,9 @@ void KernelCheck::check_complete(const plan::flat::Access& read) {
     return contracts_.statements_.masks_out(of, points);
   };
   if (std::ranges::all_of(missing, masked)) return;
-  throw BrokenContract{"D740",
-                       fmt::format("`{}` reads a part of the sum `{}`", kernel_, shown(read)),
-                       "only `zero`, `add`, `scale` and `cast` may read a sum that is not complete",
-                       "reduce it first"};
+  fail("D740", fmt::format("`{}` reads a part of the sum `{}`", kernel_, shown(read)),
+       "only `zero`, `add`, `scale` and `cast` may read a sum that is not complete",
+       "reduce it first");
 }
 
 // What is read twice of a dimension that is summed over counts twice.
@@ -143,11 +140,10 @@ void KernelCheck::check_read_once(const Source& source, plan::TensorId to) {
   while (summed < from.part.size() && !is_summed(summed)) ++summed;
   if (summed == from.part.size()) return;
   const auto tell = [&](const plan::flat::Access& access, const Box& twice) {
-    throw BrokenContract{
-        "D742",
-        fmt::format("`{}` reads {} of `{}` twice", kernel_, shown(from, twice), shown(access)),
-        fmt::format("it sums over {}, so that would count twice", from.part[summed].name),
-        "read it once"};
+    fail("D742",
+         fmt::format("`{}` reads {} of `{}` twice", kernel_, shown(from, twice), shown(access)),
+         fmt::format("it sums over {}, so that would count twice", from.part[summed].name),
+         "read it once");
   };
   Boxes before;
   for (const plan::flat::Access* access : source.accesses) {
@@ -197,13 +193,12 @@ void KernelCheck::check_shapes(plan::TensorId to) {
       }
       if (here == of_first) continue;
       if (here.slope != of_first.slope) throw Asymmetric();
-      throw BrokenContract{
-          "D755",
-          fmt::format("`{}` reads {} {} of `{}`, but {} of `{}`", kernel_, out.sum[k].name,
-                      to_string(of_first.set), shown(*first), to_string(here.set),
-                      shown(*source.accesses.front())),
-          fmt::format("it sums over {}, so both must have the same", out.sum[k].name),
-          "read the same of both"};
+      fail("D755",
+           fmt::format("`{}` reads {} {} of `{}`, but {} of `{}`", kernel_, out.sum[k].name,
+                       to_string(of_first.set), shown(*first), to_string(here.set),
+                       shown(*source.accesses.front())),
+           fmt::format("it sums over {}, so both must have the same", out.sum[k].name),
+           "read the same of both");
     }
   }
 }

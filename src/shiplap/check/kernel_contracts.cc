@@ -31,33 +31,13 @@ bool same_mask(const plan::Tensor& from, const plan::Tensor& to, const std::vect
   });
 }
 
-bool assumes(const plan::Plan& plan, const plan::Compute& compute) {
-  if (plan::is_linear(compute.kernel) || plan::find_kernel_rule(compute.kernel) != nullptr) {
-    return false;
-  }
-  const auto tensor = [&](const Access& access) -> const plan::Tensor& {
-    return plan.tensors[access.value.tensor.index()];
-  };
-  const auto reads = [](const Access& access) { return access.kind == Access::Kind::reads; };
-  const bool opaque =
-      compute.kernel == plan::kOpaqueKernel || std::ranges::none_of(compute.accesses, reads);
-  return std::ranges::any_of(compute.accesses, [&](const Access& write) {
-    if (reads(write)) return false;
-    return opaque || std::ranges::any_of(tensor(write).sum, [&](const plan::Dimension& dimension) {
-             return std::ranges::none_of(compute.accesses, [&](const Access& read) {
-               return reads(read) && find_dimension(tensor(read), dimension.name) >= 0;
-             });
-           });
-  });
-}
-
 }  // namespace
 
 KernelContracts::KernelContracts(const plan::Plan& plan, Statements& statements)
     : plan_(plan), statements_(statements) {}
 
 const DimensionMap& KernelContracts::map(plan::TensorId from, plan::TensorId to) {
-  const auto [found, is_new] = maps_.try_emplace(std::pair(from.value, to.value));
+  const auto [found, is_new] = maps_.try_emplace(std::uint64_t{from.index()} << 32U | to.index());
   DimensionMap& map = found->second;
   if (!is_new) return map;
   const plan::Tensor& source = plan_.tensors[from.index()];
@@ -72,18 +52,37 @@ const DimensionMap& KernelContracts::map(plan::TensorId from, plan::TensorId to)
 std::optional<BrokenContract> KernelContracts::check(const plan::RankProgram& program,
                                                      std::span<const SlopeId> slopes,
                                                      const plan::flat::Operation& op) {
+  if (holds_plainly(program, slopes, op)) return std::nullopt;
   try {
     KernelCheck(*this, program, slopes, op).check();
-  } catch (BrokenContract& broken) {
-    return std::move(broken);
+  } catch (const ContractBroken& contract) {
+    return contract.broken();
   }
   return std::nullopt;
 }
 
 bool KernelContracts::is_assumed(const plan::flat::Operation& op) {
-  const auto [found, is_new] = assumed_.try_emplace(op.source);
-  if (is_new) found->second = assumes(plan_, std::get<plan::Compute>(op.source->action));
-  return found->second;
+  return static_part(op).assumed;
+}
+
+bool KernelContracts::assumes(const plan::Compute& compute) const {
+  if (plan::is_linear(compute.kernel) || plan::find_kernel_rule(compute.kernel) != nullptr) {
+    return false;
+  }
+  const auto tensor = [&](const Access& access) -> const plan::Tensor& {
+    return plan_.tensors[access.value.tensor.index()];
+  };
+  const auto reads = [](const Access& access) { return access.kind == Access::Kind::reads; };
+  const bool opaque =
+      compute.kernel == plan::kOpaqueKernel || std::ranges::none_of(compute.accesses, reads);
+  return std::ranges::any_of(compute.accesses, [&](const Access& write) {
+    if (reads(write)) return false;
+    return opaque || std::ranges::any_of(tensor(write).sum, [&](const plan::Dimension& dimension) {
+             return std::ranges::none_of(compute.accesses, [&](const Access& read) {
+               return reads(read) && find_dimension(tensor(read), dimension.name) >= 0;
+             });
+           });
+  });
 }
 
 // ---- one computation
@@ -140,7 +139,8 @@ KernelCheck::Fibers KernelCheck::fibers(const Source& source, plan::TensorId to,
         (place[k] < 0 ? along : shared).push_back(points[k]);
       }
       if (empty(shared) || empty(along)) continue;
-      const Piecewise<Coefficient> here{{std::move(along), {access->value.scale, false}}};
+      Piecewise<Coefficient> here;
+      here.emplace_back(std::move(along), Coefficient{access->value.scale, false});
       overlay(all, shared, here,
               [](Piecewise<Coefficient>& there, const Piecewise<Coefficient>& more) {
                 for (const auto& [where, coefficient] : more) {
@@ -224,6 +224,10 @@ std::string KernelCheck::shown(const plan::Tensor& tensor, const Box& box) const
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", dimension.name, to_string(box[k].set));
   }
   return text.empty() ? "all" : text;
+}
+
+void fail(std::string code, std::string what, std::string why, std::string help) {
+  throw ContractBroken({std::move(code), std::move(what), std::move(why), std::move(help)});
 }
 
 void narrow(BoxSide& side, const BoxSide& by, std::int64_t size) {

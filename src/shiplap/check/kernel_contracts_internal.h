@@ -10,12 +10,10 @@
 // What is computed must be what is stated, no more and no less; of the part, a slice may be stated.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "shiplap/check/statement_internal.h"
@@ -53,12 +51,33 @@ class KernelContracts {
 
  private:
   friend class KernelCheck;
+  // What is known of a computation before any rank is looked at.
+  struct Static {
+    const plan::KernelRule* rule = nullptr;
+    bool contracts = false;  // it is a contraction
+    bool plain = false;      // .. and its kinds, versions and scales are as they must be
+    bool assumed = false;
+    std::vector<int> layers;  // by access: how far its layer is from the computation's
+  };
+  const Static& static_part(const plan::flat::Operation& op);
+  [[nodiscard]] bool assumes(const plan::Compute& compute) const;
+  [[nodiscard]] bool keeps_kinds_and_scales(const plan::Compute& compute,
+                                            const plan::KernelRule* rule) const;
+  // Whether the contract holds, where that is plain to see.
+  [[nodiscard]] bool holds_plainly(const plan::RankProgram& program,
+                                   std::span<const SlopeId> slopes,
+                                   const plan::flat::Operation& op);
+  // Whether it has one run for each dimension, and which.
+  [[nodiscard]] bool one_run_each(const plan::RankProgram& program,
+                                  const plan::flat::Access& access,
+                                  std::span<const plan::flat::Run>& runs) const;
   [[nodiscard]] const DimensionMap& map(plan::TensorId from, plan::TensorId to);
 
   const plan::Plan& plan_;
   Statements& statements_;
-  std::map<std::pair<std::int32_t, std::int32_t>, DimensionMap> maps_;
-  std::unordered_map<const plan::Operation*, bool> assumed_;
+  std::unordered_map<std::uint64_t, DimensionMap> maps_;  // by both tensors
+  std::unordered_map<const plan::Operation*, Static> static_;
+  std::vector<std::size_t> stated_run_;  // by dimension of what is written
 };
 
 }  // namespace shiplap::check

@@ -40,22 +40,21 @@ void KernelCheck::check_operands(std::span<const plan::Operand> operands,
   for (const plan::flat::Access* access : accesses) {
     const plan::Tensor& of = tensor(*access);
     if (std::ranges::find(operands, of.kind, &plan::Operand::kind) != operands.end()) continue;
-    throw BrokenContract{"D754",
-                         fmt::format("`{}` {} `{}`, which is of kind {}", kernel_,
-                                     reads ? "reads" : "writes", of.name, of.kind),
-                         fmt::format("{} does not belong to what this kernel {}", of.kind,
-                                     reads ? "takes" : "makes"),
-                         "state what it really does, or use another kernel"};
+    fail("D754",
+         fmt::format("`{}` {} `{}`, which is of kind {}", kernel_, reads ? "reads" : "writes",
+                     of.name, of.kind),
+         fmt::format("{} does not belong to what this kernel {}", of.kind,
+                     reads ? "takes" : "makes"),
+         "state what it really does, or use another kernel");
   }
   for (const plan::Operand& operand : operands) {
     const bool present = std::ranges::any_of(accesses, [&](const plan::flat::Access* access) {
       return tensor(*access).kind == operand.kind;
     });
     if (present || operand.optional) continue;
-    throw BrokenContract{
-        "D754", fmt::format("`{}` {} no {}", kernel_, reads ? "reads" : "writes", operand.kind),
-        "it cannot do its work without one",
-        fmt::format("add a line `{}`", reads ? "reads .." : "writes ..")};
+    fail("D754", fmt::format("`{}` {} no {}", kernel_, reads ? "reads" : "writes", operand.kind),
+         "it cannot do its work without one",
+         fmt::format("add a line `{}`", reads ? "reads .." : "writes .."));
   }
 }
 
@@ -85,29 +84,26 @@ void KernelCheck::check_layers(const plan::KernelRule& rule) const {
       operands += (operands.empty() ? "" : ", ") + shown(*access);
     }
   }
-  throw BrokenContract{
-      "D752", fmt::format("`{}` mixes layers {} and {}", kernel_, *all.begin(), *all.rbegin()),
-      fmt::format("its operands are {}", operands), "let all operands belong to one layer"};
+  fail("D752", fmt::format("`{}` mixes layers {} and {}", kernel_, *all.begin(), *all.rbegin()),
+       fmt::format("its operands are {}", operands), "let all operands belong to one layer");
 }
 
 // A step computes with the weights that it found, and ends with those that it leaves.
 void KernelCheck::check_versions() const {
   for (const plan::flat::Access* read : reads_) {
     if (read->value.is_new) {
-      throw BrokenContract{
-          "D754", fmt::format("`{}` reads `{}`", kernel_, shown(*read)),
-          "all of a step's forward and backward passes use the weights from before its update",
-          "read the old version, and update later"};
+      fail("D754", fmt::format("`{}` reads `{}`", kernel_, shown(*read)),
+           "all of a step's forward and backward passes use the weights from before its update",
+           "read the old version, and update later");
     }
     const plan::Tensor& of = tensor(*read);
     if (kernel_ != "loss" || of.instances == 0 || read->value.instance == of.instances - 1) {
       continue;
     }
-    throw BrokenContract{
-        "D750", fmt::format("`loss` reads `{}`", shown(*read)),
-        fmt::format("the last activation is `{}[{}]`; what lies between has no part in this loss",
-                    of.name, of.instances - 1),
-        "take the loss of the last activation; receive the gradient where the layer is elsewhere"};
+    fail("D750", fmt::format("`loss` reads `{}`", shown(*read)),
+         fmt::format("the last activation is `{}[{}]`; what lies between has no part in this loss",
+                     of.name, of.instances - 1),
+         "take the loss of the last activation; receive the gradient where the layer is elsewhere");
   }
 }
 
@@ -118,10 +114,9 @@ void KernelCheck::check_update() const {
              read->value.instance == write->value.instance && !read->value.is_new;
     };
     if (write->value.is_new && std::ranges::any_of(reads_, is_old)) continue;
-    throw BrokenContract{
-        "D755", fmt::format("`update` writes `{}` without having read what it was", shown(*write)),
-        "an update makes the new version of what it reads",
-        "read the old version, write the new one"};
+    fail("D755", fmt::format("`update` writes `{}` without having read what it was", shown(*write)),
+         "an update makes the new version of what it reads",
+         "read the old version, write the new one");
   }
 }
 
@@ -131,12 +126,11 @@ void KernelCheck::check_scales_read() const {
     const bool declared = kernel_ == plan::kUpdateKernel || of.kind == "Activation" ||
                           of.kind == plan::kWeight || of.kind == plan::kOptState;
     if (!declared || !has_points(*read) || read->value.scale == of.scale) continue;
-    throw BrokenContract{
-        "D745",
-        fmt::format("`{}` reads `{}` at scale {}, it is due at {}", kernel_, shown(*read),
-                    check::shown(read->value.scale), check::shown(of.scale)),
-        fmt::format("the tensor's declaration says at which scale `{}` must find it", kernel_),
-        "scale it where it is reduced"};
+    fail("D745",
+         fmt::format("`{}` reads `{}` at scale {}, it is due at {}", kernel_, shown(*read),
+                     check::shown(read->value.scale), check::shown(of.scale)),
+         fmt::format("the tensor's declaration says at which scale `{}` must find it", kernel_),
+         "scale it where it is reduced");
   }
 }
 
@@ -152,10 +146,10 @@ void KernelCheck::check_scale_written(const plan::flat::Access& write) const {
     for (const plan::flat::Access* read : reads_) {
       if (tensor(*read).kind != "ActivationGrad" || !has_points(*read)) continue;
       if (due && *due != read->value.scale) {
-        throw BrokenContract{"D745",
-                             fmt::format("`{}` reads gradients at scale {} and {}", kernel_,
-                                         check::shown(*due), check::shown(read->value.scale)),
-                             "what it makes of them has one scale", "scale them alike first"};
+        fail("D745",
+             fmt::format("`{}` reads gradients at scale {} and {}", kernel_, check::shown(*due),
+                         check::shown(read->value.scale)),
+             "what it makes of them has one scale", "scale them alike first");
       }
       due = read->value.scale;
       why = fmt::format("a backward pass keeps the scale of the gradient `{}` that it reads",
@@ -163,11 +157,10 @@ void KernelCheck::check_scale_written(const plan::flat::Access& write) const {
     }
   }
   if (!due || write.value.scale == *due) return;
-  throw BrokenContract{
-      "D745",
-      fmt::format("`{}` writes `{}` at scale {}, it computes scale {}", kernel_, shown(write),
-                  check::shown(write.value.scale), check::shown(*due)),
-      why, fmt::format("state scale {}, or scale it in one place only", check::shown(*due))};
+  fail("D745",
+       fmt::format("`{}` writes `{}` at scale {}, it computes scale {}", kernel_, shown(write),
+                   check::shown(write.value.scale), check::shown(*due)),
+       why, fmt::format("state scale {}, or scale it in one place only", check::shown(*due)));
 }
 
 }  // namespace shiplap::check

@@ -15,7 +15,7 @@ constexpr std::int64_t kLargestDimension = (std::int64_t{1} << 31) - 2;
 // A rank's order is kept as one clock per operation and stream (local_order.cc).
 constexpr std::int64_t kMaxClocks = 200'000'000;
 constexpr std::int64_t kMaxStreams = 32'767;
-constexpr std::int64_t kLargestMasked = std::int64_t{1} << 24;  // a mask is followed cell by cell
+constexpr std::int64_t kLargestMasked = std::int64_t{1} << 20;  // a mask is followed cell by cell
 
 [[noreturn]] void too_large(std::string what, std::string why) {
   throw InputError(Diagnostic{.code = "D632",
@@ -31,7 +31,7 @@ void demand_countable(const plan::Plan& plan) {
       if (dimension.size <= (tensor.mask.empty() ? kLargestDimension : kLargestMasked)) continue;
       too_large(fmt::format("dimension `{}` of `{}` has {} coordinates", dimension.name,
                             tensor.name, with_separators(dimension.size)),
-                "coordinates are counted up to 2^31, under a mask up to 2^24");
+                "coordinates are counted up to 2^31, under a mask up to 2^20");
     }
   }
 }

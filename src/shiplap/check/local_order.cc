@@ -115,15 +115,11 @@ class Races {
   void touch(const Zone& zone, std::int32_t begin, std::int32_t end, bool writes) {
     if (begin == end) return;
     Rows<Touched>& rows = buffers_[static_cast<std::size_t>(zone.buffer)];
-    const auto [first, last] = rows.cut(begin, end);
-    for (std::size_t k = first; k < last; ++k) {
-      Touched& touched = rows[k].value;
-      const std::int32_t row = rows[k].begin;
+    rows.change(begin, end, [&](Rows<Touched>::Range& range) {
+      Touched& touched = range.value;
+      const std::int32_t row = range.begin;
       clash(touched.writer, zone, row, writes ? Symptom::race_write : Symptom::race_read);
-      if (!writes) {
-        read(touched);
-        continue;
-      }
+      if (!writes) return read(touched);
       clash(touched.reader, zone, row, Symptom::race_read);
       for (const std::int32_t reader : touched.readers)
         clash(reader, zone, row, Symptom::race_read);
@@ -131,7 +127,7 @@ class Races {
       touched.reader = -1;
       touched.readers.clear();
       touched.prune_at = 8;
-    }
+    });
   }
 
   // A reader that is complete before this one starts need not be remembered: whoever comes after

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <functional>
+#include <unordered_map>
 
 #include "shiplap/base/error.h"
 #include "shiplap/check/job_internal.h"
@@ -116,14 +117,16 @@ void Matching::fill_members(CallGroup& group) const {
     const std::vector<std::int64_t> at = symmetry.positions(group.ranks[k].value);
     for (std::size_t a = 0; a < along.size(); ++a) along[a] = along[a] || at[a] != 0;
   }
+  std::unordered_map<std::int32_t, std::int32_t> slots;  // by script
+  for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
+    slots.emplace(group.scripts[slot], static_cast<std::int32_t>(slot));
+  }
   for (std::int64_t k = 0; k < group.ranks.size(); ++k) {
     Member member{.slot = -1, .rank = group.ranks[k].value};
     const std::int32_t script =
         job_.script_of[static_cast<std::size_t>(symmetry.representative(member.rank))];
-    const auto found = std::ranges::find(group.scripts, script);
-    if (found != group.scripts.end()) {
-      member.slot = static_cast<std::int32_t>(found - group.scripts.begin());
-    }
+    const auto found = slots.find(script);
+    if (found != slots.end()) member.slot = found->second;
     if (!symmetry.axes.empty()) {
       member.positions = symmetry.positions(member.rank);
       for (std::size_t a = 0; a < along.size(); ++a) {

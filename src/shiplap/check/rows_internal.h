@@ -1,9 +1,14 @@
 // Something for each row of a buffer, kept as ranges.
+//
+// Ranges lie in blocks of limited size, in order: writing rows one by one in any order moves no
+// more than a block each time. Most buffers have one block of few ranges.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <span>
 #include <vector>
 
 namespace shiplap::check {
@@ -20,64 +25,133 @@ class Rows {
 
   Rows() = default;
   Rows(std::int32_t rows, const T& value) {
-    if (rows > 0) ranges_.push_back({0, rows, value});
+    if (rows > 0) blocks_.push_back({{0, rows, value}});
   }
 
-  // The ranges that make up exactly these rows, after cutting those that stick out.
-  std::pair<std::size_t, std::size_t> cut(std::int32_t begin, std::int32_t end) {
-    const std::size_t first = split(begin);
-    return {first, split(end)};
-  }
-  // Promises that the rows are those of cut().
-  Range& operator[](std::size_t k) { return ranges_[k]; }
-  [[nodiscard]] const std::vector<Range>& ranges() const { return ranges_; }
-
-  // Which range holds a row.
-  [[nodiscard]] std::size_t find(std::int32_t row) const {
-    if (ranges_.size() < 8) {
-      std::size_t k = 0;
-      while (k < ranges_.size() && ranges_[k].end <= row) ++k;
-      return k;
-    }
-    const auto it = std::ranges::upper_bound(ranges_, row, {}, &Range::end);
-    return static_cast<std::size_t>(it - ranges_.begin());
-  }
-
-  // Puts ranges in the place of what these rows had. Promises that they cover them, in order.
-  void put(std::int32_t begin, std::int32_t end, const std::vector<Range>& made) {
+  // Calls visit(range) for the ranges that have some of these rows, in order.
+  template <class Visit>
+  void for_each(std::int32_t begin, std::int32_t end, const Visit& visit) const {
     if (begin == end) return;
-    const std::size_t at = find(begin);
-    if (ranges_[at].begin == begin && ranges_[at].end == end && made.size() == 1) {
-      ranges_[at].value = made.front().value;
+    for (Position at = find(begin); at.block < blocks_.size(); step(at)) {
+      const Range& range = blocks_[at.block][at.index];
+      if (range.begin >= end) return;
+      visit(range);
+    }
+  }
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (const Block& block : blocks_) {
+      for (const Range& range : block) visit(range);
+    }
+  }
+  // Calls change(range) for ranges that make up exactly these rows, after cutting those that stick
+  // out.
+  template <class Change>
+  void change(std::int32_t begin, std::int32_t end, const Change& change) {
+    if (begin == end) return;
+    split(begin);
+    split(end);
+    for (Position at = find(begin); at.block < blocks_.size(); step(at)) {
+      Range& range = blocks_[at.block][at.index];
+      if (range.begin >= end) return;
+      change(range);
+    }
+  }
+  // Puts ranges in the place of what these rows had. REQUIRES: they cover them, in order.
+  void put(std::int32_t begin, std::int32_t end, std::span<const Range> made) {
+    if (begin == end) return;
+    const Position at = find(begin);
+    Range& range = blocks_[at.block][at.index];
+    if (range.begin == begin && range.end == end && made.size() == 1) {
+      range.value = made.front().value;
       return;
     }
-    const auto [first, last] = cut(begin, end);
-    const auto from = ranges_.begin() + static_cast<std::ptrdiff_t>(first);
-    const std::size_t both = std::min(last - first, made.size());
-    std::copy_n(made.begin(), both, from);
-    if (last - first > both) {
-      ranges_.erase(from + static_cast<std::ptrdiff_t>(both),
-                    from + static_cast<std::ptrdiff_t>(last - first));
-    } else {
-      ranges_.insert(from + static_cast<std::ptrdiff_t>(both),
-                     made.begin() + static_cast<std::ptrdiff_t>(both), made.end());
-    }
+    split(begin);
+    split(end);
+    insert(erase(begin, end), made);
   }
 
  private:
-  // The range that begins at a row.
-  std::size_t split(std::int32_t row) {
-    const std::size_t at = find(row);
-    if (at == ranges_.size() || ranges_[at].begin == row) return at;
-    Range lower = ranges_[at];
-    lower.value.skip(row - lower.begin);
-    lower.begin = row;
-    ranges_[at].end = row;
-    ranges_.insert(ranges_.begin() + static_cast<std::ptrdiff_t>(at) + 1, lower);
-    return at + 1;
+  static constexpr std::size_t kMaxBlock = 256;
+  using Block = std::vector<Range>;
+  struct Position {
+    std::size_t block = 0;
+    std::size_t index = 0;
+  };
+
+  void step(Position& at) const {
+    if (++at.index < blocks_[at.block].size()) return;
+    ++at.block;
+    at.index = 0;
   }
 
-  std::vector<Range> ranges_;
+  // The range that holds a row; behind the last if there is none.
+  [[nodiscard]] Position find(std::int32_t row) const {
+    Position at;
+    if (blocks_.size() != 1) {
+      const auto last = [](const Block& block) { return block.back().end; };
+      at.block = static_cast<std::size_t>(std::ranges::upper_bound(blocks_, row, {}, last) -
+                                          blocks_.begin());
+      if (at.block == blocks_.size()) return at;
+    }
+    const Block& block = blocks_[at.block];
+    if (block.size() < 8) {
+      while (at.index < block.size() && block[at.index].end <= row) ++at.index;
+    } else {
+      at.index = static_cast<std::size_t>(std::ranges::upper_bound(block, row, {}, &Range::end) -
+                                          block.begin());
+    }
+    return at.index < block.size() ? at : Position{blocks_.size(), 0};
+  }
+
+  // Lets a range begin at a row.
+  void split(std::int32_t row) {
+    const Position at = find(row);
+    if (at.block == blocks_.size()) return;
+    Block& block = blocks_[at.block];
+    if (block[at.index].begin == row) return;
+    Range lower = block[at.index];
+    lower.value.skip(row - lower.begin);
+    lower.begin = row;
+    block[at.index].end = row;
+    insert({at.block, at.index + 1}, std::span(&lower, 1));
+  }
+
+  // Returns where the erased ranges were. REQUIRES: ranges begin at both rows.
+  Position erase(std::int32_t begin, std::int32_t end) {
+    const Position at = find(begin);
+    std::size_t block = at.block;
+    std::size_t index = at.index;
+    while (block < blocks_.size() && index < blocks_[block].size() &&
+           blocks_[block][index].begin < end) {
+      Block& here = blocks_[block];
+      const auto first = here.begin() + static_cast<std::ptrdiff_t>(index);
+      const auto last = std::ranges::lower_bound(first, here.end(), end, {}, &Range::begin);
+      here.erase(first, last);
+      if (index < here.size()) break;
+      ++block;
+      index = 0;
+    }
+    return at;
+  }
+
+  // Blocks that are empty or too large are put right.
+  void insert(Position at, std::span<const Range> made) {
+    Block& block = blocks_[at.block];
+    block.insert(block.begin() + static_cast<std::ptrdiff_t>(at.index), made.begin(), made.end());
+    while (blocks_[at.block].size() > kMaxBlock) {
+      Block& full = blocks_[at.block];
+      const std::size_t keep =
+          full.size() > 2 * kMaxBlock ? full.size() - kMaxBlock : full.size() / 2;
+      const auto middle = full.begin() + static_cast<std::ptrdiff_t>(keep);
+      Block rest(std::make_move_iterator(middle), std::make_move_iterator(full.end()));
+      full.erase(middle, full.end());
+      blocks_.insert(blocks_.begin() + static_cast<std::ptrdiff_t>(at.block) + 1, std::move(rest));
+    }
+    if (blocks_.size() > 1) std::erase_if(blocks_, [](const Block& it) { return it.empty(); });
+  }
+
+  std::vector<Block> blocks_;
 };
 
 }  // namespace shiplap::check

@@ -1,5 +1,9 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "shiplap/base/error.h"
+#include "shiplap/base/units.h"
 #include "shiplap/check/statement_internal.h"
 
 namespace shiplap::check {
@@ -11,6 +15,17 @@ Run run_of(const plan::flat::Run& run, SlopeId slope) {
           .begin = static_cast<std::int32_t>(run.begin),
           .count = static_cast<std::int32_t>(run.count),
           .stride = static_cast<std::int32_t>(run.stride)};
+}
+
+constexpr std::int64_t kMaxIndices = 100'000'000;
+constexpr std::int64_t kMaxBoxes = 1'000'000;
+
+[[noreturn]] void too_many(const plan::Tensor& tensor, std::string_view things, std::int64_t most) {
+  throw InputError({.code = "D632",
+                    .what = fmt::format("the mask of `{}` leaves more than {} {}", tensor.name,
+                                        with_separators(most), things),
+                    .why = "a mask is followed cell by cell",
+                    .help = "give every cell rows of its own, or check a shorter sequence"});
 }
 
 bool in_mask(const plan::Tensor& tensor, std::size_t dimension) {
@@ -149,6 +164,7 @@ SumId Statements::sum_of_row(const plan::Tensor& tensor, const Box& box,
       if (count > 1) {
         left.insert(left.begin(), {IndexSet(static_cast<std::int64_t>(k))});
       }
+      if (std::ssize(all) == kMaxBoxes) too_many(tensor, "parts of one row", kMaxBoxes);
       all.push_back(std::move(left));
     }
   }
@@ -210,20 +226,43 @@ std::int64_t Statements::entry(const plan::MaskSide& side, std::int64_t coordina
   return contents_.plan().lists[side.list.index()].values[static_cast<std::size_t>(coordinate)];
 }
 
+// Coordinates that agree with a number are neighbours among those sorted by the numbers that the
+// mask compares. Mostly they also follow each other: then the set is found in no time.
+const std::vector<Statements::Entry>& Statements::sorted(const plan::Tensor& tensor,
+                                                         const plan::MaskSide& side) {
+  const auto [found, is_new] = sorted_.try_emplace(&side);
+  std::vector<Entry>& all = found->second;
+  if (!is_new) return all;
+  const std::int64_t size = tensor.dimension(side.dimension).size;
+  for (std::int64_t k = 0; k < size; ++k) {
+    all.push_back({.number = entry(side, k), .coordinate = static_cast<std::int32_t>(k)});
+  }
+  std::ranges::stable_sort(all, {}, &Entry::number);
+  for (std::size_t k = 1; k < all.size(); ++k) {
+    if (all[k].coordinate == all[k - 1].coordinate + 1) all[k].following = all[k - 1].following + 1;
+  }
+  return all;
+}
+
 const IndexSet& Statements::allowed(const plan::Tensor& tensor, const plan::MaskTerm& term,
                                     bool free_left, std::int64_t fixed) {
-  const auto [found, is_new] = allowed_.try_emplace(std::tuple(&term, free_left, fixed));
-  if (!is_new) return found->second;
   const plan::MaskSide& side = free_left ? term.left : term.right;
-  const std::int64_t size = tensor.dimension(side.dimension).size;
-  std::vector<std::int32_t> indices;
-  for (std::int64_t k = 0; k < size; ++k) {
-    const std::int64_t number = entry(side, k);
-    const bool less = free_left ? number <= fixed : fixed <= number;
-    if (term.comparator == plan::Comparator::equal ? number == fixed : less) {
-      indices.push_back(static_cast<std::int32_t>(k));
-    }
+  const std::vector<Entry>& all = sorted(tensor, side);
+  const bool equal = term.comparator == plan::Comparator::equal;
+  auto first = all.begin();
+  auto last = all.end();
+  if (equal || !free_left) first = std::ranges::lower_bound(all, fixed, {}, &Entry::number);
+  if (equal || free_left) last = std::ranges::upper_bound(all, fixed, {}, &Entry::number);
+  const auto [found, is_new] =
+      allowed_.try_emplace(std::tuple(&side, first - all.begin(), last - all.begin()));
+  if (!is_new || first == last) return found->second;
+  if (last[-1].following >= last - first - 1) {
+    return found->second = IndexSet::range(first->coordinate, last - first);
   }
+  indices_ += last - first;
+  if (indices_ > kMaxIndices) too_many(tensor, "coordinates", kMaxIndices);
+  std::vector<std::int32_t> indices;
+  for (auto at = first; at != last; ++at) indices.push_back(at->coordinate);
   return found->second = IndexSet(std::move(indices));
 }
 

@@ -1,6 +1,7 @@
 // What a plan states about rows, as contents.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -48,6 +49,12 @@ class Statements {
   template <class Visit>
   void for_each_cell(const plan::Tensor& tensor, const Box& box, const Visit& visit);
   [[nodiscard]] std::int64_t entry(const plan::MaskSide& side, std::int64_t coordinate) const;
+  struct Entry {
+    std::int64_t number = 0;
+    std::int32_t coordinate = 0;
+    std::int32_t following = 0;  // so many before it have coordinates that lead up to its own
+  };
+  const std::vector<Entry>& sorted(const plan::Tensor& tensor, const plan::MaskSide& side);
   // Coordinates of one side that agree with a number on the other.
   const IndexSet& allowed(const plan::Tensor& tensor, const plan::MaskTerm& term, bool free_left,
                           std::int64_t fixed);
@@ -63,7 +70,9 @@ class Statements {
   std::vector<Run> part_;
   std::vector<Run> summed_;
   std::vector<SumId> full_;  // by tensor, without a mask
-  std::map<std::tuple<const plan::MaskTerm*, bool, std::int64_t>, IndexSet> allowed_;
+  std::map<const plan::MaskSide*, std::vector<Entry>> sorted_;
+  std::map<std::tuple<const plan::MaskSide*, std::ptrdiff_t, std::ptrdiff_t>, IndexSet> allowed_;
+  std::int64_t indices_ = 0;  // in those sets that are no range
 };
 
 }  // namespace shiplap::check

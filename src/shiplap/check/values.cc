@@ -62,36 +62,17 @@ Values::Values(Job& job, std::vector<Trouble>& troubles) : job_(job), troubles_(
   }
 }
 
-void Values::start(std::size_t index) {
-  const Script& script = job_.scripts[index];
-  std::vector<Buffer>& memory = memories_[index];
-  for (const std::int32_t rows : script.rows) {
-    memory.emplace_back(rows, Cell{.nature = Nature::nothing, .rows = rows});
-  }
-  // Rows that an `allocate` names live from there.
-  for (const Op& op : script.ops) {
-    if (op.act != Act::allocate || op.from.count == 0) continue;
-    const Buffer::Range dead{
-        op.from.begin, op.from.end(), {.nature = Nature::dead, .rows = op.from.count}};
-    memory[static_cast<std::size_t>(op.from.buffer)].put(op.from.begin, op.from.end(), {dead});
-  }
-  for (const Claim& claim : script.given) {
-    put({static_cast<std::int32_t>(index), -1}, claim.zone, script.pieces_of(claim));
-  }
-}
-
 void Values::get(std::int32_t script, const Zone& zone, Pieces& out) {
   out.clear();
   const Buffer& rows = buffer(script, zone.buffer);
   const auto take = [&](std::int32_t begin, std::int32_t end) {
-    for (std::size_t k = rows.find(begin); begin < end; ++k) {
-      const Buffer::Range& range = rows.ranges()[k];
-      const std::int32_t count = std::min(end, range.end) - begin;
+    rows.for_each(begin, end, [&](const Buffer::Range& range) {
+      const std::int32_t first = std::max(begin, range.begin);
       const Piece whole{range.value.content, range.value.rows, range.value.nature,
                         range.value.writer};
-      job_.contents.slice(whole, range.value.offset + (begin - range.begin), count, out);
-      begin += count;
-    }
+      job_.contents.slice(whole, range.value.offset + (first - range.begin),
+                          std::min(end, range.end) - first, out);
+    });
   };
   if (zone.listed < 0) return take(zone.begin, zone.end());
   const Script& here = job_.scripts[static_cast<std::size_t>(script)];
@@ -138,7 +119,8 @@ void Values::put(Actor actor, const Zone& zone, std::span<const Piece> pieces) {
       one_.clear();
       job_.contents.slice(pieces[k], in_piece, 1, one_);
       const Piece& piece = one_.front();
-      rows.put(row, row + 1, {{row, row + 1, {piece.content, piece.nature, actor.op, 0, 1}}});
+      const Buffer::Range range{row, row + 1, {piece.content, piece.nature, actor.op, 0, 1}};
+      rows.put(row, row + 1, std::span(&range, 1));
       if (++in_piece == pieces[k].rows) {
         ++k;
         in_piece = 0;
@@ -314,54 +296,6 @@ void Values::received(std::int32_t script, std::int32_t k, const Pieces& pieces)
   get(script, op.to, held_);
   demand_alive(actor, op.to, held_);
   put(actor, op.to, pieces);
-}
-
-std::vector<Values::DeadRows> Values::dead_rows(std::size_t script) const {
-  std::vector<DeadRows> dead;
-  for (std::size_t buffer = 0; buffer < memories_[script].size(); ++buffer) {
-    for (const Buffer::Range& range : memories_[script][buffer].ranges()) {
-      if (range.value.nature != Nature::dead) continue;
-      const auto id = static_cast<std::int32_t>(buffer);
-      if (!dead.empty() && dead.back().buffer == id && dead.back().end == range.begin) {
-        dead.back().end = range.end;
-      } else {
-        dead.push_back({id, range.begin, range.end});
-      }
-    }
-  }
-  return dead;
-}
-
-// The next step allocates again what this one does.
-void Values::find_leaks(std::size_t script) {
-  const auto row = first_outside(dead_at_start_[script], dead_rows(script));
-  if (!row) return;
-  const Script& here = job_.scripts[script];
-  const auto allocates = [&](const Op& op) {
-    return op.act == Act::allocate && op.from.buffer == row->buffer &&
-           op.from.begin <= row->begin && row->begin < op.from.end();
-  };
-  auto last = static_cast<std::int32_t>(here.ops.size()) - 1;
-  while (last >= 0 && !allocates(here[last])) --last;
-  report({.symptom = Symptom::law,
-          .place = {here.rank, last},
-          .code = "D734",
-          .what = "rows are allocated, and not freed by the end of the step",
-          .why = "the next step allocates them again: memory is lost in every step",
-          .help = "free them after their last use"});
-}
-
-// A row that `a` has and `b` has not.
-std::optional<Values::DeadRows> Values::first_outside(std::span<const DeadRows> a,
-                                                      std::span<const DeadRows> b) {
-  for (const DeadRows& rows : a) {
-    std::int32_t row = rows.begin;
-    for (const DeadRows& other : b) {
-      if (other.buffer == rows.buffer && other.begin <= row && row < other.end) row = other.end;
-    }
-    if (row < rows.end) return DeadRows{rows.buffer, row, row + 1};
-  }
-  return std::nullopt;
 }
 
 void Values::finish() {
@@ -628,12 +562,11 @@ void Values::meet_exchange(const CallGroup& group, std::int64_t n) {
                       .count = static_cast<std::int32_t>(row.count)};
       if (zone.count == 0) continue;
       const auto begin = static_cast<std::int32_t>(row.first);
-      const auto [a, b] = written.cut(begin, begin + zone.count);
       bool twice = false;
-      for (std::size_t k = a; k < b; ++k) {
-        twice = twice || written[k].value.writer >= 0;
-        written[k].value.writer = row.peer;
-      }
+      written.change(begin, begin + zone.count, [&](Rows<Cell>::Range& range) {
+        twice = twice || range.value.writer >= 0;
+        range.value.writer = row.peer;
+      });
       if (here.add) {
         add(actor, zone, moved);
         continue;

@@ -63,11 +63,25 @@ TEST(CheckText, SoundIsOneParagraphThatSaysWhatWasLookedAt) {
   const std::string line = check_text(sound(), {.width = 10'000});
   EXPECT_THAT(line, HasSubstr("8 ranks (2 of them stand for all), 40 operations: 8 messages, "
                               "1,234 statements."));
-  EXPECT_THAT(line, HasSubstr("1 computation `other`"));
+  EXPECT_THAT(line, HasSubstr("what 1 computation writes (1 `other`)"));
   EXPECT_THAT(line, HasSubstr("2 references"));
   EXPECT_THAT(line, Not(HasSubstr("Not reached")));
   EXPECT_THAT(line, Not(HasSubstr("more:")));
   EXPECT_EQ(std::ranges::count(line, '\n'), 1);
+}
+
+TEST(CheckText, AdviceComesBeforeTheVerdictAndDoesNotChangeIt) {
+  CheckedPlan checked = sound();
+  checked.report.advice = {{.code = "D761",
+                            .severity = Severity::warning,
+                            .what = "nothing says what the ranks must hold"}};
+  const std::string text = check_text(checked, {.width = 10'000});
+  EXPECT_THAT(text, StartsWith("warning[D761]: nothing says what the ranks must hold"));
+  EXPECT_THAT(text, HasSubstr("a,b.plan is sound"));
+  const Json json = check_json(checked);
+  EXPECT_TRUE(json.find("sound")->as_bool());
+  ASSERT_EQ(json.find("advice")->as_array().size(), 1U);
+  EXPECT_EQ(json.find("advice")->as_array()[0].find("code")->as_string(), "D761");
 }
 
 TEST(CheckText, WhereNothingWasExaminedNothingIsClaimed) {

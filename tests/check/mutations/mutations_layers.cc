@@ -220,7 +220,8 @@ std::optional<Outcome> layer_on_two_stages(Draft& draft, Planter& planter) {
   const auto rank = static_cast<std::int32_t>(planter.random.between(1, draft.ranks()));
   Outcome outcome{.codes = {"D752", "D744", "D750"}};
   for (const Line& line : draft.lines(rank)) {
-    if (is_kernel(*line.operation, "forward")) outcome.marks.push_back(line.mark);
+    const bool is_loss = is_kernel(*line.operation, "loss");  // of the last stage: not of the last
+    if (is_loss || is_kernel(*line.operation, "forward")) outcome.marks.push_back(line.mark);
   }
   if (outcome.marks.empty()) return std::nullopt;
   bool shifted = true;

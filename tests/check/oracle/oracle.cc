@@ -100,7 +100,7 @@ bool exchange_overlaps(const Job& job, std::size_t node) {
 }
 
 std::string broken_rule_of(const Job& job, const Matching& matching, RuleCounts& counts) {
-  const std::string once = "statement: names a contribution once";
+  std::string once = "statement: names a contribution once";
   if (!std::ranges::all_of(job.ranks, sums_are_sets)) {
     counts[once].broken = 1;
     return once;

@@ -238,8 +238,8 @@ class Training {
     }
     for (int layer = layers_ - 1; layer >= 0; --layer) {
       const BufferRows below = b_.rows(rank, rows);
-      backward_layer(rank, m, layer, activations[static_cast<std::size_t>(layer)], above, below, d,
-                     claimed);
+      const LayerRows places{activations[static_cast<std::size_t>(layer)], above, below};
+      backward_layer(rank, m, layer, places, d, claimed);
       above = below;
       if (b_.is(Lie::loss_in_the_middle) && layer == 1) {
         StatedValue own = cells("D", 1, read);
@@ -252,9 +252,16 @@ class Training {
     }
   }
 
-  void backward_layer(int rank, int m, int layer, const BufferRows& input, const BufferRows& above,
-                      const BufferRows& below, const StatedValue& d,
+  // Its activations, the gradient that it reads, and the one that it leaves.
+  struct LayerRows {
+    BufferRows input;
+    BufferRows above;
+    BufferRows below;
+  };
+
+  void backward_layer(int rank, int m, int layer, const LayerRows& places, const StatedValue& d,
                       const std::vector<int>& claimed) {
+    const auto& [input, above, below] = places;
     State& state = at(rank);
     const auto k = static_cast<std::size_t>(layer);
     const int scale = backward_scale(d);
@@ -367,8 +374,8 @@ class Training {
       b_.random.shuffle(order);
       std::vector<int> rows;
       for (const int row : order) rows.push_back(to.listed[static_cast<std::size_t>(row)]);
-      all.listed = order;
-      to.listed = rows;
+      all.listed = std::move(order);
+      to.listed = std::move(rows);
     }
     b_.copy(rank, all, to, true);
   }
