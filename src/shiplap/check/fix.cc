@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/check/data_flow_internal.h"
 #include "shiplap/check/rewrite_internal.h"
 #include "shiplap/plan/expand.h"
 #include "shiplap/plan/unroll.h"
@@ -310,7 +311,7 @@ class Search {
         std::optional<Fix> fix = (change.*way)();
         if (!fix) continue;
         const std::optional<Report> report = judged(fix->plan);
-        if (!report) continue;
+        if (!report || !same_data_flow(plan, fix->plan)) continue;
         if (report->sound()) return fix;
         if (nearer || !is_nearer(report->findings.front(), finding)) continue;
         nearer = std::move(fix);

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <string>
 
+#include "shiplap/check/data_flow_internal.h"
 #include "shiplap/check/rewrite_internal.h"
 #include "shiplap/check/testing_internal.h"
 #include "shiplap/plan/text.h"
@@ -45,6 +46,67 @@ void expect_fixed(const plan::Plan& plan, const plan::Plan& expected, const std:
   const plan::Plan again = plan::parse_text(plan::to_text(result->plan), "again.plan");
   EXPECT_EQ(again, result->plan);
   EXPECT_TRUE(check(again, {}).sound());
+}
+
+// Both send x and receive into x: receiving first would send back what just came.
+constexpr const char* kSwap = R"(mesh pp=2
+program zero on pp=0
+  buffer x rows 1 row_bytes 8 bf16
+  buffer y rows 1 row_bytes 8 bf16
+  a: send x to pp+1
+  b: receive IN from pp+1
+  copy IN to y
+program one on pp=1
+  buffer x rows 1 row_bytes 8 bf16
+  buffer y rows 1 row_bytes 8 bf16
+  c: send x to pp-1
+  d: receive IN from pp-1
+  copy IN to y
+)";
+
+plan::Plan swap_into(const std::string& buffer) {
+  std::string text = kSwap;
+  for (auto at = text.find("IN"); at != std::string::npos; at = text.find("IN")) {
+    text.replace(at, 2, buffer);
+  }
+  return parsed(text);
+}
+
+TEST(Fix, DoesNotChangeWhatIsComputed) {
+  EXPECT_FALSE(fixed(swap_into("x")));
+  plan::Plan apart = parsed(R"(mesh pp=2
+program zero on pp=0
+  buffer x rows 1 row_bytes 8 bf16
+  buffer y rows 1 row_bytes 8 bf16
+  a: send x to pp+1
+  b: receive y from pp+1
+program one on pp=1
+  buffer x rows 1 row_bytes 8 bf16
+  buffer y rows 1 row_bytes 8 bf16
+  c: send x to pp-1
+  d: receive y from pp-1
+)");
+  const std::optional<Fix> fix = fixed(apart);
+  ASSERT_TRUE(fix);
+  EXPECT_TRUE(same_data_flow(apart, fix->plan));
+  EXPECT_FALSE(same_data_flow(apart, swap_into("x")));
+}
+
+TEST(DataFlow, KnowsOrdersThatMatterFromThoseThatDoNot) {
+  const auto plan = [](const std::string& lines) {
+    return parsed("mesh dp=1\nlist l = 1 0\nprogram all on all\n"
+                  "  buffer x rows 2 row_bytes 8 f32\n  buffer y rows 2 row_bytes 8 f32\n" +
+                  lines);
+  };
+  const std::string a = "  copy x[0 +1] to y[0 +1]\n";
+  const std::string b = "  copy x[1 +1] to y[1 +1]\n";
+  const std::string back = "  copy y[from l[0 +2]] to x\n";
+  EXPECT_TRUE(same_data_flow(plan(a + b), plan(b + a)));
+  EXPECT_TRUE(same_data_flow(plan(a + b + back), plan(b + a + back)));
+  EXPECT_FALSE(same_data_flow(plan(a + b + back), plan(a + back + b)));
+  EXPECT_FALSE(same_data_flow(plan(a), plan(b)));
+  const std::string added = "  copy x[0 +1] to y[1 +1] add\n";
+  EXPECT_FALSE(same_data_flow(plan(b + added), plan(added + b)));
 }
 
 TEST(Fix, OneOfTwoThatSendFirstReceivesFirst) {
