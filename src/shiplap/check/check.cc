@@ -91,9 +91,11 @@ class Examination {
     std::ranges::copy_if(troubles_, std::back_inserter(races), is_race);
     report_.examined.push_back({"ordered operations", report_.operations});
     const bool careful = !options_.eager_up_to && options_.sends != Sends::eager;
-    const std::int64_t hardest = options_.eager_up_to ? options_.eager_up_to->count
-                                 : careful            ? kAllRendezvous
-                                                      : kAllEager;
+    // A limit of 0 makes no send eager, not even one of nothing: so it is in `simulate`.
+    const bool limited = options_.eager_up_to && options_.eager_up_to->count > 0;
+    const std::int64_t hardest = limited                            ? options_.eager_up_to->count
+                                 : careful || options_.eager_up_to ? kAllRendezvous
+                                                                    : kAllEager;
     bool done = run(hardest, races.empty());
     if (!done) {
       const bool hidden = hardest != kAllEager && run(kAllEager, races.empty());

@@ -129,6 +129,18 @@ TEST(Rendezvous, IsForgottenWithEagerSends) {
                  {.sends = Sends::eager, .eager_up_to = Bytes{7}});
 }
 
+// As in simulate: with a limit of 0, not even a message without rows is eager.
+TEST(Rendezvous, IsEverySendIfTheLimitIsNothing) {
+  const std::string empty = R"(mesh pp=2
+program all on all
+  buffer x rows 1 row_bytes 8 f32
+  send x[0 +0] to pp+1 wrap
+  receive x[0 +0] from pp-1 wrap
+)";
+  expect_sound(empty, {.eager_up_to = Bytes{1}});
+  expect_finding(empty, {"D721", 0, 0, "under rendezvous sends"}, {.eager_up_to = Bytes{0}});
+}
+
 TEST(Rendezvous, OfOneRankThatReceivesFirstBreaksTheCircle) {
   const std::string mended = R"(mesh pp=3
 program zero on pp=0

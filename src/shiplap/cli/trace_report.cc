@@ -37,7 +37,7 @@ constexpr double kSameTime = 1e-9;  // of the whole
 std::string page_percent(double part) {
   const double value = 100 * part;
   if (value > 1e-9 && value < 0.05) return "<0.1\u00A0%";
-  return fmt::format("{:.1f}\u00A0%", std::abs(value));
+  return fmt::format("{:.1f}\u00A0%", std::abs(value) < 0.05 ? 0 : value);
 }
 
 // A row of the picture and of the table: one rank, which may stand for others.

@@ -11,7 +11,11 @@ namespace shiplap::cli {
 namespace {
 
 // Without a minus before what is nearly nothing.
-std::string percent_text(double part) { return fmt::format("{:.1f} %", std::abs(100 * part)); }
+// Without the sign of a zero.
+std::string percent_text(double part) {
+  const double percent = 100 * part;
+  return fmt::format("{:.1f} %", std::abs(percent) < 0.05 ? 0 : percent);
+}
 
 Json rank_json(std::size_t rank, const trace::RankSummary& summary) {
   return Json::object({{"rank", static_cast<std::int64_t>(rank)},

@@ -77,6 +77,20 @@ TEST(PlanJson, APhraseCannotSmuggleInALine) {
   }
 }
 
+TEST(PlanJson, APhraseSaysNoMoreThanItsMemberStandsFor) {
+  const auto send = [](const std::string& more) {
+    return plan_with(R"({"do": "send", "from": "x", "peer": ")" + more + R"("})");
+  };
+  EXPECT_NO_THROW((void)parse_plan(send("dp+1 wrap"), "step.json"));
+  const Diagnostic found = refusal(send("dp+1 wrap tag 5"));
+  EXPECT_EQ(found.code, "D011");
+  EXPECT_NE(found.what.find("`tag`"), std::string::npos);
+  std::string two_axes = plan_with(R"({"let": "k", "value": "1"})");
+  const std::string axis = "\"dp\"";
+  two_axes.replace(two_axes.find(axis), axis.size(), "\"pp=2 dp\"");
+  EXPECT_EQ(refusal(two_axes).code, "D011");
+}
+
 TEST(PlanJson, AnotherSchemaOrAnotherShapeIsRefused) {
   EXPECT_EQ(refusal(R"({"schema": "shiplap.plan/2", "mesh": []})").code, "D011");
   EXPECT_EQ(refusal(R"({"schema": "shiplap.plan/1", "mesh": {"dp": 2}})").code, "D011");

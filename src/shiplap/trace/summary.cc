@@ -101,9 +101,13 @@ void Summing::add_rank(const RankTrace& rank) {
   if (result_.step_time() > Seconds{0}) {
     made.idle = length(without(without(step, computation), communication));
   }
+  std::vector<Span> passes;  // on several streams they may be at once
   for (const Event& event : rank.events) {
-    if (is_forward(event.kind) || is_backward(event.kind)) made.passes += event.duration;
+    if (is_forward(event.kind) || is_backward(event.kind)) {
+      passes.push_back({.begin = event.time, .end = event.end()});
+    }
   }
+  made.passes = length(united(std::move(passes)));
   find_peak(rank, made);
 
   const int number = static_cast<int>(result_.ranks.size());

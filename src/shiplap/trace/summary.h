@@ -17,7 +17,7 @@ struct RankSummary {
   Seconds communication;  // something is sent, received or reduced
   Seconds exposed;        // communication while nothing is computed
   Seconds idle;           // neither
-  Seconds passes;         // durations of forward and backward, added up
+  Seconds passes;         // a forward or a backward runs, or several at once
   Bytes peak;
   Seconds peak_time;  // when it is first reached
   friend bool operator==(const RankSummary&, const RankSummary&) = default;

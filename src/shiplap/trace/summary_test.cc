@@ -168,6 +168,14 @@ TEST(Summary, BubbleIsWhatThePassesLeaveOfTheirWindow) {
   EXPECT_EQ(summary.step_time(), Seconds{11});
 }
 
+// Side by side on two streams, as DualPipe has them: twice the work, no more of the window.
+TEST(Summary, PassesAtOnceFillTheirWindowOnce) {
+  const Trace trace{.ranks = {{.events = {event(Kind::forward, 0, 4), event(Kind::backward, 0, 4),
+                                          event(Kind::backward, 6, 2)}}}};
+  EXPECT_EQ(summarize(trace).bubble, 0.25);
+  EXPECT_EQ(summarize(trace).ranks[0].passes, Seconds{6});
+}
+
 TEST(Summary, WithoutPassesThereIsNoBubble) {
   Trace trace{.ranks = {{.events = {event(Kind::all_gather, 0, 3)}}}};
   EXPECT_FALSE(summarize(trace).bubble.has_value());
