@@ -93,9 +93,9 @@ class Examination {
     const bool careful = !options_.eager_up_to && options_.sends != Sends::eager;
     // A limit of 0 makes no send eager, not even one of nothing: so it is in `simulate`.
     const bool limited = options_.eager_up_to && options_.eager_up_to->count > 0;
-    const std::int64_t hardest = limited                            ? options_.eager_up_to->count
+    const std::int64_t hardest = limited                           ? options_.eager_up_to->count
                                  : careful || options_.eager_up_to ? kAllRendezvous
-                                                                    : kAllEager;
+                                                                   : kAllEager;
     bool done = run(hardest, races.empty());
     if (!done) {
       const bool hidden = hardest != kAllEager && run(kAllEager, races.empty());

@@ -1,14 +1,13 @@
 // Value numbering: every operation gets a number made of what it is and of the numbers in the rows
 // that it reads, and puts it into the rows that it writes. Listed order is an order in which a rank
 // may do what it does, since operations wait for earlier ones only.
-#include "shiplap/check/data_flow_internal.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "shiplap/check/data_flow_internal.h"
 #include "shiplap/check/id_table_internal.h"
 #include "shiplap/check/rows_internal.h"
 #include "shiplap/plan/expand.h"
@@ -31,10 +30,9 @@ class DataFlow {
     }
     for (const plan::flat::Operation& op : program.operations) number(op);
     for (std::size_t k = 0; k < buffers_.size(); ++k) {
-      numbers_.push_back(mixed(k, static_cast<std::int64_t>(found(
-                                      {.buffer = plan::BufferId(k),
-                                       .count = program.buffers[k].rows},
-                                      0))));
+      numbers_.push_back(
+          mixed(k, static_cast<std::int64_t>(
+                       found({.buffer = plan::BufferId(k), .count = program.buffers[k].rows}, 0))));
     }
     std::ranges::sort(numbers_);
   }

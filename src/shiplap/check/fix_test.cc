@@ -94,9 +94,10 @@ program one on pp=1
 
 TEST(DataFlow, KnowsOrdersThatMatterFromThoseThatDoNot) {
   const auto plan = [](const std::string& lines) {
-    return parsed("mesh dp=1\nlist l = 1 0\nprogram all on all\n"
-                  "  buffer x rows 2 row_bytes 8 f32\n  buffer y rows 2 row_bytes 8 f32\n" +
-                  lines);
+    return parsed(
+        "mesh dp=1\nlist l = 1 0\nprogram all on all\n"
+        "  buffer x rows 2 row_bytes 8 f32\n  buffer y rows 2 row_bytes 8 f32\n" +
+        lines);
   };
   const std::string a = "  copy x[0 +1] to y[0 +1]\n";
   const std::string b = "  copy x[1 +1] to y[1 +1]\n";

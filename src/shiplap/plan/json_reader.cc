@@ -371,14 +371,14 @@ void forget_lines(std::vector<Statement>& body) {
   }
 }
 
-// A phrase may say more than its member stands for ("pp+1 wrap tag 5" for a peer): then the plan has
-// members that the reader was not given.
+// A phrase may say more than its member stands for ("pp+1 wrap tag 5" for a peer): then the plan
+// has members that the reader was not given.
 void demand_no_more(const Lines& lines, const View& given, const Json& read) {
   if (read.is_array()) {
     const Json::Array& items = lines.array(given);
     if (items.size() != read.as_array().size()) {
-      lines.refuse(given, fmt::format("{} items are read as {}", items.size(),
-                                      read.as_array().size()));
+      lines.refuse(given,
+                   fmt::format("{} items are read as {}", items.size(), read.as_array().size()));
     }
     for (std::size_t k = 0; k < items.size(); ++k) {
       demand_no_more(lines, {items[k], &given, {}, k}, read.as_array()[k]);
