@@ -41,9 +41,9 @@ std::vector<Values::DeadRows> Values::dead_rows(std::size_t script) const {
 }
 
 // The next step allocates again what this one does.
-void Values::find_leaks(std::size_t script) {
+Place Values::find_leak(std::size_t script) const {
   const auto row = first_outside(dead_at_start_[script], dead_rows(script));
-  if (!row) return;
+  if (!row) return {};
   const Script& here = job_.scripts[script];
   const auto allocates = [&](const Op& op) {
     return op.act == Act::allocate && op.from.buffer == row->buffer &&
@@ -51,12 +51,7 @@ void Values::find_leaks(std::size_t script) {
   };
   auto last = static_cast<std::int32_t>(here.ops.size()) - 1;
   while (last >= 0 && !allocates(here[last])) --last;
-  report({.symptom = Symptom::law,
-          .place = {here.rank, last},
-          .code = "D734",
-          .what = "rows are allocated, and not freed by the end of the step",
-          .why = "the next step allocates them again: memory is lost in every step",
-          .help = "free them after their last use"});
+  return {here.rank, last};
 }
 
 // A row that `a` has and `b` has not.

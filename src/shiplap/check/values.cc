@@ -299,7 +299,7 @@ void Values::received(std::int32_t script, std::int32_t k, const Pieces& pieces)
 }
 
 void Values::finish() {
-  for (std::size_t k = 0; k < job_.scripts.size(); ++k) find_leaks(k);
+  for (std::size_t k = 0; k < job_.scripts.size() && !leak_.exists(); ++k) leak_ = find_leak(k);
   for (std::size_t k = 0; k < job_.scripts.size(); ++k) {
     for (const Claim& claim : job_.scripts[k].goal)
       expect({static_cast<std::int32_t>(k), -1}, claim);

@@ -34,7 +34,6 @@ inline constexpr std::array kRules{
     "linear: the same version",
     "linear: what is summed over is whole",
     "memory: allocated once",
-    "memory: freed by the end",
     "memory: used while it is allocated",
     "reads: holds",
     "scale: gradients of one scale",

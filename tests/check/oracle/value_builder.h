@@ -38,8 +38,7 @@ enum class Lie : std::uint8_t {
   slice_summed,      // a dimension that is not whole
   freed_early,
   allocated_twice,
-  not_freed,
-  last = not_freed,
+  last = allocated_twice,
 };
 
 class ValueBuilder {
