@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <map>
 #include <set>
@@ -15,10 +14,6 @@
 
 namespace shiplap::check {
 namespace {
-
-constexpr std::array<std::string_view, 11> kKnownKernels{
-    "forward", "loss",  "backward", "backward_input", "backward_weight", "update", "zero",
-    "add",     "scale", "cast",     "other"};
 
 std::string lower(std::string_view text) {
   std::string result;
@@ -47,8 +42,7 @@ class Reader {
           "the plan has neither `goal` nor `keep`, so no gradient need be complete and no weight "
           "updated",
           "state it: `keep w = W` for what every step leaves as it finds it, one version on; "
-          "`goal` "
-          "for all else"));
+          "`goal` for all else"));
     }
     return result;
   }
@@ -90,11 +84,12 @@ class Reader {
   }
 
   void warn_of_name(const std::string& kernel, int line, std::vector<Diagnostic>& out) const {
-    if (std::ranges::find(kKnownKernels, kernel) != kKnownKernels.end()) return;
-    const auto near = std::ranges::find_if(kKnownKernels, [&](std::string_view known) {
+    const std::vector<std::string_view> all = plan::kernel_names();
+    if (std::ranges::find(all, kernel) != all.end()) return;
+    const auto near = std::ranges::find_if(all, [&](std::string_view known) {
       return lower(kernel) == known || (known.size() > 4 && edit_distance(kernel, known) == 1);
     });
-    if (near == kKnownKernels.end()) return;
+    if (near == all.end()) return;
     out.push_back(warning(line, "D757", fmt::format("there is no rule for a kernel `{}`", kernel),
                           "only that of all contractions is asked of it",
                           fmt::format("did you mean `{}`?", *near)));

@@ -73,6 +73,9 @@ class KernelCheck {
   // The boxes of a value: one, or more where it names a coordinate several times in a dimension
   // that is not in the part of what is written.
   [[nodiscard]] Boxes layers_of(const plan::flat::Value& value, plan::TensorId to) const;
+  // Whether a value whose coordinates of a dimension are `set` names one of them several times.
+  [[nodiscard]] bool names_twice(const plan::flat::Value& value, std::size_t dimension,
+                                 const IndexSet& set) const;
   [[nodiscard]] Box whole_along(const Source& source, plan::TensorId to, bool with_sums);
   [[nodiscard]] const plan::Tensor& tensor(plan::TensorId id) const {
     return contracts_.plan_.tensors[id.index()];

@@ -152,11 +152,7 @@ void KernelCheck::check_read_once(const Source& source, plan::TensorId to) {
     if (empty(points)) continue;
     for (std::size_t k = summed; k < from.part.size(); ++k) {
       if (!is_summed(k)) continue;
-      std::int64_t named = 0;
-      for (const plan::flat::Run& run : program_.runs_of(access->value)) {
-        if (run.dimension.index() == k) named += run.count;
-      }
-      if (named != points[k].set.size()) tell(*access, points);
+      if (names_twice(access->value, k, points[k].set)) tell(*access, points);
     }
     for (const Box& other : before) {
       if (!disjoint(other, points)) tell(*access, intersection(other, points));

@@ -171,14 +171,12 @@ Boxes KernelCheck::layers_of(const plan::flat::Value& value, plan::TensorId to) 
   const std::span<const plan::flat::Run> runs = program_.runs_of(value);
   for (std::size_t k = 0; k < from.part.size(); ++k) {
     if (place[k] >= 0 && place[k] < part) continue;
+    if (!names_twice(value, k, all.front()[k].set)) continue;
     std::vector<IndexSet> sets;
-    std::int64_t named = 0;
     for (const plan::flat::Run& run : runs) {
       if (run.dimension.index() != k) continue;
       sets.push_back(IndexSet::range(run.begin, run.count, run.stride));
-      named += run.count;
     }
-    if (named == all.front()[k].set.size()) continue;
     Boxes split;
     for (const Box& one : all) {
       for (const IndexSet& set : sets) {
@@ -191,29 +189,23 @@ Boxes KernelCheck::layers_of(const plan::flat::Value& value, plan::TensorId to) 
   return all;
 }
 
-Box KernelCheck::box(const plan::flat::Access& access) const {
-  const plan::flat::Value& value = access.value;
-  Box result(tensor(value.tensor).dimensions());
-  if (access.region.count == 0) return result;
-  const std::span<const plan::flat::Run> runs = program_.runs_of(value);
-  for (std::size_t k = 0; k < runs.size(); ++k) {
-    BoxSide& side = result[runs[k].dimension.index()];
-    const SlopeId slope =
-        slopes_.empty() ? 0 : slopes_[static_cast<std::size_t>(value.runs.first) + k];
-    if (!side.set.empty() && side.slope != slope) throw Asymmetric();
-    side.slope = slope;
-    IndexSet set = IndexSet::range(runs[k].begin, runs[k].count, runs[k].stride);
-    side.set = side.set.empty() ? std::move(set) : side.set.united(set);
+bool KernelCheck::names_twice(const plan::flat::Value& value, std::size_t dimension,
+                              const IndexSet& set) const {
+  std::int64_t named = 0;
+  for (const plan::flat::Run& run : program_.runs_of(value)) {
+    if (run.dimension.index() == dimension) named += run.count;
   }
-  return result;
+  return named != set.size();
+}
+
+Box KernelCheck::box(const plan::flat::Access& access) const {
+  const plan::Tensor& of = tensor(access);
+  if (access.region.count == 0) return Box(of.dimensions());
+  return box_of(of, {program_, access.value, slopes_});
 }
 
 std::string KernelCheck::shown(const plan::flat::Access& access) const {
-  const plan::Tensor& of = tensor(access);
-  std::string text = access.value.is_new ? "new " : "";
-  text += of.name;
-  if (of.instances > 0) text += fmt::format("[{}]", access.value.instance);
-  return text;
+  return name_of(tensor(access), access.value);
 }
 
 std::string KernelCheck::shown(const plan::Tensor& tensor, const Box& box) const {

@@ -54,8 +54,7 @@ class KernelContracts {
   // What is known of a computation before any rank is looked at.
   struct Static {
     const plan::KernelRule* rule = nullptr;
-    bool contracts = false;  // it is a contraction
-    bool plain = false;      // .. and its kinds, versions and scales are as they must be
+    bool plain = false;  // a contraction whose kinds, versions and scales are as they must be
     bool assumed = false;
     std::vector<int> layers;  // by access: how far its layer is from the computation's
   };

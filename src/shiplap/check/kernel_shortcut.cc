@@ -16,8 +16,8 @@ const KernelContracts::Static& KernelContracts::static_part(const plan::flat::Op
   const auto& compute = std::get<plan::Compute>(op.source->action);
   known.assumed = assumes(compute);
   known.rule = plan::find_kernel_rule(compute.kernel);
-  known.contracts = !plan::is_linear(compute.kernel) && compute.kernel != plan::kOpaqueKernel;
-  known.plain = known.contracts && keeps_kinds_and_scales(compute, known.rule);
+  const bool contracts = !plan::is_linear(compute.kernel) && compute.kernel != plan::kOpaqueKernel;
+  known.plain = contracts && keeps_kinds_and_scales(compute, known.rule);
   for (const Access& access : compute.accesses) {
     const plan::Tensor& tensor = plan_.tensors[access.value.tensor.index()];
     int layer = 0;

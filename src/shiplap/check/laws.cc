@@ -10,13 +10,6 @@ namespace {
 
 using plan::Access;
 
-std::string shown(const plan::Tensor& tensor, const plan::flat::Value& value) {
-  std::string text = value.is_new ? "new " : "";
-  text += tensor.name;
-  if (tensor.instances > 0) text += fmt::format("[{}]", value.instance);
-  return text;
-}
-
 std::vector<std::int64_t> sorted_rows(const plan::RankProgram& program,
                                       const plan::flat::Region& region) {
   std::vector<std::int64_t> rows;
@@ -95,8 +88,8 @@ bool Laws::once(const plan::flat::Operation& op) {
       return tell(
           "D731", "one computation writes some rows twice",
           fmt::format("`{}` and `{}` share them",
-                      shown(plan_.tensors[accesses[a].value.tensor.index()], accesses[a].value),
-                      shown(plan_.tensors[accesses[b].value.tensor.index()], accesses[b].value)),
+                      name_of(plan_.tensors[accesses[a].value.tensor.index()], accesses[a].value),
+                      name_of(plan_.tensors[accesses[b].value.tensor.index()], accesses[b].value)),
           "write them once");
     }
   }
@@ -116,7 +109,7 @@ bool Laws::distinct(const plan::flat::Value& value) {
     before = second ? set(k - 1) : before.united(set(k - 1));
     if (!before.overlaps(set(k))) continue;
     return tell("D742",
-                fmt::format("`{}` names {} {} twice in one sum", shown(tensor, value),
+                fmt::format("`{}` names {} {} twice in one sum", name_of(tensor, value),
                             tensor.dimension(runs[k].dimension).name,
                             to_string(before.intersected(set(k)))),
                 "a sum has every contribution once", "name it once");

@@ -36,7 +36,7 @@ void demand_countable(const plan::Plan& plan) {
   }
 }
 
-void demand_few_streams(const Script& script) {
+void check_streams(const Script& script) {
   const std::int64_t streams = std::ssize(script.first);
   if (streams <= kMaxStreams && streams * std::ssize(script.ops) <= kMaxClocks) return;
   too_large(fmt::format("rank {} has {} operations on {} streams", script.rank,
@@ -74,7 +74,7 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
     const std::vector<SlopeId> slopes = slopes_of(expanded, symmetry, job->contents.slopes());
     laws.look(expanded, slopes, troubles);
     Script script = scripts.make(expanded, slopes);
-    demand_few_streams(script);
+    check_streams(script);
     matching.join(script, expanded);
     job->accesses += find_races(script, troubles);
     job->script_of[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(job->scripts.size());

@@ -50,15 +50,14 @@ Box Statements::whole_box(const plan::Tensor& tensor) const {
   return box;
 }
 
-Box Statements::box_of(const Statement& statement) const {
+Box box_of(const plan::Tensor& tensor, const Statement& statement, std::size_t first) {
   const plan::flat::Value& value = statement.value;
-  const plan::Tensor& tensor = contents_.plan().tensors[value.tensor.index()];
-  Box box(tensor.sum.size());
+  Box box(tensor.dimensions() - first);
   std::vector<bool> seen(box.size());
   const std::span<const plan::flat::Run> runs = statement.program.runs_of(value);
   for (std::size_t k = 0; k < runs.size(); ++k) {
-    if (!tensor.in_sum(runs[k].dimension)) continue;
-    const std::size_t at = runs[k].dimension.index() - tensor.part.size();
+    if (runs[k].dimension.index() < first) continue;
+    const std::size_t at = runs[k].dimension.index() - first;
     const SlopeId slope = statement.slopes.empty()
                               ? 0
                               : statement.slopes[static_cast<std::size_t>(value.runs.first) + k];
@@ -68,6 +67,18 @@ Box Statements::box_of(const Statement& statement) const {
     box[at].set = box[at].set.united(IndexSet::range(runs[k].begin, runs[k].count, runs[k].stride));
   }
   return box;
+}
+
+std::string name_of(const plan::Tensor& tensor, const plan::flat::Value& value) {
+  std::string text = value.is_new ? "new " : "";
+  text += tensor.name;
+  if (tensor.instances > 0) text += fmt::format("[{}]", value.instance);
+  return text;
+}
+
+Box Statements::sum_box(const Statement& statement) const {
+  const plan::Tensor& tensor = contents_.plan().tensors[statement.value.tensor.index()];
+  return box_of(tensor, statement, tensor.part.size());
 }
 
 void Statements::state(const Statement& statement, std::int64_t rows, Pieces& out) {
@@ -80,7 +91,7 @@ void Statements::state(const Statement& statement, std::int64_t rows, Pieces& ou
                   .scale = contents_.find(value.scale),
                   .is_new = value.is_new};
   if (!tensor.mask.empty() && !value.zero) {
-    return mask(statement, box_of(statement), out, content);
+    return mask(statement, sum_box(statement), out, content);
   }
   part_.clear();
   summed_.clear();
@@ -101,7 +112,7 @@ SumId Statements::sum_of(const Statement& statement) {
   for (const Run& run : summed_) hash = mixed(mixed(hash, run.begin), run.count);
   Recent& recent = recent_[hash % recent_.size()];
   if (recent.sum.exists() && recent.tensor == tensor && recent.runs == summed_) return recent.sum;
-  Box box = box_of(statement);
+  Box box = sum_box(statement);
   const bool empty = std::ranges::any_of(box, [](const BoxSide& p) { return p.set.empty(); });
   Boxes boxes;
   if (!empty) boxes.push_back(std::move(box));

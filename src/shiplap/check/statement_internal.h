@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -20,6 +21,13 @@ struct Statement {
   std::span<const SlopeId> slopes;
 };
 
+// The coordinates that it names, by dimension of the part and of the sum, from a dimension on.
+// Throws Asymmetric.
+[[nodiscard]] Box box_of(const plan::Tensor& tensor, const Statement& statement,
+                         std::size_t first = 0);
+// "new W[3]"
+[[nodiscard]] std::string name_of(const plan::Tensor& tensor, const plan::flat::Value& value);
+
 class Statements {
  public:
   explicit Statements(Contents& contents);
@@ -33,7 +41,7 @@ class Statements {
   [[nodiscard]] bool masks_out(const plan::Tensor& tensor, const Box& box);
 
  private:
-  [[nodiscard]] Box box_of(const Statement& statement) const;
+  [[nodiscard]] Box sum_box(const Statement& statement) const;
   // The sum of a statement that no mask clips; what was asked for lately is found without work.
   [[nodiscard]] SumId sum_of(const Statement& statement);
   [[nodiscard]] Box whole_box(const plan::Tensor& tensor) const;

@@ -373,7 +373,7 @@ void forget_lines(std::vector<Statement>& body) {
 
 // A phrase may say more than its member stands for ("pp+1 wrap tag 5" for a peer): then the plan
 // has members that the reader was not given.
-void demand_no_more(const Lines& lines, const View& given, const Json& read) {
+void check_no_more(const Lines& lines, const View& given, const Json& read) {
   if (read.is_array()) {
     const Json::Array& items = lines.array(given);
     if (items.size() != read.as_array().size()) {
@@ -381,7 +381,7 @@ void demand_no_more(const Lines& lines, const View& given, const Json& read) {
                    fmt::format("{} items are read as {}", items.size(), read.as_array().size()));
     }
     for (std::size_t k = 0; k < items.size(); ++k) {
-      demand_no_more(lines, {items[k], &given, {}, k}, read.as_array()[k]);
+      check_no_more(lines, {items[k], &given, {}, k}, read.as_array()[k]);
     }
   }
   if (!read.is_object()) return;
@@ -392,7 +392,7 @@ void demand_no_more(const Lines& lines, const View& given, const Json& read) {
       lines.refuse(given, fmt::format("a phrase says what belongs into a member `{}`", key),
                    fmt::format("put it there: {}", to_text(value, Layout::compact)));
     }
-    demand_no_more(lines, {*member, &given, key}, value);
+    check_no_more(lines, {*member, &given, key}, value);
   }
 }
 
@@ -405,7 +405,7 @@ Plan parse_plan_json(std::string_view text, std::string_view file) {
   try {
     Plan plan = parse_text(lines.text, file);
     for (Program& program : plan.programs) forget_lines(program.body);
-    demand_no_more(lines, {json}, to_json(plan));
+    check_no_more(lines, {json}, to_json(plan));
     return plan;
   } catch (const InputError& error) {
     std::vector<Diagnostic> diagnostics = error.diagnostics();

@@ -37,6 +37,14 @@ constexpr std::array<std::string_view, 4> kLinear{"zero", "add", "scale", "cast"
 
 }  // namespace
 
+std::vector<std::string_view> kernel_names() {
+  std::vector<std::string_view> names;
+  for (const KernelRule& rule : kRules) names.push_back(rule.kernel);
+  names.insert(names.end(), kLinear.begin(), kLinear.end());
+  names.push_back(kOpaqueKernel);
+  return names;
+}
+
 const KernelRule* find_kernel_rule(std::string_view kernel) {
   const auto found = std::ranges::find(kRules, kernel, &KernelRule::kernel);
   return found == kRules.end() ? nullptr : &*found;

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace shiplap::plan {
 
@@ -19,6 +20,9 @@ struct KernelRule {
   std::span<const Operand> reads;
   std::span<const Operand> writes;
 };
+
+// The kernels that have a rule, those that are linear, and the opaque one.
+[[nodiscard]] std::vector<std::string_view> kernel_names();
 
 // Null if there is none.
 [[nodiscard]] const KernelRule* find_kernel_rule(std::string_view kernel);

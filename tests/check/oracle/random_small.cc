@@ -501,6 +501,8 @@ class Player {
   int next_id_ = 0;
 };
 
+}  // namespace
+
 bool has_meaning(const std::string& text) {
   try {
     const plan::Plan plan = plan::parse_text(text, "small.plan");
@@ -512,8 +514,6 @@ bool has_meaning(const std::string& text) {
     return false;
   }
 }
-
-}  // namespace
 
 std::string random_sound(std::uint64_t seed) { return to_text(Player(seed).play()); }
 

@@ -66,18 +66,6 @@ ValuePlan built(Random& random, Lie lie) {
   return std::move(builder.plan);
 }
 
-bool value_plan_has_meaning(const std::string& text) {
-  try {
-    const plan::Plan plan = plan::parse_text(text, "small.plan");
-    for (std::int32_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
-      (void)plan::expand(plan, Rank(rank));
-    }
-    return true;
-  } catch (const InputError&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 std::string random_sound_values(std::uint64_t seed) {
@@ -97,7 +85,7 @@ std::string random_values(std::uint64_t seed) {
     const int changes = how > 0.4 && how < 0.75 ? (random.chance(0.3) ? 2 : 1) : 0;
     for (int k = 0; k < changes; ++k) change_value(plan, random);
     std::string text = to_text(plan);
-    if (value_plan_has_meaning(text)) return text;
+    if (has_meaning(text)) return text;
     if (attempt > 50) throw InternalError("no plan of this seed has a meaning");
   }
 }

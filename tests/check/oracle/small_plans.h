@@ -31,6 +31,9 @@ struct Family {
 // Calls `look` with the text of each plan of a family.
 void for_each_plan(const Family& family, const std::function<void(const std::string&)>& look);
 
+// Whether it can be read, and expanded on every rank.
+[[nodiscard]] bool has_meaning(const std::string& text);
+
 // Sound with eager sends.
 [[nodiscard]] std::string random_sound(std::uint64_t seed);
 
