@@ -29,7 +29,10 @@ enum class Act : std::uint8_t {
   receive_forward,
   send_backward,
   receive_backward,
-  shards,  // of weights, over other axes than this plan has
+  unshard,  // weights, over other axes than this plan has
+  reshard,
+  reduce_gradient,
+  wait_for_gradient,
 };
 
 struct Word {
@@ -44,13 +47,15 @@ constexpr std::array kWords = std::to_array<Word>({{"F", Act::forward},
                                                    {"RECV_F", Act::receive_forward},
                                                    {"SEND_B", Act::send_backward},
                                                    {"RECV_B", Act::receive_backward},
-                                                   {"UNSHARD", Act::shards},
-                                                   {"RESHARD", Act::shards},
-                                                   {"REDUCE_GRAD", Act::shards},
-                                                   {"WAIT_REDUCE_GRAD", Act::shards}});
+                                                   {"UNSHARD", Act::unshard},
+                                                   {"RESHARD", Act::reshard},
+                                                   {"REDUCE_GRAD", Act::reduce_gradient},
+                                                   {"WAIT_REDUCE_GRAD", Act::wait_for_gradient}});
 
 bool computes(Act act) { return act <= Act::backward_weight; }
 bool is_message(Act act) { return act >= Act::send_forward && act <= Act::receive_backward; }
+// Of a whole stage, not of a microbatch.
+bool is_of_stage(Act act) { return act >= Act::unshard; }
 
 std::string_view word_of(Act act) { return std::ranges::find(kWords, act, &Word::act)->text; }
 
@@ -168,17 +173,21 @@ class Reader {
                old ? "older files say BW for B, and B for I: write them anew" : kLegal);
       return;
     }
-    if (word->act == Act::shards) return;
-    if (word_begin == 0 || word_end == text.size()) {
+    const bool of_stage = is_of_stage(word->act);
+    if (word_begin == 0 || (word_end == text.size()) != of_stage) {
       complain(row, cell,
-               fmt::format("`{}` lacks its {}", text, word_begin == 0 ? "stage" : "microbatch"),
+               fmt::format("`{}` {}", text,
+                           word_begin == 0 ? "lacks its stage"
+                           : of_stage      ? "is of a stage, not of a microbatch"
+                                           : "lacks its microbatch"),
                kLegal);
       return;
     }
-    row.actions.push_back({.act = word->act,
-                           .stage = std::stoi(std::string(text.substr(0, word_begin))),
-                           .microbatch = std::stoi(std::string(text.substr(word_end))),
-                           .cell = cell});
+    row.actions.push_back(
+        {.act = word->act,
+         .stage = std::stoi(std::string(text.substr(0, word_begin))),
+         .microbatch = of_stage ? -1 : std::stoi(std::string(text.substr(word_end))),
+         .cell = cell});
   }
 
   std::string_view file_;
@@ -194,6 +203,7 @@ struct Pipeline {
   bool messages = false;       // the file has its own
   bool trains = false;         // there is a backward
   std::map<int, int> rank_of;  // by stage
+  std::set<int> sharded;       // stages whose weights are gathered and dropped
 
   [[nodiscard]] bool same_rank(int stage, int other) const {
     const auto a = rank_of.find(stage);
@@ -215,6 +225,8 @@ void find_places(Reader& reader, Pipeline& pipeline) {
       pipeline.stages = std::max(pipeline.stages, action.stage + 1);
       pipeline.microbatches = std::max(pipeline.microbatches, action.microbatch + 1);
       pipeline.messages = pipeline.messages || is_message(action.act);
+      const bool shards = action.act == Act::unshard || action.act == Act::reshard;
+      if (shards) pipeline.sharded.insert(action.stage);
       if (!computes(action.act)) continue;
       pipeline.trains = pipeline.trains || action.act != Act::forward;
       const auto [place, first] = pipeline.rank_of.emplace(action.stage, static_cast<int>(rank));
@@ -227,16 +239,21 @@ void find_places(Reader& reader, Pipeline& pipeline) {
   }
 }
 
-void check_message(Reader& reader, const Row& row, const Action& action, const Pipeline& pipeline) {
-  const int other = other_end(action);
+// Whether the rank computes the stage that it does something else for.
+bool check_home(Reader& reader, const Row& row, const Action& action, const Pipeline& pipeline) {
   const int rank = row.line - 1;
   const auto home = pipeline.rank_of.find(action.stage);
-  if (home != pipeline.rank_of.end() && home->second != rank) {
-    reader.complain(
-        row, action.cell,
-        fmt::format("stage {} is on rank {}, not on {}", action.stage, home->second, rank),
-        "a rank sends and receives for its own stages");
-  } else if (other < 0 || other >= pipeline.stages) {
+  if (home == pipeline.rank_of.end() || home->second == rank) return true;
+  reader.complain(
+      row, action.cell,
+      fmt::format("stage {} is on rank {}, not on {}", action.stage, home->second, rank),
+      "a rank sends, receives, gathers and reduces for its own stages");
+  return false;
+}
+
+void check_message(Reader& reader, const Row& row, const Action& action, const Pipeline& pipeline) {
+  const int other = other_end(action);
+  if (other < 0 || other >= pipeline.stages) {
     reader.complain(
         row, action.cell,
         fmt::format("stage {} has nobody at the other end of `{}`", action.stage, action.cell.text),
@@ -248,9 +265,38 @@ void check_message(Reader& reader, const Row& row, const Action& action, const P
   }
 }
 
+// torch deals stages out round the ranks, or back and forth; it takes the ranks of the rows from
+// that, not from the file.
+void check_places(Reader& reader, const Pipeline& pipeline) {
+  const auto ranks = static_cast<int>(reader.rows().size());
+  const auto round = [&](int stage) { return stage % ranks; };
+  const auto back_and_forth = [&](int stage) {
+    const int at = stage % ranks;
+    return stage / ranks % 2 == 0 ? at : ranks - 1 - at;
+  };
+  const auto fits = [&](const auto& place) {
+    return std::ranges::all_of(
+        pipeline.rank_of, [&](const auto& entry) { return place(entry.first) == entry.second; });
+  };
+  if (fits(round) || fits(back_and_forth)) return;
+  for (std::size_t rank = 0; rank < reader.rows().size(); ++rank) {
+    const Row& row = reader.rows()[rank];
+    for (const Action& action : row.actions) {
+      if (!computes(action.act) || round(action.stage) == static_cast<int>(rank)) continue;
+      return reader.complain(
+          row, action.cell,
+          fmt::format("stage {} is on rank {}, where torch has it on rank {}", action.stage, rank,
+                      round(action.stage)),
+          "stages go round the ranks, or back and forth: bring the rows into the order of the "
+          "ranks");
+    }
+  }
+}
+
 Pipeline pipeline_of(Reader& reader) {
   Pipeline pipeline;
   find_places(reader, pipeline);
+  check_places(reader, pipeline);
   for (int stage = 0; stage < pipeline.stages; ++stage) {
     if (pipeline.rank_of.contains(stage)) continue;
     reader.complain(
@@ -260,7 +306,8 @@ Pipeline pipeline_of(Reader& reader) {
   }
   for (const Row& row : reader.rows()) {
     for (const Action& action : row.actions) {
-      if (is_message(action.act)) check_message(reader, row, action, pipeline);
+      const bool home = computes(action.act) || check_home(reader, row, action, pipeline);
+      if (home && is_message(action.act)) check_message(reader, row, action, pipeline);
     }
   }
   if (pipeline.rank_of.empty()) {
@@ -329,6 +376,9 @@ class ScheduleWriter {
     for (const char* buffer : {"x", "y", "dy", "dx"}) {
       line("  buffer {} rows {} row_bytes {} bf16", buffer, rows, kActivationBytes);
     }
+    if (std::ranges::any_of(slot_, [&](const auto& entry) { return is_sharded(entry.first); })) {
+      line("  buffer u rows {} row_bytes {} bf16", stages, kWeightBytes);
+    }
     for (const auto& [stage, slot] : slot_) {
       line("  {} w[{} +1] = W[{}]", pipeline_.trains ? "keep" : "given", slot, stage);
     }
@@ -346,6 +396,7 @@ class ScheduleWriter {
   }
 
   void finish() {
+    for (const int stage : unsharded_) line("  free u[{} +1]", slot_.at(stage));
     if (!pipeline_.trains) return;
     for (const auto& [stage, slot] : slot_) {
       line("  compute update");
@@ -358,12 +409,45 @@ class ScheduleWriter {
   void take(const Action& action) {
     const int stage = action.stage;
     const int microbatch = action.microbatch;
-    if (is_message(action.act)) {
+    if (is_of_stage(action.act)) {
+      of_stage(action.act, stage);
+    } else if (is_message(action.act)) {
       message(action.act, stage, microbatch);
     } else if (action.act == Act::forward) {
       forward(stage, microbatch);
     } else {
       backward(action.act, stage, microbatch);
+    }
+  }
+
+  [[nodiscard]] bool is_sharded(int stage) const { return pipeline_.sharded.contains(stage); }
+  // The weights that a stage computes with.
+  [[nodiscard]] std::string weights(int stage) const {
+    return fmt::format("{}[{} +1]", is_sharded(stage) ? "u" : "w", slot_.at(stage));
+  }
+
+  // The mesh has no axis to gather and reduce over; that gathered weights are there when they are
+  // used, and gradients are complete when they are reduced, is asked all the same.
+  void of_stage(Act act, int stage) {
+    const int slot = slot_.at(stage);
+    switch (act) {
+      case Act::unshard:
+        line("  allocate u[{} +1]", slot);
+        line("  compute unshard");
+        line("    reads w[{} +1] = W[{}]", slot, stage);
+        line("    writes u[{} +1] = W[{}]", slot, stage);
+        unsharded_.insert(stage);
+        return;
+      case Act::reshard:
+        line("  free u[{} +1]", slot);
+        unsharded_.erase(stage);
+        return;
+      case Act::reduce_gradient:
+        line("  compute reduce_gradient");
+        line("    reads g[{} +1] = G[{}]", slot, stage);
+        return;
+      default:
+        return;
     }
   }
 
@@ -393,7 +477,7 @@ class ScheduleWriter {
     if (puts_message(stage, stage - 1)) message(Act::receive_forward, stage, microbatch);
     line("  {}compute forward", name(Act::forward, stage, microbatch));
     line("    reads {} = A[{}] sample {} +1", input(stage, microbatch), stage, microbatch);
-    line("    reads w[{} +1] = W[{}]", slot_.at(stage), stage);
+    line("    reads {} = W[{}]", weights(stage), stage);
     line("    writes {} = A[{}] sample {} +1", row("y", stage, microbatch), stage + 1, microbatch);
     if (stage == pipeline_.stages - 1 && pipeline_.trains) {
       line("  compute loss");
@@ -418,7 +502,7 @@ class ScheduleWriter {
     line("    reads {} = D[{}] sample {} +1", output_gradient(stage, microbatch), stage + 1,
          microbatch);
     if (for_input) {
-      line("    reads w[{} +1] = W[{}]", slot_.at(stage), stage);
+      line("    reads {} = W[{}]", weights(stage), stage);
       line("    writes {} = D[{}] sample {} +1", row("dx", stage, microbatch), stage, microbatch);
     }
     if (for_weight) {
@@ -432,6 +516,7 @@ class ScheduleWriter {
   const Pipeline& pipeline_;
   int rank_;
   std::map<int, int> slot_;  // by stage of this rank
+  std::set<int> unsharded_;  // stages
   std::set<std::tuple<Act, int, int>> named_;
   std::string text_;
 };

@@ -18,9 +18,10 @@ namespace shiplap::strategy {
 
 // A stage is a layer and a microbatch a sample; a stage is on the rank that computes it. If the
 // file has no messages, they are put in as torch does; else they are taken in the order of the
-// file, and a send is waited for. There is no mesh but `pp`, so UNSHARD, RESHARD, REDUCE_GRAD do
-// nothing. Lines of the plan are lines of the file. Throws InputError D626 with all that cannot be
-// read.
+// file, and a send is waited for. There is no mesh but `pp`: UNSHARD and RESHARD say when a stage's
+// weights are there, REDUCE_GRAD when its gradient is complete. Stages are on the ranks where torch
+// has them, or it is refused. Lines of the plan are lines of the file. Throws InputError D626 with
+// all that cannot be read.
 [[nodiscard]] plan::Plan plan_of_schedule(std::string_view csv, std::string_view file);
 
 }  // namespace shiplap::strategy

@@ -109,10 +109,28 @@ TEST(PlanOfSchedule, MessagesOfTheFileKeepTheirOrder) {
   }
 }
 
-TEST(PlanOfSchedule, WhatConcernsOtherAxesDoesNothing) {
-  const auto plain = plan_of_schedule("0F0,0B0\n", "s.csv");
-  EXPECT_EQ(plan_of_schedule("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", "s.csv"),
-            plain);
+TEST(PlanOfSchedule, GatheredWeightsLiveFromUnshardToReshard) {
+  const auto plan =
+      plan_of_schedule("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", "s.csv");
+  EXPECT_THAT(
+      operations(plan, 0),
+      testing::ElementsAre("compute zero", "allocate", "compute unshard", "F[0,0]: compute forward",
+                           "compute loss", "B[0,0]: compute backward", "free",
+                           "compute reduce_gradient", "compute update"));
+  // What is never dropped is dropped at the end.
+  EXPECT_THAT(
+      operations(plan_of_schedule("0UNSHARD,0F0\n", "s.csv"), 0),
+      testing::ElementsAre("allocate", "compute unshard", "F[0,0]: compute forward", "free"));
+}
+
+TEST(PlanOfSchedule, StagesAreOnTheRanksWhereTorchHasThem) {
+  EXPECT_NO_THROW((void)plan_of_schedule("0F0,2F0\n1F0,3F0\n", "s.csv"));
+  EXPECT_NO_THROW((void)plan_of_schedule("0F0,3F0\n1F0,2F0\n", "s.csv"));
+  const Diagnostic swapped = refusal("1F0\n0F0\n");
+  EXPECT_EQ(swapped.code, "D626");
+  EXPECT_EQ(swapped.what, "stage 1 is on rank 0, where torch has it on rank 1");
+  EXPECT_EQ(refusal("0UNSHARD0\n").code, "D626");
+  EXPECT_EQ(refusal("0F0,1UNSHARD\n1F0\n").code, "D626");
 }
 
 TEST(PlanOfSchedule, OverlappedActionsComeInOrder) {
