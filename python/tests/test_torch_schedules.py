@@ -1,4 +1,7 @@
-"""The pipeline schedules that torch itself makes are sound, and a change in them is found."""
+"""Pipeline schedules that torch itself makes: they are sound, a change in them is found, and their
+messages are where torch puts them."""
+
+import random
 
 import pytest
 
@@ -6,6 +9,8 @@ import shiplap
 from shiplap.testing import assert_sound
 
 schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+_utils = pytest.importorskip("torch.distributed.pipelining._utils")
+Action = schedules._Action
 
 IN_A_V = ("ScheduleZBVZeroBubble", "ScheduleDualPipeV")  # stage k and its mirror on one rank
 NAMES = (
@@ -14,6 +19,7 @@ NAMES = (
     "ScheduleInterleavedZeroBubble",
     *IN_A_V,
 )
+SIZES = [(2, 4), (2, 6), (3, 6), (4, 8), (4, 12), (8, 16)]  # ranks, microbatches
 
 
 class Stage:
@@ -32,14 +38,102 @@ class Stage:
         self.submod = None
 
 
-def schedule(name: str, ranks: int, microbatches: int):
-    stages = 2 * ranks
-    rank_of = {
-        stage: stage if stage < ranks else stages - 1 - stage if name in IN_A_V else stage - ranks
-        for stage in range(stages)
-    }
-    mine = [Stage(stage, ranks, rank_of) for stage in range(stages) if rank_of[stage] == 0]
+def schedule(name: str, ranks: int, microbatches: int, per_rank: int = 2):
+    rank_of = _utils.generate_stage_to_rank_mapping(
+        ranks, per_rank * ranks, "v" if name in IN_A_V else "loop"
+    )
+    mine = [Stage(stage, ranks, rank_of) for stage in rank_of if rank_of[stage] == 0]
     return getattr(schedules, name)(mine, microbatches, loss_fn=lambda *_: 0)
+
+
+def one_stage_per_rank(name: str, ranks: int, microbatches: int):
+    first = Stage(0, ranks, {rank: rank for rank in range(ranks)})
+    return getattr(schedules, name)(first, microbatches, loss_fn=lambda *_: 0)
+
+
+# ---- the rows of a schedule, and what they become
+
+
+def text_of(order) -> str:
+    """As ``_dump_csv`` writes it."""
+    rows = (order[rank] for rank in sorted(order))
+    return "".join(",".join("" if a is None else str(a) for a in row) + "\n" for row in rows)
+
+
+def leaves(order):
+    """For each rank its actions, those that overlap one by one."""
+    return {
+        rank: [leaf for a in row if a is not None for leaf in a.sub_actions or (a,)]
+        for rank, row in order.items()
+    }
+
+
+def names_in_torch(order):
+    """For each rank its computations and messages, under the names of a plan."""
+    return {
+        rank: [
+            f"{a.computation_type.value}[{a.stage_index},{a.microbatch_index}]"
+            for a in row
+            if a.microbatch_index is not None and not a.computation_type.value.startswith("WAIT")
+        ]
+        for rank, row in leaves(order).items()
+    }
+
+
+def names_in_plan(plan):
+    return {
+        rank: [op["name"].replace(" ", "") for op in program["body"] if "name" in op]
+        for rank, program in enumerate(plan.to_dict()["programs"])
+    }
+
+
+def mapping(order):
+    return {
+        a.stage_index: rank
+        for rank, row in leaves(order).items()
+        for a in row
+        if a.is_compute_op
+    }
+
+
+def microbatches_of(order) -> int:
+    return 1 + max(a.microbatch_index for row in leaves(order).values() for a in row)
+
+
+def with_stage_actions(order):
+    """The first two passes of torch's lowering: UNSHARD, RESHARD, REDUCE_GRAD."""
+    count = microbatches_of(order)
+    return {
+        rank: schedules._add_reduce_grad(schedules._add_unshard_reshard(row), count)
+        for rank, row in order.items()
+    }
+
+
+def with_messages(order):
+    """The third."""
+    rank_of = mapping(order)
+    rows = {rank: list(row) for rank, row in order.items()}  # it empties them
+    return schedules._add_send_recv(rows, lambda stage: rank_of[stage], len(rank_of))
+
+
+def assert_plan(order, expected) -> None:
+    """The plan of a schedule is sound and has these names."""
+    text = text_of(order)
+    plan = shiplap.Plan.from_schedule(text)
+    assert names_in_plan(plan) == expected, text
+    report = shiplap.check(plan)
+    assert report and not report.findings, f"{report}\n{text}"
+
+
+def assert_messages_as_in_torch(order) -> None:
+    """Of computations alone; with the actions of stages; and with messages of its own."""
+    staged = with_stage_actions(order)
+    lowered = with_messages(staged)
+    for each in (order, staged, lowered, schedules._add_wait_send(lowered)):
+        assert_plan(each, names_in_torch(lowered))
+
+
+# ---- schedules of torch
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -53,11 +147,10 @@ def test_sound(name, ranks):
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_one_stage_per_rank(ranks):
     """Of torch 2.15, whose order for the last rank of 1F1B begins with microbatch 1."""
-    first = Stage(0, ranks, {rank: rank for rank in range(ranks)})
-    assert_sound(schedules.ScheduleGPipe(first, 2 * ranks, loss_fn=lambda *_: 0))
-    one_f_one_b = schedules.Schedule1F1B(first, 2 * ranks, loss_fn=lambda *_: 0)
-    assert str(one_f_one_b.pipeline_order[ranks - 1][0]).endswith("F1"), "torch has mended it"
-    assert "D715" in shiplap.check(one_f_one_b).codes
+    assert_sound(one_stage_per_rank("ScheduleGPipe", ranks, 2 * ranks))
+    one_f_one_b = one_stage_per_rank("Schedule1F1B", ranks, 2 * ranks)
+    assert str(one_f_one_b.pipeline_order[ranks - 1][0]).endswith("F1"), "torch has fixed it"
+    assert shiplap.check(one_f_one_b).codes == ["D711"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,5 +159,184 @@ def test_two_actions_in_the_wrong_order(name):
     wrong = schedule(name, 4, 8)
     actions = wrong.pipeline_order[0]
     actions[0], actions[-1] = actions[-1], actions[0]
-    with pytest.raises(AssertionError, match=f"{name} is not sound"):
+    with pytest.raises((AssertionError, shiplap.InputError), match=name):
         assert_sound(wrong)
+
+
+# ---- messages
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", SIZES)
+def test_messages_are_where_torch_puts_them(name, size):
+    """Also in the order that torch keeps in the object and carries out, with its waits."""
+    made = schedule(name, *size)
+    assert_messages_as_in_torch(made.pipeline_order)
+    carried_out = made.pipeline_order_with_comms
+    for order in (made.pipeline_order, carried_out):
+        assert_plan(order, names_in_torch(carried_out))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_messages_of_gpipe_and_1f1b(size):
+    gpipe = one_stage_per_rank("ScheduleGPipe", *size).pipeline_order  # has REDUCE_GRAD
+    assert_plan(gpipe, names_in_torch(with_messages(gpipe)))
+    computed = (schedules.F, schedules.B)
+    assert_messages_as_in_torch(
+        {r: [a for a in row if a and a.computation_type in computed] for r, row in gpipe.items()}
+    )
+    ranks, microbatches = size
+    order = {}
+    for rank in range(ranks):
+        warm_up = min(ranks - 1 - rank, microbatches)
+        kinds = "F" * warm_up + "FB" * (microbatches - warm_up) + "B" * warm_up
+        order[rank] = [
+            Action.from_str(f"{rank}{kind}{kinds[:i].count(kind)}") for i, kind in enumerate(kinds)
+        ]
+    assert_messages_as_in_torch(order)
+
+
+OPTIONS = (
+    {"_defer_reduce_grad_wait": True},
+    {"_max_active_stages": 1},
+    {"_unshard_lookahead": "auto"},
+    {"_max_outstanding_sends": 4},
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_what_torch_lowers_with_other_options_is_sound(name, options):
+    made = schedule(name, 4, 8)
+    if "_max_active_stages" in options and name == "ScheduleDualPipeV":
+        options = {"_max_active_stages": 2}  # two stages overlap
+    for option, value in options.items():
+        assert hasattr(made, option)
+        setattr(made, option, value)
+    made._prepare_schedule_with_comms(made.pipeline_order)
+    assert_sound(shiplap.Plan.from_schedule(text_of(made.pipeline_order_with_comms)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_receives_that_torch_defers_can_hang(name):
+    """Just before their use, as in pytorch#172668: neighbours send to each other first."""
+    made = schedule(name, 4, 8)
+    made._defer_pp_recv = True
+    made._prepare_schedule_with_comms(made.pipeline_order)
+    plan = shiplap.Plan.from_schedule(text_of(made.pipeline_order_with_comms))
+    assert "D721" in shiplap.check(plan).codes
+
+
+# ---- actions of stages
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ("0UNSHARD,0F0,0I0,0W0,0RESHARD", None),
+        ("0UNSHARD,0F0,0RESHARD,0UNSHARD,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD", None),
+        ("0RESHARD,0F0,0B0", "D733"),
+        ("0F0,0UNSHARD,0B0,0RESHARD", "D733"),
+        ("0UNSHARD,0F0,0RESHARD,0B0", "D733"),
+        ("0UNSHARD,0F0,0I0,0RESHARD,0W0", "D733"),
+        ("0UNSHARD,0UNSHARD,0F0,0B0,0RESHARD", "D733"),
+        ("0UNSHARD,0F0,0B0,0RESHARD,0RESHARD", "D733"),
+        ("0F0,0F1,0B0,0REDUCE_GRAD,0B1", "D741"),
+    ],
+)
+def test_weights_are_there_and_gradients_complete(row, code):
+    report = shiplap.check(shiplap.Plan.from_schedule(row))
+    assert bool(report) == (code is None)
+    assert code is None or report.codes[0] == code
+
+
+# ---- random schedules
+
+
+def random_order(rng: random.Random):
+    """Computations in some order that their data allow, dealt out to ranks."""
+    ranks, per_rank, microbatches = rng.randint(1, 4), rng.randint(1, 3), rng.randint(1, 4)
+    stages = ranks * per_rank
+    rank_of = _utils.generate_stage_to_rank_mapping(ranks, stages, rng.choice(["loop", "v"]))
+    backward = {
+        (stage, microbatch): (stage, rng.choice("BBI"), microbatch)
+        for stage in range(stages)
+        for microbatch in range(microbatches)
+    }
+    needs = {}
+    for (stage, microbatch), back in backward.items():
+        forward = (stage, "F", microbatch)
+        needs[forward] = [(stage - 1, "F", microbatch)] if stage > 0 else []
+        needs[back] = [forward] + ([backward[stage + 1, microbatch]] if stage + 1 < stages else [])
+        if back[1] == "I":
+            needs[stage, "W", microbatch] = [back]
+    order, done, eager = {rank: [] for rank in range(ranks)}, set(), rng.random()
+    while len(done) < len(needs):
+        ready = [a for a in needs if a not in done and all(n in done for n in needs[a])]
+        first = [a for a in ready if a[1] != "F"] if rng.random() < eager else []
+        stage, kind, microbatch = rng.choice(first or ready)
+        done.add((stage, kind, microbatch))
+        row = order[rank_of[stage]]
+        if rng.random() < 0.2:
+            row.append(None)
+        row.append(Action.from_str(f"{stage}{kind}{microbatch}"))
+    return order
+
+
+def with_overlaps(order, rng: random.Random):
+    """Some pairs of a forward and a backward that follow each other, as one action."""
+    result = {}
+    for rank, row in order.items():
+        new = []
+        for action in row:
+            before = new[-1] if new else None
+            pair = (
+                None not in (before, action)
+                and before.sub_actions is None
+                and {before.computation_type.value, action.computation_type.value}
+                in ({"F", "B"}, {"F", "I"})
+            )
+            if pair and rng.random() < 0.5:
+                new[-1] = Action(-1, schedules.OVERLAP_F_B, None, (before, action))
+            else:
+                new.append(action)
+        result[rank] = new
+    return result
+
+
+def accepted_by_torch(order) -> bool:
+    """Its check of computations, and its simulation."""
+    rank_of = mapping(order)
+    try:
+        schedules._validate_schedule(order, len(order), len(rank_of), microbatches_of(order))
+        with_messages(with_stage_actions(order))
+    except (AssertionError, IndexError):  # IndexError: of its message, if rows differ in length
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_messages_of_random_schedules(seed):
+    rng = random.Random(seed)
+    order = random_order(rng)
+    assert accepted_by_torch(order)
+    assert_messages_as_in_torch(order)
+    overlapped = with_overlaps(order, rng)
+    if accepted_by_torch(overlapped):
+        assert_messages_as_in_torch(overlapped)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_torch_refuses_is_not_sound(seed):
+    """Two actions of a rank swapped: `check` and torch agree."""
+    rng = random.Random(seed)
+    order = random_order(rng)
+    row = order[rng.randrange(len(order))]
+    i, k = rng.randrange(len(row)), rng.randrange(len(row))
+    row[i], row[k] = row[k], row[i]
+    try:
+        report = shiplap.check(shiplap.Plan.from_schedule(text_of(order)))
+    except shiplap.InputError as error:
+        report = error
+    sound = bool(report) and not isinstance(report, shiplap.InputError)
+    assert sound == accepted_by_torch(order), f"{report}\n{text_of(order)}"

@@ -55,17 +55,80 @@ Diagnostic refusal(const std::string& csv) {
   return {};
 }
 
-TEST(PlanOfSchedule, OneForwardOneBackwardGetsItsMessages) {
+// The names of a rank's operations, in order: "F[0,0] SEND_F[0,0] ..".
+std::string names(const plan::Plan& plan, int rank) {
+  const plan::RankProgram program = plan::expand(plan, Rank(rank));
+  std::string result;
+  for (const plan::flat::Operation& op : program.operations) {
+    const std::string text = program.describe(op);
+    const std::size_t colon = text.find(": ");
+    if (colon == text.npos) continue;
+    result += (result.empty() ? "" : " ") + text.substr(0, colon);
+  }
+  return result;
+}
+
+// The line of the plan with the operation of this name.
+std::string line_of(const plan::Plan& plan, const std::string& name) {
+  const std::string text = plan::to_text(plan);
+  const std::size_t at = text.find("\n  " + name + ": ");
+  return at == text.npos ? "" : text.substr(at + 3, text.find('\n', at + 1) - at - 3);
+}
+
+TEST(PlanOfSchedule, MessagesArePlacedWhereTorchPlacesThem) {
   const plan::Plan plan = plan_of_schedule(k1f1b, "s.csv");
   EXPECT_EQ(plan.mesh.ranks(), 2);
-  EXPECT_THAT(
-      operations(plan, 0),
-      testing::ElementsAre("compute zero", "F[0,0]: compute forward", "SEND_F[0,0]: send",
-                           "F[0,1]: compute forward", "SEND_F[0,1]: send", "RECV_B[0,0]: receive",
-                           "B[0,0]: compute backward", "F[0,2]: compute forward",
-                           "SEND_F[0,2]: send", "RECV_B[0,1]: receive", "B[0,1]: compute backward",
-                           "RECV_B[0,2]: receive", "B[0,2]: compute backward", "compute update"));
+  // A receive is put in when the sender has computed, and not just before it is needed:
+  // RECV_F[1,2].
+  EXPECT_EQ(names(plan, 0),
+            "F[0,0] SEND_F[0,0] F[0,1] SEND_F[0,1] RECV_B[0,0] B[0,0] F[0,2] SEND_F[0,2] "
+            "RECV_B[0,1] B[0,1] RECV_B[0,2] B[0,2]");
+  EXPECT_EQ(names(plan, 1),
+            "RECV_F[1,0] F[1,0] RECV_F[1,1] B[1,0] SEND_B[1,0] F[1,1] RECV_F[1,2] B[1,1] "
+            "SEND_B[1,1] F[1,2] B[1,2] SEND_B[1,2]");
   EXPECT_THAT(operations(plan, 1)[3], "compute loss");
+}
+
+TEST(PlanOfSchedule, ActionsOfStagesTakeTurns) {
+  // They delay rank 1, so that the second activation is sent before it has computed the first.
+  const auto csv = [](const std::string& first) {
+    return "0UNSHARD,0F0,0F1,0B0,0B1,0RESHARD\n" + first + "1F0,1B0,1F1,1B1,1RESHARD\n";
+  };
+  EXPECT_THAT(names(plan_of_schedule(csv("1UNSHARD,"), "s.csv"), 1),
+              testing::StartsWith("RECV_F[1,0] F[1,0] RECV_F[1,1] B[1,0]"));
+  const std::string more = "1UNSHARD,1RESHARD,1UNSHARD,1RESHARD,1UNSHARD,";
+  EXPECT_THAT(names(plan_of_schedule(csv(more), "s.csv"), 1),
+              testing::StartsWith("RECV_F[1,0] RECV_F[1,1] F[1,0] B[1,0]"));
+}
+
+TEST(PlanOfSchedule, OverlappedActionsSendTogether) {
+  const plan::Plan plan =
+      plan_of_schedule("0F0,0F1,0B0,0B1\n1F0,(1F1;1B0)OVERLAP_F_B,1B1,\n", "s.csv");
+  EXPECT_EQ(names(plan, 1),
+            "RECV_F[1,0] F[1,0] RECV_F[1,1] F[1,1] B[1,0] SEND_B[1,0] B[1,1] SEND_B[1,1]");
+}
+
+TEST(PlanOfSchedule, MessagesArePostedAndWaitedForWhereTheyAreNeeded) {
+  const plan::Plan plan = plan_of_schedule("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", "s.csv");
+  EXPECT_EQ(line_of(plan, "SEND_F[0, 1]"),
+            "SEND_F[0, 1]: @net send y[1 +1] to rank 1 after F[0, 1]");
+  EXPECT_EQ(line_of(plan, "RECV_B[0, 0]"), "RECV_B[0, 0]: @net receive dy[0 +1] from rank 1");
+  EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0]");
+  EXPECT_EQ(line_of(plan, "F[0, 0]"), "F[0, 0]: compute forward");
+  EXPECT_THAT(plan::to_text(plan), HasSubstr("compute update after RECV_B[0, 1]\n"));
+}
+
+TEST(PlanOfSchedule, ADeadlockGetsItsMessagesToo) {
+  // 0B0 before 2B0: torch finds no order.
+  const plan::Plan plan = plan_of_schedule("0F0,2F0,0B0,2B0\n1F0,3F0,3B0,1B0\n", "s.csv");
+  EXPECT_EQ(names(plan, 0),
+            "F[0,0] SEND_F[0,0] RECV_F[2,0] F[2,0] SEND_F[2,0] RECV_B[2,0] RECV_B[0,0] B[0,0] "
+            "B[2,0] SEND_B[2,0]");
+  EXPECT_THAT(names(plan, 1),
+              testing::EndsWith("B[3,0] SEND_B[3,0] RECV_B[1,0] B[1,0] SEND_B[1,0]"));
+  // They meet by tag, because their order is what is wrong.
+  EXPECT_EQ(line_of(plan, "RECV_B[0, 0]"), "RECV_B[0, 0]: @net receive dy[0 +1] from rank 1 tag 2");
+  EXPECT_THAT(line_of(plan, "SEND_B[1, 0]"), HasSubstr(" to rank 0 tag 2 "));
 }
 
 TEST(PlanOfSchedule, AnInterleavedOneIsWhole) {
@@ -101,26 +164,39 @@ TEST(PlanOfSchedule, MessagesOfTheFileKeepTheirOrder) {
       testing::ElementsAre("compute zero", "RECV_F[1,0]: receive", "F[1,0]: compute forward",
                            "compute loss", "I[1,0]: compute backward_input", "SEND_B[1,0]: send",
                            "W[1,0]: compute backward_weight", "compute update"));
-  for (const plan::Statement& statement : plan.programs[1].body) {
-    const auto* const operation = std::get_if<plan::Operation>(&statement.node);
-    if (operation != nullptr) {
-      EXPECT_FALSE(operation->async);
-    }
-  }
+  // The runtime does not know who put them in.
+  EXPECT_EQ(line_of(plan, "RECV_B[0, 0]"), "RECV_B[0, 0]: @net receive dy[0 +1] from rank 1");
+  EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0]");
+}
+
+TEST(PlanOfSchedule, TheNextComputationWaitsForASend) {
+  const plan::Plan plan = plan_of_schedule(
+      "0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0\n",
+      "s.csv");
+  EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0], SEND_F[0, 0]");
+  const Diagnostic early = refusal("0F0,0WAIT_SEND_F0,0SEND_F0\n1RECV_F0,1F0\n");
+  EXPECT_EQ(early.code, "D626");
+  EXPECT_EQ(early.what, "`0WAIT_SEND_F0` has no SEND_F before it");
+  EXPECT_EQ(early.help, "put it after the SEND_F of the same stage and microbatch");
+  EXPECT_EQ(refusal("0F0,0SEND_F0,0WAIT_SEND_F0,0WAIT_SEND_F0\n1RECV_F0,1F0\n").code, "D626");
+  EXPECT_EQ(refusal("0F0,0B0,0WAIT_REDUCE_GRAD,0REDUCE_GRAD\n").code, "D626");
+}
+
+TEST(PlanOfSchedule, TheHalvesOfABackwardComeInOrder) {
+  EXPECT_EQ(refusal("0F0,0W0,0I0\n").what, "`0W0` has no I before it");
+  EXPECT_EQ(refusal("0F0,0I0,0W0\n").code, "");
 }
 
 TEST(PlanOfSchedule, GatheredWeightsLiveFromUnshardToReshard) {
   const auto plan =
       plan_of_schedule("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", "s.csv");
-  EXPECT_THAT(
-      operations(plan, 0),
-      testing::ElementsAre("compute zero", "allocate", "compute unshard", "F[0,0]: compute forward",
-                           "compute loss", "B[0,0]: compute backward", "free",
-                           "compute reduce_gradient", "compute update"));
+  EXPECT_THAT(operations(plan, 0),
+              testing::ElementsAre("compute zero", "allocate", "copy", "F[0,0]: compute forward",
+                                   "compute loss", "B[0,0]: compute backward", "free",
+                                   "compute reduce_gradient", "compute update"));
   // What is never dropped is dropped at the end.
-  EXPECT_THAT(
-      operations(plan_of_schedule("0UNSHARD,0F0\n", "s.csv"), 0),
-      testing::ElementsAre("allocate", "compute unshard", "F[0,0]: compute forward", "free"));
+  EXPECT_THAT(operations(plan_of_schedule("0UNSHARD,0F0\n", "s.csv"), 0),
+              testing::ElementsAre("allocate", "copy", "F[0,0]: compute forward", "free"));
 }
 
 TEST(PlanOfSchedule, StagesAreOnTheRanksWhereTorchHasThem) {
@@ -142,6 +218,7 @@ TEST(PlanOfSchedule, ARepeatedActionIsKept) {
   const plan::Plan plan = plan_of_schedule("0F0,0B0,0B0\n", "s.csv");
   const std::vector<std::string> rank = operations(plan, 0);
   EXPECT_EQ(std::ranges::count_if(rank, [](const auto& o) { return o.ends_with(" backward"); }), 2);
+  EXPECT_EQ(names(plan, 0), "F[0,0] B[0,0] B[0,0,1]");
 }
 
 TEST(PlanOfSchedule, WithoutABackwardThereIsNothingToUpdate) {
