@@ -10,6 +10,7 @@
 
 #include "agreement.h"
 #include "shiplap/base/error.h"
+#include "shiplap/check/check.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/strategy/library.h"
 #include "shiplap/strategy/to_plan.h"
@@ -186,6 +187,8 @@ TEST(OddStrategies, AreRecordedRightly) {
     EXPECT_EQ(plan::parse_text(plan::to_text(plan), name), plan);
     expect_agreement(trainer,
                      sim::replay(plan, {.system = trainer.world().system, .eager_up_to = {}}));
+    const check::Report report = check::check(plan, {});
+    EXPECT_TRUE(report.sound()) << render(report.findings.front().diagnostic);
   }
 }
 

@@ -60,6 +60,7 @@ class ProgramWriter {
     }
     step_items_.assign(record_.steps.size(), -1);
     for (std::size_t s = 0; s < record_.steps.size(); ++s) step(s);
+    release_rest();
     finish();
     return std::move(program_);
   }
@@ -354,6 +355,30 @@ class ProgramWriter {
         return give_back(step.writes[0]);
       case What::drop:
         return release(rows(step.reads[0]));
+    }
+  }
+
+  // What is still stored when the strategy ends, or was never stored, is freed there. Loaded
+  // weights and optimizer states, and what took their places, stay for the next step.
+  void release_rest() {
+    std::vector<bool> kept = places_.kept;
+    std::vector<bool> alive(record_.values.size(), false);
+    for (const Step& step : record_.steps) {
+      for (const ValueNumber v : step.writes) {
+        if (v >= 0) alive[static_cast<std::size_t>(v)] = true;
+      }
+    }
+    for (std::size_t v = 0; v < alive.size(); ++v) {
+      const ValueNumber before = record_.values[v].in_place_of;
+      if (before < 0) continue;
+      kept[v] = kept[static_cast<std::size_t>(before)];
+      alive[static_cast<std::size_t>(before)] = false;
+    }
+    for (const Step& step : record_.steps) {
+      if (step.what == What::drop) alive[static_cast<std::size_t>(step.reads[0])] = false;
+    }
+    for (std::size_t v = 0; v < alive.size(); ++v) {
+      if (alive[v] && !kept[v]) release(places_.rows[v]);
     }
   }
 

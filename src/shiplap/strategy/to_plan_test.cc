@@ -85,6 +85,21 @@ TEST(ToPlan, WritesACopyAsACast) {
       << text;
 }
 
+// What is left at the end: the activations, their gradients and that of the weight; what was
+// erased is not freed again, and the weights stay.
+TEST(ToPlan, FreesAtTheEndWhatIsStillStored) {
+  Trainer trainer(World{}, {.layers = 1, .batch = 1, .record = true});
+  trainer.run(copies);
+  const std::string text = plan::to_text(to_plan(trainer));
+  const std::size_t update = text.find("compute update");
+  ASSERT_NE(update, std::string::npos);
+  EXPECT_NE(text.find("  free w[1 +1]\n"), std::string::npos) << text;
+  EXPECT_LT(text.find("  free w[1 +1]\n"), update) << text;
+  EXPECT_EQ(text.substr(text.find("  free ", update)),
+            "  free a[0 +1]\n  free a[1 +1]\n  free d[0 +1]\n  free g[0 +1]\n  free d[1 +1]\n")
+      << text;
+}
+
 TEST(ToPlan, RefusesShardsThatDoNotFit) {
   World world{.mesh = {{.name = "dp", .size = 3}}};
   world.shape.hidden = 4;
