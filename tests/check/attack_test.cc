@@ -112,7 +112,7 @@ TEST(UnderAttack, CornersOfFoldedAxes) {
 TEST(UnderAttack, MoreSlopesThanThereAreNumbersFor) { EXPECT_EQ(attack("a3"), "D744"); }
 
 TEST(UnderAttack, MemoryThatEveryStepLoses) {
-  EXPECT_EQ(advice("g4"), "D734");
+  EXPECT_EQ(attack("g4"), "D734");
   EXPECT_EQ(attack("g4b"), "D733");
 }
 

@@ -157,6 +157,57 @@ TEST(Memory, ThatWasFreedElsewhereHasNoWriterHere) {
             "D733@1:4/2 D760@-1:-1");
 }
 
+// ---- memory that is lost
+
+std::string allocated(const std::string& body) {
+  return R"(mesh dp=2
+tensor Q Query tok 4
+program all on all
+  buffer x rows 4 row_bytes 8 f32
+  buffer y rows 1 row_bytes 8 f32
+  given y = Q tok 0 +1
+)" + body +
+         "  compute other\n    reads y = Q tok 0 +1\n";
+}
+
+TEST(Memory, ThatIsNotFreedIsNamedWithItsLastUse) {
+  const Finding finding =
+      first(allocated("  a: allocate x\n  copy y to x[2 +1]\n  c: copy x[2 +1] to y\n"
+                      "  free x[0 +2]\n  free x[3 +1]\n"));
+  EXPECT_EQ(finding.diagnostic.code, "D734");
+  EXPECT_EQ(finding.place, (Place{0, 0}));
+  EXPECT_EQ(finding.diagnostic.what, "x[2 +1] is allocated, and not freed by the end of the step");
+  EXPECT_EQ(finding.diagnostic.help, "free it after `c: copy`, its last use");
+  const std::vector<Place> witness{{0, 0}, {0, 2}, {1, 0}};
+  EXPECT_EQ(finding.witness, witness);
+}
+
+TEST(Memory, ThatIsNotFreedIsFoundInAnyPartOfWhatWasAllocated) {
+  const auto said = [](const std::string& body) {
+    const Report report = checked(allocated(body));
+    return report.sound() ? "" : report.findings.front().diagnostic.what.substr(0, 7);
+  };
+  EXPECT_EQ(said("  allocate x\n  free x\n"), "");
+  EXPECT_EQ(said("  allocate x\n  free x[0 +2]\n  free x[2 +2]\n"), "");
+  EXPECT_EQ(said("  allocate x[0 +2]\n  allocate x[2 +2]\n  free x\n"), "");
+  EXPECT_EQ(said("  allocate x\n  free x[0 +3]\n"), "x[3 +1]");
+  EXPECT_EQ(said("  allocate x\n  free x[1 +3]\n"), "x[0 +1]");
+  EXPECT_EQ(said("  allocate x\n  free x[0 +1]\n"), "x[1 +3]");
+  EXPECT_EQ(said("  allocate x[0 +2]\n  allocate x[2 +2]\n  free x[0 +1]\n"), "x[1 +1]");
+  EXPECT_EQ(said("  allocate x[0 +1]\n  allocate x[3 +1]\n  free x[0 +1]\n"), "x[3 +1]");
+  EXPECT_EQ(said("  allocate x\n  free x\n  allocate x[1 +1]\n"), "x[1 +1]");
+}
+
+TEST(Memory, ThatIsGivenIsThereAtTheEndAsWell) {
+  expect_sound(allocated("  given x = Q\n  free x\n  allocate x\n"));
+}
+
+// The values are told first, and what was used after it was freed is not lost.
+TEST(Memory, ThatIsNotFreedIsTheLeastOfWhatIsWrong) {
+  EXPECT_EQ(told(allocated("  goal y = Q tok 1 +1\n  allocate x\n")), "D744@0:-1/3+D734");
+  EXPECT_EQ(told(allocated("  allocate x\n  free x\n  copy y to x[0 +1]\n")), "D733@0:2/1");
+}
+
 TEST(Memory, OfNoRowsIsAlwaysThere) {
   expect_sound(R"(mesh dp=1
 tensor Q Query tok 2

@@ -113,17 +113,6 @@ class Reader {
 
 }  // namespace
 
-Diagnostic describe_leak(const Job& job, Place place) {
-  return {.code = "D734",
-          .severity = Severity::warning,
-          .where = Words(job).where(place),
-          .what = "rows are allocated, and not freed by the end of the step",
-          .why =
-              "the next step allocates them again: unless something else frees them, memory is "
-              "lost in every step",
-          .help = "free them after their last use"};
-}
-
 std::vector<Diagnostic> advise(const plan::Plan& plan) { return Reader(plan).advice(); }
 
 }  // namespace shiplap::check

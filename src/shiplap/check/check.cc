@@ -44,7 +44,6 @@ class Examination {
     report_.examined.push_back({"statements", statements_, followed_});
     report_.examined.push_back({"sums", unions_, followed_});
     if (followed_) demand_statements();
-    if (followed_ && leak_.exists()) report_.advice.push_back(describe_leak(*job_, leak_));
     return std::move(report_);
   }
 
@@ -119,7 +118,6 @@ class Examination {
     Values values(*job_, value_troubles_);
     const bool done = Execution(*job_, eager, &values).run();
     if (done) values.finish();
-    leak_ = values.leak();
     statements_ = values.statements();
     unions_ = values.unions();
     return done;
@@ -145,7 +143,6 @@ class Examination {
   bool followed_ = false;
   std::int64_t statements_ = 0;
   std::int64_t unions_ = 0;
-  Place leak_;
 };
 
 // The axis with the fewest positions is told apart first: that costs least.
@@ -181,7 +178,7 @@ bool Report::sound() const {
 
 Report check(const plan::Plan& plan, const Options& options) {
   Report report = examine(plan, options);
-  for (Diagnostic& warning : advise(plan)) report.advice.push_back(std::move(warning));
+  report.advice = advise(plan);
   return report;
 }
 

@@ -212,6 +212,8 @@ class Diagnosis {
       }
       case Symptom::read_dead:
         return dead(trouble);
+      case Symptom::not_freed:
+        return leaked(trouble);
       case Symptom::unite_twice:
         return twice(trouble);
       case Symptom::unite_other:
@@ -249,6 +251,19 @@ class Diagnosis {
       said.why = fmt::format("`{}` freed it", by);
     }
     said.help = freed ? "free it later" : "allocate it first";
+    return finding;
+  }
+
+  Finding leaked(const Trouble& trouble) {
+    Finding finding = start(trouble, "D734");
+    Diagnostic& said = finding.diagnostic;
+    const bool used = trouble.other.operation >= 0;
+    said.what = fmt::format("{} is allocated, and not freed by the end of the step",
+                            words_.zone(trouble.place.rank, trouble.zone));
+    said.why = "the next step allocates it again: memory is lost in every step";
+    said.help =
+        used ? fmt::format("free it after `{}`, its last use", words_.operation(trouble.other))
+             : "free it, or do not allocate it";
     return finding;
   }
 

@@ -25,8 +25,6 @@ namespace shiplap::check {
 [[nodiscard]] std::vector<Finding> diagnose_races(const Job& job,
                                                   const std::vector<Trouble>& troubles);
 [[nodiscard]] std::vector<Finding> diagnose_values(Job& job, const std::vector<Trouble>& troubles);
-// A warning: the rows that this operation allocates are alive at the end of the step.
-[[nodiscard]] Diagnostic describe_leak(const Job& job, Place place);
 // Warnings about what the plan does not say.
 [[nodiscard]] std::vector<Diagnostic> advise(const plan::Plan& plan);
 

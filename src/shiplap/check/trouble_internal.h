@@ -27,6 +27,7 @@ enum class Symptom : std::uint8_t {
   unite_scale,       // at different scales
   unite_twice,       // contributions counted twice
   overlap,           // rows that an exchange writes twice
+  not_freed,         // allocated, and alive at the end of the step
 };
 
 struct Trouble {

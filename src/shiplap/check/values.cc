@@ -299,11 +299,11 @@ void Values::received(std::int32_t script, std::int32_t k, const Pieces& pieces)
 }
 
 void Values::finish() {
-  for (std::size_t k = 0; k < job_.scripts.size() && !leak_.exists(); ++k) leak_ = find_leak(k);
   for (std::size_t k = 0; k < job_.scripts.size(); ++k) {
     for (const Claim& claim : job_.scripts[k].goal)
       expect({static_cast<std::int32_t>(k), -1}, claim);
   }
+  for (std::size_t k = 0; k < job_.scripts.size(); ++k) find_leak(k);
 }
 
 Values::Actor Values::actor_of(const CallGroup& group, std::size_t slot, std::int64_t n) const {

@@ -24,10 +24,8 @@ class Values {
   void received(std::int32_t script, std::int32_t op, const Pieces& pieces);
   // A call in which all members have arrived.
   void meet(const CallGroup& group, std::int64_t n);
-  // The goals, at the end.
+  // The goals, at the end; then rows that are allocated and not freed.
   void finish();
-  // What allocates rows that the step does not free, on the first rank that does; none if none.
-  [[nodiscard]] Place leak() const { return leak_; }
 
   // Rows that should hold something: who put it there, and who took it away before it was read.
   struct Watch {
@@ -72,10 +70,8 @@ class Values {
   void start(std::size_t script);
   // In order, those that touch joined.
   [[nodiscard]] std::vector<DeadRows> dead_rows(std::size_t script) const;
-  // The operation that allocates rows which are alive at the end and were not at the start.
-  [[nodiscard]] Place find_leak(std::size_t script) const;
-  [[nodiscard]] static std::optional<DeadRows> first_outside(std::span<const DeadRows> a,
-                                                             std::span<const DeadRows> b);
+  // Reports the first rows that are alive at the end of the step and were not at its start.
+  void find_leak(std::size_t script);
   Buffer& buffer(std::int32_t script, std::int32_t id) {
     return memories_[static_cast<std::size_t>(script)][static_cast<std::size_t>(id)];
   }
@@ -114,7 +110,6 @@ class Values {
   std::vector<Trouble>& troubles_;
   std::vector<std::vector<Buffer>> memories_;         // by script and buffer
   std::vector<std::vector<DeadRows>> dead_at_start_;  // by script
-  Place leak_;
   std::vector<Watch> watches_;
   std::int64_t statements_ = 0;
   std::int64_t unions_ = 0;

@@ -53,6 +53,7 @@ std::vector<Template> templates(Lie lie) {
     case Lie::slice_summed:
     case Lie::freed_early:
     case Lie::allocated_twice:
+    case Lie::not_freed:
       return {build_arbitrary};
   }
   return {};

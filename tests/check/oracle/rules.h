@@ -34,6 +34,7 @@ inline constexpr std::array kRules{
     "linear: the same version",
     "linear: what is summed over is whole",
     "memory: allocated once",
+    "memory: freed by the end",
     "memory: used while it is allocated",
     "reads: holds",
     "scale: gradients of one scale",

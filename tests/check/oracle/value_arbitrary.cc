@@ -114,8 +114,8 @@ class Arbitrary {
     b_.compute(rank_, "make", {{"writes", rows, {.tensor = name}}});
     if (b_.is(Lie::freed_early)) live("free");
     b_.copy(rank_, rows, to);
-    if (!b_.is(Lie::freed_early)) live("free");
-    if (b_.random.chance(0.3)) {
+    if (!b_.is(Lie::freed_early) && !b_.is(Lie::not_freed)) live("free");
+    if (!b_.is(Lie::not_freed) && b_.random.chance(0.3)) {
       live("allocate");
       live("free");
     }
@@ -236,7 +236,8 @@ void build_arbitrary(ValueBuilder& builder) {
       Arbitrary some(builder, rank);
       const int what = builder.upto(0, 9);
       const bool wants_version = builder.is(Lie::other_instance) || builder.is(Lie::old_as_new);
-      const bool wants_memory = builder.is(Lie::freed_early) || builder.is(Lie::allocated_twice);
+      const bool wants_memory = builder.is(Lie::freed_early) || builder.is(Lie::allocated_twice) ||
+                                builder.is(Lie::not_freed);
       if (wants_memory || what == 0) {
         some.memory();
       } else if (wants_version || what == 1) {

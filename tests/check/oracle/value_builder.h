@@ -38,7 +38,8 @@ enum class Lie : std::uint8_t {
   slice_summed,      // a dimension that is not whole
   freed_early,
   allocated_twice,
-  last = allocated_twice,
+  not_freed,
+  last = not_freed,
 };
 
 class ValueBuilder {

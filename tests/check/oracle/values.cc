@@ -42,6 +42,7 @@ class Play {
 
   // Throws RuleBroken.
   void run() {
+    const auto dead_before = dead_;
     const Machine machine = machine_of(job_, matching_, Sends::eager);
     const auto never = [](Event) { return false; };
     const auto happened = [&](Event event) {
@@ -54,6 +55,7 @@ class Play {
                                           stated(job_.ranks[rank], fact.value, fact.region.count));
       }
     }
+    rules_.require("memory: freed by the end", std::ranges::includes(dead_, dead_before));
   }
 
  private:
