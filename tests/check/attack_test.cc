@@ -116,6 +116,20 @@ TEST(UnderAttack, MemoryThatEveryStepLoses) {
   EXPECT_EQ(attack("g4b"), "D733");
 }
 
+// Each rank has as many rounds as a rank may have: it took 95 s to say that it is wrong.
+TEST(UnderAttack, LoopsThatDoNothingOnEveryRank) {
+  EXPECT_EQ(attack("b3"), "D632");
+  const plan::Plan plan = plan::parse_text(
+      "shiplap-plan 1\nmesh dp=64\nprogram all on all\n"
+      "  repeat m 100\n    let n = m*m\n    when n<m+dp\n    end\n  end\n  compute other\n",
+      "test.plan");
+  constexpr std::int64_t kAll = 64 * 300LL;
+  for (const bool symmetry : {true, false}) {
+    EXPECT_TRUE(check(plan, {.symmetry = symmetry, .iterations = kAll}).sound());
+    EXPECT_THROW((void)check(plan, {.symmetry = symmetry, .iterations = kAll - 1}), InputError);
+  }
+}
+
 TEST(UnderAttack, StepsWithoutAGoal) {
   EXPECT_EQ(advice("g1"), "D761");
   EXPECT_EQ(advice("g2"), "D761");

@@ -29,7 +29,8 @@ struct Options {
   // verdict is the same without.
   bool symmetry = true;
   std::int64_t operations = 200'000'000;  // of all ranks that are looked at; beyond that, D632
-  plan::ExpandLimits one_rank;            // beyond that, D207
+  std::int64_t iterations = plan::kMaxIterations;  // likewise, of loops that are expanded
+  plan::ExpandLimits one_rank;                     // beyond that, D207
 };
 
 // One operation of one rank: its index in the expansion.

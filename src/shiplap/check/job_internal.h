@@ -84,6 +84,9 @@ struct Job {
 // The axes along which a plan's ranks differ only in their values, by its expressions alone.
 [[nodiscard]] Symmetry find_symmetry(const plan::Plan& plan);
 
+// How many ranks are expanded for each that is looked at.
+[[nodiscard]] std::int64_t expansions_of(const Symmetry& symmetry);
+
 // How runs move along the axes, by comparing the expansions of neighbours. Throws Asymmetric.
 [[nodiscard]] std::vector<SlopeId> slopes_of(const plan::RankProgram& program,
                                              const Symmetry& symmetry, Slopes& slopes);

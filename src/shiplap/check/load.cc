@@ -60,6 +60,7 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
   const auto ranks = static_cast<std::int32_t>(plan.mesh.ranks());
   job->script_of.assign(static_cast<std::size_t>(ranks), -1);
   std::int64_t operations = 0;
+  std::int64_t iterations = 0;
   plan::RankProgram expanded;
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
     if (symmetry.representative(rank) != rank) continue;
@@ -70,6 +71,12 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
       too_large(fmt::format("this plan has more than {} operations on all ranks together",
                             with_separators(options.operations)),
                 "they are held all at once, about 200 bytes each");
+    }
+    iterations += expanded.iterations * expansions_of(symmetry);
+    if (iterations > options.iterations) {
+      too_large(fmt::format("this plan has more than {} iterations of loops on all ranks together",
+                            with_separators(options.iterations)),
+                "every rank is expanded, which takes time for each of them");
     }
     const std::vector<SlopeId> slopes = slopes_of(expanded, symmetry, job->contents.slopes());
     laws.look(expanded, slopes, troubles);

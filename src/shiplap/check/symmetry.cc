@@ -281,6 +281,12 @@ Symmetry find_symmetry(const plan::Plan& plan) {
   return result;
 }
 
+// Its neighbour along each axis, all corners, and the rank itself, which is one of them.
+std::int64_t expansions_of(const Symmetry& symmetry) {
+  const std::size_t axes = std::min(symmetry.axes.size(), kMaxAxes);
+  return static_cast<std::int64_t>(axes + (std::size_t{1} << axes));
+}
+
 // Along each axis, the first step says by how much runs and groups move. As all expressions that
 // depend on positions are affine, what they and their parts can become lies between what they are
 // at the corners: so all corners are expanded, where an expression without a value or a run that

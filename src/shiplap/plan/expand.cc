@@ -41,6 +41,7 @@ class Expander {
     }
     block(program_.body);
     index_.check_order();
+    result_.iterations = iterations_;
     return std::move(result_);
   }
 
@@ -68,18 +69,30 @@ class Expander {
     resolve_.unbind_to(bound);
   }
 
+  // A statement that leaves no operation: in a loop it costs as much as an iteration.
+  void count_in_loop() {
+    if (loops_ > 0) ++iterations_;
+  }
+
   void expand(const Repeat& repeat) {
+    count_in_loop();
     std::int64_t count = 0;
     located(
         repeat.origin, [&] { return "repeat " + repeat.variable; }, [&] { count = times(repeat); });
     if (count > limits_.iterations - iterations_) too_large(repeat.origin, "loop iterations");
+    if (repeat.body.empty()) {
+      iterations_ += count;
+      return;
+    }
     const std::size_t bound = resolve_.bound();
+    ++loops_;
     for (std::int64_t k = 0; k < count; ++k) {
       if (++iterations_ > limits_.iterations) too_large(repeat.origin, "loop iterations");
       resolve_.bind(k);
       block(repeat.body);
       resolve_.unbind_to(bound);
     }
+    --loops_;
   }
 
   std::int64_t times(const Repeat& repeat) {
@@ -103,6 +116,7 @@ class Expander {
   }
 
   void expand(const When& when) {
+    count_in_loop();
     bool holds_here = false;
     located(
         when.origin, [] { return std::string("when"); },
@@ -111,6 +125,7 @@ class Expander {
   }
 
   void expand(const Let& let) {
+    count_in_loop();
     located(
         let.origin, [&] { return "let " + let.variable; },
         [&] { resolve_.bind(resolve_.number(let.value)); });
@@ -163,6 +178,7 @@ class Expander {
   Resolver resolve_;
   OperationIndex index_;
   std::int64_t iterations_ = 0;
+  std::int32_t loops_ = 0;  // around the statement
   std::int32_t batch_ = -1;
 };
 
@@ -209,6 +225,7 @@ void RankProgram::clear() {
   numbers.clear();
   listed_rows.clear();
   absent.clear();
+  iterations = 0;
 }
 
 std::string RankProgram::describe(const flat::Operation& op) const {

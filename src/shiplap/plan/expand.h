@@ -124,6 +124,7 @@ struct RankProgram {
   std::vector<std::int64_t> numbers;
   std::vector<std::int64_t> listed_rows;
   std::vector<flat::AbsentReference> absent;
+  std::int64_t iterations = 0;  // of loops, and what counts as such: see ExpandLimits
 
   [[nodiscard]] std::span<const flat::Access> accesses_of(const flat::Operation& op) const {
     return std::span(accesses).subspan(static_cast<std::size_t>(op.accesses.first),
@@ -147,13 +148,17 @@ struct RankProgram {
   [[nodiscard]] std::string describe(const flat::Operation& op) const;
 };
 
-// Stops plans that would not end: loops are counted whether or not they hold an operation.
+// Stops plans that would not end: loops are counted whether or not they hold an operation, and each
+// `repeat`, `when` and `let` in a loop counts as one iteration more.
 struct ExpandLimits {
   std::int64_t operations = 10'000'000;
   std::int64_t iterations = 100'000'000;
   std::int64_t entries =
       100'000'000;  // runs, listed rows, accesses, facts, indices: what they hold
 };
+
+// Those of all ranks together, for users that expand every rank: beyond that, D632.
+inline constexpr std::int64_t kMaxIterations = 200'000'000;
 
 // Takes time in proportion to the operations of this rank (and its loop iterations). Throws
 // InputError D2xx, with rank, line and operation, where the plan has no meaning on this rank.

@@ -369,6 +369,21 @@ TEST(Expand, StopsWhereAPlanWouldNotEnd) {
   EXPECT_EQ(expanded("repeat i 100\ncompute k\nend", 0, limits)->program.operations.size(), 100U);
 }
 
+// What leaves no operation takes time all the same.
+TEST(Expand, CountsTheStatementsOfLoops) {
+  const auto iterations = [](const std::string& body) {
+    return expanded(body)->program.iterations;
+  };
+  EXPECT_EQ(iterations("compute k\nlet i = 1\nwhen i=1\nend"), 0);
+  EXPECT_EQ(iterations("repeat i 5\nend"), 5);
+  EXPECT_EQ(iterations("repeat i 5\ncompute k\nend"), 5);
+  EXPECT_EQ(iterations("repeat i 5\nlet j = i\nwhen j=2\nlet k = 1\nend\nend"), 5 + 5 + 5 + 1);
+  EXPECT_EQ(iterations("repeat i 5\nrepeat j i\nend\nend"), 5 + 5 + 0 + 1 + 2 + 3 + 4);
+  const ExpandLimits limits{.iterations = 1000};
+  EXPECT_EQ(refused("repeat i 600\nlet j = i\nend", 0, limits).code, "D207");
+  EXPECT_EQ(refused("repeat i 600\nrepeat j 0\nend\nend", 0, limits).code, "D207");
+}
+
 TEST(Expand, StopsBeforeWhatOperationsHoldFillsTheMemory) {
   const ExpandLimits limits{.entries = 1000};
   for (const char* body :

@@ -30,6 +30,9 @@ struct Amount {
   Bytes sent;
 };
 
+// So many iterations of loops take about as long to expand as one operation to count.
+constexpr std::int64_t kIterationsForOperation = 16;
+
 using Key = std::pair<std::string, std::string>;  // axes, kind
 using Amounts = std::map<Key, Amount>;
 
@@ -177,7 +180,7 @@ class Summarizer {
   void count_alike(ProgramSummary& program, const std::vector<Rank>& alike) {
     const RankProgram expanded = expand(plan_, alike.front(), program.program);
     const std::int64_t operations = std::ssize(expanded.operations);
-    budget_ -= operations + 100;
+    budget_ -= operations + expanded.iterations / kIterationsForOperation + 100;
     const bool first = program.kinds == 0;
     widen(program.operations, operations, alike.front(), first);
     widen(program.peak_bytes, peak_bytes(expanded), alike.front(), first);

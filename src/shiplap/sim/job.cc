@@ -20,10 +20,10 @@ constexpr std::int64_t kMostSends = std::int64_t{1} << 24;
 
 class Loader {
  public:
-  Loader(const plan::Plan& plan, const hardware::System& system, std::int64_t most_operations)
-      : plan_(plan), most_operations_(most_operations), matching_(job_), contents_(plan) {
+  Loader(const plan::Plan& plan, const ReplayOptions& options)
+      : plan_(plan), options_(options), matching_(job_), contents_(plan) {
     job_.plan = &plan;
-    job_.system = &system;
+    job_.system = &options.system;
     recent_.resize(plan.programs.size(), -1);
   }
 
@@ -59,7 +59,15 @@ class Loader {
   void add(const plan::RankProgram& program) {
     const auto rank = program.rank.index();
     const std::size_t total = job_.links.size() + program.operations.size();
-    if (std::cmp_greater(total, most_operations_)) too_large();
+    iterations_ += program.iterations;
+    if (std::cmp_greater(total, options_.operations)) {
+      too_large(options_.operations, "operations",
+                "a replay holds all of them at once, about 250 bytes each");
+    }
+    if (iterations_ > options_.iterations) {
+      too_large(options_.iterations, "iterations of loops",
+                "a replay expands every rank, which takes time for each of them");
+    }
     job_.ranks[rank].first = std::ssize(job_.links);
     job_.ranks[rank].skeleton = skeleton(program);
     job_.links.resize(total);
@@ -69,13 +77,13 @@ class Loader {
     contents_.follow(program, job_, debts_);
   }
 
-  [[noreturn]] void too_large() const {
-    throw InputError(Diagnostic{
-        .code = "D632",
-        .what = fmt::format("this plan has more than {} operations on all ranks together",
-                            with_separators(most_operations_)),
-        .why = "a replay holds all of them at once, about 250 bytes each",
-        .help = "replay a smaller mesh, or raise the limit"});
+  [[noreturn]] static void too_large(std::int64_t limit, std::string_view what, std::string why) {
+    throw InputError(Diagnostic{.code = "D632",
+                                .what = fmt::format("this plan has more than {} {} on all ranks "
+                                                    "together",
+                                                    with_separators(limit), what),
+                                .why = std::move(why),
+                                .help = "replay a smaller mesh, or raise the limit"});
   }
 
   // Ranks of a program are mostly alike, neighbours above all.
@@ -147,7 +155,8 @@ class Loader {
   }
 
   const plan::Plan& plan_;
-  const std::int64_t most_operations_;
+  const ReplayOptions& options_;
+  std::int64_t iterations_ = 0;
   Job job_;
   Matching matching_;
   Contents contents_;
@@ -160,8 +169,8 @@ class Loader {
 
 }  // namespace
 
-Job load(const plan::Plan& plan, const hardware::System& system, std::int64_t most_operations) {
-  return Loader(plan, system, most_operations).load();
+Job load(const plan::Plan& plan, const ReplayOptions& options) {
+  return Loader(plan, options).load();
 }
 
 }  // namespace shiplap::sim

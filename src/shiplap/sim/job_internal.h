@@ -12,6 +12,7 @@
 #include "shiplap/hardware/system.h"
 #include "shiplap/plan/expand.h"
 #include "shiplap/plan/plan.h"
+#include "shiplap/sim/replay.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::sim {
@@ -143,7 +144,6 @@ struct Job {
 };
 
 // Expands every rank once. Throws as replay() does.
-[[nodiscard]] Job load(const plan::Plan& plan, const hardware::System& system,
-                       std::int64_t most_operations);
+[[nodiscard]] Job load(const plan::Plan& plan, const ReplayOptions& options);
 
 }  // namespace shiplap::sim

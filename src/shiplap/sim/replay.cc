@@ -48,7 +48,7 @@ void drop_incomplete(Job& job, const Clock& clock) {
 }  // namespace
 
 Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
-  Job job = load(plan, options.system, options.operations);
+  Job job = load(plan, options);
   Clock clock(job, options.eager_up_to);
   clock.run();
 

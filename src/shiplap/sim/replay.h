@@ -12,6 +12,7 @@
 #include "shiplap/base/diagnostic.h"
 #include "shiplap/base/units.h"
 #include "shiplap/hardware/system.h"
+#include "shiplap/plan/expand.h"
 #include "shiplap/plan/plan.h"
 #include "shiplap/trace/trace.h"
 
@@ -22,7 +23,8 @@ struct ReplayOptions {
   // A send of so many bytes or less is complete at once, whether or not anybody receives it. 0:
   // every send waits for its receive.
   Bytes eager_up_to;
-  std::int64_t operations = 50'000'000;  // of all ranks together; beyond that, D632
+  std::int64_t operations = 50'000'000;            // of all ranks together; beyond that, D632
+  std::int64_t iterations = plan::kMaxIterations;  // likewise, of loops that are expanded
 };
 
 struct Replay {

@@ -242,6 +242,12 @@ program all on all
   ASSERT_THAT(refused, SizeIs(1));
   EXPECT_EQ(refused[0].code, "D632");
   EXPECT_THAT(refusals(kHundred, {.system = slow_system(), .operations = 100}), IsEmpty());
+  EXPECT_THAT(refusals(kHundred, {.system = slow_system(), .iterations = 100}), IsEmpty());
+  const auto endless = refusals(kHundred, {.system = slow_system(), .iterations = 99});
+  ASSERT_THAT(endless, SizeIs(1));
+  EXPECT_EQ(endless[0].code, "D632");
+  EXPECT_EQ(endless[0].what,
+            "this plan has more than 99 iterations of loops on all ranks together");
 }
 
 TEST(Refusals, OfWorkThatTheSystemDoesNotKnow) {
