@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "shiplap/base/error.h"
@@ -48,6 +50,39 @@ void append(std::vector<std::int32_t>& indices, const IndexSet& set) {
 
 bool holds(const Run& run, std::int64_t index) {
   return index >= run.begin && index <= run.last() && (index - run.begin) % run.stride == 0;
+}
+
+// The least x >= 0 with step * x = distance modulo `modulus`. REQUIRES: step and modulus have no
+// common divisor, all are below 2^31.
+std::int64_t steps_to(std::int64_t step, std::int64_t distance, std::int64_t modulus) {
+  std::int64_t inverse = 0;  // of step, by Euclid's algorithm
+  std::int64_t next = 1;
+  std::int64_t rest = modulus;
+  for (std::int64_t divisor = step % modulus; divisor != 0;) {
+    const std::int64_t times = rest / divisor;
+    inverse = std::exchange(next, inverse - times * next);
+    rest = std::exchange(divisor, rest - times * divisor);
+  }
+  const std::int64_t result = (distance % modulus) * (inverse % modulus) % modulus;
+  return result < 0 ? result + modulus : result;
+}
+
+// The indices that both have: every so many of each, from some point on. A count of 0: none.
+Run common(const Run& a, const Run& b) {
+  const std::int64_t divisor = std::gcd(a.stride, b.stride);
+  const std::int64_t distance = std::int64_t{b.begin} - a.begin;
+  if (distance % divisor != 0) return {};
+  const std::int64_t period = a.stride / divisor * std::int64_t{b.stride};
+  std::int64_t begin =
+      a.begin + a.stride * steps_to(a.stride / divisor, distance / divisor, b.stride / divisor);
+  const std::int64_t from = std::max(a.begin, b.begin);
+  if (begin < from) begin += (from - begin + period - 1) / period * period;
+  const std::int64_t last = std::min(a.last(), b.last());
+  if (begin > last) return {};
+  const std::int64_t count = (last - begin) / period + 1;
+  return {.begin = static_cast<std::int32_t>(begin),
+          .count = static_cast<std::int32_t>(count),
+          .stride = count == 1 ? 1 : static_cast<std::int32_t>(period)};
 }
 
 // Two runs where the second continues the first, as one.
@@ -102,7 +137,9 @@ std::int64_t IndexSet::size_of_many() const {
 }
 
 bool IndexSet::contains(std::int64_t index) const {
-  return std::ranges::any_of(runs(), [&](const Run& run) { return holds(run, index); });
+  const std::span<const Run> all = runs();
+  const auto behind = std::ranges::upper_bound(all, index, {}, &Run::begin);
+  return behind != all.begin() && holds(*std::prev(behind), index);
 }
 
 std::vector<std::int32_t> IndexSet::indices() const {
@@ -117,7 +154,7 @@ bool IndexSet::overlaps(const IndexSet& other) const {
   if (runs().back().last() < other.first_.begin || other.runs().back().last() < first_.begin) {
     return false;
   }
-  if (!more_ && !other.more_ && first_.stride == 1 && other.first_.stride == 1) return true;
+  if (!more_ && !other.more_) return common(first_, other.first_).count > 0;
   const IndexSet& fewer = size() <= other.size() ? *this : other;
   const IndexSet& more = &fewer == this ? other : *this;
   return std::ranges::any_of(fewer.indices(), [&](std::int32_t i) { return more.contains(i); });
@@ -125,10 +162,8 @@ bool IndexSet::overlaps(const IndexSet& other) const {
 
 bool IndexSet::includes(const IndexSet& other) const {
   if (other.size() > size()) return false;
-  if (!more_ && !other.more_ && !empty() && first_.stride == 1) {
-    return other.empty() ||
-           (other.first_.begin >= first_.begin && other.first_.last() <= first_.last());
-  }
+  if (other.empty()) return true;
+  if (!more_ && !other.more_) return common(first_, other.first_).count == other.first_.count;
   return std::ranges::all_of(other.indices(), [&](std::int32_t i) { return contains(i); });
 }
 
@@ -147,6 +182,11 @@ IndexSet IndexSet::united(const IndexSet& other) const {
 }
 
 IndexSet IndexSet::intersected(const IndexSet& other) const {
+  if (empty() || other.empty()) return {};
+  if (!more_ && !other.more_) {
+    const Run both = common(first_, other.first_);
+    return both.count == 0 ? IndexSet() : of_runs({both});
+  }
   if (includes(other)) return other;
   if (other.includes(*this)) return *this;
   std::vector<std::int32_t> common = indices();

@@ -114,6 +114,32 @@ IndexSet random_runs(Random& random) {
   return set;
 }
 
+TEST(IndexSet, OfTwoRunsAgreesWithPlainSets) {
+  for (std::uint64_t seed = 0; seed < 20'000; ++seed) {
+    Random random(seed);
+    const auto run = [&] {
+      return IndexSet::range(random.between(0, 40), random.between(1, 30), random.between(1, 15));
+    };
+    const IndexSet a = run();
+    const IndexSet b = run();
+    expect_pair(a, b);
+    if (testing::Test::HasFailure()) FAIL() << "seed " << seed;
+  }
+}
+
+TEST(IndexSet, OfLongRunsIsFoundWithoutCounting) {
+  constexpr std::int64_t kMost = INT32_MAX - 1;
+  const IndexSet odd = IndexSet::range(1, kMost / 2, 2);
+  const IndexSet sevenths = IndexSet::range(3, kMost / 7, 7);
+  EXPECT_EQ(odd.intersected(sevenths).runs().front(),
+            (IndexSet::Run{.begin = 3, .count = 153391689, .stride = 14}));
+  EXPECT_FALSE(odd.overlaps(IndexSet::range(0, kMost / 2, 2)));
+  EXPECT_TRUE(IndexSet::range(0, kMost).includes(odd));
+  EXPECT_FALSE(odd.includes(sevenths));
+  const IndexSet coprime = IndexSet::range(0, 2, kMost).intersected(IndexSet::range(5, 2, 99'991));
+  EXPECT_TRUE(coprime.empty());
+}
+
 TEST(IndexSet, OfManyRandomRunsAgreesWithPlainSets) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     Random random(seed);
