@@ -362,16 +362,26 @@ std::optional<Piece> Contents::unite(std::span<const Piece> pieces) {
   const auto stated = [](const Piece& piece) { return piece.nature == Nature::stated; };
   if (!std::ranges::all_of(pieces, stated)) return std::nullopt;
   Content both = (*this)[pieces.front().content];
-  for (const Piece& piece : pieces.subspan(1)) {
+  bool zero = true;
+  std::vector<SumId> sums;
+  for (const Piece& piece : pieces) {
     const Content& next = (*this)[piece.content];
     if (!same_but_sum(both, next)) return std::nullopt;
+    sums.push_back(next.sum);
     if (sums_.zero(next.sum)) continue;
-    if (!sums_.zero(both.sum) && both.scale != next.scale) return std::nullopt;
-    const std::optional<SumId> sum = sums_.unite(both.sum, next.sum);
-    if (!sum) return std::nullopt;
-    both.sum = *sum;
+    if (!zero && both.scale != next.scale) return std::nullopt;
     both.scale = next.scale;
+    zero = false;
   }
+  // Two by two: what is kept of all steps is little more than the sum itself.
+  for (std::size_t width = 1; width < sums.size(); width *= 2) {
+    for (std::size_t k = 0; k + width < sums.size(); k += 2 * width) {
+      const std::optional<SumId> sum = sums_.unite(sums[k], sums[k + width]);
+      if (!sum) return std::nullopt;
+      sums[k] = *sum;
+    }
+  }
+  both.sum = sums.front();
   Piece result = pieces.front();
   result.content = find(both, runs(both));
   return result;

@@ -1,5 +1,9 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "shiplap/base/error.h"
+#include "shiplap/base/units.h"
 #include "shiplap/check/sums_internal.h"
 
 namespace shiplap::check {
@@ -7,6 +11,7 @@ namespace {
 
 // They are looked for one by one, and a run has 16 bits for one.
 constexpr std::size_t kMaxSlopes = 1024;
+constexpr std::size_t kMostBoxes = 1000;  // of one sum
 
 std::uint64_t hash_of(const Boxes& boxes) {
   std::uint64_t hash = boxes.size();
@@ -81,15 +86,24 @@ std::optional<SumId> Sums::unite(SumId a, SumId b) {
     }
   }
   Boxes boxes = (*this)[a];
-  boxes.insert(boxes.end(), (*this)[b].begin(), (*this)[b].end());
-  for (std::size_t k = 0; k < boxes.size();) {
-    bool joined = false;
-    for (std::size_t m = 0; m < boxes.size() && !joined; ++m) {
-      if (m == k || !join(boxes[m], boxes[k])) continue;
-      boxes.erase(boxes.begin() + static_cast<std::ptrdiff_t>(k));
-      joined = true;
+  for (Box box : (*this)[b]) {
+    for (std::size_t m = 0; m < boxes.size();) {
+      if (!join(box, boxes[m])) {
+        ++m;
+        continue;
+      }
+      boxes.erase(boxes.begin() + static_cast<std::ptrdiff_t>(m));
+      m = 0;  // it is larger now, and may fit others
     }
-    k = joined ? 0 : k + 1;
+    boxes.push_back(std::move(box));
+  }
+  if (boxes.size() > kMostBoxes) {
+    throw InputError(
+        {.code = "D632",
+         .what = fmt::format("the contributions of a sum lie in more than {} separate boxes",
+                             with_separators(static_cast<std::int64_t>(kMostBoxes))),
+         .why = "they are held and compared one by one",
+         .help = "add them up in an order in which neighbours meet, or in larger parts"});
   }
   const SumId id = find(std::move(boxes));
   united_[key] = id.value;

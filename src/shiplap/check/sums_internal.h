@@ -44,7 +44,8 @@ class Sums {
   SumId find(Boxes boxes);
   [[nodiscard]] const Boxes& operator[](SumId id) const { return known_[id.index()]; }
   [[nodiscard]] bool zero(SumId id) const { return known_[id.index()].empty(); }
-  // Nothing if they have a contribution in common. Throws Asymmetric.
+  // Nothing if they have a contribution in common. Throws Asymmetric, and InputError D632 where it
+  // falls into too many boxes.
   [[nodiscard]] std::optional<SumId> unite(SumId a, SumId b);
   [[nodiscard]] bool same(SumId a, SumId b) const;
   [[nodiscard]] SumId bind(SumId id, std::span<const std::int64_t> positions);
