@@ -40,6 +40,13 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
+// Editors put one in front, and nobody sees it.
+std::string without_byte_order_mark(std::string text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kMark)) text.erase(0, kMark.size());
+  return text;
+}
+
 // For a file that is not there: a name like it in the same folder, or the folder that is missing.
 std::string missing_file_help(const fs::path& path) {
   const fs::path folder = path.parent_path();
@@ -93,13 +100,15 @@ std::string SourceText::short_name() const {
 }
 
 SourceText read_text(const std::string& file, Context& context) {
-  if (file == "-") return {.file = "standard input", .text = all_of(context.in)};
+  if (file == "-") {
+    return {.file = "standard input", .text = without_byte_order_mark(all_of(context.in))};
+  }
   std::error_code ignored;
   if (fs::is_directory(file, ignored)) cannot_read(file, EISDIR);
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
   if (!stream) cannot_read(file, errno != 0 ? errno : EIO);
-  SourceText source{.file = file, .text = all_of(stream)};
+  SourceText source{.file = file, .text = without_byte_order_mark(all_of(stream))};
   if (stream.bad()) cannot_read(file, errno != 0 ? errno : EIO);
   return source;
 }

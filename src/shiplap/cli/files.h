@@ -21,7 +21,7 @@ struct SourceText {
   [[nodiscard]] std::string short_name() const;
 };
 
-// `-` is standard input. Throws InputError D004.
+// `-` is standard input. A byte order mark is left out. Throws InputError D004.
 [[nodiscard]] SourceText read_text(const std::string& file, Context& context);
 
 // Throws InputError D005; `flag` is where the name was given.

@@ -44,6 +44,12 @@ TEST_F(Files, AreReadByteForByte) {
   EXPECT_EQ(read(path("a")), text);
 }
 
+TEST_F(Files, AByteOrderMarkIsLeftOut) {
+  write_text(path("a"), "\xEF\xBB\xBFshiplap-plan 1\n", "-o");
+  EXPECT_EQ(read(path("a")), "shiplap-plan 1\n");
+  EXPECT_EQ(read("-", "\xEF\xBB\xBF"), "");
+}
+
 TEST_F(Files, ADashIsStandardInput) { EXPECT_EQ(read("-", "hello"), "hello"); }
 
 TEST_F(Files, AMissingOneGetsASuggestion) {

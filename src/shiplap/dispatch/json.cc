@@ -228,7 +228,11 @@ class TableReader {
     if (has("seq_recv_mask")) {
       dense_.seq_recv_mask.emplace();
       for (const std::int64_t active : numbers("seq_recv_mask", dimensions)) {
-        dense_.seq_recv_mask->push_back(active != 0 ? 1 : 0);
+        if (active != 0 && active != 1) {
+          refuse(field("seq_recv_mask", required("seq_recv_mask")), "D413",
+                 fmt::format("it has {}, where 0 or 1 belongs", active));
+        }
+        dense_.seq_recv_mask->push_back(static_cast<std::uint8_t>(active));
       }
     }
     if (has("normalized") && !required("normalized").is_bool()) {

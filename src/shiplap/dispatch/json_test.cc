@@ -103,6 +103,15 @@ TEST(DispatchFile, MayGiveTheSizesOfBuffers) {
   EXPECT_EQ(found[0].code, "D404");
 }
 
+TEST(DispatchFile, AMaskHasZeroesAndOnes) {
+  for (const char* value : {"2", "-1", "256", "4294967296"}) {
+    const std::string text = R"({"dst_rank": [[[0]]], "dst_offset": [[[0]]], "seq_len": [[1]],
+      "seq_recv_mask": [[[)" +
+                             std::string(value) + "]]]}";
+    EXPECT_EQ(refused(text).what, "it has " + std::string(value) + ", where 0 or 1 belongs");
+  }
+}
+
 TEST(DispatchFile, WithWrongFieldsIsRefused) {
   EXPECT_EQ(refused("[1]").code, "D413");
   EXPECT_EQ(refused("{}").code, "D413");
