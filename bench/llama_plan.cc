@@ -140,8 +140,11 @@ constexpr std::string_view kForward = R"(
       when s=0
         copy in[m +1] to h[hr +1]
       end
-      when s>0
-        receive h[hr +1] from pp-1 wrap tag 2*(s*{microbatches}+m)
+      when pp>0
+        receive h[hr +1] from pp-1 tag s*{microbatches}+m channel forward
+      end
+      when pp=0 and s>0
+        receive h[hr +1] from pp-1 wrap tag s*{microbatches}+m channel forward_wrap
       end
       repeat k {halves}
         let q = c*{halves}+k
@@ -160,8 +163,12 @@ constexpr std::string_view kForward = R"(
           reads e = P[l] sample i +1 tok tp +1
           writes h[hr+k+1 +1] = H[l+1] sample i +1 tok tp +1
       end
-      when s<{stages}-1
-        f[slot]: send h[hr+{halves} +1] to pp+1 wrap tag 2*((s+1)*{microbatches}+m) async
+      when pp<{pp}-1
+        f[slot]: send h[hr+{halves} +1] to pp+1 tag (s+1)*{microbatches}+m channel forward async
+      end
+      when pp={pp}-1 and s<{stages}-1
+        let tag_next = (s+1)*{microbatches}+m
+        f[slot]: send h[hr+{halves} +1] to pp+1 wrap tag tag_next channel forward_wrap async
       end
     end
 )";
@@ -173,8 +180,11 @@ constexpr std::string_view kBackward = R"(
           reads h[hr+{halves} +1] = H[{all}] sample i +1 tok tp +1
           writes d[slot +1] = dH[{all}] sample i +1 tok tp +1
       end
-      when s<{stages}-1
-        receive d[slot +1] from pp+1 wrap tag 2*(s*{microbatches}+m)+1
+      when pp<{pp}-1
+        receive d[slot +1] from pp+1 tag s*{microbatches}+m channel backward
+      end
+      when pp={pp}-1 and s<{stages}-1
+        receive d[slot +1] from pp+1 wrap tag s*{microbatches}+m channel backward_wrap
       end
       repeat j {halves}
         let k = {halves}-1-j
@@ -196,8 +206,11 @@ constexpr std::string_view kBackward = R"(
           writes d[slot +1] = dH[l] sample i +1 tok tp +1
           adds gn[q*{dp} +{dp}] = GN[l] sum sample i +1 tok tp +1
       end
-      when s>0
-        send d[slot +1] to pp-1 wrap tag 2*((s-1)*{microbatches}+m)+1 async
+      when pp>0
+        send d[slot +1] to pp-1 tag (s-1)*{microbatches}+m channel backward async
+      end
+      when pp=0 and s>0
+        send d[slot +1] to pp-1 wrap tag (s-1)*{microbatches}+m channel backward_wrap async
       end
       when s<{stages}-1
         free h[hr +{halves}+1] after f[slot]

@@ -16,10 +16,10 @@ namespace {
 
 Pending<AnyValue> start(strategy::Model& model, const Communication::Call& call) {
   if (call.kind == Kind::send) {
-    return model.start_send_any(call.peer, call.value, {.tag = call.tag});
+    return model.start_send_any(call.peer, call.value, {.tag = call.tag, .channel = call.channel});
   }
   if (call.kind == Kind::recv) {
-    return model.start_receive<AnyValue>(call.peer, {.tag = call.tag});
+    return model.start_receive<AnyValue>(call.peer, {.tag = call.tag, .channel = call.channel});
   }
   return model.start_collective(call.kind, call.value, call.layer,
                                 {.axes = call.over, .stream = call.stream});
@@ -84,8 +84,10 @@ nb::object Communication::result() {
 
 Arrival<AnyValue> Communication::ask() {
   strategy::Model& model = *rank_.model;
-  if (call_.kind == Kind::send) return model.send_any(call_.peer, call_.value, {.tag = call_.tag});
-  if (call_.kind == Kind::recv) return model.receive<AnyValue>(call_.peer, {.tag = call_.tag});
+  if (call_.kind == Kind::send)
+    return model.send_any(call_.peer, call_.value, {.tag = call_.tag, .channel = call_.channel});
+  if (call_.kind == Kind::recv)
+    return model.receive<AnyValue>(call_.peer, {.tag = call_.tag, .channel = call_.channel});
   return model.collective(call_.kind, call_.value, call_.layer, {.axes = call_.over});
 }
 

@@ -15,11 +15,12 @@ class Communication {
   struct Call {
     trace::Kind kind = trace::Kind::all_reduce;
     strategy::AnyValue value;
-    int layer = -1;      // of a collective
-    std::string over;    // of a collective
-    std::string stream;  // of a collective that is started
-    int peer = -1;       // of a message
-    int tag = 0;         // of a message
+    int layer = -1;       // of a collective
+    std::string over;     // of a collective
+    std::string stream;   // of a collective that is started
+    int peer = -1;        // of a message
+    int tag = 0;          // of a message
+    std::string channel;  // of a message
   };
   enum class When { awaited, now };
 

@@ -380,38 +380,44 @@ template <When kWhen>
 void bind_messages(nb::class_<RankModel>& type, const char* send, const char* receive) {
   const std::string send_sig = fmt::format(
       "def {}(self, dest: int, value: Weight | OptState | Activation | ActivationGrad | "
-      "WeightGrad, tag: int = 0) -> Communication[None]",
+      "WeightGrad, tag: int = 0, channel: str = '') -> Communication[None]",
       send);
-  const std::string receive_sig =
-      fmt::format("def {}(self, source: int, tag: int = 0) -> Communication[Any]", receive);
+  const std::string receive_sig = fmt::format(
+      "def {}(self, source: int, tag: int = 0, channel: str = '') -> "
+      "Communication[Any]",
+      receive);
   type.def(
           send,
-          [](const RankModel& r, int dest, nb::handle value, int tag) {
-            return std::make_unique<Communication>(r,
-                                                   Communication::Call{.kind = Kind::send,
-                                                                       .value = any_value(value),
-                                                                       .over = "",
-                                                                       .stream = "",
-                                                                       .peer = dest,
-                                                                       .tag = tag},
-                                                   kWhen);
+          [](const RankModel& r, int dest, nb::handle value, int tag, std::string channel) {
+            return std::make_unique<Communication>(
+                r,
+                Communication::Call{.kind = Kind::send,
+                                    .value = any_value(value),
+                                    .over = "",
+                                    .stream = "",
+                                    .peer = dest,
+                                    .tag = tag,
+                                    .channel = std::move(channel)},
+                kWhen);
           },
-          "dest"_a, "value"_a, "tag"_a = 0, nb::sig(send_sig.c_str()),
-          "To the rank that receives with the same tag.")
+          "dest"_a, "value"_a, "tag"_a = 0, "channel"_a = "", nb::sig(send_sig.c_str()),
+          "To the rank that receives with the same tag on the same channel.")
       .def(
           receive,
-          [](const RankModel& r, int source, int tag) {
-            return std::make_unique<Communication>(r,
-                                                   Communication::Call{.kind = Kind::recv,
-                                                                       .value = {},
-                                                                       .over = "",
-                                                                       .stream = "",
-                                                                       .peer = source,
-                                                                       .tag = tag},
-                                                   kWhen);
+          [](const RankModel& r, int source, int tag, std::string channel) {
+            return std::make_unique<Communication>(
+                r,
+                Communication::Call{.kind = Kind::recv,
+                                    .value = {},
+                                    .over = "",
+                                    .stream = "",
+                                    .peer = source,
+                                    .tag = tag,
+                                    .channel = std::move(channel)},
+                kWhen);
           },
-          "source"_a, "tag"_a = 0, nb::sig(receive_sig.c_str()),
-          "What that rank sends with the same tag.");
+          "source"_a, "tag"_a = 0, "channel"_a = "", nb::sig(receive_sig.c_str()),
+          "What that rank sends with the same tag on the same channel.");
 }
 
 }  // namespace

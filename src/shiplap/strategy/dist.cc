@@ -215,6 +215,14 @@ const std::vector<plan::AxisId>& Dist::group_axes(std::int32_t group) const {
 const std::string& Dist::group_channel(std::int32_t group) const {
   return groups_[static_cast<std::size_t>(group)]->channel;
 }
+std::int32_t Dist::channel(std::string_view name) {
+  const auto number = std::ranges::find(channels_, name) - channels_.begin();
+  if (number == std::ssize(channels_)) channels_.emplace_back(name);
+  return static_cast<std::int32_t>(number);
+}
+const std::string& Dist::channel_name(std::int32_t channel) const {
+  return channels_[static_cast<std::size_t>(channel)];
+}
 std::string Dist::group_name(std::int32_t group) const {
   const Group& g = *groups_[static_cast<std::size_t>(group)];
   return g.size == ranks_ ? "all ranks" : g.names.front();
@@ -480,9 +488,9 @@ void Dist::combine(const Group& /*group*/, const Meeting& meeting) {
 void Dist::post(Flight& flight) {
   if (flight.kind == Kind::send) {
     flight.bytes = memory(flight.in, world_.shape);
-    send(flight, mailboxes_[{flight.rank, flight.peer, flight.tag}]);
+    send(flight, mailboxes_[{flight.rank, flight.peer, flight.channel, flight.tag}]);
   } else {
-    receive(flight, mailboxes_[{flight.peer, flight.rank, flight.tag}]);
+    receive(flight, mailboxes_[{flight.peer, flight.rank, flight.channel, flight.tag}]);
   }
 }
 

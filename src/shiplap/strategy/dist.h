@@ -139,6 +139,9 @@ class Dist {
   [[nodiscard]] const std::vector<plan::AxisId>& group_axes(std::int32_t group) const;
   [[nodiscard]] const std::string& group_channel(std::int32_t group) const;
   [[nodiscard]] std::string group_name(std::int32_t group) const;
+  // The number of a channel for messages.
+  std::int32_t channel(std::string_view name);
+  [[nodiscard]] const std::string& channel_name(std::int32_t channel) const;
 
   // Starts at `time` of the rank's clock. Tells flight.sender and wakes the rank when it is
   // complete.
@@ -215,7 +218,8 @@ class Dist {
   cost::RuntimePredictor predictor_;
   engine::Simulation simulation_;
   std::vector<std::unique_ptr<Group>> groups_;
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Mailbox> mailboxes_;
+  std::vector<std::string> channels_{""};  // of messages
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>, Mailbox> mailboxes_;
   std::array<Priced, 8> prices_;  // by kind of computation
   std::vector<Flight*> to_start_;
   bool starting_ = false;

@@ -38,13 +38,14 @@ class Sender {
 struct Flight : engine::Waiter {
   trace::Kind kind = trace::Kind::all_reduce;
   std::int32_t rank = 0;
-  std::int32_t group = 0;   // of a collective: the kind of group (Dist::group)
-  std::int32_t number = 0;  // of a collective: how many this rank had on that group before
-  std::int32_t peer = -1;   // of a message
-  std::int32_t tag = 0;     // of a message
-  std::int32_t event = -1;  // in the rank's log
-  std::int32_t step = -1;   // in the rank's record
-  std::int64_t match = -1;  // of a message: the same on both ends
+  std::int32_t group = 0;    // of a collective: the kind of group (Dist::group)
+  std::int32_t number = 0;   // of a collective: how many this rank had on that group before
+  std::int32_t peer = -1;    // of a message
+  std::int32_t tag = 0;      // of a message
+  std::int32_t channel = 0;  // of a message, in Dist
+  std::int32_t event = -1;   // in the rank's log
+  std::int32_t step = -1;    // in the rank's record
+  std::int64_t match = -1;   // of a message: the same on both ends
   bool complete = false;
   bool awaited = false;  // a coroutine sleeps until it is complete
   bool told = false;     // its sender knows that it is complete

@@ -42,8 +42,11 @@ struct Over {
   std::string_view stream = "net";  // of what is started: those on one stream follow each other
 };
 
+// Which of the messages between two ranks: those with one tag on one channel meet in their order. A
+// channel is a communicator of its own; NCCL has no tags.
 struct Tagged {
   int tag = 0;
+  std::string_view channel = "";  // "" is `main`
 };
 
 class Model;
@@ -192,11 +195,11 @@ class Model final : private Bookkeeper, private Sender {
   }
   template <class T>
   Arrival<T> send(int dest, const Slot<T>& value, Tagged tagged = {}) {
-    return arrival<T>(message(trace::Kind::send, dest, value.value(), tagged.tag));
+    return arrival<T>(message(trace::Kind::send, dest, value.value(), tagged));
   }
   template <class T>
   Arrival<T> receive(int source, Tagged tagged = {}) {
-    return arrival<T>(message(trace::Kind::recv, source, T{}, tagged.tag));
+    return arrival<T>(message(trace::Kind::recv, source, T{}, tagged));
   }
 
   // ---- the same, started now and waited for later
@@ -216,11 +219,11 @@ class Model final : private Bookkeeper, private Sender {
   }
   template <class T>
   Pending<T> start_send(int dest, const Slot<T>& value, Tagged tagged = {}) {
-    return pending<T>(message(trace::Kind::send, dest, value.value(), tagged.tag), {});
+    return pending<T>(message(trace::Kind::send, dest, value.value(), tagged), {});
   }
   template <class T>
   Pending<T> start_receive(int source, Tagged tagged = {}) {
-    return pending<T>(message(trace::Kind::recv, source, T{}, tagged.tag), {});
+    return pending<T>(message(trace::Kind::recv, source, T{}, tagged), {});
   }
 
   // ---- the same, for whoever knows the kind of a value only when it runs, such as another
@@ -236,10 +239,10 @@ class Model final : private Bookkeeper, private Sender {
     return pending<AnyValue>(ask_any(kind, value, layer, over, over.stream), over);
   }
   Arrival<AnyValue> send_any(int dest, const AnyValue& value, Tagged tagged = {}) {
-    return arrival<AnyValue>(message(trace::Kind::send, dest, value, tagged.tag));
+    return arrival<AnyValue>(message(trace::Kind::send, dest, value, tagged));
   }
   Pending<AnyValue> start_send_any(int dest, const AnyValue& value, Tagged tagged = {}) {
-    return pending<AnyValue>(message(trace::Kind::send, dest, value, tagged.tag), {});
+    return pending<AnyValue>(message(trace::Kind::send, dest, value, tagged), {});
   }
 
   // What it sleeps on, if it does; on a stream, the first that is not complete.
@@ -364,7 +367,7 @@ class Model final : private Bookkeeper, private Sender {
              std::string_view channel);
   Flight ask_any(trace::Kind kind, const AnyValue& value, int layer, const Over& over,
                  std::string_view channel);
-  Flight message(trace::Kind kind, int peer, const AnyValue& value, int tag);
+  Flight message(trace::Kind kind, int peer, const AnyValue& value, Tagged tagged);
   // Enters it into the log and the record, on a stream.
   void issue(Flight& flight, std::int32_t stream, bool async);
   void start(Flight& flight, const Over& over);

@@ -88,7 +88,7 @@ Flight Model::ask(Kind kind, const AnyValue& value, int layer, const Over& over,
   return flight;
 }
 
-Flight Model::message(Kind kind, int peer, const AnyValue& value, int tag) {
+Flight Model::message(Kind kind, int peer, const AnyValue& value, Tagged tagged) {
   begin_call(kind, kind == Kind::send ? layer_of(value) : -1);
   if (peer < 0 || peer >= dist_.size() || peer == rank_) {
     refuse("D621",
@@ -101,7 +101,8 @@ Flight Model::message(Kind kind, int peer, const AnyValue& value, int tag) {
   flight.kind = kind;
   flight.rank = rank_;
   flight.peer = peer;
-  flight.tag = tag;
+  flight.tag = tagged.tag;
+  flight.channel = dist_.channel(tagged.channel);
   if (kind == Kind::send) {
     require_stored(trail_of(value), value);
     flight.match = (std::int64_t{rank_} << 24) + sends_++;
@@ -140,6 +141,7 @@ void Model::issue(Flight& flight, std::int32_t stream, bool async) {
   step.group = collective ? flight.group : -1;
   step.peer = flight.peer;
   step.tag = flight.tag;
+  step.channel = flight.channel;
   step.reads[0] = flight.kind == Kind::recv ? -1 : trail_of(flight.in).first;
 }
 

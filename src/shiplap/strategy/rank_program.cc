@@ -317,14 +317,15 @@ class ProgramWriter {
   void message(std::size_t index) {
     const Step& step = record_.steps[index];
     const plan::Peer peer{.axis = {}, .wrap = false, .where = step.peer};
+    const std::string& channel = lowering_.trainer.dist().channel_name(step.channel);
     if (step.kind == Kind::send) {
-      step_items_[index] =
-          emit(plan::Send{.from = region(rows(step.reads[0])), .peer = peer, .tag = step.tag}, 0,
-               step.async);
+      plan::Send send{.from = region(rows(step.reads[0])), .peer = peer, .tag = step.tag};
+      send.channel = channel;
+      step_items_[index] = emit(std::move(send), 0, step.async);
     } else {
-      step_items_[index] =
-          emit(plan::Receive{.to = region(rows(step.writes[0])), .peer = peer, .tag = step.tag}, 0,
-               step.async);
+      plan::Receive receive{.to = region(rows(step.writes[0])), .peer = peer, .tag = step.tag};
+      receive.channel = channel;
+      step_items_[index] = emit(std::move(receive), 0, step.async);
     }
   }
 

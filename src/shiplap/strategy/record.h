@@ -32,6 +32,7 @@ struct Step {
   std::int32_t group = -1;  // of a collective
   std::int32_t peer = -1;   // of a message
   std::int32_t tag = 0;
+  std::int32_t channel = 0;  // of a message, in Dist
   std::array<ValueNumber, 3> reads{-1, -1, -1};
   std::array<ValueNumber, 2> writes{-1, -1};
   cost::ComputeWork work;

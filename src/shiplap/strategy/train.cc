@@ -23,14 +23,13 @@ std::string wait_of(const Dist& dist, const Model& model) {
   const char* what = "";
   if (flight.kind == trace::Kind::send) what = " to receive it";
   if (flight.kind == trace::Kind::recv) what = " to send";
-  const std::string tag = flight.peer >= 0 ? fmt::format(" with tag {}", flight.tag) : "";
-  const std::string channel = flight.peer >= 0 ? "" : dist.group_channel(flight.group);
-  const std::string group =
-      flight.peer >= 0 ? ""
-                       : fmt::format(" over {}{}", dist.group_name(flight.group),
-                                     channel.empty() ? "" : fmt::format(" on `{}`", channel));
-  return fmt::format("rank {} waits in {}{}{} for {}{}", model.rank(), model.last_call(), group,
-                     tag, whom, what);
+  const bool is_message = flight.peer >= 0;
+  const std::string& channel =
+      is_message ? dist.channel_name(flight.channel) : dist.group_channel(flight.group);
+  return fmt::format("rank {} waits in {}{}{} for {}{}", model.rank(), model.last_call(),
+                     is_message ? fmt::format(" with tag {}", flight.tag)
+                                : fmt::format(" over {}", dist.group_name(flight.group)),
+                     channel.empty() ? "" : fmt::format(" on `{}`", channel), whom, what);
 }
 
 }  // namespace

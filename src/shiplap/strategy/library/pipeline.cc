@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 #include <tuple>
 
 #include "shiplap/strategy/library/divide_internal.h"
@@ -53,7 +56,14 @@ Stage::Stage(Model& model, const LayerWork& work)
                            .parts = std::int64_t{pipeline_.stages} * pipeline_.chunks,
                            .by = stages_and_chunks(pipeline_.stages, pipeline_.chunks)})),
       sent_(static_cast<std::size_t>(pipeline_.chunks * pipeline_.microbatches)),
-      sent_grads_(static_cast<std::size_t>(pipeline_.chunks)) {}
+      sent_grads_(static_cast<std::size_t>(pipeline_.chunks)) {
+  for (int chunk = 0; chunk < pipeline_.chunks; ++chunk) {
+    const std::string end = pipeline_.chunks > 1 ? fmt::format("_{}", chunk) : "";
+    for (const char* way : {"forward_up", "forward_down", "backward_up", "backward_down"}) {
+      channels_.push_back(way + end);
+    }
+  }
+}
 
 std::vector<int> Stage::layers() const {
   std::vector<int> result;
@@ -109,11 +119,17 @@ int Stage::rank_of(int chunk_number) const {
 }
 
 // What passes between a chunk and the one before it, either way, has a tag that nothing else has
-// between their ranks.
+// between their ranks. Activations and gradients, up the ranks and down, of each chunk, have a
+// channel each: on NCCL a channel is a communicator, and what goes one way never waits for what
+// goes another.
 Tagged Stage::tag(int chunk_number, Turn turn) const {
   const int chunk = chunk_number / pipeline_.stages;
   const int passage = chunk * pipeline_.microbatches + turn.microbatch;
-  return {.tag = 2 * passage + (turn.direction == Direction::forward ? 0 : 1)};
+  const bool forward = turn.direction == Direction::forward;
+  const bool up = (rank_of(chunk_number) > rank_of(chunk_number - 1)) == forward;
+  const int channel = 4 * chunk + (forward ? 0 : 2) + (up ? 0 : 1);
+  return {.tag = 2 * passage + (forward ? 0 : 1),
+          .channel = channels_[static_cast<std::size_t>(channel)]};
 }
 
 Pending<Activation>& Stage::sent(Turn turn) {

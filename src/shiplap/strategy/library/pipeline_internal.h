@@ -12,6 +12,7 @@
 // in storage until it has surely arrived.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -104,6 +105,7 @@ class Stage {
   int layers_each_;                        // of a chunk
   std::vector<Pending<Activation>> sent_;  // by chunk and microbatch
   std::vector<SentGrad> sent_grads_;       // by chunk
+  std::vector<std::string> channels_;      // by chunk, direction, and whether it goes up
 };
 
 }  // namespace shiplap::strategy
