@@ -1,0 +1,70 @@
+// Mutations that start from the laws of docs/check.md: for each law, edits of a sound plan that
+// break it, at every statement where they fit.
+//
+// An edit replaces a few statements by others, and takes care that all that comes after finds what
+// it found before; so only the law at that place is broken. What the kernel `other` states is
+// assumed, which makes it the adapter: it turns one value into another and back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shiplap/plan/plan.h"
+
+namespace shiplap::mutations {
+
+using Statements = std::vector<plan::Statement>;
+
+// A statement of a plan, loops and all.
+struct Site {
+  const plan::Plan& plan;
+  const plan::Program& program;
+  const Statements& block;
+  std::size_t index = 0;
+  [[nodiscard]] const plan::Statement& statement() const { return block[index]; }
+};
+
+// These stand for `count` statements from the site on.
+struct Edit {
+  Statements with;
+  std::size_t count = 1;
+  // Declared for it: the last ones of their kind.
+  std::vector<plan::Tensor> tensors;
+  std::vector<plan::Buffer> buffers;
+  // All tensors of the plan, if some are declared otherwise.
+  std::vector<plan::Tensor> redeclared;
+};
+
+// How many ranks an edit concerns.
+enum class Extent : std::uint8_t {
+  all,     // a program as it is written, so all ranks that run it
+  one,     // a rank of the unrolled plan
+  corner,  // the ranks at the last position of an axis
+};
+
+struct LawMutation {
+  std::string law;
+  std::string name;
+  std::vector<std::string> codes;
+  std::vector<Edit> (*edits)(const Site& site) = nullptr;
+  std::vector<Extent> extents = {Extent::all, Extent::one, Extent::corner};
+  // A known gap of check, and of the oracle: both call some of the mutants sound, though they are
+  // wrong by construction.
+  bool is_gap = false;
+};
+[[nodiscard]] const std::vector<LawMutation>& all_law_mutations();
+
+struct LawMutant {
+  plan::Plan plan;
+  std::string where;  // program, statement, which edit
+};
+
+// At most so many, taken at random from all that there are.
+[[nodiscard]] std::vector<LawMutant> law_mutants(const LawMutation& mutation,
+                                                 const plan::Plan& plan, Extent extent,
+                                                 std::size_t most, std::uint64_t seed);
+
+}  // namespace shiplap::mutations
