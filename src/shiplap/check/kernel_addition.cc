@@ -51,12 +51,19 @@ void KernelCheck::check_addition(const plan::flat::Access& write) {
   const Box stated = box(write);
   Piecewise<Coefficient> sum;
   bool same_masks = true;
+  const Source* other = nullptr;  // besides what is written itself
   for (const Source& source : sources_) {
-    const auto is_nothing = [](const plan::flat::Access* access) {
-      return access->value.zero || access->region.count == 0;
-    };
-    if (std::ranges::all_of(source.accesses, is_nothing)) continue;
+    if (is_nothing(source) || !belongs(source, write)) continue;
     check_addend(source, write);
+    if (source.tensor != write.value.tensor) {
+      if (other != nullptr) {
+        fail("D755",
+             fmt::format("`{}` makes `{}` of `{}` and `{}`", kernel_, shown(write),
+                         shown(*other->accesses.front()), shown(*source.accesses.front())),
+             "they are contributions to different sums", "add those of one tensor and layer");
+      }
+      other = &source;
+    }
     same_masks = same_masks && contracts_.map(source.tensor, write.value.tensor).same_mask;
     if (write.region.count > 0) add(source, write, stated, sum);
   }
@@ -84,14 +91,39 @@ void KernelCheck::check_addition(const plan::flat::Access& write) {
        kLeaves, more ? "read more, or state less" : "read less, or state all that is in the sum");
 }
 
+bool KernelCheck::is_nothing(const Source& source) {
+  return std::ranges::all_of(source.accesses, [](const plan::flat::Access* access) {
+    return access->value.zero || access->region.count == 0;
+  });
+}
+
+// Several layers may be done at once, each for itself. Of two tensors the one with more instances
+// may have them in front, as activations have one more than layers.
+bool KernelCheck::belongs(const Source& source, const plan::flat::Access& write) const {
+  const std::int64_t read = tensor(source.tensor).instances;
+  const std::int64_t written = tensor(write).instances;
+  if (read == 0 || written == 0) return true;
+  const std::int64_t ahead = write.value.instance - source.instance;
+  return std::min<std::int64_t>(0, written - read) <= ahead &&
+         ahead <= std::max<std::int64_t>(0, written - read);
+}
+
+// What is read is in something that is written.
+void KernelCheck::check_addends_used() const {
+  for (const Source& source : sources_) {
+    const auto uses = [&](const plan::flat::Access* write) { return belongs(source, *write); };
+    if (is_nothing(source) || writes_.empty() || std::ranges::any_of(writes_, uses)) continue;
+    fail("D752",
+         fmt::format("`{}` makes `{}` of `{}`", kernel_, shown(*writes_.front()),
+                     shown(*source.accesses.front())),
+         "it is another layer's", "read the one that is written");
+  }
+}
+
 void KernelCheck::check_addend(const Source& source, const plan::flat::Access& write) {
   const plan::Tensor& from = tensor(source.tensor);
   const plan::Tensor& out = tensor(write);
   const plan::flat::Access& read = *source.accesses.front();
-  if (source.tensor == write.value.tensor && source.instance != write.value.instance) {
-    fail("D752", fmt::format("`{}` makes `{}` of `{}`", kernel_, shown(write), shown(read)),
-         "it is another layer's", "read the one that is written");
-  }
   if (from.has_versions() && out.has_versions() && source.is_new != write.value.is_new) {
     fail("D755", fmt::format("`{}` makes `{}` of `{}`", kernel_, shown(write), shown(read)),
          "only `update` makes a new version", "let the kernel be `update`");
@@ -177,7 +209,8 @@ void KernelCheck::check_coefficients(const plan::flat::Access& write,
   const plan::Tensor& out = tensor(write);
   for (const auto& [points, coefficient] : sum) {
     const plan::Ratio& due = kernel_ == "scale" ? sum.front().second.ratio : write.value.scale;
-    if (coefficient.ratio == due || contracts_.statements_.masks_out(out, points)) continue;
+    if (!coefficient.repeated && coefficient.ratio == due) continue;
+    if (contracts_.statements_.masks_out(out, points)) continue;
     if (coefficient.repeated) {
       fail("D742",
            fmt::format("`{}` adds {} of `{}` more than once", kernel_, shown(out, points),

@@ -63,6 +63,9 @@ class KernelCheck {
   void check_zero(const plan::flat::Access& write) const;
   void check_addition(const plan::flat::Access& write);
   void check_addend(const Source& source, const plan::flat::Access& write);
+  void check_addends_used() const;
+  [[nodiscard]] bool belongs(const Source& source, const plan::flat::Access& write) const;
+  [[nodiscard]] static bool is_nothing(const Source& source);
   void add(const Source& source, const plan::flat::Access& write, const Box& stated,
            Piecewise<Coefficient>& sum);
   void check_coefficients(const plan::flat::Access& write, const Piecewise<Coefficient>& sum) const;

@@ -75,7 +75,10 @@ Boxes KernelCheck::contracted(const plan::flat::Access& write, const Box& stated
   }
   for (Box& points : computed) {
     for (std::size_t k = out.part.size(); k < points.size(); ++k) {
-      if (!read[k]) points[k] = stated[k];
+      if (read[k]) continue;
+      // `sum none`: then nothing may be there, unless all of it is assumed.
+      const bool nothing = stated[k].set.empty() && !sources_.empty();
+      points[k] = nothing ? whole(out.sum[k - out.part.size()]) : stated[k];
     }
   }
   std::erase_if(computed, [](const Box& points) { return empty(points); });
@@ -128,13 +131,14 @@ void KernelCheck::check_complete(const plan::flat::Access& read) {
        "reduce it first");
 }
 
-// What is read twice of a dimension that is summed over counts twice.
+// What is read twice of a dimension that is summed over, in the result's sum or for good, counts
+// twice.
 void KernelCheck::check_read_once(const Source& source, plan::TensorId to) {
   const plan::Tensor& from = tensor(source.tensor);
   const plan::Tensor& out = tensor(to);
   const std::vector<int>& place = contracts_.map(source.tensor, to).place;
   const auto is_summed = [&](std::size_t k) {
-    return place[k] >= static_cast<int>(out.part.size());
+    return place[k] < 0 || place[k] >= static_cast<int>(out.part.size());
   };
   std::size_t summed = 0;
   while (summed < from.part.size() && !is_summed(summed)) ++summed;

@@ -66,15 +66,22 @@ bool KernelContracts::is_assumed(const plan::flat::Operation& op) {
 }
 
 bool KernelContracts::assumes(const plan::Compute& compute) const {
-  if (plan::is_linear(compute.kernel) || plan::find_kernel_rule(compute.kernel) != nullptr) {
-    return false;
-  }
+  if (plan::is_linear(compute.kernel)) return false;
   const auto tensor = [&](const Access& access) -> const plan::Tensor& {
     return plan_.tensors[access.value.tensor.index()];
   };
   const auto reads = [](const Access& access) { return access.kind == Access::Kind::reads; };
-  const bool opaque =
-      compute.kernel == plan::kOpaqueKernel || std::ranges::none_of(compute.accesses, reads);
+  const auto is_scaled = [&](const Access& access) {
+    return access.value.scale != tensor(access).scale;
+  };
+  const auto makes_new = [&](const Access& access) {
+    return !reads(access) && access.value.is_new;
+  };
+  const bool has_rule = plan::find_kernel_rule(compute.kernel) != nullptr;
+  const bool opaque = !has_rule && (compute.kernel == plan::kOpaqueKernel ||
+                                    std::ranges::none_of(compute.accesses, reads) ||
+                                    std::ranges::any_of(compute.accesses, is_scaled) ||
+                                    std::ranges::any_of(compute.accesses, makes_new));
   return std::ranges::any_of(compute.accesses, [&](const Access& write) {
     if (reads(write)) return false;
     return opaque || std::ranges::any_of(tensor(write).sum, [&](const plan::Dimension& dimension) {
@@ -117,6 +124,7 @@ void KernelCheck::check() {
   if (kernel_ == "zero") {
     for (const plan::flat::Access* write : writes_) check_zero(*write);
   } else if (plan::is_linear(kernel_)) {
+    check_addends_used();
     for (const plan::flat::Access* write : writes_) check_addition(*write);
   } else {
     if (const plan::KernelRule* rule = plan::find_kernel_rule(kernel_)) check_signature(*rule);

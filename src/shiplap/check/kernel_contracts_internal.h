@@ -44,9 +44,9 @@ class KernelContracts {
   [[nodiscard]] std::optional<BrokenContract> check(const plan::RankProgram& program,
                                                     std::span<const SlopeId> slopes,
                                                     const plan::flat::Operation& op);
-  // Whether it writes something that no contract derives from what it reads: the kernel is `other`,
-  // or has no rule of its own and reads nothing at all, or nothing with a dimension that it sums
-  // over.
+  // Whether it writes something that no contract derives from what it reads: a sum over a dimension
+  // that nothing has which it reads; or anything, if the kernel is `other`, or has no rule of its
+  // own and reads nothing at all, changes a scale or makes a new version.
   [[nodiscard]] bool is_assumed(const plan::flat::Operation& op);
 
  private:

@@ -58,8 +58,8 @@ TEST(Attack, AKernelClaimsFewerContributionsThanItRead) {
 
 // A3
 TEST(Attack, OperandsOfAnAdditionHaveSomethingInCommon) {
-  EXPECT_EQ(attack("d5"), "linear: states the coefficient of the sum");
-  EXPECT_EQ(attack("R2"), "linear: states the coefficient of the sum");
+  EXPECT_EQ(attack("d5"), "linear: adds a contribution once");
+  EXPECT_EQ(attack("R2"), "linear: adds a contribution once");
 }
 
 // A4, and a sum over other dimensions

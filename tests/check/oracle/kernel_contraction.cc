@@ -9,8 +9,8 @@
 // - A dimension of the sum of what is written that a tensor read has only in its own sum was read
 //   complete; so it is complete in what is written.
 // - A contribution that was read twice (one region names it twice, or two regions overlap) counts
-//   twice. This concerns the dimensions of the sum of what is written; elsewhere a cell that is
-//   there twice is the same cell.
+//   twice. This concerns the dimensions of the sum of what is written and those that it does not
+//   have; elsewhere a cell that is there twice is the same cell.
 #include <algorithm>
 #include <optional>
 
@@ -42,11 +42,12 @@ class Contraction {
   }
 
  private:
-  // The dimensions of a tensor's part that are summed up here.
+  // The dimensions of a tensor's part that are summed up here, in a sum or for good.
   [[nodiscard]] std::vector<bool> summed(const plan::Tensor& tensor) const {
     std::vector<bool> all;
     for (const plan::Dimension& dimension : tensor.part) {
-      all.push_back(find_dimension(out_, dimension.name) >= static_cast<int>(out_.part.size()));
+      const int there = find_dimension(out_, dimension.name);
+      all.push_back(there < 0 || there >= static_cast<int>(out_.part.size()));
     }
     return all;
   }
@@ -89,7 +90,9 @@ class Contraction {
         return find_dimension(*it.tensor, out_.sum[k].name) >= 0;
       });
       const plan::DimensionId id(out_.part.size() + k);
-      sums.push_back(read ? whole(out_.sum[k]) : coordinates(*run_.program, write_.value, id));
+      // Zero is claimed of all there is; but who reads nothing may claim anything.
+      const bool all = read || (write_.value.zero && !run_.reads.empty());
+      sums.push_back(all ? whole(out_.sum[k]) : coordinates(*run_.program, write_.value, id));
     }
     std::set<Coordinates> computed;
     for (const Coordinates& contribution : product(sums)) {

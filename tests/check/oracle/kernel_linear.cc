@@ -14,10 +14,15 @@
 //   much if it was read.
 // - One region that names a cell twice has it once, as these kernels work element by element. In a
 //   dimension that is summed over, what is there twice counts twice.
-// - The numbers of one instance are not those of another of the same tensor, and old weights are
-//   not new ones.
+// - The numbers of one instance are not those of another, in whatever tensor, and old weights are
+// not
+//   new ones. Several instances may be done at once, each for itself; what is read is in something.
+// - Contributions of two tensors are not to one sum; one tensor may be added to the one written.
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "kernels.h"
 
@@ -32,7 +37,13 @@ class Linear {
       : run_(run), write_(write), out_(run.tensor(write.value)), rules_(rules) {}
 
   void execute() {
-    for (const ReadTensor& read : run_.reads) check_operand(read);
+    std::set<std::pair<const plan::Tensor*, std::int64_t>> others;
+    for (const ReadTensor& read : run_.reads) {
+      if (is_nothing(read) || !is_for(run_, read, write_)) continue;
+      check_operand(read);
+      if (read.tensor != &out_) others.insert({read.tensor, read.instance});
+    }
+    rules_.require("linear: one tensor besides the one written", others.size() <= 1);
     std::optional<Rational> constant;  // of `scale`
     if (run_.kernel != "scale") constant = Rational(1, 1);
     for (const auto& [part, claimed] : stated_cells(run_, write_)) {
@@ -51,11 +62,6 @@ class Linear {
  private:
   void check_operand(const ReadTensor& read) {
     const plan::Tensor& tensor = *read.tensor;
-    const bool zero =
-        std::ranges::all_of(read.cells, [](const auto& one) { return one.second.empty(); });
-    if (zero) return;  // adds nothing
-    rules_.require("linear: the same instance",
-                   &tensor != &out_ || read.instance == write_.value.instance);
     rules_.require("linear: the same version", !tensor.has_versions() || !out_.has_versions() ||
                                                    read.is_new == write_.value.is_new);
     for (const plan::Dimension& dimension : tensor.sum) {
@@ -75,7 +81,14 @@ class Linear {
     Coefficients all;
     for (const Coordinates& contribution : product(sums)) {
       Rational total;
-      for (const ReadTensor& read : run_.reads) total = total + taken(read, part, contribution);
+      int addends = 0;
+      for (const ReadTensor& read : run_.reads) {
+        if (!is_for(run_, read, write_)) continue;
+        const Rational more = taken(read, part, contribution);
+        if (!more.is_zero()) ++addends;
+        total = total + more;
+      }
+      rules_.require("linear: adds a contribution once", addends <= 1);
       if (!total.is_zero()) all[contribution] = total;
     }
     return all;
@@ -112,17 +125,20 @@ class Linear {
     return one.value_or(Rational());
   }
 
-  [[nodiscard]] Rational coefficient(const ReadTensor& read, const Coordinates& cell,
-                                     const Coordinates& sum,
-                                     const std::vector<bool>& counted) const {
+  Rational coefficient(const ReadTensor& read, const Coordinates& cell, const Coordinates& sum,
+                       const std::vector<bool>& counted) {
     Rational total;
+    std::int64_t times = 0;
     for (std::size_t k = 0; k < read.values.size(); ++k) {
       const auto found = read.cells_of_region[k].find(cell);
       if (found == read.cells_of_region[k].end()) continue;
       const auto entry = found->second.find(sum);
       if (entry == found->second.end()) continue;
-      total = total + entry->second * Rational(repeats(run_, *read.values[k], cell, counted), 1);
+      const std::int64_t here = repeats(run_, *read.values[k], cell, counted);
+      total = total + entry->second * Rational(here, 1);
+      times += here;
     }
+    rules_.require("linear: adds a contribution once", times <= 1);
     return total;
   }
 
@@ -133,6 +149,19 @@ class Linear {
 };
 
 }  // namespace
+
+bool is_nothing(const ReadTensor& read) {
+  return std::ranges::all_of(read.cells, [](const auto& one) { return one.second.empty(); });
+}
+
+bool is_for(const Execution& run, const ReadTensor& read, const Access& write) {
+  const std::int64_t here = run.tensor(write.value).instances;
+  const std::int64_t there = read.tensor->instances;
+  if (here == 0 || there == 0) return true;
+  // The longer list begins earlier or ends later, by as many as it is longer.
+  const std::int64_t first = here > there ? read.instance : read.instance - (there - here);
+  return first <= write.value.instance && write.value.instance <= first + std::abs(here - there);
+}
 
 void execute_linear(const Execution& run, const Access& write, Rules& rules) {
   Linear(run, write, rules).execute();

@@ -61,6 +61,11 @@ void execute(const plan::RankProgram& program, const plan::flat::Operation& op,
     check_signature(run, rules);
     for (const ReadTensor& read : run.reads) check_complete(run, read, rules);
   }
+  for (const ReadTensor& read : run.reads) {
+    if (!linear || is_nothing(read) || run.writes.empty()) continue;
+    const auto takes = [&](const Access* write) { return is_for(run, read, *write); };
+    rules.require("linear: the same instance", std::ranges::any_of(run.writes, takes));
+  }
   for (const Access* write : run.writes) {
     linear ? execute_linear(run, *write, rules) : execute_contraction(run, *write, rules);
   }

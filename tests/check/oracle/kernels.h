@@ -47,6 +47,10 @@ void execute(const plan::RankProgram& program, const plan::flat::Operation& op,
 
 // The kinds, layers and versions of the operands, and the scales at which they are read.
 void check_signature(const Execution& run, Rules& rules);
+// Whether a read adds nothing; whether it is of the instance that is written.
+[[nodiscard]] bool is_nothing(const ReadTensor& read);
+[[nodiscard]] bool is_for(const Execution& run, const ReadTensor& read,
+                          const plan::flat::Access& write);
 // `add`, `cast`, `scale`
 void execute_linear(const Execution& run, const plan::flat::Access& write, Rules& rules);
 // forward, loss, backward, update and all that have no rule of their own
