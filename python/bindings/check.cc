@@ -38,9 +38,18 @@ check::Sends sends_called(const std::string& word) {
                  .help = suggest(word, std::vector<std::string>{"eager", "rendezvous", "both"})});
 }
 
-Verdict check_plan(const SharedPlan& plan, const std::string& sends,
+check::Rules rules_called(const std::string& word) {
+  if (const auto rules = check::rules_called(word)) return *rules;
+  throw InputError(Diagnostic{.code = "D003",
+                              .where = {.flag = "rules"},
+                              .what = fmt::format("there is no `{}`", word),
+                              .help = suggest(word, check::rules_names())});
+}
+
+Verdict check_plan(const SharedPlan& plan, const std::string& rules, const std::string& sends,
                    std::optional<std::int64_t> eager, bool symmetry) {
-  check::Options options{.sends = sends_called(sends), .symmetry = symmetry};
+  check::Options options{
+      .rules = rules_called(rules), .sends = sends_called(sends), .symmetry = symmetry};
   if (eager && *eager < 0) refuse_below_zero("eager");
   if (eager) options.eager_up_to = Bytes{*eager};
   check::Report report = placing_errors(*plan, [&] { return check::check(plan->plan, options); });
@@ -161,8 +170,9 @@ void bind_check(nb::module_& m) {
                                 findings == 1 ? "" : "s");
            })
       .def("_repr_html_", &verdict_html);
-  m.def("check", &check_plan, "plan"_a, nb::kw_only(), "sends"_a = "both", "eager"_a = nb::none(),
-        "symmetry"_a = true, Released(), "Of a Plan; see ``shiplap.check``.");
+  m.def("check", &check_plan, "plan"_a, nb::kw_only(), "rules"_a = "any", "sends"_a = "both",
+        "eager"_a = nb::none(), "symmetry"_a = true, Released(),
+        "Of a Plan; see ``shiplap.check``.");
 }
 
 }  // namespace shiplap::python

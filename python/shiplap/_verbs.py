@@ -60,12 +60,14 @@ def plan_of(subject: Subject) -> Plan:
 def check(
     plan: Subject,
     *,
+    rules: str = "any",
     sends: str = "both",
     eager: int | None = None,
     symmetry: bool = True,
 ) -> Report:
     """Is a plan sound? Proved for every rank.
 
+    ``rules`` says on which library: ``nccl``, ``mpi``, ``gloo``, or ``any`` of them.
     ``sends`` says when a send is complete: ``eager`` (at once), ``rendezvous`` (its receive has
     started), or ``both`` are tried. If ``eager`` is given, sends of up to so many bytes are eager
     and others rendezvous. Without ``symmetry`` also ranks that are alike are looked at.
@@ -74,7 +76,9 @@ def check(
     >>> report
     <Report 1f1b on 4 ranks: sound, 0 findings>
     """
-    return _shiplap.check(plan_of(plan), sends=sends, eager=eager, symmetry=symmetry)
+    return _shiplap.check(
+        plan_of(plan), rules=rules, sends=sends, eager=eager, symmetry=symmetry
+    )
 
 
 def simulate(

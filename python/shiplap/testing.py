@@ -20,6 +20,7 @@ from shiplap._verbs import Subject, check
 def assert_sound(
     plan: Subject,
     *,
+    rules: str = "any",
     sends: str = "both",
     eager: int | None = None,
     warnings: bool = True,
@@ -28,8 +29,8 @@ def assert_sound(
     """Fails unless ``check`` finds nothing; then the message has every finding, with its witness.
 
     ``plan`` is a Plan, what ``train`` returned, or the name of a file: a ``.plan`` or a pipeline
-    schedule of torch as ``.csv``. ``sends`` and ``eager`` are those of ``check``. Findings whose
-    code is in ``allow`` are accepted; without ``warnings`` only errors count.
+    schedule of torch as ``.csv``. ``rules``, ``sends`` and ``eager`` are those of ``check``.
+    Findings whose code is in ``allow`` are accepted; without ``warnings`` only errors count.
 
     >>> from shiplap.testing import assert_sound
     >>> assert_sound(shiplap.train("fsdp", ranks=4, batch=4))
@@ -38,7 +39,7 @@ def assert_sound(
     __tracebackhide__ = True
     if isinstance(allow, str):
         raise TypeError("allow: expected several codes, such as {'D731'}")
-    report = check(plan, sends=sends, eager=eager)
+    report = check(plan, rules=rules, sends=sends, eager=eager)
     found = [
         finding
         for finding in report.findings

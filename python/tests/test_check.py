@@ -71,10 +71,31 @@ def test_what_is_allowed_is_accepted(tmp_path):
         assert_sound(plan, allow=codes[1:] if len(set(codes)) > 1 else [])
 
 
+RING = """shiplap-plan 1
+mesh pp=2
+program all on all
+  buffer x rows 1 row_bytes 8 bf16
+  buffer y rows 1 row_bytes 8 bf16
+  send x to pp+1 wrap async
+  receive y from pp-1 wrap
+"""
+
+
+def test_libraries_have_rules_of_their_own():
+    plan = shiplap.Plan.parse(RING)
+    assert shiplap.check(plan).codes == ["D723"]
+    assert shiplap.check(plan, rules="nccl").codes == ["D723"]
+    for rules in ("mpi", "gloo"):
+        assert shiplap.check(plan, rules=rules).sound
+        assert_sound(plan, rules=rules)
+
+
 def test_arguments_that_make_no_sense():
     plan = shiplap.Plan.from_schedule(RIGHT)
     with pytest.raises(shiplap.InputError, match="rendezvous"):
         shiplap.check(plan, sends="rendesvous")
+    with pytest.raises(shiplap.InputError, match="nccl"):
+        shiplap.check(plan, rules="ncll")
     with pytest.raises(TypeError, match="expected a Plan"):
         shiplap.check(42)
     with pytest.raises(shiplap.InputError):

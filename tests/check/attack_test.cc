@@ -151,6 +151,31 @@ TEST(UnderAttack, RightPlansThatWereRefused) {
 // MPI and NCCL only read there, gloo leaves partial sums (pytorch issue 76527).
 TEST(UnderAttack, RowsThatAReduceInPlaceMayUse) { EXPECT_EQ(attack("r2"), "D730"); }
 
+// A second attack, on the rules that answered the first.
+TEST(UnderAttack, SumsOfDifferentTensorsAndLayers) {
+  EXPECT_EQ(attack("t1"), "D752");
+  EXPECT_EQ(attack("t2"), "D755");
+  EXPECT_EQ(attack("t3"), "D755");
+  EXPECT_EQ(attack("t4"), "D752");
+  EXPECT_EQ(attack("t4good"), "");
+}
+
+TEST(UnderAttack, SumsThatAreNotZeroAndSumsTakenTwice) {
+  EXPECT_EQ(attack("t5"), "D755");
+  EXPECT_EQ(attack("t6"), "D742");
+  EXPECT_EQ(attack("t7"), "D742");
+}
+
+TEST(UnderAttack, MasksThatLookUpWhatIsNotThere) { EXPECT_EQ(attack("t9"), "D203"); }
+
+TEST(UnderAttack, KernelsThatMakeANewVersionWithoutARule) {
+  const Report report = check(read_plan("t10"), {});
+  ASSERT_EQ(report.assumed.size(), 1U);
+  EXPECT_EQ(report.assumed.front().kernel, "adamw");
+}
+
+TEST(UnderAttack, WhatAReduceScatterInPlaceLeaves) { EXPECT_EQ(attack("t8"), "D735"); }
+
 TEST(UnderAttack, LayoutsOfOneMaskedTensorAreToldApart) {
   EXPECT_EQ(attack("a8"), "D744");
   EXPECT_EQ(attack("h3"), "D744");

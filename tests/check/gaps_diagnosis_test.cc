@@ -270,7 +270,8 @@ program all on all
   streams s
   @s send x[0 +1] to pp+0
   receive x[1 +1] from pp+0
-)");
+)",
+               {.rules = Rules::mpi});
 }
 
 TEST(Messages, ThatTurnTheirRowsRoundDoNotCross) {

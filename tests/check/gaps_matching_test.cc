@@ -206,7 +206,7 @@ program third on pp=2
   receive x[1 +1] from pp-2
   send x[1 +1] to pp-1
 )";
-  expect_sound(plan, {.sends = Sends::eager});
+  expect_sound(plan, {.rules = Rules::mpi, .sends = Sends::eager});
   EXPECT_EQ(examined(plan, "messages"), 7);
 }
 

@@ -1,6 +1,7 @@
 #include "shiplap/check/check.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -13,6 +14,7 @@ namespace {
 // Up to so many operations a plan with findings is looked at again rank by rank.
 constexpr std::int64_t kMostForDetail = 20'000'000;
 constexpr std::size_t kMaxNotes = 4;
+constexpr std::array<std::string_view, 4> kRules{"any", "nccl", "mpi", "gloo"};  // by their number
 
 bool is_law(const Trouble& trouble) { return trouble.symptom == Symptom::law; }
 
@@ -21,6 +23,13 @@ bool is_shape(const Trouble& trouble) { return trouble.symptom == Symptom::shape
 bool is_race(const Trouble& trouble) {
   return trouble.symptom == Symptom::race_read || trouble.symptom == Symptom::race_write ||
          trouble.symptom == Symptom::unordered;
+}
+
+// The largest send that is eager where least is.
+std::int64_t hardest_of(const Options& options) {
+  // A limit of 0 makes no send eager, not even one of nothing: so it is in `simulate`.
+  if (options.eager_up_to && options.eager_up_to->count > 0) return options.eager_up_to->count;
+  return !options.eager_up_to && options.sends == Sends::eager ? kAllEager : kAllRendezvous;
 }
 
 class Examination {
@@ -38,7 +47,10 @@ class Examination {
 
   Report run() {
     add(diagnose_idle(*job_));
-    if (report_.findings.empty() && match()) order();
+    if (report_.findings.empty() && match()) {
+      order();
+      if (report_.findings.empty()) keep_rules();
+    }
     report_.examined.push_back({"touched regions", job_->accesses});
     report_.examined.push_back({"computations", job_->computations});
     report_.examined.push_back({"statements", statements_, followed_});
@@ -90,24 +102,35 @@ class Examination {
     std::vector<Trouble> races;
     std::ranges::copy_if(troubles_, std::back_inserter(races), is_race);
     report_.examined.push_back({"ordered operations", report_.operations});
-    const bool careful = !options_.eager_up_to && options_.sends != Sends::eager;
-    // A limit of 0 makes no send eager, not even one of nothing: so it is in `simulate`.
-    const bool limited = options_.eager_up_to && options_.eager_up_to->count > 0;
-    const std::int64_t hardest = limited                           ? options_.eager_up_to->count
-                                 : careful || options_.eager_up_to ? kAllRendezvous
-                                                                   : kAllEager;
-    bool done = run(hardest, races.empty());
+    bool done = run(hardest_, races.empty());
     if (!done) {
-      const bool hidden = hardest != kAllEager && run(kAllEager, races.empty());
-      Execution again(*job_, hidden ? hardest : kAllEager, nullptr);
+      const bool hidden = hardest_ != kAllEager && run(kAllEager, races.empty());
+      Execution again(*job_, hidden ? hardest_ : kAllEager, nullptr);
       again.run();
-      report_.findings.push_back(diagnose_deadlock(*job_, again, hidden));
+      report_.findings.push_back(
+          diagnose_deadlock(*job_, again, hidden ? Deadlock::rendezvous : Deadlock::always));
       done = hidden;
     }
     if (!done) return;
     add(diagnose_races(*job_, races));
     followed_ = races.empty();
     if (followed_) add(diagnose_values(*job_, value_troubles_));
+  }
+
+  // A plan that is sound by itself may still ask for more than a library does.
+  void keep_rules() {
+    add(diagnose_rules(*job_, options_.rules));
+    if (!includes(options_.rules, Rules::nccl) || !report_.findings.empty()) return;
+    Execution strict(*job_, hardest_, nullptr, Queues::one);
+    if (strict.run()) return;
+    Execution each(*job_, hardest_, nullptr, Queues::communicators);
+    if (!each.run()) {
+      report_.findings.push_back(diagnose_deadlock(*job_, each, Deadlock::communicators));
+      return;
+    }
+    Finding possible = diagnose_deadlock(*job_, strict, Deadlock::one_queue);
+    possible.diagnostic.severity = Severity::warning;
+    report_.advice.push_back(std::move(possible.diagnostic));
   }
 
   // Whether it comes to an end.
@@ -140,6 +163,7 @@ class Examination {
   std::unique_ptr<Job> job_;
   Report report_;
   std::vector<Trouble> value_troubles_;
+  std::int64_t hardest_ = hardest_of(options_);
   bool followed_ = false;
   std::int64_t statements_ = 0;
   std::int64_t unions_ = 0;
@@ -170,6 +194,16 @@ Report examine(const plan::Plan& plan, const Options& options) {
 
 }  // namespace
 
+std::string_view name(Rules rules) { return kRules[static_cast<std::size_t>(rules)]; }
+
+std::optional<Rules> rules_called(std::string_view name) {
+  const auto found = std::ranges::find(kRules, name);
+  if (found == kRules.end()) return std::nullopt;
+  return static_cast<Rules>(found - kRules.begin());
+}
+
+std::vector<std::string> rules_names() { return {kRules.begin(), kRules.end()}; }
+
 bool Report::sound() const {
   return std::ranges::none_of(findings, [](const Finding& finding) {
     return finding.diagnostic.severity == Severity::error;
@@ -178,7 +212,7 @@ bool Report::sound() const {
 
 Report check(const plan::Plan& plan, const Options& options) {
   Report report = examine(plan, options);
-  report.advice = advise(plan);
+  for (Diagnostic& warning : advise(plan)) report.advice.push_back(std::move(warning));
   return report;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shiplap/base/diagnostic.h"
@@ -20,7 +21,18 @@ namespace shiplap::check {
 // When a send is complete: at once, or when its receive has started.
 enum class Sends : std::uint8_t { eager, rendezvous, both };
 
+// The libraries whose rules a plan must keep; `any`: those of all three, so that it runs on any.
+enum class Rules : std::uint8_t { any, nccl, mpi, gloo };
+[[nodiscard]] constexpr bool includes(Rules rules, Rules one) {
+  return rules == Rules::any || rules == one;
+}
+[[nodiscard]] std::string_view name(Rules rules);
+// "any", "nccl", ..; none if it is not the name of any.
+[[nodiscard]] std::optional<Rules> rules_called(std::string_view name);
+[[nodiscard]] std::vector<std::string> rules_names();
+
 struct Options {
+  Rules rules = Rules::any;
   Sends sends = Sends::both;
   // Sends of so many bytes or less are eager, others rendezvous; if given, `sends` is not looked
   // at.

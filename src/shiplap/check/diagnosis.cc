@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "shiplap/base/error.h"
 #include "shiplap/base/units.h"
 #include "shiplap/check/diagnosis_internal.h"
 
@@ -68,19 +69,59 @@ std::vector<Finding> diagnose_shapes(const Job& job, const std::vector<Trouble>&
   return {finding};
 }
 
-Finding diagnose_deadlock(const Job& job, const Execution& execution, bool only_rendezvous) {
+namespace {
+
+struct DeadlockText {
+  const char* code;
+  const char* what;  // of so many of so many ranks
+  const char* help;
+};
+
+// Advice that holds under all rules: members of a batch progress together everywhere, while on NCCL
+// a send that is `async` or on a stream of its own does not.
+DeadlockText text_of(Deadlock deadlock) {
+  switch (deadlock) {
+    case Deadlock::always:
+      return {"D720", "deadlock: {} of {} ranks wait for ever",
+              "let one rank of the circle do it in the order of the others, or put what waits for "
+              "each other into one `batch` on each rank"};
+    case Deadlock::rendezvous:
+      return {
+          "D721",
+          "deadlock under rendezvous sends (passes with eager sends): {} of {} ranks wait for "
+          "ever",
+          "let one rank of the circle receive before it sends, or put send and receive into one "
+          "`batch` on each rank"};
+    case Deadlock::communicators:
+      return {
+          "D723",
+          "deadlock on NCCL, where a communicator works in order whatever streams are used: {} of "
+          "{} ranks wait for ever",
+          "launch in one order on all ranks, put messages that cross into one `batch` on each "
+          "rank, or give each direction a `channel` of its own"};
+    case Deadlock::one_queue:
+      return {"D726",
+              "a deadlock is possible on NCCL, which promises no progress on two communicators at "
+              "once: {} of {} ranks would wait for ever",
+              "launch on the communicators in one order on all ranks, or make one wait for the "
+              "other"};
+  }
+  throw InternalError("unknown deadlock");
+}
+
+}  // namespace
+
+Finding diagnose_deadlock(const Job& job, const Execution& execution, Deadlock deadlock) {
   Words words(job);
   const std::vector<Execution::Wait> circle = execution.circle();
   const std::vector<Place> stuck = execution.stuck();
   const Place first = circle.empty() ? stuck.front() : circle.front().waiting;
-  Finding finding = finding_at(
-      words, first, {.code = only_rendezvous ? "D721" : "D720", .severity = Severity::error});
+  const DeadlockText text = text_of(deadlock);
+  Finding finding = finding_at(words, first, {.code = text.code, .severity = Severity::error});
   Diagnostic& said = finding.diagnostic;
-  finding.only_rendezvous = only_rendezvous;
-  said.what =
-      fmt::format("deadlock{}: {} of {} ranks wait for ever",
-                  only_rendezvous ? " under rendezvous sends (passes with eager sends)" : "",
-                  with_separators(std::ssize(stuck)), with_separators(std::ssize(job.scripts)));
+  finding.only_rendezvous = deadlock == Deadlock::rendezvous;
+  said.what = fmt::format(fmt::runtime(text.what), with_separators(std::ssize(stuck)),
+                          with_separators(std::ssize(job.scripts)));
   std::string cycle;
   for (std::size_t k = 0; k < circle.size(); ++k) {
     const Execution::Wait& wait = circle[k];
@@ -102,12 +143,7 @@ Finding diagnose_deadlock(const Job& job, const Execution& execution, bool only_
     }
   }
   said.why = circle.empty() ? "" : fmt::format("a circle of {}: {}", circle.size(), cycle);
-  said.help =
-      only_rendezvous
-          ? "let one rank of the circle receive before it sends, put send and receive into one "
-            "`batch`, or make the send `async`"
-          : "let one rank of the circle do it in the order of the others, or use streams of their "
-            "own";
+  said.help = text.help;
   finding.folded = std::max<std::int64_t>(0, std::ssize(stuck) - std::ssize(circle));
   return finding;
 }

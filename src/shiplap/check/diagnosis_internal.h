@@ -19,9 +19,14 @@ namespace shiplap::check {
 [[nodiscard]] std::vector<Finding> diagnose_tables(const Job& job, const Mismatches& mismatches);
 [[nodiscard]] std::vector<Finding> diagnose_shapes(const Job& job,
                                                    const std::vector<Trouble>& troubles);
+// When ranks wait for each other: always; if sends wait for their receives; if every communicator
+// works in order; if all communication of a rank does.
+enum class Deadlock : std::uint8_t { always, rendezvous, communicators, one_queue };
 // Promises that the execution got stuck.
 [[nodiscard]] Finding diagnose_deadlock(const Job& job, const Execution& execution,
-                                        bool only_rendezvous);
+                                        Deadlock deadlock);
+// What the libraries do not do for which it is meant.
+[[nodiscard]] std::vector<Finding> diagnose_rules(const Job& job, Rules rules);
 [[nodiscard]] std::vector<Finding> diagnose_races(const Job& job,
                                                   const std::vector<Trouble>& troubles);
 [[nodiscard]] std::vector<Finding> diagnose_values(Job& job, const std::vector<Trouble>& troubles);

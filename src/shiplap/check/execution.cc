@@ -11,7 +11,7 @@ constexpr std::int64_t kMaxLookedAt = 200'000;  // operations, for a short circl
 
 }  // namespace
 
-Execution::Execution(const Job& job, std::int64_t eager_up_to, Values* values)
+Execution::Execution(const Job& job, std::int64_t eager_up_to, Values* values, Queues queues)
     : job_(job), eager_up_to_(eager_up_to), values_(values) {
   const std::size_t count = job.scripts.size();
   states_.resize(count);
@@ -26,6 +26,7 @@ Execution::Execution(const Job& job, std::int64_t eager_up_to, Values* values)
       if (op.member) ++members_[k][static_cast<std::size_t>(script[op.gate].group)];
     }
     left_ += std::ssize(script.ops);
+    if (queues != Queues::none) queues_.emplace_back(job, script, queues);
   }
   posts_.resize(static_cast<std::size_t>(job.messages));
   arrived_.resize(static_cast<std::size_t>(job.meetings));
@@ -70,10 +71,12 @@ bool Execution::can_start(Node node) const {
     const State reached = state(gate);
     if (reached == State::waiting || (reached == State::started && !op(gate).async)) return false;
   }
-  const Script& script = job_.scripts[static_cast<std::size_t>(node.script)];
-  return std::ranges::all_of(script.after_of(here), [&](std::int32_t earlier) {
+  const auto is_complete = [&](std::int32_t earlier) {
     return state({node.script, earlier}) == State::complete;
-  });
+  };
+  const Script& script = job_.scripts[static_cast<std::size_t>(node.script)];
+  return std::ranges::all_of(script.after_of(here), is_complete) &&
+         std::ranges::all_of(queued_before(node), is_complete);
 }
 
 void Execution::start(Node node) {
@@ -187,9 +190,11 @@ std::vector<Execution::Node> Execution::needs(Node node) const {
                         (state(gate) == State::started && (op(gate).async || here.member));
       if (!open) result.push_back(gate);
     }
-    for (const std::int32_t earlier : script.after_of(here)) {
-      const Node before{node.script, earlier};
-      if (state(before) != State::complete) result.push_back(before);
+    for (const auto& all : {script.after_of(here), queued_before(node)}) {
+      for (const std::int32_t earlier : all) {
+        const Node before{node.script, earlier};
+        if (state(before) != State::complete) result.push_back(before);
+      }
     }
     return result;
   }

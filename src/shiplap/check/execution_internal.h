@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "shiplap/check/job_internal.h"
@@ -16,10 +17,29 @@ namespace shiplap::check {
 inline constexpr std::int64_t kAllEager = std::numeric_limits<std::int64_t>::max();
 inline constexpr std::int64_t kAllRendezvous = -1;
 
+// Which communication of a rank is done in the order in which it is listed, whatever streams it is
+// on: none; that of each communicator, as NCCL does; all of it, which is what NCCL promises.
+enum class Queues : std::uint8_t { none, communicators, one };
+
+// The communication of one rank, each operation with those before it.
+class Queue {
+ public:
+  Queue(const Job& job, const Script& script, Queues queues);
+  [[nodiscard]] std::span<const std::int32_t> before(std::int32_t op) const {
+    const auto first = static_cast<std::size_t>(first_[static_cast<std::size_t>(op)]);
+    const auto last = static_cast<std::size_t>(first_[static_cast<std::size_t>(op) + 1]);
+    return std::span(before_).subspan(first, last - first);
+  }
+
+ private:
+  std::vector<std::int32_t> first_;  // by operation, in before_
+  std::vector<std::int32_t> before_;
+};
+
 class Execution {
  public:
   // Sends of up to so many bytes are eager. `values` may be null.
-  Execution(const Job& job, std::int64_t eager_up_to, Values* values);
+  Execution(const Job& job, std::int64_t eager_up_to, Values* values, Queues queues = Queues::none);
   // Whether everything was done.
   bool run();
   // To be called before run(): what messages carried is kept.
@@ -62,6 +82,11 @@ class Execution {
   [[nodiscard]] const Op& op(Node node) const {
     return job_.scripts[static_cast<std::size_t>(node.script)][node.op];
   }
+  // What must be complete before it, in the queues that it is in.
+  [[nodiscard]] std::span<const std::int32_t> queued_before(Node node) const {
+    if (queues_.empty()) return {};
+    return queues_[static_cast<std::size_t>(node.script)].before(node.op);
+  }
   void wake(std::int32_t script);
   void poll(std::int32_t script);
   [[nodiscard]] bool can_start(Node node) const;
@@ -91,6 +116,7 @@ class Execution {
   std::vector<std::vector<State>> states_;          // by script and operation
   std::vector<std::vector<std::int32_t>> next_;     // by script and stream: what starts next
   std::vector<std::vector<std::int32_t>> members_;  // by script and batch: members to complete
+  std::vector<Queue> queues_;                       // by script, if there are any
   std::vector<Post> posts_;                         // by message
   std::vector<std::int32_t> arrived_;               // by meeting
   std::vector<bool> awake_;

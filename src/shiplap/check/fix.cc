@@ -22,7 +22,8 @@ constexpr std::int64_t kMostOperations = 100'000'000;  // looked at, in all
 constexpr std::int64_t kMostUnrolled = 200'000;        // operations: nobody reads more
 
 bool is_deadlock(const Finding& finding) {
-  return finding.diagnostic.code == "D720" || finding.diagnostic.code == "D721";
+  const std::string& code = finding.diagnostic.code;
+  return code == "D720" || code == "D721" || code == "D723";
 }
 bool is_order(const Finding& finding) {
   return finding.diagnostic.code == "D708" || finding.diagnostic.code == "D714";

@@ -36,16 +36,17 @@ std::optional<Fix> fixed(const plan::Plan& plan, const Options& options = {}) {
 }
 
 // What is written is what was proved.
-void expect_fixed(const plan::Plan& plan, const plan::Plan& expected, const std::string& what) {
-  const Report before = check(plan, {});
+void expect_fixed(const plan::Plan& plan, const plan::Plan& expected, const std::string& what,
+                  const Options& options = {}) {
+  const Report before = check(plan, options);
   EXPECT_FALSE(before.sound());
-  const std::optional<Fix> result = fix(plan, before, {});
+  const std::optional<Fix> result = fix(plan, before, options);
   ASSERT_TRUE(result) << listing(before);
   EXPECT_EQ(plan::to_text(result->plan), plan::to_text(expected));
   EXPECT_EQ(result->what, what);
   const plan::Plan again = plan::parse_text(plan::to_text(result->plan), "again.plan");
   EXPECT_EQ(again, result->plan);
-  EXPECT_TRUE(check(again, {}).sound());
+  EXPECT_TRUE(check(again, options).sound());
 }
 
 // Both send x and receive into x: receiving first would send back what just came.
@@ -243,7 +244,20 @@ TEST(Fix, ASendIsAsyncUntilItsRowsAreNeeded) {
       changed(kBusy, "  send x to cp+1 wrap", "  sent: send x to cp+1 wrap async");
   expected = changed(expected, "copy z to x", "copy z to x after sent");
   expect_fixed(parsed(std::string(kBusy)), parsed(expected),
-               "`send` (line 13) async, `copy` (line 18) after it");
+               "`send` (line 13) async, `copy` (line 18) after it", {.rules = Rules::mpi});
+}
+
+// There `async` would hang.
+TEST(Fix, OnNcclMessagesThatCrossAreOneBatch) {
+  std::string expected = changed(kBusy, "  send x to cp+1 wrap\n", "");
+  expected = changed(expected, "  receive y from cp-1 wrap\n",
+                     "  batch\n    receive y from cp-1 wrap\n    send x to cp+1 wrap\n  end\n");
+  for (const Rules rules : {Rules::any, Rules::nccl}) {
+    expect_fixed(parsed(std::string(kBusy)), parsed(expected),
+                 "`send` (line 13) after `receive` (line 17); `receive` (line 17) and `send` (line "
+                 "13) in one batch",
+                 {.rules = rules});
+  }
 }
 
 constexpr std::string_view kCalls = R"(mesh dp=3

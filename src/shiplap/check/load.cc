@@ -36,6 +36,27 @@ void demand_countable(const plan::Plan& plan) {
   }
 }
 
+// A mask looks up an entry for each coordinate.
+void demand_entries(const plan::Plan& plan) {
+  for (const plan::Tensor& tensor : plan.tensors) {
+    for (const plan::MaskTerm& term : tensor.mask) {
+      for (const plan::MaskSide& side : {term.left, term.right}) {
+        if (!side.list.exists()) continue;
+        const plan::List& list = plan.lists[side.list.index()];
+        const plan::Dimension& dimension = tensor.dimension(side.dimension);
+        if (std::ssize(list.values) >= dimension.size) continue;
+        throw InputError(Diagnostic{
+            .code = "D203",
+            .what = fmt::format("list `{}` has {} entries, and `{}` has {} coordinates", list.name,
+                                with_separators(std::ssize(list.values)), dimension.name,
+                                with_separators(dimension.size)),
+            .why = fmt::format("the mask of `{}` needs an entry for each of them", tensor.name),
+            .help = "make the list as long as the dimension"});
+      }
+    }
+  }
+}
+
 void check_streams(const Script& script) {
   const std::int64_t streams = std::ssize(script.first);
   if (streams <= kMaxStreams && streams * std::ssize(script.ops) <= kMaxClocks) return;
@@ -50,13 +71,14 @@ void check_streams(const Script& script) {
 std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, const Options& options,
                           std::vector<Trouble>& troubles) {
   demand_countable(plan);
+  demand_entries(plan);
   plan::Assignment assignment = plan::assign_programs(plan);
   if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
   auto job = std::make_unique<Job>(plan);
   job->symmetry = symmetry;
   Matching matching(*job);
   Laws laws(plan, job->statements);
-  Scripts scripts(job->statements, job->arena);
+  Scripts scripts(job->statements, job->arena, options.rules);
   const auto ranks = static_cast<std::int32_t>(plan.mesh.ranks());
   job->script_of.assign(static_cast<std::size_t>(ranks), -1);
   std::int64_t operations = 0;

@@ -97,7 +97,7 @@ class Races {
         if (claim.kind != plan::Access::Kind::reads) touch(claim.zone, true);
       }
       const bool lives = op.act == Act::allocate || op.act == Act::free;
-      touch(op.from, lives || op.in_place);
+      touch(op.from, lives || op.spoils);
       if (!op.keeps) touch(op.to, true);
       key(op);
     }

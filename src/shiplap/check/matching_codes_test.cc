@@ -98,9 +98,12 @@ TEST(Calls, ThatCannotBeCutIntoPiecesAreNamed) {
 list cut = 0 1 3
 program all on all
   buffer x rows 4 row_bytes 8 f32
-  all_to_all x over dp
+  buffer y rows 4 row_bytes 8 f32
+  all_to_all x to y over dp
 )";
-  expect_finding({kTurn, "rows 4", "rows 3"}, {"D704", 0, 0, "3 rows of 8 bytes"});
+  expect_finding({kTurn, "x rows 4 row_bytes 8 f32\n  buffer y rows 4",
+                  "x rows 3 row_bytes 8 f32\n  buffer y rows 3"},
+                 {"D704", 0, 0, "3 rows of 8 bytes"});
   constexpr std::string_view kCut = R"(mesh dp=2
 list cut = 0 1 4
 program all on all

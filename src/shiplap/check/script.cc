@@ -131,6 +131,7 @@ class Scripts::Builder {
   void read(const plan::Collective& collective, const plan::flat::Operation& flat, Op& op) {
     op.act = Act::collective;
     op.keeps = slopes_.empty() && keeps(collective.kind, flat, op);  // not of all at once
+    op.spoils = !op.keeps && spoils(collective.kind, flat, op);
     const bool gathers = collective.kind == plan::CollectiveKind::all_gather;
     const bool scatters = collective.kind == plan::CollectiveKind::reduce_scatter;
     if (!(gathers || scatters) || op.from != op.to) return;
@@ -151,15 +152,23 @@ class Scripts::Builder {
       piece.count = static_cast<std::int32_t>(end - begin);
     }
     (gathers ? op.from : op.to) = piece;
-    op.in_place = scatters;
+  }
+  [[nodiscard]] bool is_root(const plan::flat::Operation& flat) const {
+    return program_.groups[flat.group.index()].ranks.find(program_.rank) == flat.root;
   }
   // The root of a broadcast in place, and all but the root of a reduce, write nothing. In place the
-  // latter is not to be relied on: gloo leaves partial sums there (pytorch issue 76527).
+  // latter is not so everywhere: gloo leaves partial sums there (pytorch issue 76527).
   [[nodiscard]] bool keeps(plan::CollectiveKind kind, const plan::flat::Operation& flat,
                            const Op& op) const {
-    const bool is_root = program_.groups[flat.group.index()].ranks.find(program_.rank) == flat.root;
-    if (kind == plan::CollectiveKind::broadcast) return is_root && op.from == op.to;
-    return kind == plan::CollectiveKind::reduce && !is_root && op.from != op.to;
+    if (kind == plan::CollectiveKind::broadcast) return is_root(flat) && op.from == op.to;
+    if (kind != plan::CollectiveKind::reduce || is_root(flat)) return false;
+    return op.from != op.to || !includes(all_.rules_, Rules::gloo);
+  }
+  [[nodiscard]] bool spoils(plan::CollectiveKind kind, const plan::flat::Operation& flat,
+                            const Op& op) const {
+    if (kind == plan::CollectiveKind::reduce) return !is_root(flat) && op.from == op.to;
+    return kind == plan::CollectiveKind::reduce_scatter && op.from.buffer == op.to.buffer &&
+           op.from.begin <= op.to.begin && op.to.end() <= op.from.end();
   }
   void read(const plan::Exchange& exchange, const plan::flat::Operation&, Op& op) {
     op.act = Act::exchange;

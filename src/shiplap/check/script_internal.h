@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shiplap/check/arena_internal.h"
+#include "shiplap/check/check.h"
 #include "shiplap/check/content_internal.h"
 #include "shiplap/plan/expand.h"
 
@@ -61,8 +62,8 @@ struct Op {
   bool member = false;
   bool async = false;
   bool add = false;
-  bool in_place = false;  // a scatter into the region that it reads
-  bool keeps = false;     // a collective that leaves `to` as it is on this rank
+  bool spoils = false;  // in place: what is left in the rest of `from` is not promised
+  bool keeps = false;   // a collective that leaves `to` as it is on this rank
 };
 
 struct Script {
@@ -111,7 +112,8 @@ class Statements;
 // Makes the scripts of one rank after the other.
 class Scripts {
  public:
-  Scripts(Statements& statements, Arena& arena) : statements_(statements), arena_(arena) {}
+  Scripts(Statements& statements, Arena& arena, Rules rules)
+      : statements_(statements), arena_(arena), rules_(rules) {}
 
   // `slopes` as for Statement. Groups and matching are still to be filled in. Throws InputError
   // D632 where numbers are too large to keep.
@@ -122,6 +124,7 @@ class Scripts {
 
   Statements& statements_;
   Arena& arena_;
+  Rules rules_;
   std::vector<Op> ops_;
   std::vector<Claim> claims_;
   Pieces pieces_;

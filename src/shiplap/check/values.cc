@@ -401,6 +401,7 @@ void Values::meet(const CallGroup& group, std::int64_t n) {
       const Pieces all = reduced(group, n);
       const Member& root = group.members[static_cast<std::size_t>(op.root)];
       if (!root.positions.empty()) throw Asymmetric();
+      spoil(group, n);
       const Actor actor = actor_of(group, static_cast<std::size_t>(root.slot), n);
       received(actor.script, actor.op, all);
       return;
@@ -505,7 +506,18 @@ void Values::scatter(const CallGroup& group, std::int64_t n, const Pieces& all) 
     }
     parts.push_back(part_of(job_.contents, all, begin, count));
   }
+  spoil(group, n);
   deal(group, n, parts);
+}
+
+void Values::spoil(const CallGroup& group, std::int64_t n) {
+  for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
+    const Actor actor = actor_of(group, slot, n);
+    const Op& op = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
+    if (!op.spoils || op.from.count == 0) continue;
+    one_ = {{.rows = op.from.count, .nature = Nature::unknown}};
+    put(actor, op.from, one_);
+  }
 }
 
 void Values::turn(const CallGroup& group, std::int64_t n) {

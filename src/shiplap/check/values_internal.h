@@ -94,6 +94,8 @@ class Values {
   [[nodiscard]] std::optional<Piece> at_once(const std::vector<Pieces>& inputs);
   void blame(const CallGroup& group, std::int64_t n, std::size_t k);
   void scatter(const CallGroup& group, std::int64_t n, const Pieces& all);
+  // Of a call in place: what was read is not there any more.
+  void spoil(const CallGroup& group, std::int64_t n);
   void gather(const CallGroup& group, std::int64_t n);
   void turn(const CallGroup& group, std::int64_t n);
   // A piece for every member, as what one script holds.

@@ -36,6 +36,20 @@ std::string sends_phrase(const check::Options& options) {
   throw InternalError("unknown sends");
 }
 
+std::string_view libraries(check::Rules rules) {
+  switch (rules) {
+    case check::Rules::any:
+      return "NCCL, MPI and gloo";
+    case check::Rules::nccl:
+      return "NCCL";
+    case check::Rules::mpi:
+      return "MPI";
+    case check::Rules::gloo:
+      return "gloo";
+  }
+  throw InternalError("unknown rules");
+}
+
 // "30 collectives, 12 messages", of what was reached or of what was not.
 std::string list_of(const std::vector<check::Examined>& examined, bool reached) {
   std::vector<std::string> parts;
@@ -275,7 +289,8 @@ std::string github_line(const Finding& finding, const CheckedPlan& checked) {
 std::string verdict(const CheckedPlan& checked) {
   const Report& report = checked.report;
   if (report.sound()) {
-    return fmt::format("{} is sound {}.", checked.name, sends_phrase(checked.options));
+    return fmt::format("{} is sound on {} {}.", checked.name, libraries(checked.options.rules),
+                       sends_phrase(checked.options));
   }
   std::string text = fmt::format("{} is not sound: {}", checked.name,
                                  counted(count_of(report, Severity::error), "error"));
@@ -338,6 +353,7 @@ Json check_json(const CheckedPlan& checked) {
   Json result = Json::object({{"schema", "shiplap.check/1"},
                               {"name", checked.name},
                               {"sound", report.sound()},
+                              {"rules", std::string(check::name(checked.options.rules))},
                               {"sends", sends_word(checked.options)}});
   if (checked.options.eager_up_to) {
     result.set("eager_up_to", checked.options.eager_up_to->count);

@@ -59,7 +59,9 @@ CheckedPlan sound() {
 
 TEST(CheckText, SoundIsOneParagraphThatSaysWhatWasLookedAt) {
   const std::string text = check_text(sound(), {.width = 80});
-  EXPECT_THAT(text, StartsWith("a,b.plan is sound with eager and with rendezvous sends."));
+  EXPECT_THAT(
+      text,
+      StartsWith("a,b.plan is sound on NCCL, MPI and gloo with eager and with rendezvous sends."));
   const std::string line = check_text(sound(), {.width = 10'000});
   EXPECT_THAT(line, HasSubstr("8 ranks (2 of them stand for all), 40 operations: 8 messages, "
                               "1,234 statements."));

@@ -28,6 +28,7 @@ struct Options {
   std::string file;
   StrategyFlags strategy;
   std::optional<std::string> schedule;
+  std::optional<std::string> rules;
   std::optional<std::string> sends;
   std::optional<std::int64_t> eager;
   std::optional<std::string> format;
@@ -51,6 +52,13 @@ void declare(Flags& flags, Options& options) {
               .example = "schedule.csv",
               .values = Values::files},
              options.schedule);
+  flags.text({.name = "--rules",
+              .value = "WHOSE",
+              .help = "the library that it is to run on: nccl, mpi, gloo, or any of them (any)",
+              .example = "nccl",
+              .values = Values::listed,
+              .choices = check::rules_names()},
+             options.rules);
   flags.text({.name = "--sends",
               .value = "HOW",
               .help = "when a send is complete: eager (at once), rendezvous (its receive has "
@@ -115,6 +123,7 @@ void check_flags(const Options& options) {
 
 check::Options check_options(const Options& options) {
   check::Options result{.symmetry = !options.no_symmetry};
+  if (options.rules) result.rules = check::rules_called(*options.rules).value();
   if (options.sends == "eager") result.sends = check::Sends::eager;
   if (options.sends == "rendezvous") result.sends = check::Sends::rendezvous;
   if (options.eager) result.eager_up_to = Bytes{*options.eager};

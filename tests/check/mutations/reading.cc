@@ -49,7 +49,10 @@ void add_touches(const Operation& operation, std::vector<Touch>& all) {
   } else if (const auto* call = std::get_if<Collective>(&operation.action)) {
     if (call->kind == CollectiveKind::barrier) return;
     read(call->from);
-    write(call->to, false);
+    // In place, what is not its own piece is nobody's promise.
+    const bool in_place = call->from.buffer == call->to.buffer;
+    const bool scatters = call->kind == CollectiveKind::reduce_scatter;
+    write(scatters && in_place ? call->from : call->to, false);
   } else if (const auto* exchange = std::get_if<Exchange>(&operation.action)) {
     read(exchange->from);
     write(exchange->to, exchange->add);

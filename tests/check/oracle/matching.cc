@@ -224,7 +224,7 @@ std::string key_of(const RankProgram& program, const Operation& op) {
   return key + group.channel;
 }
 
-Machine machine_of(const Job& job, const Matching& matching, Sends sends) {
+std::vector<Node> nodes_of(const Job& job, const Matching& matching, Sends sends) {
   std::vector<Node> nodes;
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const std::vector<Node> more = nodes_of(job.ranks[rank], job.first[rank]);
@@ -245,7 +245,7 @@ Machine machine_of(const Job& job, const Matching& matching, Sends sends) {
       }
     }
   }
-  return Machine(std::move(nodes));
+  return nodes;
 }
 
 Machine machine_of(const RankProgram& program) { return Machine(nodes_of(program, 0)); }
@@ -278,6 +278,18 @@ bool writes_result(const RankProgram& program, const Operation& op) {
 
 }  // namespace
 
+bool leaves_remains(const RankProgram& program, const Operation& op) {
+  const auto* call = std::get_if<Collective>(&op.source->action);
+  if (call == nullptr || op.from.buffer != op.to.buffer) return false;
+  const bool root = program.groups[op.group.index()].ranks.find(program.rank) == op.root;
+  if (call->kind == plan::CollectiveKind::reduce) return !root && op.from.begin == op.to.begin;
+  if (call->kind != plan::CollectiveKind::reduce_scatter) return false;
+  const std::vector<std::int64_t> given = rows_of(program, op.from);
+  return std::ranges::any_of(rows_of(program, op.to), [&](std::int64_t row) {
+    return std::ranges::find(given, row) != given.end();
+  });
+}
+
 std::vector<Touch> touches(const RankProgram& program, const Operation& op) {
   std::vector<Touch> all;
   const auto touch = [&](const Region& region, bool writes) {
@@ -288,7 +300,7 @@ std::vector<Touch> touches(const RankProgram& program, const Operation& op) {
   const plan::Action& action = op.source->action;
   const bool lives =
       std::holds_alternative<plan::Allocate>(action) || std::holds_alternative<plan::Free>(action);
-  touch(op.from, lives);
+  touch(op.from, lives || leaves_remains(program, op));
   if (writes_result(program, op)) touch(op.to, true);
   for (const plan::flat::Access& access : program.accesses_of(op)) {
     touch(access.region, access.kind != plan::Access::Kind::reads);

@@ -48,7 +48,7 @@ struct Matching {
 
 enum class Sends : std::uint8_t { eager, rendezvous };
 // All ranks together; or one rank alone, whose communication completes when it likes.
-[[nodiscard]] Machine machine_of(const Job& job, const Matching& matching, Sends sends);
+[[nodiscard]] std::vector<Node> nodes_of(const Job& job, const Matching& matching, Sends sends);
 [[nodiscard]] Machine machine_of(const plan::RankProgram& program);
 
 struct Touch {
@@ -62,6 +62,11 @@ struct Touch {
 
 [[nodiscard]] std::vector<std::int64_t> rows_of(const plan::RankProgram& program,
                                                 const plan::flat::Region& region);
+
+// Whether what lies in `from` afterwards is anybody's guess, but for the result: of a
+// reduce_scatter in place, and off the root of a reduce in place.
+[[nodiscard]] bool leaves_remains(const plan::RankProgram& program,
+                                  const plan::flat::Operation& op);
 
 // First row of each member's piece of the whole region, and its end; empty if it cannot be cut so.
 [[nodiscard]] std::vector<std::int64_t> cuts_of(const plan::RankProgram& program,

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "matching.h"
+#include "nccl.h"
 #include "once.h"
 #include "values.h"
 
@@ -121,11 +122,14 @@ std::string broken_rule(const plan::Plan& plan) {
 Verdict judge(const plan::Plan& plan, const Patience& patience) {
   const Job job(plan);
   const Matching matching = match(job);
-  const Machine eager = machine_of(job, matching, Sends::eager);
-  const Machine rendezvous = machine_of(job, matching, Sends::rendezvous);
+  const Machine eager(nodes_of(job, matching, Sends::eager));
+  const Machine rendezvous(nodes_of(job, matching, Sends::rendezvous));
   Verdict verdict{.matched = matching.agrees};
   verdict.deadlock_eager = deadlocks(eager, patience, verdict.explored);
   verdict.deadlock_rendezvous = deadlocks(rendezvous, patience, verdict.explored);
+  verdict.nccl_messages = messages_cross(job, matching);
+  verdict.nccl_calls = batched_by_half(job, matching) || turns_in_place(job);
+  verdict.nccl_deadlock = deadlocks(machine_on_nccl(job, matching), patience, verdict.explored);
   for (const RankProgram& program : job.ranks) judge_rank(program, patience, verdict);
   for (std::size_t node = 0; node < job.nodes(); ++node) {
     if (exchange_overlaps(job, node)) verdict.race = true;

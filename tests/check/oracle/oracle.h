@@ -20,6 +20,10 @@ struct Verdict {
   // False unless matched, without deadlock (eager), and without races but those of one operation
   // that writes a row twice.
   bool values_wrong = false;
+  // On NCCL, looked at apart from all else.
+  bool nccl_messages = false;  // meet others than they should
+  bool nccl_calls = false;     // are not defined there
+  bool nccl_deadlock = false;
   bool explored = true;  // every state was visited; if not, one adversary per question
   std::string rule;      // of the arithmetic, that is broken first
   RuleCounts rules;      // how often each was asked

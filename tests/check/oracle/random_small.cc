@@ -460,10 +460,12 @@ class Player {
       if (op.has_to) target.count = 1;
       const SmallRegion own =
           op.has_to ? target : SmallRegion{target.buffer, target.begin + position, 1};
+      if (!op.has_to) put(rank, target, Held(sums.size()));  // what is left is nobody's promise
       put(rank, own, {sums[static_cast<std::size_t>(position)]});
     } else {
       target.begin = op.has_to ? upto(0, 3) : target.begin;
-      if (op.action != "reduce" || position == op.root) put(rank, target, sums);
+      const bool has_result = op.action != "reduce" || position == op.root;
+      if (has_result || !op.has_to) put(rank, target, has_result ? sums : Held(sums.size()));
     }
     op.to = target;
     emit(rank, std::move(op));

@@ -43,7 +43,7 @@ class Play {
   // Throws RuleBroken.
   void run() {
     const auto dead_before = dead_;
-    const Machine machine = machine_of(job_, matching_, Sends::eager);
+    const Machine machine(nodes_of(job_, matching_, Sends::eager));
     const auto never = [](Event) { return false; };
     const auto happened = [&](Event event) {
       event.starts ? start(event.node) : complete(event.node);
@@ -190,6 +190,10 @@ class Play {
     const auto me =
         static_cast<std::size_t>(program.groups[op.group.index()].ranks.find(program.rank));
     const auto root = static_cast<std::size_t>(op.root);
+    if (leaves_remains(program, op)) {
+      const Row remains{.kind = Row::Kind::unknown};
+      put(rank, op.from, Rows(static_cast<std::size_t>(op.from.count), remains));
+    }
     switch (call.kind) {
       case CollectiveKind::barrier:
         return;
