@@ -2,6 +2,7 @@
 src/shiplap/strategy/library/ has, so both must give the same plan."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from shiplap.strategy import Communication, Model, WeightGrad
 
@@ -269,9 +270,15 @@ class Stage:
     def rank_of(self, number: int) -> int:
         return self.model.peer("pp", number % self.stages)
 
-    def tag(self, number: int, direction: str, m: int) -> int:
-        passage = number // self.stages * self.model.microbatches + m
-        return 2 * passage + (0 if direction == "f" else 1)
+    def tag(self, number: int, direction: str, m: int) -> dict[str, Any]:
+        chunk = number // self.stages
+        forward = direction == "f"
+        up = (self.rank_of(number) > self.rank_of(number - 1)) == forward
+        channel = ("forward" if forward else "backward") + ("_up" if up else "_down")
+        if self.model.chunks > 1:
+            channel += f"_{chunk}"
+        passage = chunk * self.model.microbatches + m
+        return {"tag": 2 * passage + (0 if forward else 1), "channel": channel}
 
     def load(self, shard: int = 0, num_shards: int = 1) -> None:
         weights, opt_states, _, _, _ = self.model.storage()
@@ -295,13 +302,13 @@ class Stage:
                 model.samples(self.copy * pieces + m, self.copies * pieces))
         elif self.message_before(number):
             activations[layers.start, m] = await model.receive(
-                self.rank_of(number - 1), self.tag(number, "f", m))
+                self.rank_of(number - 1), **self.tag(number, "f", m))
         for l in layers:
             await self.forward_work(model, l, m)
         if self.message_before(number + 1):
             self.sent[chunk, m] = model.start_send(
                 self.rank_of(number + 1), activations[layers.stop, m],
-                self.tag(number + 1, "f", m))
+                **self.tag(number + 1, "f", m))
 
     async def begin_backward(self, chunk: int, m: int) -> None:
         model, number = self.model, self.number(chunk)
@@ -314,7 +321,7 @@ class Stage:
             await self.sent.pop((chunk, m))
             del activations[end]
             grad_activations[end] = await model.receive(
-                self.rank_of(number + 1), self.tag(number + 1, "b", m))
+                self.rank_of(number + 1), **self.tag(number + 1, "b", m))
 
     async def backward(self, chunk: int, m: int) -> None:
         model, number = self.model, self.number(chunk)
@@ -329,7 +336,7 @@ class Stage:
             del grad_activations[key]
         elif self.message_before(number):
             message = model.start_send(
-                self.rank_of(number - 1), grad_activations[key], self.tag(number, "b", m))
+                self.rank_of(number - 1), grad_activations[key], **self.tag(number, "b", m))
             self.sent_grads[chunk] = (message, key)
 
     async def until_gradient_arrived(self, chunk: int) -> None:
