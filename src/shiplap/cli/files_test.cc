@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <sstream>
+#include <string>
 
 namespace shiplap::cli {
 namespace {
@@ -35,7 +36,10 @@ class Files : public testing::Test {
   }
 
  private:
-  std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "shiplap_files_test";
+  // Of this case alone: others run at the same time.
+  std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) /
+                                  (std::string("shiplap_files_test.") +
+                                   testing::UnitTest::GetInstance()->current_test_info()->name());
 };
 
 TEST_F(Files, AreReadByteForByte) {
