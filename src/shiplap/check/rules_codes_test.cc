@@ -36,8 +36,8 @@ program all on all
 
 TEST(Rules, HaveNames) {
   for (const std::string& name : rules_names()) {
-    ASSERT_TRUE(rules_called(name).has_value()) << name;
-    EXPECT_EQ(check::name(*rules_called(name)), name);
+    EXPECT_TRUE(rules_called(name).has_value()) << name;
+    EXPECT_EQ(check::name(rules_called(name).value_or(Rules::any)), name);
   }
   EXPECT_FALSE(rules_called("ncc").has_value());
 }

@@ -123,7 +123,7 @@ void check_flags(const Options& options) {
 
 check::Options check_options(const Options& options) {
   check::Options result{.symmetry = !options.no_symmetry};
-  if (options.rules) result.rules = check::rules_called(*options.rules).value();
+  if (options.rules) result.rules = check::rules_called(*options.rules).value_or(result.rules);
   if (options.sends == "eager") result.sends = check::Sends::eager;
   if (options.sends == "rendezvous") result.sends = check::Sends::rendezvous;
   if (options.eager) result.eager_up_to = Bytes{*options.eager};

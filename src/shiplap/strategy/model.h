@@ -46,7 +46,7 @@ struct Over {
 // channel is a communicator of its own; NCCL has no tags.
 struct Tagged {
   int tag = 0;
-  std::string_view channel = "";  // "" is `main`
+  std::string_view channel;  // "" is `main`
 };
 
 class Model;

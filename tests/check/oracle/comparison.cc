@@ -36,7 +36,7 @@ std::string stage(const Verdict& verdict, check::Sends sends) {
 
 // What a library does not do is asked of plans that are sound by themselves.
 std::string stage_on_nccl(const Verdict& verdict) {
-  const std::string by_itself = stage(verdict, check::Sends::rendezvous);
+  std::string by_itself = stage(verdict, check::Sends::rendezvous);
   if (by_itself != kSound) return by_itself;
   if (verdict.nccl_messages) return kMatching;
   return verdict.nccl_deadlock || verdict.nccl_calls ? kOrder : kSound;
