@@ -198,11 +198,7 @@ class Messages {
   }
 
   Finding start(Place place, std::string code) {
-    Finding finding;
-    finding.place = place;
-    finding.diagnostic.code = std::move(code);
-    finding.diagnostic.where = words_.where(place);
-    return finding;
+    return finding_at(words_, place, {.code = std::move(code)});
   }
 
   const Job& job_;
@@ -233,11 +229,8 @@ std::vector<Finding> diagnose_tables(const Job& job, const Mismatches& mismatche
       ++same->folded;
       continue;
     }
-    Finding finding;
-    finding.place = trouble.place;
+    Finding finding = finding_at(words, trouble.place, {.code = code});
     finding.witness = {trouble.place};
-    finding.diagnostic.code = code;
-    finding.diagnostic.where = words.where(trouble.place);
     if (differs) {
       finding.diagnostic.what = fmt::format(
           "by table `{}` rank {} {} {} rows {} rank {}, which {} {}", table, trouble.place.rank,

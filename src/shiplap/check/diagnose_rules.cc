@@ -120,10 +120,7 @@ class NcclRules {
       ++kind->folded;
       return nullptr;
     }
-    kind.emplace();
-    kind->place = place;
-    kind->diagnostic.code = std::move(code);
-    kind->diagnostic.where = words_.where(place);
+    kind = finding_at(words_, place, {.code = std::move(code)});
     return &*kind;
   }
 

@@ -189,10 +189,7 @@ class Diagnosis {
     return start(trouble, std::move(code), trouble.place);
   }
   Finding start(const Trouble& trouble, std::string code, Place place) {
-    Finding finding;
-    finding.place = place;
-    finding.diagnostic.code = std::move(code);
-    finding.diagnostic.where = words_.where(place);
+    Finding finding = finding_at(words_, place, {.code = std::move(code)});
     finding.witness = {place};
     for (const Place& other : {trouble.place, trouble.other}) {
       if (other.exists() && other.operation >= 0 && other != place)

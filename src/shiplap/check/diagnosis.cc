@@ -14,15 +14,12 @@ namespace {
 
 constexpr std::size_t kMaxCycleNotes = 8;
 
-Finding finding_at(Words& words, Place place, const Diagnostic& said) {
-  Finding finding;
-  finding.diagnostic = said;
-  finding.diagnostic.where = words.where(place);
-  finding.place = place;
-  return finding;
-}
-
 }  // namespace
+
+Finding finding_at(Words& words, Place place, Diagnostic said) {
+  said.where = words.where(place);
+  return {.diagnostic = std::move(said), .place = place};
+}
 
 Diagnostic as_note(Diagnostic diagnostic) {
   diagnostic.severity = Severity::note;

@@ -10,6 +10,7 @@
 
 namespace shiplap::check {
 
+[[nodiscard]] Finding finding_at(Words& words, Place place, Diagnostic said);
 // What follows from another finding, in a line under it.
 [[nodiscard]] Diagnostic as_note(Diagnostic diagnostic);
 

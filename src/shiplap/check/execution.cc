@@ -104,10 +104,8 @@ void Execution::start_batch(Node node) {
   const Script& script = job_.scripts[static_cast<std::size_t>(node.script)];
   const auto number = static_cast<std::size_t>(script[node.op].group);
   if (members_[static_cast<std::size_t>(node.script)][number] == 0) return complete(node);
-  for (std::int32_t k = node.op + 1; k < std::ssize(script.ops); ++k) {
-    if (!script[k].member || script[k].gate != node.op) break;
-    start({node.script, k});
-  }
+  const std::int32_t end = script.batch_end(node.op);
+  for (std::int32_t k = node.op + 1; k < end; ++k) start({node.script, k});
 }
 
 Execution::Node Execution::sender(const Op& receive) const {
@@ -199,8 +197,8 @@ std::vector<Execution::Node> Execution::needs(Node node) const {
     return result;
   }
   if (here.act == Act::batch) {
-    for (std::int32_t k = node.op + 1; k < std::ssize(script.ops); ++k) {
-      if (!script[k].member || script[k].gate != node.op) break;
+    const std::int32_t end = script.batch_end(node.op);
+    for (std::int32_t k = node.op + 1; k < end; ++k) {
       if (state({node.script, k}) != State::complete) result.push_back({node.script, k});
     }
   }

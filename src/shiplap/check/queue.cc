@@ -31,9 +31,8 @@ Communicator communicator_of(const Job& job, const Op& op) {
 std::set<Communicator> communicators_of(const Job& job, const Script& script, std::int32_t k) {
   if (script[k].act != Act::batch) return {communicator_of(job, script[k])};
   std::set<Communicator> all;
-  for (std::int32_t m = k + 1; m < std::ssize(script.ops) && script[m].gate == k; ++m) {
-    if (script[m].member) all.insert(communicator_of(job, script[m]));
-  }
+  const std::int32_t end = script.batch_end(k);
+  for (std::int32_t m = k + 1; m < end; ++m) all.insert(communicator_of(job, script[m]));
   return all;
 }
 

@@ -97,6 +97,12 @@ struct Script {
     return pieces.subspan(static_cast<std::size_t>(claim.pieces),
                           static_cast<std::size_t>(claim.count));
   }
+  // Behind the last member of the batch `k`.
+  [[nodiscard]] std::int32_t batch_end(std::int32_t k) const {
+    std::int32_t end = k + 1;
+    while (end < std::ssize(ops) && (*this)[end].member && (*this)[end].gate == k) ++end;
+    return end;
+  }
   // The rows of a listed zone.
   [[nodiscard]] std::span<const std::int32_t> rows_of(const Zone& zone) const {
     return listed.subspan(static_cast<std::size_t>(zone.listed),

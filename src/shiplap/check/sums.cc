@@ -11,7 +11,7 @@ namespace {
 
 // They are looked for one by one, and a run has 16 bits for one.
 constexpr std::size_t kMaxSlopes = 1024;
-constexpr std::size_t kMostBoxes = 1000;  // of one sum
+constexpr std::size_t kMaxSumBoxes = 1000;  // of one sum
 
 std::uint64_t hash_of(const Boxes& boxes) {
   std::uint64_t hash = boxes.size();
@@ -97,11 +97,11 @@ std::optional<SumId> Sums::unite(SumId a, SumId b) {
     }
     boxes.push_back(std::move(box));
   }
-  if (boxes.size() > kMostBoxes) {
+  if (boxes.size() > kMaxSumBoxes) {
     throw InputError(
         {.code = "D632",
          .what = fmt::format("the contributions of a sum lie in more than {} separate boxes",
-                             with_separators(static_cast<std::int64_t>(kMostBoxes))),
+                             with_separators(static_cast<std::int64_t>(kMaxSumBoxes))),
          .why = "they are held and compared one by one",
          .help = "add them up in an order in which neighbours meet, or in larger parts"});
   }
