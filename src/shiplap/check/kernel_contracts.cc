@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "shiplap/check/kernel_check_internal.h"
 #include "shiplap/check/kernel_contracts_internal.h"
@@ -66,7 +67,7 @@ bool KernelContracts::is_assumed(const plan::flat::Operation& op) {
 }
 
 bool KernelContracts::assumes(const plan::Compute& compute) const {
-  if (plan::is_linear(compute.kernel)) return false;
+  if (plan::is_linear(compute.kernel)) return names_unread(compute);
   const auto tensor = [&](const Access& access) -> const plan::Tensor& {
     return plan_.tensors[access.value.tensor.index()];
   };
@@ -90,6 +91,20 @@ bool KernelContracts::assumes(const plan::Compute& compute) const {
              });
            });
   });
+}
+
+// Of numbers without a layer or version `add`, `cast` and `scale` may say whose they are.
+bool KernelContracts::names_unread(const plan::Compute& compute) const {
+  const auto any = [&](bool reads, const auto& has) {
+    return std::ranges::any_of(compute.accesses, [&](const Access& access) {
+      return (access.kind == Access::Kind::reads) == reads &&
+             has(plan_.tensors[access.value.tensor.index()]);
+    });
+  };
+  const auto has_layers = [](const plan::Tensor& tensor) { return tensor.instances > 0; };
+  const auto has_versions = [](const plan::Tensor& tensor) { return tensor.has_versions(); };
+  return (any(false, has_layers) && any(true, std::not_fn(has_layers))) ||
+         (any(false, has_versions) && any(true, std::not_fn(has_versions)));
 }
 
 // ---- one computation

@@ -60,6 +60,7 @@ class KernelContracts {
   };
   const Static& static_part(const plan::flat::Operation& op);
   [[nodiscard]] bool assumes(const plan::Compute& compute) const;
+  [[nodiscard]] bool names_unread(const plan::Compute& compute) const;
   [[nodiscard]] bool keeps_kinds_and_scales(const plan::Compute& compute,
                                             const plan::KernelRule* rule) const;
   // Whether the contract holds, where that is plain to see.

@@ -55,6 +55,7 @@ void Laws::look(const plan::RankProgram& program, std::span<const SlopeId> slope
     sizes(op);
     const auto* compute = std::get_if<plan::Compute>(&op.source->action);
     if (compute == nullptr || !once(op)) continue;
+    note_updates(op);
     if (contracts_.is_assumed(op)) ++assumed_[compute->kernel];
     if (compute->kernel == plan::kOpaqueKernel) continue;
     ++computations_;
@@ -65,13 +66,26 @@ void Laws::look(const plan::RankProgram& program, std::span<const SlopeId> slope
   }
 }
 
+// `add`, `cast` and `scale` only move a version.
+void Laws::note_updates(const plan::flat::Operation& op) {
+  if (plan::is_linear(std::get<plan::Compute>(op.source->action).kernel)) return;
+  for (const plan::flat::Access& access : program_->accesses_of(op)) {
+    const bool writes = access.kind != Access::Kind::reads;
+    if (writes && access.value.is_new) updated_.insert(access.value.tensor.value);
+  }
+}
+
+Trouble Laws::trouble(std::string code, std::string what, std::string why, std::string help) const {
+  return {.symptom = Symptom::law,
+          .place = {program_->rank.value, op_},
+          .code = std::move(code),
+          .what = std::move(what),
+          .why = std::move(why),
+          .help = std::move(help)};
+}
+
 bool Laws::tell(std::string code, std::string what, std::string why, std::string help) {
-  troubles_->push_back({.symptom = Symptom::law,
-                        .place = {program_->rank.value, op_},
-                        .code = std::move(code),
-                        .what = std::move(what),
-                        .why = std::move(why),
-                        .help = std::move(help)});
+  troubles_->push_back(trouble(std::move(code), std::move(what), std::move(why), std::move(help)));
   return false;
 }
 
@@ -124,6 +138,14 @@ void Laws::facts() {
   for (const plan::flat::Fact& fact : program_->given) {
     if (fact.region.count > 0) given.push_back(&fact.region);
     distinct(fact.value);
+    if (!fact.value.is_new) continue;
+    const std::string name = name_of(plan_.tensors[fact.value.tensor.index()], fact.value);
+    begins_new_.try_emplace(
+        fact.value.tensor.value,
+        trouble("D748",
+                fmt::format("rank {} is given `{}` at the start of the step", program_->rank.value,
+                            name),
+                "only this step makes it", "give the version from before, or send the new one"));
   }
   for (const plan::flat::Fact& fact : program_->goal) distinct(fact.value);
   std::ranges::sort(given, {}, [](const plan::flat::Region* region) {
@@ -135,6 +157,13 @@ void Laws::facts() {
     tell("D731", fmt::format("rank {} is given some rows twice", program_->rank.value),
          "they cannot hold both", "give them once");
     return;
+  }
+}
+
+// A step does not begin with what it makes.
+void Laws::finish(std::vector<Trouble>& troubles) const {
+  for (const auto& [tensor, trouble] : begins_new_) {
+    if (updated_.contains(tensor)) troubles.push_back(trouble);
   }
 }
 

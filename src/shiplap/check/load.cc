@@ -37,7 +37,7 @@ void demand_countable(const plan::Plan& plan) {
 }
 
 // A mask looks up an entry for each coordinate.
-void demand_entries(const plan::Plan& plan) {
+void check_mask_lists(const plan::Plan& plan) {
   for (const plan::Tensor& tensor : plan.tensors) {
     for (const plan::MaskTerm& term : tensor.mask) {
       for (const plan::MaskSide& side : {term.left, term.right}) {
@@ -71,7 +71,7 @@ void check_streams(const Script& script) {
 std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, const Options& options,
                           std::vector<Trouble>& troubles) {
   demand_countable(plan);
-  demand_entries(plan);
+  check_mask_lists(plan);
   plan::Assignment assignment = plan::assign_programs(plan);
   if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
   auto job = std::make_unique<Job>(plan);
@@ -109,6 +109,7 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
     job->script_of[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(job->scripts.size());
     job->scripts.push_back(std::move(script));
   }
+  laws.finish(troubles);
   matching.close();
   job->computations = laws.computations();
   for (const auto& [kernel, count] : laws.assumed()) job->assumed.push_back({kernel, count});

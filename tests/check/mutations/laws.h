@@ -48,12 +48,9 @@ enum class Extent : std::uint8_t {
 struct LawMutation {
   std::string law;
   std::string name;
-  std::vector<std::string> codes;
+  std::vector<std::string> codes;  // or "assumed K": sound, but a kernel K is listed as assumed
   std::vector<Edit> (*edits)(const Site& site) = nullptr;
   std::vector<Extent> extents = {Extent::all, Extent::one, Extent::corner};
-  // A known gap of check, and of the oracle: both call some of the mutants sound, though they are
-  // wrong by construction.
-  bool is_gap = false;
 };
 [[nodiscard]] const std::vector<LawMutation>& all_law_mutations();
 

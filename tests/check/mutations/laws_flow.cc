@@ -179,6 +179,24 @@ Edits renews(const Site& site) {
   return with_actions(site, {{std::move(other)}});
 }
 
+Edits begins_with_new(const Site& site) {
+  const auto* fact = std::get_if<plan::Fact>(&site.statement().node);
+  if (fact == nullptr || fact->kind == plan::Fact::Kind::goal ||
+      !tensor_of(site, fact->value).has_versions()) {
+    return {};
+  }
+  plan::Fact given = *fact;
+  given.kind = plan::Fact::Kind::given;
+  given.value.is_new = true;
+  Edit edit{.with = {{given}}};
+  if (fact->kind == plan::Fact::Kind::keep) {
+    plan::Fact goal = given;
+    goal.kind = plan::Fact::Kind::goal;
+    edit.with.push_back({goal});
+  }
+  return {std::move(edit)};
+}
+
 // ---- memory
 
 template <class Action>
@@ -296,8 +314,10 @@ void add_flow_laws(Laws& laws) {
   laws.push_back({kept, "no update", {"D748", "D749", "D741", "D744"}, does_not_update});
   laws.push_back({kept, "an update of less", {"D748", "D749", "D754"}, updates_less});
   laws.push_back({kept, "the old version as the new one", {"D755"}, copies_old_to_new});
-  laws.push_back({kept, "a kernel without a rule makes it of the old one", {"D755"}, renews});
-  laws.back().is_gap = true;
+  laws.push_back(
+      {kept, "it begins with the new version", {"D748", "D754", "D755", "D735"}, begins_with_new});
+  laws.push_back(
+      {kept, "a kernel without a rule makes it of the old one", {"D755", "assumed renew"}, renews});
 }
 
 void add_memory_laws(Laws& laws) {

@@ -237,17 +237,15 @@ void add_linear_laws(Laws& laws) {
       {instance, "add with another instance", {"D752", "D755"}, sum_with<with_other_instance>});
   laws.push_back({instance,
                   "cast of another instance by way of a tensor without",
-                  {"D752", "D755"},
+                  {"D752", "D755", "assumed cast"},
                   laundered<with_other_instance>});
-  laws.back().is_gap = true;
   const std::string version = "add, cast, scale: the same version";
   laws.push_back({version, "cast of the other version", {"D755"}, cast_of<with_other_version>});
   laws.push_back({version, "add with the other version", {"D755"}, sum_with<with_other_version>});
   laws.push_back({version,
                   "cast of the other version by way of a tensor without",
-                  {"D755"},
+                  {"D755", "assumed cast"},
                   laundered<with_other_version>});
-  laws.back().is_gap = true;
   const std::string each = "add, cast, scale: every contribution, each once";
   laws.push_back({each, "one reads something twice", {"D742"}, added_twice});
   laws.push_back(

@@ -17,8 +17,8 @@
 namespace shiplap::mutations {
 namespace {
 
-// "" if the plan is sound, otherwise the code of the first finding; a warning counts if it is one
-// of these.
+// "" if the plan is sound, otherwise the code of the first finding; a warning, or that a kernel is
+// listed as assumed, counts if it is one of these.
 struct Answer {
   std::string code;
   std::string said;
@@ -32,9 +32,11 @@ Answer answer(const plan::Plan& plan, bool symmetry, const std::vector<std::stri
       const Diagnostic& first = report.findings.front().diagnostic;
       return {.code = first.code, .said = first.what};
     }
-    for (const Diagnostic& warning : report.advice) {
-      if (std::ranges::find(codes, warning.code) != codes.end()) return {.code = warning.code};
-    }
+    std::vector<std::string> said;
+    for (const Diagnostic& warning : report.advice) said.push_back(warning.code);
+    for (const check::Assumed& some : report.assumed) said.push_back("assumed " + some.kernel);
+    const auto found = std::ranges::find_first_of(said, codes);
+    if (found != said.end()) return {.code = *found};
     return {};
   } catch (const InputError& error) {
     return {.code = error.diagnostics().front().code, .has_meaning = false};
@@ -106,7 +108,7 @@ void judge_mutant(const LawMutation& mutation, const Sound& sound, const plan::P
   if (with.code.empty() && is_unchanged(mutant.plan, unrolled)) return;
   if (with.code.empty()) {
     const oracle::Verdict verdict = oracle::judge(mutant.plan, {.operations = 0});
-    if (is_sound(verdict) && !mutation.is_gap) {
+    if (is_sound(verdict)) {
       ++score.harmless;
       keep_example(mutation, sound, mutant, "harmless", "");
       return;

@@ -85,6 +85,27 @@ bool writes_once(const RankProgram& program) {
   });
 }
 
+bool begins_before_update(const std::vector<RankProgram>& ranks) {
+  std::set<std::int32_t> made;
+  for (const RankProgram& program : ranks) {
+    for (const Operation& op : program.operations) {
+      const auto* compute = std::get_if<plan::Compute>(&op.source->action);
+      if (compute == nullptr) continue;
+      const std::string& kernel = compute->kernel;
+      if (kernel == "add" || kernel == "cast" || kernel == "scale") continue;
+      for (const plan::flat::Access& access : program.accesses_of(op)) {
+        const bool writes = access.kind != plan::Access::Kind::reads;
+        if (writes && access.value.is_new) made.insert(access.value.tensor.value);
+      }
+    }
+  }
+  return std::ranges::none_of(ranks, [&](const RankProgram& program) {
+    return std::ranges::any_of(program.given, [&](const plan::flat::Fact& fact) {
+      return fact.value.is_new && made.contains(fact.value.tensor.value);
+    });
+  });
+}
+
 bool sums_are_sets(const RankProgram& program) {
   const auto is_set = [&](const plan::flat::Value& value) {
     const plan::Tensor& tensor = program.plan->tensors[value.tensor.index()];

@@ -101,13 +101,16 @@ bool exchange_overlaps(const Job& job, std::size_t node) {
 }
 
 std::string broken_rule_of(const Job& job, const Matching& matching, RuleCounts& counts) {
-  std::string once = "statement: names a contribution once";
-  if (!std::ranges::all_of(job.ranks, sums_are_sets)) {
-    counts[once].broken = 1;
-    return once;
+  const std::vector<std::pair<std::string, bool>> statements{
+      {"statement: names a contribution once", std::ranges::all_of(job.ranks, sums_are_sets)},
+      {"statement: a step begins with old versions", begins_before_update(job.ranks)}};
+  for (const auto& [rule, holds] : statements) {
+    if (holds) continue;
+    counts[rule].broken = 1;
+    return rule;
   }
   const std::string rule = first_broken_rule(job, matching, counts);
-  counts[once].held = 1;
+  for (const auto& [statement, holds] : statements) counts[statement].held = 1;
   return rule;
 }
 

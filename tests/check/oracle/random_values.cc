@@ -41,6 +41,7 @@ std::vector<Template> templates(Lie lie) {
     case Lie::loss_in_the_middle:
     case Lie::same_row_twice:
     case Lie::stale_update:
+    case Lie::begins_new:
       return {build_training};
     case Lie::not_a_product:
       return {build_boxes};

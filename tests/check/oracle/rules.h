@@ -48,6 +48,7 @@ inline constexpr std::array kRules{
     "signature: one layer",
     "signature: operands of its kinds",
     "signature: weights of the version before",
+    "statement: a step begins with old versions",
     "statement: names a contribution once",
     "zero: states zero",
 };

@@ -39,7 +39,8 @@ enum class Lie : std::uint8_t {
   freed_early,
   allocated_twice,
   not_freed,
-  last = not_freed,
+  begins_new,  // is given the version that it makes
+  last = begins_new,
 };
 
 class ValueBuilder {

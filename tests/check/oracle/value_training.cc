@@ -111,8 +111,11 @@ class Training {
       state.shard.push_back(zero_ ? b_.rows(rank, 1) : state.weights.back());
       const int begin = zero_ ? rank : 0;
       const int count = zero_ ? 1 : shards_;
-      const std::string kind = b_.is(Lie::stale_update) ? "given" : "keep";
-      b_.fact(rank, kind, state.shard.back(), shards("W", layer, begin, count));
+      const bool is_given = b_.is(Lie::stale_update) || b_.is(Lie::begins_new);
+      const std::string kind = is_given ? "given" : "keep";
+      StatedValue weights = shards("W", layer, begin, count);
+      weights.is_new = b_.is(Lie::begins_new);
+      b_.fact(rank, kind, state.shard.back(), weights);
       state.gradient.push_back(b_.rows(rank, shards_));
       state.pieces.emplace_back();
       if (!optimizer_) continue;
