@@ -36,6 +36,37 @@ void check_parts(std::span<const std::byte> bytes) {
   check<kNoticeBytes>(bytes, [](auto part) { return decode_notice(part); });
 }
 
+// A receive with a place of its own, so that whatever is written beside it is seen.
+struct Receive {
+  std::vector<std::byte> room;
+  std::shared_ptr<Receiving> receiving;
+};
+
+// The last bytes say where the others are cut, and for what a receive is posted between two pieces:
+// a program asks for its messages while they come.
+std::vector<std::unique_ptr<Receive>> send_in_pieces(const Socket& theirs,
+                                                     std::span<const std::byte> bytes,
+                                                     Endpoint& endpoint) {
+  constexpr std::size_t kCuts = 12;
+  constexpr std::array<std::size_t, 4> kRooms{16, 100, 4096, 200'000};
+  std::vector<std::unique_ptr<Receive>> receives;
+  const auto cuts = bytes.last(std::min(kCuts, bytes.size() / 8));
+  for (const std::byte cut : cuts) {
+    const auto number = std::to_integer<std::size_t>(cut);
+    const auto piece = bytes.first(std::min(bytes.size(), 16 * (number / 16 + 1)));
+    ensure(send_all(theirs, piece, seconds_now()), "the bytes are sent");
+    bytes = bytes.subspan(piece.size());
+    for (int k = 0; k < 4; ++k) endpoint.progress();
+    auto one = std::make_unique<Receive>();
+    one->room.resize(kRooms.at(number / 4 % 4));
+    one->receiving = endpoint.start_receive(
+        {.group = 1, .from = 1, .tag = static_cast<int>(number % 4)}, one->room);
+    receives.push_back(std::move(one));
+  }
+  ensure(send_all(theirs, bytes, seconds_now()), "the bytes are sent");
+  return receives;
+}
+
 // Rank 0 of two, whose other is the fuzzer. It has a short and a long receive, and sends something.
 void check_stream(std::span<const std::byte> bytes) {
   std::array<int, 2> ends{};
@@ -53,7 +84,7 @@ void check_stream(std::span<const std::byte> bytes) {
   const auto first = endpoint.start_receive({.group = 1, .from = 1, .tag = 0}, short_room);
   const auto second = endpoint.start_receive({.group = 1, .from = 1, .tag = 1}, long_room);
   const auto third = endpoint.start_send({.group = 1, .from = 0, .tag = 0}, 1, data);
-  ensure(send_all(theirs, bytes, seconds_now()), "the bytes are sent");
+  const auto between = send_in_pieces(theirs, bytes, endpoint);
   shutdown(theirs.descriptor(), SHUT_WR);
   for (int k = 0; k < kRounds && endpoint.gone(1) == Endpoint::Gone::no; ++k) {
     endpoint.serve({.text = "fuzz"});
@@ -62,6 +93,9 @@ void check_stream(std::span<const std::byte> bytes) {
   }
   ensure(first->bytes <= short_room.size() || first->is_too_long, "what came fits");
   ensure(second->bytes <= long_room.size() || second->is_too_long, "what came fits");
+  for (const auto& one : between) {
+    if (!one->receiving->is_done) endpoint.cancel(*one->receiving);
+  }
   if (!first->is_done) endpoint.cancel(*first);
   if (!second->is_done) endpoint.cancel(*second);
   endpoint.cancel(*third);

@@ -113,6 +113,21 @@ class OnOneMachine(Case):
                 self.assertEqual(process.wait(15), 128 + signal.SIGTERM)
                 self.assertFalse(alive(int(pid_file.read_text())))
 
+    def test_a_kill_of_us_ends_the_job(self):
+        for kind in THERE:
+            with self.subTest(kind=kind), tempfile.TemporaryDirectory() as folder:
+                process = subprocess.Popen(
+                    [str(RANKS), "-n", "3", "--on", kind, "sh", "-c",
+                     f"echo $$ > {folder}/{RANK}; exec sleep 60"],
+                    env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                files = [Path(folder, str(rank)) for rank in range(3)]
+                self.assertTrue(wait_until(
+                    lambda: all(file.exists() and file.read_text() for file in files)))
+                process.kill()
+                process.wait()
+                pids = [int(file.read_text()) for file in files]
+                self.assertTrue(wait_until(lambda: not any(map(alive, pids))))
+
     def test_a_crash_is_a_failure_unless_the_job_is_to_survive_it(self):
         script = f"test {RANK} -ne 1 || kill -SEGV $$"
         for kind in SURVIVING:

@@ -10,18 +10,24 @@
 namespace shiplap {
 namespace {
 
+// Never the folder in which the user happens to be: what is found is executed. So a path that is
+// not absolute, as there is without /proc, is none.
 std::vector<std::filesystem::path> plugin_folders() {
   std::vector<std::filesystem::path> folders;
-  if (const char* own = std::getenv("SHIPLAP_PLUGINS")) folders.emplace_back(own);
+  if (const char* own = std::getenv("SHIPLAP_PLUGINS"); own != nullptr && *own != '\0') {
+    folders.emplace_back(own);
+  }
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  folders.push_back(program);
-  folders.push_back(program.parent_path() / "lib" / "shiplap");
+  if (program.is_absolute()) {
+    folders.push_back(program);
+    folders.push_back(program.parent_path() / "lib" / "shiplap");
+  }
   // Where this code is part of somebody else's process, such as Python's.
   Dl_info here{};
   if (dladdr(reinterpret_cast<const void*>(&load_plugin), &here) != 0) {
-    const std::filesystem::path own = std::filesystem::absolute(here.dli_fname, ignored);
-    if (own.parent_path() != program) folders.push_back(own.parent_path() / "lib" / "shiplap");
+    const auto own = std::filesystem::path(here.dli_fname).parent_path();
+    if (own.is_absolute() && own != program) folders.push_back(own / "lib" / "shiplap");
   }
   return folders;
 }

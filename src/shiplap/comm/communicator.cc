@@ -215,6 +215,15 @@ void Communicator::fail_rank(int rank, const std::string& reason) {
       rank);
 }
 
+void Communicator::fail_left(int rank, int root, const std::string& reason) {
+  if (root != kNobody) fail_rank(root, reason);
+  const std::string what = fmt::format("rank {} gave up waiting", rank);
+  die(what);
+  throw DeadlinePassed(
+      Diagnostic{.code = "D301", .where = {.rank = world_rank(rank_)}, .what = what, .why = reason},
+      {});
+}
+
 void Communicator::fail_mismatch(const std::string& what, std::vector<int> odd_ones) {
   die(what);
   throw Mismatch(Diagnostic{.code = "D303", .where = {.rank = world_rank(rank_)}, .what = what},

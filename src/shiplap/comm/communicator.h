@@ -137,7 +137,9 @@ class Communicator {
 
   // Tells the others that this rank gives up: whoever waits for something in a group with it gets
   // RankFailed. The communicator is dead then. If it does so because another rank of the world has
-  // failed, that one is the `root`, and is who they are told of.
+  // failed, that one is the `root`, and is who they are told of; if it waited in vain and does not
+  // know for whom, that is kNobody, and they get DeadlinePassed.
+  static constexpr int kNobody = -1;
   void leave(const std::string& reason, std::optional<int> root = std::nullopt);
 
   // ---- point to point: messages with the same two ends and tag arrive in order
@@ -277,6 +279,8 @@ class Communicator {
                               const std::string& about = {},
                               std::optional<int> culprit = std::nullopt);
   [[noreturn]] void fail_rank(int rank, const std::string& reason);
+  // `rank` has left because of `root`, which may be kNobody.
+  [[noreturn]] void fail_left(int rank, int root, const std::string& reason);
   [[noreturn]] void fail_mismatch(const std::string& what, std::vector<int> odd_ones);
   [[noreturn]] void fail_too_long(int from, std::int64_t room);
   [[noreturn]] void fail_dead(const std::string& reason);

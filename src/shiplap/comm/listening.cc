@@ -9,6 +9,9 @@
 namespace shiplap::comm {
 namespace {
 
+// Everybody's deadline passes at about the same time, and then come the roll calls.
+constexpr double kCulpritWithin = 1.5;
+
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
   std::uint64_t x = a * 0x9e3779b97f4a7c15 + b;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -38,14 +41,26 @@ std::string ListeningCommunicator::operation(std::string_view verb, int peer, in
 void ListeningCommunicator::check_lost(double time) {
   if (!news_.anybody_lost()) return;
   const auto lost = news_.lost_among(members_.world_ranks);
-  if (!lost || lost->since > time) return;
+  if (!lost) return;
+  // Who gave up for no known rank is soon followed by one that knows.
+  const double due = lost->since + (lost->rank == kNobody ? kCulpritWithin : 0);
+  if (due > time) return;
+  fail_lost(*lost);
+}
+
+void ListeningCommunicator::fail_lost(const News::Lost& lost) {
   // Others may have given up because of this rank: then they are who has failed here.
-  fail_rank(lost->rank == news_.rank() ? lost->left : lost->rank, lost->reason);
+  fail_left(lost.left, lost.rank == news_.rank() ? lost.left : lost.rank, lost.reason);
 }
 
 News::RollCall ListeningCommunicator::call_roll(const std::string& operation, int peer) {
-  if (!in_collective()) return news_.follow(world_rank(peer), doing(operation));
-  return news_.call_roll(members_.group, collectives(), members_.world_ranks, doing(operation));
+  News::RollCall roll = in_collective() ? news_.call_roll(members_.group, collectives(),
+                                                          members_.world_ranks, doing(operation))
+                                        : news_.follow(world_rank(peer), doing(operation));
+  // All that this rank hears of may be well: between two others a link can be broken, and they
+  // know.
+  if (!roll.culprit) news_.await_culprit(members_.world_ranks, doing(operation), kCulpritWithin);
+  return roll;
 }
 
 std::uint64_t ListeningCommunicator::next_group(int colour) const {
@@ -93,6 +108,9 @@ void tell_if_it_fails(News& news, const std::function<void()>& work) {
     work();
   } catch (const RankFailed& error) {
     news.leave(error.rank(), error.diagnostic().why);
+    throw;
+  } catch (const DeadlinePassed& error) {
+    news.leave(error.culprit().value_or(Communicator::kNobody), error.what());
     throw;
   } catch (const Failure& error) {
     news.leave(error.culprit().value_or(news.rank()), error.what());

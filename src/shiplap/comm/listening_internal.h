@@ -40,6 +40,7 @@ class ListeningCommunicator : public MessageCommunicator {
   [[nodiscard]] std::string operation(std::string_view verb, int peer, int tag) const;
   // Throws if a rank of this group is lost, and was before `time`.
   void check_lost(double time);
+  [[noreturn]] void fail_lost(const News::Lost& lost);
   // Who keeps this rank waiting that waits for `peer`.
   [[nodiscard]] News::RollCall call_roll(const std::string& operation, int peer);
 

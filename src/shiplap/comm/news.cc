@@ -84,10 +84,12 @@ void News::handle(const Notice& notice, int from) {
       if (notice.kind == Notice::Kind::question) send(answer_to(notice.group), {{from}});
       return;
     }
-    case Notice::Kind::leaving:
+    case Notice::Kind::leaving: {
       if (notice.run < run_) return;
-      lose(from, {.rank = notice.root, .reason = text, .since = time(), .run = notice.run});
+      const int root = notice.root < size() ? std::max(notice.root, -1) : from;
+      lose(from, {.rank = root, .reason = text, .since = time(), .run = notice.run});
       return;
+    }
     case Notice::Kind::farewell:
       heard_farewell(from);
       return;
@@ -99,7 +101,6 @@ void News::handle(const Notice& notice, int from) {
 void News::lose(int rank, const Lost& lost) {
   const auto [known, is_new] = lost_.try_emplace(rank, lost);
   known->second.left = rank;
-  if (known->second.rank < 0) known->second.rank = rank;  // nobody knows whose fault it was
   known->second.is_dead = known->second.is_dead || lost.is_dead;
   anybody_lost_ = true;
 }
@@ -107,10 +108,21 @@ void News::lose(int rank, const Lost& lost) {
 std::optional<News::Lost> News::lost_among(std::span<const int> ranks) {
   if (!anybody_lost_) return std::nullopt;
   const std::lock_guard lock(mutex_);
+  std::optional<Lost> found;
   for (const auto& [rank, lost] : lost_) {
-    if (std::ranges::find(ranks, rank) != ranks.end()) return lost;
+    if (std::ranges::find(ranks, rank) == ranks.end()) continue;
+    if (lost.rank >= 0) return lost;
+    if (!found) found = lost;
   }
-  return std::nullopt;
+  return found;
+}
+
+void News::await_culprit(std::span<const int> ranks, const Doing& doing, double seconds) {
+  for (const double end = time() + seconds; time() < end;) {
+    if (const auto lost = lost_among(ranks); lost && lost->rank >= 0) return;
+    serve(doing);
+    pause_briefly();
+  }
 }
 
 void News::forget_who_left() {
@@ -144,13 +156,17 @@ class News::Account {
   }
   void add_lost(int rank, const Lost& lost) {
     add(fmt::format("rank {} has left: {}", rank, lost.reason));
-    silent_.push_back(lost.rank);
+    if (lost.rank >= 0) silent_.push_back(lost.rank);
   }
-  // The one of `missing`, if it did not answer.
+  // The only one of `missing` that did not answer: others may wait themselves.
   [[nodiscard]] std::optional<int> culprit(const std::vector<int>& missing) const {
-    return missing.size() == 1 && contains(silent_, missing.front())
-               ? std::optional(missing.front())
-               : std::nullopt;
+    std::optional<int> found;
+    for (const int rank : missing) {
+      if (!contains(silent_, rank)) continue;
+      if (found) return std::nullopt;
+      found = rank;
+    }
+    return found;
   }
   [[nodiscard]] std::string text() const {
     std::string all;
@@ -253,9 +269,12 @@ News::RollCall News::follow(int awaited, const Doing& doing) {
     std::vector<int> after;
     for (const int rank : next) {
       const auto lost = lost_among({&rank, 1});
-      if (lost) account.add_lost(rank, *lost);
-      if (lost && !contains(result.missing, lost->rank)) result.missing.push_back(lost->rank);
-      if (lost) continue;
+      if (lost) {
+        account.add_lost(rank, *lost);
+        const int who = lost->rank >= 0 ? lost->rank : rank;
+        if (!contains(result.missing, who)) result.missing.push_back(who);
+        continue;
+      }
       const Progress progress = rank == rank_ ? own : progress_of(0, rank, begin);
       account.add(rank, progress);
       is_cut = is_cut || progress.awaits_more;

@@ -80,14 +80,17 @@ class News {
 
   // A rank that died or left.
   struct Lost {
-    int rank = 0;  // whose fault it is
+    int rank = 0;  // whose fault it is; < 0: nobody knows
     int left = 0;  // who told so, or died
     std::string reason;
     double since = 0;  // when it was learned
     int run = 0;       // in which run it left
     bool is_dead = false;
   };
+  // Rather one of which is known whose fault it is.
   [[nodiscard]] std::optional<Lost> lost_among(std::span<const int> ranks);
+  // Waits so many seconds for one of which that is known.
+  void await_culprit(std::span<const int> ranks, const Doing& doing, double seconds);
   [[nodiscard]] bool anybody_lost() const { return anybody_lost_; }
 
   // How many collectives of a group this rank has begun.
@@ -98,7 +101,7 @@ class News {
   struct RollCall {
     std::vector<int> missing;
     std::string about;
-    std::optional<int> culprit;  // the only one missing, and it did not answer
+    std::optional<int> culprit;  // the only one missing that did not answer
   };
   [[nodiscard]] RollCall call_roll(std::uint64_t group, std::int64_t count,
                                    std::span<const int> ranks, const Doing& doing);

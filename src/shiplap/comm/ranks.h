@@ -13,10 +13,11 @@ struct RankOptions {
   int threads = 1;  // how many ranks, where no launcher has decided it
   Seconds timeout{60};
   bool checked = false;
+  Seconds connect_within{60};  // until all ranks have met, where they are processes
 };
 
 // The environment overrules `options`, so that a hang can be looked into without a new build:
-// SHIPLAP_TIMEOUT=SECONDS, SHIPLAP_CHECKED=1 or 0.
+// SHIPLAP_TIMEOUT=SECONDS, SHIPLAP_CONNECT_WITHIN=SECONDS, SHIPLAP_CHECKED=1 or 0.
 void run_ranks(const RankOptions& options, const std::function<void(Communicator&)>& work);
 
 }  // namespace shiplap::comm

@@ -17,6 +17,9 @@ enum class MpiLibrary { open_mpi, mpich, simulated };
 struct MpiOptions {
   Seconds timeout{60};
   bool checked = false;
+  // How long MPI may take to start. It waits for all ranks, without a word: after this the process
+  // says so (D301) and ends.
+  Seconds connect_within{60};
 };
 
 // Which library's launcher started this process, told by the variables it set; nothing if none did.

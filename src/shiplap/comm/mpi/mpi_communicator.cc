@@ -260,8 +260,7 @@ MpiCommunicator::~MpiCommunicator() {
 
 void MpiCommunicator::check(int status, const std::string& operation) {
   if (status == MPI_SUCCESS) return;
-  if (const auto lost = process_.wait_for_lost(members().world_ranks))
-    fail_rank(lost->rank, lost->reason);
+  if (const auto lost = process_.wait_for_lost(members().world_ranks)) fail_lost(*lost);
   std::string text(MPI_MAX_ERROR_STRING, '\0');
   int length = 0;
   MPI_Error_string(status, text.data(), &length);
@@ -410,7 +409,7 @@ void MpiCommunicator::read_memory(int peer, std::span<const RemotePart> from,
   const int error = memory::read(place_.processes[static_cast<std::size_t>(peer)], reading_);
   if (error == 0) return;
   if (const auto lost = process_.wait_for_lost(members().world_ranks)) {
-    fail_rank(lost->rank, lost->reason);
+    fail_lost(*lost);
   }
   fail_rank(world_rank(peer), fmt::format("its memory cannot be read any more: {}",
                                           std::generic_category().message(error)));
@@ -445,7 +444,7 @@ MpiCommunicator& base_of(Process& process) {
 }
 
 void run(const MpiOptions& options, const std::function<void(Communicator&)>& work) {
-  Process& process = Process::instance();
+  Process& process = Process::instance(options.connect_within);
   process.begin_run();
   const Lingering lingering{process};
   bool ended = false;

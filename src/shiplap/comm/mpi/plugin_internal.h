@@ -13,7 +13,7 @@ struct MpiPlugin {
   void (*run)(const MpiOptions& options, const std::function<void(Communicator&)>& work) = nullptr;
 };
 
-inline constexpr int kMpiPluginVersion = 2;
+inline constexpr int kMpiPluginVersion = 3;
 
 }  // namespace shiplap::comm
 

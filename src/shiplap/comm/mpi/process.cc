@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/exhausted.h"
 #include "shiplap/comm/messages_internal.h"
 #include "shiplap/comm/mpi/library_internal.h"
 #include "shiplap/comm/mpi/process_internal.h"
@@ -23,6 +27,52 @@ constexpr double kFarewellsWithin = 2;
 constexpr double kSimulatedFarewellsWithin = 300;  // costs nobody anything
 constexpr double kFinalizeWithin = 3;
 
+std::optional<std::int64_t> rank_by_launcher() {
+  for (const char* const variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+    if (const char* const value = std::getenv(variable)) return std::strtoll(value, nullptr, 10);
+  }
+  return std::nullopt;
+}
+
+// MPI_Init and MPI_Comm_dup wait for all ranks, have no deadline, and cannot be left.
+class StartWatch {
+ public:
+  explicit StartWatch(Seconds within) : thread_(start_thread([this, within] { watch(within); })) {}
+  ~StartWatch() {
+    {
+      const std::lock_guard lock(mutex_);
+      has_started_ = true;
+    }
+    changed_.notify_all();
+  }
+  StartWatch(const StartWatch&) = delete;
+  StartWatch& operator=(const StartWatch&) = delete;
+
+ private:
+  void watch(Seconds within) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::duration<double>(within.value),
+                          [&] { return has_started_; })) {
+      return;
+    }
+    const Diagnostic late{
+        .code = "D301",
+        .where = {.rank = rank_by_launcher(), .operation = "MPI_Init"},
+        .what = fmt::format("MPI did not start within {}", to_string(within)),
+        .why = "it waits for all ranks of the job, and does not say which of them is missing",
+        .help =
+            "look for a rank that hangs or was stopped; SHIPLAP_CONNECT_WITHIN=600 waits longer"};
+    std::fputs(render(late).c_str(), stderr);
+    std::fflush(stderr);
+    _exit(1);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_started_ = false;
+  std::jthread thread_;
+};
+
 // The standard promises only 32,767.
 void check_tags() {
   int* most = nullptr;
@@ -37,12 +87,15 @@ void check_tags() {
 
 }  // namespace
 
-Process& Process::instance() {
-  static Process* const process = new Process;  // lives as long as the process does
+Process& Process::instance(Seconds start_within) {
+  // It lives as long as the process does.
+  static Process* const process = new Process(start_within);
   return *process;
 }
 
-Process::Process() {
+Process::Process(Seconds start_within) {
+  std::optional<StartWatch> watch;
+  if (!library::is_simulated()) watch.emplace(start_within);
   int provided = 0;
   const int wanted = library::is_simulated() ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE;
   if (MPI_Init_thread(nullptr, nullptr, wanted, &provided) != MPI_SUCCESS || provided < wanted) {

@@ -19,8 +19,8 @@ namespace shiplap::comm {
 
 class Process final : public News {
  public:
-  // The one of this process; starts MPI when called first.
-  static Process& instance();
+  // The one of this process; starts MPI when called first, or ends the process.
+  static Process& instance(Seconds start_within);
 
   [[nodiscard]] static double now() { return MPI_Wtime(); }
 
@@ -50,7 +50,7 @@ class Process final : public News {
   void heard_farewell(int from) override { farewells_[static_cast<std::size_t>(from)] = true; }
 
  private:
-  Process();
+  explicit Process(Seconds start_within);
 
   // There is always one receive for notices.
   void listen();

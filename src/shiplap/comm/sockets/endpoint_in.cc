@@ -6,6 +6,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "shiplap/base/error.h"
 #include "shiplap/comm/sockets/endpoint_internal.h"
 
 // What comes in: straight to where it belongs if that is known, and to a place of ours until it is.
@@ -183,6 +184,10 @@ void Endpoint::begin_eager(Wire& wire) {
 }
 
 void Endpoint::begin_offer(Wire& wire) {
+  if (wire.header.id <= wire.last_offer) {
+    return lose_wire(wire, "it offered two messages under one number");
+  }
+  wire.last_offer = wire.header.id;
   const SocketLane lane = lane_of(wire);
   if (const auto receiving = first_receive(lane)) {
     accept(wire, wire.header.id, wire.header.bytes, receiving);
@@ -199,7 +204,8 @@ void Endpoint::accept(Wire& wire, std::uint64_t id, std::size_t bytes,
                       const std::shared_ptr<Receiving>& receiving) {
   Header answer{.kind = Header::Kind::accept, .id = id};
   if (match(*receiving, bytes)) {
-    wire.accepted.insert_or_assign(id, Accepted{.receiving = receiving});
+    const bool is_new = wire.accepted.emplace(id, Accepted{.receiving = receiving}).second;
+    ensure(is_new, "a message is accepted once");
   } else {
     answer.kind = Header::Kind::refuse;
     answer.bytes = receiving->target.size();

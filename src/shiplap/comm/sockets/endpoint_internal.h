@@ -147,6 +147,7 @@ class Endpoint final : public News {
     std::shared_ptr<Arrival> arrival;
     std::vector<std::byte> notice;
     std::map<std::uint64_t, Accepted> accepted;  // by id
+    std::uint64_t last_offer = 0;                // its messages are numbered upwards
 
     std::deque<Parcel> parcels;
     std::deque<std::shared_ptr<Sending>> granted;  // for which there is a place over there

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <list>
 
 #include "shiplap/base/error.h"
@@ -22,14 +22,16 @@ constexpr double kHelloWithin = 10;
 // After the deadline: to see who is there all the same.
 constexpr Seconds kLook{0.2};
 
-// A number that no other world has: of this process, and of this moment.
-std::uint64_t new_session(const Address& address) {
-  std::uint64_t number = static_cast<std::uint64_t>(SocketClock::now().time_since_epoch().count());
-  for (const int part : {address.port, static_cast<int>(getpid())}) {
-    number = (number ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15;
-    number ^= number >> 29;
-  }
+// A number that no other world has, and that nobody can guess.
+std::uint64_t new_session() {
+  std::uint64_t number = 0;
+  const Nonce nonce = random_nonce();
+  std::memcpy(&number, nonce.data(), sizeof number);
   return number;
+}
+
+std::span<const std::byte> said(std::span<const std::byte> hello) {
+  return hello.first(Hello::kSaid);
 }
 
 std::uint64_t parse_session(const Seat& seat, const std::string& text) {
@@ -46,11 +48,18 @@ std::uint64_t parse_session(const Seat& seat, const std::string& text) {
   return number;
 }
 
+// One connection for every other rank, and some for what a rank has besides.
+Seat reserved(const Seat& seat) {
+  constexpr int kBesides = 16;
+  reserve_descriptors(seat.size + kBesides);
+  return seat;
+}
+
 // One rank that comes together with the others.
 class Joining {
  public:
   Joining(const Seat& seat, Rendezvous& rendezvous, const SocketOptions& options)
-      : seat_(seat),
+      : seat_(reserved(seat)),
         rendezvous_(rendezvous),
         options_(options),
         deadline_(seconds_now() + options.connect_within.value),
@@ -65,10 +74,12 @@ class Joining {
     publish();
     for (int rank = 0; rank < seat_.rank; ++rank) call(rank);
     while (!is_complete()) {
-      if (!wait_for_news()) fail_late();
+      const bool is_late = seconds_now() >= deadline_;
+      wait_for_news();
       let_in();
       hear_strangers();
       hear_answers();
+      if (is_late && !is_complete()) fail_late();
     }
     const std::string own = listener_.own_address().host;
     for (const Socket& socket : joined_.sockets) {
@@ -78,17 +89,22 @@ class Joining {
   }
 
  private:
-  // Somebody who has connected and not yet said who it is.
+  using HelloBytes = std::array<std::byte, Hello::kBytes>;
+  // Somebody who has connected, and has not yet said or not yet proved who it is.
   struct Stranger {
     Socket socket;
     double since = 0;
-    std::array<std::byte, Hello::kBytes> bytes{};
+    HelloBytes bytes{};
     std::size_t count = 0;
+    int welcomed_as = -1;  // a rank that it has still to prove to be
+    HelloBytes question{};
+    HelloBytes answer{};
   };
   // What a rank that was called has answered so far.
   struct Answer {
     int rank = 0;
-    std::array<std::byte, Hello::kBytes> bytes{};
+    HelloBytes question{};
+    HelloBytes bytes{};
     std::size_t count = 0;
   };
 
@@ -102,17 +118,20 @@ class Joining {
 
   void publish();
   void call(int rank);
-  // False when time is up.
-  bool wait_for_news();
+  void wait_for_news();
   void let_in();
   void hear_strangers();
   // True if it is to be heard further.
   bool hear(Stranger& stranger);
-  void judge(Stranger& stranger, const Hello& hello);
+  // True if it is to be heard further: it has to prove what it said.
+  bool judge(Stranger& stranger, const Hello& hello);
+  void let_in_if_proved(Stranger& stranger, const Hello& hello);
+  void tell_version(const Stranger& stranger);
   [[nodiscard]] Verdict verdict_on(const Hello& hello) const;
   void hear_answers();
   bool hear(Answer& answer);
   void take(const Answer& answer, const Hello& hello);
+  void prove(const Answer& answer, const Hello& hello);
   void turn_away(std::string who) {
     ++turned_away_;
     last_turned_away_ = std::move(who);
@@ -125,6 +144,7 @@ class Joining {
   double deadline_;
   Socket listener_;
   std::uint64_t session_ = 0;
+  Secret secret_;
   Joined joined_;
   std::vector<bool> welcome_;  // by rank
   std::list<Stranger> strangers_;
@@ -137,12 +157,13 @@ void Joining::publish() {
   const Address own = listener_.own_address();
   const std::string session_key = options_.name + "/session";
   if (seat_.rank == 0) {
-    rendezvous_.put(session_key, fmt::format("{:016x}", new_session(own)));
+    rendezvous_.put(session_key, fmt::format("{:016x}", new_session()));
   }
   rendezvous_.put(key(seat_.rank), to_string(own));
   const auto session = rendezvous_.get(session_key, left());
   if (!session) fail_late();
   session_ = parse_session(seat_, *session);
+  secret_ = Secret(options_.secret + *session);
 }
 
 void Joining::call(int rank) {
@@ -151,18 +172,22 @@ void Joining::call(int rank) {
   const Address address =
       parse_address(*text, fmt::format("what the rendezvous says of rank {}", rank), Port::needed);
   Socket socket = connect_to(address, deadline_);
-  const Hello hello{.from = seat_.rank, .to = rank, .size = seat_.size, .session = session_};
-  if (!socket.is_open() || !send_all(socket, encode(hello), deadline_)) {
+  const HelloBytes question = encode(Hello{.from = seat_.rank,
+                                           .to = rank,
+                                           .size = seat_.size,
+                                           .session = session_,
+                                           .nonce = random_nonce()});
+  if (!socket.is_open() || !send_all(socket, question, deadline_)) {
     fail_to_meet(seat_,
                  fmt::format("rank {} was not reached at {} within {}", rank, to_string(address),
                              to_string(options_.connect_within)),
                  {rank}, "its address is known, but nothing listens there");
   }
   joined_.sockets[at(rank)] = std::move(socket);
-  answers_.push_back({.rank = rank});
+  answers_.push_back({.rank = rank, .question = question});
 }
 
-bool Joining::wait_for_news() {
+void Joining::wait_for_news() {
   std::vector<pollfd> all{{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0}};
   for (const Stranger& one : strangers_) {
     all.push_back({.fd = one.socket.descriptor(), .events = POLLIN, .revents = 0});
@@ -173,8 +198,7 @@ bool Joining::wait_for_news() {
   }
   // Also to see that a stranger has been silent for too long.
   const double seconds = std::clamp(deadline_ - seconds_now(), 0.0, 1.0);
-  const int ready = poll(all.data(), all.size(), static_cast<int>(seconds * 1e3));
-  return ready > 0 || seconds_now() < deadline_;
+  (void)poll(all.data(), all.size(), static_cast<int>(seconds * 1e3));
 }
 
 void Joining::let_in() {
@@ -199,18 +223,30 @@ bool Joining::hear(Stranger& stranger) {
     return false;
   }
   if (moved.bytes == 0) return false;  // it went by itself
-  if (stranger.count < Hello::kBytes) return true;
-  const auto hello = decode_hello(stranger.bytes);
-  if (hello && hello->verdict == Verdict::question) {
-    judge(stranger, *hello);
-  } else {
-    turn_away(fmt::format("one from {}, which is no rank of Shiplap", where));
+  if (stranger.count < Hello::kOfAllVersions) return true;
+  const auto version = version_of_hello(std::span(stranger.bytes).first<Hello::kOfAllVersions>());
+  if (version && *version != kSocketsVersion) {
+    tell_version(stranger);
+    turn_away(fmt::format("a rank of version {}", *version));
+    return false;
   }
+  if (version && stranger.count < Hello::kBytes) return true;
+  const auto hello = version ? decode_hello(stranger.bytes) : std::nullopt;
+  const Verdict expected = stranger.welcomed_as < 0 ? Verdict::question : Verdict::proof;
+  if (!hello || hello->verdict != expected) {
+    turn_away(fmt::format("one from {}, which is no rank of Shiplap", where));
+    return false;
+  }
+  if (expected == Verdict::question) return judge(stranger, *hello);
+  let_in_if_proved(stranger, *hello);
   return false;
 }
 
+void Joining::tell_version(const Stranger& stranger) {
+  (void)send_all(stranger.socket, encode(Hello{.verdict = Verdict::other_version}), deadline_);
+}
+
 Verdict Joining::verdict_on(const Hello& hello) const {
-  if (hello.version != kSocketsVersion) return Verdict::other_version;
   if (hello.session != session_) return Verdict::other_job;
   if (hello.size != seat_.size) return Verdict::other_size;
   if (hello.to != seat_.rank || hello.from <= seat_.rank || hello.from >= seat_.size) {
@@ -219,22 +255,37 @@ Verdict Joining::verdict_on(const Hello& hello) const {
   return welcome_[at(hello.from)] ? Verdict::taken : Verdict::welcome;
 }
 
-void Joining::judge(Stranger& stranger, const Hello& hello) {
+bool Joining::judge(Stranger& stranger, const Hello& hello) {
   const Verdict verdict = verdict_on(hello);
-  const Hello answer{.verdict = verdict,
-                     .from = seat_.rank,
-                     .to = std::max(hello.from, 0),
-                     .size = seat_.size,
-                     .session = session_};
-  const bool sent = send_all(stranger.socket, encode(answer), deadline_);
-  if (verdict != Verdict::welcome) {
-    turn_away(verdict == Verdict::other_version
-                  ? fmt::format("a rank of version {}", hello.version)
-                  : fmt::format("rank {} of {}", hello.from, hello.size));
-  } else if (sent) {
-    joined_.sockets[at(hello.from)] = std::move(stranger.socket);
-    welcome_[at(hello.from)] = true;
+  Hello answer{.verdict = verdict,
+               .from = seat_.rank,
+               .to = hello.from,
+               .size = seat_.size,
+               .session = verdict == Verdict::welcome ? session_ : 0,
+               .nonce = random_nonce()};
+  if (verdict == Verdict::welcome) {
+    answer.proof = secret_.prove("answer", said(stranger.bytes), said(encode(answer)));
   }
+  stranger.question = stranger.bytes;
+  stranger.answer = encode(answer);
+  stranger.count = 0;
+  stranger.welcomed_as = hello.from;
+  const bool sent = send_all(stranger.socket, stranger.answer, deadline_);
+  if (verdict == Verdict::welcome) return sent;
+  turn_away(fmt::format("rank {} of {}", hello.from, hello.size));
+  return false;
+}
+
+void Joining::let_in_if_proved(Stranger& stranger, const Hello& hello) {
+  const int rank = stranger.welcomed_as;
+  const Digest due = secret_.prove("proof", said(stranger.question), said(stranger.answer));
+  if (!equal_in_constant_time(hello.proof, due)) {
+    return turn_away(fmt::format("one from {}, which does not know the secret of this job",
+                                 to_string(stranger.socket.peer_address())));
+  }
+  if (welcome_[at(rank)]) return turn_away(fmt::format("a second rank {}", rank));
+  joined_.sockets[at(rank)] = std::move(stranger.socket);
+  welcome_[at(rank)] = true;
 }
 
 void Joining::hear_answers() {
@@ -251,9 +302,11 @@ bool Joining::hear(Answer& answer) {
     fail_to_meet_rank(seat_, answer.rank, "it ended its connection while the ranks came together");
   }
   answer.count += moved.bytes;
-  if (answer.count < Hello::kBytes) return true;
-  const auto hello = decode_hello(answer.bytes);
-  if (!hello || hello->verdict == Verdict::question) {
+  if (answer.count < Hello::kOfAllVersions) return true;
+  const auto version = version_of_hello(std::span(answer.bytes).first<Hello::kOfAllVersions>());
+  if (version == kSocketsVersion && answer.count < Hello::kBytes) return true;
+  const auto hello = version ? decode_hello(answer.bytes) : std::nullopt;
+  if (!hello || hello->verdict == Verdict::question || hello->verdict == Verdict::proof) {
     refuse_peer(seat_,
                 fmt::format("what listens at {} is not rank {} of Shiplap",
                             to_string(socket.peer_address()), answer.rank),
@@ -263,14 +316,35 @@ bool Joining::hear(Answer& answer) {
   return false;
 }
 
+void Joining::prove(const Answer& answer, const Hello& hello) {
+  const Digest due = secret_.prove("answer", said(answer.question), said(answer.bytes));
+  if (!equal_in_constant_time(hello.proof, due)) {
+    refuse_peer(seat_,
+                fmt::format("what listens where rank {} should be does not know the secret of this "
+                            "job",
+                            answer.rank),
+                "give all ranks the same SHIPLAP_SECRET");
+  }
+  const Hello proof{.verdict = Verdict::proof,
+                    .from = seat_.rank,
+                    .to = answer.rank,
+                    .size = seat_.size,
+                    .proof = secret_.prove("proof", said(answer.question), said(answer.bytes))};
+  if (!send_all(joined_.sockets[at(answer.rank)], encode(proof), deadline_)) {
+    fail_to_meet_rank(seat_, answer.rank, "it ended its connection while the ranks came together");
+  }
+  welcome_[at(answer.rank)] = true;
+}
+
 void Joining::take(const Answer& answer, const Hello& hello) {
   const auto refuse = [&](const std::string& what, const char* help) {
     refuse_peer(seat_, what, help);
   };
   switch (hello.verdict) {
     case Verdict::question:
+    case Verdict::proof:
     case Verdict::welcome:
-      welcome_[at(answer.rank)] = true;
+      prove(answer, hello);
       return;
     case Verdict::other_version:
       refuse(fmt::format("rank {} speaks version {} of the protocol, this rank {}", answer.rank,

@@ -10,9 +10,9 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/exhausted.h"
 #include "shiplap/comm/failure.h"
 #include "shiplap/comm/sockets/join_internal.h"
 #include "shiplap/comm/sockets/protocol_internal.h"
@@ -25,6 +25,8 @@ namespace {
 using InquiryKind = Inquiry::Kind;
 
 constexpr double kAnswerWithin = 1;
+constexpr double kInquiryWithin = 10;  // as for a Hello
+constexpr int kBesides = 16;           // files that a process has open
 
 std::vector<std::byte> packed(InquiryKind kind, std::string_view key, std::string_view value) {
   const auto head = encode(Inquiry{.kind = kind,
@@ -47,17 +49,32 @@ std::string text_of(std::span<const std::byte> bytes) {
               "give every rank a number of its own, and every world a name");
 }
 
+Digest proof_of(const Secret& secret, std::string_view role, std::string_view question,
+                std::string_view answer) {
+  return secret.prove(role, std::as_bytes(std::span(question)), std::as_bytes(std::span(answer)));
+}
+
+bool is_proof(std::string_view text, const Digest& due) {
+  Digest given{};
+  if (text.size() != given.size()) return false;
+  std::memcpy(given.data(), text.data(), given.size());
+  return equal_in_constant_time(given, due);
+}
+
 // ---- rank 0
 
 class Server final : public Meeting {
  public:
-  Server(const Address& address, const Seat& seat, double deadline)
+  Server(const Address& address, const Seat& seat, double deadline, const Secret& secret)
       : address_(address),
         seat_(seat),
         deadline_(deadline),
+        secret_(secret),
         listener_(listen_at(address, std::max(seat.size, 16))),
-        bell_(eventfd(0, EFD_CLOEXEC)),
-        thread_([this] { serve(); }) {}
+        bell_(eventfd(0, EFD_CLOEXEC)) {
+    reserve_descriptors(static_cast<int>(most_clients()) + kBesides);
+    thread_ = start_thread([this] { serve(); });
+  }
 
   ~Server() override {
     // Whoever leaves by an exception waits for nobody.
@@ -77,8 +94,10 @@ class Server final : public Meeting {
 
   std::optional<std::string> get(const std::string& key, Seconds within) override {
     std::unique_lock lock(mutex_);
-    const bool is_there = changed_.wait_for(lock, std::chrono::duration<double>(within.value),
-                                            [&] { return values_.contains(key); });
+    const bool is_there = changed_.wait_for(lock, std::chrono::duration<double>(within.value), [&] {
+      return values_.contains(key) || problem_ != nullptr;
+    });
+    if (problem_ != nullptr) std::rethrow_exception(problem_);
     return is_there ? std::optional(values_.at(key)) : std::nullopt;
   }
 
@@ -86,13 +105,27 @@ class Server final : public Meeting {
   enum class Ending { no, when_all_have, now };
   struct Client {
     Socket socket;
+    double since = 0;  // when it last said something
     std::vector<std::byte> input;
     std::string awaited;  // a key that is not there yet
     bool has_put = false;
+    // What it and we said, and whether it has proved to know the secret.
+    std::string question;
+    std::string answer;
+    bool has_proved = false;
   };
+  // Every rank comes once, and some strangers.
+  [[nodiscard]] std::size_t most_clients() const {
+    return 2 * static_cast<std::size_t>(seat_.size) + 64;
+  }
+  // A world takes one for each rank and one more; several may meet here, one after another.
+  [[nodiscard]] std::size_t most_keys() const {
+    return 256 * (static_cast<std::size_t>(seat_.size) + 1);
+  }
 
-  // With the lock; false if another value is there.
+  // With the lock; false if another value is there, or no more can be kept.
   bool keep(const std::string& key, const std::string& value) {
+    if (values_.size() >= most_keys() && !values_.contains(key)) return false;
     const auto [place, is_new] = values_.try_emplace(key, value);
     changed_.notify_all();
     return is_new;
@@ -107,6 +140,11 @@ class Server final : public Meeting {
   }
 
   void serve();
+  void let_in();
+  // It has not asked for anything yet, as a rank does at once.
+  [[nodiscard]] static bool is_silent(const Client& client) {
+    return !client.has_put && client.awaited.empty();
+  }
   void wait_for_news();
   [[nodiscard]] bool is_over();
   // False if the client has gone, or is to go.
@@ -117,20 +155,23 @@ class Server final : public Meeting {
                     std::string_view value = {}) {
     return send_all(client.socket, packed(kind, key, value), seconds_now() + kAnswerWithin);
   }
+  bool greet(Client& client, const std::string& question);
   void answer_awaited();
 
   Address address_;
   Seat seat_;
   double deadline_;
+  Secret secret_;
   Socket listener_;
   Socket bell_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   Ending ending_ = Ending::no;
-  std::list<Client> clients_;  // of the thread
-  int gone_ = 0;               // ranks that came and went
-  std::thread thread_;
+  std::exception_ptr problem_;  // why nobody can be let in
+  std::list<Client> clients_;   // of the thread
+  int gone_ = 0;                // ranks that came and went
+  std::jthread thread_;
 };
 
 bool Server::is_over() {
@@ -152,13 +193,30 @@ void Server::wait_for_news() {
   if ((all[1].revents & POLLIN) != 0) (void)!read(bell_.descriptor(), &count, sizeof count);
 }
 
+void Server::let_in() {
+  try {
+    for (Socket socket = accept_from(listener_); socket.is_open();
+         socket = accept_from(listener_)) {
+      if (clients_.size() >= most_clients()) std::erase_if(clients_, is_silent);
+      if (clients_.size() >= most_clients()) continue;
+      clients_.push_back({.socket = std::move(socket), .since = seconds_now()});
+    }
+  } catch (const MissingPart&) {
+    const std::lock_guard lock(mutex_);
+    problem_ = std::current_exception();
+    ending_ = Ending::now;
+    changed_.notify_all();
+  }
+}
+
 void Server::serve() {
   while (!is_over()) {
     wait_for_news();
-    for (Socket socket = accept_from(listener_); socket.is_open();
-         socket = accept_from(listener_)) {
-      clients_.push_back({.socket = std::move(socket)});
-    }
+    let_in();
+    const double now = seconds_now();
+    std::erase_if(clients_, [&](const Client& client) {
+      return is_silent(client) && now > client.since + kInquiryWithin;
+    });
     for (auto client = clients_.begin(); client != clients_.end();) {
       if (hear(*client)) {
         ++client;
@@ -207,6 +265,13 @@ bool Server::answer_all(Client& client) {
 
 bool Server::answer(Client& client, InquiryKind kind, const std::string& key,
                     const std::string& value) {
+  if (kind == InquiryKind::greeting) return greet(client, value);
+  if (kind == InquiryKind::proof) {
+    client.has_proved = !client.answer.empty() &&
+                        is_proof(value, proof_of(secret_, "proof", client.question, client.answer));
+    return client.has_proved;
+  }
+  if (!client.has_proved) return false;
   if (kind == InquiryKind::get) {
     client.awaited = key;
     return true;
@@ -219,6 +284,14 @@ bool Server::answer(Client& client, InquiryKind kind, const std::string& key,
   }
   client.has_put = client.has_put || kept;
   return reply(client, kept ? InquiryKind::done : InquiryKind::taken, key) && kept;
+}
+
+bool Server::greet(Client& client, const std::string& question) {
+  if (question.size() != std::tuple_size_v<Nonce> || !client.answer.empty()) return false;
+  client.question = question;
+  client.answer = text_of(random_nonce());
+  return reply(client, InquiryKind::greeting, {},
+               client.answer + text_of(proof_of(secret_, "answer", question, client.answer)));
 }
 
 void Server::answer_awaited() {
@@ -240,12 +313,13 @@ void Server::answer_awaited() {
 
 class Visitor final : public Meeting {
  public:
-  Visitor(const Address& address, const Seat& seat, double deadline)
+  Visitor(const Address& address, const Seat& seat, double deadline, const Secret& secret)
       : address_(address),
         seat_(seat),
         deadline_(deadline),
         socket_(connect_to(address, deadline)) {
     if (!socket_.is_open()) fail_late("nothing listens there");
+    greet(secret);
   }
 
   [[nodiscard]] std::string own_host() const override { return socket_.own_address().host; }
@@ -265,6 +339,7 @@ class Visitor final : public Meeting {
   }
 
  private:
+  void greet(const Secret& secret);
   void ask(const std::vector<std::byte>& bytes, double deadline) {
     if (!send_all(socket_, bytes, deadline)) fail_gone();
   }
@@ -304,6 +379,26 @@ bool Visitor::receive(std::span<std::byte> bytes, double deadline) {
   return true;
 }
 
+void Visitor::greet(const Secret& secret) {
+  const std::string question = text_of(random_nonce());
+  ask(packed(InquiryKind::greeting, {}, question), deadline_);
+  const auto answer = take_any(deadline_);
+  if (!answer) fail_late("what listens there does not answer");
+  constexpr std::size_t kNonce = std::tuple_size_v<Nonce>;
+  if (answer->kind != InquiryKind::greeting || answer->value.size() < kNonce) {
+    throw_unexpected_peer();
+  }
+  const std::string nonce = answer->value.substr(0, kNonce);
+  if (!is_proof(answer->value.substr(kNonce), proof_of(secret, "answer", question, nonce))) {
+    refuse_peer(
+        seat_,
+        fmt::format("what answers at {} does not know the secret of this job", to_string(address_)),
+        "give all ranks the same SHIPLAP_SECRET");
+  }
+  ask(packed(InquiryKind::proof, {}, text_of(proof_of(secret, "proof", question, nonce))),
+      deadline_);
+}
+
 std::optional<Visitor::Answer> Visitor::take(const std::string& key, double deadline) {
   auto answer = take_any(deadline);
   while (answer && answer->key != key) answer = take_any(deadline);
@@ -321,8 +416,9 @@ std::optional<Visitor::Answer> Visitor::take_any(double deadline) {
                             answer->version, kSocketsVersion),
                 "use the same version of Shiplap for all ranks");
   }
-  if (answer->kind != InquiryKind::done && answer->kind != InquiryKind::taken)
-    throw_unexpected_peer();
+  const bool is_answer = answer->kind == InquiryKind::done || answer->kind == InquiryKind::taken ||
+                         answer->kind == InquiryKind::greeting;
+  if (!is_answer) throw_unexpected_peer();
   std::vector<std::byte> rest(answer->key + answer->value);
   if (!rest.empty() && !receive(rest, seconds_now() + kAnswerWithin)) fail_gone();
   const auto bytes = std::span<const std::byte>(rest);
@@ -362,11 +458,12 @@ class List final : public Rendezvous {
 
 }  // namespace
 
-std::unique_ptr<Meeting> meet_at(const std::string& address, const Seat& seat, Seconds within) {
+std::unique_ptr<Meeting> meet_at(const std::string& address, const Seat& seat, Seconds within,
+                                 const std::string& secret) {
   const Address place = parse_address(address, "the address of rank 0", Port::needed);
   const double deadline = seconds_now() + within.value;
-  if (seat.rank == 0) return std::make_unique<Server>(place, seat, deadline);
-  return std::make_unique<Visitor>(place, seat, deadline);
+  if (seat.rank == 0) return std::make_unique<Server>(place, seat, deadline, Secret(secret));
+  return std::make_unique<Visitor>(place, seat, deadline, Secret(secret));
 }
 
 std::unique_ptr<Rendezvous> meet_by_list(const std::vector<std::string>& addresses) {

@@ -112,6 +112,7 @@ TEST(Meeting, AKeyBelongsToOneRank) {
   std::thread visitor([&] {
     const auto meeting = meet_at(address, {.rank = 1, .size = 2}, kLong);
     meeting->put("mine", "1");
+    EXPECT_EQ(meeting->get("theirs", kLong), "0");
     EXPECT_EQ(code_thrown([&] { meeting->put("theirs", "1"); }), "D307");
   });
   {
@@ -158,16 +159,16 @@ TEST(Meeting, AnotherProgramAtThePortIsRecognized) {
   const std::string_view page = "HTTP/1.0 400 Bad Request\r\n\r\nnot a rank";
   const Impostor impostor(
       {std::as_bytes(std::span(page)).begin(), std::as_bytes(std::span(page)).end()});
-  const auto meeting = meet_at(impostor.address(), {.rank = 1, .size = 2}, kLong);
-  EXPECT_EQ(code_thrown([&] { meeting->put("key", "value"); }), "D307");
+  EXPECT_EQ(code_thrown([&] { (void)meet_at(impostor.address(), {.rank = 1, .size = 2}, kLong); }),
+            "D307");
 }
 
 TEST(Meeting, RankZeroOfAnotherVersionIsRecognized) {
   const auto answer = encode(Inquiry{.version = 9, .kind = Inquiry::Kind::other_version});
   const Impostor impostor({answer.begin(), answer.end()});
-  const auto meeting = meet_at(impostor.address(), {.rank = 1, .size = 2}, kLong);
-  const std::string text = text_thrown([&] { meeting->put("key", "value"); });
-  EXPECT_NE(text.find("rank 0 speaks version 9 of the protocol, this rank 2"), std::string::npos)
+  const std::string text =
+      text_thrown([&] { (void)meet_at(impostor.address(), {.rank = 1, .size = 2}, kLong); });
+  EXPECT_NE(text.find("rank 0 speaks version 9 of the protocol, this rank 3"), std::string::npos)
       << text;
 }
 
@@ -182,6 +183,42 @@ TEST(Meeting, AVisitorOfAnotherVersionIsToldSo) {
   ASSERT_TRUE(read);
   EXPECT_EQ(read->kind, Inquiry::Kind::other_version);
   EXPECT_EQ(read->version, kSocketsVersion);
+}
+
+// Who does not know the secret can neither read nor write, with our own visitor or by hand.
+TEST(Meeting, IsForThoseWhoKnowTheSecret) {
+  const std::string address = free_address();
+  const auto meeting = meet_at(address, {.rank = 0, .size = 2}, Seconds{0.5}, "a secret");
+  meeting->put("key", "value");
+  for (const std::string& other : {std::string("another"), std::string()}) {
+    const std::string text =
+        text_thrown([&] { (void)meet_at(address, {.rank = 1, .size = 2}, Seconds{0.5}, other); });
+    EXPECT_NE(text.find("does not know the secret of this job"), std::string::npos) << text;
+  }
+  for (const Inquiry::Kind kind : {Inquiry::Kind::get, Inquiry::Kind::put, Inquiry::Kind::proof}) {
+    const Socket socket =
+        connect_to(parse_address(address, "it", Port::needed), seconds_now() + 10);
+    const auto inquiry = encode(Inquiry{.kind = kind, .key = 3});
+    EXPECT_TRUE(send_all(socket, inquiry, seconds_now() + 10));
+    EXPECT_TRUE(send_all(socket, std::as_bytes(std::span("key", 3)), seconds_now() + 10));
+    std::array<std::byte, Inquiry::kBytes> answer{};
+    EXPECT_FALSE(receive_all(socket, answer, seconds_now() + 10));
+  }
+  const auto right = meet_at(address, {.rank = 1, .size = 2}, kLong, "a secret");
+  EXPECT_EQ(right->get("key", kLong), "value");
+}
+
+// Silent connections do not keep ranks out, however many there are.
+TEST(Meeting, SilentStrangersMakeRoom) {
+  const std::string address = free_address();
+  const auto meeting = meet_at(address, {.rank = 0, .size = 2}, Seconds{0.5});
+  meeting->put("key", "value");
+  std::vector<Socket> silent;
+  for (int k = 0; k < 200; ++k) {
+    silent.push_back(connect_to(parse_address(address, "it", Port::needed), seconds_now() + 10));
+  }
+  const auto right = meet_at(address, {.rank = 1, .size = 2}, kLong);
+  EXPECT_EQ(right->get("key", kLong), "value");
 }
 
 TEST(Meeting, GarbageIsTurnedAwayAndHarmsNobody) {

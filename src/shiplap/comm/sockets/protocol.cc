@@ -13,6 +13,10 @@ constexpr std::uint64_t kHelloMark = 0x0a50414c50494853;    // "SHIPLAP\n"
 constexpr std::uint64_t kInquiryMark = 0x3f50414c50494853;  // "SHIPLAP?"
 constexpr std::uint16_t kHeaderMark = 0x4c53;               // "SL"
 constexpr std::size_t kTextAt = 64;
+constexpr std::size_t kNonceAt = 40;
+
+static_assert(kNonceAt + std::tuple_size_v<Nonce> == Hello::kSaid);
+static_assert(Hello::kSaid + std::tuple_size_v<Digest> == Hello::kBytes);
 
 static_assert(std::tuple_size_v<decltype(Notice::text)> + kTextAt == kNoticeBytes);
 
@@ -79,16 +83,25 @@ bool fits(const Header& header) {
 }  // namespace
 
 std::array<std::byte, Hello::kBytes> encode(const Hello& hello) {
-  return Writer<Hello::kBytes>()
-      .put(kHelloMark)
+  Writer<Hello::kBytes> writer;
+  writer.put(kHelloMark)
       .put(hello.version)
       .put(static_cast<std::uint32_t>(hello.verdict))
       .put(hello.from)
       .put(hello.to)
       .put(hello.size)
       .put(std::uint32_t{0})
-      .put(hello.session)
-      .bytes();
+      .put(hello.session);
+  const auto rest = std::ranges::copy(hello.nonce, writer.bytes().begin() + kNonceAt).out;
+  std::ranges::copy(hello.proof, rest);
+  return writer.bytes();
+}
+
+std::optional<std::uint32_t> version_of_hello(
+    std::span<const std::byte, Hello::kOfAllVersions> bytes) {
+  Reader reader(bytes);
+  if (reader.get<std::uint64_t>() != kHelloMark) return std::nullopt;
+  return reader.get<std::uint32_t>();
 }
 
 std::optional<Hello> decode_hello(std::span<const std::byte, Hello::kBytes> bytes) {
@@ -96,7 +109,7 @@ std::optional<Hello> decode_hello(std::span<const std::byte, Hello::kBytes> byte
   if (reader.get<std::uint64_t>() != kHelloMark) return std::nullopt;
   Hello hello{.version = reader.get<std::uint32_t>()};
   const auto verdict = reader.get<std::uint32_t>();
-  if (!is_between(verdict, Hello::Verdict::question, Hello::Verdict::wrong_place)) {
+  if (!is_between(verdict, Hello::Verdict::question, Hello::Verdict::proof)) {
     return std::nullopt;
   }
   hello.verdict = static_cast<Hello::Verdict>(verdict);
@@ -105,6 +118,8 @@ std::optional<Hello> decode_hello(std::span<const std::byte, Hello::kBytes> byte
   hello.size = reader.get<std::int32_t>();
   const auto unused = reader.get<std::uint32_t>();
   hello.session = reader.get<std::uint64_t>();
+  std::ranges::copy(bytes.subspan<kNonceAt, std::tuple_size_v<Nonce>>(), hello.nonce.begin());
+  std::ranges::copy(bytes.subspan<Hello::kSaid>(), hello.proof.begin());
   if (hello.version != kSocketsVersion) return hello;
   const bool makes_sense = unused == 0 && hello.size >= 1 && hello.from >= 0 && hello.to >= 0;
   return makes_sense ? std::optional(hello) : std::nullopt;
@@ -182,7 +197,7 @@ std::optional<Inquiry> decode_inquiry(std::span<const std::byte, Inquiry::kBytes
   if (reader.get<std::uint64_t>() != kInquiryMark) return std::nullopt;
   Inquiry inquiry{.version = reader.get<std::uint32_t>()};
   const auto kind = reader.get<std::uint32_t>();
-  if (!is_between(kind, Inquiry::Kind::put, Inquiry::Kind::other_version)) return std::nullopt;
+  if (!is_between(kind, Inquiry::Kind::put, Inquiry::Kind::proof)) return std::nullopt;
   inquiry.kind = static_cast<Inquiry::Kind>(kind);
   inquiry.key = reader.get<std::uint32_t>();
   inquiry.value = reader.get<std::uint32_t>();

@@ -11,15 +11,19 @@
 #include <span>
 
 #include "shiplap/comm/news_internal.h"
+#include "shiplap/comm/sockets/secret_internal.h"
 
 namespace shiplap::comm {
 
 // Changes with anything that is sent, also by the Meeting.
-inline constexpr std::uint32_t kSocketsVersion = 2;
+inline constexpr std::uint32_t kSocketsVersion = 3;
 
-// Who is there, said by the rank that connects; and the answer to it.
+// Who is there, said by the rank that connects; the answer to it; and the proof of the first that
+// it knows the secret of the job, after which it is let in. The answer has a proof as well.
 struct Hello {
-  static constexpr std::size_t kBytes = 40;
+  static constexpr std::size_t kBytes = 96;
+  static constexpr std::size_t kSaid = 64;           // what proofs are about, in front of them
+  static constexpr std::size_t kOfAllVersions = 40;  // in which mark, version and verdict are
   enum class Verdict : std::uint32_t {
     question,       // of the rank that connects
     welcome,        // all others are answers
@@ -28,6 +32,7 @@ struct Hello {
     other_job,
     taken,        // there is a rank with this number already
     wrong_place,  // the rank that connects has meant another; `from` is who answers
+    proof,        // of the rank that connects, after a welcome
   };
   std::uint32_t version = kSocketsVersion;
   Verdict verdict = Verdict::question;
@@ -35,11 +40,16 @@ struct Hello {
   std::int32_t to = 0;
   std::int32_t size = 1;
   std::uint64_t session = 0;  // which world
+  Nonce nonce{};
+  Digest proof{};
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 [[nodiscard]] std::array<std::byte, Hello::kBytes> encode(const Hello& hello);
 // Of another version only `version` and `verdict` have a meaning.
 [[nodiscard]] std::optional<Hello> decode_hello(std::span<const std::byte, Hello::kBytes> bytes);
+// The version of who says hello, from what all versions have in common; nothing if it is no rank.
+[[nodiscard]] std::optional<std::uint32_t> version_of_hello(
+    std::span<const std::byte, Hello::kOfAllVersions> bytes);
 
 // A short message goes at once, with its data. A longer one is offered; when the receiver has a
 // place for it, it is accepted, and comes in frames, so that others can go between them.
@@ -81,6 +91,8 @@ struct Inquiry {
     done,           // answer: it was put, or this is its value
     taken,          // answer: another value was put there before
     other_version,  // answer: `version` is that of who answers
+    greeting,       // a nonce; the answer has one too, and a proof. Nothing else is heard before
+    proof,          // not answered; what follows is heard
   };
   static constexpr std::size_t kMostKey = 256;
   static constexpr std::size_t kMostValue = 4096;

@@ -29,7 +29,9 @@ TEST(Protocol, WhatIsWrittenIsReadAgain) {
                     .from = 3,
                     .to = 70000,
                     .size = 100000,
-                    .session = 0x0123456789abcdef};
+                    .session = 0x0123456789abcdef,
+                    .nonce = random_nonce(),
+                    .proof = sha256({})};
   EXPECT_EQ(decode_hello(encode(hello)), hello);
   const Header header{.kind = Header::Kind::offer,
                       .tag = Communicator::kLargestTag,
@@ -56,7 +58,7 @@ TEST(Protocol, WhatIsWrittenIsReadAgain) {
 TEST(Protocol, NumbersAreLittleEndian) {
   const auto hello = encode(Hello{.from = 1, .to = 0x0203, .size = 4, .session = 5});
   EXPECT_EQ(std::memcmp(hello.data(), "SHIPLAP\n", 8), 0);
-  EXPECT_EQ(hello[8], byte(2));  // the version
+  EXPECT_EQ(hello[8], byte(3));  // the version
   EXPECT_EQ(hello[16], byte(1));
   EXPECT_EQ(hello[20], byte(3));
   EXPECT_EQ(hello[21], byte(2));

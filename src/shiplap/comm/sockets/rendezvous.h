@@ -34,16 +34,18 @@ class Rendezvous {
 // that ends with the object, when all other ranks have ended theirs or `within` has passed. The
 // others try to reach it for that long.
 //
+// Who does not know the secret can neither read nor write there.
+//
 // Throws InputError D308 if the address is none or cannot be listened to, D307 if what answers is
-// not rank 0 of such a job or if a second rank has the same number, DeadlinePassed D301 if nothing
-// answers, RankFailed D302 if rank 0 has gone.
+// not rank 0 of such a job, does not know its secret, or if a second rank has the same number,
+// DeadlinePassed D301 if nothing answers, RankFailed D302 if rank 0 has gone.
 class Meeting : public Rendezvous {
  public:
   // The own address on the way to rank 0, without a port: one that the other ranks can reach too.
   [[nodiscard]] virtual std::string own_host() const = 0;
 };
 [[nodiscard]] std::unique_ptr<Meeting> meet_at(const std::string& address, const Seat& seat,
-                                               Seconds within);
+                                               Seconds within, const std::string& secret = "");
 
 // No store at all: every rank knows where each listens, HOST:PORT by rank, and listens there.
 // Throws InputError D308 if one of them is no such address.

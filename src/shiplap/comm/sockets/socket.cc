@@ -4,17 +4,20 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <filesystem>
 #include <memory>
 #include <system_error>
 #include <thread>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/exhausted.h"
 #include "shiplap/comm/sockets/socket_internal.h"
 
 namespace shiplap::comm {
@@ -33,6 +36,15 @@ constexpr int kAskTimes = 4;
 }
 
 std::string text_of(int error) { return std::generic_category().message(error); }
+
+// What this process or this machine has too little of is not mended by trying again.
+void check_exhausted(int error) {
+  const bool is_limit = error == EMFILE;
+  if (!is_limit && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
+  throw_exhausted(fmt::format("cannot open one more connection: {}", text_of(error)),
+                  is_limit ? "this process has as many open files as it may" : "",
+                  is_limit ? "`ulimit -n 65536` before the ranks are started" : "");
+}
 
 using Found = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -73,7 +85,21 @@ Address address_of(const sockaddr_storage& storage, socklen_t length) {
 }
 
 Socket open_for(const addrinfo& one) {
-  return Socket(socket(one.ai_family, one.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Socket opened(socket(one.ai_family, one.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!opened.is_open()) check_exhausted(errno);
+  return opened;
+}
+
+// How many files this process has open, about.
+int open_files() {
+  std::error_code error;
+  int count = 0;
+  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
+       it.increment(error)) {
+    ++count;
+  }
+  constexpr int kUsual = 16;
+  return error ? kUsual : count;
 }
 
 Socket::Moved moved(ssize_t result) {
@@ -171,6 +197,22 @@ Socket::Moved Socket::receive(std::span<std::byte> data) const {
   return moved(::recv(descriptor_, data.data(), data.size(), 0));
 }
 
+void reserve_descriptors(int count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto wanted = static_cast<rlim_t>(open_files()) + static_cast<rlim_t>(count);
+  if (limit.rlim_cur >= wanted) return;
+  const rlim_t before = limit.rlim_cur;
+  limit.rlim_cur = wanted;
+  if (limit.rlim_max >= wanted && setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  throw_exhausted(
+      fmt::format("this process may open {} files, and needs {}", before, wanted),
+      fmt::format("every rank has a connection to every other; the limit cannot be raised above {}",
+                  limit.rlim_max),
+      fmt::format("raise it: `ulimit -Hn {}` as root, or ask for it where the job is started",
+                  wanted));
+}
+
 Socket listen_at(const Address& address, int backlog) {
   const Found found = find(address);
   Socket listener = open_for(*found);
@@ -190,7 +232,11 @@ Socket listen_at(const Address& address, int backlog) {
 
 Socket accept_from(const Socket& listener) {
   Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket.is_open()) prepare(socket);
+  if (socket.is_open()) {
+    prepare(socket);
+  } else {
+    check_exhausted(errno);
+  }
   return socket;
 }
 

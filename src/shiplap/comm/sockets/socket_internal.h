@@ -60,12 +60,17 @@ class Socket {
   int descriptor_ = -1;
 };
 
+// Raises the limit of this process if it may not open so many more files. Throws MissingPart D007
+// if that is more than it may.
+void reserve_descriptors(int count);
+
 // Listens there and nowhere else. Throws InputError D308 if that cannot be done.
 [[nodiscard]] Socket listen_at(const Address& address, int backlog);
-// The next rank that waits to be let in, if there is one.
+// The next rank that waits to be let in, if there is one. Throws MissingPart D007 if there is one
+// and this process may not open more files, or the system has no more.
 [[nodiscard]] Socket accept_from(const Socket& listener);
 // Tries again and again while nobody listens there. Not open if nobody did by `deadline`. Throws
-// InputError D308 if there is no such host.
+// InputError D308 if there is no such host, MissingPart D007 as above.
 [[nodiscard]] Socket connect_to(const Address& address, double deadline);
 
 // Waits until there is something to read (or to accept), or to write, or until `deadline`.

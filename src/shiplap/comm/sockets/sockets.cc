@@ -51,10 +51,24 @@ std::vector<std::string> list_of(const std::string& text) {
   return parts;
 }
 
+// All addresses of a machine are no place where others can find it, and more than it need listen
+// at.
+void refuse_everywhere(const std::string& address, const char* variable) {
+  const std::string host = parse_address(address, variable, Port::optional).host;
+  if (host != "0.0.0.0" && host != "::" && host != "*" && host != "0") return;
+  throw InputError(Diagnostic{
+      .code = "D308",
+      .what = fmt::format("{} is `{}`, which is every address of a machine", variable, address),
+      .help = "name the one by which the other ranks reach it"});
+}
+
 std::shared_ptr<Endpoint> join_job(const SocketJob& job, SocketOptions options) {
+  options.secret = job.secret;
   const std::vector<std::string> addresses = list_of(job.where);
+  for (const std::string& one : addresses) refuse_everywhere(one, "SHIPLAP_SOCKETS");
+  if (!job.address.empty()) refuse_everywhere(job.address, "SHIPLAP_ADDRESS");
   if (addresses.size() == 1 && job.seat.size > 1) {
-    const auto meeting = meet_at(job.where, job.seat, options.connect_within);
+    const auto meeting = meet_at(job.where, job.seat, options.connect_within, job.secret);
     options.address = job.address.empty() ? meeting->own_host() : job.address;
     return std::make_shared<Endpoint>(job.seat, join(job.seat, *meeting, options));
   }
@@ -82,9 +96,11 @@ std::optional<SocketJob> socket_job() {
   const char* const where = std::getenv("SHIPLAP_SOCKETS");
   if (where == nullptr) return std::nullopt;
   const char* const address = std::getenv("SHIPLAP_ADDRESS");
+  const char* const secret = std::getenv("SHIPLAP_SECRET");
   SocketJob job{.where = where,
                 .seat = {.rank = number_from("SHIPLAP_RANK"), .size = number_from("SHIPLAP_SIZE")},
-                .address = address == nullptr ? "" : address};
+                .address = address == nullptr ? "" : address,
+                .secret = secret == nullptr ? "" : secret};
   if (job.seat.rank >= job.seat.size) {
     throw InputError(Diagnostic{
         .code = "D300",

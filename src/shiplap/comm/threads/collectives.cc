@@ -44,7 +44,7 @@ void ThreadCommunicator::check_left() {
   if (!world_->anyone_left) return;
   for (const int member : group_->world_ranks) {
     const World::Leaving& leaving = world_->left[static_cast<std::size_t>(member)];
-    if (leaving.gone) fail_rank(leaving.root, leaving.reason);
+    if (leaving.gone) fail_left(member, leaving.root, leaving.reason);
   }
 }
 

@@ -4,9 +4,9 @@
 
 #include <exception>
 #include <numeric>
-#include <thread>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/exhausted.h"
 #include "shiplap/comm/threads/world_internal.h"
 
 namespace shiplap::comm {
@@ -58,6 +58,9 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
     } catch (const RankFailed& error) {
       exceptions.add_consequence(std::current_exception());
       world->leave(rank, error.rank(), error.diagnostic().why);
+    } catch (const DeadlinePassed& error) {
+      exceptions.add(std::current_exception());
+      world->leave(rank, error.culprit().value_or(Communicator::kNobody), error.what());
     } catch (const std::exception& error) {
       exceptions.add(std::current_exception());
       world->leave(rank, rank, error.what());
@@ -67,9 +70,19 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
     }
   };
   std::vector<std::jthread> threads;
-  for (int rank = 1; rank < options.ranks; ++rank) threads.emplace_back(run, rank);
-  run(0);
-  for (std::jthread& thread : threads) thread.join();
+  try {
+    for (int rank = 1; rank < options.ranks; ++rank) {
+      threads.push_back(start_thread([&run, rank] { run(rank); }));
+    }
+    run(0);
+  } catch (const MissingPart& error) {
+    exceptions.add(std::current_exception());
+    world->leave(0, 0, error.what());
+    for (auto rank = static_cast<int>(threads.size()) + 1; rank < options.ranks; ++rank) {
+      world->leave(rank, rank, error.what());
+    }
+  }
+  threads.clear();  // joins them
   exceptions.rethrow();
 }
 

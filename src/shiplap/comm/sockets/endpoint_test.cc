@@ -1,0 +1,212 @@
+// What a rank makes of a peer that breaks the rules, and of links that break.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "shiplap/base/error.h"
+#include "shiplap/comm/sockets/endpoint_internal.h"
+#include "shiplap/comm/sockets/socket_communicator_internal.h"
+#include "shiplap/comm/sockets/testing_internal.h"
+
+namespace shiplap::comm {
+namespace {
+
+std::array<Socket, 2> socket_pair() {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  return {Socket(ends[0]), Socket(ends[1])};
+}
+
+// Rank 0 of two; the test plays rank 1, byte by byte.
+class HostilePeer : public testing::Test {
+ protected:
+  HostilePeer() {
+    std::array<Socket, 2> ends = socket_pair();
+    theirs_ = std::move(ends[1]);
+    Joined joined;
+    joined.sockets.resize(2);
+    joined.sockets[1] = std::move(ends[0]);
+    endpoint_ = std::make_unique<Endpoint>(Seat{.rank = 0, .size = 2}, std::move(joined));
+  }
+
+  void send(std::span<const std::byte> bytes) {
+    EXPECT_TRUE(send_all(theirs_, bytes, seconds_now() + 1));
+    const Endpoint::Lock lock = endpoint_->lock();
+    for (int k = 0; k < 10; ++k) endpoint_->progress();
+  }
+  void send(const Header& header) { send(encode(header)); }
+  std::shared_ptr<Receiving> receive(int tag, std::span<std::byte> room) {
+    const Endpoint::Lock lock = endpoint_->lock();
+    return endpoint_->start_receive({.group = 1, .from = 1, .tag = tag}, room);
+  }
+  [[nodiscard]] bool is_lost() {
+    const Endpoint::Lock lock = endpoint_->lock();
+    return endpoint_->gone(1) == Endpoint::Gone::lost;
+  }
+  static Header header(Header::Kind kind, int tag, std::uint64_t bytes, std::uint64_t id) {
+    return {.kind = kind, .tag = tag, .group = 1, .bytes = bytes, .id = id};
+  }
+
+  Socket theirs_;                       // NOLINT(*-non-private-member-variables-in-classes)
+  std::unique_ptr<Endpoint> endpoint_;  // NOLINT(*-non-private-member-variables-in-classes)
+};
+
+// The bytes of the first would go behind the end of the second.
+TEST_F(HostilePeer, CannotOfferTwoMessagesUnderOneNumber) {
+  std::vector<std::byte> long_room(200'000);
+  std::vector<std::byte> short_room(100);
+  const auto first = receive(1, long_room);
+  send(header(Header::Kind::offer, 1, long_room.size(), 7));
+  send(header(Header::Kind::offer, 2, short_room.size(), 7));
+  EXPECT_TRUE(is_lost());
+  const auto second = receive(2, short_room);
+  EXPECT_FALSE(first->is_done);
+  EXPECT_FALSE(second->is_done);
+}
+
+TEST_F(HostilePeer, CannotSendMoreThanItOffered) {
+  std::vector<std::byte> room(100);
+  const auto receiving = receive(1, room);
+  send(header(Header::Kind::offer, 1, room.size(), 1));
+  send(header(Header::Kind::frame, 1, 60, 1));
+  send(std::vector<std::byte>(60));
+  EXPECT_FALSE(is_lost());
+  send(header(Header::Kind::frame, 1, 41, 1));
+  EXPECT_TRUE(is_lost());
+  EXPECT_FALSE(receiving->is_done);
+}
+
+TEST_F(HostilePeer, CannotUseANumberAgainAfterItsMessage) {
+  std::vector<std::byte> room(64);
+  const auto receiving = receive(1, room);
+  send(header(Header::Kind::offer, 1, room.size(), 3));
+  send(header(Header::Kind::frame, 1, room.size(), 3));
+  send(std::vector<std::byte>(room.size()));
+  EXPECT_TRUE(receiving->is_done);
+  send(header(Header::Kind::offer, 1, room.size(), 3));
+  EXPECT_TRUE(is_lost());
+}
+
+TEST_F(HostilePeer, CannotBlameARankThatDoesNotExist) {
+  Notice notice{.kind = Notice::Kind::leaving, .root = 1'000'000};
+  send(Header{.kind = Header::Kind::notice, .bytes = kNoticeBytes});
+  send(encode(notice));
+  const auto lost = endpoint_->lost_among(std::vector{1});
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->rank, 1);
+}
+
+// ---- links
+
+// Whom each of four ranks names after a barrier; -1: nobody. The link between `a` and `b` takes
+// bytes and brings none.
+std::vector<int> named_when_broken(int a, int b) {
+  constexpr int kRanks = 4;
+  std::vector<Joined> joined(kRanks);
+  for (Joined& one : joined) one.sockets.resize(kRanks);
+  std::vector<Socket> nowhere;
+  const auto at = [&](int rank, int peer) -> Socket& {
+    return joined[static_cast<std::size_t>(rank)].sockets[static_cast<std::size_t>(peer)];
+  };
+  for (int x = 0; x < kRanks; ++x) {
+    for (int y = x + 1; y < kRanks; ++y) {
+      std::array<Socket, 2> ends = socket_pair();
+      at(x, y) = std::move(ends[0]);
+      if (x != std::min(a, b) || y != std::max(a, b)) {
+        at(y, x) = std::move(ends[1]);
+        continue;
+      }
+      nowhere.push_back(std::move(ends[1]));
+      std::array<Socket, 2> back = socket_pair();
+      at(y, x) = std::move(back[0]);
+      nowhere.push_back(std::move(back[1]));
+    }
+  }
+  std::vector<int> named(kRanks, -2);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto endpoint = std::make_shared<Endpoint>(
+          Seat{.rank = rank, .size = kRanks}, std::move(joined[static_cast<std::size_t>(rank)]));
+      try {
+        tell_if_it_fails(*endpoint, [&] {
+          ListeningCommunicator::Members all{.own = rank, .group = 1};
+          all.world_ranks.resize(kRanks);
+          std::iota(all.world_ranks.begin(), all.world_ranks.end(), 0);
+          SocketCommunicator world(endpoint, std::move(all), "world");
+          world.set_timeout(Seconds{1});
+          for (int k = 0; k < 3; ++k) world.barrier();
+          std::vector<float> numbers(100'000, 1);
+          world.all_reduce(std::span(numbers));
+        });
+      } catch (const Failure& failure) {
+        named[static_cast<std::size_t>(rank)] = failure.culprit().value_or(-1);
+      }
+    });
+  }
+  threads.clear();
+  return named;
+}
+
+TEST(BrokenLink, IsNotBlamedOnOtherRanks) {
+  for (const auto& [a, b] : std::vector<std::pair<int, int>>{{0, 1}, {1, 2}, {1, 3}, {2, 3}}) {
+    const std::vector<int> named = named_when_broken(a, b);
+    for (const int rank : named) {
+      EXPECT_THAT(rank, testing::AnyOf(-1, a, b))
+          << "the link of " << a << " and " << b << " broke: " << testing::PrintToString(named);
+    }
+    EXPECT_THAT(named, testing::Contains(testing::AnyOf(a, b)));
+  }
+}
+
+// ---- descriptors
+
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t most) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit lower{.rlim_cur = most, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  }
+  ~FileLimit() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+  [[nodiscard]] rlim_t hard() const { return before_.rlim_max; }
+  static rlim_t now() {
+    rlimit limit{};
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    return limit.rlim_cur;
+  }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Descriptors, AreReservedAsFarAsTheSystemAllows) {
+  const FileLimit limit(64);
+  reserve_descriptors(10);
+  EXPECT_EQ(FileLimit::now(), 64U);
+  reserve_descriptors(100);
+  EXPECT_GT(FileLimit::now(), 100U);
+  if (limit.hard() > 2'000'000'000) return;  // as good as none
+  EXPECT_EQ(code_thrown([&] { reserve_descriptors(static_cast<int>(limit.hard())); }), "D007");
+}
+
+TEST(Descriptors, ThatAreMissingAreNamed) {
+  const Socket listener = listen_at({.host = "127.0.0.1"}, 4);
+  const Socket waiting = connect_to(listener.own_address(), seconds_now() + 5);
+  ASSERT_TRUE(waiting.is_open());
+  const FileLimit limit(static_cast<rlim_t>(waiting.descriptor()) + 1);
+  EXPECT_EQ(code_thrown([&] { (void)accept_from(listener); }), "D007");
+  EXPECT_EQ(code_thrown([&] { (void)connect_to(listener.own_address(), seconds_now() + 5); }),
+            "D007");
+}
+
+}  // namespace
+}  // namespace shiplap::comm
