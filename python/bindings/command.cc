@@ -3,8 +3,8 @@
 
 #include "bind.h"
 #include "shiplap/base/error.h"
+#include "shiplap/base/version.h"
 #include "shiplap/cli/verbs.h"
-#include "shiplap/cli/version.h"
 
 namespace shiplap::python {
 namespace {
@@ -30,7 +30,7 @@ Answer command(const std::string& name, const std::vector<std::string>& argument
 }  // namespace
 
 void bind_command(nb::module_& m) {
-  m.attr("version") = std::string(cli::version());
+  m.attr("version") = std::string(version());
   m.def("_read_file", &read_file, "path"_a);
   m.def(
       "_command",

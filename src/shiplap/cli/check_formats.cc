@@ -10,9 +10,9 @@
 #include "shiplap/base/catalogue.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/units.h"
+#include "shiplap/base/version.h"
 #include "shiplap/cli/context.h"
 #include "shiplap/cli/table.h"
-#include "shiplap/cli/version.h"
 
 namespace shiplap::cli {
 namespace {

@@ -1,6 +1,7 @@
 // Files that the command line names: read, written, and what to say when that fails.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,8 +25,12 @@ struct SourceText {
 // `-` is standard input. A byte order mark is left out. Throws InputError D004.
 [[nodiscard]] SourceText read_text(const std::string& file, Context& context);
 
-// Throws InputError D005; `flag` is where the name was given.
+// All of it or nothing: until it is written, whatever was there before stays. Throws InputError
+// D005; `flag` is where the name was given.
 void write_text(const std::string& file, std::string_view text, std::string_view flag);
+// Throws what write_text would, as far as that can be known before there is a text: to be said
+// before hours of work. `-` and no name are always right.
+void check_writable(const std::optional<std::string>& file, std::string_view flag);
 
 // Quoted, if it must be, so that it can be pasted into a shell.
 [[nodiscard]] std::string shell_word(const std::string& word);

@@ -10,8 +10,23 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/comm/mpi/mpi.h"
+#include "shiplap/run/same_job.h"
 
 namespace shiplap::cli {
+namespace {
+
+constexpr const char* kCheckedPlan = "SHIPLAP_CHECKED_PLAN";
+
+}  // namespace
+
+void mark_checked(const plan::Plan& plan) {
+  setenv(kCheckedPlan, run::fingerprint(plan).c_str(), 1);
+}
+
+bool is_marked_checked(const plan::Plan& plan) {
+  const char* const checked = std::getenv(kCheckedPlan);
+  return checked != nullptr && checked == run::fingerprint(plan);
+}
 
 void become_mpirun(std::int64_t ranks, std::vector<std::string> words, Colour colour) {
   // What Open MPI refuses unless told otherwise; other MPIs do not look.

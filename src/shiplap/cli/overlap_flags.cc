@@ -251,6 +251,7 @@ void check_overlap(const OverlapOptions& options) {
 
 int small_number(const char* flag, std::optional<std::int64_t> given, int usual) {
   if (!given) return usual;
+  if (*given == 0) refuse_flag(flag, "expected 1 or more");
   if (*given > std::numeric_limits<int>::max()) refuse_flag(flag, "this is too much");
   return static_cast<int>(*given);
 }

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "shiplap/base/version.h"
 #include "shiplap/cli/table.h"
-#include "shiplap/cli/version.h"
 #include "shiplap/report/lanes.h"
 #include "shiplap/report/legend.h"
 #include "shiplap/report/table.h"

@@ -5,15 +5,16 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <new>
 #include <ostream>
 #include <utility>
 
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
+#include "shiplap/base/version.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/help.h"
 #include "shiplap/cli/verbs.h"
-#include "shiplap/cli/version.h"
 
 namespace shiplap::cli {
 namespace {
@@ -162,6 +163,13 @@ ExitCode apologise(std::string_view what, const Request& request, Context& conte
   return ExitCode::bug;
 }
 
+MissingPart not_enough_memory() {
+  return MissingPart(Diagnostic{
+      .code = "D007",
+      .what = "there is not enough memory",
+      .help = "try a smaller problem, or raise the limit (`ulimit -v`, that of a container)"});
+}
+
 ExitCode guarded(const Request& request, std::span<const Verb> verbs, Context& context) {
   try {
     return dispatch(request.arguments, verbs, context);
@@ -169,6 +177,8 @@ ExitCode guarded(const Request& request, std::span<const Verb> verbs, Context& c
     return report(error, ExitCode::missing_part, request, context);
   } catch (const InputError& error) {
     return report(error, ExitCode::wrong_input, request, context);
+  } catch (const std::bad_alloc&) {
+    return report(not_enough_memory(), ExitCode::missing_part, request, context);
   } catch (const std::exception& error) {
     return apologise(error.what(), request, context);
   } catch (...) {
@@ -183,7 +193,8 @@ ExitCode run(std::span<const std::string> arguments, std::span<const Verb> verbs
   const Request request{.arguments = arguments, .json = has_flag(arguments, "--json")};
   const ExitCode code = guarded(request, verbs, context);
   context.out.stream.flush();
-  if (context.out.stream.good() || code != ExitCode::yes) return code;
+  const bool is_answer = code == ExitCode::yes || code == ExitCode::no;
+  if (context.out.stream.good() || !is_answer) return code;
   // A full disk must not look like an answer.
   context.err.stream << render(Diagnostic{.code = "D005",
                                           .where = {.file = "standard output"},

@@ -13,8 +13,8 @@
 
 #include "shiplap/base/id.h"
 #include "shiplap/base/units.h"
+#include "shiplap/base/version.h"
 #include "shiplap/cli/table.h"
-#include "shiplap/cli/version.h"
 #include "shiplap/report/lanes.h"
 #include "shiplap/report/legend.h"
 #include "shiplap/report/table.h"

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/version.h"
 #include "shiplap/cli/dispatch_report.h"
 #include "shiplap/cli/dispatch_show.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/launch.h"
 #include "shiplap/cli/verb.h"
-#include "shiplap/cli/version.h"
 #include "shiplap/comm/ranks.h"
 #include "shiplap/dispatch/compute.h"
 #include "shiplap/dispatch/json.h"
@@ -24,6 +24,7 @@
 #include "shiplap/dispatch/validate.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/run/dispatch_trial.h"
+#include "shiplap/run/same_job.h"
 
 namespace shiplap::cli {
 namespace {
@@ -244,6 +245,13 @@ std::vector<std::string> words_of(const Options& options) {
   return words;
 }
 
+std::string command_of(const Options& options) {
+  std::string command = "shiplap dispatch";
+  if (options.run) command += " --run " + *options.run;
+  for (const std::string& word : words_of(options)) command += " " + shell_word(word);
+  return command;
+}
+
 struct Made {
   dispatch::Routing routing;
   dispatch::QkvDispatch dispatch;
@@ -288,16 +296,13 @@ void write_files(const Options& options, const Made& made, const run::TrialResul
     write_text(*options.plan, plan::to_text(plan), "--plan");
   }
   if (!options.report) return;
-  std::string command = "shiplap dispatch";
-  if (options.run) command += " --run " + *options.run;
-  for (const std::string& word : words_of(options)) command += " " + shell_word(word);
   DispatchReport report{.routing = made.routing,
                         .dispatch = made.dispatch,
                         .ranks_per_node = static_cast<int>(options.ranks_per_node.value_or(8)),
                         .q_row_bytes = options.q_row_bytes(),
                         .kv_row_bytes = options.kv_row_bytes(),
                         .backend = trial == nullptr ? "" : options.run.value_or(""),
-                        .command = command,
+                        .command = command_of(options),
                         .version = std::string(version())};
   if (trial != nullptr) {
     for (const run::TrialTimes& times : trial->exchanges) {
@@ -339,6 +344,7 @@ ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& length
   try {
     comm::run_ranks(
         {.threads = static_cast<int>(options.ranks.value_or(8))}, [&](comm::Communicator& world) {
+          run::require_same_job(world, {{"the command", command_of(options)}});
           if (on_mpi) {
             if (options.ranks.value_or(world.size()) != world.size()) {
               refuse_flag("--ranks", fmt::format("mpirun started {} ranks", world.size()));

@@ -1,9 +1,11 @@
 // shiplap export: a plan in its other form.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <system_error>
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/files.h"
@@ -58,6 +60,11 @@ ExitCode export_plan(const Options& options, Context& context) {
   if (!options.output || *options.output == "-") {
     context.out.stream << text;
     return ExitCode::yes;
+  }
+  std::error_code ignored;
+  if (std::filesystem::equivalent(options.file, *options.output, ignored)) {
+    refuse_flag("--output", "this is the file that is read, and its comments would be lost",
+                "give another name");
   }
   write_text(*options.output, text, "--output");
   const std::string name = shell_word(*options.output);

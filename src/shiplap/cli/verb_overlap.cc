@@ -157,6 +157,7 @@ std::optional<run::OverlapTrialResult> measure(const OverlapOptions& options,
                                                const overlap::Problem& problem) {
   std::optional<run::OverlapTrialResult> result;
   comm::run_ranks({.threads = problem.ranks}, [&](comm::Communicator& world) {
+    run::require_same_job(world, {{"the command", command_of(options)}});
     demand_ranks(world, problem.ranks);
     run::OverlapTrialResult own = run::try_overlap(
         world, choice, problem,
@@ -246,16 +247,6 @@ ExitCode times(const OverlapOptions& options, OverlapView view, Context& context
 
 // ---- what is chosen, and by what
 
-overlap::Calibration calibration_in(const SourceText& source) {
-  try {
-    return overlap::calibration_from(parse_json(source.text, source.file), source.file);
-  } catch (const InputError& error) {
-    if (error.diagnostics().front().code == "D815") throw;
-  }
-  // What is wrong with it as JSON helps nobody.
-  return overlap::calibration_from(Json(), source.file);
-}
-
 overlap::Chosen chosen_for(const OverlapOptions& options, overlap::Type type,
                            const overlap::Problem& problem, Context& context) {
   if (options.hardware) {
@@ -263,7 +254,8 @@ overlap::Chosen chosen_for(const OverlapOptions& options, overlap::Type type,
     return overlap::choose(type, problem, overlap::machine_of(system, type, problem));
   }
   const SourceText source = read_text(options.calibration.value_or("-"), context);
-  const overlap::Calibration calibration = calibration_in(source);
+  const overlap::Calibration calibration =
+      overlap::calibration_from(parse_json(source.text, source.file), source.file);
   return overlap::choose(type, problem, overlap::machine_of(calibration, type, problem));
 }
 
@@ -288,16 +280,15 @@ ExitCode choose(const OverlapOptions& options, overlap::Type type, const overlap
 ExitCode calibrate(const std::string& file, const OverlapOptions& options, Context& context) {
   const Where where = where_of(options);
   const int ranks = small_number("--tp", options.ranks, 4);
-  if (ranks == 0) refuse_flag("--tp", "expected 1 or more");
   check_threads(ranks, !where.on_mpi);
   if (where.on_mpi && !where.launched) {
     become_mpirun(ranks, words_of(options), context.out.colour);
   }
-  // Said before anything is measured.
-  if (!std::ofstream(file, std::ios::app)) write_text(file, "", "--calibrate");
+  check_writable(file, "--calibrate");
   std::optional<overlap::Calibration> result;
   try {
     comm::run_ranks({.threads = ranks}, [&](comm::Communicator& world) {
+      run::require_same_job(world, {{"the command", command_of(options)}});
       if (options.ranks) demand_ranks(world, ranks);
       const std::string machine =
           fmt::format("{} ranks, {}", world.size(), where.on_mpi ? "mpi" : "threads");
@@ -316,6 +307,9 @@ ExitCode calibrate(const std::string& file, const OverlapOptions& options, Conte
 
 ExitCode run_verb(const OverlapOptions& options, Context& context) {
   check_overlap(options);
+  check_writable(options.report, "--report");
+  check_writable(options.trace, "--trace");
+  check_writable(options.output, "--output");
   if (options.calibrate) return calibrate(*options.calibrate, options, context);
   if (options.list) {
     if (options.json) {

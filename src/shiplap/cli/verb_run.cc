@@ -19,8 +19,10 @@
 #include "shiplap/cli/verb.h"
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/ranks.h"
+#include "shiplap/comm/sockets/sockets.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/report/page.h"
+#include "shiplap/run/same_job.h"
 #include "shiplap/run/training_run.h"
 #include "shiplap/strategy/to_plan.h"
 #include "shiplap/trace/perfetto.h"
@@ -56,11 +58,12 @@ void declare(Flags& flags, Options& options) {
   declare_strategy(flags, options.strategy, defaults());
   flags.text({.name = "--backend",
               .value = "WHERE",
-              .help = "threads of this process, or processes of an MPI job, which is started if "
-                      "mpirun did not start this (threads)",
+              .help = "threads of this process; processes of an MPI job, which is started if "
+                      "mpirun did not start this; or the processes that SHIPLAP_SOCKETS names "
+                      "(threads)",
               .example = "mpi",
               .values = Values::listed,
-              .choices = {"threads", "mpi"}},
+              .choices = {"threads", "mpi", "sockets"}},
              options.backend);
   flags.count({.name = "--steps", .value = "N", .help = "how often (5)", .example = "5"},
               options.steps);
@@ -157,6 +160,51 @@ Subject subject_of(const Options& options, Context& context) {
 
 // ---- running it
 
+// Where the ranks are. Throws InputError if that is not where this process was started.
+std::string backend_of(const Options& options) {
+  const bool on_sockets = comm::socket_job().has_value();
+  const bool on_mpi = !on_sockets && comm::launched_by();
+  const std::string here = on_sockets ? "sockets" : on_mpi ? "mpi" : "threads";
+  const std::string asked = options.backend.value_or(on_sockets ? "sockets" : "threads");
+  if (asked == here || (asked == "mpi" && here == "threads")) return asked;
+  if (asked == "sockets") {
+    refuse_flag("--backend", "SHIPLAP_SOCKETS does not say where the ranks meet",
+                "give every process SHIPLAP_SOCKETS=HOST:PORT, SHIPLAP_RANK and SHIPLAP_SIZE");
+  }
+  refuse_flag("--backend",
+              fmt::format("this process is a rank of a job on {}", here == "mpi" ? "MPI" : here),
+              fmt::format("say --backend {}", here));
+}
+
+// Steps are shown as they come: who ends a long run keeps what it has found out.
+void show_begin(const Subject& subject, const std::string& backend, Context& context) {
+  context.out.stream << painted(subject.title, kBold, context.out.colour)
+                     << fmt::format(", run on {}\n", backend)
+                     << (subject.detail.empty() ? "" : subject.detail + "\n")
+                     << fmt::format("\n{:>6}  {:>9}  {:>9}\n", "step", "loss", "time");
+}
+
+void show_step(const run::TrainingStep& step, Context& context) {
+  context.out.stream << fmt::format("{:>6}  {:>9.6f}  {:>9}\n", step.number, step.loss,
+                                    to_string(step.time))
+                     << std::flush;
+}
+
+// Nobody has checked the plan of a job that was started by hand: one rank does, for all.
+bool is_sound_on_first(comm::Communicator& world, const Subject& subject, Context& context) {
+  constexpr Seconds kCheckWithin{600};
+  std::int32_t sound = 1;
+  if (world.rank() == 0) {
+    const SourceText* const source = subject.source ? &*subject.source : nullptr;
+    sound = checked_first(subject.plan, context, source) ? 1 : 0;
+  }
+  const Seconds timeout = world.timeout();
+  world.set_timeout(std::max(timeout, kCheckWithin));
+  world.broadcast(std::span(&sound, 1), 0);
+  world.set_timeout(timeout);
+  return sound == 1;
+}
+
 void tell(const Options& options, const Subject& subject, const run::TrainingRun& outcome,
           Context& context) {
   if (options.plan) write_text(*options.plan, plan::to_text(subject.plan), "--plan");
@@ -164,7 +212,7 @@ void tell(const Options& options, const Subject& subject, const run::TrainingRun
     write_text(*options.trace, trace::to_perfetto(outcome.trace, {.title = subject.title}),
                "--trace");
   }
-  const std::string where = options.backend.value_or("threads");
+  const std::string where = backend_of(options);
   if (options.report) {
     std::string command = "shiplap";
     for (const std::string& word : words_of(options)) command += " " + shell_word(word);
@@ -191,17 +239,6 @@ void tell(const Options& options, const Subject& subject, const run::TrainingRun
     context.out.stream << to_text(json.set("unequal_weights", outcome.unequal)) << '\n';
     return;
   }
-  context.out.stream << painted(subject.title, kBold, context.out.colour)
-                     << fmt::format(", run on {}\n", where)
-                     << (subject.detail.empty() ? "" : subject.detail + "\n") << '\n';
-  Table table({{.title = "step", .align = Align::right},
-               {.title = "loss", .align = Align::right},
-               {.title = "time", .align = Align::right}});
-  for (std::size_t s = 0; s < outcome.losses.size(); ++s) {
-    table.add(
-        {std::to_string(s), fmt::format("{:.6f}", outcome.losses[s]), to_string(outcome.times[s])});
-  }
-  context.out.stream << table.text(context.width(), context.out.colour);
   if (outcome.unequal > 0) {
     context.out.stream << fmt::format("\n{} numbers of weights differ between ranks\n",
                                       with_separators(outcome.unequal));
@@ -210,33 +247,40 @@ void tell(const Options& options, const Subject& subject, const run::TrainingRun
 
 ExitCode act(const Options& options, Context& context) {
   check(options);
-  const bool on_mpi = options.backend == "mpi";
-  if (!on_mpi && comm::launched_by()) {
-    refuse_flag("--backend", "this process is a rank of an MPI job", "say --backend mpi");
-  }
+  check_writable(options.plan, "--plan");
+  check_writable(options.report, "--report");
+  check_writable(options.trace, "--trace");
+  const std::string backend = backend_of(options);
+  const bool is_rank = comm::launched_by() || comm::socket_job();
   const Subject subject = subject_of(options, context);
   const std::int64_t ranks = subject.plan.mesh.ranks();
   const SourceText* source = subject.source ? &*subject.source : nullptr;
-  const bool first = !comm::launched_by();  // ranks of a job were checked by who started it
-  if (first && !options.no_check && !checked_first(subject.plan, context, source)) {
+  if (!is_rank && !options.no_check && !checked_first(subject.plan, context, source)) {
     return ExitCode::no;
   }
-  if (on_mpi && !comm::launched_by()) {
+  if (backend == "mpi" && !is_rank) {
+    mark_checked(subject.plan);
     become_mpirun(ranks, words_of(options), context.out.colour);
   }
+  const bool first_checks = is_rank && !options.no_check && !is_marked_checked(subject.plan);
+  bool sound = true;
   std::optional<run::TrainingRun> result;
   const auto on_ranks = [&] {
-    const run::TrainingRunOptions how{
+    run::TrainingRunOptions how{
         .training =
             run::training_for(subject.plan, static_cast<std::uint64_t>(options.seed.value_or(1))),
         .steps = options.steps.value_or(5),
         .traces = options.report || options.trace};
+    if (!options.json) {
+      how.on_step = [&](const run::TrainingStep& step) {
+        if (step.number == 0) show_begin(subject, backend, context);
+        show_step(step, context);
+      };
+    }
     comm::run_ranks({.threads = static_cast<int>(ranks)}, [&](comm::Communicator& world) {
-      if (world.size() != ranks) {
-        refuse_flag("--ranks",
-                    fmt::format("mpirun started {} ranks, the plan has {}", world.size(), ranks),
-                    fmt::format("mpirun -n {}", ranks));
-      }
+      run::require_same_job(world, {run::plan_fact(subject.plan)});
+      if (first_checks) sound = is_sound_on_first(world, subject, context);
+      if (!sound) return;
       run::TrainingRun outcome = run::run_training(world, subject.plan, how);
       if (world.rank() == 0) result = std::move(outcome);
     });
@@ -251,6 +295,7 @@ ExitCode act(const Options& options, Context& context) {
     context.err.stream << render(failure.diagnostic(), context.err.colour);
     return ExitCode::no;
   }
+  if (!sound) return ExitCode::no;
   if (!result) return ExitCode::yes;  // another rank speaks
   tell(options, subject, *result, context);
   const bool finite =

@@ -72,6 +72,9 @@ class Executor::State {
   State(const plan::Plan& plan, comm::Communicator& world, const KernelTable& kernels,
         const ExecuteOptions& options)
       : world_(world), table_(kernels), options_(options) {
+    std::vector<JobFact> facts{plan_fact(plan)};
+    facts.insert(facts.end(), options.common.begin(), options.common.end());
+    require_same_job(world, std::move(facts));
     Expanded expanded = expand_checked(plan, world, kernels, options.progress);
     links_ = connect(world, expanded.program, expanded.problems);
     holdings_ = std::make_shared<Holdings>(std::move(expanded.program),

@@ -21,6 +21,7 @@
 #include "shiplap/comm/communicator.h"
 #include "shiplap/plan/expand.h"
 #include "shiplap/run/kernel_table.h"
+#include "shiplap/run/same_job.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::run {
@@ -46,6 +47,8 @@ struct ExecuteOptions {
   // Whether buffers have memory from the beginning, all zero. Otherwise each is bound before the
   // first step.
   bool allocates = true;
+  // What all ranks must have in common besides the plan and the version of Shiplap.
+  std::vector<JobFact> common;
 };
 
 struct StepResult {
@@ -60,9 +63,9 @@ class Executor {
   // All ranks of `world` together, with the same plan. Rank r of the world is rank r of the mesh.
   // `plan`, `world` and `kernels` must live longer.
   //
-  // Throws InputError on all ranks, before anything has run, if one of them finds the plan wrong
-  // (D2xx), a kernel unknown (D640), or something that cannot be run (D641, D642, D643). `world`
-  // can be used after that.
+  // Throws InputError on all ranks, before anything has run, if they do not run the same thing
+  // (D644), or one of them finds the plan wrong (D2xx), a kernel unknown (D640), or something that
+  // cannot be run (D641, D642, D643). `world` can be used after that.
   Executor(const plan::Plan& plan, comm::Communicator& world, const KernelTable& kernels,
            const ExecuteOptions& options = {});
   Executor(Executor&&) noexcept;

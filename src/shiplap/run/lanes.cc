@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "shiplap/base/exhausted.h"
 #include "shiplap/run/lanes_internal.h"
 #include "shiplap/run/location_internal.h"
 
@@ -22,6 +23,7 @@ class Lanes {
   [[nodiscard]] const std::vector<Timing>& timings() const { return performer_.timings(); }
 
  private:
+  void start_all(std::vector<std::jthread>& threads);
   void stream_lane(std::size_t stream);
   void group_lane(std::size_t group);
   // Does one operation of a stream, or hands it over.
@@ -77,8 +79,17 @@ void Lanes::fail(const std::exception_ptr& failure) {
 }
 
 void Lanes::run() {
-  std::vector<std::thread> threads;
-  const auto start = [&](auto work) { threads.emplace_back([this, work] { guarded(work); }); };
+  std::vector<std::jthread> threads;
+  guarded([&] { start_all(threads); });
+  if (failure_ == nullptr) guarded([this] { stream_lane(0); });
+  threads.clear();  // joins them
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+}
+
+void Lanes::start_all(std::vector<std::jthread>& threads) {
+  const auto start = [&](auto work) {
+    threads.push_back(start_thread([this, work] { guarded(work); }));
+  };
   for (std::size_t k = 1; k < context_.schedule.streams.size(); ++k) {
     if (!context_.schedule.streams[k].empty()) start([this, k] { stream_lane(k); });
   }
@@ -89,9 +100,6 @@ void Lanes::run() {
     MessageLane& lane = *messages_.at(channel);
     start([&lane, count = count] { lane.run(count); });
   }
-  guarded([this] { stream_lane(0); });
-  for (std::thread& thread : threads) thread.join();
-  if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
 
 // ---- lanes

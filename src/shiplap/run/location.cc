@@ -82,6 +82,9 @@ void leave(comm::Communicator& world, const std::exception_ptr& failure) {
     std::rethrow_exception(failure);
   } catch (const comm::RankFailed& error) {
     world.leave(error.diagnostic().why, error.culprit());
+  } catch (const comm::DeadlinePassed& error) {
+    world.leave(in_words(error.diagnostic()),
+                error.culprit().value_or(comm::Communicator::kNobody));
   } catch (const comm::Failure& error) {
     world.leave(in_words(error.diagnostic()), error.culprit());
   } catch (...) {

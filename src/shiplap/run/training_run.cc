@@ -1,5 +1,7 @@
 #include "shiplap/run/training_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -58,12 +60,26 @@ TrainingOptions training_for(const plan::Plan& plan, std::uint64_t seed) {
   return training;
 }
 
+namespace {
+
+std::vector<JobFact> facts_of(const TrainingRunOptions& options) {
+  const TrainingOptions& training = options.training;
+  return {{"the seed", fmt::format("{}", training.seed)},
+          {"the number of steps", fmt::format("{}", options.steps)},
+          {"the sizes of layers", fmt::format("{} samples of {}", training.block, training.hidden)},
+          {"the optimizer", fmt::format("{} {} {} {}", training.learning_rate, training.beta1,
+                                        training.beta2, training.epsilon)},
+          {"whether a trace is taken", options.traces ? "yes" : "no"}};
+}
+
+}  // namespace
+
 TrainingRun run_training(comm::Communicator& world, const plan::Plan& plan,
                          const TrainingRunOptions& options) {
   TrainingKernels kernels(options.training);
   KernelTable table;
   kernels.bind(table);
-  Executor executor(plan, world, table, {.traces = options.traces});
+  Executor executor(plan, world, table, {.traces = options.traces, .common = facts_of(options)});
   TrainingRun run;
   StepResult last;
   for (std::int64_t step = 0; step < options.steps; ++step) {
@@ -72,6 +88,9 @@ TrainingRun run_training(comm::Communicator& world, const plan::Plan& plan,
     double slowest = last.duration.value;
     world.all_reduce(std::span(&slowest, 1), comm::Reduction::max);
     run.times.push_back({slowest});
+    if (world.rank() == 0 && options.on_step) {
+      options.on_step({.number = step, .loss = run.losses.back(), .time = run.times.back()});
+    }
   }
   run.unequal = gather_weights(world, executor, options.training).unequal;
   if (options.traces) run.trace = gather_trace(world, plan, last);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "shiplap/base/units.h"
@@ -13,10 +14,18 @@
 
 namespace shiplap::run {
 
+struct TrainingStep {
+  std::int64_t number = 0;
+  double loss = 0;
+  Seconds time;  // of the slowest rank
+};
+
 struct TrainingRunOptions {
   TrainingOptions training;  // see training_for()
   std::int64_t steps = 5;
   bool traces = false;  // of the last step
+  // Called after each, on rank 0.
+  std::function<void(const TrainingStep&)> on_step;
 };
 
 struct TrainingRun {

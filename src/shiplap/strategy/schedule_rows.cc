@@ -152,6 +152,11 @@ std::vector<Row> read_rows(std::string_view csv, Errors& errors) {
   }
   while (!rows.empty() && trimmed({.text = rows.back().text}).text.empty()) rows.pop_back();
   for (Row& row : rows) {
+    if (std::ranges::count(row.text, '"') % 2 != 0) {
+      const std::size_t last = row.text.rfind('"');
+      errors.add(row, {.text = row.text.substr(last, 1), .column = last},
+                 "this quote has no other one", "quotes stand around a whole cell");
+    }
     for (const Cell& cell : split({.text = row.text}, ',')) read_cell(row, cell, errors);
   }
   if (rows.empty()) errors.add("the schedule is empty", "");
