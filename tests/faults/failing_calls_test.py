@@ -60,7 +60,7 @@ COMMANDS = [
     Command("check", PLAN),
     Command("check", PLAN, "--json"),
     Command("export", PLAN, "-o", "OUT"),
-    Command("simulate", PLAN, "--hardware", "h100", "--report", "OUT"),
+    Command("simulate", PLAN, "--hardware", "h200", "--report", "OUT"),
     Command("dispatch", "--ranks", "4", "--run", "threads"),
     Command("overlap", "--op", "ag", "--m", "64", "--n", "64", "--k", "64", "--tp", "2",
             "--hardware", "b200", "--report", "OUT"),

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <iostream>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,7 +38,9 @@ shiplap::cli::Sink sink(std::ostream& stream, int descriptor) {
 
 }  // namespace
 
-int main(int count, char** words) {
+namespace {
+
+int run_command(int count, char** words) {
   std::ios::sync_with_stdio(false);
   const std::vector<std::string> arguments(words + (count > 0 ? 1 : 0), words + count);
   shiplap::cli::Context context{.in = std::cin,
@@ -45,4 +48,17 @@ int main(int count, char** words) {
                                 .err = sink(std::cerr, STDERR_FILENO),
                                 .columns = columns()};
   return static_cast<int>(shiplap::cli::run(arguments, context));
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    return run_command(count, words);
+  } catch (const std::bad_alloc&) {
+    // So little memory that it could not be said in the usual way.
+    constexpr std::string_view kText = "error[D007]: there is not enough memory\n";
+    (void)!write(STDERR_FILENO, kText.data(), kText.size());
+    return static_cast<int>(shiplap::cli::ExitCode::missing_part);
+  }
 }
