@@ -21,6 +21,9 @@
 #include <cstdlib>
 #include <cstring>
 
+// The names are those of glibc, and so are the forms of the functions.
+// NOLINTBEGIN
+
 extern "C" {
 void* __libc_malloc(size_t size);
 void* __libc_calloc(size_t count, size_t size);
@@ -173,3 +176,5 @@ int socket(int domain, int type, int protocol) {
 }
 
 }  // extern "C"
+
+// NOLINTEND

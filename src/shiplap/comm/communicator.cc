@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <numeric>
 
 #include "shiplap/base/error.h"
@@ -433,7 +434,11 @@ std::size_t Communicator::pack_below(int /*peer*/) const { return 0; }
 // ---- groups
 
 void Communicator::leave(const std::string& reason, std::optional<int> root) {
-  if (!dead_) die(fmt::format("rank {} left: {}", world_rank(rank_), reason));
+  try {
+    if (!dead_) die(fmt::format("rank {} left: {}", world_rank(rank_), reason));
+  } catch (const std::bad_alloc&) {  // who has no memory leaves all the same
+    dead_ = true;
+  }
   do_leave(root.value_or(world_rank(rank_)), reason);
 }
 

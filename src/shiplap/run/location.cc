@@ -1,3 +1,4 @@
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -77,7 +78,9 @@ std::string reason_of(const std::exception_ptr& failure) {
   }
 }
 
-void leave(comm::Communicator& world, const std::exception_ptr& failure) {
+namespace {
+
+void leave_with_reason(comm::Communicator& world, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const comm::RankFailed& error) {
@@ -89,6 +92,16 @@ void leave(comm::Communicator& world, const std::exception_ptr& failure) {
     world.leave(in_words(error.diagnostic()), error.culprit());
   } catch (...) {
     world.leave(reason_of(failure));
+  }
+}
+
+}  // namespace
+
+void leave(comm::Communicator& world, const std::exception_ptr& failure) {
+  try {
+    leave_with_reason(world, failure);
+  } catch (const std::bad_alloc&) {
+    world.leave("");
   }
 }
 

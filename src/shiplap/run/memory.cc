@@ -1,5 +1,7 @@
+#include <array>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "shiplap/base/error.h"
@@ -74,9 +76,15 @@ void RankMemory::poison(const plan::flat::Region& region) const {
 // It stays where a leak detector finds it: it is not lost, only not ours any more.
 void keep_for_ever(std::shared_ptr<void> thing) {
   static std::mutex mutex;
-  static std::vector<std::shared_ptr<void>>* const kept = new std::vector<std::shared_ptr<void>>;
   const std::lock_guard lock(mutex);
-  kept->push_back(std::move(thing));
+  try {
+    static auto* const kept = new std::vector<std::shared_ptr<void>>;
+    kept->push_back(thing);
+  } catch (const std::bad_alloc&) {  // a copy that is never destroyed needs no memory
+    using Thing = std::shared_ptr<void>;
+    alignas(Thing) static std::array<std::byte, sizeof(Thing)> last;
+    new (last.data()) Thing(std::move(thing));
+  }
 }
 
 }  // namespace shiplap::run

@@ -43,7 +43,7 @@ TEST(SameJob, IsWhatAllRanksHave) {
 }
 
 TEST(SameJob, NamesWhoIsNotLikeMost) {
-  const auto seeds = [](std::vector<std::string> values) {
+  const auto seeds = [](const std::vector<std::string>& values) {
     return
         [values](int rank) { return Facts{{"the seed", values[static_cast<std::size_t>(rank)]}}; };
   };

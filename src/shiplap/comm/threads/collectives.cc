@@ -54,17 +54,16 @@ void ThreadCommunicator::meet() {
   if (!group_->broken.empty()) fail_dead(group_->broken);
   std::int64_t meeting = 0;
   if (arrive(meeting)) return;
-  const std::string operation = describe(current());
   try {
     wait_until(
         lock, [&] { return group_->meetings > meeting; },
-        [&] { fail_late(operation, missing_from(meeting)); });
-  } catch (const Failure&) {
+        [&] { fail_late(describe(current()), missing_from(meeting)); });
+  } catch (...) {  // a Failure, or no memory to tell one
     // Whoever comes now must not find this rank counted: it is leaving, with its memory. It did
     // arrive, though, so nobody blames it.
     --group_->waiting;
     if (group_->broken.empty()) {
-      group_->broken = fmt::format("rank {} gave up waiting in {}", self(), operation);
+      group_->broken = fmt::format("rank {} gave up waiting in {}", self(), describe(current()));
     }
     throw;
   }
@@ -241,7 +240,20 @@ void ThreadCommunicator::do_all_to_all_parts(const Outgoing& to, const Incoming&
 
 std::unique_ptr<Communicator> ThreadCommunicator::do_split(int colour, int key,
                                                            const std::string& name) {
+  // What fails between the meetings must not keep the others there.
+  struct Meetings {
+    ThreadCommunicator& communicator;
+    int left = 2;
+    void next() {
+      --left;
+      communicator.meet_again();
+    }
+    ~Meetings() {
+      while (left > 0) next();
+    }
+  };
   bring({.colour = colour, .key = key});
+  Meetings meetings{*this};
   std::vector<std::pair<int, int>> members;  // key and rank
   for (int member = 0; member < size(); ++member) {
     if (of(member).colour == colour) members.emplace_back(of(member).key, member);
@@ -259,12 +271,12 @@ std::unique_ptr<Communicator> ThreadCommunicator::do_split(int colour, int key,
     }
     part = shared;
   }
-  meet_again();
+  meetings.next();
   {
     const Lock lock(world_->mutex);
     group_->parts.erase(colour);
   }
-  meet_again();  // before anybody splits again
+  meetings.next();  // before anybody splits again
   return std::make_unique<ThreadCommunicator>(world_, std::move(part),
                                               static_cast<int>(own - members.begin()), name);
 }

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <numeric>
+#include <string_view>
 
 #include "shiplap/base/error.h"
 #include "shiplap/base/exhausted.h"
@@ -75,11 +76,12 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
       threads.push_back(start_thread([&run, rank] { run(rank); }));
     }
     run(0);
-  } catch (const MissingPart& error) {
+  } catch (...) {
     exceptions.add(std::current_exception());
-    world->leave(0, 0, error.what());
+    constexpr std::string_view kReason = "it was never started";
+    world->leave(0, 0, kReason);
     for (auto rank = static_cast<int>(threads.size()) + 1; rank < options.ranks; ++rank) {
-      world->leave(rank, rank, error.what());
+      world->leave(rank, rank, kReason);
     }
   }
   threads.clear();  // joins them

@@ -8,8 +8,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -99,11 +101,17 @@ struct World {
   bool anyone_left = false;
   std::int64_t groups = 0;
 
-  void leave(int rank, int root, const std::string& reason) {
+  // Also where there is no memory left for the reason.
+  void leave(int rank, int root, std::string_view reason) noexcept {
     const std::lock_guard lock(mutex);
     Leaving& leaving = left[static_cast<std::size_t>(rank)];
     if (leaving.gone) return;
-    leaving = {.gone = true, .root = root, .reason = reason};
+    leaving.gone = true;
+    leaving.root = root;
+    try {
+      leaving.reason = reason;
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it has none then
+    }
     anyone_left = true;
     for (std::condition_variable& one : wake) one.notify_all();
   }
