@@ -76,6 +76,21 @@ TEST(UnderAttack, SomethingFromNothing) {
   EXPECT_EQ(check(read_plan("d1"), {}).assumed.front().kernel, "bakward");
 }
 
+// Whose layer or version numbers are is lost in a tensor without, or with another number of them. A
+// plan may say it, and then it is listed: layers that are skipped, swapped or updated by another's
+// gradient.
+TEST(Attack, LayersThatNothingTellsAreListedAsAssumed) {
+  const auto assumed = [](const std::string& name) {
+    const Report report = check(read_plan(name), {});
+    EXPECT_TRUE(report.sound()) << name;
+    return report.assumed.empty() ? "" : report.assumed.front().kernel;
+  };
+  for (const char* const name : {"v1", "v2", "v3", "v4"}) EXPECT_EQ(assumed(name), "cast") << name;
+  EXPECT_EQ(assumed("v5"), "backward");
+  EXPECT_EQ(assumed("v6"), "backward_weight");
+  EXPECT_EQ(assumed("v7"), "loss");
+}
+
 TEST(UnderAttack, TheMeanTakenTwice) {
   EXPECT_EQ(attack("d13"), "D745");
   EXPECT_EQ(attack("d14"), "D745");

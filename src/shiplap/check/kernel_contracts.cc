@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "shiplap/check/kernel_check_internal.h"
 #include "shiplap/check/kernel_contracts_internal.h"
@@ -17,6 +16,8 @@ int find_dimension(const plan::Tensor& tensor, const std::string& name) {
   }
   return -1;
 }
+
+bool is_read(const Access& access) { return access.kind == Access::Kind::reads; }
 
 plan::MaskSide mapped(plan::MaskSide side, const std::vector<int>& place) {
   side.dimension = plan::DimensionId(place[side.dimension.index()]);
@@ -67,44 +68,58 @@ bool KernelContracts::is_assumed(const plan::flat::Operation& op) {
 }
 
 bool KernelContracts::assumes(const plan::Compute& compute) const {
-  if (plan::is_linear(compute.kernel)) return names_unread(compute);
-  const auto tensor = [&](const Access& access) -> const plan::Tensor& {
-    return plan_.tensors[access.value.tensor.index()];
-  };
-  const auto reads = [](const Access& access) { return access.kind == Access::Kind::reads; };
+  const bool is_linear = plan::is_linear(compute.kernel);
+  const bool has_rule = plan::find_kernel_rule(compute.kernel) != nullptr;
+  if ((is_linear || has_rule) && names_layers(compute, is_linear)) return true;
+  if (is_linear) return names_versions(compute);
   const auto is_scaled = [&](const Access& access) {
-    return access.value.scale != tensor(access).scale;
+    return access.value.scale != tensor_of(access).scale;
   };
   const auto makes_new = [&](const Access& access) {
-    return !reads(access) && access.value.is_new;
+    return !is_read(access) && access.value.is_new;
   };
-  const bool has_rule = plan::find_kernel_rule(compute.kernel) != nullptr;
   const bool opaque = !has_rule && (compute.kernel == plan::kOpaqueKernel ||
-                                    std::ranges::none_of(compute.accesses, reads) ||
+                                    std::ranges::none_of(compute.accesses, is_read) ||
                                     std::ranges::any_of(compute.accesses, is_scaled) ||
                                     std::ranges::any_of(compute.accesses, makes_new));
   return std::ranges::any_of(compute.accesses, [&](const Access& write) {
-    if (reads(write)) return false;
-    return opaque || std::ranges::any_of(tensor(write).sum, [&](const plan::Dimension& dimension) {
-             return std::ranges::none_of(compute.accesses, [&](const Access& read) {
-               return reads(read) && find_dimension(tensor(read), dimension.name) >= 0;
-             });
-           });
+    return !is_read(write) && (opaque || has_unread_dimension(compute, write));
   });
 }
 
-// Of numbers without a layer or version `add`, `cast` and `scale` may say whose they are.
-bool KernelContracts::names_unread(const plan::Compute& compute) const {
-  const auto any = [&](bool reads, const auto& has) {
-    return std::ranges::any_of(compute.accesses, [&](const Access& access) {
-      return (access.kind == Access::Kind::reads) == reads &&
-             has(plan_.tensors[access.value.tensor.index()]);
+bool KernelContracts::has_unread_dimension(const plan::Compute& compute,
+                                           const Access& write) const {
+  const plan::Tensor& out = tensor_of(write);
+  for (std::size_t k = 0; k < out.dimensions(); ++k) {
+    const std::string& name = out.dimension(plan::DimensionId(k)).name;
+    const auto has = [&](const Access& access) {
+      return is_read(access) && find_dimension(tensor_of(access), name) >= 0;
+    };
+    if (std::ranges::none_of(compute.accesses, has)) return true;
+  }
+  return false;
+}
+
+// Numbers without a layer do not say whose they are, and between tensors with different numbers of
+// layers it is not said which layer is which (activations have one more than weights).
+bool KernelContracts::names_layers(const plan::Compute& compute, bool is_linear) const {
+  return std::ranges::any_of(compute.accesses, [&](const Access& write) {
+    const std::int64_t written = tensor_of(write).instances;
+    if (is_read(write) || written == 0) return false;
+    return std::ranges::any_of(compute.accesses, [&](const Access& read) {
+      const std::int64_t count = tensor_of(read).instances;
+      return is_read(read) && (is_linear ? count != written : count == 0);
     });
-  };
-  const auto has_layers = [](const plan::Tensor& tensor) { return tensor.instances > 0; };
-  const auto has_versions = [](const plan::Tensor& tensor) { return tensor.has_versions(); };
-  return (any(false, has_layers) && any(true, std::not_fn(has_layers))) ||
-         (any(false, has_versions) && any(true, std::not_fn(has_versions)));
+  });
+}
+
+bool KernelContracts::names_versions(const plan::Compute& compute) const {
+  return std::ranges::any_of(compute.accesses, [&](const Access& write) {
+    return !is_read(write) && tensor_of(write).has_versions() &&
+           std::ranges::any_of(compute.accesses, [&](const Access& read) {
+             return is_read(read) && !tensor_of(read).has_versions();
+           });
+  });
 }
 
 // ---- one computation

@@ -60,7 +60,14 @@ class KernelContracts {
   };
   const Static& static_part(const plan::flat::Operation& op);
   [[nodiscard]] bool assumes(const plan::Compute& compute) const;
-  [[nodiscard]] bool names_unread(const plan::Compute& compute) const;
+  // What it writes that nothing says which it reads: a dimension; a layer; a version.
+  [[nodiscard]] bool has_unread_dimension(const plan::Compute& compute,
+                                          const plan::Access& write) const;
+  [[nodiscard]] bool names_layers(const plan::Compute& compute, bool is_linear) const;
+  [[nodiscard]] bool names_versions(const plan::Compute& compute) const;
+  [[nodiscard]] const plan::Tensor& tensor_of(const plan::Access& access) const {
+    return plan_.tensors[access.value.tensor.index()];
+  }
   [[nodiscard]] bool keeps_kinds_and_scales(const plan::Compute& compute,
                                             const plan::KernelRule* rule) const;
   // Whether the contract holds, where that is plain to see.
