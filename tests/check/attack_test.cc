@@ -79,7 +79,7 @@ TEST(UnderAttack, SomethingFromNothing) {
 // Whose layer or version numbers are is lost in a tensor without, or with another number of them. A
 // plan may say it, and then it is listed: layers that are skipped, swapped or updated by another's
 // gradient.
-TEST(Attack, LayersThatNothingTellsAreListedAsAssumed) {
+TEST(UnderAttack, LayersThatNothingTellsAreListedAsAssumed) {
   const auto assumed = [](const std::string& name) {
     const Report report = check(read_plan(name), {});
     EXPECT_TRUE(report.sound()) << name;
