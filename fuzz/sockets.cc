@@ -50,11 +50,16 @@ std::vector<std::unique_ptr<Receive>> send_in_pieces(const Socket& theirs,
   constexpr std::size_t kCuts = 12;
   constexpr std::array<std::size_t, 4> kRooms{16, 100, 4096, 200'000};
   std::vector<std::unique_ptr<Receive>> receives;
+  // Unless it has hung up on us.
+  const auto send = [&](std::span<const std::byte> piece) {
+    ensure(send_all(theirs, piece, seconds_now()) || endpoint.gone(1) != Endpoint::Gone::no,
+           "the bytes are sent");
+  };
   const auto cuts = bytes.last(std::min(kCuts, bytes.size() / 8));
   for (const std::byte cut : cuts) {
     const auto number = std::to_integer<std::size_t>(cut);
     const auto piece = bytes.first(std::min(bytes.size(), 16 * (number / 16 + 1)));
-    ensure(send_all(theirs, piece, seconds_now()), "the bytes are sent");
+    send(piece);
     bytes = bytes.subspan(piece.size());
     for (int k = 0; k < 4; ++k) endpoint.progress();
     auto one = std::make_unique<Receive>();
@@ -63,7 +68,7 @@ std::vector<std::unique_ptr<Receive>> send_in_pieces(const Socket& theirs,
         {.group = 1, .from = 1, .tag = static_cast<int>(number % 4)}, one->room);
     receives.push_back(std::move(one));
   }
-  ensure(send_all(theirs, bytes, seconds_now()), "the bytes are sent");
+  send(bytes);
   return receives;
 }
 

@@ -49,8 +49,8 @@ void ListeningCommunicator::check_lost(double time) {
 }
 
 void ListeningCommunicator::fail_lost(const News::Lost& lost) {
-  // Others may have given up because of this rank: then they are who has failed here.
-  fail_left(lost.left, lost.rank == news_.rank() ? lost.left : lost.rank, lost.reason);
+  // Others may have given up because of this rank, which knows of no fault: a link may be broken.
+  fail_left(lost.left, lost.rank == news_.rank() ? kNobody : lost.rank, lost.reason);
 }
 
 News::RollCall ListeningCommunicator::call_roll(const std::string& operation, int peer) {
