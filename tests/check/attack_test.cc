@@ -60,6 +60,7 @@ TEST(UnderAttack, KernelsThatStateLessThanTheyCompute) {
 
 TEST(UnderAttack, AdditionsThatDoubleDropOrInvent) {
   EXPECT_EQ(attack("d5"), "D742");
+  EXPECT_EQ(attack("v8"), "D742");  // twice a half of some, once the whole of others
   EXPECT_EQ(attack("R2"), "D742");
   EXPECT_EQ(attack("d6"), "D755");
   EXPECT_EQ(attack("d7"), "D755");

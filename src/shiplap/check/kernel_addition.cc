@@ -194,13 +194,16 @@ void KernelCheck::add(const Source& source, const plan::flat::Access& write, con
                        shown(*source.accesses.front())),
            "what is no sum any more must have been a whole one", "reduce it first");
     }
+    Coefficient coefficient = along.front().second;
+    coefficient.repeated =
+        std::ranges::any_of(along, [](const auto& piece) { return piece.second.repeated; });
     const Box points = joined(shared, all);
     Piecewise<Coefficient> here;  // several terms of what is summed over are one point
     for (const Box& left : map.same_mask ? Boxes{points} : statements.left_by_mask(from, points)) {
       const Box point = projected(left);
-      if (!empty(point)) overlay(here, point, along.front().second, [](auto&, const auto&) {});
+      if (!empty(point)) overlay(here, point, coefficient, [](auto&, const auto&) {});
     }
-    for (const auto& [point, coefficient] : here) overlay(sum, point, coefficient, combine);
+    for (const auto& [point, once] : here) overlay(sum, point, once, combine);
   }
 }
 
