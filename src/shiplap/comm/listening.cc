@@ -50,7 +50,8 @@ void ListeningCommunicator::check_lost(double time) {
 
 void ListeningCommunicator::fail_lost(const News::Lost& lost) {
   // Others may have given up because of this rank, which knows of no fault: a link may be broken.
-  fail_left(lost.left, lost.rank == news_.rank() ? kNobody : lost.rank, lost.reason);
+  const bool because_of_us = lost.rank == news_.rank() && lost.left != news_.rank();
+  fail_left(lost.left, because_of_us ? kNobody : lost.rank, lost.reason);
 }
 
 News::RollCall ListeningCommunicator::call_roll(const std::string& operation, int peer) {

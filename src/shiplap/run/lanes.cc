@@ -80,8 +80,10 @@ void Lanes::fail(const std::exception_ptr& failure) {
 
 void Lanes::run() {
   std::vector<std::jthread> threads;
-  guarded([&] { start_all(threads); });
-  if (failure_ == nullptr) guarded([this] { stream_lane(0); });
+  guarded([&] {
+    start_all(threads);
+    stream_lane(0);
+  });
   threads.clear();  // joins them
   if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
