@@ -50,10 +50,14 @@ std::vector<std::unique_ptr<Receive>> send_in_pieces(const Socket& theirs,
   constexpr std::size_t kCuts = 12;
   constexpr std::array<std::size_t, 4> kRooms{16, 100, 4096, 200'000};
   std::vector<std::unique_ptr<Receive>> receives;
-  // Unless it has hung up on us.
   const auto send = [&](std::span<const std::byte> piece) {
-    ensure(send_all(theirs, piece, seconds_now()) || endpoint.gone(1) != Endpoint::Gone::no,
-           "the bytes are sent");
+    for (int k = 0; k < kRounds && !piece.empty(); ++k) {
+      const Socket::Moved moved = theirs.send(piece);
+      if (moved.error != 0) return;  // it has hung up on us
+      piece = piece.subspan(moved.bytes);
+      if (moved.would_wait) endpoint.progress();
+    }
+    ensure(piece.empty(), "what comes is read");
   };
   const auto cuts = bytes.last(std::min(kCuts, bytes.size() / 8));
   for (const std::byte cut : cuts) {
