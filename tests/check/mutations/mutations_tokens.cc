@@ -54,7 +54,17 @@ std::optional<Outcome> ring_in_other_direction(Draft& draft, Planter& planter) {
     auto* receive = std::get_if<plan::Receive>(&b->action);
     if (send == nullptr || receive == nullptr || send->peer == receive->peer) return std::nullopt;
     std::swap(send->peer, receive->peer);
-    return Outcome{.codes = {"D713"}, .marks = {a->origin.line, b->origin.line}};
+    Outcome outcome{.codes = {"D713"}, .marks = {a->origin.line, b->origin.line}};
+    // Of several messages with the same peer the last is the odd one: they are alike.
+    for (const Line& other : draft.all_lines()) {
+      auto* const more = std::get_if<plan::Batch>(&other.operation->action);
+      if (more == nullptr || more->body.size() != 2 || other.rank != line.rank) continue;
+      const auto* const last = std::get_if<Operation>(&more->body[1].node);
+      const auto* const from = std::get_if<plan::Receive>(&last->action);
+      if (from != nullptr && from->peer == receive->peer)
+        outcome.marks.push_back(last->origin.line);
+    }
+    return outcome;
   });
 }
 
