@@ -260,7 +260,7 @@ void add_statement_laws(Laws& laws) {
   const std::string law = "what is read holds";
   laws.push_back({law,
                   "a read of another instance",
-                  {"D744", "D752", "D755", "D750", "D747", "D748", "D741", "D742"},
+                  {"D744", "D752", "D755", "D750", "D747", "D748", "D741", "D742", "D756"},
                   read_states<with_other_instance>});
   laws.push_back({law,
                   "a read of other coordinates",
