@@ -100,32 +100,31 @@ class OnOneMachine(Case):
                             "ended 1 process that")
                 self.assertFalse(alive(int(Path(folder, "pid").read_text())))
 
+    def start(self, kind, folder):
+        """tools/ranks with three ranks that sleep, and the processes of those."""
+        process = subprocess.Popen(
+            [str(RANKS), "-n", "3", "--on", kind, "sh", "-c",
+             f"echo $$ > {folder}/{RANK}; exec sleep 60"],
+            env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        files = [Path(folder, str(rank)) for rank in range(3)]
+        self.assertTrue(wait_until(
+            lambda: all(file.exists() and file.read_text() for file in files)))
+        return process, [int(file.read_text()) for file in files]
+
     def test_a_signal_to_us_ends_the_job(self):
         for kind in THERE:
             with self.subTest(kind=kind), tempfile.TemporaryDirectory() as folder:
-                process = subprocess.Popen(
-                    [str(RANKS), "-n", "1", "--on", kind, "sh", "-c",
-                     f"echo $$ > {folder}/pid; exec sleep 60"],
-                    env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                pid_file = Path(folder, "pid")
-                self.assertTrue(wait_until(lambda: pid_file.exists() and pid_file.read_text()))
+                process, pids = self.start(kind, folder)
                 process.terminate()
                 self.assertEqual(process.wait(15), 128 + signal.SIGTERM)
-                self.assertFalse(alive(int(pid_file.read_text())))
+                self.assertFalse(any(map(alive, pids)))
 
     def test_a_kill_of_us_ends_the_job(self):
         for kind in THERE:
             with self.subTest(kind=kind), tempfile.TemporaryDirectory() as folder:
-                process = subprocess.Popen(
-                    [str(RANKS), "-n", "3", "--on", kind, "sh", "-c",
-                     f"echo $$ > {folder}/{RANK}; exec sleep 60"],
-                    env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                files = [Path(folder, str(rank)) for rank in range(3)]
-                self.assertTrue(wait_until(
-                    lambda: all(file.exists() and file.read_text() for file in files)))
+                process, pids = self.start(kind, folder)
                 process.kill()
                 process.wait()
-                pids = [int(file.read_text()) for file in files]
                 self.assertTrue(wait_until(lambda: not any(map(alive, pids))))
 
     def test_a_crash_is_a_failure_unless_the_job_is_to_survive_it(self):

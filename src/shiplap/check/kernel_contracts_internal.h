@@ -11,6 +11,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -44,10 +45,11 @@ class KernelContracts {
   [[nodiscard]] std::optional<BrokenContract> check(const plan::RankProgram& program,
                                                     std::span<const SlopeId> slopes,
                                                     const plan::flat::Operation& op);
-  // Whether it writes something that no contract derives from what it reads: a sum over a dimension
-  // that nothing has which it reads; or anything, if the kernel is `other`, or has no rule of its
-  // own and reads nothing at all, changes a scale or makes a new version.
+  // Whether it writes something that no contract derives from what it reads: docs/check.md lists
+  // what that is.
   [[nodiscard]] bool is_assumed(const plan::flat::Operation& op);
+  // Those of which a new version is made, by the computations that were asked for so far.
+  [[nodiscard]] const std::set<std::int32_t>& updated_tensors() const { return updated_; }
 
  private:
   friend class KernelCheck;
@@ -84,6 +86,7 @@ class KernelContracts {
   Statements& statements_;
   std::unordered_map<std::uint64_t, DimensionMap> maps_;  // by both tensors
   std::unordered_map<const plan::Operation*, Static> static_;
+  std::set<std::int32_t> updated_;       // tensors
   std::vector<std::size_t> stated_run_;  // by dimension of what is written
 };
 

@@ -19,11 +19,15 @@ const KernelContracts::Static& KernelContracts::static_part(const plan::flat::Op
   const bool contracts = !plan::is_linear(compute.kernel) && compute.kernel != plan::kOpaqueKernel;
   known.plain = contracts && keeps_kinds_and_scales(compute, known.rule);
   for (const Access& access : compute.accesses) {
-    const plan::Tensor& tensor = plan_.tensors[access.value.tensor.index()];
+    const plan::Tensor& tensor = tensor_of(access);
+    const bool writes = access.kind != Access::Kind::reads;
+    // `add`, `cast` and `scale` only move a version.
+    if (writes && access.value.is_new && !plan::is_linear(compute.kernel)) {
+      updated_.insert(access.value.tensor.value);
+    }
     int layer = 0;
     if (known.rule != nullptr && known.plain) {
-      const auto operands =
-          access.kind == Access::Kind::reads ? known.rule->reads : known.rule->writes;
+      const auto operands = writes ? known.rule->writes : known.rule->reads;
       layer = std::ranges::find(operands, tensor.kind, &plan::Operand::kind)->layer;
     }
     known.layers.push_back(layer);
@@ -38,10 +42,10 @@ bool KernelContracts::keeps_kinds_and_scales(const plan::Compute& compute,
   if (rule->kernel == plan::kUpdateKernel) return false;
   plan::Ratio gradient;
   const auto scale_of = [&](const Access& access) -> const plan::Ratio& {
-    return plan_.tensors[access.value.tensor.index()].scale;
+    return tensor_of(access).scale;
   };
   const auto kind_of = [&](const Access& access) -> const std::string& {
-    return plan_.tensors[access.value.tensor.index()].kind;
+    return tensor_of(access).kind;
   };
   bool has_gradient = false;
   for (const Access& access : compute.accesses) {

@@ -55,7 +55,6 @@ void Laws::look(const plan::RankProgram& program, std::span<const SlopeId> slope
     sizes(op);
     const auto* compute = std::get_if<plan::Compute>(&op.source->action);
     if (compute == nullptr || !once(op)) continue;
-    note_updates(op);
     if (contracts_.is_assumed(op)) ++assumed_[compute->kernel];
     if (compute->kernel == plan::kOpaqueKernel) continue;
     ++computations_;
@@ -63,15 +62,6 @@ void Laws::look(const plan::RankProgram& program, std::span<const SlopeId> slope
       tell(std::move(broken->code), std::move(broken->what), std::move(broken->why),
            std::move(broken->help));
     }
-  }
-}
-
-// `add`, `cast` and `scale` only move a version.
-void Laws::note_updates(const plan::flat::Operation& op) {
-  if (plan::is_linear(std::get<plan::Compute>(op.source->action).kernel)) return;
-  for (const plan::flat::Access& access : program_->accesses_of(op)) {
-    const bool writes = access.kind != Access::Kind::reads;
-    if (writes && access.value.is_new) updated_.insert(access.value.tensor.value);
   }
 }
 
@@ -163,7 +153,7 @@ void Laws::facts() {
 // A step does not begin with what it makes.
 void Laws::finish(std::vector<Trouble>& troubles) const {
   for (const auto& [tensor, trouble] : begins_new_) {
-    if (updated_.contains(tensor)) troubles.push_back(trouble);
+    if (contracts_.updated_tensors().contains(tensor)) troubles.push_back(trouble);
   }
 }
 

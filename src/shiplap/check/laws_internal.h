@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,7 +31,6 @@ class Laws {
   bool once(const plan::flat::Operation& op);
   bool distinct(const plan::flat::Value& value);
   void facts();
-  void note_updates(const plan::flat::Operation& op);
   void sizes(const plan::flat::Operation& op);
   bool apart(const plan::flat::Operation& op);
   void misshapen(std::string code, std::string what, std::string why, std::string help);
@@ -47,7 +45,6 @@ class Laws {
   KernelContracts contracts_;
   std::int64_t computations_ = 0;
   std::map<std::string, std::int64_t> assumed_;
-  std::set<std::int32_t> updated_;              // tensors of which the step makes a new version
   std::map<std::int32_t, Trouble> begins_new_;  // tensors of which a rank is given one
   // Of the program that is looked at:
   const plan::RankProgram* program_ = nullptr;

@@ -193,6 +193,7 @@ void show_step(const run::TrainingStep& step, Context& context) {
 // Nobody has checked the plan of a job that was started by hand: one rank does, for all.
 bool is_sound_on_first(comm::Communicator& world, const Subject& subject, Context& context) {
   constexpr Seconds kCheckWithin{600};
+  run::require_same_job(world, {run::plan_fact(subject.plan)});
   std::int32_t sound = 1;
   if (world.rank() == 0) {
     const SourceText* const source = subject.source ? &*subject.source : nullptr;
@@ -205,14 +206,13 @@ bool is_sound_on_first(comm::Communicator& world, const Subject& subject, Contex
   return sound == 1;
 }
 
-void tell(const Options& options, const Subject& subject, const run::TrainingRun& outcome,
-          Context& context) {
+void tell(const Options& options, const Subject& subject, const std::string& where,
+          const run::TrainingRun& outcome, Context& context) {
   if (options.plan) write_text(*options.plan, plan::to_text(subject.plan), "--plan");
   if (options.trace) {
     write_text(*options.trace, trace::to_perfetto(outcome.trace, {.title = subject.title}),
                "--trace");
   }
-  const std::string where = backend_of(options);
   if (options.report) {
     std::string command = "shiplap";
     for (const std::string& word : words_of(options)) command += " " + shell_word(word);
@@ -278,7 +278,6 @@ ExitCode act(const Options& options, Context& context) {
       };
     }
     comm::run_ranks({.threads = static_cast<int>(ranks)}, [&](comm::Communicator& world) {
-      run::require_same_job(world, {run::plan_fact(subject.plan)});
       if (first_checks) sound = is_sound_on_first(world, subject, context);
       if (!sound) return;
       run::TrainingRun outcome = run::run_training(world, subject.plan, how);
@@ -297,7 +296,7 @@ ExitCode act(const Options& options, Context& context) {
   }
   if (!sound) return ExitCode::no;
   if (!result) return ExitCode::yes;  // another rank speaks
-  tell(options, subject, *result, context);
+  tell(options, subject, backend, *result, context);
   const bool finite =
       std::ranges::all_of(result->losses, [](double l) { return std::isfinite(l); });
   if (!finite) context.err.stream << "the loss is no number any more\n";

@@ -37,7 +37,7 @@ constexpr int kAskTimes = 4;
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
-// What this process or this machine has too little of is not mended by trying again.
+// What this process or this machine has too little of is not fixed by trying again.
 void check_exhausted(int error) {
   const bool is_limit = error == EMFILE;
   if (!is_limit && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;

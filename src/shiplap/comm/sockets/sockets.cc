@@ -53,7 +53,7 @@ std::vector<std::string> list_of(const std::string& text) {
 
 // All addresses of a machine are no place where others can find it, and more than it need listen
 // at.
-void refuse_everywhere(const std::string& address, const char* variable) {
+void check_not_wildcard(const std::string& address, const char* variable) {
   const std::string host = parse_address(address, variable, Port::optional).host;
   if (host != "0.0.0.0" && host != "::" && host != "*" && host != "0") return;
   throw InputError(Diagnostic{
@@ -65,8 +65,8 @@ void refuse_everywhere(const std::string& address, const char* variable) {
 std::shared_ptr<Endpoint> join_job(const SocketJob& job, SocketOptions options) {
   options.secret = job.secret;
   const std::vector<std::string> addresses = list_of(job.where);
-  for (const std::string& one : addresses) refuse_everywhere(one, "SHIPLAP_SOCKETS");
-  if (!job.address.empty()) refuse_everywhere(job.address, "SHIPLAP_ADDRESS");
+  for (const std::string& one : addresses) check_not_wildcard(one, "SHIPLAP_SOCKETS");
+  if (!job.address.empty()) check_not_wildcard(job.address, "SHIPLAP_ADDRESS");
   if (addresses.size() == 1 && job.seat.size > 1) {
     const auto meeting = meet_at(job.where, job.seat, options.connect_within, job.secret);
     options.address = job.address.empty() ? meeting->own_host() : job.address;
