@@ -42,6 +42,42 @@ std::vector<Run> runs_of(std::span<const std::int32_t> sorted) {
   return runs;
 }
 
+// The same form, of runs that follow each other: what lies between two of them is in none. Takes
+// the longest even run from the front, again and again.
+std::vector<Run> canonical(std::vector<Run> rest) {
+  std::vector<Run> runs;
+  for (std::size_t at = 0; at < rest.size();) {
+    Run run = rest[at++];
+    if (run.count == 1) run.stride = 1;
+    const auto absorb_first = [&](Run& next) {
+      ++run.count;
+      if (next.count == 1) {
+        ++at;
+        return;
+      }
+      next.begin += next.stride;
+      --next.count;
+    };
+    if (run.count == 1 && at < rest.size()) {
+      run.stride = rest[at].begin - run.begin;
+      absorb_first(rest[at]);
+    }
+    while (run.count > 1 && at < rest.size() && rest[at].begin == run.last() + run.stride) {
+      if (rest[at].count == 1 || rest[at].stride == run.stride) {
+        run.count += rest[at++].count;
+      } else {
+        absorb_first(rest[at]);
+      }
+    }
+    if (run.count == 2 && run.stride > 1 && at < rest.size()) {  // only the first of the two
+      rest[--at] = {.begin = static_cast<std::int32_t>(run.last()), .count = 1, .stride = 1};
+      run = {.begin = run.begin, .count = 1, .stride = 1};
+    }
+    runs.push_back(run);
+  }
+  return runs;
+}
+
 void append(std::vector<std::int32_t>& indices, const IndexSet& set) {
   for (const Run& run : set.runs()) {
     for (std::int32_t i = 0; i < run.count; ++i) indices.push_back(run.begin + i * run.stride);
@@ -85,6 +121,40 @@ Run common(const Run& a, const Run& b) {
           .stride = count == 1 ? 1 : static_cast<std::int32_t>(period)};
 }
 
+// Calls act(a, b) for runs of both that may have indices in common, in their order; ends when it
+// returns false.
+template <class Act>
+void for_each_pair(std::span<const Run> a, std::span<const Run> b, const Act& act) {
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const bool meet = a[i].begin <= b[j].last() && b[j].begin <= a[i].last();
+    if (meet && !act(a[i], b[j])) return;
+    a[i].last() < b[j].last() ? ++i : ++j;
+  }
+}
+
+// The union, run by run; empty if some interleave in a way that takes more than a look at both.
+std::vector<Run> united_runs(std::span<const Run> a, std::span<const Run> b) {
+  std::vector<Run> all;
+  all.reserve(a.size() + b.size());
+  std::ranges::merge(a, b, std::back_inserter(all), {}, &Run::begin, &Run::begin);
+  std::size_t end = 1;
+  for (std::size_t k = 1; k < all.size(); ++k) {
+    Run& before = all[end - 1];
+    const Run& next = all[k];
+    if (next.begin > before.last()) {
+      all[end++] = next;
+      continue;
+    }
+    const Run both = common(before, next);
+    if (both.count == next.count) continue;
+    const bool extends = both.count > 0 && before.stride == next.stride;
+    if (!extends) return {};
+    before.count += static_cast<std::int32_t>((next.last() - before.last()) / before.stride);
+  }
+  all.resize(end);
+  return canonical(std::move(all));
+}
+
 // Two runs where the second continues the first, as one.
 bool joined(const Run& a, const Run& b, Run& both) {
   const std::int64_t step = b.begin - a.last();
@@ -95,10 +165,35 @@ bool joined(const Run& a, const Run& b, Run& both) {
   return true;
 }
 
+// Runs of one stride that were dealt out round robin, as one; a count of 0: they were not. If their
+// first indices are d apart and fill a stride, they are every d-th index, as long as none of them
+// ends more than a stride before the last index of all. REQUIRES: several, sorted by `begin`.
+Run interleaved(std::span<const Run> runs) {
+  std::int64_t stride = 1;
+  std::int64_t last = 0;
+  std::int64_t total = 0;
+  for (const Run& run : runs) {
+    if (run.count > 1) stride = run.stride;
+    last = std::max(last, run.last());
+    total += run.count;
+  }
+  const std::int64_t distance = std::int64_t{runs[1].begin} - runs[0].begin;
+  if (distance == 0 || distance * std::ssize(runs) != stride) return {};
+  std::int64_t begin = runs[0].begin;
+  for (const Run& run : runs) {
+    const bool even = run.begin == begin && (run.count == 1 || run.stride == stride);
+    if (!even || run.last() + stride <= last) return {};
+    begin += distance;
+  }
+  return {.begin = runs[0].begin,
+          .count = static_cast<std::int32_t>(total),
+          .stride = static_cast<std::int32_t>(distance)};
+}
+
 }  // namespace
 
 IndexSet::IndexSet(std::vector<std::int32_t> indices) {
-  std::sort(indices.begin(), indices.end());
+  if (!std::ranges::is_sorted(indices)) std::sort(indices.begin(), indices.end());
   ensure(indices.empty() || (indices.front() >= 0 && indices.back() <= kLastIndex), kInRange);
   indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
   *this = of_runs(runs_of(indices));
@@ -154,17 +249,23 @@ bool IndexSet::overlaps(const IndexSet& other) const {
   if (runs().back().last() < other.first_.begin || other.runs().back().last() < first_.begin) {
     return false;
   }
-  if (!more_ && !other.more_) return common(first_, other.first_).count > 0;
-  const IndexSet& fewer = size() <= other.size() ? *this : other;
-  const IndexSet& more = &fewer == this ? other : *this;
-  return std::ranges::any_of(fewer.indices(), [&](std::int32_t i) { return more.contains(i); });
+  bool found = false;
+  for_each_pair(runs(), other.runs(), [&](const Run& a, const Run& b) {
+    found = common(a, b).count > 0;
+    return !found;
+  });
+  return found;
 }
 
 bool IndexSet::includes(const IndexSet& other) const {
-  if (other.size() > size()) return false;
-  if (other.empty()) return true;
-  if (!more_ && !other.more_) return common(first_, other.first_).count == other.first_.count;
-  return std::ranges::all_of(other.indices(), [&](std::int32_t i) { return contains(i); });
+  const std::int64_t size = other.size();
+  if (size > this->size()) return false;
+  std::int64_t both = 0;
+  for_each_pair(runs(), other.runs(), [&](const Run& a, const Run& b) {
+    both += common(a, b).count;
+    return true;
+  });
+  return both == size;
 }
 
 IndexSet IndexSet::united(const IndexSet& other) const {
@@ -177,6 +278,8 @@ IndexSet IndexSet::united(const IndexSet& other) const {
     const Run& behind = in_order ? other.first_ : first_;
     if (joined(before, behind, both)) return of_runs({both});
   }
+  std::vector<Run> both = united_runs(runs(), other.runs());
+  if (!both.empty()) return of_runs(std::move(both));
   const std::array<const IndexSet*, 2> sets{this, &other};
   return unite(sets).set;
 }
@@ -187,15 +290,36 @@ IndexSet IndexSet::intersected(const IndexSet& other) const {
     const Run both = common(first_, other.first_);
     return both.count == 0 ? IndexSet() : of_runs({both});
   }
-  if (includes(other)) return other;
-  if (other.includes(*this)) return *this;
-  std::vector<std::int32_t> common = indices();
-  std::erase_if(common, [&](std::int32_t i) { return !other.contains(i); });
-  return IndexSet(std::move(common));
+  std::vector<Run> both;
+  for_each_pair(runs(), other.runs(), [&](const Run& a, const Run& b) {
+    const Run here = common(a, b);
+    if (here.count > 0) both.push_back(here);
+    return true;
+  });
+  return of_runs(canonical(std::move(both)));
 }
 
 IndexSet IndexSet::without(const IndexSet& other) const {
   if (!overlaps(other)) return *this;
+  std::vector<Run> left;
+  bool by_runs = true;
+  for (Run rest : runs()) {
+    for_each_pair(std::span(&rest, 1), other.runs(), [&](const Run& a, const Run& b) {
+      const Run cut = common(a, b);
+      if (cut.count == 0) return true;
+      by_runs = cut.count == 1 || cut.stride == a.stride;
+      if (!by_runs) return false;
+      const std::int32_t before = (cut.begin - a.begin) / a.stride;
+      if (before > 0) left.push_back({a.begin, before, before == 1 ? 1 : a.stride});
+      rest.count -= before + cut.count;
+      if (rest.count > 0) rest.begin = cut.begin + cut.count * rest.stride;
+      return rest.count > 0;
+    });
+    if (!by_runs) break;
+    if (rest.count == 1) rest.stride = 1;
+    if (rest.count > 0) left.push_back(rest);
+  }
+  if (by_runs) return of_runs(canonical(std::move(left)));
   std::vector<std::int32_t> rest = indices();
   std::erase_if(rest, [&](std::int32_t i) { return other.contains(i); });
   return IndexSet(std::move(rest));
@@ -213,10 +337,59 @@ bool IndexSet::equal_runs(const IndexSet& a, const IndexSet& b) {
   return std::ranges::equal(a.runs(), b.runs());
 }
 
+IndexSet one_run(std::span<const IndexSet* const> sets) {
+  std::vector<Run> runs;
+  for (const IndexSet* set : sets) {
+    if (set->runs().size() != 1) return {};
+    runs.push_back(set->runs().front());
+  }
+  if (runs.size() < 2) return {};
+  std::ranges::sort(runs, {}, &Run::begin);
+  Run all = runs.front();
+  std::size_t k = 1;
+  while (k < runs.size() && joined(all, runs[k], all)) ++k;
+  if (k < runs.size()) all = interleaved(runs);
+  return IndexSet::range(all.begin, all.count, all.stride);
+}
+
+namespace {
+
+// How often each index occurs is counted: faster than sorting where they lie close.
+Union united_by_marks(std::span<const IndexSet* const> sets, std::int64_t largest) {
+  std::vector<std::int32_t> times(static_cast<std::size_t>(largest + 1));
+  for (const IndexSet* set : sets) {
+    for (const Run& run : set->runs()) {
+      for (std::int64_t i = run.begin; i <= run.last(); i += run.stride) {
+        ++times[static_cast<std::size_t>(i)];
+      }
+    }
+  }
+  Union result;
+  std::vector<std::int32_t> all;
+  for (std::int64_t i = 0; i <= largest; ++i) {
+    const std::int32_t count = times[static_cast<std::size_t>(i)];
+    if (count > 0) all.push_back(static_cast<std::int32_t>(i));
+    if (count > 1 && result.twice < 0) result.twice = i;
+  }
+  result.set = IndexSet(std::move(all));
+  return result;
+}
+
+}  // namespace
+
 Union unite(std::span<const IndexSet* const> sets) {
+  if (IndexSet run = one_run(sets); !run.empty()) return {.set = std::move(run)};
+  std::int64_t total = 0;
+  std::int64_t largest = -1;
+  for (const IndexSet* set : sets) {
+    if (set->empty()) continue;
+    total += set->size();
+    largest = std::max(largest, set->runs().back().last());
+  }
+  if (total > largest / 4) return united_by_marks(sets, largest);
   std::vector<std::int32_t> all;
   for (const IndexSet* set : sets) append(all, *set);
-  if (!std::ranges::is_sorted(all)) std::sort(all.begin(), all.end());
+  std::ranges::sort(all);
   const auto twice = std::ranges::adjacent_find(all);
   const std::int64_t index = twice == all.end() ? -1 : *twice;
   return {.set = IndexSet(std::move(all)), .twice = index};

@@ -86,6 +86,10 @@ struct Union {
 };
 [[nodiscard]] Union unite(std::span<const IndexSet* const> sets);
 
+// The union of sets of one run each if that is one run as well, and no index is in two of them:
+// blocks that follow each other, or round robin. Otherwise empty.
+[[nodiscard]] IndexSet one_run(std::span<const IndexSet* const> sets);
+
 // "0-3", "1, 5, .. 29", "0-3 and 8"; long ones are cut short.
 [[nodiscard]] std::string to_string(const IndexSet& set);
 

@@ -75,6 +75,11 @@ void expect_pair(const IndexSet& a, const IndexSet& b) {
   EXPECT_EQ(a.overlaps(b), share(plain_a, plain_b));
   EXPECT_EQ(a.includes(b), std::ranges::includes(plain_a, plain_b));
   EXPECT_EQ(a == b, plain_a == plain_b);
+  Plain shared;
+  Plain only_a;
+  for (const std::int32_t i : plain_a) (plain_b.contains(i) ? shared : only_a).insert(i);
+  expect_is(a.intersected(b), shared);
+  expect_is(a.without(b), only_a);
   const std::vector<const IndexSet*> both{&a, &b};
   const Union all = unite(both);
   EXPECT_EQ(all.set, a.united(b));
@@ -202,6 +207,33 @@ TEST(Unite, OfAThousandInterleavedSetsIsOneRun) {
   EXPECT_EQ(all.twice, -1);
   EXPECT_EQ(all.set.runs().size(), 1U);
   EXPECT_TRUE(all.set.covers(17'000));
+}
+
+// What a causal mask leaves of positions that were dealt out: some ranks have one more.
+TEST(Unite, OfInterleavedSetsThatAreCutOffAgreesWithPlainSets) {
+  Random random(5);
+  for (int round = 0; round < 2000; ++round) {
+    const std::int64_t ranks = random.between(2, 5);
+    const std::int64_t step = random.between(1, 3);
+    const std::int64_t begin = random.between(0, 9);
+    const std::int64_t end = begin + random.between(1, 40);
+    std::vector<IndexSet> dealt;
+    Plain plain;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      const std::int64_t first = begin + rank * step;
+      const std::int64_t stride = ranks * step;
+      std::int64_t count = first < end ? (end - 1 - first) / stride + 1 : 0;
+      if (random.between(0, 5) == 0) count = random.between(0, count + 1);  // one ends too early
+      dealt.push_back(IndexSet::range(first, count, stride));
+      plain.merge(plain_of(dealt.back()));
+    }
+    random.shuffle(dealt);
+    std::vector<const IndexSet*> sets;
+    for (const IndexSet& set : dealt) sets.push_back(&set);
+    const Union all = unite(sets);
+    EXPECT_EQ(all.twice, -1);
+    expect_is(all.set, plain);
+  }
 }
 
 TEST(Unite, FindsTheIndexThatTwoHold) {
