@@ -84,12 +84,12 @@ bool join(Box& a, const Box& b) {
 }
 
 Box outline(const Boxes& boxes) {
-  Box result;
-  for (const Box& box : boxes) {
-    if (result.empty()) result.resize(box.size());
-    for (std::size_t k = 0; k < box.size(); ++k) {
-      result[k].set = result[k].set.united(box[k].set);
-    }
+  if (boxes.empty()) return {};
+  Box result(boxes.front().size());
+  for (std::size_t k = 0; k < result.size(); ++k) {
+    std::vector<const IndexSet*> sides;
+    for (const Box& box : boxes) sides.push_back(&box[k].set);
+    result[k].set = unite(sides).set;
   }
   return result;
 }

@@ -64,7 +64,8 @@ void overlay(Piecewise<Value>& function, const Box& box, const Value& value,
   function = std::move(result);
 }
 
-// The smallest box around them, without slopes: for messages.
+// The smallest box around them, without slopes: for messages. REQUIRES: all have the same
+// dimensions.
 [[nodiscard]] Box outline(const Boxes& boxes);
 
 }  // namespace shiplap::check

@@ -341,8 +341,8 @@ Contents::Union Contents::unite(const Piece& a, const Piece& b) {
     if (piece->nature == Nature::dead) return {*piece, Trouble::dead};
     if (piece->nature == Nature::nothing) return {*piece, Trouble::nothing};
   }
-  if (a.nature == Nature::unknown) return {a};
-  if (b.nature == Nature::unknown) return {b};
+  if (is_unknown(a.nature)) return {a};
+  if (is_unknown(b.nature)) return {b};
   const Content x = (*this)[a.content];
   const Content y = (*this)[b.content];
   if (!same_but_sum(x, y)) return {a, Trouble::other_cells};
@@ -373,15 +373,9 @@ std::optional<Piece> Contents::unite(std::span<const Piece> pieces) {
     both.scale = next.scale;
     zero = false;
   }
-  // Two by two: what is kept of all steps is little more than the sum itself.
-  for (std::size_t width = 1; width < sums.size(); width *= 2) {
-    for (std::size_t k = 0; k + width < sums.size(); k += 2 * width) {
-      const std::optional<SumId> sum = sums_.unite(sums[k], sums[k + width]);
-      if (!sum) return std::nullopt;
-      sums[k] = *sum;
-    }
-  }
-  both.sum = sums.front();
+  const std::optional<SumId> sum = sums_.unite(std::move(sums));
+  if (!sum) return std::nullopt;
+  both.sum = *sum;
   Piece result = pieces.front();
   result.content = find(both, runs(both));
   return result;
@@ -393,7 +387,7 @@ Piece Contents::scaled(const Piece& piece, const plan::Ratio& by) {
   const std::optional<plan::Ratio> scale = product((*this)[content.scale], by);
   Piece result = piece;
   if (!scale) {
-    result.nature = Nature::unknown;
+    result.nature = Nature::overflow;
     return result;
   }
   content.scale = find(*scale);

@@ -30,10 +30,16 @@ struct Run {
 // Rows of what no statement says.
 enum class Nature : std::uint8_t {
   stated,
-  unknown,  // the result of an operator that sums cannot follow
-  nothing,  // never written
-  dead,     // not allocated, or freed
+  unknown,   // the result of an operator that sums cannot follow
+  leftover,  // where a reduction in place leaves no result
+  overflow,  // a scale that needs more than 64 bits
+  nothing,   // never written
+  dead,      // not allocated, or freed
 };
+// Whether there is something of which nothing is known.
+[[nodiscard]] constexpr bool is_unknown(Nature nature) {
+  return nature == Nature::unknown || nature == Nature::leftover || nature == Nature::overflow;
+}
 
 using ContentId = Id<struct ContentTag>;
 using ScaleId = Id<struct ScaleTag>;

@@ -432,7 +432,7 @@ TEST_F(ContentTest, ScalesMultiply) {
   EXPECT_EQ(contents_.scaled(unknown, plan::Ratio(1, 2)), unknown);
   const Piece least = contents_.scaled(one, plan::Ratio(1, std::int64_t{1} << 62U));
   EXPECT_EQ(least.nature, Nature::stated);
-  EXPECT_EQ(contents_.scaled(least, plan::Ratio(1, 4)).nature, Nature::unknown);
+  EXPECT_EQ(contents_.scaled(least, plan::Ratio(1, 4)).nature, Nature::overflow);
 }
 
 // A family of contents along an axis is one content that moves, and bound it is the family again.

@@ -98,19 +98,17 @@ class History {
     const auto found = made_.find({wanted.tensor.value, wanted.instance, wanted.is_new});
     if (found == made_.end()) return {};
     Made result;
-    result.sums.resize(job_.contents.tensor(wanted).sum.size());
+    Boxes boxes;
     for (const ContentId id : found->second) {
       const Content& content = job_.contents[id];
       if (!overlap(wanted, content)) continue;
       result.cells = true;
       for (const Box& box : job_.contents.sums()[content.sum]) {
-        const std::size_t first = box.size() - result.sums.size();  // which cell of a row
-        for (std::size_t k = first; k < box.size(); ++k) {
-          BoxSide& sum = result.sums[k - first];
-          sum.set = sum.set.united(box[k].set);
-        }
+        const auto count = static_cast<std::ptrdiff_t>(job_.contents.tensor(wanted).sum.size());
+        boxes.emplace_back(box.end() - count, box.end());  // without the cell of a row
       }
     }
+    result.sums = outline(boxes);
     return result;
   }
 
@@ -268,11 +266,13 @@ class Diagnosis {
     Finding finding = start(trouble, "D742");
     Diagnostic& said = finding.diagnostic;
     const std::string tensor = words_.tensor(trouble.wanted);
-    const Box common = job_.contents.sums().common(job_.contents[trouble.wanted.content].sum,
-                                                   job_.contents[trouble.held.content].sum);
-    const std::string what = words_.box(trouble.wanted, common);
-    said.what = what.empty() ? fmt::format("`{}` is no sum, and is added up", tensor)
-                             : fmt::format("{} of `{}` is counted twice", what, tensor);
+    const Content& wanted = job_.contents[trouble.wanted.content];
+    const Boxes common =
+        job_.contents.sums().common(wanted.sum, job_.contents[trouble.held.content].sum);
+    said.what = job_.contents.tensor(wanted).sum.empty()
+                    ? fmt::format("`{}` is no sum, and is added up", tensor)
+                    : fmt::format("{} of `{}` is counted twice",
+                                  words_.boxes(trouble.wanted, common), tensor);
     said.why = fmt::format("{} is united with {}", words_.content(trouble.wanted),
                            words_.content(trouble.held));
     if (trouble.other.exists() && trouble.other.rank != trouble.place.rank) {
@@ -310,24 +310,30 @@ class Diagnosis {
   // A statement that fails.
   Finding read(const Trouble& trouble) {
     const Content wanted = job_.contents[trouble.wanted.content];
+    const bool stated = trouble.held.nature == Nature::stated;
+    if (stated && only_scale_differs(wanted, job_.contents[trouble.held.content])) {
+      return scale(trouble);
+    }
     const std::int32_t lost = history_.lost_by(trouble);
     if (lost >= 0) return overwritten(trouble, lost);
     const std::vector<Place> swapped = history_.exchanged(trouble);
     if (!swapped.empty()) return messages(trouble, swapped);
-    if (trouble.held.nature == Nature::unknown) return operator_used(trouble);
-    const bool stated = trouble.held.nature == Nature::stated;
+    if (is_unknown(trouble.held.nature)) return unknown(trouble);
     if (stated) {
       const Content held = job_.contents[trouble.held.content];
       if (wanted.tensor == held.tensor && wanted.instance == held.instance) {
         if (wanted.is_new != held.is_new) return stale(trouble);
         if (!same_cells(wanted, held)) return other_part(trouble, wanted);
-        if (!job_.contents.sums().same(wanted.sum, held.sum)) return sum(trouble, wanted, held);
-        return scale(trouble);
+        return sum(trouble, wanted, held);
       }
     }
     return absent(trouble, wanted);
   }
 
+  [[nodiscard]] bool only_scale_differs(const Content& a, const Content& b) const {
+    return a.tensor == b.tensor && a.instance == b.instance && a.is_new == b.is_new &&
+           same_cells(a, b) && job_.contents.sums().same(a.sum, b.sum);
+  }
   [[nodiscard]] bool same_cells(const Content& a, const Content& b) const {
     return std::ranges::equal(job_.contents.runs(a), job_.contents.runs(b)) && a.first == b.first;
   }
@@ -377,12 +383,23 @@ class Diagnosis {
     return finding;
   }
 
-  Finding operator_used(const Trouble& trouble) {
+  Finding unknown(const Trouble& trouble) {
     Finding finding = start(trouble, "D746");
-    finding.diagnostic.what = fmt::format("{} {}, but what lies there was not summed",
-                                          reader(trouble), words_.content(trouble.wanted));
+    const char* why = "what lies there was not summed";
+    const char* help = "reduce with `sum`";
+    if (trouble.held.nature == Nature::leftover) {
+      why = "this rank has no result there";
+      help =
+          "read it where the result is: on the root of a `reduce`, in the rank's own piece of a "
+          "`reduce_scatter`; or give the call rows of its own for the result";
+    } else if (trouble.held.nature == Nature::overflow) {
+      why = "its scale is not known";
+      help = "scale by ratios of smaller numbers";
+    }
+    finding.diagnostic.what =
+        fmt::format("{} {}, but {}", reader(trouble), words_.content(trouble.wanted), why);
     finding.diagnostic.why = state_of(trouble);
-    finding.diagnostic.help = "reduce with `sum`";
+    finding.diagnostic.help = help;
     return finding;
   }
 
@@ -419,26 +436,36 @@ class Diagnosis {
                 : tensor.kind == plan::kWeight
                     ? "gather it from the ranks that have the other parts"
                     : "put that part there, or read the one that is there";
+    if (words_.content(trouble.wanted) == words_.content(trouble.held)) {
+      said.what = fmt::format("{} {}, and finds its cells in another order", reader(trouble),
+                              words_.content(trouble.wanted));
+      said.why = fmt::format("stated: by {}; there: by {}", words_.order(trouble.wanted),
+                             words_.order(trouble.held));
+      said.help = "put the dimensions into one order";
+    }
     return finding;
   }
 
   Finding sum(const Trouble& trouble, const Content& wanted, const Content& held) {
     const Sums& sums = job_.contents.sums();
-    const Box missing = sums.missing(wanted.sum, held.sum);
-    const auto some = [](const Box& box) {
-      return std::ranges::any_of(box, [](const BoxSide& part) { return !part.set.empty(); });
-    };
+    const auto [found, is_new] = lacks_.try_emplace({wanted.sum, held.sum});
+    Lacking& lacks = found->second;
+    if (is_new) {
+      const Boxes boxes = sums.missing(wanted.sum, held.sum);
+      lacks = {outline(boxes), words_.boxes(trouble.wanted, boxes)};
+    }
     const std::string tensor = words_.tensor(trouble.wanted);
-    if (!some(missing)) {
+    if (lacks.text.empty()) {
       Finding finding = start(trouble, "D742");
       finding.diagnostic.what =
           fmt::format("`{}` has {} too much", tensor,
-                      words_.box(trouble.wanted, sums.missing(held.sum, wanted.sum)));
+                      words_.boxes(trouble.wanted, sums.missing(held.sum, wanted.sum)));
       finding.diagnostic.why = state_of(trouble);
       finding.diagnostic.help = "leave out what belongs to others";
       return finding;
     }
     // What is missing is there, on other ranks: then only a reduction is missing.
+    const Box& missing = lacks.outline;
     const Box made = history_.made(wanted).sums;
     bool elsewhere = !made.empty();
     const std::size_t first = missing.size() - std::min(missing.size(), made.size());
@@ -449,8 +476,7 @@ class Diagnosis {
     const bool gradient = job_.contents.tensor(wanted).kind == "WeightGrad";
     Finding finding = start(trouble, elsewhere && !goal && !gradient ? "D740" : "D741");
     Diagnostic& said = finding.diagnostic;
-    said.what = fmt::format("{} `{}`, which lacks {}", reader(trouble), tensor,
-                            words_.box(trouble.wanted, missing));
+    said.what = fmt::format("{} `{}`, which lacks {}", reader(trouble), tensor, lacks.text);
     said.why = state_of(trouble);
     said.help = elsewhere ? "reduce it over the ranks that have the rest"
                           : "compute what is missing: nobody does";
@@ -508,6 +534,11 @@ class Diagnosis {
   Job& job_;
   Words words_;
   History history_;
+  struct Lacking {
+    Box outline;
+    std::string text;  // empty: nothing
+  };
+  std::map<std::pair<SumId, SumId>, Lacking> lacks_;  // of sums that were wanted and found
 };
 
 }  // namespace

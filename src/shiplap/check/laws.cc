@@ -213,6 +213,25 @@ bool Laws::apart(const plan::flat::Operation& op) {
   return piece.begin == whole.begin + begin;
 }
 
+void Laws::misshapen_cut(const plan::flat::Operation& op, const plan::Collective& collective) {
+  const plan::List& list = plan_.lists[collective.split.index()];
+  const std::int64_t ranks = program_->groups[op.group.index()].ranks.size();
+  const bool gathers = collective.kind == plan::CollectiveKind::all_gather;
+  std::string values;
+  constexpr std::size_t kMost = 8;
+  for (std::size_t k = 0; k < std::min(kMost, list.values.size()); ++k) {
+    values += fmt::format("{}{}", k == 0 ? "" : " ", list.values[k]);
+  }
+  if (list.values.size() > kMost) values += " ..";
+  misshapen("D704",
+            fmt::format("`split {}` does not cut {} rows into a piece for each of {} ranks",
+                        list.name, gathers ? op.to.count : op.from.count, ranks),
+            fmt::format("`{}` is {}", list.name, values),
+            fmt::format("give it {} entries that begin with 0, do not fall and end with the number "
+                        "of rows",
+                        ranks + 1));
+}
+
 // Whether the regions of one operation fit each other.
 void Laws::sizes(const plan::flat::Operation& op) {
   std::int64_t due = op.from.count;
@@ -226,6 +245,8 @@ void Laws::sizes(const plan::flat::Operation& op) {
   }
   const std::int64_t wide = program_->buffers[op.from.buffer.index()].row_bytes;
   const std::int64_t other = program_->buffers[op.to.buffer.index()].row_bytes;
+  const bool cut = due < 0 && collective->split.exists();
+  if (cut) return misshapen_cut(op, *collective);
   if ((op.to.count != due && !exchange) || wide != other) {
     return misshapen("D704",
                      fmt::format("{} rows of {} bytes go to {} rows of {} bytes", op.from.count,

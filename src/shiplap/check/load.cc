@@ -17,11 +17,10 @@ constexpr std::int64_t kMaxClocks = 200'000'000;
 constexpr std::int64_t kMaxStreams = 32'767;
 constexpr std::int64_t kLargestMasked = std::int64_t{1} << 20;  // a mask is followed cell by cell
 
-[[noreturn]] void too_large(std::string what, std::string why) {
-  throw InputError(Diagnostic{.code = "D632",
-                              .what = std::move(what),
-                              .why = std::move(why),
-                              .help = "check a smaller mesh"});
+[[noreturn]] void too_large(std::string what, std::string why,
+                            std::string help = "check a smaller mesh") {
+  throw InputError(Diagnostic{
+      .code = "D632", .what = std::move(what), .why = std::move(why), .help = std::move(help)});
 }
 
 void demand_countable(const plan::Plan& plan) {
@@ -31,7 +30,8 @@ void demand_countable(const plan::Plan& plan) {
       if (dimension.size <= (tensor.mask.empty() ? kLargestDimension : kLargestMasked)) continue;
       too_large(fmt::format("dimension `{}` of `{}` has {} coordinates", dimension.name,
                             tensor.name, with_separators(dimension.size)),
-                "coordinates are counted up to 2^31, under a mask up to 2^20");
+                "coordinates are counted up to 2^31, under a mask up to 2^20",
+                "give the tensor fewer, larger parts");
     }
   }
 }

@@ -110,7 +110,7 @@ program all on all
   buffer x rows 4 row_bytes 8 f32
   all_gather x over dp split cut
 )";
-  expect_finding({kCut, "0 1 4", "0 1 3 4"}, {"D704", 0, 0, "go to"});
+  expect_finding({kCut, "0 1 4", "0 1 3 4"}, {"D704", 0, 0, "does not cut 4 rows"});
 }
 
 TEST(Copies, WhoseRegionsDoNotFitAreNamed) {

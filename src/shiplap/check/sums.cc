@@ -12,6 +12,9 @@ namespace {
 // They are looked for one by one, and a run has 16 bits for one.
 constexpr std::size_t kMaxSlopes = 1024;
 constexpr std::size_t kMaxSumBoxes = 1000;  // of one sum
+// Of all sums: runs of coordinates, each as often as it is held against those of another box. They
+// take some 100 ns each.
+constexpr std::int64_t kMaxCompared = 30'000'000;
 
 std::uint64_t hash_of(const Boxes& boxes) {
   std::uint64_t hash = boxes.size();
@@ -28,6 +31,39 @@ std::uint64_t hash_of(const Boxes& boxes) {
 
 // Sums of a row with one cell and of one with several have other dimensions, and nothing in common.
 bool comparable(const Box& a, const Box& b) { return a.size() == b.size(); }
+
+// Of comparing it with another box.
+std::int64_t cost_of(const Boxes& boxes) {
+  std::int64_t cost = 0;
+  for (const Box& box : boxes) {
+    for (const BoxSide& side : box) cost += std::ssize(side.set.runs());
+  }
+  return cost;
+}
+
+// Of disjoint boxes. Nothing if they need more than 64 bits.
+std::optional<std::int64_t> points_in(const Boxes& boxes) {
+  std::int64_t all = 0;
+  for (const Box& box : boxes) {
+    std::int64_t points = 1;
+    for (const BoxSide& side : box) {
+      if (__builtin_mul_overflow(points, side.set.size(), &points)) return std::nullopt;
+    }
+    if (__builtin_add_overflow(all, points, &all)) return std::nullopt;
+  }
+  return all;
+}
+
+// REQUIRES: both have points_in.
+std::int64_t points_in_both(const Boxes& a, const Boxes& b) {
+  std::int64_t all = 0;
+  for (const Box& x : a) {
+    for (const Box& y : b) {
+      if (!disjoint(x, y)) all += points_in({intersection(x, y)}).value_or(0);
+    }
+  }
+  return all;
+}
 
 // For messages, where ranks that are looked at once are shown by the first of them.
 Boxes without_slopes(Boxes boxes) {
@@ -80,6 +116,7 @@ std::optional<SumId> Sums::unite(SumId a, SumId b) {
       static_cast<std::uint64_t>(a.value) << 32U | static_cast<std::uint32_t>(b.value);
   const auto [found, is_new] = united_.try_emplace(key, -1);
   if (!is_new) return found->second < 0 ? std::nullopt : std::optional(SumId(found->second));
+  count_compared((*this)[a], (*this)[b]);
   for (const Box& x : (*this)[a]) {
     for (const Box& y : (*this)[b]) {
       if (!comparable(x, y) || !disjoint(x, y)) return std::nullopt;
@@ -110,13 +147,70 @@ std::optional<SumId> Sums::unite(SumId a, SumId b) {
   return id;
 }
 
+std::optional<SumId> Sums::unite(std::vector<SumId> sums) {
+  if (const std::optional<SumId> all = unite_side_by_side(sums)) return all;
+  // Two by two: what is kept of all steps is little more than the sum itself.
+  for (std::size_t width = 1; width < sums.size(); width *= 2) {
+    for (std::size_t k = 0; k + width < sums.size(); k += 2 * width) {
+      const std::optional<SumId> sum = unite(sums[k], sums[k + width]);
+      if (!sum) return std::nullopt;
+      sums[k] = *sum;
+    }
+  }
+  return sums.front();
+}
+
+// One box each, which differ in one dimension, and there they make one run. Two by two, positions
+// that are dealt out round robin would lie in as many runs as there are positions.
+std::optional<SumId> Sums::unite_side_by_side(std::span<const SumId> sums) {
+  std::vector<const Box*> boxes;
+  for (const SumId sum : sums) {
+    if (zero(sum)) continue;
+    if ((*this)[sum].size() > 1) return std::nullopt;
+    boxes.push_back(&(*this)[sum].front());
+  }
+  if (boxes.size() < 3) return std::nullopt;
+  const Box& first = *boxes.front();
+  const auto differs =
+      static_cast<std::size_t>(std::ranges::mismatch(first, *boxes[1]).in1 - first.begin());
+  if (differs == first.size()) return std::nullopt;
+  std::vector<const IndexSet*> sets;
+  for (const Box* box : boxes) {
+    if (!comparable(first, *box)) return std::nullopt;
+    for (std::size_t k = 0; k < first.size(); ++k) {
+      const bool alike = k == differs ? (*box)[k].slope == first[k].slope : (*box)[k] == first[k];
+      if (!alike) return std::nullopt;
+    }
+    sets.push_back(&(*box)[differs].set);
+  }
+  Box all = first;
+  all[differs].set = one_run(sets);
+  if (all[differs].set.empty()) return std::nullopt;
+  return find({std::move(all)});
+}
+
+void Sums::count_compared(const Boxes& a, const Boxes& b) {
+  compared_ += cost_of(a) * std::ssize(b) + cost_of(b) * std::ssize(a);
+  if (compared_ <= kMaxCompared) return;
+  throw InputError(
+      {.code = "D632",
+       .what = fmt::format("the contributions of sums lie in too many separate parts: more than {} "
+                           "were compared",
+                           with_separators(kMaxCompared)),
+       .why = "contributions that are neither a block nor at even distances are held one by one",
+       .help = "give every rank a block of them, or check a shorter sequence"});
+}
+
 bool Sums::same(SumId a, SumId b) const {
   if (a == b) return true;
   const Boxes& x = (*this)[a];
   const Boxes& y = (*this)[b];
   if (x.size() <= 1 && y.size() <= 1) return false;
   if (!x.empty() && !y.empty() && !comparable(x.front(), y.front())) return false;
-  return difference(x, y).empty() && difference(y, x).empty();
+  const std::optional<std::int64_t> points = points_in(x);
+  const std::optional<std::int64_t> others = points_in(y);
+  if (!points || !others) return difference(x, y).empty() && difference(y, x).empty();
+  return points == others && points == points_in_both(x, y);
 }
 
 SumId Sums::bind(SumId id, std::span<const std::int64_t> positions) {
@@ -133,14 +227,14 @@ SumId Sums::bind(SumId id, std::span<const std::int64_t> positions) {
   return changed ? find(std::move(boxes)) : id;
 }
 
-Box Sums::missing(SumId a, SumId b) const {
+Boxes Sums::missing(SumId a, SumId b) const {
   Boxes cut = without_slopes((*this)[b]);
   const Boxes all = without_slopes((*this)[a]);
   if (!all.empty()) std::erase_if(cut, [&](const Box& x) { return !comparable(x, all.front()); });
-  return outline(difference(all, cut));
+  return difference(all, cut);
 }
 
-Box Sums::common(SumId a, SumId b) const {
+Boxes Sums::common(SumId a, SumId b) const {
   Boxes both;
   for (const Box& x : without_slopes((*this)[a])) {
     for (const Box& y : without_slopes((*this)[b])) {
@@ -149,7 +243,7 @@ Box Sums::common(SumId a, SumId b) const {
       if (!empty(box)) both.push_back(std::move(box));
     }
   }
-  return outline(both);
+  return both;
 }
 
 }  // namespace shiplap::check

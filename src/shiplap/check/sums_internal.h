@@ -47,14 +47,21 @@ class Sums {
   // Nothing if they have a contribution in common. Throws Asymmetric, and InputError D632 where it
   // falls into too many boxes.
   [[nodiscard]] std::optional<SumId> unite(SumId a, SumId b);
+  // All of them at once; nothing if any two have a contribution in common.
+  [[nodiscard]] std::optional<SumId> unite(std::vector<SumId> sums);
   [[nodiscard]] bool same(SumId a, SumId b) const;
   [[nodiscard]] SumId bind(SumId id, std::span<const std::int64_t> positions);
-  // Contributions of `a` that `b` lacks, by dimension: an outline for people.
-  [[nodiscard]] Box missing(SumId a, SumId b) const;
-  [[nodiscard]] Box common(SumId a, SumId b) const;
+  // Contributions of `a` that `b` lacks, and of both: for messages, without slopes.
+  [[nodiscard]] Boxes missing(SumId a, SumId b) const;
+  [[nodiscard]] Boxes common(SumId a, SumId b) const;
 
  private:
+  [[nodiscard]] std::optional<SumId> unite_side_by_side(std::span<const SumId> sums);
+  // Throws InputError D632.
+  void count_compared(const Boxes& a, const Boxes& b);
+
   Slopes& slopes_;
+  std::int64_t compared_ = 0;
   std::vector<Boxes> known_;
   IdTable by_hash_;
   std::unordered_map<std::uint64_t, std::int32_t> united_;  // -1: not disjoint

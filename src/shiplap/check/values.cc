@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 
+#include "shiplap/check/columns_internal.h"
 #include "shiplap/check/values_internal.h"
 
 namespace shiplap::check {
@@ -13,36 +15,9 @@ void side_by_side(Contents& contents, std::span<const Piece> a, std::span<const 
     act(a[0], b[0], 0);
     return;
   }
-  std::size_t i = 0;
-  std::size_t j = 0;
-  std::int32_t in_a = 0;
-  std::int32_t in_b = 0;
-  std::int32_t row = 0;
-  while (i < a.size() && j < b.size()) {
-    std::int32_t count = std::min(a[i].rows - in_a, b[j].rows - in_b);
-    Pieces x;
-    Pieces y;
-    contents.slice(a[i], in_a, count, x);
-    contents.slice(b[j], in_b, count, y);
-    if (x.size() > 1 || y.size() > 1) {  // no even cut: take the first part alone
-      count = std::min(x.front().rows, y.front().rows);
-      x.clear();
-      y.clear();
-      contents.slice(a[i], in_a, count, x);
-      contents.slice(b[j], in_b, count, y);
-    }
-    act(x.front(), y.front(), row);
-    row += count;
-    in_a += count;
-    in_b += count;
-    if (in_a == a[i].rows) {
-      ++i;
-      in_a = 0;
-    }
-    if (in_b == b[j].rows) {
-      ++j;
-      in_b = 0;
-    }
+  const std::array lists{a, b};
+  for (Columns columns(contents, lists); columns.next();) {
+    act(columns.pieces()[0], columns.pieces()[1], columns.row());
   }
 }
 
@@ -158,6 +133,8 @@ Pieces Values::united(const Pieces& a, const Pieces& b, Actor actor, Place other
     const Contents::Union both = job_.contents.unite(x, y);
     result.push_back(both.piece);
     if (both.trouble == Contents::Trouble::none || told) return;
+    // Of a plan without tensors nobody can say that something is written.
+    if (both.trouble == Contents::Trouble::nothing && job_.plan.tensors.empty()) return;
     told = true;
     Symptom symptom = Symptom::unite_twice;
     if (both.trouble == Contents::Trouble::nothing) symptom = Symptom::unite_nothing;
@@ -201,6 +178,7 @@ void Values::add_by_list(Actor actor, const Zone& zone, const Pieces& pieces) {
 }
 
 void Values::expect(Actor actor, const Claim& claim) {
+  if (claim.zone.count == 0) return;
   ++statements_;
   const Script& script = job_.scripts[static_cast<std::size_t>(actor.script)];
   get(actor.script, claim.zone, held_);
@@ -323,16 +301,21 @@ Pieces Values::input(const CallGroup& group, const Member& member, std::int64_t 
   return pieces;
 }
 
-// Where every member has one piece: the usual case, without steps in between.
-std::optional<Piece> Values::at_once(const std::vector<Pieces>& inputs) {
-  Pieces pieces;
-  pieces.reserve(inputs.size());
+// All members at once, without steps in between; empty if any two cannot be united.
+Pieces Values::at_once(const std::vector<Pieces>& inputs) {
+  const std::int64_t rows = rows_of(inputs.front());
   for (const Pieces& input : inputs) {
-    if (input.size() != 1 || input.front().rows != inputs.front().front().rows) return std::nullopt;
-    pieces.push_back(input.front());
+    if (rows_of(input) != rows) return {};
   }
-  std::optional<Piece> result = job_.contents.unite(pieces);
-  if (result) unions_ += std::ssize(pieces) - 1;
+  const std::vector<std::span<const Piece>> lists(inputs.begin(), inputs.end());
+  Pieces result;
+  for (Columns columns(job_.contents, lists); columns.next();) {
+    const std::optional<Piece> all = job_.contents.unite(columns.pieces());
+    if (!all) return {};
+    result.push_back(*all);
+  }
+  unions_ += (std::ssize(inputs) - 1) * std::ssize(result);
+  if (result.size() > 1) job_.contents.join(result);
   return result;
 }
 
@@ -365,10 +348,10 @@ Pieces Values::reduced(const CallGroup& group, std::int64_t n) {
   if (collective.op != plan::Operator::sum) {
     return {{.rows = static_cast<std::int32_t>(rows_of(all)), .nature = Nature::unknown}};
   }
-  const std::optional<Piece> whole = at_once(inputs);
-  if (whole) return {job_.contents.scaled(*whole, collective.scale)};
+  const Pieces whole = at_once(inputs);
+  if (!whole.empty()) all = whole;
   const std::size_t known = troubles_.size();
-  for (std::size_t k = 1; k < group.members.size(); ++k) {
+  for (std::size_t k = 1; k < group.members.size() && whole.empty(); ++k) {
     const Pieces& more = inputs[k];
     const Actor actor = actor_of(group, static_cast<std::size_t>(group.members[k].slot), n);
     const Op& op = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
@@ -515,7 +498,7 @@ void Values::spoil(const CallGroup& group, std::int64_t n) {
     const Actor actor = actor_of(group, slot, n);
     const Op& op = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
     if (!op.spoils || op.from.count == 0) continue;
-    one_ = {{.rows = op.from.count, .nature = Nature::unknown}};
+    one_ = {{.rows = op.from.count, .nature = Nature::leftover}};
     put(actor, op.from, one_);
   }
 }

@@ -91,7 +91,7 @@ class Values {
   [[nodiscard]] Actor actor_of(const CallGroup& group, std::size_t slot, std::int64_t n) const;
   [[nodiscard]] Pieces input(const CallGroup& group, const Member& member, std::int64_t n);
   [[nodiscard]] Pieces reduced(const CallGroup& group, std::int64_t n);
-  [[nodiscard]] std::optional<Piece> at_once(const std::vector<Pieces>& inputs);
+  [[nodiscard]] Pieces at_once(const std::vector<Pieces>& inputs);
   void blame(const CallGroup& group, std::int64_t n, std::size_t k);
   void scatter(const CallGroup& group, std::int64_t n, const Pieces& all);
   // Of a call in place: what was read is not there any more.

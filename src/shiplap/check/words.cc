@@ -89,6 +89,8 @@ std::string Words::content(const Piece& piece) const {
   if (piece.nature == Nature::nothing) return "nothing";
   if (piece.nature == Nature::dead) return "memory that is not allocated";
   if (piece.nature == Nature::unknown) return "something that no sum describes";
+  if (piece.nature == Nature::leftover) return "what a reduction in place left behind";
+  if (piece.nature == Nature::overflow) return "a sum at a scale that needs more than 64 bits";
   const Content& content = job_.contents[piece.content];
   const plan::Tensor& tensor = job_.contents.tensor(content);
   std::string text = this->tensor(piece);
@@ -128,6 +130,19 @@ std::string Words::content(const Piece& piece) const {
   return text;
 }
 
+std::string Words::order(const Piece& piece) const {
+  const Content& content = job_.contents[piece.content];
+  const plan::Tensor& tensor = job_.contents.tensor(content);
+  std::string text;
+  std::int32_t last = -1;
+  for (const Run& run : job_.contents.runs(content)) {
+    if (run.dimension == last) continue;
+    last = run.dimension;
+    text += (text.empty() ? "" : ", then ") + tensor.part[static_cast<std::size_t>(last)].name;
+  }
+  return text;
+}
+
 std::string Words::box(const Piece& piece, const Box& box) const {
   const plan::Tensor& tensor = job_.contents.tensor(job_.contents[piece.content]);
   std::string text;
@@ -138,6 +153,16 @@ std::string Words::box(const Piece& piece, const Box& box) const {
     text +=
         fmt::format("{}{} {}", text.empty() ? "" : " and ", dimension.name, to_string(box[k].set));
   }
+  return text;
+}
+
+// The smallest box around them says most; where that is everything, one of them.
+std::string Words::boxes(const Piece& piece, const Boxes& boxes) const {
+  std::string text = box(piece, outline(boxes));
+  if (!text.empty() || boxes.empty()) return text;
+  text = box(piece, boxes.front());
+  if (text.empty()) return "everything";
+  if (boxes.size() > 1) text += fmt::format(" and {} more parts", boxes.size() - 1);
   return text;
 }
 

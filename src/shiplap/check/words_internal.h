@@ -27,10 +27,15 @@ class Words {
   [[nodiscard]] std::string scale(const Piece& piece) const;
   // "g[4 +4]".
   [[nodiscard]] std::string zone(std::int32_t rank, const Zone& zone) const;
-  // "sample 4-7"; empty if the box is.
-  [[nodiscard]] std::string box(const Piece& piece, const Box& box) const;
+  // Dimensions of the cells, the one that changes slowest first: "tok, then head".
+  [[nodiscard]] std::string order(const Piece& piece) const;
+  // Contributions: "sample 4-7".
+  [[nodiscard]] std::string boxes(const Piece& piece, const Boxes& boxes) const;
 
  private:
+  // Only dimensions of which it has a part.
+  [[nodiscard]] std::string box(const Piece& piece, const Box& box) const;
+
   const Job& job_;
   std::map<std::int32_t, plan::RankProgram> programs_;
 };
