@@ -214,7 +214,7 @@ void News::ask(std::uint64_t group, std::span<const int> ranks, const Doing& doi
   const auto all_known = [&] {
     return std::ranges::all_of(ranks, [&](int rank) {
       return rank == rank_ || progress_of(group, rank, since).arrived >= 0 ||
-             lost_among({&rank, 1});
+             lost_among({&rank, 1}) || has_ended(rank);
     });
   };
   for (const double end = time() + within; time() < end && !all_known();) {
@@ -231,7 +231,7 @@ News::RollCall News::call_roll(std::uint64_t group, std::int64_t count, std::spa
   RollCall result;
   for (const int rank : ranks) {
     const Progress progress = progress_of(group, rank);
-    if (rank == rank_ || progress.arrived >= count) continue;
+    if (rank == rank_ || progress.arrived >= count || has_ended(rank)) continue;
     (progress.waits ? behind : result.missing).push_back(rank);
   }
   if (result.missing.empty()) result.missing = behind;

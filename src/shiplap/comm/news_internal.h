@@ -17,6 +17,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -128,6 +129,8 @@ class News {
   void say(const Doing& doing);
   void handle(const Notice& notice, int from);
   void lose(int rank, const Lost& lost);
+  // It came to the end of its work, and so through all that this rank may still wait in.
+  void set_ended(int rank) { ended_.insert(rank); }
   // Forgets who left before, but not who died.
   void forget_who_left();
 
@@ -154,6 +157,10 @@ class News {
     std::string doing;
     double time = 0;  // when it was told
   };
+  [[nodiscard]] bool has_ended(int rank) {
+    const std::lock_guard lock(mutex_);
+    return ended_.contains(rank);
+  }
   // What is known of a rank and was told after `since`.
   [[nodiscard]] Progress progress_of(std::uint64_t group, int rank, double since = 0);
   // The same of this rank.
@@ -175,6 +182,7 @@ class News {
   std::map<int, int> awaited_;                                // how many wait, by rank
   std::map<std::pair<std::uint64_t, int>, Progress> others_;  // by group and rank
   std::map<int, Lost> lost_;                                  // by rank
+  std::set<int> ended_;
 };
 
 }  // namespace shiplap::comm

@@ -2,6 +2,7 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -19,14 +20,20 @@ constexpr int kEventsAtOnce = 64;
 // At the end, for what has been sent to leave this machine.
 constexpr double kLingerSeconds = 2;
 
+Socket open_epoll() {
+  Socket events(epoll_create1(EPOLL_CLOEXEC));
+  if (!events.is_open()) check_exhausted(errno);
+  ensure(events.is_open(), "the kernel has epoll");
+  return events;
+}
+
 }  // namespace
 
 Endpoint::Endpoint(const Seat& seat, Joined joined)
     : wires_(static_cast<std::size_t>(seat.size)),
-      events_(epoll_create1(EPOLL_CLOEXEC)),
+      events_(open_epoll()),
       may_spin_(joined.here <= static_cast<int>(std::thread::hardware_concurrency())),
       waste_(kWasteBytes) {
-  ensure(events_.is_open(), "the kernel has epoll");
   set_ranks(seat.rank, seat.size);
   for (int rank = 0; rank < seat.size; ++rank) {
     Wire& one = wire(rank);

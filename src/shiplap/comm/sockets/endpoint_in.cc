@@ -269,6 +269,7 @@ void Endpoint::hear(Wire& wire) {
   } else if (notice->kind == Notice::Kind::farewell) {
     wire.is_ended = true;
     wire.has_failed = notice->waits != 0;
+    if (!wire.has_failed) set_ended(wire.rank);
   } else {
     News::handle(*notice, wire.rank);
   }

@@ -3,12 +3,14 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <list>
 
 #include "shiplap/base/error.h"
 #include "shiplap/base/id.h"
 #include "shiplap/comm/failure.h"
+#include "shiplap/comm/sockets/endpoint_internal.h"
 #include "shiplap/comm/sockets/join_internal.h"
 #include "shiplap/comm/sockets/protocol_internal.h"
 
@@ -21,6 +23,9 @@ using Verdict = Hello::Verdict;
 constexpr double kHelloWithin = 10;
 // After the deadline: to see who is there all the same.
 constexpr Seconds kLook{0.2};
+// A rank that gives up says so before it ends its connections; the store may be slower.
+constexpr Seconds kNoteWithin{0.5};
+constexpr const char* kNoMessage = "it sent what is no message of Shiplap";
 
 // A number that no other world has, and that nobody can guess.
 std::uint64_t new_session() {
@@ -70,6 +75,9 @@ class Joining {
     welcome_[at(seat.rank)] = true;
   }
 
+  // Tells the others why this rank leaves, as far as they can be reached.
+  void give_up(const GivenUp& given_up);
+
   Joined run() {
     publish();
     for (int rank = 0; rank < seat_.rank; ++rank) call(rank);
@@ -81,6 +89,8 @@ class Joining {
       hear_answers();
       if (is_late && !is_complete()) fail_late();
     }
+    is_connected_ = true;
+    agree();
     const std::string own = listener_.own_address().host;
     for (const Socket& socket : joined_.sockets) {
       if (socket.is_open() && socket.peer_address().host == own) ++joined_.here;
@@ -132,6 +142,14 @@ class Joining {
   bool hear(Answer& answer);
   void take(const Answer& answer, const Hello& hello);
   void prove(const Answer& answer, const Hello& hello);
+  // Nobody begins to work before all have come together: who does not answer then is not at work
+  // either.
+  void agree();
+  void await_all_ready();
+  void tell_rank(int rank, Verdict verdict);
+  // The connection of a rank ended before all had come together.
+  [[noreturn]] void fail_lost(
+      int rank, const char* why = "it ended its connection while the ranks came together");
   void turn_away(std::string who) {
     ++turned_away_;
     last_turned_away_ = std::move(who);
@@ -147,6 +165,7 @@ class Joining {
   Secret secret_;
   Joined joined_;
   std::vector<bool> welcome_;  // by rank
+  bool is_connected_ = false;  // to every other rank
   std::list<Stranger> strangers_;
   std::list<Answer> answers_;
   int turned_away_ = 0;
@@ -299,14 +318,14 @@ bool Joining::hear(Answer& answer) {
   const auto moved = socket.receive(std::span(answer.bytes).subspan(answer.count));
   if (moved.would_wait) return true;
   if (moved.bytes == 0) {
-    fail_to_meet_rank(seat_, answer.rank, "it ended its connection while the ranks came together");
+    fail_lost(answer.rank);
   }
   answer.count += moved.bytes;
   if (answer.count < Hello::kOfAllVersions) return true;
   const auto version = version_of_hello(std::span(answer.bytes).first<Hello::kOfAllVersions>());
   if (version == kSocketsVersion && answer.count < Hello::kBytes) return true;
   const auto hello = version ? decode_hello(answer.bytes) : std::nullopt;
-  if (!hello || hello->verdict == Verdict::question || hello->verdict == Verdict::proof) {
+  if (!hello || hello->verdict == Verdict::question || hello->verdict >= Verdict::proof) {
     refuse_peer(seat_,
                 fmt::format("what listens at {} is not rank {} of Shiplap",
                             to_string(socket.peer_address()), answer.rank),
@@ -331,7 +350,7 @@ void Joining::prove(const Answer& answer, const Hello& hello) {
                     .size = seat_.size,
                     .proof = secret_.prove("proof", said(answer.question), said(answer.bytes))};
   if (!send_all(joined_.sockets[at(answer.rank)], encode(proof), deadline_)) {
-    fail_to_meet_rank(seat_, answer.rank, "it ended its connection while the ranks came together");
+    fail_lost(answer.rank);
   }
   welcome_[at(answer.rank)] = true;
 }
@@ -343,6 +362,8 @@ void Joining::take(const Answer& answer, const Hello& hello) {
   switch (hello.verdict) {
     case Verdict::question:
     case Verdict::proof:
+    case Verdict::ready:
+    case Verdict::go:
     case Verdict::welcome:
       prove(answer, hello);
       return;
@@ -369,6 +390,76 @@ void Joining::take(const Answer& answer, const Hello& hello) {
           fmt::format("what listens where rank {} should be is rank {}", answer.rank, hello.from),
           "compare the addresses of the ranks");
       return;
+  }
+}
+
+void Joining::agree() {
+  if (seat_.rank == 0) {
+    await_all_ready();
+    for (int rank = 1; rank < seat_.size; ++rank) tell_rank(rank, Verdict::go);
+    return;
+  }
+  tell_rank(0, Verdict::ready);
+  HelloBytes bytes{};
+  if (!receive_all(joined_.sockets[0], bytes, deadline_)) {
+    seconds_now() >= deadline_ ? fail_late() : fail_lost(0);
+  }
+  const auto hello = decode_hello(bytes);
+  if (!hello || hello->verdict != Verdict::go) fail_lost(0, kNoMessage);
+}
+
+void Joining::tell_rank(int rank, Verdict verdict) {
+  const Hello hello{.verdict = verdict, .from = seat_.rank, .to = rank, .size = seat_.size};
+  if (!send_all(joined_.sockets[at(rank)], encode(hello), deadline_)) fail_lost(rank);
+}
+
+void Joining::await_all_ready() {
+  welcome_.assign(at(seat_.size), false);
+  welcome_[0] = true;
+  for (int rank = 1; rank < seat_.size; ++rank) answers_.push_back({.rank = rank});
+  while (!answers_.empty()) {
+    if (seconds_now() >= deadline_) fail_late();
+    wait_for_news();
+    std::erase_if(answers_, [&](Answer& answer) {
+      const Socket& socket = joined_.sockets[at(answer.rank)];
+      const auto moved = socket.receive(std::span(answer.bytes).subspan(answer.count));
+      if (moved.would_wait) return false;
+      answer.count += moved.bytes;
+      if (moved.bytes > 0 && answer.count < Hello::kBytes) return false;
+      const auto hello = decode_hello(answer.bytes);
+      if (moved.bytes == 0) fail_lost(answer.rank);
+      if (!hello || hello->verdict != Verdict::ready) fail_lost(answer.rank, kNoMessage);
+      welcome_[at(answer.rank)] = true;
+      return true;
+    });
+  }
+}
+
+void Joining::fail_lost(int rank, const char* why) {
+  if (const auto note = rendezvous_.get(given_up_key(options_.name, rank), kNoteWithin)) {
+    fail_given_up(seat_, rank, parse_given_up(*note));
+  }
+  // Where nobody can leave a word, nothing follows from its absence.
+  const bool is_known = rendezvous_.get(options_.name + "/session", kLook).has_value();
+  if (is_known) fail_to_meet_rank(seat_, rank, why);
+  fail_to_meet(seat_, fmt::format("rank {} left", rank), {},
+               fmt::format("{}; the rendezvous does not answer", why));
+}
+
+void Joining::give_up(const GivenUp& given_up) {
+  try {
+    rendezvous_.put(given_up_key(options_.name, seat_.rank), to_text(given_up));
+  } catch (const std::exception&) {  // then it cannot be left there
+  }
+  try {
+    for (int rank = 0; rank < seat_.size; ++rank) {
+      if (!is_connected_ && !welcome_[at(rank)]) joined_.sockets[at(rank)].close();
+    }
+    Endpoint endpoint(seat_, std::move(joined_));
+    endpoint.leave(given_up.culprit, given_up.why);
+    const Endpoint::Lock lock = endpoint.lock();
+    endpoint.end_group(0, /*has_failed=*/true);
+  } catch (const std::exception&) {  // for example because of too few descriptors
   }
 }
 
@@ -403,6 +494,33 @@ void fail_to_meet(const Seat& seat, std::string what, std::vector<int> missing, 
                        std::move(missing));
 }
 
+std::string given_up_key(const std::string& name, int rank) {
+  return fmt::format("{}/gave-up/{}", name, rank);
+}
+
+std::string to_text(const GivenUp& given_up) {
+  std::string why = given_up.why.substr(0, 200);
+  std::ranges::replace_if(why, [](char letter) { return letter < ' ' || letter > '~'; }, ' ');
+  return fmt::format("{} {}", given_up.culprit, why);
+}
+
+GivenUp parse_given_up(const std::string& text) {
+  GivenUp given_up;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), given_up.culprit);
+  const auto used = static_cast<std::size_t>(end - text.data());
+  if (error == std::errc() && used < text.size()) given_up.why = text.substr(used + 1);
+  return given_up;
+}
+
+void fail_given_up(const Seat& seat, int rank, const GivenUp& given_up) {
+  const std::string why = fmt::format("rank {} gave up: {}", rank, given_up.why);
+  if (given_up.culprit >= 0 && given_up.culprit < seat.size) {
+    fail_to_meet_rank(seat, given_up.culprit, why);
+  }
+  fail_to_meet(seat, fmt::format("{} ranks did not come together", seat.size), {}, why);
+}
+
 void fail_to_meet_rank(const Seat& seat, int rank, std::string why) {
   throw RankFailed(Diagnostic{.code = "D302",
                               .where = {.rank = seat.rank, .operation = "connect"},
@@ -425,7 +543,16 @@ Joined join(const Seat& seat, Rendezvous& rendezvous, const SocketOptions& optio
                    .where = {.operation = "connect"},
                    .what = fmt::format("there is no rank {} of {}", seat.rank, seat.size)});
   }
-  return Joining(seat, rendezvous, options).run();
+  Joining joining(seat, rendezvous, options);
+  try {
+    return joining.run();
+  } catch (const Failure& failure) {
+    joining.give_up({.culprit = failure.culprit().value_or(-1), .why = failure.diagnostic().what});
+    throw;
+  } catch (const std::exception& error) {
+    joining.give_up({.culprit = seat.rank, .why = error.what()});
+    throw;
+  }
 }
 
 }  // namespace shiplap::comm

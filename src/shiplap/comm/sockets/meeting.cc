@@ -82,6 +82,12 @@ class Server final : public Meeting {
     thread_.join();
   }
 
+  // All have come: nobody else is let in, so that the next meeting can be at the same address.
+  void end_later() override {
+    ring(Ending::when_all_have, /*lets_in=*/false);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !listener_.is_open(); });
+  }
   [[nodiscard]] std::string own_host() const override { return address_.host; }
 
   void put(const std::string& key, const std::string& value) override {
@@ -130,16 +136,18 @@ class Server final : public Meeting {
     changed_.notify_all();
     return is_new;
   }
-  void ring(Ending ending) {
+  void ring(Ending ending, bool lets_in = true) {
     {
       const std::lock_guard lock(mutex_);
       ending_ = std::max(ending_, ending);
+      lets_in_ = lets_in_ && lets_in;
     }
     const std::uint64_t one = 1;
     (void)!write(bell_.descriptor(), &one, sizeof one);
   }
 
   void serve();
+  void close_listener();
   void let_in();
   // It has not asked for anything yet, as a rank does at once.
   [[nodiscard]] static bool is_silent(const Client& client) {
@@ -157,6 +165,8 @@ class Server final : public Meeting {
   }
   bool greet(Client& client, const std::string& question);
   void answer_awaited();
+  // Tells those who still wait why nothing more will come.
+  void tell_over();
 
   Address address_;
   Seat seat_;
@@ -168,6 +178,7 @@ class Server final : public Meeting {
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   Ending ending_ = Ending::no;
+  bool lets_in_ = true;
   std::exception_ptr problem_;  // why nobody can be let in
   std::list<Client> clients_;   // of the thread
   int gone_ = 0;                // ranks that came and went
@@ -209,8 +220,17 @@ void Server::let_in() {
   }
 }
 
+void Server::close_listener() {
+  const std::lock_guard lock(mutex_);
+  if (lets_in_ && ending_ != Ending::now) return;
+  listener_.close();
+  changed_.notify_all();
+}
+
 void Server::serve() {
-  while (!is_over()) {
+  while (true) {
+    close_listener();
+    if (is_over()) break;
     wait_for_news();
     let_in();
     const double now = seconds_now();
@@ -226,6 +246,21 @@ void Server::serve() {
       client = clients_.erase(client);
     }
     answer_awaited();
+  }
+  tell_over();
+}
+
+void Server::tell_over() {
+  std::string why = to_text({.culprit = -1, .why = "not all ranks had come in time"});
+  {
+    const std::lock_guard lock(mutex_);
+    if (ending_ == Ending::now) why = to_text({.culprit = 0, .why = "it left by an exception"});
+    for (const auto& [key, value] : values_) {
+      if (key.ends_with(given_up_key("", 0))) why = value;
+    }
+  }
+  for (const Client& client : clients_) {
+    if (client.has_proved) (void)reply(client, InquiryKind::over, {}, why);
   }
 }
 
@@ -322,6 +357,7 @@ class Visitor final : public Meeting {
     greet(secret);
   }
 
+  void end_later() override { socket_.close(); }
   [[nodiscard]] std::string own_host() const override { return socket_.own_address().host; }
 
   void put(const std::string& key, const std::string& value) override {
@@ -341,7 +377,10 @@ class Visitor final : public Meeting {
  private:
   void greet(const Secret& secret);
   void ask(const std::vector<std::byte>& bytes, double deadline) {
-    if (!send_all(socket_, bytes, deadline)) fail_gone();
+    if (send_all(socket_, bytes, deadline)) return;
+    while (take_any(seconds_now() + kAnswerWithin)) {  // it may have said why it went
+    }
+    fail_gone();
   }
   [[noreturn]] void fail_late(const char* why) const {
     fail_to_meet(seat_, fmt::format("rank 0 did not answer at {} in time", to_string(address_)),
@@ -417,11 +456,14 @@ std::optional<Visitor::Answer> Visitor::take_any(double deadline) {
                 "use the same version of Shiplap for all ranks");
   }
   const bool is_answer = answer->kind == InquiryKind::done || answer->kind == InquiryKind::taken ||
-                         answer->kind == InquiryKind::greeting;
+                         answer->kind == InquiryKind::greeting || answer->kind == InquiryKind::over;
   if (!is_answer) throw_unexpected_peer();
   std::vector<std::byte> rest(answer->key + answer->value);
   if (!rest.empty() && !receive(rest, seconds_now() + kAnswerWithin)) fail_gone();
   const auto bytes = std::span<const std::byte>(rest);
+  if (answer->kind == InquiryKind::over) {
+    fail_given_up(seat_, 0, parse_given_up(text_of(bytes.subspan(answer->key))));
+  }
   return Answer{.kind = answer->kind,
                 .key = text_of(bytes.first(answer->key)),
                 .value = text_of(bytes.subspan(answer->key))};
@@ -438,6 +480,8 @@ class List final : public Rendezvous {
   std::optional<std::string> get(const std::string& key, Seconds /*within*/) override {
     const std::string last = key.substr(key.rfind('/') + 1);
     if (last == "session") return fmt::format("{:016x}", number());
+    const bool is_note = key.ends_with("gave-up/" + last);  // which cannot be left in a list
+    if (is_note) return to_text({.why = "why is not known"});
     return addresses_.at(std::stoul(last));
   }
 

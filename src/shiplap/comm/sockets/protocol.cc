@@ -109,7 +109,7 @@ std::optional<Hello> decode_hello(std::span<const std::byte, Hello::kBytes> byte
   if (reader.get<std::uint64_t>() != kHelloMark) return std::nullopt;
   Hello hello{.version = reader.get<std::uint32_t>()};
   const auto verdict = reader.get<std::uint32_t>();
-  if (!is_between(verdict, Hello::Verdict::question, Hello::Verdict::proof)) {
+  if (!is_between(verdict, Hello::Verdict::question, Hello::Verdict::go)) {
     return std::nullopt;
   }
   hello.verdict = static_cast<Hello::Verdict>(verdict);
@@ -197,7 +197,7 @@ std::optional<Inquiry> decode_inquiry(std::span<const std::byte, Inquiry::kBytes
   if (reader.get<std::uint64_t>() != kInquiryMark) return std::nullopt;
   Inquiry inquiry{.version = reader.get<std::uint32_t>()};
   const auto kind = reader.get<std::uint32_t>();
-  if (!is_between(kind, Inquiry::Kind::put, Inquiry::Kind::proof)) return std::nullopt;
+  if (!is_between(kind, Inquiry::Kind::put, Inquiry::Kind::over)) return std::nullopt;
   inquiry.kind = static_cast<Inquiry::Kind>(kind);
   inquiry.key = reader.get<std::uint32_t>();
   inquiry.value = reader.get<std::uint32_t>();

@@ -16,7 +16,7 @@
 namespace shiplap::comm {
 
 // Changes with anything that is sent, also by the Meeting.
-inline constexpr std::uint32_t kSocketsVersion = 3;
+inline constexpr std::uint32_t kSocketsVersion = 4;
 
 // Who is there, said by the rank that connects; the answer to it; and the proof of the first that
 // it knows the secret of the job, after which it is let in. The answer has a proof as well.
@@ -33,6 +33,8 @@ struct Hello {
     taken,        // there is a rank with this number already
     wrong_place,  // the rank that connects has meant another; `from` is who answers
     proof,        // of the rank that connects, after a welcome
+    ready,        // to rank 0: this one has a connection to every other
+    go,           // from rank 0: all have
   };
   std::uint32_t version = kSocketsVersion;
   Verdict verdict = Verdict::question;
@@ -93,6 +95,7 @@ struct Inquiry {
     other_version,  // answer: `version` is that of who answers
     greeting,       // a nonce; the answer has one too, and a proof. Nothing else is heard before
     proof,          // not answered; what follows is heard
+    over,           // answer to nothing: rank 0 ends the Meeting, and this is why
   };
   static constexpr std::size_t kMostKey = 256;
   static constexpr std::size_t kMostValue = 4096;

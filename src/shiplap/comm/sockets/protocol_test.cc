@@ -58,7 +58,7 @@ TEST(Protocol, WhatIsWrittenIsReadAgain) {
 TEST(Protocol, NumbersAreLittleEndian) {
   const auto hello = encode(Hello{.from = 1, .to = 0x0203, .size = 4, .session = 5});
   EXPECT_EQ(std::memcmp(hello.data(), "SHIPLAP\n", 8), 0);
-  EXPECT_EQ(hello[8], byte(3));  // the version
+  EXPECT_EQ(hello[8], byte(4));  // the version
   EXPECT_EQ(hello[16], byte(1));
   EXPECT_EQ(hello[20], byte(3));
   EXPECT_EQ(hello[21], byte(2));

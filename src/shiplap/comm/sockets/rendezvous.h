@@ -41,6 +41,8 @@ class Rendezvous {
 // DeadlinePassed D301 if nothing answers, RankFailed D302 if rank 0 has gone.
 class Meeting : public Rendezvous {
  public:
+  // This rank needs it no longer. Rank 0 goes on to serve it for those who do.
+  virtual void end_later() = 0;
   // The own address on the way to rank 0, without a port: one that the other ranks can reach too.
   [[nodiscard]] virtual std::string own_host() const = 0;
 };

@@ -37,15 +37,6 @@ constexpr int kAskTimes = 4;
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
-// What this process or this machine has too little of is not fixed by trying again.
-void check_exhausted(int error) {
-  const bool is_limit = error == EMFILE;
-  if (!is_limit && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
-  throw_exhausted(fmt::format("cannot open one more connection: {}", text_of(error)),
-                  is_limit ? "this process has as many open files as it may" : "",
-                  is_limit ? "`ulimit -n 65536` before the ranks are started" : "");
-}
-
 using Found = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 Found find(const Address& address) {
@@ -195,6 +186,14 @@ Socket::Moved Socket::send(std::span<const std::byte> data) const {
 
 Socket::Moved Socket::receive(std::span<std::byte> data) const {
   return moved(::recv(descriptor_, data.data(), data.size(), 0));
+}
+
+void check_exhausted(int error) {
+  const bool is_limit = error == EMFILE;
+  if (!is_limit && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
+  throw_exhausted(fmt::format("cannot open one more connection: {}", text_of(error)),
+                  is_limit ? "this process has as many open files as it may" : "",
+                  is_limit ? "`ulimit -n 65536` before the ranks are started" : "");
 }
 
 void reserve_descriptors(int count) {

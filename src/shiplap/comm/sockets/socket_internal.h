@@ -60,6 +60,10 @@ class Socket {
   int descriptor_ = -1;
 };
 
+// Throws MissingPart D007 if that is an error of a process or a machine that has no more of
+// something: trying again does not help.
+void check_exhausted(int error);
+
 // Raises the limit of this process if it may not open so many more files. Throws MissingPart D007
 // if that is more than it may.
 void reserve_descriptors(int count);

@@ -62,15 +62,23 @@ void check_not_wildcard(const std::string& address, const char* variable) {
       .help = "name the one by which the other ranks reach it"});
 }
 
-std::shared_ptr<Endpoint> join_job(const SocketJob& job, SocketOptions options) {
+// The meeting outlives the endpoint: rank 0 must answer the others while some still come.
+struct Place {
+  std::unique_ptr<Meeting> meeting;
+  std::shared_ptr<Endpoint> endpoint;
+};
+
+Place join_job(const SocketJob& job, SocketOptions options) {
   options.secret = job.secret;
   const std::vector<std::string> addresses = list_of(job.where);
   for (const std::string& one : addresses) check_not_wildcard(one, "SHIPLAP_SOCKETS");
   if (!job.address.empty()) check_not_wildcard(job.address, "SHIPLAP_ADDRESS");
   if (addresses.size() == 1 && job.seat.size > 1) {
-    const auto meeting = meet_at(job.where, job.seat, options.connect_within, job.secret);
+    auto meeting = meet_at(job.where, job.seat, options.connect_within, job.secret);
     options.address = job.address.empty() ? meeting->own_host() : job.address;
-    return std::make_shared<Endpoint>(job.seat, join(job.seat, *meeting, options));
+    auto endpoint = std::make_shared<Endpoint>(job.seat, join(job.seat, *meeting, options));
+    meeting->end_later();
+    return {std::move(meeting), std::move(endpoint)};
   }
   if (std::ssize(addresses) != job.seat.size) {
     throw InputError(Diagnostic{.code = "D308",
@@ -81,7 +89,7 @@ std::shared_ptr<Endpoint> join_job(const SocketJob& job, SocketOptions options) 
   const auto list = meet_by_list(addresses);
   const std::string& own = addresses[static_cast<std::size_t>(job.seat.rank)];
   options.address = job.address.empty() ? own : job.address;
-  return std::make_shared<Endpoint>(job.seat, join(job.seat, *list, options));
+  return {nullptr, std::make_shared<Endpoint>(job.seat, join(job.seat, *list, options))};
 }
 
 }  // namespace
@@ -112,7 +120,8 @@ std::optional<SocketJob> socket_job() {
 
 void run_on_sockets(const SocketJob& job, const SocketOptions& options,
                     const std::function<void(Communicator&)>& work) {
-  const std::shared_ptr<Endpoint> endpoint = join_job(job, options);
+  const Place place = join_job(job, options);
+  const std::shared_ptr<Endpoint>& endpoint = place.endpoint;
   tell_if_it_fails(*endpoint, [&] {
     const auto world = make_world(endpoint, options);
     work(*world);

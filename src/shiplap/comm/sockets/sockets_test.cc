@@ -291,13 +291,33 @@ TEST(Connect, AProofCannotBeUsedAgain) {
   EXPECT_EQ(host.end(), "");
 }
 
+// All ranks have come together.
+void begin_to_work(const Socket& socket) {
+  EXPECT_TRUE(send_all(socket, encode(Hello{.verdict = Verdict::ready, .from = 1, .size = 2}),
+                       seconds_now() + 10));
+  std::array<std::byte, Hello::kBytes> answer{};
+  EXPECT_TRUE(receive_all(socket, answer, seconds_now() + 10));
+  const auto hello = decode_hello(answer);
+  EXPECT_TRUE(hello && hello->verdict == Verdict::go);
+}
+
 // Once it is let in, a rank that sends garbage counts as lost.
 TEST(Connect, GarbageAfterTheHelloIsAFailedRank) {
   Host host(kLong);
   const Socket socket = host.call();
   EXPECT_EQ(enter(socket, host.hello(), host.session()), Verdict::welcome);
+  begin_to_work(socket);
   const std::vector<std::byte> garbage(100, std::byte{0x47});
   EXPECT_TRUE(send_all(socket, garbage, seconds_now() + 10));
+  const std::string text = host.end();
+  EXPECT_TRUE(contains(text, "D302") && contains(text, "no message of Shiplap")) << text;
+}
+
+TEST(Connect, GarbageBeforeTheWorkIsAFailedRank) {
+  Host host(kLong);
+  const Socket socket = host.call();
+  EXPECT_EQ(enter(socket, host.hello(), host.session()), Verdict::welcome);
+  EXPECT_TRUE(send_all(socket, std::vector<std::byte>(100), seconds_now() + 10));
   const std::string text = host.end();
   EXPECT_TRUE(contains(text, "D302") && contains(text, "no message of Shiplap")) << text;
 }
@@ -307,6 +327,7 @@ TEST(Connect, FramesThatNobodyAskedForAreAFailedRank) {
   Host host(kLong);
   const Socket socket = host.call();
   EXPECT_EQ(enter(socket, host.hello(), host.session()), Verdict::welcome);
+  begin_to_work(socket);
   const auto frame = encode(Header{.kind = Header::Kind::frame, .bytes = 10, .id = 5});
   EXPECT_TRUE(send_all(socket, frame, seconds_now() + 10));
   const std::string text = host.end();
