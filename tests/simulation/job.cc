@@ -1,0 +1,477 @@
+#include "job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "network.h"
+#include "scheduler.h"
+#include "shiplap/base/error.h"
+#include "shiplap/comm/failure.h"
+#include "shiplap/comm/sockets/protocol_internal.h"
+#include "shiplap/comm/sockets/sockets.h"
+#include "tamper.h"
+
+namespace shiplap::simulation {
+namespace {
+
+constexpr int kStorePort = 5000;
+// After the deadline of an operation: who is missing is asked for, and others are told.
+constexpr double kGrace = 8;
+constexpr std::int64_t kMostSteps = 2'000'000;
+
+enum class FaultKind : std::uint8_t { kill, stop, reset, drop, partition, exhaust, liar, stranger };
+constexpr std::array kFaultNames{"kill", "stop",    "reset", "drop",
+                                 "cut",  "exhaust", "liar",  "stranger"};
+
+struct Fault {
+  FaultKind kind = FaultKind::kill;
+  int a = 0;
+  int b = 0;
+  double time = 0;
+};
+
+enum class Act : std::uint8_t { barrier, broadcast, reduce, gather, exchange, ring, late, split };
+struct Step {
+  Act act = Act::barrier;
+  std::int64_t count = 1;  // elements
+  int root = 0;
+};
+
+// Memory with a margin on both sides that nobody may write to. At its end it says whether somebody
+// did, also where an operation has failed.
+class Guarded {
+ public:
+  Guarded(bool& damaged, std::int64_t count, std::int64_t margin = 16)
+      : damaged_(damaged),
+        count_(static_cast<std::size_t>(count)),
+        margin_(static_cast<std::size_t>(margin)),
+        all_(count_ + 2 * margin_, kMark) {}
+  Guarded(Guarded&&) = default;
+  Guarded& operator=(Guarded&&) = delete;
+  ~Guarded() {
+    const auto is_mark = [](std::int32_t value) { return value == kMark; };
+    if (all_.empty()) return;  // moved from
+    const auto all = std::span(all_);
+    damaged_ = damaged_ || !std::ranges::all_of(all.first(margin_), is_mark) ||
+               !std::ranges::all_of(all.last(margin_), is_mark);
+  }
+  [[nodiscard]] std::span<std::int32_t> values() {
+    return std::span(all_).subspan(margin_, count_);
+  }
+
+ private:
+  static constexpr std::int32_t kMark = 0x5ca1ab1e;
+  bool& damaged_;
+  std::size_t count_;
+  std::size_t margin_;
+  std::vector<std::int32_t> all_;
+};
+
+struct LawBroken : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+std::int32_t value_of(std::size_t step, int rank, std::int64_t k) {
+  return static_cast<std::int32_t>(
+      (step * 7919 + static_cast<std::size_t>(rank) * 104'729 + static_cast<std::size_t>(k) * 31) %
+      100'000);
+}
+
+class Job {
+ public:
+  explicit Job(std::uint64_t seed) : seed_(seed), random_(seed), scheduler_(seed * 3 + 1) {
+    draw();
+  }
+
+  Outcome run() {
+    set_current_network(&network_);
+    ranks_.resize(static_cast<std::size_t>(size_));
+    for (int rank = 0; rank < size_; ++rank) {
+      const double late = static_cast<double>(random_.between(0, 3)) * 1e-3;
+      scheduler_.start(rank + 1, [this, rank] { be_rank(rank); }, late);
+    }
+    for (std::size_t k = 0; k < faults_.size(); ++k) plan(faults_[k], static_cast<int>(k));
+    const bool ended = scheduler_.run(kMostSteps);
+    set_current_network(nullptr);
+    return judge(ended);
+  }
+
+ private:
+  struct Rank {
+    bool is_over = false;
+    bool is_well = false;
+    double began = 0;    // the operation in which it ended
+    double allowed = 0;  // for it
+    double ended = 0;
+    std::string said;
+    std::optional<int> named;
+    bool is_at_work = false;
+    std::string wrong;  // a law it saw broken
+    std::string code;
+  };
+
+  // Most messages are short; some are offered, and a few of those come in several frames.
+  std::int64_t draw_count() {
+    const std::int64_t kind = random_.between(0, 40);
+    if (kind < 24) return random_.between(0, 50);
+    if (kind < 36) return random_.between(1000, 30'000);
+    return kind < 39 || size_ > 4 ? random_.between(30'000, 150'000)
+                                  : random_.between(270'000, 400'000);
+  }
+
+  void draw() {
+    size_ = static_cast<int>(random_.between(2, random_.between(0, 3) == 0 ? 9 : 5));
+    options_.timeout = Seconds{0.4 + 0.1 * static_cast<double>(random_.between(0, 6))};
+    options_.connect_within = Seconds{1.0 + static_cast<double>(random_.between(0, 2))};
+    options_.checked = random_.between(0, 3) == 0;
+    secret_ = random_.between(0, 2) == 0 ? "known to the ranks alone" : "";
+    const std::int64_t steps = random_.between(1, 9);
+    for (std::int64_t k = 0; k < steps; ++k) {
+      steps_.push_back({.act = static_cast<Act>(random_.between(0, 8)),
+                        .count = draw_count(),
+                        .root = static_cast<int>(random_.between(0, size_))});
+    }
+    const std::int64_t count = random_.between(0, 8) == 0 ? 0 : random_.between(1, 4);
+    for (std::int64_t k = 0; k < count; ++k) {
+      Fault fault{
+          .kind = static_cast<FaultKind>(random_.between(0, 8)),
+          .a = static_cast<int>(random_.between(0, size_)),
+          .time = 1e-4 * std::pow(10.0, static_cast<double>(random_.between(0, 350)) / 100)};
+      fault.b = (fault.a + static_cast<int>(random_.between(1, size_))) % size_;
+      faults_.push_back(fault);
+    }
+  }
+
+  // ---- faults
+
+  void plan(const Fault& fault, int number) {
+    const int a = fault.a + 1;
+    const int b = fault.b + 1;
+    const double time = scheduler_.now() + fault.time;
+    switch (fault.kind) {
+      case FaultKind::kill:
+        return scheduler_.at_time(time, [this, a] {
+          network_.close_all(a);
+          scheduler_.kill(a);
+        });
+      case FaultKind::stop:
+        return scheduler_.at_time(time, [this, a] { scheduler_.stop(a); });
+      case FaultKind::reset:
+        return scheduler_.at_time(time, [this, a, b] { network_.reset(a, b); });
+      case FaultKind::drop:
+        return scheduler_.at_time(time, [this, a, b] { network_.drop(a, b); });
+      case FaultKind::partition:
+        return scheduler_.at_time(time, [this, a, b] {
+          network_.drop(a, b);
+          network_.drop(b, a);
+        });
+      case FaultKind::exhaust:
+        return scheduler_.at_time(time, [this, a] { network_.exhaust(a); });
+      case FaultKind::liar:
+        return network_.make_hostile(a, [this](bool has_connected, int port) -> Tamper {
+          if (port == kStorePort) return {};
+          constexpr std::size_t kHello = comm::Hello::kBytes;
+          return make_tamper(static_cast<std::uint64_t>(random_.between(0, 1 << 30)),
+                             has_connected ? 2 * kHello : kHello);
+        });
+      case FaultKind::stranger:
+        scheduler_.start(size_ + 1 + number, [this] { be_stranger(); }, fault.time);
+    }
+  }
+
+  // Somebody who knows the addresses and nothing else.
+  void be_stranger() {
+    Random& random = scheduler_.random();
+    const std::int64_t visits = random.between(1, random.between(0, 8) == 0 ? 120 : 6);
+    for (std::int64_t k = 0; k < visits; ++k) {
+      const std::vector<int> ports = network_.listening_ports();
+      if (ports.empty()) {
+        scheduler_.wait([] { return false; }, scheduler_.now() + 1e-3);
+        continue;
+      }
+      const int one = network_.open_socket();
+      (void)network_.connect(one, random.pick(ports));
+      scheduler_.wait([&] { return network_.can_write(one); }, scheduler_.now() + 1e-2);
+      const std::vector<std::byte> words = say_something();
+      (void)network_.send(one, words);
+      scheduler_.wait([] { return false; },
+                      scheduler_.now() + 1e-4 * static_cast<double>(random.between(0, 100)));
+      std::array<std::byte, 64> heard{};
+      if (random.between(0, 2) == 0) (void)network_.receive(one, heard);
+      if (random.between(0, 2) == 0) (void)network_.send(one, say_something());
+      if (random.between(0, 2) == 0) network_.close(one);
+    }
+  }
+
+  std::vector<std::byte> say_something() {
+    Random& random = scheduler_.random();
+    const auto in_bytes = [](const auto& bytes) {
+      return std::vector<std::byte>(bytes.begin(), bytes.end());
+    };
+    switch (random.between(0, 5)) {
+      case 0:
+        return {};
+      case 1:
+        return in_bytes(comm::encode(comm::Hello{.from = static_cast<int>(random.between(0, size_)),
+                                                 .to = static_cast<int>(random.between(0, size_)),
+                                                 .size = size_,
+                                                 .session = 12345}));
+      case 2: {
+        auto bytes = in_bytes(comm::encode(
+            comm::Inquiry{.kind = static_cast<comm::Inquiry::Kind>(random.between(1, 8)),
+                          .key = 9,
+                          .value = 16}));
+        bytes.resize(bytes.size() + 25, std::byte{'x'});
+        return bytes;
+      }
+      case 3: {
+        auto bytes = in_bytes(comm::encode(
+            comm::Hello{.version = static_cast<std::uint32_t>(random.between(0, 9)),
+                        .verdict = static_cast<comm::Hello::Verdict>(random.between(0, 8))}));
+        bytes.resize(static_cast<std::size_t>(random.between(1, std::ssize(bytes) + 1)));
+        return bytes;
+      }
+      default: {
+        std::vector<std::byte> bytes(static_cast<std::size_t>(random.between(1, 300)));
+        for (std::byte& one : bytes) one = static_cast<std::byte>(random.between(0, 256));
+        return bytes;
+      }
+    }
+  }
+
+  // ---- ranks
+
+  void be_rank(int number) {
+    Rank& rank = ranks_[static_cast<std::size_t>(number)];
+    begin(rank, options_.connect_within.value);
+    try {
+      comm::run_on_sockets({.where = fmt::format("127.0.0.1:{}", kStorePort),
+                            .seat = {.rank = number, .size = size_},
+                            .address = "",
+                            .secret = secret_},
+                           options_, [&](comm::Communicator& world) { work(rank, world); });
+      rank.is_well = true;
+    } catch (const LawBroken& broken) {
+      rank.wrong = broken.what();
+    } catch (const comm::Failure& failure) {
+      rank.said = failure.what();
+      rank.code = failure.diagnostic().code;
+      rank.named = failure.culprit();
+    } catch (const InputError& error) {
+      rank.said = error.what();
+      rank.code = error.diagnostics().front().code;
+    } catch (const std::exception& error) {
+      rank.wrong = fmt::format("an exception of another kind: {}", error.what());
+    }
+    rank.ended = scheduler_.now();
+    rank.is_over = true;
+  }
+
+  void begin(Rank& rank, double allowed) {
+    rank.began = scheduler_.now();
+    rank.allowed = allowed;
+  }
+
+  void work(Rank& rank, comm::Communicator& world) {
+    rank.is_at_work = true;
+    for (std::size_t k = 0; k < steps_.size(); ++k) {
+      begin(rank, options_.timeout.value);
+      carry_out(k, world);
+    }
+    begin(rank, options_.timeout.value);
+  }
+
+  // Data is as it was sent, unless a rank lies.
+  void expect(bool holds, const char* what) const {
+    if (!holds && !has(FaultKind::liar)) throw LawBroken(what);
+  }
+
+  void carry_out(std::size_t k, comm::Communicator& world) {
+    const Step& step = steps_[k];
+    const int rank = world.rank();
+    Guarded mine(is_damaged_, step.count);
+    for (std::int64_t i = 0; i < step.count; ++i) {
+      mine.values()[static_cast<std::size_t>(i)] = value_of(k, rank, i);
+    }
+    switch (step.act) {
+      case Act::barrier:
+        return world.barrier();
+      case Act::broadcast:
+        world.broadcast(mine.values(), step.root);
+        expect_values(mine, [&](std::int64_t i) { return value_of(k, step.root, i); });
+        return;
+      case Act::reduce:
+        world.all_reduce(mine.values());
+        expect_values(mine, [&](std::int64_t i) { return sum_of(k, world.size(), i); });
+        return;
+      case Act::gather: {
+        Guarded all(is_damaged_, step.count * world.size());
+        world.all_gather(std::span<const std::int32_t>(mine.values()), all.values());
+        expect_values(all, [&](std::int64_t i) {
+          return value_of(k, static_cast<int>(i / step.count), i % step.count);
+        });
+        return;
+      }
+      case Act::exchange: {
+        Guarded from(is_damaged_, step.count * world.size());
+        Guarded to(is_damaged_, step.count * world.size());
+        for (std::int64_t i = 0; i < std::ssize(from.values()); ++i) {
+          from.values()[static_cast<std::size_t>(i)] = value_of(k, rank, i);
+        }
+        world.all_to_all(std::span<const std::int32_t>(from.values()), to.values());
+        expect_values(to, [&](std::int64_t i) {
+          return value_of(k, static_cast<int>(i / step.count), rank * step.count + i % step.count);
+        });
+        return;
+      }
+      case Act::ring:
+      case Act::late:
+        return ring(k, world, mine);
+      case Act::split: {
+        const auto half = world.split(rank % 2, rank, "half");
+        half->all_reduce(mine.values());
+        return;
+      }
+    }
+  }
+
+  void ring(std::size_t k, comm::Communicator& world, Guarded& mine) {
+    const Step& step = steps_[k];
+    const int right = (world.rank() + 1) % world.size();
+    const int left = (world.rank() + world.size() - 1) % world.size();
+    std::vector<Guarded> received;
+    received.reserve(3);
+    received.emplace_back(is_damaged_, step.count);
+    received.emplace_back(is_damaged_, step.count);
+    // With a margin for what is meant for the first.
+    received.emplace_back(is_damaged_, step.count / 3, step.count + 16);
+    const auto send = [&](int tag, std::int64_t count) {
+      const auto values = mine.values().first(static_cast<std::size_t>(count));
+      return world.isend(std::span<const std::int32_t>(values), right, tag);
+    };
+    const auto receive = [&](int tag) {
+      return world.ireceive(received[static_cast<std::size_t>(tag - 1)].values(), left, tag);
+    };
+    // Long after it was sent, or before; what was sent second is received first, and a receive
+    // waits for what is sent last.
+    comm::Request first = send(1, step.count);
+    comm::Request second = send(2, step.count);
+    if (step.act == Act::late) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    comm::Request from_third = receive(3);
+    comm::Request from_second = receive(2);
+    comm::Request from_first = receive(1);
+    for (comm::Request* each : {&from_second, &second, &from_first, &first}) each->wait();
+    comm::Request third = send(3, step.count / 3);
+    from_third.wait();
+    third.wait();
+    for (Guarded& memory : received) {
+      expect_values(memory, [&](std::int64_t i) { return value_of(k, left, i); });
+    }
+  }
+
+  std::int32_t sum_of(std::size_t k, int size, std::int64_t i) const {
+    std::int32_t sum = 0;
+    for (int rank = 0; rank < size; ++rank) sum += value_of(k, rank, i);
+    return sum;
+  }
+  template <class Value>
+  void expect_values(Guarded& memory, const Value& value) {
+    std::int64_t k = 0;
+    for (const std::int32_t one : memory.values()) {
+      if (one != value(k++)) return expect(false, "what came is not what was sent");
+    }
+  }
+
+  // ---- laws
+
+  [[nodiscard]] bool has(FaultKind kind) const {
+    return std::ranges::any_of(faults_, [&](const Fault& fault) { return fault.kind == kind; });
+  }
+  // Ranks that a fault concerns.
+  [[nodiscard]] std::set<int> faulty() const {
+    std::set<int> ranks;
+    for (const Fault& fault : faults_) {
+      if (fault.kind == FaultKind::stranger) continue;
+      ranks.insert(fault.a);
+      const bool is_link = fault.kind == FaultKind::reset || fault.kind == FaultKind::drop ||
+                           fault.kind == FaultKind::partition;
+      if (is_link) ranks.insert(fault.b);
+    }
+    return ranks;
+  }
+
+  Outcome judge(bool ended) {
+    Outcome outcome{
+        .faults = static_cast<int>(faults_.size()), .all_well = true, .steps = scheduler_.steps()};
+    std::string& story = outcome.story;
+    story = fmt::format("seed {}: {} ranks, {} steps, timeout {:.1f} s\n", seed_, size_,
+                        steps_.size(), options_.timeout.value);
+    for (const Fault& fault : faults_) {
+      story += fmt::format("  {:.2f} ms: {} {} {}\n", fault.time * 1e3,
+                           kFaultNames[static_cast<std::size_t>(fault.kind)], fault.a, fault.b);
+    }
+    const std::set<int> suspects = faulty();
+    const auto break_law = [&](const std::string& law) {
+      if (outcome.violation.empty()) outcome.violation = law;
+    };
+    if (!ended) break_law("a process goes on for ever");
+    if (is_damaged_) break_law("memory beside a buffer was written to");
+    for (int k = 0; k < size_; ++k) {
+      const Rank& rank = ranks_[static_cast<std::size_t>(k)];
+      story += fmt::format("  rank {}: {} after {:.3f} s\n", k,
+                           rank.is_well         ? "well"
+                           : rank.wrong.empty() ? rank.said
+                                                : rank.wrong,
+                           rank.ended - 1000);
+      if (!rank.wrong.empty()) break_law(fmt::format("rank {}: {}", k, rank.wrong));
+      const bool gone = std::ranges::any_of(faults_, [&](const Fault& fault) {
+        return fault.a == k && (fault.kind == FaultKind::kill || fault.kind == FaultKind::stop);
+      });
+      if (gone) continue;
+      if (rank.is_well) continue;
+      outcome.all_well = false;
+      const double late = rank.ended - rank.began - rank.allowed;
+      outcome.slowest = std::max(outcome.slowest, late);
+      if (late > kGrace) break_law(fmt::format("rank {} ended {:.1f} s too late", k, late));
+      if (suspects.empty()) break_law(fmt::format("rank {} failed without a fault", k));
+      if (rank.code == "D007" && !has(FaultKind::exhaust)) break_law("D007 without a reason");
+      const bool is_clear = faults_.size() == 1 && (faults_[0].kind == FaultKind::kill ||
+                                                    faults_[0].kind == FaultKind::stop);
+      if (!rank.named && is_clear && rank.is_at_work) {
+        break_law(fmt::format("rank {} does not name the only rank that failed", k));
+      }
+      if (!rank.named) continue;
+      ++outcome.named;
+      if (!suspects.contains(*rank.named) && !has(FaultKind::liar)) {
+        break_law(fmt::format("rank {} names rank {}, which has no fault", k, *rank.named));
+      }
+    }
+    return outcome;
+  }
+
+  std::uint64_t seed_;
+  Random random_;
+  Scheduler scheduler_;
+  Network network_{scheduler_};
+  int size_ = 2;
+  comm::SocketOptions options_;
+  std::string secret_;
+  std::vector<Step> steps_;
+  std::vector<Fault> faults_;
+  std::vector<Rank> ranks_;
+  bool is_damaged_ = false;
+};
+
+}  // namespace
+
+Outcome simulate(std::uint64_t seed) { return Job(seed).run(); }
+
+}  // namespace shiplap::simulation

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Puts bugs into a copy of the project, one at a time, and lets the simulation look for each.
+
+  tests/simulation/planted_bugs.py [--seconds 60] [--json] [--only NAME] COPY
+
+COPY is a folder that is made, or made anew: the sources of this project with a build of the
+simulation. Some of the bugs were ours once; R2, R3 and R7 are named after the report of the attack
+that found them. Exits with 1 if one is not found in time.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SOCKETS = "src/shiplap/comm/sockets/"
+
+# Name, what is wrong then, and replacements: file, text, by what.
+BUGS = [
+    ("R2", "two offers under one number: memory behind a buffer is written", [
+        (SOCKETS + "endpoint_in.cc", "if (wire.header.id <= wire.last_offer) {", "if (false) {"),
+        (SOCKETS + "endpoint_in.cc",
+         "const bool is_new = wire.accepted.emplace(id, Accepted{.receiving = receiving}).second;",
+         "wire.accepted[id].receiving = receiving; const bool is_new = true;")]),
+    ("R3", "without descriptors a rank spins past its deadline", [
+        (SOCKETS + "socket.cc",
+         "    prepare(socket);\n  } else {\n    check_exhausted(errno);\n  }",
+         "    prepare(socket);\n  }"),
+        (SOCKETS + "join.cc", "const bool is_late = seconds_now() >= deadline_;",
+         "const bool is_late = seconds_now() >= deadline_ && "
+         "!wait_ready(listener_, Ready::read, 0);")]),
+    ("R7", "a healthy rank is named when a link between two others breaks", [
+        ("src/shiplap/comm/listening.cc", "because_of_us ? kNobody : lost.rank", "lost.rank"),
+        ("src/shiplap/comm/listening.cc",
+         "if (!roll.culprit) news_.await_culprit(", "if (false) news_.await_culprit(")]),
+    ("long frame", "a frame may be longer than what was accepted", [
+        (SOCKETS + "endpoint_in.cc",
+         "wire.header.bytes > found->second.receiving->bytes - found->second.received",
+         "wire.header.bytes > (std::uint64_t{1} << 40)")]),
+    ("short read", "what is read is taken for all that was asked for", [
+        (SOCKETS + "endpoint_in.cc", "const std::size_t placed = std::min(bytes, place.size());",
+         "const std::size_t placed = place.size() < 40 ? place.size() "
+         ": std::min(bytes, place.size());")]),
+    ("full buffer", "a connection that takes nothing for the moment counts as broken", [
+        (SOCKETS + "endpoint_out.cc", "would_wait = errno == EAGAIN || errno == EWOULDBLOCK;",
+         "would_wait = false;")]),
+    ("no linger", "a rank ends before what it sent has left", [
+        (SOCKETS + "endpoint.cc", "everybody());\n  linger();", "everybody());")]),
+    ("stranger", "whoever connects and talks nonsense ends the job", [
+        (SOCKETS + "join.cc",
+         'turn_away(fmt::format("one from {}, which is no rank of Shiplap", where));',
+         'refuse_peer(seat_, "no rank of Shiplap", "");')]),
+    ("interrupted", "an interrupted call counts as an error", [
+        (SOCKETS + "endpoint.cc", "  lock.lock();\n  is_asleep_ = false;",
+         '  ensure(count >= 0, "epoll waits");\n  lock.lock();\n  is_asleep_ = false;')]),
+    ("late", "a wait ends long after its deadline", [
+        (SOCKETS + "socket_communicator.cc", "if (time > deadline) break;",
+         "if (time > deadline + 20) break;")]),
+    ("ended", "a rank that ended in order is named for not answering", [
+        ("src/shiplap/comm/news.cc", "progress.arrived >= count || has_ended(rank)) continue;",
+         "progress.arrived >= count) continue;")]),
+    ("silent end", "rank 0 ends the meeting and does not say why", [
+        (SOCKETS + "meeting.cc", "  tell_over();\n}", "}")]),
+    ("early work", "ranks begin to work while others still come", [
+        (SOCKETS + "join.cc", "    agree();\n", "")]),
+    ("no epoll", "a lack of descriptors is called a bug of ours", [
+        (SOCKETS + "endpoint.cc", "if (!events.is_open()) check_exhausted(errno);\n", "")]),
+    ("frames", "what follows in a second frame lies four bytes too early", [
+        (SOCKETS + "endpoint_in.cc", "  wire.offset = found->second.received;\n",
+         "  wire.offset = found->second.received > 0 ? found->second.received - 4 : 0;\n")]),
+]
+
+
+def make_copy(copy: pathlib.Path) -> None:
+    copy.mkdir(parents=True, exist_ok=True)
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True,
+                           capture_output=True, text=True).stdout.split()
+    for name in names:
+        if not (ROOT / name).is_file():
+            continue
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (copy / name).exists() or (copy / name).read_bytes() != (ROOT / name).read_bytes():
+            shutil.copy(ROOT / name, copy / name)
+    if (ROOT / ".deps").exists() and not (copy / ".deps").exists():
+        (copy / ".deps").symlink_to(ROOT / ".deps")
+
+
+def build(copy: pathlib.Path) -> None:
+    if not (copy / "build/release/build.ninja").exists():
+        subprocess.run(["cmake", "--preset", "release"], cwd=copy, check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", "--preset", "release", "--target", "tests_simulation"],
+                   cwd=copy, check=True, capture_output=True)
+
+
+def look(copy: pathlib.Path, seconds: float) -> tuple[bool, float, str]:
+    begin = time.monotonic()
+    settings = dict(os.environ, SHIPLAP_SIMULATED_FAULTS="100000000", SHIPLAP_SIMULATION_BROKEN="1")
+    process = subprocess.Popen(
+        [copy / "build/release/bin/tests_simulation", "--gtest_filter=*NoLaw*"], env=settings,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    try:
+        text, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return False, seconds, ""
+    took = time.monotonic() - begin
+    if process.returncode < 0:
+        return True, took, f"it ends with signal {-process.returncode}"
+    lines = text.split("Failure\nFailed\n")
+    return process.returncode != 0, took, lines[1].splitlines()[0] if len(lines) > 1 else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("copy", type=pathlib.Path)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only")
+    arguments = parser.parse_args()
+    results = []
+    for name, wrong, changes in BUGS:
+        if arguments.only not in (None, name):
+            continue
+        make_copy(arguments.copy)
+        for path, text, by in changes:
+            file = arguments.copy / path
+            content = file.read_text()
+            if content.count(text) != 1:
+                sys.exit(f"{name}: `{text}` is {content.count(text)} times in {path}")
+            file.write_text(content.replace(text, by))
+        build(arguments.copy)
+        found, seconds, how = look(arguments.copy, arguments.seconds)
+        results.append({"bug": name, "found": found, "s": round(seconds, 1), "by": how})
+        if not arguments.json:
+            verdict = f"found in {seconds:.1f} s: {how}" if found else "NOT FOUND"
+            print(f"{name}: {wrong}\n    {verdict}", flush=True)
+    make_copy(arguments.copy)
+    if arguments.json:
+        print(json.dumps({"bugs": results}))
+    return 0 if all(result["found"] for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
