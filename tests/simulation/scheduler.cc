@@ -25,8 +25,8 @@ template <class Function>
 Function sanitizer(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
 }
-const auto g_start_switch = sanitizer<StartSwitch>("__sanitizer_start_switch_fiber");
-const auto g_finish_switch = sanitizer<FinishSwitch>("__sanitizer_finish_switch_fiber");
+const auto kStartSwitch = sanitizer<StartSwitch>("__sanitizer_start_switch_fiber");
+const auto kFinishSwitch = sanitizer<FinishSwitch>("__sanitizer_finish_switch_fiber");
 
 std::span<const std::byte> own_stack() {
   static const std::span<const std::byte> stack = [] {
@@ -110,12 +110,12 @@ int Scheduler::start(int process, std::function<void()> work, double time) {
 
 void Scheduler::trampoline() {
   Scheduler& self = *g_current;
-  if (g_finish_switch != nullptr) g_finish_switch(nullptr, nullptr, nullptr);
+  if (kFinishSwitch != nullptr) kFinishSwitch(nullptr, nullptr, nullptr);
   Fiber& fiber = *self.fibers_[at(self.running_)];
   fiber.work();
   fiber.work = nullptr;
   fiber.is_over = true;
-  if (g_start_switch != nullptr) g_start_switch(nullptr, own_stack().data(), own_stack().size());
+  if (kStartSwitch != nullptr) kStartSwitch(nullptr, own_stack().data(), own_stack().size());
 }
 
 bool Scheduler::can_run(const Fiber& fiber) const {
@@ -179,22 +179,22 @@ void Scheduler::enter(int number) {
   ++steps_;
   running_ = number;
   exchange_exceptions(fiber.exceptions);
-  if (g_start_switch != nullptr) {
-    g_start_switch(&main_fake_stack_, fiber.stack.get(), kStackBytes);
+  if (kStartSwitch != nullptr) {
+    kStartSwitch(&main_fake_stack_, fiber.stack.get(), kStackBytes);
   }
   swapcontext(&main_, &fiber.context);
-  if (g_finish_switch != nullptr) g_finish_switch(main_fake_stack_, nullptr, nullptr);
+  if (kFinishSwitch != nullptr) kFinishSwitch(main_fake_stack_, nullptr, nullptr);
   exchange_exceptions(fiber.exceptions);
   running_ = -1;
 }
 
 void Scheduler::give_way() {
   Fiber& fiber = *fibers_[at(running_)];
-  if (g_start_switch != nullptr) {
-    g_start_switch(&fiber.fake_stack, own_stack().data(), own_stack().size());
+  if (kStartSwitch != nullptr) {
+    kStartSwitch(&fiber.fake_stack, own_stack().data(), own_stack().size());
   }
   swapcontext(&fiber.context, &main_);
-  if (g_finish_switch != nullptr) g_finish_switch(fiber.fake_stack, nullptr, nullptr);
+  if (kFinishSwitch != nullptr) kFinishSwitch(fiber.fake_stack, nullptr, nullptr);
 }
 
 int Scheduler::process() const { return fibers_[at(running_)]->process; }

@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::size_t kWidestExcerpt = 96;  // code points
 constexpr std::string_view kCut = "…";
+// A file may repeat a mistake a million times, or give something a name of a hundred megabytes.
+constexpr std::size_t kLongestText = 4000;  // bytes
+constexpr std::size_t kMostShown = 100;     // diagnostics
 
 std::string_view ansi(Severity severity) {
   switch (severity) {
@@ -59,6 +62,7 @@ Cell first_cell(std::string_view text) {
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
+    if (result.size() >= kLongestText) return result.append(kCut);
     const Cell cell = first_cell(text);
     result += cell.shown;
     text.remove_prefix(cell.bytes);
@@ -70,6 +74,7 @@ std::string printable(std::string_view text) {
 std::string printable_lines(std::string_view text, std::size_t indent) {
   std::string result;
   while (true) {
+    if (result.size() >= kLongestText) return result.append(kCut);
     const auto newline = text.find('\n');
     result += printable(text.substr(0, newline));
     if (newline == text.npos) return result;
@@ -250,9 +255,12 @@ std::string render(const Diagnostic& d, Colour colour) {
 
 std::string render(std::span<const Diagnostic> diagnostics, Colour colour) {
   std::string result;
-  for (const Diagnostic& diagnostic : diagnostics) {
+  for (const Diagnostic& diagnostic : diagnostics.first(std::min(kMostShown, diagnostics.size()))) {
     if (!result.empty()) result += '\n';
     result += render(diagnostic, colour);
+  }
+  if (diagnostics.size() > kMostShown) {
+    result += fmt::format("\nand {} more\n", diagnostics.size() - kMostShown);
   }
   return result;
 }

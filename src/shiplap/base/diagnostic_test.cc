@@ -266,6 +266,19 @@ TEST(Render, PutsAnEmptyLineBetweenTwo) {
   EXPECT_EQ(render(std::vector<Diagnostic>{}), "");
 }
 
+TEST(Render, CutsTextsAndListsThatAreTooLong) {
+  Diagnostic d;
+  d.what = std::string(8'000'000, 'x');
+  d.why = std::string(1'000'000, '\n');
+  const std::string text = render(d);
+  EXPECT_LT(text.size(), 100'000U);
+  EXPECT_NE(text.find("xxx…\n"), std::string::npos);
+  d = {.what = "x"};
+  const std::string many = render(std::vector<Diagnostic>(1'000'000, d));
+  EXPECT_LT(many.size(), 10'000U);
+  EXPECT_TRUE(many.ends_with("error: x\n\nand 999900 more\n")) << many;
+}
+
 TEST(ToJson, HasAllThatIsKnown) {
   Diagnostic d = example();
   d.where.flag = "--plan";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <ranges>
 
@@ -193,6 +194,19 @@ class News::Account {
 void News::set_arrived(std::uint64_t group, std::int64_t count) {
   const std::lock_guard lock(mutex_);
   arrived_[group] = count;
+  ended_groups_.erase(group);  // one with the same number has begun
+}
+
+void News::end_group(std::uint64_t group) {
+  const std::lock_guard lock(mutex_);
+  said_.erase(group);
+  others_.erase(others_.lower_bound({group, std::numeric_limits<int>::min()}),
+                others_.upper_bound({group, std::numeric_limits<int>::max()}));
+  if (ended_groups_.insert(group).second) ended_in_order_.push_back(group);
+  if (ended_in_order_.size() <= kEndedGroupsKept) return;
+  const std::uint64_t oldest = ended_in_order_.front();
+  ended_in_order_.pop_front();
+  if (ended_groups_.erase(oldest) > 0) arrived_.erase(oldest);
 }
 
 News::Progress News::progress_of(std::uint64_t group, int rank, double since) {

@@ -14,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -94,6 +95,10 @@ class News {
   void await_culprit(std::span<const int> ranks, const Doing& doing, double seconds);
   [[nodiscard]] bool anybody_lost() const { return anybody_lost_; }
 
+  // A group has ended here. What was said of it is forgotten; how far this rank came is kept for a
+  // while, as others may still ask.
+  void end_group(std::uint64_t group);
+  static constexpr std::size_t kEndedGroupsKept = 4096;
   // How many collectives of a group this rank has begun.
   void set_arrived(std::uint64_t group, std::int64_t count);
   // Who of `ranks` keeps collective number `count` (from 1) of a group from ending, and what is
@@ -131,6 +136,9 @@ class News {
   void lose(int rank, const Lost& lost);
   // It came to the end of its work, and so through all that this rank may still wait in.
   void set_ended(int rank) { ended_.insert(rank); }
+  [[nodiscard]] bool is_group_ended(std::uint64_t group) const {
+    return ended_groups_.contains(group);
+  }
   // Forgets who left before, but not who died.
   void forget_who_left();
 
@@ -183,6 +191,8 @@ class News {
   std::map<std::pair<std::uint64_t, int>, Progress> others_;  // by group and rank
   std::map<int, Lost> lost_;                                  // by rank
   std::set<int> ended_;
+  std::set<std::uint64_t> ended_groups_;
+  std::deque<std::uint64_t> ended_in_order_;
 };
 
 }  // namespace shiplap::comm

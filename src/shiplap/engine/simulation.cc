@@ -81,6 +81,8 @@ void Simulation::start_tasks() {
     const std::coroutine_handle<> task = tasks_[started_++].handle();
     ++woken_;
     task.resume();
+    // Of a million that find no memory, not even their exceptions can be kept.
+    if (tasks_[started_ - 1].failure()) started_ = tasks_.size();
   }
 }
 

@@ -254,6 +254,7 @@ MpiCommunicator::MpiCommunicator(Process& process, Members members, Place place,
 }
 
 MpiCommunicator::~MpiCommunicator() {
+  process_.end_group(members().group);
   // The calls under way in a dead one may still use it.
   if (alive() && !process_.anybody_lost()) MPI_Comm_free(&place_.handle);
 }

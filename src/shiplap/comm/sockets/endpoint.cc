@@ -71,7 +71,7 @@ void Endpoint::linger() {
 
 void Endpoint::end_group(std::uint64_t group, bool has_failed) {
   has_failed_ = has_failed_ || has_failed;
-  ended_groups_.insert(group);
+  News::end_group(group);
   lanes_.erase(lanes_.lower_bound({.group = group}), lanes_.lower_bound({.group = group + 1}));
 }
 

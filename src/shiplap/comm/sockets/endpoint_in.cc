@@ -169,16 +169,28 @@ std::shared_ptr<Receiving> Endpoint::first_receive(const SocketLane& lane) {
   return receiving;
 }
 
+std::shared_ptr<Endpoint::Arrival> Endpoint::add_arrival(Wire& wire, std::size_t kept) {
+  const std::size_t bytes = kept + sizeof(Arrival);
+  if (wire.unasked + bytes > kMostUnasked) {
+    lose_wire(wire, "it sent more than 512 MiB of messages that nobody asked for");
+    return nullptr;
+  }
+  auto arrival = std::make_shared<Arrival>();
+  arrival->bytes = wire.header.bytes;
+  arrival->unasked = Unasked(wire.unasked, bytes);
+  lanes_[lane_of(wire)].arrivals.push_back(arrival);
+  return arrival;
+}
+
 void Endpoint::begin_eager(Wire& wire) {
   const SocketLane lane = lane_of(wire);
   wire.left = wire.header.bytes;
   if (auto receiving = first_receive(lane)) {
     if (match(*receiving, wire.left)) wire.receiving = std::move(receiving);
-  } else if (!ended_groups_.contains(lane.group)) {
-    wire.arrival = std::make_shared<Arrival>();
-    wire.arrival->bytes = wire.left;
+  } else if (!is_group_ended(lane.group)) {
+    wire.arrival = add_arrival(wire, wire.left);
+    if (wire.arrival == nullptr) return;
     wire.arrival->data.resize(wire.left);
-    lanes_[lane].arrivals.push_back(wire.arrival);
   }
   if (wire.left == 0) finish(wire);
 }
@@ -191,12 +203,11 @@ void Endpoint::begin_offer(Wire& wire) {
   const SocketLane lane = lane_of(wire);
   if (const auto receiving = first_receive(lane)) {
     accept(wire, wire.header.id, wire.header.bytes, receiving);
-  } else if (!ended_groups_.contains(lane.group)) {
-    auto arrival = std::make_shared<Arrival>();
+  } else if (!is_group_ended(lane.group)) {
+    const auto arrival = add_arrival(wire, 0);
+    if (arrival == nullptr) return;
     arrival->id = wire.header.id;
-    arrival->bytes = wire.header.bytes;
     arrival->is_offer = true;
-    lanes_[lane].arrivals.push_back(std::move(arrival));
   }
 }
 

@@ -15,9 +15,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shiplap/comm/news_internal.h"
@@ -100,6 +100,29 @@ class Endpoint final : public News {
   void pause_briefly() override;
 
  private:
+  // What a rank may send that nobody has asked for yet. It is kept, so a rank that goes on would
+  // fill the memory of this one.
+  static constexpr std::size_t kMostUnasked = std::size_t{512} << 20U;
+  // So much of it, until this ends.
+  class Unasked {
+   public:
+    Unasked() = default;
+    Unasked(std::size_t& all, std::size_t bytes) : all_(&all), bytes_(bytes) { all += bytes; }
+    Unasked(Unasked&& other) noexcept
+        : all_(std::exchange(other.all_, nullptr)), bytes_(other.bytes_) {}
+    Unasked& operator=(Unasked&& other) noexcept {
+      std::swap(all_, other.all_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Unasked() {
+      if (all_ != nullptr) *all_ -= bytes_;
+    }
+
+   private:
+    std::size_t* all_ = nullptr;
+    std::size_t bytes_ = 0;
+  };
   // A message, or an offer of one, that nobody has asked for yet.
   struct Arrival {
     std::uint64_t id = 0;
@@ -109,6 +132,7 @@ class Endpoint final : public News {
     std::vector<std::byte> data;           // unless it is an offer
     std::shared_ptr<Sending> own;          // an offer of this rank to itself
     std::shared_ptr<Receiving> receiving;  // asked for before it was whole
+    Unasked unasked;
   };
   struct Queue {
     std::deque<std::shared_ptr<Arrival>> arrivals;
@@ -130,6 +154,7 @@ class Endpoint final : public News {
   };
   struct Wire {
     int rank = 0;
+    std::size_t unasked = 0;  // bytes of its messages that nobody has asked for
     Socket socket;
     bool is_ended = false;    // it has said farewell
     bool has_failed = false;  // and that something went wrong before
@@ -170,6 +195,8 @@ class Endpoint final : public News {
     return {.group = wire.header.group, .from = wire.rank, .tag = wire.header.tag};
   }
   [[nodiscard]] std::shared_ptr<Receiving> first_receive(const SocketLane& lane);
+  // Nothing if that was more than this rank may send before it is asked for.
+  [[nodiscard]] std::shared_ptr<Arrival> add_arrival(Wire& wire, std::size_t kept);
   void begin_eager(Wire& wire);
   void begin_offer(Wire& wire);
   void begin_frame(Wire& wire);
@@ -203,7 +230,6 @@ class Endpoint final : public News {
   int sleepers_ = 0;        // the others
   std::condition_variable_any woken_;
   std::map<SocketLane, Queue> lanes_;
-  std::set<std::uint64_t> ended_groups_;
   bool has_failed_ = false;
   std::uint64_t next_id_ = 1;
   std::vector<std::pair<Notice, int>> inbox_;

@@ -104,6 +104,52 @@ TEST_F(HostilePeer, CannotBlameARankThatDoesNotExist) {
   EXPECT_EQ(lost->rank, 1);
 }
 
+// Short messages are kept until they are asked for, but not without end.
+TEST_F(HostilePeer, CannotFillTheMemoryWithMessagesThatNobodyAskedFor) {
+  constexpr std::size_t kLong = Header::kMostEager;
+  std::vector<std::byte> message(Header::kBytes + kLong);
+  std::ranges::copy(encode(header(Header::Kind::eager, 1, kLong, 0)), message.begin());
+  std::size_t sent = 0;
+  for (; sent < (std::size_t{2} << 30U) && !is_lost(); sent += kLong) {
+    (void)send_all(theirs_, message, seconds_now());
+    const Endpoint::Lock lock = endpoint_->lock();
+    endpoint_->progress();
+  }
+  EXPECT_TRUE(is_lost());
+  EXPECT_GT(sent, std::size_t{500} << 20U);
+}
+
+// What has been asked for does not count.
+TEST_F(HostilePeer, MaySendAsMuchAsIsAskedFor) {
+  constexpr std::size_t kLong = Header::kMostEager;
+  std::vector<std::byte> message(Header::kBytes + kLong);
+  std::ranges::copy(encode(header(Header::Kind::eager, 1, kLong, 0)), message.begin());
+  std::vector<std::byte> room(kLong);
+  for (std::size_t sent = 0; sent < (std::size_t{600} << 20U); sent += kLong) {
+    send(message);
+    const auto receiving = receive(1, room);
+    ASSERT_TRUE(receiving->is_done);
+  }
+  EXPECT_FALSE(is_lost());
+}
+
+// A program that splits in every step.
+TEST_F(HostilePeer, MayEndAsManyGroupsAsItLikes) {
+  std::vector<std::byte> room(8);
+  for (std::uint64_t group = 2; group < 3 * News::kEndedGroupsKept; ++group) {
+    endpoint_->set_arrived(group, 1);
+    const Endpoint::Lock lock = endpoint_->lock();
+    endpoint_->end_group(group, false);
+  }
+  // What comes for one that has just ended is not kept; for one of long ago it may be.
+  Header late = header(Header::Kind::eager, 1, 0, 0);
+  late.group = 3 * News::kEndedGroupsKept - 1;
+  send(late);
+  const Endpoint::Lock lock = endpoint_->lock();
+  const auto receiving = endpoint_->start_receive({.group = late.group, .from = 1, .tag = 1}, room);
+  EXPECT_FALSE(receiving->is_done);
+}
+
 // ---- links
 
 // Whom each of four ranks names after a barrier; -1: nobody. The link between `a` and `b` takes

@@ -447,11 +447,17 @@ void Joining::fail_lost(int rank, const char* why) {
 }
 
 void Joining::give_up(const GivenUp& given_up) {
-  try {
-    rendezvous_.put(given_up_key(options_.name, seat_.rank), to_text(given_up));
-  } catch (const std::exception&) {  // then it cannot be left there
-  }
-  try {
+  const auto try_to = [](const auto& act) {
+    try {
+      act();
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  };
+  (void)try_to(
+      [&] { rendezvous_.put(given_up_key(options_.name, seat_.rank), to_text(given_up)); });
+  (void)try_to([&] {
     for (int rank = 0; rank < seat_.size; ++rank) {
       if (!is_connected_ && !welcome_[at(rank)]) joined_.sockets[at(rank)].close();
     }
@@ -459,8 +465,7 @@ void Joining::give_up(const GivenUp& given_up) {
     endpoint.leave(given_up.culprit, given_up.why);
     const Endpoint::Lock lock = endpoint.lock();
     endpoint.end_group(0, /*has_failed=*/true);
-  } catch (const std::exception&) {  // for example because of too few descriptors
-  }
+  });
 }
 
 void Joining::fail_late() {
