@@ -304,7 +304,9 @@ IndexSet IndexSet::without(const IndexSet& other) const {
   std::vector<Run> left;
   bool by_runs = true;
   for (Run rest : runs()) {
-    for_each_pair(std::span(&rest, 1), other.runs(), [&](const Run& a, const Run& b) {
+    const auto first = std::ranges::lower_bound(other.runs(), rest.begin, {}, &Run::last);
+    const auto near = std::span(first, other.runs().end());
+    for_each_pair(std::span(&rest, 1), near, [&](const Run& a, const Run& b) {
       const Run cut = common(a, b);
       if (cut.count == 0) return true;
       by_runs = cut.count == 1 || cut.stride == a.stride;
@@ -378,6 +380,7 @@ Union united_by_marks(std::span<const IndexSet* const> sets, std::int64_t larges
 }  // namespace
 
 Union unite(std::span<const IndexSet* const> sets) {
+  if (sets.size() == 1) return {.set = *sets.front()};
   if (IndexSet run = one_run(sets); !run.empty()) return {.set = std::move(run)};
   std::int64_t total = 0;
   std::int64_t largest = -1;

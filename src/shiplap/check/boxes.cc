@@ -88,7 +88,9 @@ Box outline(const Boxes& boxes) {
   Box result(boxes.front().size());
   for (std::size_t k = 0; k < result.size(); ++k) {
     std::vector<const IndexSet*> sides;
-    for (const Box& box : boxes) sides.push_back(&box[k].set);
+    for (const Box& box : boxes) {
+      if (sides.empty() || *sides.back() != box[k].set) sides.push_back(&box[k].set);
+    }
     result[k].set = unite(sides).set;
   }
   return result;

@@ -93,6 +93,33 @@ program all on all
   EXPECT_EQ(finding.diagnostic.why, "`cut` is 0 1 3 4");
 }
 
+// The list is right, and the region that is sent is not the rank's piece.
+TEST(Lists, ThatCutARegionAreNotBlamedForAnother) {
+  expect_finding(R"(mesh dp=2
+list cut = 0 1 4
+program all on all
+  buffer x rows 4 row_bytes 8 f32
+  buffer y rows 2 row_bytes 8 f32
+  all_gather y to x over dp split cut
+)",
+                 {"D704", 0, 0, "2 rows of 8 bytes go to 4 rows of 8 bytes"});
+}
+
+TEST(Cells, ThatAreOtherRowsOfOneCellAreNotCalledReordered) {
+  const Finding finding = expect_finding(R"(mesh dp=1
+tensor W Weight
+program all on all
+  buffer v rows 4 row_bytes 8 f32
+  buffer w rows 4 row_bytes 8 f32
+  given v = W
+  goal w = W
+  copy v[2 +2] to w[0 +2]
+  copy v[0 +2] to w[2 +2]
+)",
+                                         {"D747", 0, -1, "needs W, and finds W"});
+  EXPECT_THAT(finding.diagnostic.why, HasSubstr("put there by `copy`"));
+}
+
 TEST(Nothing, IsAskedOfTheValuesOfAPlanWithoutTensors) {
   expect_sound(R"(mesh dp=2
 program all on all
@@ -130,6 +157,32 @@ TEST(Sums, OfKeysThatAreDealtOutRoundRobinGrowWithTheTokens) {
                  {"D741", 0, -1, "which lacks k 8"});
   // 65,536 took more than a minute when interleaved sums were held contribution by contribution.
   EXPECT_TRUE(checked(dealt_keys(65'536, 2)).sound());
+}
+
+// Rows of many tokens each, and a block for every rank: most parts are told apart at a glance.
+TEST(Sums, OfRowsWithManyTokensEachAreChecked) {
+  EXPECT_TRUE(checked(R"(mesh p=2
+tensor X Activation tok 8192 sum k 8192 mask k<=tok
+program all on all
+  buffer x rows 64 row_bytes 8 bf16
+  given x = X tok 0 +8192 sum k p*4096 +4096
+  goal x = X
+  all_reduce x over p
+)")
+                  .sound());
+}
+
+// A box of a thousand million contributions is no list of them.
+TEST(Sums, OfVeryManyContributionsAreNamedByTheirRange) {
+  expect_finding(R"(mesh dp=2
+tensor X Activation tok 1 sum k 2000000000
+program all on all
+  buffer x rows 1 row_bytes 8 f32
+  given x = X sum k dp*1000000000 +1000000000
+  goal x = X
+  compute other
+)",
+                 {"D741", 0, -1, "which lacks k 1000000000-1999999999"});
 }
 
 // One contribution of five is nobody's: no even distances, so every one is held.

@@ -436,7 +436,9 @@ class Diagnosis {
                 : tensor.kind == plan::kWeight
                     ? "gather it from the ranks that have the other parts"
                     : "put that part there, or read the one that is there";
-    if (words_.content(trouble.wanted) == words_.content(trouble.held)) {
+    const bool is_reordered = words_.content(trouble.wanted) == words_.content(trouble.held) &&
+                              words_.order(trouble.wanted) != words_.order(trouble.held);
+    if (is_reordered) {
       said.what = fmt::format("{} {}, and finds its cells in another order", reader(trouble),
                               words_.content(trouble.wanted));
       said.why = fmt::format("stated: by {}; there: by {}", words_.order(trouble.wanted),
@@ -448,7 +450,7 @@ class Diagnosis {
 
   Finding sum(const Trouble& trouble, const Content& wanted, const Content& held) {
     const Sums& sums = job_.contents.sums();
-    const auto [found, is_new] = lacks_.try_emplace({wanted.sum, held.sum});
+    const auto [found, is_new] = lacks_.try_emplace({wanted.tensor, wanted.sum, held.sum});
     Lacking& lacks = found->second;
     if (is_new) {
       const Boxes boxes = sums.missing(wanted.sum, held.sum);
@@ -538,7 +540,8 @@ class Diagnosis {
     Box outline;
     std::string text;  // empty: nothing
   };
-  std::map<std::pair<SumId, SumId>, Lacking> lacks_;  // of sums that were wanted and found
+  // By tensor, and sums that were wanted and found.
+  std::map<std::tuple<plan::TensorId, SumId, SumId>, Lacking> lacks_;
 };
 
 }  // namespace

@@ -213,6 +213,15 @@ bool Laws::apart(const plan::flat::Operation& op) {
   return piece.begin == whole.begin + begin;
 }
 
+// Whether the list of a collective cuts the rows of all its pieces.
+bool Laws::is_cut(const plan::flat::Operation& op, const plan::Collective& collective) const {
+  const std::vector<std::int64_t>& cuts = plan_.lists[collective.split.index()].values;
+  const std::int64_t ranks = program_->groups[op.group.index()].ranks.size();
+  const bool gathers = collective.kind == plan::CollectiveKind::all_gather;
+  return std::ssize(cuts) == ranks + 1 && cuts.front() == 0 && std::ranges::is_sorted(cuts) &&
+         cuts.back() == (gathers ? op.to.count : op.from.count);
+}
+
 void Laws::misshapen_cut(const plan::flat::Operation& op, const plan::Collective& collective) {
   const plan::List& list = plan_.lists[collective.split.index()];
   const std::int64_t ranks = program_->groups[op.group.index()].ranks.size();
@@ -245,8 +254,9 @@ void Laws::sizes(const plan::flat::Operation& op) {
   }
   const std::int64_t wide = program_->buffers[op.from.buffer.index()].row_bytes;
   const std::int64_t other = program_->buffers[op.to.buffer.index()].row_bytes;
-  const bool cut = due < 0 && collective->split.exists();
-  if (cut) return misshapen_cut(op, *collective);
+  if (due < 0 && collective->split.exists() && !is_cut(op, *collective)) {
+    return misshapen_cut(op, *collective);
+  }
   if ((op.to.count != due && !exchange) || wide != other) {
     return misshapen("D704",
                      fmt::format("{} rows of {} bytes go to {} rows of {} bytes", op.from.count,

@@ -34,6 +34,8 @@ class Laws {
   void sizes(const plan::flat::Operation& op);
   bool apart(const plan::flat::Operation& op);
   void misshapen(std::string code, std::string what, std::string why, std::string help);
+  [[nodiscard]] bool is_cut(const plan::flat::Operation& op,
+                            const plan::Collective& collective) const;
   void misshapen_cut(const plan::flat::Operation& op, const plan::Collective& collective);
   // How many rows `to` must have; -1: none would do.
   [[nodiscard]] std::int64_t rows_due(const plan::flat::Operation& op,

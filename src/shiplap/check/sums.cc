@@ -12,9 +12,11 @@ namespace {
 // They are looked for one by one, and a run has 16 bits for one.
 constexpr std::size_t kMaxSlopes = 1024;
 constexpr std::size_t kMaxSumBoxes = 1000;  // of one sum
-// Of all sums: runs of coordinates, each as often as it is held against those of another box. They
-// take some 100 ns each.
-constexpr std::int64_t kMaxCompared = 30'000'000;
+// Of comparing boxes of all sums, in units of about 10 ns: a look at two boxes, and each of their
+// runs but one in a dimension.
+constexpr std::int64_t kGlance = 1;
+constexpr std::int64_t kRun = 8;
+constexpr std::int64_t kMaxCost = 240'000'000;
 
 std::uint64_t hash_of(const Boxes& boxes) {
   std::uint64_t hash = boxes.size();
@@ -32,13 +34,18 @@ std::uint64_t hash_of(const Boxes& boxes) {
 // Sums of a row with one cell and of one with several have other dimensions, and nothing in common.
 bool comparable(const Box& a, const Box& b) { return a.size() == b.size(); }
 
-// Of comparing it with another box.
-std::int64_t cost_of(const Boxes& boxes) {
-  std::int64_t cost = 0;
-  for (const Box& box : boxes) {
-    for (const BoxSide& side : box) cost += std::ssize(side.set.runs());
+// What it takes to compare two boxes: most are told apart by their first dimension, at a glance.
+std::int64_t cost_of(const Box& a, const Box& b) {
+  if (a.empty() || !comparable(a, b)) return kGlance;
+  const IndexSet& x = a.front().set;
+  const IndexSet& y = b.front().set;
+  const bool is_clear = x.runs().size() == 1 && y.runs().size() == 1 && !x.overlaps(y);
+  if (is_clear) return kGlance;
+  std::int64_t runs = 0;
+  for (const Box* box : {&a, &b}) {
+    for (const BoxSide& side : *box) runs += std::ssize(side.set.runs()) - 1;
   }
-  return cost;
+  return kGlance + kRun * runs;
 }
 
 // Of disjoint boxes. Nothing if they need more than 64 bits.
@@ -116,11 +123,12 @@ std::optional<SumId> Sums::unite(SumId a, SumId b) {
       static_cast<std::uint64_t>(a.value) << 32U | static_cast<std::uint32_t>(b.value);
   const auto [found, is_new] = united_.try_emplace(key, -1);
   if (!is_new) return found->second < 0 ? std::nullopt : std::optional(SumId(found->second));
-  count_compared((*this)[a], (*this)[b]);
   for (const Box& x : (*this)[a]) {
     for (const Box& y : (*this)[b]) {
+      cost_ += cost_of(x, y);
       if (!comparable(x, y) || !disjoint(x, y)) return std::nullopt;
     }
+    check_cost();
   }
   Boxes boxes = (*this)[a];
   for (Box box : (*this)[b]) {
@@ -189,14 +197,13 @@ std::optional<SumId> Sums::unite_side_by_side(std::span<const SumId> sums) {
   return find({std::move(all)});
 }
 
-void Sums::count_compared(const Boxes& a, const Boxes& b) {
-  compared_ += cost_of(a) * std::ssize(b) + cost_of(b) * std::ssize(a);
-  if (compared_ <= kMaxCompared) return;
+void Sums::check_cost() const {
+  if (cost_ <= kMaxCost) return;
   throw InputError(
       {.code = "D632",
        .what = fmt::format("the contributions of sums lie in too many separate parts: more than {} "
                            "were compared",
-                           with_separators(kMaxCompared)),
+                           with_separators(kMaxCost / kRun)),
        .why = "contributions that are neither a block nor at even distances are held one by one",
        .help = "give every rank a block of them, or check a shorter sequence"});
 }

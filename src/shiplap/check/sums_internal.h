@@ -58,10 +58,10 @@ class Sums {
  private:
   [[nodiscard]] std::optional<SumId> unite_side_by_side(std::span<const SumId> sums);
   // Throws InputError D632.
-  void count_compared(const Boxes& a, const Boxes& b);
+  void check_cost() const;
 
   Slopes& slopes_;
-  std::int64_t compared_ = 0;
+  std::int64_t cost_ = 0;  // of all comparisons so far
   std::vector<Boxes> known_;
   IdTable by_hash_;
   std::unordered_map<std::uint64_t, std::int32_t> united_;  // -1: not disjoint
