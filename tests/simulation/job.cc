@@ -95,7 +95,8 @@ class Job {
     set_current_network(&network_);
     ranks_.resize(static_cast<std::size_t>(size_));
     for (int rank = 0; rank < size_; ++rank) {
-      const double late = static_cast<double>(random_.between(0, 3)) * 1e-3;
+      const double late =
+          rank == late_rank_ ? 12 : static_cast<double>(random_.between(0, 3)) * 1e-3;
       scheduler_.start(rank + 1, [this, rank] { be_rank(rank); }, late);
     }
     for (std::size_t k = 0; k < faults_.size(); ++k) plan(faults_[k], static_cast<int>(k));
@@ -138,6 +139,10 @@ class Job {
       steps_.push_back({.act = static_cast<Act>(random_.between(0, 8)),
                         .count = draw_count(),
                         .root = static_cast<int>(random_.between(0, size_))});
+    }
+    if (random_.between(0, 20) == 0) {
+      late_rank_ = static_cast<int>(random_.between(0, size_));
+      options_.connect_within = Seconds{30};
     }
     const std::int64_t count = random_.between(0, 8) == 0 ? 0 : random_.between(1, 4);
     for (std::int64_t k = 0; k < count; ++k) {
@@ -462,6 +467,7 @@ class Job {
   Scheduler scheduler_;
   Network network_{scheduler_};
   int size_ = 2;
+  int late_rank_ = -1;  // starts when the others have waited for long
   comm::SocketOptions options_;
   std::string secret_;
   std::vector<Step> steps_;

@@ -170,7 +170,8 @@ std::shared_ptr<Receiving> Endpoint::first_receive(const SocketLane& lane) {
 }
 
 std::shared_ptr<Endpoint::Arrival> Endpoint::add_arrival(Wire& wire, std::size_t kept) {
-  const std::size_t bytes = kept + sizeof(Arrival);
+  constexpr std::size_t kBesides = 2048;  // a lane of its own has queues of its own
+  const std::size_t bytes = kept + kBesides;
   if (wire.unasked + bytes > kMostUnasked) {
     lose_wire(wire, "it sent more than 512 MiB of messages that nobody asked for");
     return nullptr;

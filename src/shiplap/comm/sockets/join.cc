@@ -25,6 +25,8 @@ constexpr double kHelloWithin = 10;
 constexpr Seconds kLook{0.2};
 // A rank that gives up says so before it ends its connections; the store may be slower.
 constexpr Seconds kNoteWithin{0.5};
+// Who may wait to be heard, besides the ranks.
+constexpr int kStrangers = 64;
 constexpr const char* kNoMessage = "it sent what is no message of Shiplap";
 
 // A number that no other world has, and that nobody can guess.
@@ -56,7 +58,7 @@ std::uint64_t parse_session(const Seat& seat, const std::string& text) {
 // One connection for every other rank, and some for what a rank has besides.
 Seat reserved(const Seat& seat) {
   constexpr int kBesides = 16;
-  reserve_descriptors(seat.size + kBesides);
+  reserve_descriptors(seat.size + kStrangers + kBesides);
   return seat;
 }
 
@@ -89,9 +91,9 @@ class Joining {
       hear_answers();
       if (is_late && !is_complete()) fail_late();
     }
+    const std::string own = listener_.own_address().host;
     is_connected_ = true;
     agree();
-    const std::string own = listener_.own_address().host;
     for (const Socket& socket : joined_.sockets) {
       if (socket.is_open() && socket.peer_address().host == own) ++joined_.here;
     }
@@ -118,6 +120,8 @@ class Joining {
     std::size_t count = 0;
   };
 
+  // As many as there are ranks, and some more.
+  [[nodiscard]] std::size_t most_strangers() const { return at(seat_.size + kStrangers); }
   [[nodiscard]] bool is_complete() const {
     return std::ranges::all_of(welcome_, [](bool one) { return one; });
   }
@@ -222,6 +226,9 @@ void Joining::wait_for_news() {
 
 void Joining::let_in() {
   for (Socket socket = accept_from(listener_); socket.is_open(); socket = accept_from(listener_)) {
+    if (strangers_.size() >= most_strangers()) {
+      std::erase_if(strangers_, [](const Stranger& one) { return one.welcomed_as < 0; });
+    }
     strangers_.push_back({.socket = std::move(socket), .since = seconds_now()});
   }
 }
@@ -237,7 +244,9 @@ bool Joining::hear(Stranger& stranger) {
   stranger.count += moved.bytes;
   const std::string where = to_string(stranger.socket.peer_address());
   if (moved.would_wait) {
-    if (seconds_now() < stranger.since + kHelloWithin) return true;
+    // A rank that was welcomed hears that when it has called all before it, some of which may come
+    // late.
+    if (stranger.welcomed_as >= 0 || seconds_now() < stranger.since + kHelloWithin) return true;
     turn_away(fmt::format("one from {}, which said nothing", where));
     return false;
   }
@@ -414,6 +423,8 @@ void Joining::tell_rank(int rank, Verdict verdict) {
 }
 
 void Joining::await_all_ready() {
+  listener_.close();  // all have come: who still does is none of them
+  strangers_.clear();
   welcome_.assign(at(seat_.size), false);
   welcome_[0] = true;
   for (int rank = 1; rank < seat_.size; ++rank) answers_.push_back({.rank = rank});
@@ -436,11 +447,18 @@ void Joining::await_all_ready() {
 }
 
 void Joining::fail_lost(int rank, const char* why) {
-  if (const auto note = rendezvous_.get(given_up_key(options_.name, rank), kNoteWithin)) {
-    fail_given_up(seat_, rank, parse_given_up(*note));
-  }
+  std::optional<std::string> note;
   // Where nobody can leave a word, nothing follows from its absence.
-  const bool is_known = rendezvous_.get(options_.name + "/session", kLook).has_value();
+  bool is_known = true;
+  try {
+    note = rendezvous_.get(given_up_key(options_.name, rank), kNoteWithin);
+    is_known = note || rendezvous_.get(options_.name + "/session", kLook);
+  } catch (const Failure&) {
+    throw;  // the store is ours, and says who failed
+  } catch (const std::exception&) {
+    is_known = true;  // it went with the rank that is lost
+  }
+  if (note) fail_given_up(seat_, rank, parse_given_up(*note));
   if (is_known) fail_to_meet_rank(seat_, rank, why);
   fail_to_meet(seat_, fmt::format("rank {} left", rank), {},
                fmt::format("{}; the rendezvous does not answer", why));
@@ -520,7 +538,8 @@ GivenUp parse_given_up(const std::string& text) {
 
 void fail_given_up(const Seat& seat, int rank, const GivenUp& given_up) {
   const std::string why = fmt::format("rank {} gave up: {}", rank, given_up.why);
-  if (given_up.culprit >= 0 && given_up.culprit < seat.size) {
+  const bool because_of_us = given_up.culprit == seat.rank;  // which knows of no fault
+  if (given_up.culprit >= 0 && given_up.culprit < seat.size && !because_of_us) {
     fail_to_meet_rank(seat, given_up.culprit, why);
   }
   fail_to_meet(seat, fmt::format("{} ranks did not come together", seat.size), {}, why);

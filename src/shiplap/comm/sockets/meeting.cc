@@ -269,7 +269,10 @@ bool Server::hear(Client& client) {
   while (true) {
     const auto moved = client.socket.receive(piece);
     if (moved.would_wait) return answer_all(client);
-    if (moved.bytes == 0) return false;
+    if (moved.bytes == 0) {  // what it said last may be why it went
+      (void)answer_all(client);
+      return false;
+    }
     client.input.insert(client.input.end(), piece.begin(),
                         piece.begin() + static_cast<std::ptrdiff_t>(moved.bytes));
     if (client.input.size() > Inquiry::kBytes + Inquiry::kMostKey + Inquiry::kMostValue) {

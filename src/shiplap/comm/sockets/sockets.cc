@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <numeric>
@@ -74,7 +75,11 @@ Place join_job(const SocketJob& job, SocketOptions options) {
   for (const std::string& one : addresses) check_not_wildcard(one, "SHIPLAP_SOCKETS");
   if (!job.address.empty()) check_not_wildcard(job.address, "SHIPLAP_ADDRESS");
   if (addresses.size() == 1 && job.seat.size > 1) {
+    const double begin = seconds_now();
     auto meeting = meet_at(job.where, job.seat, options.connect_within, job.secret);
+    // Rank 0 may have come late: what was spent on waiting for it is spent.
+    const Seconds left{options.connect_within.value - (seconds_now() - begin)};
+    options.connect_within = std::max(left, Seconds{1});
     options.address = job.address.empty() ? meeting->own_host() : job.address;
     auto endpoint = std::make_shared<Endpoint>(job.seat, join(job.seat, *meeting, options));
     meeting->end_later();
