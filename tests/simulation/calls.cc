@@ -23,6 +23,7 @@
 #include <cstdarg>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <map>
 
 #include "network.h"
@@ -52,6 +53,18 @@ bool is_interrupted() { return simulated()->random().between(0, 100) == 0; }
 
 double deadline_in(double seconds) {
   return seconds < 0 ? sim::kNever : simulated()->now() + seconds;
+}
+
+// Until look() finds something that is ready: how many are.
+int wait_ready(const std::function<int()>& look, int milliseconds) {
+  simulated()->step(kCallSeconds);
+  if (milliseconds > 0 && is_interrupted()) return result_of(-EINTR);
+  int ready = look();
+  if (ready == 0 && milliseconds != 0) {
+    simulated()->wait([&] { return look() > 0; }, deadline_in(milliseconds * 1e-3));
+    ready = look();
+  }
+  return ready;
 }
 
 int port_in(const sockaddr* address) {
@@ -346,14 +359,7 @@ int poll(pollfd* all, nfds_t count, int milliseconds) {
     }
     return ready;
   };
-  simulated()->step(kCallSeconds);
-  if (milliseconds > 0 && is_interrupted()) return result_of(-EINTR);
-  int ready = look();
-  if (ready == 0 && milliseconds != 0) {
-    simulated()->wait([&] { return look() > 0; }, deadline_in(milliseconds * 1e-3));
-    ready = look();
-  }
-  return ready;
+  return wait_ready(look, milliseconds);
 }
 
 int epoll_create1(int flags) noexcept {
@@ -388,14 +394,7 @@ int epoll_wait(int epoll, epoll_event* events, int most, int milliseconds) {
     }
     return ready;
   };
-  simulated()->step(kCallSeconds);
-  if (milliseconds > 0 && is_interrupted()) return result_of(-EINTR);
-  int ready = look();
-  if (ready == 0 && milliseconds != 0) {
-    simulated()->wait([&] { return look() > 0; }, deadline_in(milliseconds * 1e-3));
-    ready = look();
-  }
-  return ready;
+  return wait_ready(look, milliseconds);
 }
 
 }  // extern "C"

@@ -39,6 +39,11 @@ bool share(const plan::RankProgram& program, const plan::flat::Region& x,
   return !both.empty();
 }
 
+// Whether a list of cuts has a piece for each of so many ranks.
+bool cuts_pieces(const std::vector<std::int64_t>& cuts, std::int64_t ranks) {
+  return std::ssize(cuts) == ranks + 1 && cuts.front() == 0 && std::ranges::is_sorted(cuts);
+}
+
 }  // namespace
 
 Laws::Laws(const plan::Plan& plan, Statements& statements)
@@ -173,7 +178,7 @@ std::int64_t Laws::rows_due(const plan::flat::Operation& op,
     return collective.kind == Kind::all_to_all || in_place ? from : from / size;
   }
   const std::vector<std::int64_t>& cuts = plan_.lists[collective.split.index()].values;
-  if (std::ssize(cuts) != size + 1 || cuts.front() != 0 || !std::ranges::is_sorted(cuts)) return -1;
+  if (!cuts_pieces(cuts, size)) return -1;
   const auto me = static_cast<std::size_t>(ranks.find(program_->rank));
   const std::int64_t mine = cuts[me + 1] - cuts[me];
   if (collective.kind == Kind::all_gather) {
@@ -218,8 +223,7 @@ bool Laws::is_cut(const plan::flat::Operation& op, const plan::Collective& colle
   const std::vector<std::int64_t>& cuts = plan_.lists[collective.split.index()].values;
   const std::int64_t ranks = program_->groups[op.group.index()].ranks.size();
   const bool gathers = collective.kind == plan::CollectiveKind::all_gather;
-  return std::ssize(cuts) == ranks + 1 && cuts.front() == 0 && std::ranges::is_sorted(cuts) &&
-         cuts.back() == (gathers ? op.to.count : op.from.count);
+  return cuts_pieces(cuts, ranks) && cuts.back() == (gathers ? op.to.count : op.from.count);
 }
 
 void Laws::misshapen_cut(const plan::flat::Operation& op, const plan::Collective& collective) {
