@@ -148,19 +148,22 @@ class ProgramWriter {
 
   // A step begins with the old weights where it ends with the new ones.
   void require_repeatable() const {
-    std::vector<ValueNumber> last(record_.values.size());
-    for (std::size_t v = 0; v < last.size(); ++v) {
-      last[v] = static_cast<ValueNumber>(v);
-      for (ValueNumber at = record_.values[v].in_place_of; at >= 0;
-           at = record_.values[static_cast<std::size_t>(at)].in_place_of) {
-        last[static_cast<std::size_t>(at)] = static_cast<ValueNumber>(v);
-      }
+    std::vector<ValueNumber> last(record_.values.size());  // that takes its place, or itself
+    for (std::size_t v = last.size(); v-- > 0;) {
+      last[v] = std::max(last[v], static_cast<ValueNumber>(v));
+      const ValueNumber before = record_.values[v].in_place_of;
+      if (before < 0) continue;
+      ValueNumber& of_before = last[static_cast<std::size_t>(before)];
+      of_before = std::max(of_before, last[v]);
+    }
+    std::vector<bool> is_dropped(record_.values.size(), false);
+    for (const Step& step : record_.steps) {
+      if (step.what == What::drop) is_dropped[static_cast<std::size_t>(step.reads[0])] = true;
     }
     for (std::size_t v = 0; v < last.size(); ++v) {
       if (!places_.kept[v]) continue;
       const ValueNumber end = last[v];
-      const bool dropped = std::ranges::any_of(
-          record_.steps, [&](const Step& s) { return s.what == What::drop && s.reads[0] == end; });
+      const bool dropped = is_dropped[static_cast<std::size_t>(end)];
       const auto* w = std::get_if<Weight>(&any(end));
       const auto* o = std::get_if<OptState>(&any(end));
       const int updates = w != nullptr ? w->step : (o != nullptr ? o->step : 0);
