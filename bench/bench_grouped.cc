@@ -110,7 +110,7 @@ std::vector<GroupRows> ragged_runs(std::int64_t tokens, std::uint64_t seed) {
   std::vector<GroupRows> runs;
   std::int64_t before = 0;
   for (std::int64_t i = 0; i < kGroups; ++i) {
-    const double end = ends[static_cast<std::size_t>(i)] / sum * static_cast<double>(tokens);
+    const double end = ends[i] / sum * static_cast<double>(tokens);
     const auto rounded = static_cast<std::int64_t>(std::llround(end));
     runs.push_back({.group = i, .rows = rounded - before});
     before = rounded;
@@ -228,14 +228,14 @@ class Loop final : public Way {
   }
   void prepare() override {
     for (std::int64_t i = 0; i < kGroups; ++i) {
-      kernels_[static_cast<std::size_t>(i)].prepare(m_.weights_of(i));
+      kernels_[i].prepare(m_.weights_of(i));
     }
   }
   void multiply(Runs runs) override {
     std::int64_t first = 0;
     for (const GroupRows& run : runs) {
       if (run.rows == 0) continue;
-      multiply_one(m_, kernels_[static_cast<std::size_t>(run.group)], run, first);
+      multiply_one(m_, kernels_[run.group], run, first);
       first += run.rows;
     }
   }

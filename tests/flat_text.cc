@@ -35,7 +35,7 @@ class Writer {
 
   void numbers(flat::Slice slice) {
     for (std::int32_t k = 0; k < slice.count; ++k) {
-      out_ += "," + std::to_string(program_.numbers[static_cast<std::size_t>(slice.first + k)]);
+      out_ += "," + std::to_string(program_.numbers[slice.first + k]);
     }
   }
 
@@ -43,8 +43,7 @@ class Writer {
     if (!region.buffer.exists()) return;
     put(word, region.buffer.value, region.begin, region.count);
     for (std::int64_t k = 0; region.listed >= 0 && k < region.count; ++k) {
-      out_ +=
-          std::to_string(program_.listed_rows[static_cast<std::size_t>(region.listed + k)]) + " ";
+      out_ += std::to_string(program_.listed_rows[region.listed + k]) + " ";
     }
   }
 

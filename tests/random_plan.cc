@@ -86,7 +86,7 @@ class Generator {
       std::vector<AxisId> order;
       for (std::size_t a = 0; a < plan_.mesh.axes.size(); ++a) order.emplace_back(a);
       random_.shuffle(order);
-      order.resize(static_cast<std::size_t>(random_.between(1, std::ssize(order) + 1)));
+      order.resize(random_.between(1, std::ssize(order) + 1));
       plan_.mesh.aliases.push_back({fresh("alias"), order});
     }
   }

@@ -65,7 +65,7 @@ Json measure(Communicator& world, std::int64_t bytes, int pieces) {
   std::vector<std::byte> out(total);
   std::vector<std::byte> packed(total, std::byte{1});
   std::vector<std::byte> arrived(total);
-  const std::vector<int> counts(static_cast<std::size_t>(world.size()), static_cast<int>(bytes));
+  const std::vector<int> counts(world.size(), static_cast<int>(bytes));
   std::vector<int> offsets(counts.size());
   for (std::size_t k = 1; k < counts.size(); ++k) offsets[k] = offsets[k - 1] + counts[k];
   const auto ours = [&] { dispatcher.exchange(plan, in, out, kRowBytes); };

@@ -31,8 +31,8 @@ Json all_to_all_v(Communicator& world, Buffers& buffers, std::int64_t bytes) {
   const std::vector<int> bare_counts(ranks, static_cast<int>(counts[0]));
   std::vector<int> bare_offsets(ranks);
   for (std::size_t k = 1; k < ranks; ++k) bare_offsets[k] = bare_offsets[k - 1] + bare_counts[k];
-  const auto in = std::span<const std::byte>(buffers.in).first(static_cast<std::size_t>(bytes));
-  const auto out = std::span(buffers.out).first(static_cast<std::size_t>(bytes));
+  const auto in = std::span<const std::byte>(buffers.in).first(bytes);
+  const auto out = std::span(buffers.out).first(bytes);
   return compared(
       world, bytes, [&] { world.all_to_all_v(in, {.counts = counts}, out, {.counts = counts}); },
       [&] {
@@ -53,8 +53,8 @@ Json all_reduce(Communicator& world, Buffers& buffers, std::int64_t bytes) {
 }
 
 Json ping_pong(Communicator& world, Buffers& buffers, std::int64_t bytes) {
-  const auto in = std::span<const std::byte>(buffers.in).first(static_cast<std::size_t>(bytes));
-  const auto out = std::span(buffers.out).first(static_cast<std::size_t>(bytes));
+  const auto in = std::span<const std::byte>(buffers.in).first(bytes);
+  const auto out = std::span(buffers.out).first(bytes);
   const int count = static_cast<int>(bytes);
   const bool begins = world.rank() == 0;
   const int peer = 1 - world.rank();

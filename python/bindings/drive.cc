@@ -144,7 +144,7 @@ nb::object located(nb::object raised, const Model& model) {
 }
 
 Communication* next_await(const Model& model, Cast& cast) {
-  Coroutine& own = cast.coroutines[static_cast<std::size_t>(model.rank())];
+  Coroutine& own = cast.coroutines[model.rank()];
   own.awaited.reset();
   if (cast.error.is_valid()) throw Raised{};  // nobody goes on once somebody has failed
   try {
@@ -193,7 +193,7 @@ nb::object told_where_it_sleeps(const InputError& error, Cast& cast) {
   nb::object told = as_exception(error);
   const std::optional<std::int64_t> rank = error.diagnostics().front().where.rank;
   if (!rank) return told;
-  Coroutine& sleeper = cast.coroutines[static_cast<std::size_t>(*rank)];
+  Coroutine& sleeper = cast.coroutines[*rank];
   if (!sleeper.awaited.is_valid()) return told;
   try {
     (void)sleeper.object.attr("throw")(told);
@@ -201,7 +201,7 @@ nb::object told_where_it_sleeps(const InputError& error, Cast& cast) {
     // A strategy may raise something else in its turn; what the trainer found is still the cause.
     if (!raised.value().is(told)) return told;
   }
-  return located(std::move(told), *cast.ranks.trainer.models()[static_cast<std::size_t>(*rank)]);
+  return located(std::move(told), *cast.ranks.trainer.models()[*rank]);
 }
 
 // What went wrong, if anything did.

@@ -50,7 +50,7 @@ NamedTrace without_loading(NamedTrace named) {
 
 const trace::RankTrace& rank_of(const NamedTrace& trace, std::int64_t rank) {
   if (rank >= 0 && rank < std::ssize(trace.trace.ranks)) {
-    return trace.trace.ranks[static_cast<std::size_t>(rank)];
+    return trace.trace.ranks[rank];
   }
   throw InputError(
       Diagnostic{.code = "D003",

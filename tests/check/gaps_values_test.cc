@@ -48,8 +48,8 @@ TEST(Masks, LeaveWhatTheirComparisonsSay) {
   };
   for (int tok = 0; tok < 3; ++tok) {
     for (int key = 0; key < 3; ++key) {
-      const int listed_tok = list[static_cast<std::size_t>(tok)];
-      const int listed_key = list[static_cast<std::size_t>(key)];
+      const int listed_tok = list[tok];
+      const int listed_key = list[key];
       EXPECT_EQ(zero_is("key<=tok", tok, key), key > tok);
       EXPECT_EQ(zero_is("tok<=key", tok, key), tok > key);
       EXPECT_EQ(zero_is("key=tok", tok, key), key != tok);

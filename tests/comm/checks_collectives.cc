@@ -29,7 +29,7 @@ void barrier_holds_all(Trial& trial) {
     std::vector<Request> receives;
     for (int peer = 0; peer < comm.size(); ++peer) {
       if (peer == late) continue;
-      const std::span<std::int32_t> place(&got[static_cast<std::size_t>(peer)], 1);
+      const std::span<std::int32_t> place(&got[peer], 1);
       receives.push_back(comm.ireceive(place, peer, late));
     }
     for (int look = 0; look < looks; ++look) {

@@ -18,8 +18,7 @@ void expect_members(Trial& trial, Communicator& group, const std::vector<int>& m
   trial.expect_equal(group.size(), static_cast<int>(members.size()), "size of the group");
   if (group.size() != static_cast<int>(members.size())) return;
   for (int rank = 0; rank < group.size(); ++rank) {
-    trial.expect_equal(group.world_rank(rank), members[static_cast<std::size_t>(rank)],
-                       "world_rank");
+    trial.expect_equal(group.world_rank(rank), members[rank], "world_rank");
   }
   trial.expect_equal(group.world_rank(group.rank()), trial.comm.world_rank(trial.comm.rank()),
                      "the own world_rank");
@@ -169,7 +168,7 @@ void two_axes(Trial& trial) {
   expect_members(trial, *along_first, {column, column + columns});
   const Group along_second = comm.split_along(sizes, second, "second");
   const int begin = comm.rank() / columns * columns;
-  std::vector<int> row(static_cast<std::size_t>(columns));
+  std::vector<int> row(columns);
   std::iota(row.begin(), row.end(), begin);
   expect_members(trial, *along_second, row);
 }

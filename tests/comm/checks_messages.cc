@@ -169,7 +169,7 @@ std::vector<Letter> letters(const Trial& trial, int from, int to) {
   std::vector<Letter> result(many ? 2 : 6);
   for (Letter& letter : result) {
     letter.tag = static_cast<int>(random.between(0, 3));
-    letter.data.resize(static_cast<std::size_t>(random.between(0, many ? 50 : 9000)));
+    letter.data.resize(random.between(0, many ? 50 : 9000));
     for (auto& element : letter.data)
       element = static_cast<std::int32_t>(random.between(0, 1 << 30));
   }
@@ -190,7 +190,7 @@ void many_between_all_pairs(Trial& trial) {
   const auto post = [&](int parity) {
     for (int peer = comm.size() - 1; peer >= 0; --peer) {
       if ((peer + comm.rank()) % 2 != parity) continue;
-      for (Letter& letter : incoming[static_cast<std::size_t>(peer)]) {
+      for (Letter& letter : incoming[peer]) {
         std::fill(letter.data.begin(), letter.data.end(), -1);
         letter.request = comm.ireceive(std::span(letter.data), peer, letter.tag);
       }
@@ -198,7 +198,7 @@ void many_between_all_pairs(Trial& trial) {
   };
   post(0);
   for (int peer = 0; peer < comm.size(); ++peer) {
-    for (Letter& letter : outgoing[static_cast<std::size_t>(peer)]) {
+    for (Letter& letter : outgoing[peer]) {
       letter.request = comm.isend(view(letter.data), peer, letter.tag);
     }
   }

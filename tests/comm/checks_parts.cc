@@ -104,8 +104,8 @@ Sizes random_sizes(int ranks, Random random, std::size_t most_parts, std::size_t
   for (auto& row : sizes) {
     for (auto& parts : row) {
       if (random.chance(0.2)) continue;
-      parts.resize(static_cast<std::size_t>(
-          random.between(0, std::ssize(parts) + 1 + static_cast<std::int64_t>(most_parts))));
+      parts.resize(
+          random.between(0, std::ssize(parts) + 1 + static_cast<std::int64_t>(most_parts)));
       for (std::size_t& size : parts) {
         size = random.chance(0.2) ? 0
                                   : static_cast<std::size_t>(random.between(

@@ -206,8 +206,7 @@ void try_all_gather_v(Trial& trial, Communicator& comm, std::uint64_t seed,
     const auto count = static_cast<std::size_t>(counts[k]);
     put(expected, layout, k, view(data_of<T>(seed, static_cast<int>(k), count)));
   }
-  const std::vector<T> in =
-      data_of<T>(seed, comm.rank(), static_cast<std::size_t>(counts[own_of(comm)]));
+  const std::vector<T> in = data_of<T>(seed, comm.rank(), counts[own_of(comm)]);
   comm.all_gather_v(view(in), std::span(out), layout.pieces());
   trial.expect_same_bits(view(out), view(expected), "all_gather_v");
 }

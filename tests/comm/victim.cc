@@ -61,8 +61,7 @@ int main(int argc, char** argv) {
   try {
     shiplap::comm::run_ranks({.threads = 4, .timeout = shiplap::Seconds{seconds}},
                              [&](shiplap::comm::Communicator& world) {
-                               shiplap::comm::exchange_for_ever(
-                                   world, memory.at(static_cast<std::size_t>(world.rank())));
+                               shiplap::comm::exchange_for_ever(world, memory.at(world.rank()));
                              });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "victim: %s\n", error.what());

@@ -84,7 +84,7 @@ Held held(std::vector<std::byte> bytes, std::int64_t rows, std::int64_t columns,
 
 Held held(std::int64_t rows, std::int64_t columns, plan::ElementType type) {
   const std::int64_t bytes = rows * columns * plan::bytes_of(type);
-  return held(std::vector<std::byte>(static_cast<std::size_t>(bytes)), rows, columns, type);
+  return held(std::vector<std::byte>(bytes), rows, columns, type);
 }
 
 Held transposed(const Held& from) {
@@ -213,7 +213,7 @@ Coded coded(const Held& wide, const overlap::Form& form) {
   }
   const kernels::ScaleShape shape =
       kernels::mx_scale_shape(wide.rows, wide.columns, kernels::ScaleOrder::plain);
-  made.scales.resize(static_cast<std::size_t>(shape.count()));
+  made.scales.resize(shape.count());
   made.inverse.rows = shape.rows;
   made.inverse.columns = shape.columns;
   rows.kind = kernels::Scales::blocks;
@@ -226,7 +226,7 @@ Coded swizzled(const Coded& plain) {
   Coded made = plain;
   const kernels::ScaleShape shape =
       kernels::mx_scale_shape(plain.codes.rows, plain.codes.columns, kernels::ScaleOrder::swizzled);
-  made.scales.assign(static_cast<std::size_t>(shape.count()), std::byte{});
+  made.scales.assign(shape.count(), std::byte{});
   kernels::swizzle({plain.inverse.rows, plain.inverse.columns}, plain.scales, made.scales);
   made.inverse = {
       .rows = shape.rows, .columns = shape.columns, .order = kernels::ScaleOrder::swizzled};
@@ -240,8 +240,7 @@ Coded turned(const Coded& plain) {
     std::vector<std::byte> to(from.size());
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t j = 0; j < columns; ++j) {
-        to[static_cast<std::size_t>(j * rows + i)] =
-            from[static_cast<std::size_t>(i * columns + j)];
+        to[j * rows + i] = from[i * columns + j];
       }
     }
     return to;
@@ -314,11 +313,11 @@ std::string wrong_scaled_class(comm::Communicator& world, const Choice& choice,
   call.w = w.matrix();
   const bool gathers = choice.type == Type::all_gather;
   if (setting.groups > 0) {
-    call.group_sizes.assign(static_cast<std::size_t>(setting.groups), 0);
+    call.group_sizes.assign(setting.groups, 0);
     const std::int64_t begin = gathers ? ordered(world.rank()) : 0;
     const std::int64_t end = gathers ? ordered(world.rank() + 1) : problem.rows;
     for (std::int64_t i = begin; i < end; ++i) {
-      ++call.group_sizes[static_cast<std::size_t>(all.groups[static_cast<std::size_t>(i)])];
+      ++call.group_sizes[all.groups[i]];
     }
   }
   std::vector<OverlapCall> calls{call};

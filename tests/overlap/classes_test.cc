@@ -166,7 +166,7 @@ TEST(Buffer, HoldsWhatIsGatheredBetweenCalls) {
     EXPECT_EQ(wrong_number(*own.result.bytes, choice, all, world.rank()), "");
     const auto* const rows = static_cast<const std::byte*>(object->buffer().data);
     for (std::int64_t k = 0; k < 66; ++k) {
-      const double right = all.x.numbers[static_cast<std::size_t>(k)];
+      const double right = all.x.numbers[k];
       EXPECT_EQ(get({rows, 264}, ElementType::f32, k), right);
       EXPECT_EQ(get(*gathered.bytes, ElementType::f32, k), right);
     }

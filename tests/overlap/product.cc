@@ -22,7 +22,7 @@ using plan::ElementType;
 namespace {
 
 Table table(std::int64_t rows, std::int64_t columns) {
-  return {rows, columns, std::vector<double>(static_cast<std::size_t>(rows * columns))};
+  return {rows, columns, std::vector<double>(rows * columns)};
 }
 
 float rounded(double number, ElementType type) {
@@ -60,16 +60,16 @@ void fill(std::span<std::byte> bytes, ElementType type, const Table& from, const
 std::vector<std::byte> formed(const overlap::Form& form, ElementType type, const Table& from,
                               const Cut& cut, std::int64_t more, run::ScaleOf scale) {
   const std::int64_t width = overlap::row_bytes(form, type, cut.columns) + more;
-  std::vector<std::byte> bytes(static_cast<std::size_t>(cut.rows * width));
+  std::vector<std::byte> bytes(cut.rows * width);
   if (!is_plain(form)) {
-    std::vector<std::byte> wide(static_cast<std::size_t>(cut.rows * cut.columns * 4));
+    std::vector<std::byte> wide(cut.rows * cut.columns * 4);
     fill(wide, ElementType::f32, from, cut);
     run::encode({.data = wide.data(), .rows = cut.rows, .columns = cut.columns}, form, bytes.data(),
                 width, scale);
     return bytes;
   }
   for (std::int64_t i = 0; i < cut.rows; ++i) {
-    fill(std::span(bytes).subspan(static_cast<std::size_t>(i * width)), type, from,
+    fill(std::span(bytes).subspan(i * width), type, from,
          {cut.row + i, 1, cut.column, cut.columns});
   }
   return bytes;
@@ -100,13 +100,11 @@ void find_largest(Table& table) {
 }
 
 // That of a block is not larger.
-double largest_in(const Table& table, std::int64_t row) {
-  return table.largest[static_cast<std::size_t>(row)];
-}
+double largest_in(const Table& table, std::int64_t row) { return table.largest[row]; }
 
 // The row of w that column j of row i is multiplied by.
 std::int64_t w_row(const Given& given, std::int64_t i, std::int64_t j) {
-  return given.groups[static_cast<std::size_t>(i)] * given.problem.columns + j;
+  return given.groups[i] * given.problem.columns + j;
 }
 
 double product_of(const Given& given, std::int64_t i, std::int64_t j, std::int64_t begin,
@@ -257,7 +255,7 @@ Factors factors_of(Type type, const Given& given, int rank) {
   const std::size_t width =
       made.x.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, x.rows));
   for (std::int64_t i = 0; i < x.rows && p.groups > 0; ++i) {
-    const auto group = static_cast<std::int32_t>(given.groups[static_cast<std::size_t>(x.row + i)]);
+    const auto group = static_cast<std::int32_t>(given.groups[x.row + i]);
     if (made.runs.empty() || made.runs.back().group != group) made.runs.push_back({.group = group});
     ++made.runs.back().rows;
     if (more > 0)

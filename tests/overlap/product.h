@@ -20,12 +20,8 @@ struct Table {
   std::int64_t columns = 0;
   std::vector<double> numbers;
   std::vector<double> largest;  // of each row, once they are known
-  double& at(std::int64_t i, std::int64_t j) {
-    return numbers[static_cast<std::size_t>(i * columns + j)];
-  }
-  [[nodiscard]] double at(std::int64_t i, std::int64_t j) const {
-    return numbers[static_cast<std::size_t>(i * columns + j)];
-  }
+  double& at(std::int64_t i, std::int64_t j) { return numbers[i * columns + j]; }
+  [[nodiscard]] double at(std::int64_t i, std::int64_t j) const { return numbers[i * columns + j]; }
 };
 
 struct Given {

@@ -93,7 +93,7 @@ class Job {
 
   Outcome run() {
     set_current_network(&network_);
-    ranks_.resize(static_cast<std::size_t>(size_));
+    ranks_.resize(size_);
     for (int rank = 0; rank < size_; ++rank) {
       const double late =
           rank == late_rank_ ? 12 : static_cast<double>(random_.between(0, 3)) * 1e-3;
@@ -241,11 +241,11 @@ class Job {
         auto bytes = in_bytes(comm::encode(
             comm::Hello{.version = static_cast<std::uint32_t>(random.between(0, 9)),
                         .verdict = static_cast<comm::Hello::Verdict>(random.between(0, 8))}));
-        bytes.resize(static_cast<std::size_t>(random.between(1, std::ssize(bytes) + 1)));
+        bytes.resize(random.between(1, std::ssize(bytes) + 1));
         return bytes;
       }
       default: {
-        std::vector<std::byte> bytes(static_cast<std::size_t>(random.between(1, 300)));
+        std::vector<std::byte> bytes(random.between(1, 300));
         for (std::byte& one : bytes) one = static_cast<std::byte>(random.between(0, 256));
         return bytes;
       }
@@ -255,7 +255,7 @@ class Job {
   // ---- ranks
 
   void be_rank(int number) {
-    Rank& rank = ranks_[static_cast<std::size_t>(number)];
+    Rank& rank = ranks_[number];
     begin(rank, options_.connect_within.value);
     try {
       comm::run_on_sockets({.where = fmt::format("127.0.0.1:{}", kStorePort),
@@ -304,7 +304,7 @@ class Job {
     const int rank = world.rank();
     Guarded mine(is_damaged_, step.count);
     for (std::int64_t i = 0; i < step.count; ++i) {
-      mine.values()[static_cast<std::size_t>(i)] = value_of(k, rank, i);
+      mine.values()[i] = value_of(k, rank, i);
     }
     switch (step.act) {
       case Act::barrier:
@@ -329,7 +329,7 @@ class Job {
         Guarded from(is_damaged_, step.count * world.size());
         Guarded to(is_damaged_, step.count * world.size());
         for (std::int64_t i = 0; i < std::ssize(from.values()); ++i) {
-          from.values()[static_cast<std::size_t>(i)] = value_of(k, rank, i);
+          from.values()[i] = value_of(k, rank, i);
         }
         world.all_to_all(std::span<const std::int32_t>(from.values()), to.values());
         expect_values(to, [&](std::int64_t i) {
@@ -359,11 +359,11 @@ class Job {
     // With a margin for what is meant for the first.
     received.emplace_back(is_damaged_, step.count / 3, step.count + 16);
     const auto send = [&](int tag, std::int64_t count) {
-      const auto values = mine.values().first(static_cast<std::size_t>(count));
+      const auto values = mine.values().first(count);
       return world.isend(std::span<const std::int32_t>(values), right, tag);
     };
     const auto receive = [&](int tag) {
-      return world.ireceive(received[static_cast<std::size_t>(tag - 1)].values(), left, tag);
+      return world.ireceive(received[tag - 1].values(), left, tag);
     };
     // Long after it was sent, or before; what was sent second is received first, and a receive
     // waits for what is sent last.
@@ -420,8 +420,8 @@ class Job {
     story = fmt::format("seed {}: {} ranks, {} steps, timeout {:.1f} s\n", seed_, size_,
                         steps_.size(), options_.timeout.value);
     for (const Fault& fault : faults_) {
-      story += fmt::format("  {:.2f} ms: {} {} {}\n", fault.time * 1e3,
-                           kFaultNames[static_cast<std::size_t>(fault.kind)], fault.a, fault.b);
+      story += fmt::format("  {:.2f} ms: {} {} {}\n", fault.time * 1e3, kFaultNames[fault.kind],
+                           fault.a, fault.b);
     }
     const std::set<int> suspects = faulty();
     const auto break_law = [&](const std::string& law) {
@@ -430,7 +430,7 @@ class Job {
     if (!ended) break_law("a process goes on for ever");
     if (is_damaged_) break_law("memory beside a buffer was written to");
     for (int k = 0; k < size_; ++k) {
-      const Rank& rank = ranks_[static_cast<std::size_t>(k)];
+      const Rank& rank = ranks_[k];
       story += fmt::format("  rank {}: {} after {:.3f} s\n", k,
                            rank.is_well         ? "well"
                            : rank.wrong.empty() ? rank.said

@@ -120,7 +120,7 @@ std::int64_t Network::receive(int descriptor, std::span<std::byte> data) {
   Descriptor& one = at(descriptor);
   if (one.kind != Kind::connection) return -ENOTCONN;
   if (scheduler_.is_dead(one.process)) return 0;
-  Pipe& pipe = one.connection->pipes[static_cast<std::size_t>(1 - one.end)];
+  Pipe& pipe = one.connection->pipes[1 - one.end];
   std::size_t most = data.size();
   Random& random = scheduler_.random();
   if (most > 1 && random.between(0, 4) == 0) {
@@ -192,8 +192,7 @@ int Network::port_of(int descriptor) const { return at(descriptor).port; }
 
 int Network::peer_port_of(int descriptor) const {
   const Descriptor& one = at(descriptor);
-  return one.kind == Kind::connection ? one.connection->ports[static_cast<std::size_t>(1 - one.end)]
-                                      : -1;
+  return one.kind == Kind::connection ? one.connection->ports[1 - one.end] : -1;
 }
 
 void Network::watch(int epoll, int descriptor, std::uint32_t events, std::uint32_t data) {
@@ -238,7 +237,7 @@ bool Network::can_write(int descriptor) const {
   if (found == descriptors_.end()) return true;
   const Descriptor& one = found->second;
   if (one.kind != Kind::connection) return false;
-  const Pipe& pipe = one.connection->pipes[static_cast<std::size_t>(one.end)];
+  const Pipe& pipe = one.connection->pipes[one.end];
   if (pipe.is_reset || scheduler_.is_dead(one.process)) return true;
   return one.connects_at <= scheduler_.now() && pipe.bytes < kPipeBytes;
 }

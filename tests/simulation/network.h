@@ -119,7 +119,7 @@ class Network {
   [[nodiscard]] int add(Descriptor descriptor);
   [[nodiscard]] double delay();
   [[nodiscard]] const Pipe& incoming(const Descriptor& one) const {
-    return one.connection->pipes[static_cast<std::size_t>(1 - one.end)];
+    return one.connection->pipes[1 - one.end];
   }
   void shut(Descriptor& one);
 

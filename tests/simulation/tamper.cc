@@ -76,7 +76,7 @@ class Liar {
       case 2: {
         std::vector<std::byte> wrong = message;
         const auto at = random_.between(0, std::ssize(wrong));
-        wrong[static_cast<std::size_t>(at)] ^= static_cast<std::byte>(1 << random_.between(0, 8));
+        wrong[at] ^= static_cast<std::byte>(1 << random_.between(0, 8));
         return put(wrong);
       }
       case 3:

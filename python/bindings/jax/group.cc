@@ -253,7 +253,7 @@ std::string Group::who(int device, const std::vector<int>& ranks) const {
     if (place.device != device) continue;
     for (const int rank : ranks) {
       if (rank < 0 || rank >= std::ssize(place.who)) continue;
-      said.push_back(fmt::format("rank {} is {}", rank, place.who[static_cast<std::size_t>(rank)]));
+      said.push_back(fmt::format("rank {} is {}", rank, place.who[rank]));
     }
   }
   return fmt::format("of group `{}`: {}", request_.name, fmt::join(said, ", "));

@@ -111,8 +111,7 @@ TEST(Render, MarksStandBelowWhatTheyMark) {
   for (int column = 1; column <= 8; ++column) {
     for (int length = 1; column + length <= 9; ++length) {
       const std::string marks = marks_line(at(column, length, text));
-      EXPECT_EQ(marks, std::string(static_cast<std::size_t>(column - 1), ' ') +
-                           std::string(static_cast<std::size_t>(length), '^'));
+      EXPECT_EQ(marks, std::string(column - 1, ' ') + std::string(length, '^'));
     }
   }
 }

@@ -239,7 +239,7 @@ bool IndexSet::contains(std::int64_t index) const {
 
 std::vector<std::int32_t> IndexSet::indices() const {
   std::vector<std::int32_t> result;
-  result.reserve(static_cast<std::size_t>(size()));
+  result.reserve(size());
   append(result, *this);
   return result;
 }
@@ -358,18 +358,18 @@ namespace {
 
 // How often each index occurs is counted: faster than sorting where they lie close.
 Union united_by_marks(std::span<const IndexSet* const> sets, std::int64_t largest) {
-  std::vector<std::int32_t> times(static_cast<std::size_t>(largest + 1));
+  std::vector<std::int32_t> times(largest + 1);
   for (const IndexSet* set : sets) {
     for (const Run& run : set->runs()) {
       for (std::int64_t i = run.begin; i <= run.last(); i += run.stride) {
-        ++times[static_cast<std::size_t>(i)];
+        ++times[i];
       }
     }
   }
   Union result;
   std::vector<std::int32_t> all;
   for (std::int64_t i = 0; i <= largest; ++i) {
-    const std::int32_t count = times[static_cast<std::size_t>(i)];
+    const std::int32_t count = times[i];
     if (count > 0) all.push_back(static_cast<std::int32_t>(i));
     if (count > 1 && result.twice < 0) result.twice = i;
   }

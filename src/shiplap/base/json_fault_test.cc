@@ -26,7 +26,7 @@ std::string help(std::string_view text) { return fault(text).help; }
 std::string marked(std::string_view text) {
   const Where where = fault(text).where;
   const auto begin = static_cast<std::size_t>(where.column - 1);
-  return where.excerpt.substr(begin, static_cast<std::size_t>(where.length));
+  return where.excerpt.substr(begin, where.length);
 }
 
 TEST(JsonFault, SaysWhereAndShowsTheLine) {

@@ -18,10 +18,7 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 Json parse(std::string_view text) { return parse_json(text, "test.json"); }
 std::string compact(const Json& value) { return to_text(value, Layout::compact); }
-std::string nested(int depth) {
-  return std::string(static_cast<std::size_t>(depth), '[') +
-         std::string(static_cast<std::size_t>(depth), ']');
-}
+std::string nested(int depth) { return std::string(depth, '[') + std::string(depth, ']'); }
 
 TEST(Json, KnowsItsKind) {
   EXPECT_EQ(Json().type_name(), "null");

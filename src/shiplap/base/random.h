@@ -31,15 +31,14 @@ class Random {
 
   template <class T>
   const T& pick(const std::vector<T>& from) {
-    return from[static_cast<std::size_t>(between(0, static_cast<std::int64_t>(from.size())))];
+    return from[between(0, static_cast<std::int64_t>(from.size()))];
   }
 
   template <class T>
   void shuffle(std::vector<T>& values) {
     for (std::size_t i = values.size(); i > 1; --i) {
       using std::swap;
-      swap(values[i - 1],
-           values[static_cast<std::size_t>(between(0, static_cast<std::int64_t>(i)))]);
+      swap(values[i - 1], values[between(0, static_cast<std::int64_t>(i))]);
     }
   }
 

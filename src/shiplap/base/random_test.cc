@@ -62,12 +62,12 @@ double chi_squared(const std::vector<int>& counts) {
 TEST(Between, IsUniform) {
   for (const std::int64_t size : {2, 3, 7, 10, 64, 100}) {
     Random random(static_cast<std::uint64_t>(size));
-    std::vector<int> counts(static_cast<std::size_t>(size), 0);
+    std::vector<int> counts(size, 0);
     for (std::int64_t i = 0; i < 1000 * size; ++i) {
       const std::int64_t number = random.between(-5, size - 5);
       ASSERT_GE(number, -5);
       ASSERT_LT(number, size - 5);
-      ++counts[static_cast<std::size_t>(number + 5)];
+      ++counts[number + 5];
     }
     const double freedom = static_cast<double>(size - 1);
     EXPECT_LT(chi_squared(counts), freedom + 5 * std::sqrt(2 * freedom) + 5) << size;

@@ -48,7 +48,7 @@ std::string positive_decimal(double value, Names names, int smallest) {
 }
 
 std::string decimal(double value, Names names, int smallest = 0) {
-  const std::string_view unit = names[static_cast<std::size_t>(-smallest / 3)];
+  const std::string_view unit = names[-smallest / 3];
   if (std::isnan(value)) return fmt::format("nan {}", unit);
   if (value == 0) return fmt::format("0 {}", unit);
   const std::string sign = value < 0 ? "-" : "";

@@ -96,7 +96,7 @@ class Reader {
   }
 
   void warn_of_update(std::int32_t tensor, int line, std::vector<Diagnostic>& out) const {
-    const std::string& name = plan_.tensors[static_cast<std::size_t>(tensor)].name;
+    const std::string& name = plan_.tensors[tensor].name;
     out.push_back(warning(line, "D761",
                           fmt::format("nothing says who holds `{}` at the end of the step", name),
                           "it is updated, and no `keep` or `goal` names it",

@@ -105,7 +105,7 @@ std::vector<std::int64_t> Contents::cells(const Content& content, std::int64_t r
       cell /= count;
       for (std::size_t run = begin; run < end; ++run) {
         if (k < all[run].count) {
-          at[static_cast<std::size_t>(all[run].dimension)] = all[run].begin + k * all[run].stride;
+          at[all[run].dimension] = all[run].begin + k * all[run].stride;
           break;
         }
         k -= all[run].count;

@@ -157,7 +157,7 @@ Listing plain(const Shape& shape, std::int32_t rows) {
   for (std::int32_t row = 0; row < rows; ++row) {
     if (rows > shape.cells) {
       const std::int64_t each = rows / shape.cells;
-      result.push_back(cells[static_cast<std::size_t>(row / each)]);
+      result.push_back(cells[row / each]);
       result.back().push_back(row % each);
       result.back().push_back(each);
       continue;
@@ -165,7 +165,7 @@ Listing plain(const Shape& shape, std::int32_t rows) {
     const std::int64_t each = shape.cells / rows;
     Row& here = result.emplace_back();
     for (std::int64_t k = row * each; k < (row + 1) * each; ++k) {
-      const Row& cell = cells[static_cast<std::size_t>(k)];
+      const Row& cell = cells[k];
       here.insert(here.end(), cell.begin(), cell.end());
     }
   }
@@ -473,7 +473,7 @@ TEST_F(ContentTest, FitsAlongTwoAxesBindInAnyOrder) {
   for (std::int32_t i = 0; i < 3; ++i) {
     for (std::int32_t k = 0; k < 3; ++k) {
       const Piece first = contents_.bind(all, std::array<std::int64_t, 2>{i, -1});
-      EXPECT_EQ(first, rows[static_cast<std::size_t>(i)]);
+      EXPECT_EQ(first, rows[i]);
       EXPECT_EQ(contents_.bind(first, std::array<std::int64_t, 2>{-1, k}), at(i, k));
       EXPECT_EQ(contents_.bind(all, std::array<std::int64_t, 2>{i, k}), at(i, k));
     }

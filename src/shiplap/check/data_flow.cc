@@ -55,8 +55,7 @@ class DataFlow {
                    static_cast<std::int32_t>(region.begin + region.count));
     }
     for (std::int64_t k = 0; k < region.count; ++k) {
-      const auto row = static_cast<std::int32_t>(
-          program_.listed_rows[static_cast<std::size_t>(region.listed + k)]);
+      const auto row = static_cast<std::int32_t>(program_.listed_rows[region.listed + k]);
       visit(row, row + 1);
     }
   }

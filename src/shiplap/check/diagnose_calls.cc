@@ -38,13 +38,13 @@ class Group {
  public:
   // Calls that fit are the same, and, if `by_rows`, only where they also touch the same rows.
   Group(const Job& job, std::int32_t id, bool by_rows)
-      : job_(job), id_(id), by_rows_(by_rows), group_(job.groups[static_cast<std::size_t>(id)]) {
+      : job_(job), id_(id), by_rows_(by_rows), group_(job.groups[id]) {
     for (const Member& member : group_.members) {
       Sequence sequence;
       std::vector<Place> places;
       if (member.slot >= 0) {
         const auto slot = static_cast<std::size_t>(member.slot);
-        const std::int32_t rank = job.scripts[static_cast<std::size_t>(group_.scripts[slot])].rank;
+        const std::int32_t rank = job.scripts[group_.scripts[slot]].rank;
         for (const std::int32_t call : group_.calls[slot]) {
           places.push_back({rank, call});
           sequence.push_back(kind_of(places.back()));
@@ -94,7 +94,7 @@ class Group {
     std::vector<Deviation> result;
     for (const std::vector<std::size_t>* members : sets) {
       std::vector<Deviation> found;
-      compare(model, places_[static_cast<std::size_t>(at)], members->front(), found);
+      compare(model, places_[at], members->front(), found);
       for (std::size_t k = 1; k < members->size() && !found.empty(); ++k) {
         found.front().alike.push_back(group_.members[(*members)[k]].rank);
       }
@@ -140,8 +140,7 @@ class Group {
       found = programs_.emplace(place.rank, plan::expand(job_.plan, Rank(place.rank))).first;
     }
     const plan::RankProgram& program = found->second;
-    const plan::flat::Slice& slice =
-        program.operations[static_cast<std::size_t>(place.operation)].name;
+    const plan::flat::Slice& slice = program.operations[place.operation].name;
     const auto first = program.numbers.begin() + slice.first;
     return {first, first + slice.count};
   }
@@ -279,13 +278,13 @@ class Account {
 
  private:
   [[nodiscard]] const CallGroup& group(const Deviation& deviation) const {
-    return job_.groups[static_cast<std::size_t>(deviation.group)];
+    return job_.groups[deviation.group];
   }
   [[nodiscard]] static Place place(const Deviation& deviation) {
     return {deviation.rank, deviation.operation};
   }
   [[nodiscard]] bool known(const Deviation& deviation) const {
-    return job_.script_of[static_cast<std::size_t>(deviation.rank)] >= 0;
+    return job_.script_of[deviation.rank] >= 0;
   }
 
   Finding start(const Deviation& deviation, std::string code) {
@@ -361,12 +360,11 @@ class Account {
     const auto* collective = std::get_if<plan::Collective>(&op.source->action);
     if (misfit == Misfit::size) {
       return fmt::format("{} rows of {} bytes to {} rows", op.from.count,
-                         script.row_bytes[static_cast<std::size_t>(op.from.buffer)], op.to.count);
+                         script.row_bytes[op.from.buffer], op.to.count);
     }
     if (misfit == Misfit::type) {
-      return std::string(plan::name(job_.plan.programs[script.program.index()]
-                                        .buffers[static_cast<std::size_t>(op.from.buffer)]
-                                        .type));
+      return std::string(
+          plan::name(job_.plan.programs[script.program.index()].buffers[op.from.buffer].type));
     }
     if (misfit == Misfit::root) return fmt::format("root {}", op.root);
     if (misfit == Misfit::op && collective != nullptr) {
@@ -442,7 +440,7 @@ Place call_without(const Job& job, const CallGroup& group, Place extra) {
       same = group.ranks.find(other.ranks[k]) >= 0;
     }
     if (!same) continue;
-    const std::int32_t rank = job.scripts[static_cast<std::size_t>(other.scripts.front())].rank;
+    const std::int32_t rank = job.scripts[other.scripts.front()].rank;
     for (const std::int32_t call : other.calls.front()) {
       if (fit(job, {rank, call}, extra) == Misfit::none) return {rank, call};
     }

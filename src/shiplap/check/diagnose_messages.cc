@@ -27,7 +27,7 @@ class Messages {
 
   std::vector<Finding> diagnose(const Mismatches& mismatches) {
     for (std::size_t k = 0; k < std::min(mismatches.keys.size(), kMostKeys); ++k) {
-      look(job_.keys[static_cast<std::size_t>(mismatches.keys[k])]);
+      look(job_.keys[mismatches.keys[k]]);
     }
     pair();
     for (const Loose& loose : sends_) {
@@ -96,12 +96,10 @@ class Messages {
     const Zone& zone = op.act == Act::send ? op.from : op.to;
     const Script& script = job_.script(place.rank);
     if (type) {
-      return std::string(plan::name(job_.plan.programs[script.program.index()]
-                                        .buffers[static_cast<std::size_t>(zone.buffer)]
-                                        .type));
+      return std::string(
+          plan::name(job_.plan.programs[script.program.index()].buffers[zone.buffer].type));
     }
-    return fmt::format("{} rows of {} bytes", zone.count,
-                       script.row_bytes[static_cast<std::size_t>(zone.buffer)]);
+    return fmt::format("{} rows of {} bytes", zone.count, script.row_bytes[zone.buffer]);
   }
 
   void order(const MessageKey& key, std::size_t a, std::size_t b) {
@@ -139,7 +137,7 @@ class Messages {
     send.told = receive.told = true;
     Finding finding = start(send.place, "D715");
     const auto name = [&](const Loose& loose) {
-      const std::string& channel = job_.channels[static_cast<std::size_t>(loose.channel)];
+      const std::string& channel = job_.channels[loose.channel];
       return fmt::format("tag {}{}", loose.tag, channel.empty() ? "" : ", channel " + channel);
     };
     finding.diagnostic.what = fmt::format(

@@ -28,7 +28,7 @@ class History {
     for (const Trouble& trouble : troubles) {
       if (!is_read(trouble) || watches.size() == kMostLookedInto) continue;
       watch_of_[{trouble.place, trouble.zone.buffer, trouble.zone.begin}] = watches.size();
-      watches.push_back({.script = job.script_of[static_cast<std::size_t>(trouble.place.rank)],
+      watches.push_back({.script = job.script_of[trouble.place.rank],
                          .zone = trouble.zone,
                          .wanted = trouble.wanted,
                          .first_row = trouble.first_row,
@@ -66,19 +66,19 @@ class History {
     const Place here{trouble.place.rank, trouble.held.writer};
     const Op& op = job_.op(here);
     if (op.act == Act::receive) {
-      const MessageKey& key = job_.keys[static_cast<std::size_t>(op.group)];
-      return {key.from, key.sends[static_cast<std::size_t>(op.n)]};
+      const MessageKey& key = job_.keys[op.group];
+      return {key.from, key.sends[op.n]};
     }
     const auto* collective = std::get_if<plan::Collective>(&op.source->action);
     if (collective == nullptr || collective->kind != plan::CollectiveKind::all_gather) return {};
-    const CallGroup& group = job_.groups[static_cast<std::size_t>(op.group)];
+    const CallGroup& group = job_.groups[op.group];
     std::int32_t row = op.to.begin;
     const std::int32_t wanted = trouble.zone.begin + trouble.first_row;
     for (const Member& member : group.members) {
       const auto slot = static_cast<std::size_t>(member.slot);
-      const Place call{member.rank, group.calls[slot][static_cast<std::size_t>(op.n)]};
+      const Place call{member.rank, group.calls[slot][op.n]};
       const std::int32_t script = group.scripts[slot];
-      row += job_.scripts[static_cast<std::size_t>(script)][call.operation].from.count;
+      row += job_.scripts[script][call.operation].from.count;
       if (wanted < row) return call;
     }
     return {};
@@ -118,14 +118,14 @@ class History {
     if (trouble.held.writer < 0) return {};
     const Op& op = job_.op({trouble.place.rank, trouble.held.writer});
     if (op.act != Act::receive) return {};
-    const MessageKey& key = job_.keys[static_cast<std::size_t>(op.group)];
+    const MessageKey& key = job_.keys[op.group];
     for (std::size_t n = 0; n < key.sends.size(); ++n) {
       if (static_cast<std::int32_t>(n) == op.n) continue;
       const bool carries = std::ranges::any_of(execution_.carried(key, n), [&](const Piece& piece) {
         return piece.rows == trouble.wanted.rows && job_.contents.same(piece, trouble.wanted);
       });
       if (!carries) continue;
-      const Place a{key.from, key.sends[static_cast<std::size_t>(op.n)]};
+      const Place a{key.from, key.sends[op.n]};
       const Place b{key.from, key.sends[n]};
       return {std::min(a, b), std::max(a, b)};
     }
@@ -504,7 +504,7 @@ class Diagnosis {
     const bool moves = kind == "Activation" || kind == "ActivationGrad";
     const Place source = history_.source(trouble);
     const std::int32_t maker = source.exists() ? source.rank : trouble.place.rank;
-    const bool known = source.exists() && job_.script_of[static_cast<std::size_t>(maker)] >= 0;
+    const bool known = source.exists() && job_.script_of[maker] >= 0;
     std::string code = nothing ? "D732" : "D744";
     std::string help = "put it there before, or read what is there";
     if (kind == plan::kWeight && made.cells) {

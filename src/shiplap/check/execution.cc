@@ -21,15 +21,15 @@ Execution::Execution(const Job& job, std::int64_t eager_up_to, Values* values, Q
     const Script& script = job.scripts[k];
     states_[k].assign(script.ops.size(), State::waiting);
     next_.push_back(script.first);
-    members_[k].assign(static_cast<std::size_t>(script.batches), 0);
+    members_[k].assign(script.batches, 0);
     for (const Op& op : script.ops) {
-      if (op.member) ++members_[k][static_cast<std::size_t>(script[op.gate].group)];
+      if (op.member) ++members_[k][script[op.gate].group];
     }
     left_ += std::ssize(script.ops);
     if (queues != Queues::none) queues_.emplace_back(job, script, queues);
   }
-  posts_.resize(static_cast<std::size_t>(job.messages));
-  arrived_.resize(static_cast<std::size_t>(job.meetings));
+  posts_.resize(job.messages);
+  arrived_.resize(job.meetings);
 }
 
 bool Execution::run() {
@@ -37,20 +37,20 @@ bool Execution::run() {
   while (!ready_.empty()) {
     const std::int32_t script = ready_.back();
     ready_.pop_back();
-    awake_[static_cast<std::size_t>(script)] = false;
+    awake_[script] = false;
     poll(script);
   }
   return left_ == 0;
 }
 
 void Execution::wake(std::int32_t script) {
-  if (awake_[static_cast<std::size_t>(script)]) return;
-  awake_[static_cast<std::size_t>(script)] = true;
+  if (awake_[script]) return;
+  awake_[script] = true;
   ready_.push_back(script);
 }
 
 void Execution::poll(std::int32_t script) {
-  std::vector<std::int32_t>& next = next_[static_cast<std::size_t>(script)];
+  std::vector<std::int32_t>& next = next_[script];
   for (bool moved = true; moved;) {
     moved = false;
     for (std::int32_t& at : next) {
@@ -74,7 +74,7 @@ bool Execution::can_start(Node node) const {
   const auto is_complete = [&](std::int32_t earlier) {
     return state({node.script, earlier}) == State::complete;
   };
-  const Script& script = job_.scripts[static_cast<std::size_t>(node.script)];
+  const Script& script = job_.scripts[node.script];
   return std::ranges::all_of(script.after_of(here), is_complete) &&
          std::ranges::all_of(queued_before(node), is_complete);
 }
@@ -101,33 +101,33 @@ void Execution::start(Node node) {
 }
 
 void Execution::start_batch(Node node) {
-  const Script& script = job_.scripts[static_cast<std::size_t>(node.script)];
+  const Script& script = job_.scripts[node.script];
   const auto number = static_cast<std::size_t>(script[node.op].group);
-  if (members_[static_cast<std::size_t>(node.script)][number] == 0) return complete(node);
+  if (members_[node.script][number] == 0) return complete(node);
   const std::int32_t end = script.batch_end(node.op);
   for (std::int32_t k = node.op + 1; k < end; ++k) start({node.script, k});
 }
 
 Execution::Node Execution::sender(const Op& receive) const {
-  const MessageKey& key = job_.keys[static_cast<std::size_t>(receive.group)];
+  const MessageKey& key = job_.keys[receive.group];
   const auto n = static_cast<std::size_t>(receive.n);
   if (n >= key.sends.size()) return {};
-  return {job_.script_of[static_cast<std::size_t>(key.from)], key.sends[n]};
+  return {job_.script_of[key.from], key.sends[n]};
 }
 
 Execution::Node Execution::receiver(const Op& send) const {
-  const MessageKey& key = job_.keys[static_cast<std::size_t>(send.group)];
+  const MessageKey& key = job_.keys[send.group];
   const auto n = static_cast<std::size_t>(send.n);
   if (n >= key.receives.size()) return {};
-  return {job_.script_of[static_cast<std::size_t>(key.to)], key.receives[n]};
+  return {job_.script_of[key.to], key.receives[n]};
 }
 
 void Execution::start_send(Node node) {
   const Op& send = op(node);
-  Post& post = posts_[static_cast<std::size_t>(message(send))];
+  Post& post = posts_[message(send)];
   post.sent = true;
   if (values_ != nullptr) post.data = values_->sent(node.script, node.op);
-  const Script& script = job_.scripts[static_cast<std::size_t>(node.script)];
+  const Script& script = job_.scripts[node.script];
   if (post.awaited) {
     const Node other = receiver(send);
     if (values_ != nullptr) values_->received(other.script, other.op, post.data);
@@ -141,7 +141,7 @@ void Execution::start_send(Node node) {
 
 void Execution::start_receive(Node node) {
   const Op& receive = op(node);
-  Post& post = posts_[static_cast<std::size_t>(message(receive))];
+  Post& post = posts_[message(receive)];
   post.awaited = true;
   if (!post.sent) return;
   if (values_ != nullptr) values_->received(node.script, node.op, post.data);
@@ -153,15 +153,15 @@ void Execution::start_receive(Node node) {
 
 void Execution::start_call(Node node) {
   const Op& call = op(node);
-  const CallGroup& group = job_.groups[static_cast<std::size_t>(call.group)];
-  std::int32_t& arrived = arrived_[static_cast<std::size_t>(group.first + call.n)];
+  const CallGroup& group = job_.groups[call.group];
+  std::int32_t& arrived = arrived_[group.first + call.n];
   if (++arrived < std::ssize(group.scripts)) return;
   const auto all = [&](const Member& member) { return member.slot >= 0; };
   if (!std::ranges::all_of(group.members, all)) return;
   if (values_ != nullptr) values_->meet(group, call.n);
   // The last to be woken goes on first, and that should be the first of the group.
   for (std::size_t slot = group.scripts.size(); slot-- > 0;) {
-    complete({group.scripts[slot], group.calls[slot][static_cast<std::size_t>(call.n)]});
+    complete({group.scripts[slot], group.calls[slot][call.n]});
   }
 }
 
@@ -171,15 +171,15 @@ void Execution::complete(Node node) {
   wake(node.script);
   const Op& here = op(node);
   if (!here.member) return;
-  const Script& script = job_.scripts[static_cast<std::size_t>(node.script)];
+  const Script& script = job_.scripts[node.script];
   const auto number = static_cast<std::size_t>(script[here.gate].group);
-  std::int32_t& open = members_[static_cast<std::size_t>(node.script)][number];
+  std::int32_t& open = members_[node.script][number];
   if (--open == 0) complete({node.script, here.gate});
 }
 
 std::vector<Execution::Node> Execution::needs(Node node) const {
   const Op& here = op(node);
-  const Script& script = job_.scripts[static_cast<std::size_t>(node.script)];
+  const Script& script = job_.scripts[node.script];
   std::vector<Node> result;
   if (state(node) == State::waiting) {
     if (here.gate >= 0) {
@@ -207,10 +207,10 @@ std::vector<Execution::Node> Execution::needs(Node node) const {
     if (other.script >= 0) result.push_back(other);
   }
   if (here.act == Act::collective || here.act == Act::exchange) {
-    const CallGroup& group = job_.groups[static_cast<std::size_t>(here.group)];
+    const CallGroup& group = job_.groups[here.group];
     for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
       if (static_cast<std::size_t>(here.n) >= group.calls[slot].size()) continue;
-      const Node other{group.scripts[slot], group.calls[slot][static_cast<std::size_t>(here.n)]};
+      const Node other{group.scripts[slot], group.calls[slot][here.n]};
       if (state(other) == State::waiting) result.push_back(other);
     }
   }

@@ -26,7 +26,7 @@ class Queue {
  public:
   Queue(const Job& job, const Script& script, Queues queues);
   [[nodiscard]] std::span<const std::int32_t> before(std::int32_t op) const {
-    const auto first = static_cast<std::size_t>(first_[static_cast<std::size_t>(op)]);
+    const auto first = static_cast<std::size_t>(first_[op]);
     const auto last = static_cast<std::size_t>(first_[static_cast<std::size_t>(op) + 1]);
     return std::span(before_).subspan(first, last - first);
   }
@@ -73,19 +73,13 @@ class Execution {
     friend auto operator<=>(const Node&, const Node&) = default;
   };
 
-  [[nodiscard]] State state(Node node) const {
-    return states_[static_cast<std::size_t>(node.script)][static_cast<std::size_t>(node.op)];
-  }
-  void set(Node node, State state) {
-    states_[static_cast<std::size_t>(node.script)][static_cast<std::size_t>(node.op)] = state;
-  }
-  [[nodiscard]] const Op& op(Node node) const {
-    return job_.scripts[static_cast<std::size_t>(node.script)][node.op];
-  }
+  [[nodiscard]] State state(Node node) const { return states_[node.script][node.op]; }
+  void set(Node node, State state) { states_[node.script][node.op] = state; }
+  [[nodiscard]] const Op& op(Node node) const { return job_.scripts[node.script][node.op]; }
   // What must be complete before it, in the queues that it is in.
   [[nodiscard]] std::span<const std::int32_t> queued_before(Node node) const {
     if (queues_.empty()) return {};
-    return queues_[static_cast<std::size_t>(node.script)].before(node.op);
+    return queues_[node.script].before(node.op);
   }
   void wake(std::int32_t script);
   void poll(std::int32_t script);
@@ -99,16 +93,14 @@ class Execution {
   [[nodiscard]] Node sender(const Op& receive) const;
   [[nodiscard]] Node receiver(const Op& send) const;
   [[nodiscard]] std::int64_t message(const Op& op) const {
-    return job_.keys[static_cast<std::size_t>(op.group)].first + op.n;
+    return job_.keys[op.group].first + op.n;
   }
   // What must happen before it can start or be complete.
   [[nodiscard]] std::vector<Node> needs(Node node) const;
   // Shorter than `longest`, or nothing.
   [[nodiscard]] std::vector<Node> shortest_circle(Node through, std::size_t longest,
                                                   std::int64_t& budget) const;
-  [[nodiscard]] Place place(Node node) const {
-    return {job_.scripts[static_cast<std::size_t>(node.script)].rank, node.op};
-  }
+  [[nodiscard]] Place place(Node node) const { return {job_.scripts[node.script].rank, node.op}; }
 
   const Job& job_;
   std::int64_t eager_up_to_;

@@ -49,7 +49,7 @@ class Ranks {
     return found->second;
   }
   const plan::flat::Operation& operation(Place place) {
-    return (*this)[place.rank].operations[static_cast<std::size_t>(place.operation)];
+    return (*this)[place.rank].operations[place.operation];
   }
 
   // The operation, or the batch whose member it is.
@@ -255,8 +255,7 @@ class Changes {
         return writes(program, op, sent->from);
       });
       if (next == operations.end()) continue;
-      const auto& whole =
-          next->batch < 0 ? *next : operations[static_cast<std::size_t>(next->batch)];
+      const auto& whole = next->batch < 0 ? *next : operations[next->batch];
       const Spot found = spot_of(plan_, *whole.source);
       if (std::ranges::find(result, found) == result.end()) result.push_back(found);
     }

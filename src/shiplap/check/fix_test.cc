@@ -140,8 +140,7 @@ std::string two_ranks(int first, const std::string& names) {
   std::string text;
   for (int k = 0; k < 2; ++k) {
     const std::string peer = k == 0 ? "pp+1" : "pp-1";
-    text += "program " + std::string(1, names[static_cast<std::size_t>(k)]) +
-            " on pp=" + std::to_string(first + k) +
+    text += "program " + std::string(1, names[k]) + " on pp=" + std::to_string(first + k) +
             "\n  buffer x rows 1 row_bytes 8 f32\n  buffer y rows 1 row_bytes 8 f32\n"
             "  given x = A[0]\n  goal y = A[0]\n  s: send x to " +
             peer + "\n  r: receive y from " + peer + "\n";

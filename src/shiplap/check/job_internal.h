@@ -70,9 +70,7 @@ struct Job {
   std::int64_t computations = 0;  // held against the contracts of their kernels
   std::vector<Assumed> assumed;
 
-  [[nodiscard]] const Script& script(std::int32_t rank) const {
-    return scripts[static_cast<std::size_t>(script_of[static_cast<std::size_t>(rank)])];
-  }
+  [[nodiscard]] const Script& script(std::int32_t rank) const { return scripts[script_of[rank]]; }
   [[nodiscard]] const Op& op(Place place) const { return script(place.rank)[place.operation]; }
 };
 

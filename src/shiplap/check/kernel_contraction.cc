@@ -51,7 +51,7 @@ Boxes KernelCheck::contracted(const plan::flat::Access& write, const Box& stated
   for (const Source& source : sources_) {
     const std::vector<int>& place = contracts_.map(source.tensor, write.value.tensor).place;
     for (const int there : place) {
-      if (there >= 0) read[static_cast<std::size_t>(there)] = true;
+      if (there >= 0) read[there] = true;
     }
     std::vector<std::size_t> shared;  // places in what is written
     for (std::size_t k = 0; k < tensor(source.tensor).part.size(); ++k) {
@@ -98,8 +98,7 @@ void KernelCheck::tell_unread(const plan::flat::Access& write, const Box& stated
       for (const plan::flat::Access* access : source.accesses) {
         have = have.united(box(*access)[k].set);
       }
-      const IndexSet needed =
-          place[k] < 0 ? whole(from.part[k]).set : stated[static_cast<std::size_t>(place[k])].set;
+      const IndexSet needed = place[k] < 0 ? whole(from.part[k]).set : stated[place[k]].set;
       if (have.includes(needed)) continue;
       fail("D755",
            fmt::format("`{}` needs {} {} of `{}`, which this computation does not read",
@@ -182,7 +181,7 @@ void KernelCheck::check_shapes(plan::TensorId to) {
         // An empty region has a shape, too.
         const plan::flat::Access one{
             .kind = access->kind, .region = {.count = 1}, .value = access->value};
-        const BoxSide side = box(one)[static_cast<std::size_t>(found - place.begin())];
+        const BoxSide side = box(one)[found - place.begin()];
         if (!here.set.empty() && here.slope != side.slope) throw Asymmetric();
         here = {here.set.united(side.set), side.slope};
       }

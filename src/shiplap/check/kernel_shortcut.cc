@@ -143,7 +143,7 @@ bool KernelContracts::holds_plainly(const plan::RankProgram& program,
         if (from.in_sum(run.dimension)) {
           if (!whole) return false;
           if (there >= static_cast<int>(out.part.size()) &&
-              !is_whole(stated[stated_run_[static_cast<std::size_t>(there)]], out)) {
+              !is_whole(stated[stated_run_[there]], out)) {
             return false;
           }
           continue;
@@ -152,7 +152,7 @@ bool KernelContracts::holds_plainly(const plan::RankProgram& program,
           if (!whole) return false;
           continue;
         }
-        const std::size_t at = stated_run_[static_cast<std::size_t>(there)];
+        const std::size_t at = stated_run_[there];
         const bool same = run.begin == stated[at].begin && run.count == stated[at].count &&
                           run.stride == stated[at].stride && slope(read, k) == slope(write, at);
         if (same) continue;

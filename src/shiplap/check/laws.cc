@@ -14,9 +14,7 @@ std::vector<std::int64_t> sorted_rows(const plan::RankProgram& program,
                                       const plan::flat::Region& region) {
   std::vector<std::int64_t> rows;
   for (std::int64_t k = 0; k < region.count; ++k) {
-    rows.push_back(region.listed < 0
-                       ? region.begin + k
-                       : program.listed_rows[static_cast<std::size_t>(region.listed + k)]);
+    rows.push_back(region.listed < 0 ? region.begin + k : program.listed_rows[region.listed + k]);
   }
   std::ranges::sort(rows);
   return rows;
@@ -213,7 +211,7 @@ bool Laws::apart(const plan::flat::Operation& op) {
   const std::int64_t me = program_->groups[op.group.index()].ranks.find(program_->rank);
   std::int64_t begin = me * piece.count;
   if (collective->split.exists()) {
-    begin = plan_.lists[collective->split.index()].values[static_cast<std::size_t>(me)];
+    begin = plan_.lists[collective->split.index()].values[me];
   }
   return piece.begin == whole.begin + begin;
 }

@@ -80,13 +80,13 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
   Laws laws(plan, job->statements);
   Scripts scripts(job->statements, job->arena, options.rules);
   const auto ranks = static_cast<std::int32_t>(plan.mesh.ranks());
-  job->script_of.assign(static_cast<std::size_t>(ranks), -1);
+  job->script_of.assign(ranks, -1);
   std::int64_t operations = 0;
   std::int64_t iterations = 0;
   plan::RankProgram expanded;
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
     if (symmetry.representative(rank) != rank) continue;
-    const plan::ProgramId program = assignment.program_of[static_cast<std::size_t>(rank)];
+    const plan::ProgramId program = assignment.program_of[rank];
     expanded = plan::expand(plan, Rank(rank), program, options.one_rank, std::move(expanded));
     operations += std::ssize(expanded.operations);
     if (operations > options.operations) {
@@ -106,7 +106,7 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
     check_streams(script);
     matching.join(script, expanded);
     job->accesses += find_races(script, troubles);
-    job->script_of[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(job->scripts.size());
+    job->script_of[rank] = static_cast<std::int32_t>(job->scripts.size());
     job->scripts.push_back(std::move(script));
   }
   laws.finish(troubles);

@@ -26,13 +26,12 @@ LocalOrder::LocalOrder(const Script& script) : script_(script), streams_(script.
       merge(k, earlier);
       const Op& awaited = script[earlier];
       if (awaited.async) {
-        next_waiter_.push_back(first_waiter_[static_cast<std::size_t>(earlier)]);
-        first_waiter_[static_cast<std::size_t>(earlier)] =
-            static_cast<std::int32_t>(waiters_.size());
+        next_waiter_.push_back(first_waiter_[earlier]);
+        first_waiter_[earlier] = static_cast<std::int32_t>(waiters_.size());
         waiters_.push_back({earlier, op.stream, position_[k]});
         continue;
       }
-      const std::int32_t done = 2 * position_[static_cast<std::size_t>(earlier)] + 2;
+      const std::int32_t done = 2 * position_[earlier] + 2;
       std::int32_t& clock = clocks_[k * streams_ + static_cast<std::size_t>(awaited.stream)];
       clock = std::max(clock, done);
     }
@@ -52,10 +51,9 @@ bool LocalOrder::complete_before(std::int32_t earlier, std::int32_t later) const
   const std::int32_t b = owner(later);
   if (a == b) return false;
   const Op& op = script_[a];
-  if (!op.async) return at(b, op.stream) >= 2 * position_[static_cast<std::size_t>(a)] + 2;
-  for (std::int32_t k = first_waiter_[static_cast<std::size_t>(a)]; k >= 0;
-       k = next_waiter_[static_cast<std::size_t>(k)]) {
-    const Waiter& waiter = waiters_[static_cast<std::size_t>(k)];
+  if (!op.async) return at(b, op.stream) >= 2 * position_[a] + 2;
+  for (std::int32_t k = first_waiter_[a]; k >= 0; k = next_waiter_[k]) {
+    const Waiter& waiter = waiters_[k];
     if (at(b, waiter.stream) >= 2 * waiter.position + 1) return true;
   }
   return false;
@@ -65,7 +63,7 @@ bool LocalOrder::started_before(std::int32_t earlier, std::int32_t later) const 
   const std::int32_t a = owner(earlier);
   const std::int32_t b = owner(later);
   if (a == b) return true;
-  return at(b, script_[a].stream) >= 2 * position_[static_cast<std::size_t>(a)] + 1;
+  return at(b, script_[a].stream) >= 2 * position_[a] + 1;
 }
 
 namespace {
@@ -114,7 +112,7 @@ class Races {
 
   void touch(const Zone& zone, std::int32_t begin, std::int32_t end, bool writes) {
     if (begin == end) return;
-    Rows<Touched>& rows = buffers_[static_cast<std::size_t>(zone.buffer)];
+    Rows<Touched>& rows = buffers_[zone.buffer];
     rows.change(begin, end, [&](Rows<Touched>::Range& range) {
       Touched& touched = range.value;
       const std::int32_t row = range.begin;

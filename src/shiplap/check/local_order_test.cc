@@ -29,15 +29,15 @@ class Builder {
   };
   std::int32_t add(const Line& line) {
     const auto index = static_cast<std::int32_t>(ops_.size());
-    std::int32_t& last = last_[static_cast<std::size_t>(line.stream)];
+    std::int32_t& last = last_[line.stream];
     Op op{.after = static_cast<std::int32_t>(after_.size()),
           .after_count = static_cast<std::int32_t>(line.after.size()),
           .gate = last,
           .stream = line.stream,
           .act = line.act,
           .async = line.async};
-    if (last >= 0) ops_[static_cast<std::size_t>(last)].next = index;
-    if (last < 0) script_.first[static_cast<std::size_t>(line.stream)] = index;
+    if (last >= 0) ops_[last].next = index;
+    if (last < 0) script_.first[line.stream] = index;
     last = index;
     if (line.act == Act::batch) op.group = script_.batches++;
     after_.insert(after_.end(), line.after.begin(), line.after.end());
@@ -50,7 +50,7 @@ class Builder {
         {.gate = batch, .stream = (*this)[batch].stream, .act = Act::copy, .member = true});
     return index;
   }
-  Op& operator[](std::int32_t k) { return ops_[static_cast<std::size_t>(k)]; }
+  Op& operator[](std::int32_t k) { return ops_[k]; }
   Script& script() {
     script_.ops = ops_;
     script_.after = after_;
@@ -123,7 +123,7 @@ class Search {
     return script_.ops[member].member && script_.ops[member].gate == std::int32_t(batch);
   }
   [[nodiscard]] bool may_start(const State& state, const Op& op) const {
-    const auto at = [&](std::int32_t k) { return state[static_cast<std::size_t>(k)]; };
+    const auto at = [&](std::int32_t k) { return state[k]; };
     if (op.gate >= 0 && at(op.gate) < (script_[op.gate].async ? 1 : 2)) return false;
     return std::ranges::all_of(script_.after_of(op), [&](std::int32_t k) { return at(k) == 2; });
   }

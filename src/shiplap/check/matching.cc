@@ -48,7 +48,7 @@ std::int32_t Matching::group(const plan::flat::Group& group) {
   const std::uint64_t hash = mixed(
       mixed(std::hash<std::string>{}(group.channel), group.ranks[0].value), group.ranks.size());
   const std::int32_t found = groups_.find(hash, [&](std::int32_t known) {
-    const CallGroup& other = job_.groups[static_cast<std::size_t>(known)];
+    const CallGroup& other = job_.groups[known];
     return other.ranks == group.ranks && other.channel == group.channel;
   });
   if (found >= 0) return found;
@@ -75,13 +75,13 @@ void Matching::join(Script& script, const plan::RankProgram& program) {
       Known& here = known[flat.group.index()];
       if (here.group < 0) {
         here.group = group(program.groups[flat.group.index()]);
-        CallGroup& calls = job_.groups[static_cast<std::size_t>(here.group)];
+        CallGroup& calls = job_.groups[here.group];
         here.slot = calls.scripts.size();
         calls.scripts.push_back(index);
         calls.calls.emplace_back();
       }
       op.group = here.group;
-      auto& calls = job_.groups[static_cast<std::size_t>(here.group)].calls[here.slot];
+      auto& calls = job_.groups[here.group].calls[here.slot];
       op.n = static_cast<std::int32_t>(calls.size());
       calls.push_back(place);
     }
@@ -93,7 +93,7 @@ void Matching::join(Script& script, const plan::RankProgram& program) {
     const std::uint64_t hash =
         mixed(mixed(mixed(static_cast<std::uint64_t>(from), to), over), flat.tag);
     std::int32_t id = keys_.find(hash, [&](std::int32_t other) {
-      const MessageKey& key = job_.keys[static_cast<std::size_t>(other)];
+      const MessageKey& key = job_.keys[other];
       return key.from == from && key.to == to && key.channel == over && key.tag == flat.tag;
     });
     if (id < 0) {
@@ -101,7 +101,7 @@ void Matching::join(Script& script, const plan::RankProgram& program) {
       job_.keys.push_back({.from = from, .to = to, .channel = over, .tag = flat.tag});
       keys_.insert(hash, id);
     }
-    MessageKey& key = job_.keys[static_cast<std::size_t>(id)];
+    MessageKey& key = job_.keys[id];
     std::vector<std::int32_t>& side = sends ? key.sends : key.receives;
     op.group = id;
     op.n = static_cast<std::int32_t>(side.size());
@@ -123,8 +123,7 @@ void Matching::fill_members(CallGroup& group) const {
   }
   for (std::int64_t k = 0; k < group.ranks.size(); ++k) {
     Member member{.slot = -1, .rank = group.ranks[k].value};
-    const std::int32_t script =
-        job_.script_of[static_cast<std::size_t>(symmetry.representative(member.rank))];
+    const std::int32_t script = job_.script_of[symmetry.representative(member.rank)];
     const auto found = slots.find(script);
     if (found != slots.end()) member.slot = found->second;
     if (!symmetry.axes.empty()) {
@@ -159,22 +158,19 @@ const Zone& whole(const Job& job, Place place, const plan::Collective& collectiv
   const Op& op = job.op(place);
   if (collective.kind == plan::CollectiveKind::all_gather) return op.to;
   if (collective.kind != plan::CollectiveKind::broadcast) return op.from;
-  const CallGroup& group = job.groups[static_cast<std::size_t>(op.group)];
+  const CallGroup& group = job.groups[op.group];
   return group.ranks.find(Rank(place.rank)) == op.root ? op.from : op.to;
 }
 
 plan::ElementType type_of(const Job& job, Place place, const Zone& zone) {
   const Script& script = job.script(place.rank);
-  return job.plan.programs[script.program.index()]
-      .buffers[static_cast<std::size_t>(zone.buffer)]
-      .type;
+  return job.plan.programs[script.program.index()].buffers[zone.buffer].type;
 }
 
 bool same_size(const Job& job, Place a, const Zone& x, Place b, const Zone& y) {
   const Script& p = job.script(a.rank);
   const Script& q = job.script(b.rank);
-  return x.count == y.count && p.row_bytes[static_cast<std::size_t>(x.buffer)] ==
-                                   q.row_bytes[static_cast<std::size_t>(y.buffer)];
+  return x.count == y.count && p.row_bytes[x.buffer] == q.row_bytes[y.buffer];
 }
 
 Misfit fit_collectives(const Job& job, Place a, Place b, const plan::Collective& x,
@@ -218,7 +214,7 @@ Misfit fit(const Job& job, Place a, Place b) {
   if (one.table != other.table || one.reversed != other.reversed) return Misfit::table;
   if (type_of(job, a, x.from) != type_of(job, b, y.from)) return Misfit::type;
   const auto bytes = [&](Place place, const Zone& zone) {
-    return job.script(place.rank).row_bytes[static_cast<std::size_t>(zone.buffer)];
+    return job.script(place.rank).row_bytes[zone.buffer];
   };
   return bytes(a, x.from) == bytes(b, y.from) ? Misfit::none : Misfit::size;
 }

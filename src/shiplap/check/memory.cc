@@ -57,8 +57,7 @@ void Values::start(std::size_t index) {
     if (op.act != Act::allocate || op.from.count == 0) continue;
     const Buffer::Range dead{
         op.from.begin, op.from.end(), {.nature = Nature::dead, .rows = op.from.count}};
-    memory[static_cast<std::size_t>(op.from.buffer)].put(op.from.begin, op.from.end(),
-                                                         std::span(&dead, 1));
+    memory[op.from.buffer].put(op.from.begin, op.from.end(), std::span(&dead, 1));
   }
   for (const Claim& claim : script.given) {
     put({static_cast<std::int32_t>(index), -1}, claim.zone, script.pieces_of(claim));

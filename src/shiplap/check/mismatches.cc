@@ -13,10 +13,9 @@ class Tables {
   void look(const CallGroup& group, std::int64_t n) {
     for (std::size_t k = 0; k < group.members.size(); ++k) {
       const Member& member = group.members[k];
-      const std::int32_t script = group.scripts[static_cast<std::size_t>(member.slot)];
-      here_ = {member.rank,
-               group.calls[static_cast<std::size_t>(member.slot)][static_cast<std::size_t>(n)]};
-      const Op& op = job_.scripts[static_cast<std::size_t>(script)][here_.operation];
+      const std::int32_t script = group.scripts[member.slot];
+      here_ = {member.rank, group.calls[member.slot][n]};
+      const Op& op = job_.scripts[script][here_.operation];
       const auto& exchange = std::get<plan::Exchange>(op.source->action);
       const plan::ExchangeTable& table = job_.plan.tables[exchange.table.index()];
       const auto sends =
@@ -81,9 +80,9 @@ bool group_is_odd(const Job& job, const CallGroup& group) {
   for (const auto& calls : group.calls) {
     if (std::ssize(calls) != group.most_calls) return true;
   }
-  const std::int32_t first = job.scripts[static_cast<std::size_t>(group.scripts.front())].rank;
+  const std::int32_t first = job.scripts[group.scripts.front()].rank;
   for (std::size_t slot = 1; slot < group.calls.size(); ++slot) {
-    const std::int32_t rank = job.scripts[static_cast<std::size_t>(group.scripts[slot])].rank;
+    const std::int32_t rank = job.scripts[group.scripts[slot]].rank;
     for (std::size_t n = 0; n < group.calls[slot].size(); ++n) {
       if (fit(job, {first, group.calls[0][n]}, {rank, group.calls[slot][n]}) != Misfit::none) {
         return true;
@@ -114,7 +113,7 @@ Mismatches find_mismatches(const Job& job) {
     Tables tables(job, result.troubles);
     const std::int32_t script = group.scripts.front();
     for (std::size_t n = 0; n < group.calls.front().size(); ++n) {
-      const Op& op = job.scripts[static_cast<std::size_t>(script)][group.calls.front()[n]];
+      const Op& op = job.scripts[script][group.calls.front()[n]];
       if (op.act == Act::exchange) tables.look(group, static_cast<std::int64_t>(n));
     }
   }

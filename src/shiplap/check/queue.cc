@@ -25,7 +25,7 @@ struct Communicator {
 
 Communicator communicator_of(const Job& job, const Op& op) {
   if (op.act == Act::collective || op.act == Act::exchange) return {.group = op.group};
-  return {.channel = job.keys[static_cast<std::size_t>(op.group)].channel};
+  return {.channel = job.keys[op.group].channel};
 }
 
 std::set<Communicator> communicators_of(const Job& job, const Script& script, std::int32_t k) {

@@ -94,12 +94,12 @@ class Scripts::Builder {
     if (flat.batch >= 0) {
       op.member = true;
       op.gate = flat.batch;
-      op.stream = all_.ops_[static_cast<std::size_t>(flat.batch)].stream;
+      op.stream = all_.ops_[flat.batch].stream;
     } else {
       op.stream = static_cast<std::int16_t>(flat.stream.value);
       std::int32_t& last = last_[flat.stream.index()];
       op.gate = last;
-      if (last >= 0) all_.ops_[static_cast<std::size_t>(last)].next = index;
+      if (last >= 0) all_.ops_[last].next = index;
       if (last < 0) script_.first[flat.stream.index()] = index;
       last = index;
     }
@@ -144,8 +144,7 @@ class Scripts::Builder {
     if (collective.split.exists()) {
       const std::vector<std::int64_t>& cuts = program_.plan->lists[collective.split.index()].values;
       if (std::ssize(cuts) != ranks.size() + 1) return;
-      const std::int64_t begin =
-          std::clamp<std::int64_t>(cuts[static_cast<std::size_t>(me)], 0, op.from.count);
+      const std::int64_t begin = std::clamp<std::int64_t>(cuts[me], 0, op.from.count);
       const std::int64_t end =
           std::clamp<std::int64_t>(cuts[static_cast<std::size_t>(me) + 1], begin, op.from.count);
       piece.begin = op.from.begin + static_cast<std::int32_t>(begin);

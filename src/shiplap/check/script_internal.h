@@ -82,20 +82,15 @@ struct Script {
   std::int32_t batches = 0;
   std::int32_t absent = 0;
 
-  [[nodiscard]] const Op& operator[](std::int32_t k) const {
-    return ops[static_cast<std::size_t>(k)];
-  }
+  [[nodiscard]] const Op& operator[](std::int32_t k) const { return ops[k]; }
   [[nodiscard]] std::span<const Claim> claims_of(const Op& op) const {
-    return claims.subspan(static_cast<std::size_t>(op.claims),
-                          static_cast<std::size_t>(op.claim_count));
+    return claims.subspan(op.claims, op.claim_count);
   }
   [[nodiscard]] std::span<const std::int32_t> after_of(const Op& op) const {
-    return after.subspan(static_cast<std::size_t>(op.after),
-                         static_cast<std::size_t>(op.after_count));
+    return after.subspan(op.after, op.after_count);
   }
   [[nodiscard]] std::span<const Piece> pieces_of(const Claim& claim) const {
-    return pieces.subspan(static_cast<std::size_t>(claim.pieces),
-                          static_cast<std::size_t>(claim.count));
+    return pieces.subspan(claim.pieces, claim.count);
   }
   // Behind the last member of the batch `k`.
   [[nodiscard]] std::int32_t batch_end(std::int32_t k) const {
@@ -105,11 +100,10 @@ struct Script {
   }
   // The rows of a listed zone.
   [[nodiscard]] std::span<const std::int32_t> rows_of(const Zone& zone) const {
-    return listed.subspan(static_cast<std::size_t>(zone.listed),
-                          static_cast<std::size_t>(zone.count));
+    return listed.subspan(zone.listed, zone.count);
   }
   [[nodiscard]] std::int64_t bytes(const Zone& zone) const {
-    return zone.exists() ? zone.count * row_bytes[static_cast<std::size_t>(zone.buffer)] : 0;
+    return zone.exists() ? zone.count * row_bytes[zone.buffer] : 0;
   }
 };
 

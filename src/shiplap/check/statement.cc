@@ -234,7 +234,7 @@ void Statements::clip(const plan::Tensor& tensor, const plan::MaskTerm& term,
 
 std::int64_t Statements::entry(const plan::MaskSide& side, std::int64_t coordinate) const {
   if (!side.list.exists()) return coordinate;
-  return contents_.plan().lists[side.list.index()].values[static_cast<std::size_t>(coordinate)];
+  return contents_.plan().lists[side.list.index()].values[coordinate];
 }
 
 // Coordinates that agree with a number are neighbours among those sorted by the numbers that the

@@ -107,8 +107,8 @@ Slopes::Bound Slopes::bind(SlopeId slope, std::span<const std::int64_t> position
 
 SumId Sums::find(Boxes boxes) {
   const std::uint64_t hash = hash_of(boxes);
-  const std::int32_t found = by_hash_.find(
-      hash, [&](std::int32_t id) { return known_[static_cast<std::size_t>(id)] == boxes; });
+  const std::int32_t found =
+      by_hash_.find(hash, [&](std::int32_t id) { return known_[id] == boxes; });
   if (found >= 0) return SumId(found);
   const SumId id(known_.size());
   known_.push_back(std::move(boxes));

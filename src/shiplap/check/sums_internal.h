@@ -27,7 +27,7 @@ class Slopes {
   };
   [[nodiscard]] Bound bind(SlopeId slope, std::span<const std::int64_t> positions);
   [[nodiscard]] const std::vector<std::int64_t>& operator[](SlopeId slope) const {
-    return known_[static_cast<std::size_t>(slope)];
+    return known_[slope];
   }
 
  private:

@@ -58,7 +58,7 @@ class Analysis {
           stack.emplace_back(fixed_.size(), Way::evenly);
           break;
         case Expr::Op::local:
-          stack.push_back(locals_[static_cast<std::size_t>(node.operand())]);
+          stack.push_back(locals_[node.operand()]);
           break;
         case Expr::Op::element:
           unevenly(stack.back());

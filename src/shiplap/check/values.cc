@@ -50,7 +50,7 @@ void Values::get(std::int32_t script, const Zone& zone, Pieces& out) {
     });
   };
   if (zone.listed < 0) return take(zone.begin, zone.end());
-  const Script& here = job_.scripts[static_cast<std::size_t>(script)];
+  const Script& here = job_.scripts[script];
   for (const std::int32_t row : here.rows_of(zone)) take(row, row + 1);
 }
 
@@ -87,7 +87,7 @@ void Values::look_after(Actor actor, const Zone& zone) {
 void Values::put(Actor actor, const Zone& zone, std::span<const Piece> pieces) {
   Buffer& rows = buffer(actor.script, zone.buffer);
   if (zone.listed >= 0) {
-    const Script& here = job_.scripts[static_cast<std::size_t>(actor.script)];
+    const Script& here = job_.scripts[actor.script];
     std::size_t k = 0;
     std::int32_t in_piece = 0;
     for (const std::int32_t row : here.rows_of(zone)) {
@@ -163,7 +163,7 @@ void Values::add(Actor actor, const Zone& zone, const Pieces& pieces) {
 
 // Row by row: a list may name a row twice, and then both arrive there.
 void Values::add_by_list(Actor actor, const Zone& zone, const Pieces& pieces) {
-  const Script& here = job_.scripts[static_cast<std::size_t>(actor.script)];
+  const Script& here = job_.scripts[actor.script];
   std::size_t k = 0;
   std::int32_t in_piece = 0;
   for (const std::int32_t row : here.rows_of(zone)) {
@@ -180,7 +180,7 @@ void Values::add_by_list(Actor actor, const Zone& zone, const Pieces& pieces) {
 void Values::expect(Actor actor, const Claim& claim) {
   if (claim.zone.count == 0) return;
   ++statements_;
-  const Script& script = job_.scripts[static_cast<std::size_t>(actor.script)];
+  const Script& script = job_.scripts[actor.script];
   get(actor.script, claim.zone, held_);
   bool told = false;
   side_by_side(job_.contents, script.pieces_of(claim), held_,
@@ -201,7 +201,7 @@ void Values::expect(Actor actor, const Claim& claim) {
 }
 
 void Values::compute(Actor actor, const Op& op) {
-  const Script& script = job_.scripts[static_cast<std::size_t>(actor.script)];
+  const Script& script = job_.scripts[actor.script];
   for (const Claim& claim : script.claims_of(op)) {
     if (claim.kind == plan::Access::Kind::reads) expect(actor, claim);
   }
@@ -232,7 +232,7 @@ void Values::copy(Actor actor, const Op& op) {
 }
 
 void Values::act(std::int32_t index, std::int32_t k) {
-  const Op& op = job_.scripts[static_cast<std::size_t>(index)][k];
+  const Op& op = job_.scripts[index][k];
   const Actor actor{index, k};
   for (Watch& watch : watches_) {
     watch.closed = watch.closed || (watch.script == index && watch.until == k);
@@ -259,7 +259,7 @@ void Values::act(std::int32_t index, std::int32_t k) {
 }
 
 Pieces Values::sent(std::int32_t script, std::int32_t k) {
-  const Op& op = job_.scripts[static_cast<std::size_t>(script)][k];
+  const Op& op = job_.scripts[script][k];
   Pieces pieces;
   get(script, op.from, pieces);
   demand_alive({script, k}, op.from, pieces);
@@ -268,7 +268,7 @@ Pieces Values::sent(std::int32_t script, std::int32_t k) {
 }
 
 void Values::received(std::int32_t script, std::int32_t k, const Pieces& pieces) {
-  const Op& op = job_.scripts[static_cast<std::size_t>(script)][k];
+  const Op& op = job_.scripts[script][k];
   const Actor actor{script, k};
   if (op.add) return add(actor, op.to, pieces);
   get(script, op.to, held_);
@@ -285,12 +285,12 @@ void Values::finish() {
 }
 
 Values::Actor Values::actor_of(const CallGroup& group, std::size_t slot, std::int64_t n) const {
-  return {group.scripts[slot], group.calls[slot][static_cast<std::size_t>(n)]};
+  return {group.scripts[slot], group.calls[slot][n]};
 }
 
 Pieces Values::input(const CallGroup& group, const Member& member, std::int64_t n) {
   const Actor actor = actor_of(group, static_cast<std::size_t>(member.slot), n);
-  const Op& op = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
+  const Op& op = job_.scripts[actor.script][actor.op];
   Pieces pieces;
   get(actor.script, op.from, pieces);
   demand_alive(actor, op.from, pieces);
@@ -339,8 +339,8 @@ void Values::blame(const CallGroup& group, std::int64_t n, std::size_t k) {
 
 Pieces Values::reduced(const CallGroup& group, std::int64_t n) {
   const Actor first = actor_of(group, 0, n);
-  const auto& collective = std::get<plan::Collective>(
-      job_.scripts[static_cast<std::size_t>(first.script)][first.op].source->action);
+  const auto& collective =
+      std::get<plan::Collective>(job_.scripts[first.script][first.op].source->action);
   std::vector<Pieces> inputs;
   inputs.reserve(group.members.size());
   for (const Member& member : group.members) inputs.push_back(input(group, member, n));
@@ -354,7 +354,7 @@ Pieces Values::reduced(const CallGroup& group, std::int64_t n) {
   for (std::size_t k = 1; k < group.members.size() && whole.empty(); ++k) {
     const Pieces& more = inputs[k];
     const Actor actor = actor_of(group, static_cast<std::size_t>(group.members[k].slot), n);
-    const Op& op = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
+    const Op& op = job_.scripts[actor.script][actor.op];
     if (rows_of(more) != rows_of(all)) continue;
     all = united(all, more, actor, {}, op.from);
     if (troubles_.size() == known + 1 && !troubles_.back().other.exists()) blame(group, n, k);
@@ -366,7 +366,7 @@ Pieces Values::reduced(const CallGroup& group, std::int64_t n) {
 
 void Values::meet(const CallGroup& group, std::int64_t n) {
   const Actor first = actor_of(group, 0, n);
-  const Op& op = job_.scripts[static_cast<std::size_t>(first.script)][first.op];
+  const Op& op = job_.scripts[first.script][first.op];
   if (op.act == Act::exchange) return meet_exchange(group, n);
   const auto& collective = std::get<plan::Collective>(op.source->action);
   switch (collective.kind) {
@@ -382,7 +382,7 @@ void Values::meet(const CallGroup& group, std::int64_t n) {
     }
     case plan::CollectiveKind::reduce: {
       const Pieces all = reduced(group, n);
-      const Member& root = group.members[static_cast<std::size_t>(op.root)];
+      const Member& root = group.members[op.root];
       if (!root.positions.empty()) throw Asymmetric();
       spoil(group, n);
       const Actor actor = actor_of(group, static_cast<std::size_t>(root.slot), n);
@@ -390,7 +390,7 @@ void Values::meet(const CallGroup& group, std::int64_t n) {
       return;
     }
     case plan::CollectiveKind::broadcast: {
-      const Pieces all = input(group, group.members[static_cast<std::size_t>(op.root)], n);
+      const Pieces all = input(group, group.members[op.root], n);
       for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
         const Actor actor = actor_of(group, slot, n);
         received(actor.script, actor.op, all);
@@ -475,8 +475,8 @@ void Values::deal(const CallGroup& group, std::int64_t n, const std::vector<Piec
 
 void Values::scatter(const CallGroup& group, std::int64_t n, const Pieces& all) {
   const Actor first = actor_of(group, 0, n);
-  const auto& collective = std::get<plan::Collective>(
-      job_.scripts[static_cast<std::size_t>(first.script)][first.op].source->action);
+  const auto& collective =
+      std::get<plan::Collective>(job_.scripts[first.script][first.op].source->action);
   const std::int64_t each = rows_of(all) / group.ranks.size();
   std::vector<Pieces> parts;
   for (std::size_t k = 0; k < group.members.size(); ++k) {
@@ -496,7 +496,7 @@ void Values::scatter(const CallGroup& group, std::int64_t n, const Pieces& all) 
 void Values::spoil(const CallGroup& group, std::int64_t n) {
   for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
     const Actor actor = actor_of(group, slot, n);
-    const Op& op = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
+    const Op& op = job_.scripts[actor.script][actor.op];
     if (!op.spoils || op.from.count == 0) continue;
     one_ = {{.rows = op.from.count, .nature = Nature::leftover}};
     put(actor, op.from, one_);
@@ -505,7 +505,7 @@ void Values::spoil(const CallGroup& group, std::int64_t n) {
 
 void Values::turn(const CallGroup& group, std::int64_t n) {
   const Actor first = actor_of(group, 0, n);
-  const Op& op = job_.scripts[static_cast<std::size_t>(first.script)][first.op];
+  const Op& op = job_.scripts[first.script][first.op];
   const auto& collective = std::get<plan::Collective>(op.source->action);
   std::vector<Pieces> inputs;
   for (const Member& member : group.members) inputs.push_back(input(group, member, n));
@@ -530,14 +530,14 @@ void Values::turn(const CallGroup& group, std::int64_t n) {
 
 void Values::meet_exchange(const CallGroup& group, std::int64_t n) {
   const Actor first = actor_of(group, 0, n);
-  const Op& op = job_.scripts[static_cast<std::size_t>(first.script)][first.op];
+  const Op& op = job_.scripts[first.script][first.op];
   const auto& exchange = std::get<plan::Exchange>(op.source->action);
   const plan::ExchangeTable& table = job_.plan.tables[exchange.table.index()];
   std::vector<Pieces> inputs;
   for (const Member& member : group.members) inputs.push_back(input(group, member, n));
   for (const Member& member : group.members) {
     const Actor actor = actor_of(group, static_cast<std::size_t>(member.slot), n);
-    const Op& here = job_.scripts[static_cast<std::size_t>(actor.script)][actor.op];
+    const Op& here = job_.scripts[actor.script][actor.op];
     const auto receives =
         exchange.reversed ? table.sends_of(member.rank) : table.receives_of(member.rank);
     Rows<Cell> written(here.to.count, Cell{});
@@ -550,8 +550,7 @@ void Values::meet_exchange(const CallGroup& group, std::int64_t n) {
       const auto sends = exchange.reversed ? table.receives_of(row.peer) : table.sends_of(row.peer);
       const auto from = std::ranges::lower_bound(sends, member.rank, {}, &plan::TableRow::peer);
       const plan::TableRow& other = *(from + static_cast<std::ptrdiff_t>(nth));
-      const Pieces moved = part_of(job_.contents, inputs[static_cast<std::size_t>(position)],
-                                   other.first, row.count);
+      const Pieces moved = part_of(job_.contents, inputs[position], other.first, row.count);
       const Zone zone{.buffer = here.to.buffer,
                       .begin = here.to.begin + static_cast<std::int32_t>(row.first),
                       .count = static_cast<std::int32_t>(row.count)};

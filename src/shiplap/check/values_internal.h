@@ -72,9 +72,7 @@ class Values {
   [[nodiscard]] std::vector<DeadRows> dead_rows(std::size_t script) const;
   // Reports the first rows that are alive at the end of the step and were not at its start.
   void find_leak(std::size_t script);
-  Buffer& buffer(std::int32_t script, std::int32_t id) {
-    return memories_[static_cast<std::size_t>(script)][static_cast<std::size_t>(id)];
-  }
+  Buffer& buffer(std::int32_t script, std::int32_t id) { return memories_[script][id]; }
   void get(std::int32_t script, const Zone& zone, Pieces& out);
   void put(Actor actor, const Zone& zone, std::span<const Piece> pieces);
   // Unites with what is there.
@@ -105,7 +103,7 @@ class Values {
     if (troubles_.size() < kMostTroubles) troubles_.push_back(std::move(trouble));
   }
   [[nodiscard]] Place place(Actor actor) const {
-    return {job_.scripts[static_cast<std::size_t>(actor.script)].rank, actor.op};
+    return {job_.scripts[actor.script].rank, actor.op};
   }
 
   Job& job_;

@@ -41,7 +41,7 @@ std::string Words::operation(Place place) {
     found = programs_.emplace(place.rank, plan::expand(job_.plan, Rank(place.rank))).first;
   }
   const plan::RankProgram& program = found->second;
-  return program.describe(program.operations[static_cast<std::size_t>(place.operation)]);
+  return program.describe(program.operations[place.operation]);
 }
 
 Where Words::where(Place place) {
@@ -138,7 +138,7 @@ std::string Words::order(const Piece& piece) const {
   for (const Run& run : job_.contents.runs(content)) {
     if (run.dimension == last) continue;
     last = run.dimension;
-    text += (text.empty() ? "" : ", then ") + tensor.part[static_cast<std::size_t>(last)].name;
+    text += (text.empty() ? "" : ", then ") + tensor.part[last].name;
   }
   return text;
 }
@@ -168,11 +168,8 @@ std::string Words::boxes(const Piece& piece, const Boxes& boxes) const {
 
 std::string Words::zone(std::int32_t rank, const Zone& zone) const {
   const Script& script = job_.script(rank);
-  const std::string& name = job_.plan.programs[script.program.index()]
-                                .buffers[static_cast<std::size_t>(zone.buffer)]
-                                .name;
-  if (zone.listed < 0 && zone.begin == 0 &&
-      zone.count == script.rows[static_cast<std::size_t>(zone.buffer)]) {
+  const std::string& name = job_.plan.programs[script.program.index()].buffers[zone.buffer].name;
+  if (zone.listed < 0 && zone.begin == 0 && zone.count == script.rows[zone.buffer]) {
     return name;
   }
   return fmt::format("{}[{} +{}]", name, zone.begin, zone.count);

@@ -127,7 +127,7 @@ class Output {
       const ssize_t count = ::write(descriptor_, text.data(), text.size());
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return errno;
-      text.remove_prefix(static_cast<std::size_t>(count));
+      text.remove_prefix(count);
     }
     return 0;
   }

@@ -68,13 +68,11 @@ report::Html lanes_html(const Scene& scene) {
   report::Lanes lanes{.window = {.begin = {0}, .end = scene.end}, .end = end_of(scene.trace)};
   for (int rank = 0; rank < drawn(scene.problem); ++rank) {
     steps.push_back(steps_of(plan, rank));
-    lanes.rows.push_back({.name = std::to_string(rank),
-                          .rank = &scene.trace.ranks[static_cast<std::size_t>(rank)],
-                          .number = rank});
+    lanes.rows.push_back(
+        {.name = std::to_string(rank), .rank = &scene.trace.ranks[rank], .number = rank});
   }
   lanes.words = [&](const trace::Event& event) {
-    return words_of(
-        steps[static_cast<std::size_t>(event.rank)][static_cast<std::size_t>(event.operation)]);
+    return words_of(steps[event.rank][event.operation]);
   };
   lanes.hues = scene.problem.ranks;
   lanes.memory = report::Lanes::Memory::left_out;

@@ -111,9 +111,7 @@ Json region_to_json(const plan::flat::Region& region, const RankProgram& rank) {
   const plan::Program& program = rank.plan->programs[rank.program.index()];
   Json result = Json::object({{"buffer", program.buffers[region.buffer.index()].name}});
   if (region.listed < 0) return result.set("begin", region.begin).set("count", region.count);
-  const auto rows =
-      std::span(rank.listed_rows)
-          .subspan(static_cast<std::size_t>(region.listed), static_cast<std::size_t>(region.count));
+  const auto rows = std::span(rank.listed_rows).subspan(region.listed, region.count);
   return result.set("rows", array_of(rows, integer));
 }
 
@@ -154,10 +152,7 @@ Json group_to_json(const plan::flat::Group& group) {
 }
 
 Json indices_to_json(plan::flat::Slice slice, const RankProgram& rank) {
-  return array_of(
-      std::span(rank.numbers)
-          .subspan(static_cast<std::size_t>(slice.first), static_cast<std::size_t>(slice.count)),
-      integer);
+  return array_of(std::span(rank.numbers).subspan(slice.first, slice.count), integer);
 }
 
 std::string channel_name(const std::string& channel) { return channel.empty() ? "main" : channel; }

@@ -51,8 +51,7 @@ std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
   constexpr std::size_t kMost = 16;
   const std::vector<AlikeRanks> groups = alike(trace);
   for (std::size_t g = 0; g < groups.size() && g < kMost; ++g) {
-    const trace::RankSummary& rank =
-        summary.ranks[static_cast<std::size_t>(groups[g].ranks.front())];
+    const trace::RankSummary& rank = summary.ranks[groups[g].ranks.front()];
     const auto share = [&](Seconds time) { return percent_text(step > 0 ? time.value / step : 0); };
     table.add({to_string(IndexSet(groups[g].ranks)), share(rank.computation),
                share(rank.communication), share(rank.exposed), share(rank.idle),

@@ -137,8 +137,7 @@ std::string words(const plan::flat::Region& region, const RankProgram& rank) {
   if (region.listed >= 0) {
     std::string rows;
     for (std::int64_t k = 0; k < std::min(region.count, kMostListed); ++k) {
-      rows += fmt::format("{}{}", k == 0 ? "" : ", ",
-                          rank.listed_rows[static_cast<std::size_t>(region.listed + k)]);
+      rows += fmt::format("{}{}", k == 0 ? "" : ", ", rank.listed_rows[region.listed + k]);
     }
     return fmt::format("{}[{}{}]", name, rows, region.count > kMostListed ? ", .." : "");
   }
@@ -161,8 +160,7 @@ std::string words(const plan::flat::Value& value, const RankProgram& rank) {
 std::string name_of(const plan::flat::Operation& op, const RankProgram& rank) {
   std::string text = op.source->name.name;
   for (std::int32_t k = 0; k < op.name.count; ++k) {
-    text += fmt::format("{}{}", k == 0 ? '[' : ',',
-                        rank.numbers[static_cast<std::size_t>(op.name.first + k)]);
+    text += fmt::format("{}{}", k == 0 ? '[' : ',', rank.numbers[op.name.first + k]);
   }
   return op.name.count > 0 ? text + "]" : text;
 }

@@ -244,7 +244,7 @@ void Communicator::judge(const std::vector<Fingerprint>& all) {
   std::vector<int> odd;
   Fingerprint example;
   for (int rank = 0; rank < size_; ++rank) {
-    const Fingerprint& one = all[static_cast<std::size_t>(rank)];
+    const Fingerprint& one = all[rank];
     if (one == expected) continue;
     if (odd.empty()) example = one;
     odd.push_back(world_rank(rank));
@@ -303,7 +303,7 @@ void Communicator::check_matrix(const Pieces& to, const Pieces& from) {
   }
   const std::vector<Fingerprint> verdicts = compare(verdict);
   for (int rank = 0; rank < size_; ++rank) {
-    const Fingerprint& one = verdicts[static_cast<std::size_t>(rank)];
+    const Fingerprint& one = verdicts[rank];
     if (one.root < 0) continue;
     const int sender = world_rank(one.root);
     const int receiver = world_rank(rank);
@@ -358,7 +358,7 @@ void Communicator::checked_all_gather(Type type, std::span<const std::byte> in,
 void Communicator::checked_all_gather_v(Type type, std::span<const std::byte> in,
                                         std::span<std::byte> out, const Pieces& pieces) {
   const BytePieces bytes("all_gather_v", pieces, type, size_, out.size());
-  const std::int64_t own = pieces.counts[static_cast<std::size_t>(rank_)];
+  const std::int64_t own = pieces.counts[rank_];
   if (elements(type, in.size()) != own) {
     refuse("all_gather_v", fmt::format("the own piece has {} elements, its count says {}",
                                        elements(type, in.size()), own));

@@ -76,11 +76,11 @@ std::vector<int> ListeningCommunicator::choose_part(int colour, int key) {
     int key = 0;
   };
   const Choice own{.colour = colour, .key = key};
-  std::vector<Choice> all(static_cast<std::size_t>(size()));
+  std::vector<Choice> all(size());
   gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
   std::vector<std::pair<int, int>> chosen;  // key and rank
   for (int rank = 0; rank < size(); ++rank) {
-    const Choice& choice = all[static_cast<std::size_t>(rank)];
+    const Choice& choice = all[rank];
     if (choice.colour == colour) chosen.emplace_back(choice.key, rank);
   }
   std::ranges::sort(chosen);

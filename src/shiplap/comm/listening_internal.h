@@ -22,9 +22,7 @@ class ListeningCommunicator : public MessageCommunicator {
   };
   ListeningCommunicator(News& news, Members members, std::string name);
 
-  [[nodiscard]] int world_rank(int rank) const override {
-    return members_.world_ranks[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] int world_rank(int rank) const override { return members_.world_ranks[rank]; }
   // Waits until all ranks have come to the end of their work.
   void close();
 

@@ -26,7 +26,7 @@ bool contains(const std::vector<int>& ranks, int rank) {
 
 void News::set_ranks(int own, int count) {
   rank_ = own;
-  everybody_.resize(static_cast<std::size_t>(count));
+  everybody_.resize(count);
   std::iota(everybody_.begin(), everybody_.end(), 0);
 }
 

@@ -76,7 +76,7 @@ class Causality {
 
  private:
   [[nodiscard]] std::uint64_t home(const Piece& piece, std::uint64_t token) const {
-    return bases_[static_cast<std::size_t>(piece.from)] + piece.begin + (token - piece.offset);
+    return bases_[piece.from] + piece.begin + (token - piece.offset);
   }
 
   void list_items() {
@@ -103,7 +103,7 @@ class Causality {
     const Arrivals arrivals(dispatch_.q.forward);
     for (int rank = 0; rank < dispatch_.world_size(); ++rank) {
       const auto bounds = dispatch_.attention.cu_seqlens_q(rank);
-      const std::uint32_t first = first_item_[static_cast<std::size_t>(rank)];
+      const std::uint32_t first = first_item_[rank];
       cut_at(bounds, arrivals.on(rank),
              [&](const Piece& piece, std::uint64_t token, std::uint32_t length, std::size_t i) {
                const Item& item = items_[first + i];
@@ -121,7 +121,7 @@ class Causality {
     const Arrivals arrivals(dispatch_.kv.forward);
     for (int rank = 0; rank < dispatch_.world_size(); ++rank) {
       const auto bounds = dispatch_.attention.cu_seqlens_kv(rank);
-      const std::uint32_t first = first_item_[static_cast<std::size_t>(rank)];
+      const std::uint32_t first = first_item_[rank];
       cut_at(bounds, arrivals.on(rank),
              [&](const Piece& piece, std::uint64_t token, std::uint32_t length, std::size_t i) {
                Item& item = items_[first + i];

@@ -43,7 +43,7 @@ Laid lay_out(const SequenceDispatch& dispatch) {
       if (to < 0) continue;
       const Segment whole{.document = document++, .length = dispatch.seq_lens[rank][s]};
       home[rank].push_back(whole);
-      attention[static_cast<std::size_t>(to)].push_back(whole);
+      attention[to].push_back(whole);
     }
   }
   return {.routing = {.home = Layout(home), .attention = Layout(attention)},
@@ -56,7 +56,7 @@ Metadata with_padding(const Metadata& metadata, const std::vector<std::vector<bo
   const Copy nowhere;
   for (int rank = 0; rank < metadata.world_size(); ++rank) {
     std::uint32_t next = 0;
-    for (const bool is_padding : padding[static_cast<std::size_t>(rank)]) {
+    for (const bool is_padding : padding[rank]) {
       if (is_padding) {
         builder.add_row(0, {&nowhere, 1});
       } else {
@@ -182,13 +182,9 @@ std::span<const std::uint32_t> AttentionLayout::cu_seqlens_kv(int rank) const {
   return std::span(cu_kv_).subspan(first_[r], first_[r + 1] - first_[r]);
 }
 
-std::uint32_t AttentionLayout::max_seqlen_q(int rank) const {
-  return longest_q_[static_cast<std::size_t>(rank)];
-}
+std::uint32_t AttentionLayout::max_seqlen_q(int rank) const { return longest_q_[rank]; }
 
-std::uint32_t AttentionLayout::max_seqlen_kv(int rank) const {
-  return longest_kv_[static_cast<std::size_t>(rank)];
-}
+std::uint32_t AttentionLayout::max_seqlen_kv(int rank) const { return longest_kv_[rank]; }
 
 Bytes AttentionLayout::bytes() const {
   const std::size_t numbers = first_.capacity() + cu_q_.capacity() + cu_kv_.capacity() +

@@ -70,7 +70,7 @@ void add_sends(const Metadata& metadata, ExchangeIndices& indices) {
                       std::int64_t{0});
   const std::int64_t all =
       std::accumulate(indices.send_counts.begin(), indices.send_counts.end(), std::int64_t{0});
-  indices.send_rows.resize(static_cast<std::size_t>(all));
+  indices.send_rows.resize(all);
   for_each_copy(metadata, indices.rank, [&](const Metadata::Row& row, const Copy& copy) {
     const auto begin = indices.send_rows.begin() + next[at(copy.rank)];
     std::iota(begin, begin + row.length, std::int64_t{row.begin});
@@ -91,7 +91,7 @@ std::vector<IndexPiece> add_arrivals(const Metadata& metadata, ExchangeIndices& 
     });
     indices.recv_counts.push_back(arrived - before);
   }
-  indices.recv_rows.reserve(static_cast<std::size_t>(arrived));
+  indices.recv_rows.reserve(arrived);
   for (const IndexPiece& piece : pieces) append_run(indices.recv_rows, piece.place, piece.length);
   return pieces;
 }

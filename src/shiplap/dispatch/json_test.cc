@@ -193,7 +193,7 @@ TEST(DispatchFile, SurvivesDamage) {
   int found = 0;
   for (int k = 0; k < 1000; ++k) {
     std::string flipped = text;
-    char& victim = flipped[static_cast<std::size_t>(random.between(0, std::ssize(flipped)))];
+    char& victim = flipped[random.between(0, std::ssize(flipped))];
     victim = static_cast<char>(victim ^ (1 << random.between(0, 8)));
     try {
       if (!validate(read_dispatch(flipped, "d.json")).empty()) ++found;

@@ -184,7 +184,7 @@ std::vector<std::vector<std::uint32_t>> gen_seq_lens(const SequenceCounts& count
            "every sequence has one token at least");
   }
   const Random random(seed);
-  std::vector<std::vector<std::uint32_t>> lengths(static_cast<std::size_t>(counts.world_size));
+  std::vector<std::vector<std::uint32_t>> lengths(counts.world_size);
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
     // Different cuts between 1 and total_len - 1, drawn as Floyd does, so that a few out of many
     // cost little (Bentley, "Programming pearls: a sample of brilliance", 1987).
@@ -213,7 +213,7 @@ Layout pack_documents(std::span<const std::uint32_t> lengths, int world_size) {
     throw InputError(Diagnostic{
         .code = "D410", .what = fmt::format("{} tokens on a rank do not fit 32 bits", room)});
   }
-  std::vector<std::vector<Segment>> by_rank(static_cast<std::size_t>(world_size));
+  std::vector<std::vector<Segment>> by_rank(world_size);
   std::size_t rank = 0;
   std::uint64_t used = 0;
   for (std::size_t d = 0; d < lengths.size(); ++d) {
@@ -261,9 +261,9 @@ std::vector<Segment> cut_documents(std::span<const std::uint32_t> lengths,
 Layout assign_randomly(std::span<const Segment> items, int world_size, std::uint64_t seed) {
   check_ranks(world_size);
   Random random(seed);
-  std::vector<std::vector<Segment>> by_rank(static_cast<std::size_t>(world_size));
+  std::vector<std::vector<Segment>> by_rank(world_size);
   for (const Segment& item : items) {
-    by_rank[static_cast<std::size_t>(random.between(0, world_size))].push_back(item);
+    by_rank[random.between(0, world_size)].push_back(item);
   }
   return Layout(by_rank);
 }

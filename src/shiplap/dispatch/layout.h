@@ -39,9 +39,7 @@ class Layout {
   }
   // Of all ranks, one after another; those of rank r begin at first(r).
   [[nodiscard]] std::span<const Segment> all() const { return segments_; }
-  [[nodiscard]] std::uint32_t first(int rank) const {
-    return first_[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] std::uint32_t first(int rank) const { return first_[rank]; }
   [[nodiscard]] std::uint64_t tokens(int rank) const;
   friend bool operator==(const Layout&, const Layout&) = default;
 

@@ -228,10 +228,10 @@ Metadata Router::reverse(Arrival arrival, std::uint32_t Place::* first) const {
 }
 
 AttentionLayout Router::attention() const {
-  std::vector<std::vector<AttentionLayout::Item>> by_rank(static_cast<std::size_t>(world_size_));
+  std::vector<std::vector<AttentionLayout::Item>> by_rank(world_size_);
   for (const Place& item : items_.places) {
     const Segment& segment = item.segment;
-    by_rank[static_cast<std::size_t>(item.rank)].push_back(
+    by_rank[item.rank].push_back(
         {.q_length = segment.length,
          .kv_length = segment.length > 0 ? static_cast<std::uint32_t>(segment.end()) : 0});
   }

@@ -41,9 +41,7 @@ class Router {
     // Where a placeholder belongs: the place that has token `position`, or the last one before it.
     [[nodiscard]] const Place& holding(const Segment& placeholder) const;
     // Of the places of `rank`.
-    [[nodiscard]] std::uint32_t first(int rank) const {
-      return first_of_rank[static_cast<std::size_t>(rank)];
-    }
+    [[nodiscard]] std::uint32_t first(int rank) const { return first_of_rank[rank]; }
 
     std::vector<Place> places;                 // by rank, as in the layout
     std::vector<std::uint32_t> first_of_rank;  // and the end

@@ -33,7 +33,7 @@ Span span_of(std::span<const T> input, const BufferViews<T>& output, const Metad
       .from = row.begin * width, .to = copy.offset * width, .count = row.length * width};
   const bool exists = static_cast<std::size_t>(copy.rank) < output.size();
   if (exists && span.from + span.count <= input.size() &&
-      span.to + span.count <= output[static_cast<std::size_t>(copy.rank)].size()) {
+      span.to + span.count <= output[copy.rank].size()) {
     return span;
   }
   throw InputError(
@@ -79,7 +79,7 @@ void orchestrate_simulate(const BufferViews<const std::byte>& input,
   for_each_copy(metadata, [&](std::size_t sender, const Metadata::Row& row, const Copy& copy) {
     const Span span = span_of(input[sender], output, row, copy, width);
     for (std::size_t i = 0; i < span.count; ++i) {
-      output[static_cast<std::size_t>(copy.rank)][span.to + i] = input[sender][span.from + i];
+      output[copy.rank][span.to + i] = input[sender][span.from + i];
     }
   });
 }
@@ -97,7 +97,7 @@ void sum_simulate(const BufferViews<const T>& input, const BufferViews<T>& outpu
   for_each_copy(metadata, [&](std::size_t sender, const Metadata::Row& row, const Copy& copy) {
     const Span span = span_of(input[sender], output, row, copy, elements);
     for (std::size_t i = 0; i < span.count; ++i) {
-      output[static_cast<std::size_t>(copy.rank)][span.to + i] += input[sender][span.from + i];
+      output[copy.rank][span.to + i] += input[sender][span.from + i];
     }
   });
 }

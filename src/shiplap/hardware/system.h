@@ -43,9 +43,7 @@ struct Processor {
     friend bool operator==(const Speed&, const Speed&) = default;
   };
   std::array<std::optional<Speed>, 4> speeds;  // by Datatype
-  [[nodiscard]] const std::optional<Speed>& speed(Datatype type) const {
-    return speeds[static_cast<std::size_t>(type)];
-  }
+  [[nodiscard]] const std::optional<Speed>& speed(Datatype type) const { return speeds[static_cast<std::size_t>(type)]; }
   // Its own speed or, as every number fits into a wider one, that of the other 16 bit type or of
   // the next wider one. Null if there is none.
   [[nodiscard]] const Speed* usable(Datatype type) const;

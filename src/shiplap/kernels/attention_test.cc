@@ -108,7 +108,7 @@ TEST(Attention, IsRightForRandomShapes) {
     const auto kv_heads = static_cast<std::int32_t>(random.between(1, 4));
     const auto group = static_cast<std::int32_t>(1 << random.between(0, 4));
     const auto dim = random.pick(std::vector{8, 40, 64});
-    std::vector<Lengths> lengths(static_cast<std::size_t>(random.between(1, 9)));
+    std::vector<Lengths> lengths(random.between(1, 9));
     for (Lengths& length : lengths) {
       length.queries = static_cast<std::uint32_t>(random.chance(0.2) ? 0 : random.between(1, 70));
       length.keys = length.queries;

@@ -85,8 +85,7 @@ inline void count_visible(const QueryBlock& queries, const KeyBlock& keys,
   for (std::int64_t row = 0; row < queries.rows; ++row) {
     const std::int64_t i = std::min(row % queries.padded, queries.count - 1);
     const std::int64_t seen = queries.visible - (queries.count - 1 - i) - keys.first;
-    visible[static_cast<std::size_t>(row)] =
-        static_cast<std::int32_t>(std::clamp<std::int64_t>(seen, 0, keys.padded));
+    visible[row] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen, 0, keys.padded));
   }
 }
 

@@ -25,7 +25,7 @@ void finish(const Sums& sums, const Result& c, const Epilogue& epilogue) {
   if (sums.rows == 0 || sums.columns == 0) return;
   std::vector<float> bias;
   if (epilogue.bias.data != nullptr) {
-    bias.resize(static_cast<std::size_t>(sums.columns));
+    bias.resize(sums.columns);
     widen({.from = epilogue.bias.data,
            .type = epilogue.bias.type,
            .count = sums.columns,
@@ -33,7 +33,7 @@ void finish(const Sums& sums, const Result& c, const Epilogue& epilogue) {
   }
   // So many rows at once that they stay in the cache.
   const std::int64_t most = std::max<std::int64_t>(1, 4096 / sums.columns);
-  std::vector<float> floats(static_cast<std::size_t>(std::min(most, sums.rows) * sums.columns));
+  std::vector<float> floats(std::min(most, sums.rows) * sums.columns);
   EpilogueStep step{.columns = sums.columns,
                     .sums = floats.data(),
                     .stride_sums = sums.columns,

@@ -18,7 +18,7 @@ float at(const Matrix& matrix, std::int64_t row, std::int64_t column) {
 
 // Small whole numbers, so that every product and sum is exact.
 std::vector<float> whole_numbers(Random& random, std::int64_t count) {
-  std::vector<float> numbers(static_cast<std::size_t>(count));
+  std::vector<float> numbers(count);
   for (float& number : numbers) number = static_cast<float>(random.between(-8, 9));
   return numbers;
 }
@@ -41,7 +41,7 @@ TEST(Gemm, IsExactForWholeNumbersHoweverFactorsLie) {
     const bool adds = random.chance();
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
-        float& here = expected[static_cast<std::size_t>(i * n + j)];
+        float& here = expected[i * n + j];
         if (!adds) here = 0;
         for (std::int64_t l = 0; l < k; ++l) here += at(a, i, l) * at(b, l, j);
       }

@@ -40,7 +40,7 @@ struct GroupedLinear::State {
     for (const GroupRows& run : runs) {
       ensure(run.group >= 0 && run.group < shape.groups, "a run belongs to one of the groups");
       ensure(run.rows >= 0, "no number of rows is negative");
-      ensure(run.rows == 0 || is_prepared[static_cast<std::size_t>(run.group)],
+      ensure(run.rows == 0 || is_prepared[run.group],
              "weights are prepared before they are multiplied by");
       rows += run.rows;
     }
@@ -78,7 +78,7 @@ void GroupedLinear::prepare(std::int64_t group, const Weights& weights) {
   Weights given = weights;
   given.stride = stride_or(weights.stride, weights.is_transposed ? shape.depth : shape.columns);
   state_->engine->prepare(group, given);
-  state_->is_prepared[static_cast<std::size_t>(group)] = true;
+  state_->is_prepared[group] = true;
 }
 
 void GroupedLinear::multiply(const Rows& a, std::span<const GroupRows> runs, const Result& c,

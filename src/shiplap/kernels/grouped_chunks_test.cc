@@ -137,7 +137,7 @@ TEST(GroupedChunks, TheCommonEngineIsRightAndKeepsTheBits) {
   const GroupedArrays given = whole;
   const std::unique_ptr<GroupedEngine> engine = make_common_engine(whole.shape());
   for (std::int64_t i = 0; i < 3; ++i) {
-    engine->prepare(i, {.data = whole.weights[static_cast<std::size_t>(i)].data(), .stride = 70});
+    engine->prepare(i, {.data = whole.weights[i].data(), .stride = 70});
   }
   const auto multiply = [&](GroupedArrays& arrays, std::int64_t first,
                             std::span<const GroupRows> runs) {

@@ -33,7 +33,7 @@ class CommonEngine final : public GroupedEngine {
       : shape_(shape),
         block_rows_(round_up(shape.typical_rows, 16)),
         given_(static_cast<std::size_t>(shape.groups)) {
-    sums_.resize(static_cast<std::size_t>(block_rows_ * shape.columns));
+    sums_.resize(block_rows_ * shape.columns);
     if (shape.columns == 0 || shape.depth == 0) return;
     engine_ = make_linear_engine({.columns = shape.columns,
                                   .depth = shape.depth,
@@ -49,7 +49,7 @@ class CommonEngine final : public GroupedEngine {
   }
 
   void prepare(std::int64_t group, const Weights& weights) override {
-    given_[static_cast<std::size_t>(group)] = weights;
+    given_[group] = weights;
     if (shape_.packing == Packing::once) pack(group, weights);
   }
 
@@ -96,7 +96,7 @@ class CommonEngine final : public GroupedEngine {
   // place, which stays in the cache.
   std::int64_t packed_group(std::int64_t group) {
     if (shape_.packing == Packing::once) return group;
-    pack(0, given_[static_cast<std::size_t>(group)]);
+    pack(0, given_[group]);
     return 0;
   }
 

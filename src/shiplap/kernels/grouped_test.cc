@@ -271,7 +271,7 @@ TEST(Grouped, PromisesWhatItSays) {
   const auto act = [&](const GroupedShape& shape, const Rows& a, std::vector<GroupRows> runs,
                        const GroupedEpilogue& epilogue) {
     GroupedLinear kernel(shape);
-    kernel.prepare(std::vector<Weights>(static_cast<std::size_t>(shape.groups), {.data = &x}));
+    kernel.prepare(std::vector<Weights>(shape.groups, {.data = &x}));
     kernel.multiply(a, runs, {.data = &x}, epilogue);
   };
   const GroupedShape one{.groups = 1, .columns = 1, .depth = 1};

@@ -140,7 +140,7 @@ struct GroupedArrays {
 inline Expected expected_at(const GroupedArrays& arrays, std::int64_t group, std::int64_t i,
                             std::int64_t j) {
   const Question& q = arrays.question.all;
-  const Numbers& weights = arrays.weights[static_cast<std::size_t>(group)];
+  const Numbers& weights = arrays.weights[group];
   Expected result;
   const auto add = [&](double term) {
     result.before += term;

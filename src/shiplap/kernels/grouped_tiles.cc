@@ -49,7 +49,7 @@ class TilesEngine final : public GroupedEngine {
                    .columns = shape_.columns,
                    .down = weights.is_transposed ? 1 : weights.stride,
                    .right = weights.is_transposed ? weights.stride : 1};
-    given_[static_cast<std::size_t>(group)] = pack;
+    given_[group] = pack;
     if (shape_.packing == Packing::every_call) return;
     pack_tiles(pack, packed(group));
   }
@@ -88,7 +88,7 @@ class TilesEngine final : public GroupedEngine {
                     const Bf16* later) {
     TilesProduct product{.steps = steps_,
                          .weights = kept(run.group),
-                         .unpacked = given_[static_cast<std::size_t>(run.group)],
+                         .unpacked = given_[run.group],
                          .near = packed_.get()};
     if (product.weights == nullptr && run.rows > most_rows_) {
       pack_tiles(product.unpacked, product.near);

@@ -69,7 +69,7 @@ class OnednnLinear final : public LinearEngine {
     const OneThread only;
     Prepared* const prepared = find(product);
     ensure(prepared != nullptr, "only what can be multiplied is");
-    void* const weights = groups_[static_cast<std::size_t>(operands.group)].weights;
+    void* const weights = groups_[operands.group].weights;
     prepared->execute(stream_, {operands.a, weights, operands.c, scratchpad_.start()});
     stream_.wait();
   }

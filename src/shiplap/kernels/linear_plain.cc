@@ -24,7 +24,7 @@ class PlainLinear final : public LinearEngine {
     const std::int64_t right = by_rows ? 1 : layout.stride;
     const auto group = static_cast<std::size_t>(weights.group);
     if (group >= weights_.size()) weights_.resize(group + 1);
-    weights_[group].resize(static_cast<std::size_t>(depth_ * columns_));
+    weights_[group].resize(depth_ * columns_);
     float* to = weights_[group].data();
     for (std::int64_t k = 0; k < depth_; ++k) {
       for (std::int64_t j = 0; j < columns_; ++j) *to++ = from[k * down + j * right];
@@ -37,7 +37,7 @@ class PlainLinear final : public LinearEngine {
 
   void multiply(const RowsProduct& product, const RowsOperands& operands) override {
     ensure(can(product), "plain loops multiply rows that lie as such");
-    const float* const weights = weights_[static_cast<std::size_t>(operands.group)].data();
+    const float* const weights = weights_[operands.group].data();
     for (std::int64_t i = 0; i < product.rows; ++i) {
       const float* const a = static_cast<const float*>(operands.a) + i * product.a.stride;
       float* const c = operands.c + i * product.stride_c;

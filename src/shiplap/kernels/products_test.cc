@@ -39,14 +39,14 @@ void expect_exact(Products& products, const Product& p, std::uint64_t seed) {
   const std::size_t b_size = at(p.b, p.depth - 1, p.columns - 1) + 1;
   std::vector<T> a = whole_numbers<T>(random, a_size);
   std::vector<T> b = whole_numbers<T>(random, b_size);
-  std::vector<float> c(static_cast<std::size_t>(p.rows * p.stride_c), kUntouched);
+  std::vector<float> c(p.rows * p.stride_c, kUntouched);
   std::vector<float> expected = c;
   for (std::int64_t i = 0; i < p.rows; ++i) {
     for (std::int64_t j = 0; j < p.columns; ++j) {
       float sum = 0;
       for (std::int64_t k = 0; k < p.depth; ++k)
         sum += get(a[at(p.a, i, k)]) * get(b[at(p.b, k, j)]);
-      float& here = expected[static_cast<std::size_t>(i * p.stride_c + j)];
+      float& here = expected[i * p.stride_c + j];
       here = p.into == Into::accumulate ? here + sum : sum;
     }
   }

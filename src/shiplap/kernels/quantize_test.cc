@@ -71,7 +71,7 @@ void expect_codes(const QuantizeLoops& loops, const Numbers& from, float scale, 
                         .to = codes.data()});
   for (std::int64_t i = 0; i < count; ++i) {
     const float scaled = static_cast<float>(from.get(i)) * scale;
-    ASSERT_EQ(codes[static_cast<std::size_t>(i)], code_of(format, scaled))
+    ASSERT_EQ(codes[i], code_of(format, scaled))
         << name(format) << " of " << from.get(i) << " * " << scale << ", " << i << " of " << count;
   }
   ASSERT_EQ(codes.back(), kUntouched);
@@ -168,10 +168,10 @@ void expect_blocks(const QuantizeLoops& loops, const Numbers& from, const Blocks
     const float amax =
         amax_one_by_one(from, block * 32, std::min<std::int64_t>(32, count - block * 32));
     const E8m0 scale = mx_scale(amax, how.format, how.rule);
-    ASSERT_EQ(scales[static_cast<std::size_t>(block)], std::byte{scale.bits}) << amax;
+    ASSERT_EQ(scales[block], std::byte{scale.bits}) << amax;
     const double scaled = std::ldexp(from.get(i), 127 - scale.bits);
     const auto exact = static_cast<float>(std::clamp(scaled, -1e30, 1e30));
-    ASSERT_EQ(codes[static_cast<std::size_t>(i)], code_of(how.format, exact))
+    ASSERT_EQ(codes[i], code_of(how.format, exact))
         << from.get(i) << ", amax " << amax << ", " << i << " of " << count;
   }
   ASSERT_EQ(codes.back(), kUntouched);
@@ -380,8 +380,8 @@ void expect_there_and_back(const Case& which, Random& random) {
   expect_near(which, from, rows);
   for (std::int64_t i = 0; i < which.rows; ++i) {
     for (std::int64_t k = 1; k <= 3; ++k) {
-      ASSERT_EQ(rows.bytes[static_cast<std::size_t>((i + 1) * rows.stride - k)], kUntouched);
-      ASSERT_EQ(blocks.bytes[static_cast<std::size_t>((i + 1) * blocks.stride - k)], kUntouched);
+      ASSERT_EQ(rows.bytes[(i + 1) * rows.stride - k], kUntouched);
+      ASSERT_EQ(blocks.bytes[(i + 1) * blocks.stride - k], kUntouched);
     }
   }
 }

@@ -182,7 +182,7 @@ struct ScaledLinear::State {
     grow(sums, (most + kParted) * shape.columns);
     grow(other_sums, std::max(most, kParted) * 2 * others_count());
     grow(exact, shape.columns);
-    rows_in_parts.reserve(static_cast<std::size_t>(most));
+    rows_in_parts.reserve(most);
   }
 
   void multiply(const Fp8Rows& a, const Result& c, const Epilogue& epilogue) {
@@ -219,7 +219,7 @@ struct ScaledLinear::State {
       const float* const small = other_sums.data() + i * 2 * others_count();
       const float* const large = small + others_count();
       for (std::int64_t k = 0; k < others_count(); ++k) {
-        float& sum = to[i * shape.columns + columns_in_parts[static_cast<std::size_t>(k)]];
+        float& sum = to[i * shape.columns + columns_in_parts[k]];
         sum = static_cast<float>(double{sum} + double{small[k]} * power_of(Part::small) +
                                  double{large[k]} * power_of(Part::large));
       }
@@ -252,12 +252,11 @@ struct ScaledLinear::State {
       std::fill_n(exact.begin(), shape.columns, 0.0);
       for (const Part part : kParts) {
         for (std::int64_t j = 0; j < shape.columns; ++j) {
-          exact[static_cast<std::size_t>(j)] += double{*from++} * power_of(part);
+          exact[j] += double{*from++} * power_of(part);
         }
       }
       for (std::int64_t j = 0; j < shape.columns; ++j) {
-        sums[static_cast<std::size_t>(row * shape.columns + j)] =
-            static_cast<float>(exact[static_cast<std::size_t>(j)]);
+        sums[row * shape.columns + j] = static_cast<float>(exact[j]);
       }
     }
   }

@@ -77,7 +77,7 @@ TEST(ScaledTails, ProductsOfAnyTwoScalesAreExact) {
         random);
     for (std::int64_t i = 0; i < count; ++i) {
       for (Factor* const factor : {&arrays.a, &arrays.weights}) {
-        factor->put_block_scale(i, 0, all[static_cast<std::size_t>(i)]);
+        factor->put_block_scale(i, 0, all[i]);
         factor->put_block_codes(i, 0, std::byte{i % 3 == 0 ? std::uint8_t{1} : std::uint8_t{0x7b}});
       }
     }

@@ -61,8 +61,7 @@ struct Factor {
     }
     codes.resize(count);
     for (std::byte& code : codes) code = any_code(random);
-    scales.resize(static_cast<std::size_t>(
-        std::max<std::int64_t>(4, scale_stride() * std::max(lines, blocks()) + 4)));
+    scales.resize(std::max<std::int64_t>(4, scale_stride() * std::max(lines, blocks()) + 4));
     for (std::int64_t line = 0; line < lines; ++line) {
       if (stored == Stored::scale_per_row) put_scale(line, static_cast<float>(random.unit() + 0.1));
       for (std::int64_t block = 0; stored == Stored::blocks && block < blocks(); ++block) {

@@ -83,7 +83,7 @@ float current_scale(float amax, Fp8 format, int margin) {
 
 AmaxHistory::AmaxHistory(const DelayedScaling& scaling) : scaling_(scaling) {
   ensure(scaling.length > 0, "a history has at least one step");
-  steps_.resize(static_cast<std::size_t>(scaling.length));
+  steps_.resize(scaling.length);
 }
 
 void AmaxHistory::record(float amax) {

@@ -195,9 +195,7 @@ std::vector<std::byte> swizzled_by_loops(const ScaleShape& matrix,
             const std::int64_t row = tile_row * 128 + quarter * 32 + lane;
             const std::int64_t column = tile_column * 4 + k;
             const bool is_inside = row < matrix.rows && column < matrix.columns;
-            result.push_back(is_inside
-                                 ? plain[static_cast<std::size_t>(row * matrix.columns + column)]
-                                 : std::byte{});
+            result.push_back(is_inside ? plain[row * matrix.columns + column] : std::byte{});
           }
         }
       }
@@ -207,7 +205,7 @@ std::vector<std::byte> swizzled_by_loops(const ScaleShape& matrix,
 }
 
 void expect_swizzles(const ScaleShape& matrix, Random& random) {
-  std::vector<std::byte> plain(static_cast<std::size_t>(matrix.count()));
+  std::vector<std::byte> plain(matrix.count());
   for (std::byte& scale : plain) scale = static_cast<std::byte>(random.between(1, 256));
   const std::vector<std::byte> expected = swizzled_by_loops(matrix, plain);
   std::vector<std::byte> swizzled(expected.size(), std::byte{0xaa});

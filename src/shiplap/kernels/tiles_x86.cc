@@ -287,7 +287,7 @@ class Multiplication {
 
   static const TileSizes& sizes_for(std::int64_t rows) {
     const bool is_low = rows <= kTileRows;
-    return kSizes[is_low ? 1 : 0][static_cast<std::size_t>(is_low ? rows : rows - kTileRows)];
+    return kSizes[is_low ? 1 : 0][is_low ? rows : rows - kTileRows];
   }
 
   void use(const TileSizes& sizes) {

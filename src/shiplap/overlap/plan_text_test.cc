@@ -33,11 +33,11 @@ bool multiplies(const Operation& op) {
 
 // How often each row of X is multiplied.
 std::vector<int> multiplied(const RankProgram& program, std::int64_t rows) {
-  std::vector<int> times(static_cast<std::size_t>(rows));
+  std::vector<int> times(rows);
   for (const Operation& op : program.operations) {
     if (!multiplies(op)) continue;
     const plan::flat::Region& x = program.accesses_of(op)[0].region;
-    for (std::int64_t k = 0; k < x.count; ++k) ++times[static_cast<std::size_t>(x.begin + k)];
+    for (std::int64_t k = 0; k < x.count; ++k) ++times[x.begin + k];
   }
   return times;
 }

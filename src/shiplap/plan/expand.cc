@@ -231,8 +231,7 @@ void RankProgram::clear() {
 std::string RankProgram::describe(const flat::Operation& op) const {
   std::string text = op.source->name.name;
   for (std::int32_t k = 0; k < op.name.count; ++k) {
-    text += fmt::format("{}{}", k == 0 ? "[" : ",",
-                        numbers[static_cast<std::size_t>(op.name.first + k)]);
+    text += fmt::format("{}{}", k == 0 ? "[" : ",", numbers[op.name.first + k]);
   }
   if (op.name.count > 0) text += "]";
   return described(std::move(text), op.source->action);

@@ -127,17 +127,13 @@ struct RankProgram {
   std::int64_t iterations = 0;  // of loops, and what counts as such: see ExpandLimits
 
   [[nodiscard]] std::span<const flat::Access> accesses_of(const flat::Operation& op) const {
-    return std::span(accesses).subspan(static_cast<std::size_t>(op.accesses.first),
-                                       static_cast<std::size_t>(op.accesses.count));
+    return std::span(accesses).subspan(op.accesses.first, op.accesses.count);
   }
   [[nodiscard]] std::span<const std::int32_t> after(const flat::Operation& op) const {
-    return std::span(dependencies)
-        .subspan(static_cast<std::size_t>(op.after.first),
-                 static_cast<std::size_t>(op.after.count));
+    return std::span(dependencies).subspan(op.after.first, op.after.count);
   }
   [[nodiscard]] std::span<const flat::Run> runs_of(const flat::Value& value) const {
-    return std::span(runs).subspan(static_cast<std::size_t>(value.runs.first),
-                                   static_cast<std::size_t>(value.runs.count));
+    return std::span(runs).subspan(value.runs.first, value.runs.count);
   }
   [[nodiscard]] std::int64_t bytes_of(const flat::Region& region) const {
     return region.buffer.exists() ? region.count * buffers[region.buffer.index()].row_bytes : 0;

@@ -95,8 +95,7 @@ TEST(Expand, AnIndexThatDoesNotOccurIsNoDependencyAndIsNoted) {
   ASSERT_EQ(e->program.absent.size(), 1U);
   EXPECT_EQ(e->program.absent[0].operation, 0);
   EXPECT_EQ(e->program.absent[0].reference->name, "a");
-  EXPECT_EQ(e->program.numbers.at(static_cast<std::size_t>(e->program.absent[0].indices.first)),
-            -1);
+  EXPECT_EQ(e->program.numbers.at(e->program.absent[0].indices.first), -1);
 }
 
 TEST(Expand, AfterNamesNothingThatComesLater) {
@@ -121,7 +120,7 @@ TEST(Expand, ThousandsOfNamesAreToldApart) {
       "end\nend\nb: compute k");
   for (int i = 1; i < 100; ++i) {
     for (int j = 0; j < 100; ++j) {
-      const auto& operation = e->program.operations[static_cast<std::size_t>(100 * i + j)];
+      const auto& operation = e->program.operations[100 * i + j];
       ASSERT_THAT(e->program.after(operation), ElementsAre(100 * (i - 1) + j));
     }
   }

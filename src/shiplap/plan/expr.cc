@@ -66,7 +66,7 @@ std::int64_t entry(const List& list, std::int64_t index) {
         fmt::format("entry {} of list `{}`, which has {}", index, list.name, list.values.size()),
         "entries are counted from 0");
   }
-  return list.values[static_cast<std::size_t>(index)];
+  return list.values[index];
 }
 
 bool is_binary(Expr::Op op) { return op >= Expr::Op::add && op <= Expr::Op::modulo; }
@@ -80,16 +80,16 @@ std::int64_t run(std::span<const Expr::Node> code, const Position& position, std
         *++top = node.operand();
         break;
       case Expr::Op::axis:
-        *++top = position.axes[static_cast<std::size_t>(node.operand())];
+        *++top = position.axes[node.operand()];
         break;
       case Expr::Op::rank:
         *++top = position.rank;
         break;
       case Expr::Op::local:
-        *++top = position.locals[static_cast<std::size_t>(node.operand())];
+        *++top = position.locals[node.operand()];
         break;
       case Expr::Op::element:
-        *top = entry(position.lists[static_cast<std::size_t>(node.operand())], *top);
+        *top = entry(position.lists[node.operand()], *top);
         break;
       case Expr::Op::negate:
         *top = must_apply(Expr::Op::subtract, 0, *top);

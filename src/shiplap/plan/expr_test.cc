@@ -67,7 +67,7 @@ std::optional<std::int64_t> slow(const Tree& tree) {
     case Tree::Kind::literal:
       return tree.value;
     case Tree::Kind::axis:
-      return kAxes[static_cast<std::size_t>(tree.value)];
+      return kAxes[tree.value];
     case Tree::Kind::rank:
       return 6;
     case Tree::Kind::local:
@@ -75,7 +75,7 @@ std::optional<std::int64_t> slow(const Tree& tree) {
     case Tree::Kind::element: {
       const auto index = slow(*tree.left);
       if (!index || *index < 0 || *index > 2) return std::nullopt;
-      return std::vector<std::int64_t>{4, -1, 7}[static_cast<std::size_t>(*index)];
+      return std::vector<std::int64_t>{4, -1, 7}[*index];
     }
     case Tree::Kind::negate: {
       const auto value = slow(*tree.left);

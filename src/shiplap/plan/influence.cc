@@ -29,8 +29,7 @@ class Influence {
     AxisSet result(axes_.size());
     for (const Expr::Node& node : expr.code()) {
       if (node.op() == Expr::Op::rank) result.assign(result.size(), true);
-      if (node.op() == Expr::Op::local)
-        unite(result, locals_[static_cast<std::size_t>(node.operand())]);
+      if (node.op() == Expr::Op::local) unite(result, locals_[node.operand()]);
       if (node.op() != Expr::Op::axis) continue;
       for (const AxisId axis :
            plan_.mesh.axes_of(AxisId(static_cast<std::int32_t>(node.operand()))))

@@ -89,7 +89,7 @@ RankSet::RankSet(std::vector<Rank> listed)
 
 Rank RankSet::operator[](std::int64_t position) const {
   ensure(position >= 0 && position < size_, "a position lies in its group");
-  if (!listed_.empty()) return listed_[static_cast<std::size_t>(position)];
+  if (!listed_.empty()) return listed_[position];
   std::int64_t rank = first_.value;
   for (std::size_t k = steps_.size(); k-- > 0;) {
     rank += position % steps_[k].count * steps_[k].stride;

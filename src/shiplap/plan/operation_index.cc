@@ -16,7 +16,7 @@ OperationIndex::Family OperationIndex::family(std::string_view name) {
 std::uint64_t OperationIndex::hash(Family family, flat::Slice indices) const {
   std::uint64_t h = static_cast<std::uint64_t>(family) + 1;
   for (std::int32_t k = 0; k < indices.count; ++k) {
-    h ^= static_cast<std::uint64_t>(program_.numbers[static_cast<std::size_t>(indices.first + k)]);
+    h ^= static_cast<std::uint64_t>(program_.numbers[indices.first + k]);
     h *= 0x9E3779B97F4A7C15U;  // 2^64 over the golden ratio spreads neighbours apart
     h ^= h >> 29;
   }
@@ -61,7 +61,7 @@ void OperationIndex::add() {
   family_of_.resize(self + 1, -1);
   const std::size_t at = slot(own, operation.name);
   if (slots_[at] >= 0) {
-    const auto& first = program_.operations[static_cast<std::size_t>(slots_[at])];
+    const auto& first = program_.operations[slots_[at]];
     throw InputError(
         Diagnostic{.code = "D204",
                    .what = fmt::format("`{}` has the name of an operation before it",
@@ -98,8 +98,8 @@ void OperationIndex::check_order() const {
     const flat::AbsentReference& absent = program_.absent[k];
     const std::int32_t found = slots_[slot(absent_families_[k], absent.indices)];
     if (found < 0) continue;
-    const auto& waiting = program_.operations[static_cast<std::size_t>(absent.operation)];
-    const auto& later = program_.operations[static_cast<std::size_t>(found)];
+    const auto& waiting = program_.operations[absent.operation];
+    const auto& later = program_.operations[found];
     throw InputError(Diagnostic{
         .code = "D205",
         .where = {.line = waiting.source->origin.line,

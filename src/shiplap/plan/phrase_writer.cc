@@ -95,8 +95,7 @@ void PhraseWriter::expression(const Expr& expr) {
     }
     Piece& top = stack.back();
     if (node.op() == Expr::Op::element) {
-      top = {plan_.lists[static_cast<std::size_t>(node.operand())].name + "[" + top.text + "]",
-             kPrimary, std::nullopt};
+      top = {plan_.lists[node.operand()].name + "[" + top.text + "]", kPrimary, std::nullopt};
     } else if (node.op() == Expr::Op::negate) {
       top = {"-" + parenthesised(std::move(top.text), top.binding, kPrimary), kNegation,
              std::nullopt};

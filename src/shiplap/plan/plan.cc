@@ -163,7 +163,7 @@ constexpr std::int32_t kSpare = -1;
 class Assigner {
  public:
   explicit Assigner(const Plan& plan) : plan_(plan) {
-    result_.program_of.assign(static_cast<std::size_t>(plan.mesh.ranks()), ProgramId(kUnassigned));
+    result_.program_of.assign(plan.mesh.ranks(), ProgramId(kUnassigned));
   }
 
   Assignment assign() && {

@@ -93,9 +93,9 @@ TEST(Assignment, AgreesWithAskingEverySelectorAboutEveryRank) {
         claims += brute_force_selects(spare, plan.mesh, rank) ? 1 : 0;
       }
       wrong = wrong || claims != 1;
-      ASSERT_EQ(assignment.program_of[static_cast<std::size_t>(rank)].exists(), first.exists());
+      ASSERT_EQ(assignment.program_of[rank].exists(), first.exists());
       if (first.exists()) {
-        ASSERT_EQ(assignment.program_of[static_cast<std::size_t>(rank)], first) << "seed " << seed;
+        ASSERT_EQ(assignment.program_of[rank], first) << "seed " << seed;
       }
     }
     ASSERT_EQ(!assignment.problems.empty(), wrong) << "seed " << seed;

@@ -118,7 +118,7 @@ flat::Region Resolver::cut(const Region& region) {
                        cuts.size()),
            "piece i goes from entry i to entry i+1");
   }
-  const auto ends = std::span(cuts).subspan(static_cast<std::size_t>(piece), 2);
+  const auto ends = std::span(cuts).subspan(piece, 2);
   std::int64_t count = 0;
   if (__builtin_sub_overflow(ends[1], ends[0], &count)) refuse("D203", "a piece beyond 64 bits");
   return within(region, ends[0], count);
@@ -134,8 +134,7 @@ std::span<const std::int64_t> Resolver::entries(ListId list, const Expr& begin,
     refuse("D203", fmt::format("{}[{} +{}] lies outside the list, which has {} entries", from.name,
                                first, size, available));
   }
-  return std::span(from.values)
-      .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
+  return std::span(from.values).subspan(first, size);
 }
 
 flat::Region Resolver::listed(const Region& region) {

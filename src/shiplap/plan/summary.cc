@@ -50,11 +50,11 @@ class TableTotals {
 
  private:
   std::vector<std::int64_t> count(const Exchange& exchange) const {
-    std::vector<std::int64_t> rows(static_cast<std::size_t>(plan_.mesh.ranks()));
+    std::vector<std::int64_t> rows(plan_.mesh.ranks());
     const ExchangeTable& table = plan_.tables[exchange.table.index()];
     for (const TableRow& row : exchange.reversed ? table.receives() : table.sends()) {
       if (row.rank == row.peer) continue;
-      std::int64_t& total = rows[static_cast<std::size_t>(row.rank)];
+      std::int64_t& total = rows[row.rank];
       total = saturated(Wide{total} + row.count);
     }
     return rows;

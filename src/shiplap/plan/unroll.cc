@@ -63,7 +63,7 @@ class Unroller {
     result.action =
         std::visit([&](const auto& a) -> Action { return action(a, flat); }, from.action);
     for (const std::int32_t before : flat_.after(flat)) {
-      result.after.push_back(name(flat_.operations[static_cast<std::size_t>(before)]));
+      result.after.push_back(name(flat_.operations[before]));
     }
     if (from.work) result.work = work(*from.work, flat.work);
     return result;
@@ -71,9 +71,7 @@ class Unroller {
 
   Reference name(const flat::Operation& flat) const {
     Reference result{.name = flat.source->name.name};
-    const auto indices = std::span(flat_.numbers)
-                             .subspan(static_cast<std::size_t>(flat.name.first),
-                                      static_cast<std::size_t>(flat.name.count));
+    const auto indices = std::span(flat_.numbers).subspan(flat.name.first, flat.name.count);
     result.indices.assign(indices.begin(), indices.end());
     return result;
   }
@@ -94,9 +92,7 @@ class Unroller {
                   .count = flat.count};
     if (flat.listed < 0) return result;
     const std::vector<std::int64_t>& entries = plan_.lists[list.index()].values;
-    const auto rows =
-        std::span(flat_.listed_rows)
-            .subspan(static_cast<std::size_t>(flat.listed), static_cast<std::size_t>(flat.count));
+    const auto rows = std::span(flat_.listed_rows).subspan(flat.listed, flat.count);
     const auto found = std::ranges::search(entries, rows);
     ensure(std::ssize(found) == flat.count, "listed rows stand in their list");
     result.list = list;

@@ -54,7 +54,7 @@ spare on dp=1
 std::vector<std::int64_t> numbers(const RankProgram& program, const flat::Region& region) {
   std::vector<std::int64_t> all = {region.buffer.value, region.begin, region.count};
   for (std::int64_t k = 0; region.listed >= 0 && k < region.count; ++k) {
-    all.push_back(program.listed_rows[static_cast<std::size_t>(region.listed + k)]);
+    all.push_back(program.listed_rows[region.listed + k]);
   }
   return all;
 }

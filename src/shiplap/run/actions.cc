@@ -76,8 +76,7 @@ class CollectiveCall {
   [[nodiscard]] std::span<std::byte> own_piece(std::span<std::byte> whole) const {
     const std::vector<std::int64_t> ends = piece_ends(context_.memory.program(), op_);
     const auto me = static_cast<std::size_t>(group_.rank());
-    return whole.subspan(static_cast<std::size_t>(ends[me]),
-                         static_cast<std::size_t>(ends[me + 1] - ends[me]));
+    return whole.subspan(ends[me], ends[me + 1] - ends[me]);
   }
 
   // In place: what all ranks have, combined in the order of the group, and scaled. Narrow numbers
@@ -106,9 +105,7 @@ class CollectiveCall {
       if (k == group_.rank()) begin = k * numbers / ranks * bytes_of(type());
       counts.push_back(((k + 1) * numbers / ranks - k * numbers / ranks) * bytes_of(type()));
     }
-    const std::span<std::byte> own =
-        data.subspan(static_cast<std::size_t>(begin),
-                     static_cast<std::size_t>(counts[static_cast<std::size_t>(group_.rank())]));
+    const std::span<std::byte> own = data.subspan(begin, counts[group_.rank()]);
     combine_piece(data, counts, own);
     group_.all_gather_v(std::span<const std::byte>(own), data, {.counts = counts});
   }
@@ -168,8 +165,7 @@ class CollectiveCall {
     if (!collective_.split.exists()) {
       return group_.all_to_all(std::span<const std::byte>(sent), to());
     }
-    const std::vector<std::int64_t> each(static_cast<std::size_t>(group_.size()),
-                                         std::ssize(to()) / group_.size());
+    const std::vector<std::int64_t> each(group_.size(), std::ssize(to()) / group_.size());
     group_.all_to_all_v(std::span<const std::byte>(sent), {.counts = piece_sizes()}, to(),
                         {.counts = each});
   }

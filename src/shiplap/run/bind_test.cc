@@ -86,7 +86,7 @@ TEST(Bind, KeepsTheOwnerForEverAfterAFailure) {
   const auto said = failures(plan, [&](comm::Communicator& world) {
     Executor executor(plan, world, kernels, {.allocates = false});
     auto owner = std::make_shared<std::vector<float>>(2);
-    watched[static_cast<std::size_t>(world.rank())] = owner;
+    watched[world.rank()] = owner;
     executor.bind("x", bytes_of(*owner), owner);
     executor.step();
   });

@@ -11,16 +11,15 @@ void Board::reset() {
   states_.assign(program_.operations.size(), State::listed);
   incomplete_.assign(program_.operations.size(), 0);
   for (const plan::flat::Operation& op : program_.operations) {
-    if (op.batch >= 0) ++incomplete_[static_cast<std::size_t>(op.batch)];
+    if (op.batch >= 0) ++incomplete_[op.batch];
   }
   stopped_ = false;
   progress_ = now();
 }
 
 bool Board::is_ready_locked(const plan::flat::Operation& op) const {
-  return std::ranges::all_of(program_.after(op), [&](std::int32_t other) {
-    return states_[static_cast<std::size_t>(other)] == State::complete;
-  });
+  return std::ranges::all_of(program_.after(op),
+                             [&](std::int32_t other) { return states_[other] == State::complete; });
 }
 
 bool Board::is_ready(const plan::flat::Operation& op) {
@@ -30,7 +29,7 @@ bool Board::is_ready(const plan::flat::Operation& op) {
 
 bool Board::is_complete(std::int32_t op) {
   const std::lock_guard lock(mutex_);
-  return states_[static_cast<std::size_t>(op)] == State::complete;
+  return states_[op] == State::complete;
 }
 
 void Board::await_dependencies(const plan::flat::Operation& op) {
@@ -38,23 +37,23 @@ void Board::await_dependencies(const plan::flat::Operation& op) {
 }
 
 void Board::await_start(std::int32_t op) {
-  await([&] { return states_[static_cast<std::size_t>(op)] != State::listed; });
+  await([&] { return states_[op] != State::listed; });
 }
 
 void Board::await_completion(std::int32_t op) {
-  await([&] { return states_[static_cast<std::size_t>(op)] == State::complete; });
+  await([&] { return states_[op] == State::complete; });
 }
 
 void Board::start(std::int32_t op) {
   const std::lock_guard lock(mutex_);
-  states_[static_cast<std::size_t>(op)] = State::started;
+  states_[op] = State::started;
   changed_.notify_all();
 }
 
 void Board::complete_locked(std::int32_t op) {
-  states_[static_cast<std::size_t>(op)] = State::complete;
-  const std::int32_t batch = program_.operations[static_cast<std::size_t>(op)].batch;
-  if (batch >= 0 && --incomplete_[static_cast<std::size_t>(batch)] == 0) complete_locked(batch);
+  states_[op] = State::complete;
+  const std::int32_t batch = program_.operations[op].batch;
+  if (batch >= 0 && --incomplete_[batch] == 0) complete_locked(batch);
 }
 
 void Board::complete(std::int32_t op) {

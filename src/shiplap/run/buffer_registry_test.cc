@@ -182,9 +182,9 @@ TEST(Memory, IsReported) {
 
 // x has ones, w ones: every number of the product is `depth`.
 void call_and_check(CommOverlapCore& object, std::int64_t rows, std::int64_t depth, int ranks) {
-  std::vector<float> x(static_cast<std::size_t>(rows / ranks * depth), 1);
-  std::vector<float> w(static_cast<std::size_t>(depth * 2), 1);
-  std::vector<float> y(static_cast<std::size_t>(rows * 2));
+  std::vector<float> x(rows / ranks * depth, 1);
+  std::vector<float> w(depth * 2, 1);
+  std::vector<float> y(rows * 2);
   const auto matrix = [](std::vector<float>& numbers, std::int64_t count, std::int64_t columns) {
     return Matrix{
         .data = numbers.data(), .rows = count, .columns = columns, .type = ElementType::f32};
@@ -235,7 +235,7 @@ TEST(Threads, OfTwoRanksCallConnectedBuffersInAnyOrder) {
       const int mine = world.rank() == 0 ? k : 2 - k;
       threads.emplace_back([&registry, &ids, mine] {
         for (int round = 0; round < 5; ++round) {
-          const auto object = registry.find(ids[static_cast<std::size_t>(mine)]);
+          const auto object = registry.find(ids[mine]);
           call_and_check(*object, 8, 4 + mine, 2);
         }
       });

@@ -64,7 +64,7 @@ class Multiplier {
                  .depth = size.depth,
                  .type = number_,
                  .typical_rows = kLooks}) {
-    std::vector<std::byte> w(static_cast<std::size_t>(weight_bytes()), kFill);
+    std::vector<std::byte> w(weight_bytes(), kFill);
     linear_.prepare({.data = w.data(), .is_transposed = true});
   }
   void multiply(std::int64_t rows) {
@@ -390,7 +390,7 @@ class Calibrator {
     std::string text = to_text(to_json(made_));
     auto size = static_cast<std::int64_t>(text.size());
     world_.broadcast(std::span(&size, 1), 0);
-    text.resize(static_cast<std::size_t>(size));
+    text.resize(size);
     world_.broadcast(std::as_writable_bytes(std::span(text)), 0);
     return overlap::calibration_from(parse_json(text, "calibration"), "calibration");
   }

@@ -15,10 +15,9 @@ namespace {
 using overlap::Calibration;
 
 std::vector<Calibration> calibrated_on(int ranks) {
-  std::vector<Calibration> all(static_cast<std::size_t>(ranks));
+  std::vector<Calibration> all(ranks);
   comm::run_ranks({.threads = ranks}, [&](comm::Communicator& world) {
-    all[static_cast<std::size_t>(world.rank())] =
-        calibrate(world, {.seconds = 0.2, .machine = "threads"});
+    all[world.rank()] = calibrate(world, {.seconds = 0.2, .machine = "threads"});
   });
   return all;
 }

@@ -53,7 +53,7 @@ FlatShape flat_shape(const BufferRequest& request) {
   std::optional<std::int64_t> rows = 1;
   std::optional<std::int64_t> columns = 1;
   for (std::int64_t k = 0; k <= last; ++k) {
-    const std::int64_t size = shape[static_cast<std::size_t>(k)];
+    const std::int64_t size = shape[k];
     if (size < 1) {
       refuse_shape(request, fmt::format("dimension {} has the size {}", k, size),
                    "leave out the buffer of an empty matrix; nothing is communicated for it");

@@ -432,8 +432,8 @@ TEST(Ranks, SayWhatACallDid) {
     const StepResult own = run(traced);
     const std::vector<StepResult> all = gather_steps(world, own);
     ASSERT_EQ(all.size(), 2U);
-    EXPECT_EQ(all[static_cast<std::size_t>(world.rank())].trace, own.trace);
-    EXPECT_EQ(all[static_cast<std::size_t>(world.rank())].duration, own.duration);
+    EXPECT_EQ(all[world.rank()].trace, own.trace);
+    EXPECT_EQ(all[world.rank()].duration, own.duration);
     for (const StepResult& rank : all) {
       const auto sends =
           std::ranges::count(rank.trace.events, trace::Kind::send, &trace::Event::kind);

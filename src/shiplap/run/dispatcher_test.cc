@@ -30,9 +30,9 @@ QkvDispatch any_dispatch(int ranks, std::uint64_t seed, std::uint32_t tokens = 6
 
 // What each rank threw, by rank.
 std::vector<std::string> failures(int ranks, const std::function<void(Communicator&)>& work) {
-  std::vector<std::string> said(static_cast<std::size_t>(ranks));
+  std::vector<std::string> said(ranks);
   const auto act = [&](Communicator& world) {
-    std::string& own = said[static_cast<std::size_t>(world.rank())];
+    std::string& own = said[world.rank()];
     try {
       work(world);
     } catch (const comm::Failure& error) {

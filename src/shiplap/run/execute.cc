@@ -86,7 +86,7 @@ class Executor::State {
     holdings_->stream_parcels.resize(schedule_.streams.size());
     holdings_->group_scratch.resize(schedule_.groups.size());
     if (options.traces) {
-      labels_ = std::move(label(plan)[static_cast<std::size_t>(world.rank())]);
+      labels_ = std::move(label(plan)[world.rank()]);
     }
     world.barrier();
     epoch_ = Board::now();

@@ -195,7 +195,7 @@ void expect_rounded_once(const char* type, float large, const Round& round) {
       const std::span numbers(reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T));
       for (T& one : numbers) one = round(world.rank() == 0 ? large : 1.0F);
       executor.step();
-      for (const std::size_t row : sum.rows[static_cast<std::size_t>(world.rank())]) {
+      for (const std::size_t row : sum.rows[world.rank()]) {
         EXPECT_EQ(kernels::to_float(numbers[row]), kernels::to_float(round((large + 3) / 4)));
       }
     });

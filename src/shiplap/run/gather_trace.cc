@@ -112,8 +112,7 @@ trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,
     const Seconds shift = ranks[rank].start - first;
     for (trace::Event& event : ranks[rank].trace.events) {
       event.time += shift;
-      event.stream =
-          places[assignment.program_of[rank].index()][static_cast<std::size_t>(event.stream)];
+      event.stream = places[assignment.program_of[rank].index()][event.stream];
     }
     for (trace::MemoryPoint& point : ranks[rank].trace.memory) point.time += shift;
     trace.ranks.push_back(std::move(ranks[rank].trace));

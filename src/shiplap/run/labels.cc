@@ -78,7 +78,7 @@ HeldRows holdings(const plan::RankProgram& program, const plan::flat::Value& val
       const auto index = static_cast<std::size_t>(cell / inner % std::ssize(samples));
       here.insert(static_cast<std::int32_t>(samples[index]));
     }
-    rows[static_cast<std::size_t>(row)].samples.assign(here.begin(), here.end());
+    rows[row].samples.assign(here.begin(), here.end());
   }
   return rows;
 }
@@ -223,8 +223,7 @@ class RankLabeller {
     const bool is_memory = std::holds_alternative<plan::Allocate>(op.source->action) ||
                            std::holds_alternative<plan::Free>(op.source->action);
     labels_.is_event[next_] = !is_batch && !is_memory;
-    const plan::StreamId stream =
-        op.batch < 0 ? op.stream : program_.operations[static_cast<std::size_t>(op.batch)].stream;
+    const plan::StreamId stream = op.batch < 0 ? op.stream : program_.operations[op.batch].stream;
     event.kind = kind_of(op);
     event.rank = program_.rank.value;
     event.stream = stream.value;
@@ -250,9 +249,8 @@ class RankLabeller {
     }
   }
   [[nodiscard]] std::size_t row_of(const Region& region, std::int64_t k) const {
-    return static_cast<std::size_t>(
-        region.listed < 0 ? region.begin + k
-                          : program_.listed_rows[static_cast<std::size_t>(region.listed + k)]);
+    return static_cast<std::size_t>(region.listed < 0 ? region.begin + k
+                                                      : program_.listed_rows[region.listed + k]);
   }
 
   static void describe(const HeldRows& rows, trace::Event& event) {

@@ -124,7 +124,7 @@ void Lanes::pass(std::size_t stream, std::int32_t op) {
   const Operation& here = performer_.operation(op);
   context_.board.await_dependencies(here);
   const bool is_batch = std::holds_alternative<plan::Batch>(here.source->action);
-  if (!is_batch && !context_.schedule.handed[static_cast<std::size_t>(op)]) {
+  if (!is_batch && !context_.schedule.handed[op]) {
     return performer_.perform(stream, op);
   }
   is_batch ? start_batch(op) : hand(op);

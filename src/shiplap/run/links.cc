@@ -163,7 +163,7 @@ void make_groups(comm::Communicator& world, const std::vector<Group>& own,
     if (named == own.end()) {
       links.others.push_back(std::move(made));
     } else {
-      links.groups[static_cast<std::size_t>(named - own.begin())] = std::move(made);
+      links.groups[named - own.begin()] = std::move(made);
     }
   }
 }

@@ -12,7 +12,7 @@ namespace shiplap::run {
 namespace {
 
 Diagnostic placed(Diagnostic diagnostic, const plan::RankProgram& program, std::int32_t op) {
-  const plan::flat::Operation& operation = program.operations[static_cast<std::size_t>(op)];
+  const plan::flat::Operation& operation = program.operations[op];
   if (!diagnostic.where.rank) diagnostic.where.rank = program.rank.value;
   if (diagnostic.where.line == 0) diagnostic.where.line = operation.source->origin.line;
   std::string& where = diagnostic.where.operation;

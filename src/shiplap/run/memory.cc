@@ -61,9 +61,8 @@ std::span<std::byte> RankMemory::rows(const plan::flat::Region& region) const {
 
 std::span<std::byte> RankMemory::row(const plan::flat::Region& region, std::int64_t k) const {
   const auto width = static_cast<std::size_t>(row_bytes(region.buffer));
-  const std::int64_t row = region.listed < 0
-                               ? region.begin + k
-                               : program_.listed_rows[static_cast<std::size_t>(region.listed + k)];
+  const std::int64_t row =
+      region.listed < 0 ? region.begin + k : program_.listed_rows[region.listed + k];
   return buffer(region.buffer).subspan(static_cast<std::size_t>(row) * width, width);
 }
 

@@ -35,8 +35,7 @@ std::vector<std::byte>* Parcels::take(std::size_t bytes) {
 }
 
 Message start_message(const MessageContext& context, std::int32_t index) {
-  const plan::flat::Operation& op =
-      context.memory.program().operations[static_cast<std::size_t>(index)];
+  const plan::flat::Operation& op = context.memory.program().operations[index];
   comm::Communicator& channel = *context.links.channels.at(*message_channel(op));
   const int peer = op.peer.value;
   const int tag = context.links.tag(op.tag);

@@ -278,8 +278,7 @@ void OverlapObject::fill(const Places& places, const OverlapCall& call) const {
   const std::span<std::byte> all = place_of("x");
   const std::int64_t row_bytes = std::ssize(all) / buffer_.rows;
   const std::span<std::byte> own =
-      all.subspan(static_cast<std::size_t>(buffer_.own_begin() * row_bytes),
-                  static_cast<std::size_t>(buffer_.own_rows() * row_bytes));
+      all.subspan(buffer_.own_begin() * row_bytes, buffer_.own_rows() * row_bytes);
   if (call.x_is_transposed) return copy_transposed(call.x, own);
   if (is_plain(buffer_.form()) && call.group_sizes.empty()) return copy(bytes_in(call.x), own);
   write_rows(call.x, buffer_.form(), call.group_sizes, own);

@@ -83,7 +83,7 @@ std::vector<std::byte> plain_scales(const Matrix& matrix) {
   const std::span given(static_cast<const std::byte*>(matrix.scale_inv.data),
                         static_cast<std::size_t>(there.count()));
   if (matrix.scale_inv.order == ScaleOrder::plain) return {given.begin(), given.end()};
-  std::vector<std::byte> scales(static_cast<std::size_t>(plain.count()));
+  std::vector<std::byte> scales(plain.count());
   kernels::unswizzle(plain, given, scales);
   return scales;
 }

@@ -75,7 +75,7 @@ struct TrialRows {
 };
 void fill(const TrialRows& rows, const overlap::Form& form, ElementType type, std::size_t seed,
           ScaleOf scale) {
-  std::vector<float> numbers(static_cast<std::size_t>(rows.count() * rows.columns));
+  std::vector<float> numbers(rows.count() * rows.columns);
   for (std::size_t k = 0; k < numbers.size(); ++k) {
     numbers[k] = static_cast<float>((k + seed) * 2654435761U % 1000) * 1e-3F - 0.5F;
   }

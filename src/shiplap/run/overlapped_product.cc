@@ -308,8 +308,7 @@ std::int64_t OverlappedProduct::buffer_bytes(std::string_view buffer) const {
   const std::vector<plan::Buffer>& buffers = plan().programs.front().buffers;
   const auto found = std::ranges::find(buffers, buffer, &plan::Buffer::name);
   ensure(found != buffers.end(), "a buffer of the plan");
-  const plan::flat::Buffer& here =
-      state_->executor().program().buffers[static_cast<std::size_t>(found - buffers.begin())];
+  const plan::flat::Buffer& here = state_->executor().program().buffers[found - buffers.begin()];
   return here.rows * here.row_bytes;
 }
 

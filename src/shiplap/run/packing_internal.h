@@ -62,7 +62,7 @@ class Unpacker {
 [[nodiscard]] inline std::vector<std::vector<std::byte>> gather_bytes(
     comm::Communicator& world, const std::vector<std::byte>& own) {
   const std::int64_t size = std::ssize(own);
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()));
+  std::vector<std::int64_t> sizes(world.size());
   world.all_gather(std::span(&size, 1), std::span(sizes));
   std::size_t total = 0;
   for (const std::int64_t one : sizes) total += static_cast<std::size_t>(one);

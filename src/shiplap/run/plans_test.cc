@@ -100,7 +100,7 @@ class Expected {
   [[nodiscard]] std::int64_t side(const plan::MaskSide& side, const Coordinates& at) const {
     const std::int64_t coordinate = at[side.dimension.index()];
     if (!side.list.exists()) return coordinate;
-    return plan_.lists[side.list.index()].values[static_cast<std::size_t>(coordinate)];
+    return plan_.lists[side.list.index()].values[coordinate];
   }
 
   const plan::Plan& plan_;

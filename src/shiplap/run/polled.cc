@@ -169,7 +169,7 @@ std::vector<Timing> run_polled(const StepContext& context) {
 std::vector<Diagnostic> not_to_be_polled(const plan::RankProgram& program) {
   // Of its batch, if it is in one.
   const auto outer = [&](const Operation* op) {
-    return op->batch < 0 ? op : &program.operations[static_cast<std::size_t>(op->batch)];
+    return op->batch < 0 ? op : &program.operations[op->batch];
   };
   const auto refused = [&](const Operation& collective, const Operation& other, const char* why) {
     return Diagnostic{

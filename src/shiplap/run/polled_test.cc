@@ -47,7 +47,7 @@ program all on all
       EXPECT_TRUE(call.is_polled());
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (z[0] == 0 && std::chrono::steady_clock::now() < until) call.look_around();
-      seen[static_cast<std::size_t>(world.rank())] = z[0];
+      seen[world.rank()] = z[0];
     });
     Executor executor(plan, world, kernels, kPolled);
     z = floats(executor.rows("z"));

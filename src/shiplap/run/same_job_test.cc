@@ -44,8 +44,7 @@ TEST(SameJob, IsWhatAllRanksHave) {
 
 TEST(SameJob, NamesWhoIsNotLikeMost) {
   const auto seeds = [](const std::vector<std::string>& values) {
-    return
-        [values](int rank) { return Facts{{"the seed", values[static_cast<std::size_t>(rank)]}}; };
+    return [values](int rank) { return Facts{{"the seed", values[rank]}}; };
   };
   EXPECT_EQ(told(4, seeds({"1", "1", "2", "1"})),
             "rank 2 of this job differs from the others in the seed; "

@@ -15,8 +15,7 @@ struct Use {
 
 void note(const plan::RankProgram& program, const plan::flat::Operation& op, Use& use) {
   const bool is_member = op.batch >= 0;
-  const plan::flat::Operation& outer =
-      is_member ? program.operations[static_cast<std::size_t>(op.batch)] : op;
+  const plan::flat::Operation& outer = is_member ? program.operations[op.batch] : op;
   use.streams.insert(outer.stream.value);
   use.overlaps = use.overlaps || is_member || op.source->async;
 }

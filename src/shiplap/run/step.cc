@@ -25,7 +25,7 @@ Performer::Performer(const StepContext& context, std::function<void()> look)
   const std::vector<Operation>& operations = context.holdings.program.operations;
   for (std::size_t k = 0; k < operations.size(); ++k) {
     if (operations[k].batch < 0) continue;
-    members_[static_cast<std::size_t>(operations[k].batch)].push_back(static_cast<std::int32_t>(k));
+    members_[operations[k].batch].push_back(static_cast<std::int32_t>(k));
   }
 }
 
@@ -76,13 +76,12 @@ void Performer::compute(std::size_t stream, std::int32_t op) {
     accesses.push_back(
         kernel_access(context_.holdings.memory, access.kind, access.region, access.value));
   }
-  (*context_.kernels[static_cast<std::size_t>(op)])(
-      KernelCall{.program = &program,
-                 .operation = &here,
-                 .step = context_.step,
-                 .stream = static_cast<std::int32_t>(stream),
-                 .accesses = accesses,
-                 .look = look_ ? &look_ : nullptr});
+  (*context_.kernels[op])(KernelCall{.program = &program,
+                                     .operation = &here,
+                                     .step = context_.step,
+                                     .stream = static_cast<std::int32_t>(stream),
+                                     .accesses = accesses,
+                                     .look = look_ ? &look_ : nullptr});
 }
 
 }  // namespace shiplap::run

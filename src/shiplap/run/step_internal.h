@@ -53,11 +53,11 @@ class Performer {
   explicit Performer(const StepContext& context, std::function<void()> look = {});
 
   [[nodiscard]] const plan::flat::Operation& operation(std::int32_t op) const {
-    return context_.holdings.program.operations[static_cast<std::size_t>(op)];
+    return context_.holdings.program.operations[op];
   }
   // The operations of a batch, as listed.
   [[nodiscard]] const std::vector<std::int32_t>& members(std::int32_t batch) const {
-    return members_[static_cast<std::size_t>(batch)];
+    return members_[batch];
   }
   [[nodiscard]] const std::vector<Timing>& timings() const { return timings_; }
 
@@ -67,9 +67,9 @@ class Performer {
   void communicate(Scratch& scratch, std::int32_t op);
 
   // For what is done elsewhere.
-  void begin(std::int32_t op) { timings_[static_cast<std::size_t>(op)].begin = Board::now(); }
+  void begin(std::int32_t op) { timings_[op].begin = Board::now(); }
   void end(std::int32_t op) {
-    timings_[static_cast<std::size_t>(op)].end = Board::now();
+    timings_[op].end = Board::now();
     context_.board.complete(op);
   }
 

@@ -42,7 +42,7 @@ inline Numbers after_step(const plan::Plan& plan, const std::string& buffer,
     fill(executor, world.rank());
     executor.step();
     const std::span<float> held = floats(executor.rows(buffer));
-    result[static_cast<std::size_t>(world.rank())].assign(held.begin(), held.end());
+    result[world.rank()].assign(held.begin(), held.end());
   });
   return result;
 }
@@ -71,9 +71,9 @@ inline void count_up(Executor& executor, int rank, const std::string& buffer) {
 inline std::vector<std::string> failures(const plan::Plan& plan,
                                          const std::function<void(comm::Communicator&)>& work,
                                          Seconds timeout = {20}) {
-  std::vector<std::string> said(static_cast<std::size_t>(plan.mesh.ranks()));
+  std::vector<std::string> said(plan.mesh.ranks());
   const auto act = [&](comm::Communicator& world) {
-    std::string& own = said[static_cast<std::size_t>(world.rank())];
+    std::string& own = said[world.rank()];
     try {
       work(world);
     } catch (const comm::Failure& error) {

@@ -165,7 +165,7 @@ void TileProduct::multiply_coded(const TileRows& x, const kernels::Result& c,
   const std::span<const kernels::GroupRows> runs = problem_.groups == 0 ? all : runs_of(x);
   std::int64_t row = 0;
   for (const kernels::GroupRows& run : runs) {
-    kernels::ScaledLinear& linear = scaled_[static_cast<std::size_t>(run.group)];
+    kernels::ScaledLinear& linear = scaled_[run.group];
     kernels::Epilogue here = epilogue;
     here.before_activation = kernels::from_row(epilogue.before_activation, row, columns_);
     if (bias.data != nullptr) {

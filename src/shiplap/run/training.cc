@@ -373,7 +373,7 @@ class TrainingKernels::State {
   // to = or += dy^T t, made on its own first so that sums do not depend on how they are grouped.
   void add_outer(Workspace& work, const std::vector<Stripe>& dy, float* t, const Stripe& to,
                  bool adds) const {
-    work.outer.resize(static_cast<std::size_t>(to.count * options_.hidden));
+    work.outer.resize(to.count * options_.hidden);
     float* const made = adds ? work.outer.data() : to.data;
     for (const Stripe& from : dy) {
       const Common both = common(to, from);

@@ -300,8 +300,7 @@ TEST(Training, TheLossFalls) {
   const Trained single = train(data_parallel(1, 4));
   ASSERT_EQ(single.losses.size(), std::size_t{kSteps});
   for (int k = 1; k < kSteps; ++k) {
-    EXPECT_LT(single.losses[static_cast<std::size_t>(k)],
-              single.losses[static_cast<std::size_t>(k - 1)]);
+    EXPECT_LT(single.losses[k], single.losses[k - 1]);
   }
   EXPECT_LT(single.losses.back(), 0.9 * single.losses.front());
 }

@@ -70,8 +70,8 @@ double play(const Case& c, const Times& times) {
   const auto [stages, microbatches, chunks] = c.pipeline;
   std::vector<std::vector<Turn>> orders;
   for (int s = 0; s < stages; ++s) orders.push_back(c.order(c.pipeline, s));
-  std::vector<std::size_t> next(static_cast<std::size_t>(stages), 0);
-  std::vector<double> free(static_cast<std::size_t>(stages), 0);
+  std::vector<std::size_t> next(stages, 0);
+  std::vector<double> free(stages, 0);
   // By direction, place in the pipeline and microbatch: when it was done.
   std::map<std::tuple<Direction, int, int>, double> done;
   bool moved = true;

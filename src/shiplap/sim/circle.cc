@@ -81,7 +81,7 @@ class Search {
 
   // What must happen first.
   [[nodiscard]] std::vector<Node> targets(const Node& node) const {
-    if (node.meeting >= 0) return absent(job_.meetings[static_cast<std::size_t>(node.meeting)]);
+    if (node.meeting >= 0) return absent(job_.meetings[node.meeting]);
     const Place place = node.place;
     const Step& step = job_.step(place);
     if (clock_.state(place) == State::waiting) return before(place);
@@ -132,9 +132,9 @@ class Search {
   [[nodiscard]] std::vector<Node> members(Place batch) const {
     const Skeleton& skeleton = job_.skeleton(batch.rank);
     std::vector<Node> result;
-    const Releases& releases = skeleton.releases[static_cast<std::size_t>(batch.operation)];
+    const Releases& releases = skeleton.releases[batch.operation];
     for (std::int32_t k = releases.first; k < releases.at_end; ++k) {
-      const Place member{batch.rank, skeleton.successors[static_cast<std::size_t>(k)]};
+      const Place member{batch.rank, skeleton.successors[k]};
       const bool waits =
           skeleton[member.operation].member && skeleton[member.operation].gate == batch.operation;
       if (waits && clock_.state(member) != State::complete) result.push_back({.place = member});
@@ -161,7 +161,7 @@ std::vector<Wait> find_circle(const Job& job, const Clock& clock) {
   const auto count = std::ssize(circle);
   for (std::ptrdiff_t k = 0; k < count; ++k) {
     const auto at = [&](std::ptrdiff_t ahead) -> const Node& {
-      return circle[static_cast<std::size_t>((first - circle.begin() + k + ahead) % count)];
+      return circle[(first - circle.begin() + k + ahead) % count];
     };
     if (!started(at(0))) continue;
     const Node& awaited = at(1).meeting >= 0 ? at(2) : at(1);

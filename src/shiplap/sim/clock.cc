@@ -42,7 +42,7 @@ void Clock::begin(Place place) {
   const Step& step = skeleton[place.operation];
   state_[index] = State::started;
   if (step.act == Act::batch) missing_[index] = static_cast<std::int32_t>(step.detail);
-  const Releases& releases = skeleton.releases[static_cast<std::size_t>(place.operation)];
+  const Releases& releases = skeleton.releases[place.operation];
   release(place.rank, releases.first, releases.at_end, time);
   switch (step.act) {
     case Act::timed:
@@ -125,7 +125,7 @@ void Clock::finish(Place place, double time, double duration) {
   }
   const double complete = time + duration;
   end_ = std::max(end_, complete);
-  const Releases& releases = skeleton.releases[static_cast<std::size_t>(place.operation)];
+  const Releases& releases = skeleton.releases[place.operation];
   release(place.rank, releases.at_end, releases.last, complete);
   if (step.member) finish_member({place.rank, step.gate}, complete);
 }
@@ -139,7 +139,7 @@ void Clock::finish_member(Place batch, double time) {
 void Clock::release(std::int32_t rank, std::int32_t first, std::int32_t last, double time) {
   const std::vector<std::int32_t>& successors = job_.skeleton(rank).successors;
   for (std::int32_t k = first; k < last; ++k) {
-    const Place place{rank, successors[static_cast<std::size_t>(k)]};
+    const Place place{rank, successors[k]};
     const std::size_t index = job_.index(place);
     time_[index] = std::max(time_[index], time);
     if (--missing_[index] == 0) ready_.push_back(place);

@@ -132,7 +132,7 @@ IndexSet Contents::samples_of(const plan::flat::Value& value) const {
   if (runs.size() == 1) return IndexSet::range(runs[0].begin, runs[0].count, runs[0].stride);
   if (total > kMostListed) return {};
   std::vector<std::int32_t> indices;
-  indices.reserve(static_cast<std::size_t>(total));
+  indices.reserve(total);
   for (const plan::flat::Run& run : runs) {
     for (std::int64_t k = 0; k < run.count; ++k) {
       indices.push_back(static_cast<std::int32_t>(run.begin + k * run.stride));
@@ -227,7 +227,7 @@ void Contents::copy(const Region& from, const Region& to) {
   }
   const auto row = [&](const Region& region, std::int64_t k) {
     if (region.listed < 0) return region.begin + k;
-    return program_->listed_rows[static_cast<std::size_t>(region.listed + k)];
+    return program_->listed_rows[region.listed + k];
   };
   Segments moved;
   for (std::int64_t k = 0; k < from.count; ++k) {
@@ -259,7 +259,7 @@ void Contents::find(const Region& region, Segments& found) const {
   };
   if (region.listed < 0) return look(region.begin, region.begin + region.count);
   for (std::int64_t k = 0; k < region.count; ++k) {
-    const std::int64_t row = program_->listed_rows[static_cast<std::size_t>(region.listed + k)];
+    const std::int64_t row = program_->listed_rows[region.listed + k];
     look(row, row + 1);
   }
 }

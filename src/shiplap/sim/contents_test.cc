@@ -129,7 +129,7 @@ TEST(Contents, TravelOnFromRankToRank) {
   )");
   const std::vector<int> sends = {2, 4, 4};
   for (int rank = 0; rank < 3; ++rank) {
-    expect_shows(event_of(r, rank, sends[static_cast<std::size_t>(rank)]), 2, IndexSet(7));
+    expect_shows(event_of(r, rank, sends[rank]), 2, IndexSet(7));
   }
   for (int rank = 1; rank < 4; ++rank) {
     for (int k = 1; k < 4; ++k) expect_shows(event_of(r, rank, k), 2, IndexSet(7));

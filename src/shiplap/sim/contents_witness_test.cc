@@ -62,7 +62,7 @@ class Moving {
   Rank any_rank() { return static_cast<Rank>(number(0, kRanks)); }
   Rows any_rows(int count) { return {number(0, kRows - count + 1), count}; }
 
-  Row& at(Rank rank, int row) { return memory_[rank][static_cast<std::size_t>(row)]; }
+  Row& at(Rank rank, int row) { return memory_[rank][row]; }
 
   void line(Rank rank, const std::string& text, const Shown& shown) {
     lines_[rank] += "  " + text + "\n";

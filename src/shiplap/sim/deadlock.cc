@@ -114,7 +114,7 @@ class Report {
   // Events keep the peer of a message.
   [[nodiscard]] std::int32_t peer_of(Place place) const {
     const auto event = static_cast<std::size_t>(job_.step(place).event);
-    return job_.trace.ranks[static_cast<std::size_t>(place.rank)].events[event].peer;
+    return job_.trace.ranks[place.rank].events[event].peer;
   }
 
   std::string members(Place place) {
@@ -143,15 +143,12 @@ class Report {
     return absent;
   }
 
-  [[nodiscard]] bool done(std::int32_t rank) const {
-    return !first_wait_[static_cast<std::size_t>(rank)].exists();
-  }
+  [[nodiscard]] bool done(std::int32_t rank) const { return !first_wait_[rank].exists(); }
   std::string doing(std::int32_t rank) {
     return done(rank) ? "which has finished its program" : "which " + doing_itself(rank);
   }
   std::string doing_itself(std::int32_t rank) {
-    return fmt::format("waits in `{}`",
-                       words_.operation(first_wait_[static_cast<std::size_t>(rank)]));
+    return fmt::format("waits in `{}`", words_.operation(first_wait_[rank]));
   }
 
   const Job& job_;

@@ -91,13 +91,13 @@ class Loader {
     if (!program.program.exists()) return spare();
     Skeleton made = skeleton_of(program, *job_.system, streams_[program.program.index()]);
     std::int32_t& recent = recent_[program.program.index()];
-    if (recent >= 0 && job_.skeletons[static_cast<std::size_t>(recent)].same_steps(made)) {
+    if (recent >= 0 && job_.skeletons[recent].same_steps(made)) {
       return recent;
     }
     const std::uint64_t hash = hash_of(made);
     const auto [first, last] = known_.equal_range(hash);
     for (auto it = first; it != last; ++it) {
-      if (job_.skeletons[static_cast<std::size_t>(it->second)].same_steps(made)) {
+      if (job_.skeletons[it->second].same_steps(made)) {
         return recent = it->second;
       }
     }
@@ -134,7 +134,7 @@ class Loader {
   void write_events(const plan::RankProgram& program) {
     const Skeleton& skeleton = job_.skeleton(program.rank.value);
     std::vector<trace::Event>& events = job_.trace.ranks[program.rank.index()].events;
-    events.reserve(static_cast<std::size_t>(skeleton.events));
+    events.reserve(skeleton.events);
     std::int64_t sends = 0;
     for (std::size_t k = 0; k < skeleton.steps.size(); ++k) {
       const Step& step = skeleton.steps[k];

@@ -77,9 +77,7 @@ struct Skeleton {
   std::vector<Releases> releases;
   std::vector<std::int32_t> successors;
 
-  [[nodiscard]] const Step& operator[](std::int32_t operation) const {
-    return steps[static_cast<std::size_t>(operation)];
-  }
+  [[nodiscard]] const Step& operator[](std::int32_t operation) const { return steps[operation]; }
   [[nodiscard]] bool same_steps(const Skeleton& other) const {
     return memory == other.memory && steps == other.steps && after == other.after;
   }
@@ -120,7 +118,7 @@ struct Job {
 
   [[nodiscard]] const Skeleton& skeleton(std::int32_t rank) const {
     const auto r = static_cast<std::size_t>(rank);
-    return skeletons[static_cast<std::size_t>(ranks[r].skeleton)];
+    return skeletons[ranks[r].skeleton];
   }
   [[nodiscard]] std::size_t index(Place place) const {
     const auto r = static_cast<std::size_t>(place.rank);
@@ -131,15 +129,12 @@ struct Job {
   }
   [[nodiscard]] Place link(Place place) const { return links[index(place)]; }
   [[nodiscard]] const Meeting& meeting(Place place) const {
-    return meetings[static_cast<std::size_t>(meeting_of[index(place)])];
+    return meetings[meeting_of[index(place)]];
   }
-  [[nodiscard]] const Group& group(const Meeting& meeting) const {
-    return groups[static_cast<std::size_t>(meeting.group)];
-  }
+  [[nodiscard]] const Group& group(const Meeting& meeting) const { return groups[meeting.group]; }
   // Promises that the operation has an event.
   [[nodiscard]] trace::Event& event(Place place) {
-    return trace.ranks[static_cast<std::size_t>(place.rank)]
-        .events[static_cast<std::size_t>(step(place).event)];
+    return trace.ranks[place.rank].events[step(place).event];
   }
 };
 

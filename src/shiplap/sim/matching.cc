@@ -67,7 +67,7 @@ void Matching::meet(const plan::flat::Operation& op, const plan::RankProgram& pr
   const plan::flat::Group& flat = program.groups[op.group.index()];
   std::int32_t& known = known_[op.group.index()];
   if (known < 0) known = group(flat);
-  Group& group = job_.groups[static_cast<std::size_t>(known)];
+  Group& group = job_.groups[known];
   const auto n = static_cast<std::size_t>(calls_[op.group.index()]++);
   if (n == group.meetings.size()) {
     group.meetings.push_back(static_cast<std::int32_t>(job_.meetings.size()));
@@ -75,7 +75,7 @@ void Matching::meet(const plan::flat::Operation& op, const plan::RankProgram& pr
   }
   const std::int32_t id = group.meetings[n];
   job_.meeting_of[job_.index(place)] = id;
-  Meeting& meeting = job_.meetings[static_cast<std::size_t>(id)];
+  Meeting& meeting = job_.meetings[id];
   if (meeting.listed++ > 0) job_.links[job_.index(meeting.last)] = place;
   meeting.last = place;
   if (flat.ranks[op.root].value == place.rank) meeting.root = place;
@@ -91,7 +91,7 @@ std::int32_t Matching::group(const plan::flat::Group& group) {
       mixed(std::hash<std::string>{}(group.channel), group.ranks[0].value), group.ranks.size());
   const auto [first, last] = groups_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
-    const Group& known = job_.groups[static_cast<std::size_t>(it->second)];
+    const Group& known = job_.groups[it->second];
     if (known.ranks == group.ranks && known.channel == group.channel) return it->second;
   }
   const auto id = static_cast<std::int32_t>(job_.groups.size());

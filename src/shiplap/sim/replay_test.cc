@@ -123,8 +123,7 @@ program all on all
 
 TEST(Computations, CountInTheTypeOfTheirWorkOrOfWhatTheyWrite) {
   hardware::System system = slow_system();
-  system.vector.speeds[static_cast<std::size_t>(Datatype::float32)] =
-      hardware::Processor::Speed{.peak = {1}};
+  system.vector.speeds[static_cast<std::size_t>(Datatype::float32)] = hardware::Processor::Speed{.peak = {1}};
   const plan::Plan plan = plan::parse_text(R"(shiplap-plan 1
 mesh dp=1
 tensor A[2] Activation sample 4
@@ -175,7 +174,7 @@ program all on all
   EXPECT_THAT(r.problems, IsEmpty());
   const std::vector<std::int64_t> bytes = {40, 40, 40, 40, 10, 10, 0};
   for (int k = 0; k < 7; ++k) {
-    EXPECT_EQ(event_of(r, 3, k).bytes.count, bytes[static_cast<std::size_t>(k)]) << k;
+    EXPECT_EQ(event_of(r, 3, k).bytes.count, bytes[k]) << k;
   }
   // Over the far network: 2 s and 3/4 of 40 bytes at 5 B/s.
   EXPECT_EQ(span_of(r, 0, 0), (Span{0, 8}));

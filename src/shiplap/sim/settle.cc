@@ -60,7 +60,7 @@ class Settling {
       return;
     }
     for (std::int32_t k = 0; k < debt.count; ++k) {
-      const Source& source = debts_.sources[static_cast<std::size_t>(debt.first + k)];
+      const Source& source = debts_.sources[debt.first + k];
       if (source.operation >= 0) act(Place{debt.place.rank, source.operation});
     }
   }
@@ -80,7 +80,7 @@ class Settling {
       return;
     }
     for (std::int32_t k = 0; k < debt.count; ++k) {
-      const Source& source = debts_.sources[static_cast<std::size_t>(debt.first + k)];
+      const Source& source = debts_.sources[debt.first + k];
       const bool brought = source.operation >= 0;
       const trace::Event* from =
           brought ? &job_.event({debt.place.rank, source.operation}) : nullptr;

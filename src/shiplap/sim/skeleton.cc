@@ -76,7 +76,7 @@ std::vector<cost::ExchangeLoad::Way> loads(const hardware::System& system, const
     const auto [lowest, highest] = std::minmax(row.rank, row.peer);
     const hardware::Network& network =
         cost::network_for(system, {.ranks = 2, .lowest = lowest, .highest = highest});
-    auto& load = by_network[static_cast<std::size_t>(&network - system.networks.data())];
+    auto& load = by_network[&network - system.networks.data()];
     ++load.messages;
     load.bytes = {grown(load.bytes.count, row.count, way.row_bytes)};
   }
@@ -169,7 +169,7 @@ class Builder {
   // In its stream, or in its batch.
   void place(const plan::flat::Operation& op, Step& step) {
     if (op.batch >= 0) {
-      Step& batch = result_.steps[static_cast<std::size_t>(op.batch)];
+      Step& batch = result_.steps[op.batch];
       ++batch.detail;
       step.gate = op.batch;
       step.opens_at_start = true;
@@ -329,14 +329,14 @@ void connect(Skeleton& skeleton) {
     releases = {.first = total, .at_end = total + at_start, .last = total + at_start + at_end};
     total = releases.last;
   }
-  skeleton.successors.resize(static_cast<std::size_t>(total));
+  skeleton.successors.resize(total);
   std::vector<std::pair<std::int32_t, std::int32_t>> next;  // free places of both kinds
   next.reserve(count);
   for (const Releases& releases : skeleton.releases)
     next.emplace_back(releases.first, releases.at_end);
   each([&](std::size_t waiting, std::size_t earlier, bool at_start) {
     std::int32_t& place = at_start ? next[earlier].first : next[earlier].second;
-    skeleton.successors[static_cast<std::size_t>(place++)] = static_cast<std::int32_t>(waiting);
+    skeleton.successors[place++] = static_cast<std::int32_t>(waiting);
   });
 }
 

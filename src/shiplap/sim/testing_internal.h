@@ -44,7 +44,7 @@ inline Replay replayed(std::string_view text, Bytes eager_up_to = {}) {
 
 // The event of an operation; one that does not exist fails the test.
 inline trace::Event event_of(const Replay& replay, int rank, int operation) {
-  for (const trace::Event& event : replay.trace.ranks[static_cast<std::size_t>(rank)].events) {
+  for (const trace::Event& event : replay.trace.ranks[rank].events) {
     if (event.operation == operation) return event;
   }
   ADD_FAILURE() << "rank " << rank << " has no event for operation " << operation;

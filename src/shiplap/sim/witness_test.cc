@@ -131,7 +131,7 @@ class Slow {
     if (known(times_[r][k].start)) return false;
     double start = 0;
     if (op(r, k).batch >= 0) {
-      times_[r][k].start = times_[r][static_cast<std::size_t>(op(r, k).batch)].start;
+      times_[r][k].start = times_[r][op(r, k).batch].start;
       return known(times_[r][k].start);
     }
     for (std::size_t before = k; before-- > 0;) {
@@ -143,7 +143,7 @@ class Slow {
       break;
     }
     for (const std::int32_t after : programs_[r].after(op(r, k))) {
-      const double time = times_[r][static_cast<std::size_t>(after)].complete;
+      const double time = times_[r][after].complete;
       if (!known(time)) return false;
       start = std::max(start, time);
     }
@@ -331,7 +331,7 @@ class Slow {
 class RandomPlan {
  public:
   explicit RandomPlan(std::uint64_t seed) : random_(seed), ranks_(random_.between(1, 7)) {
-    programs_.resize(static_cast<std::size_t>(ranks_));
+    programs_.resize(ranks_);
   }
 
   std::string text() {
@@ -379,7 +379,7 @@ class RandomPlan {
   }
 
   Line& add(const std::string& rank, const std::string& action) {
-    std::vector<Line>& program = programs_[static_cast<std::size_t>(std::stoi(rank))];
+    std::vector<Line>& program = programs_[std::stoi(rank)];
     const std::vector<std::string> streams = {"", "", "@s ", "@t "};
     Line line{
         .name = "o" + std::to_string(names_++), .stream = random_.pick(streams), .action = action};
@@ -398,7 +398,7 @@ class RandomPlan {
     std::vector<std::string> all;
     for (std::int64_t r = 0; r < ranks_; ++r) all.push_back(std::to_string(r));
     random_.shuffle(all);
-    all.resize(static_cast<std::size_t>(random_.between(1, ranks_ + 1)));
+    all.resize(random_.between(1, ranks_ + 1));
     return all;
   }
 
@@ -434,7 +434,7 @@ class RandomPlan {
                             : random_.chance(0.3) ? " channel c"
                                                   : "";
     add_communication(from, "send " + region + " to rank " + to + key);
-    if (from == to) programs_[static_cast<std::size_t>(std::stoi(from))].back().more = " async";
+    if (from == to) programs_[std::stoi(from)].back().more = " async";
     add_communication(to, "receive " + region + " from rank " + from + key);
   }
 
@@ -466,21 +466,21 @@ class RandomPlan {
       const std::string& next = members[(k + 1) % members.size()];
       const std::string& last = members[(k + members.size() - 1) % members.size()];
       add_communication(members[k], "batch");
-      programs_[static_cast<std::size_t>(std::stoi(members[k]))].back().members =
-          "    send " + region + " to rank " + next + "\n    receive " + region + " from rank " +
-          last + "\n" + both + "  end\n";
+      programs_[std::stoi(members[k])].back().members = "    send " + region + " to rank " + next +
+                                                        "\n    receive " + region + " from rank " +
+                                                        last + "\n" + both + "  end\n";
     }
   }
 
   void spoil() {
     for (std::int64_t k = random_.between(1, 3); k > 0; --k) {
-      std::vector<Line>& program = programs_[static_cast<std::size_t>(random_.between(0, ranks_))];
+      std::vector<Line>& program = programs_[random_.between(0, ranks_)];
       if (program.size() < 2) continue;
       const std::int64_t at = random_.between(0, std::ssize(program) - 1);
       if (random_.chance(0.3)) {
         program.erase(program.begin() + at);
       } else {
-        std::swap(program[static_cast<std::size_t>(at)], program[static_cast<std::size_t>(at) + 1]);
+        std::swap(program[at], program[static_cast<std::size_t>(at) + 1]);
       }
     }
   }
@@ -548,8 +548,7 @@ TEST(Replay, AgreesWithTryingTheEquationsUntilNothingChanges) {
     const std::string text = "shiplap-plan 1\n" + RandomPlan(seed).text();
     const plan::Plan plan = plan::parse_text(text, "random.plan");
     const std::vector<std::int64_t> limits = {0, 40, 1000};
-    const ReplayOptions options{.system = slow_system(),
-                                .eager_up_to = {limits[static_cast<std::size_t>(seed % 3)]}};
+    const ReplayOptions options{.system = slow_system(), .eager_up_to = {limits[seed % 3]}};
     ++(compare(plan, options) ? completed : stuck);
     if (testing::Test::HasFailure()) {
       FAIL() << text;

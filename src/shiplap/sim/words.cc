@@ -32,7 +32,7 @@ std::string Words::operation(Place place) {
     found = programs_.emplace(place.rank, plan::expand(*job_.plan, Rank(place.rank))).first;
   }
   const plan::RankProgram& program = found->second;
-  return program.describe(program.operations[static_cast<std::size_t>(place.operation)]);
+  return program.describe(program.operations[place.operation]);
 }
 
 Where Words::where(Place place) {

@@ -165,10 +165,10 @@ std::int32_t Dist::group(std::string_view axes, std::string_view channel) {
   group->channel = channel;
   group->axes = ids;
   for (const plan::AxisId axis : group->axes) group->size *= mesh_.size(axis);
-  group->instance_of.assign(static_cast<std::size_t>(ranks_), -1);
-  group->position_of.assign(static_cast<std::size_t>(ranks_), 0);
+  group->instance_of.assign(ranks_, -1);
+  group->position_of.assign(ranks_, 0);
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-    if (group->instance_of[static_cast<std::size_t>(rank)] >= 0) continue;
+    if (group->instance_of[rank] >= 0) continue;
     const plan::RankSet members = plan::along(mesh_, group->axes, Rank(rank));
     for (std::int64_t p = 0; p < members.size(); ++p) {
       group->instance_of[members[p].index()] = static_cast<std::int32_t>(group->instances.size());
@@ -203,34 +203,28 @@ std::vector<plan::AxisId> Dist::axes_called(std::string_view axes) const {
   return ids;
 }
 
-std::int64_t Dist::group_size(std::int32_t group) const {
-  return groups_[static_cast<std::size_t>(group)]->size;
-}
+std::int64_t Dist::group_size(std::int32_t group) const { return groups_[group]->size; }
 std::int64_t Dist::group_position(std::int32_t group, int rank) const {
-  return groups_[static_cast<std::size_t>(group)]->position_of[static_cast<std::size_t>(rank)];
+  return groups_[group]->position_of[rank];
 }
 const std::vector<plan::AxisId>& Dist::group_axes(std::int32_t group) const {
-  return groups_[static_cast<std::size_t>(group)]->axes;
+  return groups_[group]->axes;
 }
-const std::string& Dist::group_channel(std::int32_t group) const {
-  return groups_[static_cast<std::size_t>(group)]->channel;
-}
+const std::string& Dist::group_channel(std::int32_t group) const { return groups_[group]->channel; }
 std::int32_t Dist::channel(std::string_view name) {
   const auto number = std::ranges::find(channels_, name) - channels_.begin();
   if (number == std::ssize(channels_)) channels_.emplace_back(name);
   return static_cast<std::int32_t>(number);
 }
-const std::string& Dist::channel_name(std::int32_t channel) const {
-  return channels_[static_cast<std::size_t>(channel)];
-}
+const std::string& Dist::channel_name(std::int32_t channel) const { return channels_[channel]; }
 std::string Dist::group_name(std::int32_t group) const {
-  const Group& g = *groups_[static_cast<std::size_t>(group)];
+  const Group& g = *groups_[group];
   return g.size == ranks_ ? "all ranks" : g.names.front();
 }
 
 std::int32_t Dist::next_number(int rank) {
-  numbers_.resize(static_cast<std::size_t>(ranks_), 0);
-  return numbers_[static_cast<std::size_t>(rank)]++;
+  numbers_.resize(ranks_, 0);
+  return numbers_[rank]++;
 }
 
 std::int32_t Dist::present(int rank) const {
@@ -317,15 +311,15 @@ void Dist::land(Flight& flight) {
 }
 
 void Dist::join(Flight& flight) {
-  Group& group = *groups_[static_cast<std::size_t>(flight.group)];
+  Group& group = *groups_[flight.group];
   const auto rank = static_cast<std::size_t>(flight.rank);
   const auto instance = static_cast<std::size_t>(group.instance_of[rank]);
   Group::Instance& where = group.instances[instance];
   const auto ahead = static_cast<std::size_t>(flight.number - where.finished);
   if (where.open.size() <= ahead) where.open.resize(ahead + 1);
   Meeting& meeting = where.open[ahead];
-  if (meeting.members.empty()) meeting.members.resize(static_cast<std::size_t>(group.size));
-  meeting.members[static_cast<std::size_t>(group.position_of[rank])] = &flight;
+  if (meeting.members.empty()) meeting.members.resize(group.size);
+  meeting.members[group.position_of[rank]] = &flight;
   if (meeting.first == nullptr) meeting.first = &flight;
   meeting.latest = std::max(meeting.latest, flight.begin.value);
   const Flight& first = *meeting.first;
@@ -554,7 +548,7 @@ void Dist::settle(Flight& send, Flight& receive) {
 
 std::vector<int> Dist::missing_ranks(const Flight& flight) const {
   if (flight.kind == Kind::send || flight.kind == Kind::recv) return {flight.peer};
-  const Group& group = *groups_[static_cast<std::size_t>(flight.group)];
+  const Group& group = *groups_[flight.group];
   const auto rank = static_cast<std::size_t>(flight.rank);
   const auto instance = static_cast<std::size_t>(group.instance_of[rank]);
   const Group::Instance& where = group.instances[instance];
@@ -564,8 +558,7 @@ std::vector<int> Dist::missing_ranks(const Flight& flight) const {
     const auto index = static_cast<std::size_t>(other);
     if (group.instance_of[index] != group.instance_of[rank]) continue;
     const bool open = ahead < where.open.size() && !where.open[ahead].members.empty();
-    if (!open ||
-        where.open[ahead].members[static_cast<std::size_t>(group.position_of[index])] == nullptr) {
+    if (!open || where.open[ahead].members[group.position_of[index]] == nullptr) {
       missing.push_back(other);
     }
   }

@@ -43,9 +43,7 @@ class Ran {
 
   [[nodiscard]] double time() const { return trainer_.time().value; }
   [[nodiscard]] const Trainer& trainer() const { return trainer_; }
-  [[nodiscard]] const Model& model(int rank) const {
-    return *trainer_.models()[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] const Model& model(int rank) const { return *trainer_.models()[rank]; }
   [[nodiscard]] int ranks() const { return static_cast<int>(trainer_.models().size()); }
   [[nodiscard]] Bytes peak(int rank) const {
     Bytes most;

@@ -18,7 +18,7 @@ Model::Model(int rank)
       dist_(*own_dist_),
       rank_(rank),
       storage_(*this, dist_.arena()) {
-  final_weights_.resize(static_cast<std::size_t>(training_.layers));
+  final_weights_.resize(training_.layers);
   if (rank != 0) refuse("D621", fmt::format("there is no rank {} in a world of one", rank), "", "");
 }
 
@@ -242,7 +242,7 @@ void Model::set_final_weight(int layer, const Weight& weight) {
   begin_call("set_final_weight", layer);
   require_layer(layer);
   require(weight, weight.layer == layer, "the weight of this layer");
-  final_weights_[static_cast<std::size_t>(layer)] = weight;
+  final_weights_[layer] = weight;
 }
 
 Activation Model::get_input_activation(std::initializer_list<std::int32_t> samples) {

@@ -315,9 +315,9 @@ class Model final : private Bookkeeper, private Sender {
   void require_stored(const workload::Trail& trail, const T& value) const {
     const bool ours = trail.how == workload::Trail::How::made && trail.first >= 0 &&
                       static_cast<std::size_t>(trail.first) < known_.size();
-    const bool stored = ours && known_[static_cast<std::size_t>(trail.first)].places > 0;
+    const bool stored = ours && known_[trail.first].places > 0;
     if (!stored) refuse_loose(describe(value));
-    if (known_[static_cast<std::size_t>(trail.first)].held) refuse_held(describe(value));
+    if (known_[trail.first].held) refuse_held(describe(value));
   }
   [[noreturn]] void refuse_loose(const std::string& what) const;
   [[noreturn]] void refuse_held(const std::string& what) const;

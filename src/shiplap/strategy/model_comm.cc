@@ -64,7 +64,7 @@ Flight Model::ask(Kind kind, const AnyValue& value, int layer, const Over& over,
                   std::string_view channel) {
   begin_call(kind, layer);
   require_stored(trail_of(value), value);
-  if (writes_operand(kind) && known_[static_cast<std::size_t>(trail_of(value).first)].readers > 0) {
+  if (writes_operand(kind) && known_[trail_of(value).first].readers > 0) {
     refuse("D620", fmt::format("{} is in use", describe(value)),
            "a reduction writes where its operand lies, which a communication under way reads",
            "wait for that first: `co_await` what the start_ call returned");
@@ -116,7 +116,7 @@ void Model::issue(Flight& flight, std::int32_t stream, bool async) {
   flight.asked = now_;
   flight.event = static_cast<std::int32_t>(log_.size());
   const bool collective = flight.peer < 0;
-  if (collective) flight.number = numbers_[static_cast<std::size_t>(flight.group)]++;
+  if (collective) flight.number = numbers_[flight.group]++;
   reserved_ += flight.reserved;
   Event& event = log_.emplace_back();
   event.kind = flight.kind;
@@ -128,7 +128,7 @@ void Model::issue(Flight& flight, std::int32_t stream, bool async) {
   if (flight.kind != Kind::recv) {
     event.layer = layer_of(flight.in);
     event.samples = shown_samples(flight.in);
-    Known& known = known_[static_cast<std::size_t>(trail_of(flight.in).first)];
+    Known& known = known_[trail_of(flight.in).first];
     ++known.readers;
     if (writes_operand(flight.kind)) known.held = true;
   }
@@ -182,7 +182,7 @@ void Model::start(Flight& flight, const Over& over) {
   }
   const std::int32_t stream = stream_called(over.stream);
   issue(flight, stream, false);
-  Stream& where = streams_[static_cast<std::size_t>(stream)];
+  Stream& where = streams_[stream];
   Flight* const last = std::exchange(where.last, &flight);
   if (last != nullptr) {
     last->behind = &flight;
@@ -192,7 +192,7 @@ void Model::start(Flight& flight, const Over& over) {
 }
 
 void Model::landed(Flight& flight) {
-  Event& event = log_[static_cast<std::size_t>(flight.event)];
+  Event& event = log_[flight.event];
   event.time = flight.begin;
   event.duration = flight.duration;
   event.bytes = flight.bytes;
@@ -204,7 +204,7 @@ void Model::landed(Flight& flight) {
     patch_memory(flight.event, flight.bytes);
     reserved_ += flight.bytes;
   }
-  Stream& stream = streams_[static_cast<std::size_t>(event.stream)];
+  Stream& stream = streams_[event.stream];
   if (stream.last == &flight) stream = {.last = nullptr, .free = flight.end};
 }
 
@@ -235,12 +235,12 @@ void Model::taken(Flight& flight) {
   now_ = std::max(now_, flight.end);
   begin_call(flight.kind, flight.kind == Kind::recv ? -1 : layer_of(flight.in));
   if (flight.kind != Kind::recv) {
-    Known& known = known_[static_cast<std::size_t>(trail_of(flight.in).first)];
+    Known& known = known_[trail_of(flight.in).first];
     --known.readers;
     known.held = false;
   }
   if (!training_.record) return;
-  const Step& step = recording_.steps[static_cast<std::size_t>(flight.step)];
+  const Step& step = recording_.steps[flight.step];
   if (step.async || step.stream != 0) record(Step::What::wait).of = flight.step;
 }
 
@@ -259,7 +259,7 @@ T Model::take(Flight& flight) {
   make(result, flight.kind, source, flight.reserved);
   known_.back().event = flight.event;
   if (training_.record) {
-    recording_.steps[static_cast<std::size_t>(flight.step)].writes[0] = result.trail.first;
+    recording_.steps[flight.step].writes[0] = result.trail.first;
   }
   return result;
 }

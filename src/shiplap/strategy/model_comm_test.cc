@@ -47,9 +47,7 @@ struct Ranks {
     }
     return {};
   }
-  [[nodiscard]] const Model& operator[](int rank) const {
-    return *models[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] const Model& operator[](int rank) const { return *models[rank]; }
   [[nodiscard]] Seconds collective(const char* name, Bytes whole) const {
     const auto kind = std::string(name) == "all_gather"   ? plan::CollectiveKind::all_gather
                       : std::string(name) == "all_reduce" ? plan::CollectiveKind::all_reduce

@@ -92,7 +92,7 @@ TEST(Model, TrainsAStepByDefault) {
   Model model;
   run_step(model);
   for (int l = 0; l < 2; ++l) {
-    const std::optional<Weight>& set = model.final_weights()[static_cast<std::size_t>(l)];
+    const std::optional<Weight>& set = model.final_weights()[l];
     ASSERT_TRUE(set);
     const Weight weight = set.value_or(Weight{});
     EXPECT_EQ(weight.step, 1);

@@ -15,7 +15,7 @@ using workload::Trail;
 
 void Model::release_loose() {
   for (const ValueNumber number : loose_) {
-    Known& known = known_[static_cast<std::size_t>(number)];
+    Known& known = known_[number];
     if (known.places > 0 || known.gone) continue;
     known.gone = true;
     reserved_ = reserved_ - std::exchange(known.reserved, Bytes{0});
@@ -44,18 +44,18 @@ Step& Model::record(Step::What what) {
 template <class T>
 ValueNumber Model::place_fresh(T& value, ValueNumber before) {
   const ValueNumber number = value.trail.first;
-  Known& known = known_[static_cast<std::size_t>(number)];
+  Known& known = known_[number];
   reserved_ = reserved_ - std::exchange(known.reserved, Bytes{0});
   const bool in_place = known.source >= 0 && known.source == before;
   if (known.made_by == Kind::all_gather) {
     if (in_place) {
-      patch_memory(known.event, Bytes{} - known_[static_cast<std::size_t>(before)].bytes);
+      patch_memory(known.event, Bytes{} - known_[before].bytes);
     }
   } else if (known.source >= 0 && !in_place) {
     patch_memory(known.event, known.bytes);
   }
   if (in_place && training_.record) {
-    recording_.values[static_cast<std::size_t>(number)].in_place_of = before;
+    recording_.values[number].in_place_of = before;
   }
   return number;
 }
@@ -64,16 +64,12 @@ ValueNumber Model::place_fresh(T& value, ValueNumber before) {
 template <class T>
 ValueNumber Model::place_derived(T& value, ValueNumber before) {
   const Trail from = value.trail;
-  const auto alive = [&](ValueNumber n) {
-    return n < 0 || !known_[static_cast<std::size_t>(n)].gone;
-  };
+  const auto alive = [&](ValueNumber n) { return n < 0 || !known_[n].gone; };
   if (!alive(from.first) || !alive(from.second)) {
     refuse_between("D613", fmt::format("{} is made from something that is gone", describe(value)),
                    "a result has to be stored before the next call", "store it at once");
   }
-  const auto held = [&](ValueNumber n) {
-    return n >= 0 && known_[static_cast<std::size_t>(n)].held;
-  };
+  const auto held = [&](ValueNumber n) { return n >= 0 && known_[n].held; };
   if (held(from.first) || held(from.second)) refuse_held(describe(value));
   const bool sum = from.how == Trail::How::sum;
   const bool in_place =
@@ -111,25 +107,25 @@ void Model::store_value(T& value, const T* before) {
   }
   const bool made = from.how == Trail::How::made;
   if (made && from.first == old) return;
-  const bool fresh = made && known_[static_cast<std::size_t>(from.first)].places == 0;
-  if (fresh && known_[static_cast<std::size_t>(from.first)].gone) {
+  const bool fresh = made && known_[from.first].places == 0;
+  if (fresh && known_[from.first].gone) {
     refuse_between("D613", fmt::format("{} was not stored in time", describe(value)),
                    "a result has to be stored before the next call", "store it at once");
   }
-  if (before != nullptr && known_[static_cast<std::size_t>(old)].readers > 0) {
+  if (before != nullptr && known_[old].readers > 0) {
     refuse_read(describe(*before));
   }
   const ValueNumber number = fresh ? place_fresh(value, old) : place_derived(value, old);
-  known_[static_cast<std::size_t>(number)].places = 1;
-  memory_ += known_[static_cast<std::size_t>(number)].bytes;
+  known_[number].places = 1;
+  memory_ += known_[number].bytes;
   if (before == nullptr) return;
   // What is replaced in place leaves no hole.
-  Known& gone = known_[static_cast<std::size_t>(old)];
+  Known& gone = known_[old];
   gone.places = 0;
   gone.gone = true;
   memory_ = memory_ - gone.bytes;
   if (!training_.record) return;
-  if (recording_.values[static_cast<std::size_t>(number)].in_place_of != old) {
+  if (recording_.values[number].in_place_of != old) {
     record(Step::What::drop).reads[0] = old;
   }
 }
@@ -151,7 +147,7 @@ void Model::store(ActivationGrad& value, const ActivationGrad* before) {
 void Model::store(WeightGrad& value, const WeightGrad* before) { store_value(value, before); }
 
 void Model::drop(const Trail& trail, Bytes bytes) {
-  Known& known = known_[static_cast<std::size_t>(trail.first)];
+  Known& known = known_[trail.first];
   if (known.readers > 0) {
     refuse_read("what is erased");
   }

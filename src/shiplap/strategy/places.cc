@@ -101,7 +101,7 @@ class Finder {
     mark_kept();
     for (const Step& step : recording_.steps) {
       for (const ValueNumber v : step.writes) {
-        if (v >= 0 && !born_[static_cast<std::size_t>(v)]) born(static_cast<std::size_t>(v));
+        if (v >= 0 && !born_[v]) born(static_cast<std::size_t>(v));
       }
       if (step.what == What::drop) died(static_cast<std::size_t>(step.reads[0]));
     }
@@ -136,7 +136,7 @@ class Finder {
 
   void chain(std::size_t v) {
     const ValueNumber before = recording_.values[v].in_place_of;
-    root_[v] = before < 0 ? v : root_[static_cast<std::size_t>(before)];
+    root_[v] = before < 0 ? v : root_[before];
     last_[root_[v]] = v;
     const Rows own = within_whole(v);
     Home& home = size_[root_[v]];
@@ -149,7 +149,7 @@ class Finder {
     for (const Step& step : recording_.steps) {
       if (step.what != What::compute || step.kind != trace::Kind::load_weights) continue;
       for (const ValueNumber v : step.writes) {
-        if (v >= 0) result_.kept[static_cast<std::size_t>(v)] = true;
+        if (v >= 0) result_.kept[v] = true;
       }
     }
   }

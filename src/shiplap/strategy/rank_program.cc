@@ -97,12 +97,8 @@ class ProgramWriter {
             .begin = rows.begin,
             .count = rows.count};
   }
-  [[nodiscard]] const Rows& rows(ValueNumber v) const {
-    return places_.rows[static_cast<std::size_t>(v)];
-  }
-  [[nodiscard]] const AnyValue& any(ValueNumber v) const {
-    return record_.values[static_cast<std::size_t>(v)].value;
-  }
+  [[nodiscard]] const Rows& rows(ValueNumber v) const { return places_.rows[v]; }
+  [[nodiscard]] const AnyValue& any(ValueNumber v) const { return record_.values[v].value; }
   [[nodiscard]] Access access(Access::Kind kind, ValueNumber v) const {
     return {.kind = kind,
             .origin = {},
@@ -153,17 +149,17 @@ class ProgramWriter {
       last[v] = std::max(last[v], static_cast<ValueNumber>(v));
       const ValueNumber before = record_.values[v].in_place_of;
       if (before < 0) continue;
-      ValueNumber& of_before = last[static_cast<std::size_t>(before)];
+      ValueNumber& of_before = last[before];
       of_before = std::max(of_before, last[v]);
     }
     std::vector<bool> is_dropped(record_.values.size(), false);
     for (const Step& step : record_.steps) {
-      if (step.what == What::drop) is_dropped[static_cast<std::size_t>(step.reads[0])] = true;
+      if (step.what == What::drop) is_dropped[step.reads[0]] = true;
     }
     for (std::size_t v = 0; v < last.size(); ++v) {
       if (!places_.kept[v]) continue;
       const ValueNumber end = last[v];
-      const bool dropped = is_dropped[static_cast<std::size_t>(end)];
+      const bool dropped = is_dropped[end];
       const auto* w = std::get_if<Weight>(&any(end));
       const auto* o = std::get_if<OptState>(&any(end));
       const int updates = w != nullptr ? w->step : (o != nullptr ? o->step : 0);
@@ -220,8 +216,8 @@ class ProgramWriter {
     act(Rows{.place = whole.place, .begin = inner.end(), .count = whole.end() - inner.end()});
   }
   void make_room(ValueNumber v) {
-    if (v < 0 || places_.kept[static_cast<std::size_t>(v)]) return;
-    const ValueNumber before = record_.values[static_cast<std::size_t>(v)].in_place_of;
+    if (v < 0 || places_.kept[v]) return;
+    const ValueNumber before = record_.values[v].in_place_of;
     if (before < 0) {
       allocate(rows(v));
     } else if (rows(before).count < rows(v).count) {
@@ -231,7 +227,7 @@ class ProgramWriter {
   // After an operation whose result is smaller than what lay there.
   void give_back(ValueNumber v) {
     if (v < 0) return;
-    const ValueNumber before = record_.values[static_cast<std::size_t>(v)].in_place_of;
+    const ValueNumber before = record_.values[v].in_place_of;
     if (before >= 0 && rows(before).count > rows(v).count) {
       outside(rows(before), rows(v), [&](const Rows& r) { release(r); });
     }
@@ -340,9 +336,9 @@ class ProgramWriter {
       case What::communicate:
         return communicate(index);
       case What::wait: {
-        const std::int32_t item = step_items_[static_cast<std::size_t>(step.of)];
+        const std::int32_t item = step_items_[step.of];
         waits_.push_back(item);
-        items_[static_cast<std::size_t>(item)].named = true;
+        items_[item].named = true;
         const auto later = give_back_later_.find(step.of);
         if (later != give_back_later_.end()) give_back(later->second);
         return;
@@ -369,17 +365,17 @@ class ProgramWriter {
     std::vector<bool> alive(record_.values.size(), false);
     for (const Step& step : record_.steps) {
       for (const ValueNumber v : step.writes) {
-        if (v >= 0) alive[static_cast<std::size_t>(v)] = true;
+        if (v >= 0) alive[v] = true;
       }
     }
     for (std::size_t v = 0; v < alive.size(); ++v) {
       const ValueNumber before = record_.values[v].in_place_of;
       if (before < 0) continue;
-      kept[v] = kept[static_cast<std::size_t>(before)];
-      alive[static_cast<std::size_t>(before)] = false;
+      kept[v] = kept[before];
+      alive[before] = false;
     }
     for (const Step& step : record_.steps) {
-      if (step.what == What::drop) alive[static_cast<std::size_t>(step.reads[0])] = false;
+      if (step.what == What::drop) alive[step.reads[0]] = false;
     }
     for (std::size_t v = 0; v < alive.size(); ++v) {
       if (alive[v] && !kept[v]) release(places_.rows[v]);
@@ -389,8 +385,7 @@ class ProgramWriter {
   // Names those that others refer to, and turns the list into statements.
   void finish() {
     for (const Item& item : items_) {
-      for (const std::int32_t other : item.after)
-        items_[static_cast<std::size_t>(other)].named = true;
+      for (const std::int32_t other : item.after) items_[other].named = true;
     }
     std::map<std::string, std::int64_t, std::less<>> count;
     for (Item& item : items_) {
@@ -402,7 +397,7 @@ class ProgramWriter {
     }
     for (Item& item : items_) {
       for (const std::int32_t other : item.after) {
-        item.operation.after.push_back(items_[static_cast<std::size_t>(other)].operation.name);
+        item.operation.after.push_back(items_[other].operation.name);
       }
     }
     for (Item& item : items_) program_.body.push_back({std::move(item.operation)});

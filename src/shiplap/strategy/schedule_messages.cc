@@ -146,8 +146,7 @@ class MessagePlacer {
       if (!sends_result(action)) continue;
       const Message message = message_of(action);
       rows_[rank].push_back(message.send);
-      rows_[static_cast<std::size_t>(pipeline_.rank_of.at(message.receive.stage))].push_back(
-          message.receive);
+      rows_[pipeline_.rank_of.at(message.receive.stage)].push_back(message.receive);
     }
   }
 

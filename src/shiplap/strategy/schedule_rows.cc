@@ -204,10 +204,10 @@ void check_stage_ranks(const Pipeline& pipeline, Errors& errors) {
     if (!row.actions.empty()) ranks.push_back(row.line - 1);
   }
   const auto count = static_cast<int>(ranks.size());
-  const auto loop = [&](int stage) { return ranks[static_cast<std::size_t>(stage % count)]; };
+  const auto loop = [&](int stage) { return ranks[stage % count]; };
   const auto v = [&](int stage) {
     const int at = stage % count;
-    return ranks[static_cast<std::size_t>(stage / count % 2 == 0 ? at : count - 1 - at)];
+    return ranks[stage / count % 2 == 0 ? at : count - 1 - at];
   };
   const auto fits = [&](const auto& rank_of) {
     return std::ranges::all_of(

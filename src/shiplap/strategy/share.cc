@@ -191,9 +191,9 @@ class Fitter {
   // What no expression fits is a list, by rank.
   Expr listed(const Column& column) {
     const std::int64_t ranks = plan_.mesh.ranks();
-    std::vector<std::int64_t> values(static_cast<std::size_t>(ranks), 0);
+    std::vector<std::int64_t> values(ranks, 0);
     for (std::size_t r = 0; r < column.size(); ++r) {
-      values[static_cast<std::size_t>(ranks_[r])] = column[r];
+      values[ranks_[r]] = column[r];
     }
     const auto found = std::ranges::find_if(
         plan_.lists, [&](const plan::List& list) { return list.values == values; });

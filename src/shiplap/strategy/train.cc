@@ -35,7 +35,7 @@ std::string wait_of(const Dist& dist, const Model& model) {
 }  // namespace
 
 Trainer::Trainer(const World& world, const Training& training) : training_(training), dist_(world) {
-  models_.reserve(static_cast<std::size_t>(dist_.size()));
+  models_.reserve(dist_.size());
   for (int rank = 0; rank < dist_.size(); ++rank) {
     models_.push_back(std::make_unique<Model>(rank, dist_, training));
   }
@@ -74,7 +74,7 @@ trace::Trace Trainer::trace() const {
     }
     trace.ranks.push_back({.events = model->log(), .memory = {}});
     for (Event& event : trace.ranks.back().events) {
-      event.stream = number[static_cast<std::size_t>(event.stream)];
+      event.stream = number[event.stream];
     }
   }
   return trace;
@@ -102,11 +102,11 @@ void Trainer::report_failure() {
 // Whether whoever it waits for waits in turn, and so on, until somebody comes again.
 bool Trainer::in_circle(const Model& model) const {
   std::vector<bool> seen(models_.size(), false);
-  for (const Model* at = &model; !seen[static_cast<std::size_t>(at->rank())];) {
-    seen[static_cast<std::size_t>(at->rank())] = true;
+  for (const Model* at = &model; !seen[at->rank()];) {
+    seen[at->rank()] = true;
     if (at->waiting_for() == nullptr) return false;
     for (const int rank : dist_.missing_ranks(*at->waiting_for())) {
-      at = models_[static_cast<std::size_t>(rank)].get();
+      at = models_[rank].get();
       if (at->waiting_for() == nullptr) return false;
     }
   }
@@ -116,7 +116,7 @@ bool Trainer::in_circle(const Model& model) const {
 void Trainer::report_deadlock() {
   std::vector<const Model*> stuck;
   for (const auto& model : models_) {
-    const Task& task = dist_.simulation().tasks()[static_cast<std::size_t>(model->rank())];
+    const Task& task = dist_.simulation().tasks()[model->rank()];
     if (!task.done()) stuck.push_back(model.get());
   }
   if (stuck.empty()) return;
@@ -162,7 +162,7 @@ void Trainer::check_final_weights() const {
     std::vector<const IndexSet*> shards;
     int num_shards = 0;
     for (const auto& model : models_) {
-      const std::optional<Weight>& weight = model->final_weights()[static_cast<std::size_t>(layer)];
+      const std::optional<Weight>& weight = model->final_weights()[layer];
       if (!weight) continue;
       if (shards.empty()) num_shards = weight->num_shards;
       shards.push_back(&weight->shards);

@@ -31,7 +31,7 @@ class Trainer {
   [[nodiscard]] const World& world() const { return dist_.world(); }
   [[nodiscard]] const Training& training() const { return training_; }
   [[nodiscard]] const std::vector<std::unique_ptr<Model>>& models() const { return models_; }
-  [[nodiscard]] Model& model(int rank) { return *models_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] Model& model(int rank) { return *models_[rank]; }
   [[nodiscard]] Seconds time() const;
   // Copies what the ranks logged.
   [[nodiscard]] trace::Trace trace() const;

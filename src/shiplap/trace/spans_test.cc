@@ -22,7 +22,7 @@ std::vector<bool> moments(const std::vector<Span>& spans) {
   std::vector<bool> covered(kMoments);
   for (int t = 0; t < kMoments; ++t) {
     for (const Span& each : spans) {
-      if (each.begin.value <= t && t < each.end.value) covered[static_cast<std::size_t>(t)] = true;
+      if (each.begin.value <= t && t < each.end.value) covered[t] = true;
     }
   }
   return covered;

@@ -112,8 +112,7 @@ void Summing::add_rank(const RankTrace& rank) {
 
   const int number = static_cast<int>(result_.ranks.size());
   const auto is_most = [&](auto field, int rank_of_most) {
-    return number == 0 ||
-           made.*field > result_.ranks[static_cast<std::size_t>(rank_of_most)].*field;
+    return number == 0 || made.*field > result_.ranks[rank_of_most].*field;
   };
   if (is_most(&RankSummary::exposed, result_.exposed_rank)) result_.exposed_rank = number;
   if (is_most(&RankSummary::idle, result_.idle_rank)) result_.idle_rank = number;

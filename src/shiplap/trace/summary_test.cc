@@ -23,7 +23,7 @@ Event event(Kind kind, std::int64_t time, std::int64_t duration, std::int64_t by
 
 // Whole times, so that sums are exact and a moment is either covered or not.
 Trace random_trace(Random& random) {
-  Trace trace{.ranks = std::vector<RankTrace>(static_cast<std::size_t>(random.between(1, 5)))};
+  Trace trace{.ranks = std::vector<RankTrace>(random.between(1, 5))};
   for (RankTrace& rank : trace.ranks) {
     const std::int64_t events = random.between(0, 12);
     for (std::int64_t i = 0; i < events; ++i) {
@@ -122,7 +122,7 @@ TEST(Summary, AgreesWithAskingEveryMoment) {
       ASSERT_LE(found.peak, summary.all.peak);
     }
     ASSERT_EQ(summary.all.exposed.value, exposed);
-    ASSERT_EQ(summary.all.peak, summary.ranks[static_cast<std::size_t>(summary.peak_rank)].peak);
+    ASSERT_EQ(summary.all.peak, summary.ranks[summary.peak_rank].peak);
   }
 }
 
@@ -152,7 +152,7 @@ TEST(Summary, BubbleIsWhatThePassesLeaveOfTheirWindow) {
   // (p-1)/(m+p-1) = 1/3. Loading before and updating after do not count.
   Trace trace{.ranks = std::vector<RankTrace>(2)};
   for (const std::int64_t rank : {0, 1}) {
-    auto& events = trace.ranks[static_cast<std::size_t>(rank)].events;
+    auto& events = trace.ranks[rank].events;
     events.push_back(event(Kind::load_weights, 0, 3));
     for (const std::int64_t sample : {0, 1}) {
       events.push_back(event(Kind::forward, 3 + rank + sample, 1));

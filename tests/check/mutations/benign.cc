@@ -33,7 +33,7 @@ MaybePlan rename_buffers(const Plan& unrolled, std::uint64_t seed) {
 struct Renumbering {
   std::vector<std::int64_t> to;
 
-  void apply(plan::Expr& rank) const { rank = to[static_cast<std::size_t>(rank.literal())]; }
+  void apply(plan::Expr& rank) const { rank = to[rank.literal()]; }
   void apply(plan::Group& group) const {
     for (plan::Expr& position : group.positions) apply(position);
   }
@@ -52,8 +52,8 @@ struct Renumbering {
   [[nodiscard]] std::vector<plan::TableRow> apply(std::span<const plan::TableRow> rows) const {
     std::vector<plan::TableRow> result(rows.begin(), rows.end());
     for (plan::TableRow& row : result) {
-      row.rank = static_cast<std::int32_t>(to[static_cast<std::size_t>(row.rank)]);
-      row.peer = static_cast<std::int32_t>(to[static_cast<std::size_t>(row.peer)]);
+      row.rank = static_cast<std::int32_t>(to[row.rank]);
+      row.peer = static_cast<std::int32_t>(to[row.peer]);
     }
     return result;
   }
@@ -62,14 +62,14 @@ struct Renumbering {
 MaybePlan renumber_ranks(const Plan& unrolled, std::uint64_t seed) {
   if (!unrolled.spares.empty() || unrolled.mesh.ranks() < 2) return std::nullopt;
   Renumbering ranks;
-  ranks.to.resize(static_cast<std::size_t>(unrolled.mesh.ranks()));
+  ranks.to.resize(unrolled.mesh.ranks());
   std::iota(ranks.to.begin(), ranks.to.end(), 0);
   Random(seed).shuffle(ranks.to);
   if (std::ranges::is_sorted(ranks.to)) std::ranges::reverse(ranks.to);
   Plan plan = unrolled;
   for (plan::Program& program : plan.programs) {
     auto& position = program.on.terms.front().positions.front();
-    position.first = position.last = ranks.to[static_cast<std::size_t>(position.first)];
+    position.first = position.last = ranks.to[position.first];
     ranks.apply(program.body);
   }
   for (plan::ExchangeTable& table : plan.tables) {

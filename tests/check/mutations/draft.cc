@@ -14,10 +14,10 @@ using plan::Reference;
 using plan::Statement;
 
 Draft::Draft(plan::Plan unrolled) : plan(std::move(unrolled)) {
-  program_of_.assign(static_cast<std::size_t>(plan.mesh.ranks()), -1);
+  program_of_.assign(plan.mesh.ranks(), -1);
   for (std::size_t k = 0; k < plan.programs.size(); ++k) {
     const auto rank = plan.programs[k].on.terms.front().positions.front().first;
-    program_of_[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(k);
+    program_of_[rank] = static_cast<std::int32_t>(k);
     for (Statement& statement : plan.programs[k].body) {
       auto* operation = std::get_if<Operation>(&statement.node);
       if (operation == nullptr) continue;
@@ -34,12 +34,12 @@ Draft::Draft(plan::Plan unrolled) : plan(std::move(unrolled)) {
 
 void Draft::refresh() {
   lines_.assign(program_of_.size(), {});
-  by_mark_.assign(static_cast<std::size_t>(next_), {-1, 0});
+  by_mark_.assign(next_, {-1, 0});
   for (std::int32_t rank = 0; rank < ranks(); ++rank) {
     if (program_of(rank) < 0) continue;
-    auto& lines = lines_[static_cast<std::size_t>(rank)];
+    auto& lines = lines_[rank];
     const auto add = [&](Operation& operation, Mark batch) {
-      by_mark_[static_cast<std::size_t>(operation.origin.line)] = {rank, lines.size()};
+      by_mark_[operation.origin.line] = {rank, lines.size()};
       lines.push_back({.rank = rank,
                        .index = static_cast<std::int32_t>(lines.size()),
                        .mark = operation.origin.line,
@@ -66,12 +66,12 @@ std::vector<Line> Draft::all_lines() const {
 }
 
 bool Draft::exists(Mark mark) const {
-  return mark > 0 && mark < next_ && by_mark_[static_cast<std::size_t>(mark)].first >= 0;
+  return mark > 0 && mark < next_ && by_mark_[mark].first >= 0;
 }
 
 const Line& Draft::line(Mark mark) const {
   ensure(exists(mark), "marks name operations that are there");
-  const auto [rank, index] = by_mark_[static_cast<std::size_t>(mark)];
+  const auto [rank, index] = by_mark_[mark];
   return lines(rank)[index];
 }
 
@@ -119,7 +119,7 @@ Reference Draft::name_of(Mark mark) {
 const Line* Draft::stream_neighbour(Mark mark, int step) const {
   const Line& self = line(mark);
   for (auto k = self.index + step; k >= 0 && k < std::ssize(lines(self.rank)); k += step) {
-    const Line& other = lines(self.rank)[static_cast<std::size_t>(k)];
+    const Line& other = lines(self.rank)[k];
     if (other.batch == 0 && other.operation->stream == self.operation->stream) return &other;
   }
   return nullptr;

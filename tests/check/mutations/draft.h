@@ -33,21 +33,17 @@ class Draft {
   plan::Plan plan;
 
   [[nodiscard]] std::int32_t ranks() const { return static_cast<std::int32_t>(lines_.size()); }
-  [[nodiscard]] const std::vector<Line>& lines(std::int32_t rank) const {
-    return lines_[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] const std::vector<Line>& lines(std::int32_t rank) const { return lines_[rank]; }
   [[nodiscard]] std::vector<Line> all_lines() const;
   [[nodiscard]] const Line& line(Mark mark) const;
   [[nodiscard]] bool exists(Mark mark) const;
   // -1: a spare.
-  [[nodiscard]] std::int32_t program_of(std::int32_t rank) const {
-    return program_of_[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] std::int32_t program_of(std::int32_t rank) const { return program_of_[rank]; }
   [[nodiscard]] plan::Program& program(std::int32_t rank) {
-    return plan.programs[static_cast<std::size_t>(program_of(rank))];
+    return plan.programs[program_of(rank)];
   }
   [[nodiscard]] const plan::Program& program(std::int32_t rank) const {
-    return plan.programs[static_cast<std::size_t>(program_of(rank))];
+    return plan.programs[program_of(rank)];
   }
   [[nodiscard]] std::vector<plan::Fact*> facts(std::int32_t rank, plan::Fact::Kind kind);
   [[nodiscard]] std::vector<const plan::Fact*> facts(std::int32_t rank,

@@ -169,17 +169,17 @@ Routes routes_for(std::int64_t copies, std::int64_t experts, std::int64_t tokens
   for (std::int64_t k = 0; k < ranks * tokens; ++k) {
     routes.route.push_back(random.between(0, experts));
   }
-  std::vector<std::vector<std::int64_t>> arrived(static_cast<std::size_t>(ranks));
+  std::vector<std::vector<std::int64_t>> arrived(ranks);
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     std::int64_t row = 0;
     for (std::int64_t expert = 0; expert < experts; ++expert) {
       const std::int64_t first = row;
       const std::int64_t peer = rank / experts * experts + expert;
-      auto& there = arrived[static_cast<std::size_t>(peer)];
+      auto& there = arrived[peer];
       const std::int64_t into = std::ssize(there);
       for (std::int64_t t = 0; t < tokens; ++t) {
         const std::int64_t token = rank * tokens + t;
-        if (routes.route[static_cast<std::size_t>(token)] != expert) continue;
+        if (routes.route[token] != expert) continue;
         routes.pack.push_back(token);
         routes.order.push_back(t);
         there.push_back(token);

@@ -315,7 +315,7 @@ std::vector<Value> with_fewer_contributions(const Plan& plan, const Value& value
       other.runs.push_back({.dimension = id, .begin = 1, .count = tensor.sum[k].size - 1});
     } else {
       if (run->list.exists() || !run->count.is_literal() || run->count.literal() < 2) continue;
-      Run& there = other.runs[static_cast<std::size_t>(run - value.runs.begin())];
+      Run& there = other.runs[run - value.runs.begin()];
       there.count = run->count.literal() - 1;
     }
     all.push_back(std::move(other));

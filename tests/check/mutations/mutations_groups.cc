@@ -22,8 +22,7 @@ struct Pair {
 
 Mark on_rank(const Call& call, std::int32_t rank) {
   const auto at = std::ranges::find(call.ranks, rank);
-  return at == call.ranks.end() ? 0
-                                : call.members[static_cast<std::size_t>(at - call.ranks.begin())];
+  return at == call.ranks.end() ? 0 : call.members[at - call.ranks.begin()];
 }
 
 // Calls that a rank makes in this order, on one stream, and could make in the other.
@@ -188,7 +187,7 @@ std::vector<Mark> calls_at(const Draft& draft, std::int32_t index) {
   std::set<std::vector<std::int32_t>> groups;
   for (std::int32_t rank = 0; rank < draft.ranks(); ++rank) {
     if (index >= std::ssize(draft.lines(rank))) return {};
-    const Line& line = draft.lines(rank)[static_cast<std::size_t>(index)];
+    const Line& line = draft.lines(rank)[index];
     const auto* call = std::get_if<Collective>(&line.operation->action);
     if (call == nullptr || call->kind != CollectiveKind::all_reduce) return {};
     marks.push_back(line.mark);
@@ -225,7 +224,7 @@ std::optional<Outcome> other_axis_on_all(Draft& draft, Planter& planter) {
     const std::vector<std::int32_t> group = planter.random.pick(groups);
     std::vector<const Value*> values;
     for (const std::int32_t rank : group) {
-      const Mark mark = marks[static_cast<std::size_t>(rank)];
+      const Mark mark = marks[rank];
       values.push_back(content(draft, mark, collective(draft, mark).from));
     }
     Outcome outcome = uniting(draft, values);
@@ -280,7 +279,7 @@ std::optional<Outcome> group_in_other_order(Draft& draft, Planter& planter) {
     const auto size = static_cast<std::int64_t>(call.ranks.size());
     const auto who = static_cast<std::size_t>(planter.random.between(0, size));
     std::vector<std::int32_t> ranks = call.ranks;
-    std::swap(ranks[0], ranks[static_cast<std::size_t>(planter.random.between(1, size))]);
+    std::swap(ranks[0], ranks[planter.random.between(1, size)]);
     Collective& own = collective(draft, call.members[who]);
     set_group(own, ranks);
     return found_at_member({"D709"}, call, who);

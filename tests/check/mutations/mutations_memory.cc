@@ -181,7 +181,7 @@ std::optional<Outcome> free_too_early(Draft& draft, Planter& planter) {
       return std::nullopt;
     }
     for (std::int32_t k = line.index - 1; k >= 0; --k) {
-      const Line other = draft.lines(line.rank)[static_cast<std::size_t>(k)];
+      const Line other = draft.lines(line.rank)[k];
       const auto all = touches(draft, other.mark);
       const bool touched = std::ranges::any_of(
           all, [&](const Touch& touch) { return overlap(draft, touch.region, free->rows); });

@@ -179,7 +179,7 @@ std::optional<Outcome> reduce_before_last_microbatch(Draft& draft, Planter& plan
       // Other calls of the group must not be overtaken.
       const auto& lines = draft.lines(draft.line(mark).rank);
       for (std::int32_t k = draft.line(addition).index; k < draft.line(mark).index; ++k) {
-        const auto& action = lines[static_cast<std::size_t>(k)].operation->action;
+        const auto& action = lines[k].operation->action;
         if (std::holds_alternative<Collective>(action)) return std::nullopt;
       }
       last.push_back(addition);

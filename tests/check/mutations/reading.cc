@@ -85,7 +85,7 @@ std::vector<Call> calls(const Draft& draft) {
       const std::int64_t n = counts[{ranks, group->channel}]++;
       auto& members = found[{ranks, group->channel, n}];
       members.resize(ranks.size());
-      members[static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin())] = line.mark;
+      members[std::ranges::find(ranks, rank) - ranks.begin()] = line.mark;
     }
   }
   std::vector<Call> all;
@@ -158,10 +158,9 @@ std::vector<std::int64_t> rows_of(const Draft& draft, const Region& region) {
   std::vector<std::int64_t> rows;
   const std::int64_t begin = region.begin.literal();
   for (std::int64_t k = 0; k < region.count.literal(); ++k) {
-    rows.push_back(
-        region.kind == Region::Kind::listed
-            ? draft.plan.lists[region.list.index()].values[static_cast<std::size_t>(begin + k)]
-            : begin + k);
+    rows.push_back(region.kind == Region::Kind::listed
+                       ? draft.plan.lists[region.list.index()].values[begin + k]
+                       : begin + k);
   }
   return rows;
 }
@@ -209,7 +208,7 @@ std::vector<std::vector<bool>> completed_before(const Draft& draft, std::int32_t
   for (std::size_t k = 0; k < lines.size(); ++k) {
     const Operation& operation = *lines[k].operation;
     if (lines[k].batch != 0) {
-      before[k] = before[static_cast<std::size_t>(draft.line(lines[k].batch).index)];
+      before[k] = before[draft.line(lines[k].batch).index];
       continue;
     }
     for (std::size_t j = 0; j < k; ++j) {
@@ -235,9 +234,7 @@ bool ordered(const Draft& draft, Mark first, Mark second) {
   const Line& a = draft.line(first);
   const Line& b = draft.line(second);
   const Mark whole = a.batch != 0 ? a.batch : a.mark;
-  return completed_before(
-      draft,
-      a.rank)[static_cast<std::size_t>(b.index)][static_cast<std::size_t>(draft.line(whole).index)];
+  return completed_before(draft, a.rank)[b.index][draft.line(whole).index];
 }
 
 std::vector<Race> races(const Draft& draft, std::int32_t rank, Mark only) {
@@ -280,7 +277,7 @@ struct Search {
     const auto& lines = draft.lines(end.rank);
     for (std::int32_t k = end.index - 1; k >= 0; --k) {
       bool through = false;
-      const Value* value = written(lines[static_cast<std::size_t>(k)], region, through);
+      const Value* value = written(lines[k], region, through);
       if (value != nullptr || through) return value;
     }
     for (const plan::Fact* fact : draft.facts(end.rank, plan::Fact::Kind::given)) {
@@ -332,7 +329,7 @@ struct Search {
   const Value* at_root(Mark mark, const Collective& call) {
     for (const Call& each : collectives(draft)) {
       if (std::ranges::find(each.members, mark) == each.members.end()) continue;
-      const Mark root = each.members[static_cast<std::size_t>(call.root.literal())];
+      const Mark root = each.members[call.root.literal()];
       return at(root, collective(draft, root).from);
     }
     return nullptr;
@@ -393,7 +390,7 @@ Rows rows_before(const Draft& draft, Mark mark, const Region& region) {
         allocated_at_all || (allocate != nullptr && overlap(draft, allocate->rows, region));
   }
   for (std::int32_t k = end.index - 1; k >= 0 && !waiting.empty(); --k) {
-    const Mark other = draft.lines(end.rank)[static_cast<std::size_t>(k)].mark;
+    const Mark other = draft.lines(end.rank)[k].mark;
     const auto& action = draft.line(other).operation->action;
     for (const Touch& touch : touches(draft, other)) {
       if (!touch.writes || touch.region.buffer != region.buffer) continue;

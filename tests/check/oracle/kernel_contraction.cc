@@ -113,9 +113,9 @@ class Contraction {
       if (there < 0) {
         sets.push_back(whole(dimension));
       } else if (there < parts) {
-        sets.push_back({part[static_cast<std::size_t>(there)]});
+        sets.push_back({part[there]});
       } else {
-        sets.push_back({contribution[static_cast<std::size_t>(there - parts)]});
+        sets.push_back({contribution[there - parts]});
       }
     }
     return std::ranges::all_of(product(sets),

@@ -154,7 +154,7 @@ void match_calls(const Job& job, Matching& matching) {
     const std::size_t n = calls[{job.rank_of(node), key}]++;
     const auto [found, is_new] = known.try_emplace({key, n}, matching.meetings.size());
     if (is_new) {
-      matching.meetings.emplace_back().nodes.resize(static_cast<std::size_t>(group.size()));
+      matching.meetings.emplace_back().nodes.resize(group.size());
     }
     const auto me = static_cast<std::size_t>(group.find(job.program(node).rank));
     matching.meetings[found->second].nodes[me] = node;
@@ -176,7 +176,7 @@ std::vector<Node> nodes_of(const RankProgram& program, std::size_t first) {
     }
     if (op.batch >= 0) {
       nodes[k].is_member = true;
-      nodes[static_cast<std::size_t>(op.batch)].members.push_back(first + k);
+      nodes[op.batch].members.push_back(first + k);
       continue;
     }
     if (const auto before = last.find(op.stream.value); before != last.end()) {
@@ -254,9 +254,7 @@ std::vector<std::int64_t> rows_of(const RankProgram& program, const Region& regi
   std::vector<std::int64_t> rows;
   if (!region.buffer.exists()) return rows;
   for (std::int64_t k = 0; k < region.count; ++k) {
-    rows.push_back(region.listed < 0
-                       ? region.begin + k
-                       : program.listed_rows[static_cast<std::size_t>(region.listed + k)]);
+    rows.push_back(region.listed < 0 ? region.begin + k : program.listed_rows[region.listed + k]);
   }
   return rows;
 }

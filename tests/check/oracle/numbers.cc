@@ -89,7 +89,7 @@ bool mask_leaves(const plan::Plan& plan, const plan::Tensor& tensor, const Coord
     const std::size_t k = it.dimension.index();
     const std::int64_t at = k < part.size() ? part[k] : contribution[k - part.size()];
     if (!it.list.exists()) return at;
-    return plan.lists[it.list.index()].values.at(static_cast<std::size_t>(at));
+    return plan.lists[it.list.index()].values.at(at);
   };
   return std::ranges::all_of(tensor.mask, [&](const plan::MaskTerm& term) {
     return term.comparator == plan::Comparator::equal ? side(term.left) == side(term.right)
@@ -114,7 +114,7 @@ std::vector<Row> stated(const RankProgram& program, const Value& value, std::int
                   .tensor = value.tensor.value,
                   .instance = value.instance,
                   .is_new = value.is_new};
-  std::vector<Row> all(static_cast<std::size_t>(rows), empty);
+  std::vector<Row> all(rows, empty);
   const std::size_t per_row =
       std::max<std::size_t>(1, cells.size() / std::max<std::size_t>(1, all.size()));
   const std::size_t per_cell =

@@ -17,9 +17,7 @@ using plan::flat::Region;
 std::vector<std::int64_t> rows_of(const RankProgram& program, const Region& region) {
   std::vector<std::int64_t> rows;
   for (std::int64_t k = 0; k < region.count; ++k) {
-    rows.push_back(region.listed < 0
-                       ? region.begin + k
-                       : program.listed_rows[static_cast<std::size_t>(region.listed + k)]);
+    rows.push_back(region.listed < 0 ? region.begin + k : program.listed_rows[region.listed + k]);
   }
   return rows;
 }
@@ -43,7 +41,7 @@ std::int64_t own_piece(const RankProgram& program, const Operation& op,
                        const plan::Collective& collective, std::int64_t rows) {
   const std::int64_t me = program.groups[op.group.index()].ranks.find(program.rank);
   if (!collective.split.exists()) return me * rows;
-  return program.plan->lists[collective.split.index()].values[static_cast<std::size_t>(me)];
+  return program.plan->lists[collective.split.index()].values[me];
 }
 
 bool regions_are_apart(const RankProgram& program, const Operation& op) {

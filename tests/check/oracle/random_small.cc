@@ -88,7 +88,7 @@ class Player {
  public:
   explicit Player(std::uint64_t seed) : random_(seed) {
     const int ranks = random_.chance(0.05) ? upto(5, 8) : upto(2, 4);
-    plan_.ranks.resize(static_cast<std::size_t>(ranks));
+    plan_.ranks.resize(ranks);
     memory_.resize(plan_.ranks.size());
     z_lives_.resize(plan_.ranks.size());
   }
@@ -99,7 +99,7 @@ class Player {
     for (int k = 0; k < events; ++k) event();
     while (!pending_.empty()) receive_pending();
     for (int rank = 0; rank < ranks(); ++rank) {
-      if (z_lives_[static_cast<std::size_t>(rank)]) live(rank);
+      if (z_lives_[rank]) live(rank);
       if (at(rank).ops.empty()) compute(rank);
       set_goals(rank);
     }
@@ -120,8 +120,8 @@ class Player {
 
   int upto(int first, int last) { return static_cast<int>(random_.between(first, last + 1)); }
   [[nodiscard]] int ranks() const { return static_cast<int>(plan_.ranks.size()); }
-  std::map<Place, Content>& memory(int rank) { return memory_[static_cast<std::size_t>(rank)]; }
-  SmallRank& at(int rank) { return plan_.ranks[static_cast<std::size_t>(rank)]; }
+  std::map<Place, Content>& memory(int rank) { return memory_[rank]; }
+  SmallRank& at(int rank) { return plan_.ranks[rank]; }
 
   Held get(int rank, const SmallRegion& region) {
     Held all;
@@ -136,7 +136,7 @@ class Player {
     for (int k = 0; k < region.count; ++k) {
       const Place place{region.buffer, region.row(k)};
       memory(rank).erase(place);
-      if (const auto& row = rows[static_cast<std::size_t>(k)]) memory(rank)[place] = *row;
+      if (const auto& row = rows[k]) memory(rank)[place] = *row;
     }
   }
 
@@ -154,7 +154,7 @@ class Player {
 
   SmallRegion some_rows(int rank, int count) {
     std::vector<char> buffers{'x', 'x', 'y', 'y'};
-    if (z_lives_[static_cast<std::size_t>(rank)] && count <= 2) buffers.push_back('z');
+    if (z_lives_[rank] && count <= 2) buffers.push_back('z');
     const char buffer = random_.pick(buffers);
     return {buffer, upto(0, (buffer == 'z' ? 2 : 4) - std::min(count, 4)), count};
   }
@@ -223,10 +223,10 @@ class Player {
   }
 
   void live(int rank) {
-    const bool lives = z_lives_[static_cast<std::size_t>(rank)];
+    const bool lives = z_lives_[rank];
     const SmallRegion rows{'z', 0, 2};
     put(rank, rows, {std::nullopt, std::nullopt});
-    z_lives_[static_cast<std::size_t>(rank)] = !lives;
+    z_lives_[rank] = !lives;
     emit(rank, {.action = lives ? "free" : "allocate", .from = rows, .has_from = true});
   }
 
@@ -381,9 +381,8 @@ class Player {
       for (int into = upto(0, 2); into < 4; into += upto(1, 2)) {
         const SmallMessage message{upto(0, ranks() - 1), to, upto(0, 3), 1, into};
         table.push_back(message);
-        const auto found =
-            before[static_cast<std::size_t>(message.from)].find({'x', message.first});
-        const bool any = found != before[static_cast<std::size_t>(message.from)].end();
+        const auto found = before[message.from].find({'x', message.first});
+        const bool any = found != before[message.from].end();
         put(to, {'y', into, 1}, {any ? std::optional(found->second) : std::nullopt});
       }
       op.group.push_back(to);
@@ -399,7 +398,7 @@ class Player {
     for (int rank = 0; rank < ranks(); ++rank) group.push_back(rank);
     if (random_.chance(0.6)) return group;
     random_.shuffle(group);
-    group.resize(static_cast<std::size_t>(upto(std::min(2, ranks()), ranks())));
+    group.resize(upto(std::min(2, ranks()), ranks()));
     return group;
   }
 
@@ -432,7 +431,7 @@ class Player {
       for (const int k : full_sum(cell)) {
         const int who = together ? k % size : upto(0, size - (random_.chance(0.8) ? 1 : 0));
         if (who == size) continue;
-        parts[static_cast<std::size_t>(who)].back().sum.insert(k);
+        parts[who].back().sum.insert(k);
         cell.sum.insert(k);
       }
       if (!cell.sum.empty()) cell.denominator = op.denominator;
@@ -445,15 +444,14 @@ class Player {
   void make(int rank, const SmallRegion& region, const std::vector<Content>& rows) {
     SmallOp op{.action = "compute", .kernel = "make"};
     for (int k = 0; k < region.count; ++k) {
-      op.accesses.push_back(
-          {"writes", {region.buffer, region.begin + k, 1}, rows[static_cast<std::size_t>(k)]});
+      op.accesses.push_back({"writes", {region.buffer, region.begin + k, 1}, rows[k]});
     }
     put(rank, region, Held(rows.begin(), rows.end()));
     emit(rank, std::move(op));
   }
 
   void reduce(SmallOp op, int position, const Held& sums) {
-    const int rank = op.group[static_cast<std::size_t>(position)];
+    const int rank = op.group[position];
     SmallRegion target = op.from;
     if (op.has_to) target = {op.from.buffer == 'x' ? 'y' : 'x', upto(0, 3), op.from.count};
     if (op.action == "reduce_scatter") {
@@ -461,7 +459,7 @@ class Player {
       const SmallRegion own =
           op.has_to ? target : SmallRegion{target.buffer, target.begin + position, 1};
       if (!op.has_to) put(rank, target, Held(sums.size()));  // what is left is nobody's promise
-      put(rank, own, {sums[static_cast<std::size_t>(position)]});
+      put(rank, own, {sums[position]});
     } else {
       target.begin = op.has_to ? upto(0, 3) : target.begin;
       const bool has_result = op.action != "reduce" || position == op.root;
@@ -489,7 +487,7 @@ class Player {
       for (std::size_t k = 0; k < group.size(); ++k) {
         rows.push_back(given[k][gathers ? (op.has_to ? 0 : k) : op.action == "broadcast" ? 0 : me]);
       }
-      if (op.action == "broadcast") rows = given[static_cast<std::size_t>(op.root)];
+      if (op.action == "broadcast") rows = given[op.root];
       if (op.action != "barrier") put(group[me], op.to, rows);
       emit(group[me], op);
     }

@@ -118,9 +118,7 @@ std::string text(const SmallOp& op, const std::set<int>& known, std::size_t rank
 
 }  // namespace
 
-int SmallRegion::row(int k) const {
-  return listed ? kOrder[static_cast<std::size_t>(begin + k)] : begin + k;
-}
+int SmallRegion::row(int k) const { return listed ? kOrder[begin + k] : begin + k; }
 
 bool has_sum(char tensor) { return tensor == 'T' || tensor == 'M' || tensor == 'G'; }
 bool has_tok(char tensor) { return tensor == 'T' || tensor == 'M' || tensor == 'A'; }

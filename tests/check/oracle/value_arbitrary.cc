@@ -123,9 +123,7 @@ class Arbitrary {
   }
 
  private:
-  void push(Step step) {
-    b_.plan.ranks[static_cast<std::size_t>(rank_)].steps.push_back(std::move(step));
-  }
+  void push(Step step) { b_.plan.ranks[rank_].steps.push_back(std::move(step)); }
 
   std::string fresh() {
     return "T" + std::to_string(b_.plan.tensors.size() + static_cast<std::size_t>(named_++) * 100);
@@ -134,7 +132,7 @@ class Arbitrary {
   std::vector<std::string> some_names(int least, int most) {
     std::vector<std::string> names{"i", "j", "k"};
     b_.random.shuffle(names);
-    names.resize(static_cast<std::size_t>(b_.upto(least, most)));
+    names.resize(b_.upto(least, most));
     return names;
   }
 
@@ -259,7 +257,7 @@ void build_arbitrary(ValueBuilder& builder) {
   builder.collective("all_reduce", rows, {}, " operator max");  // what it leaves is unknown
   if (!builder.is(Lie::claims_more)) return;
   for (int rank = 0; rank < builder.ranks(); ++rank) {
-    builder.fact(rank, "goal", rows[static_cast<std::size_t>(rank)], {.tensor = "U"});
+    builder.fact(rank, "goal", rows[rank], {.tensor = "U"});
   }
 }
 

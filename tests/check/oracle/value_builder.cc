@@ -3,7 +3,7 @@
 namespace shiplap::oracle {
 
 ValueBuilder::ValueBuilder(int ranks, Random& source, Lie chosen) : random(source), lie(chosen) {
-  plan.ranks.resize(static_cast<std::size_t>(ranks));
+  plan.ranks.resize(ranks);
   pieces = random.chance(0.3);
   layouts = random.chance(0.4);
 }
@@ -67,7 +67,7 @@ void ValueBuilder::all_reduce(const std::vector<BufferRows>& places, int denomin
   }
   if (way == 2 && ranks() > 1 && denominator == 1) {
     for (int rank = 1; rank < ranks(); ++rank) {
-      message(rank, places[static_cast<std::size_t>(rank)], 0, places[0], true);
+      message(rank, places[rank], 0, places[0], true);
     }
     return collective("broadcast", places, {});
   }
@@ -83,7 +83,7 @@ void ValueBuilder::all_reduce(const std::vector<BufferRows>& places, int denomin
     }
     plan.tables.push_back(table);
     for (int rank = 0; rank < ranks(); ++rank) {
-      const BufferRows& from = places[static_cast<std::size_t>(rank)];
+      const BufferRows& from = places[rank];
       const BufferRows to = rows(rank, from.count);
       copy(rank, from, to);
       at(rank).steps.push_back({.action = "exchange",

@@ -76,7 +76,7 @@ class ValueBuilder {
   bool layouts = false;  // a cell may be several rows, a row several cells
 
  private:
-  ValueRank& at(int rank) { return plan.ranks[static_cast<std::size_t>(rank)]; }
+  ValueRank& at(int rank) { return plan.ranks[rank]; }
 };
 
 [[nodiscard]] std::vector<int> range(int begin, int count);

@@ -66,9 +66,7 @@ class ContextParallel {
   }
 
  private:
-  static BufferRows& at(std::vector<BufferRows>& all, int rank) {
-    return all[static_cast<std::size_t>(rank)];
-  }
+  static BufferRows& at(std::vector<BufferRows>& all, int rank) { return all[rank]; }
   [[nodiscard]] std::vector<int> block(int rank) const { return range(rank * own_, own_); }
   [[nodiscard]] std::vector<int> tokens(int rank) const {
     return all_tokens_ ? range(0, tokens_) : block(rank);
@@ -126,8 +124,7 @@ class ContextParallel {
     const int last = (rank + b_.ranks() - 1) % b_.ranks();
     Step send{.action = "send", .from = from, .words = "to rank " + std::to_string(next)};
     Step receive{.action = "receive", .to = to, .words = "from rank " + std::to_string(last)};
-    b_.plan.ranks[static_cast<std::size_t>(rank)].steps.push_back(
-        {.action = "batch", .members = {send, receive}});
+    b_.plan.ranks[rank].steps.push_back({.action = "batch", .members = {send, receive}});
   }
 
   // Of all keys, as one operand or block by block.
@@ -156,7 +153,7 @@ class ContextParallel {
     b_.collective("all_gather", keys_, all);
     for (int rank = 0; rank < b_.ranks(); ++rank) {
       for (int k = 0; k < own_; ++k) {
-        const int token = block(rank)[static_cast<std::size_t>(k)];
+        const int token = block(rank)[k];
         const std::vector<int> keys = range(0, token + 1);
         const BufferRows some = ValueBuilder::slice(at(all, rank), 0, token + 1);
         StatedValue output = with_sum(over("O", "tok", {token}), "key", keys);
@@ -224,7 +221,7 @@ std::vector<Box> partition(ValueBuilder& b, int size_a, int size_b, int count) {
     std::vector<int>& taken = first ? more.a : more.b;
     if (kept.size() < 2) continue;
     const auto cut = b.upto(1, static_cast<int>(kept.size()) - 1);
-    kept.resize(static_cast<std::size_t>(cut));
+    kept.resize(cut);
     taken.erase(taken.begin(), taken.begin() + cut);
     all.push_back(more);
   }
@@ -261,7 +258,7 @@ void build_products(ValueBuilder& b) {
     if (liar && b.is(Lie::operand_shape)) other.pop_back();
     b.fact(rank, "given", x, left);
     b.fact(rank, "given", w, over("W", "ff", some));
-    const BufferRows& y = products[static_cast<std::size_t>(rank)];
+    const BufferRows& y = products[rank];
     const BufferRows shown = ValueBuilder::slice(w, 0, static_cast<int>(other.size()));
     StatedValue product{.tensor = "Y"};
     if (static_cast<int>(stated.size()) < width) product = with_sum(product, "ff", stated);
@@ -287,8 +284,8 @@ void build_products(ValueBuilder& b) {
   for (int rank = 0; rank < b.ranks(); ++rank) {
     const int mine = tokens / b.ranks();
     const std::vector<int> toks = scatters ? range(rank * mine, mine) : range(0, tokens);
-    const BufferRows place = ValueBuilder::slice(products[static_cast<std::size_t>(rank)], toks[0],
-                                                 static_cast<int>(toks.size()));
+    const BufferRows place =
+        ValueBuilder::slice(products[rank], toks[0], static_cast<int>(toks.size()));
     StatedValue sum = over(casts ? "H" : "Y", "tok", toks);
     if (!b.is(Lie::scale_never) && !partial) sum.denominator = denominator;
     if (partial) sum = with_sum(sum, "ff", range(rank * own, own));
@@ -354,7 +351,7 @@ void build_boxes(ValueBuilder& b) {
   }
   if (b.ranks() > 1) b.all_reduce(sums);
   for (int rank = 0; rank < b.ranks(); ++rank) {
-    b.fact(rank, "goal", sums[static_cast<std::size_t>(rank)], {.tensor = "G"});
+    b.fact(rank, "goal", sums[rank], {.tensor = "G"});
   }
 }
 

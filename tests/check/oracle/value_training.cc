@@ -78,10 +78,10 @@ class Training {
                 .part = shards,
                 .sum = cells,
                 .denominator = scaled_ == 0 ? 1 : samples_});
-    states_.resize(static_cast<std::size_t>(b_.ranks()));
+    states_.resize(b_.ranks());
   }
 
-  State& at(int rank) { return states_[static_cast<std::size_t>(rank)]; }
+  State& at(int rank) { return states_[rank]; }
 
   // ---- values
 
@@ -129,8 +129,8 @@ class Training {
       std::vector<BufferRows> from;
       std::vector<BufferRows> to;
       for (const State& state : states_) {
-        from.push_back(state.shard[static_cast<std::size_t>(layer)]);
-        to.push_back(state.weights[static_cast<std::size_t>(layer)]);
+        from.push_back(state.shard[layer]);
+        to.push_back(state.weights[layer]);
       }
       b_.collective("all_gather", from, to);
     }
@@ -138,7 +138,7 @@ class Training {
 
   // As one operand, or in two pieces.
   void read_weights(int rank, int layer, std::vector<Claim>& claims, bool is_new = false) {
-    const BufferRows place = at(rank).weights[static_cast<std::size_t>(layer)];
+    const BufferRows place = at(rank).weights[layer];
     const bool pieces = b_.pieces && shards_ > 1 && b_.random.chance(0.4);
     const int first = pieces ? 1 : shards_;
     StatedValue value = shards("W", layer, 0, first);
@@ -241,7 +241,7 @@ class Training {
     }
     for (int layer = layers_ - 1; layer >= 0; --layer) {
       const BufferRows below = b_.rows(rank, rows);
-      const LayerRows places{activations[static_cast<std::size_t>(layer)], above, below};
+      const LayerRows places{activations[layer], above, below};
       backward_layer(rank, m, layer, places, d, claimed);
       above = below;
       if (b_.is(Lie::loss_in_the_middle) && layer == 1) {
@@ -364,8 +364,7 @@ class Training {
     BufferRows all = b_.rows(rank, count * shards_);
     BufferRows to = target;
     for (int m = 0; m < count; ++m) {
-      b_.copy(rank, pieces[static_cast<std::size_t>(m)],
-              ValueBuilder::slice(all, m * shards_, shards_));
+      b_.copy(rank, pieces[m], ValueBuilder::slice(all, m * shards_, shards_));
       for (int row = 0; row < shards_; ++row) to.listed.push_back(row);
     }
     if (b_.is(Lie::same_row_twice) && rank == 0) {
@@ -376,7 +375,7 @@ class Training {
       std::vector<int> order = range(0, all.count);
       b_.random.shuffle(order);
       std::vector<int> rows;
-      for (const int row : order) rows.push_back(to.listed[static_cast<std::size_t>(row)]);
+      for (const int row : order) rows.push_back(to.listed[row]);
       all.listed = std::move(order);
       to.listed = std::move(rows);
     }
@@ -391,7 +390,7 @@ class Training {
     if (zero_) {
       std::vector<BufferRows> own;
       for (int rank = 0; rank < b_.ranks(); ++rank) {
-        own.push_back(ValueBuilder::slice(places[static_cast<std::size_t>(rank)], rank, 1));
+        own.push_back(ValueBuilder::slice(places[rank], rank, 1));
       }
       b_.collective("reduce_scatter", places, own, "", denominator);
     } else if (b_.ranks() > 1 || denominator > 1) {
@@ -410,8 +409,7 @@ class Training {
     const int count = zero_ ? 1 : shards_;
     StatedValue value = shards("G", layer, begin, count);
     value.denominator = denominator;
-    return {ValueBuilder::slice(at(rank).gradient[static_cast<std::size_t>(layer)], begin, count),
-            value};
+    return {ValueBuilder::slice(at(rank).gradient[layer], begin, count), value};
   }
 
   void update(int rank, int layer) {

@@ -62,7 +62,7 @@ class Play {
   // ---- rows
 
   Row& at(std::size_t rank, plan::BufferId buffer, std::int64_t row) {
-    return memory_[rank][buffer.index()][static_cast<std::size_t>(row)];
+    return memory_[rank][buffer.index()][row];
   }
 
   Rows get(std::size_t rank, const Region& region) {

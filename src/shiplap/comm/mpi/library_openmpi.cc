@@ -18,7 +18,7 @@ std::vector<int> dead_ranks(MPI_Comm communicator) {
   if (MPIX_Comm_get_failed(communicator, &dead) != MPI_SUCCESS) return {};
   int count = 0;
   MPI_Group_size(dead, &count);
-  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::vector<int> ranks(count);
   if (count > 0) {
     MPI_Group all = MPI_GROUP_NULL;
     MPI_Comm_group(communicator, &all);

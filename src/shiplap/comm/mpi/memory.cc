@@ -22,7 +22,7 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 std::string target_of(const char* link) {
   std::array<char, 256> text{};
   const ssize_t length = readlink(link, text.data(), text.size());
-  return length < 0 ? "?" : std::string(text.data(), static_cast<std::size_t>(length));
+  return length < 0 ? "?" : std::string(text.data(), length);
 }
 
 // Hosts of a testbed share a kernel but have networks of their own, which is what they are for.

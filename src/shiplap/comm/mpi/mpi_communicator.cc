@@ -265,7 +265,7 @@ void MpiCommunicator::check(int status, const std::string& operation) {
   std::string text(MPI_MAX_ERROR_STRING, '\0');
   int length = 0;
   MPI_Error_string(status, text.data(), &length);
-  text.resize(static_cast<std::size_t>(length));
+  text.resize(length);
   fail_rank(-1, fmt::format("MPI says of {}: {}", operation, text));
 }
 
@@ -349,7 +349,7 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(int colour, int key,
   Place place{.handle = together([&] { return duplicate(); })};
   for (const int rank : part) {
     place.ranks.push_back(handle_rank(rank));
-    place.processes.push_back(place_.processes[static_cast<std::size_t>(rank)]);
+    place.processes.push_back(place_.processes[rank]);
   }
   return std::make_unique<MpiCommunicator>(process_, members_of(part, colour), std::move(place),
                                            name);
@@ -368,7 +368,7 @@ std::unique_ptr<MpiCommunicator> MpiCommunicator::open_world(Seconds timeout) {
 }
 
 std::vector<std::int64_t> MpiCommunicator::meet_neighbours() {
-  std::vector<std::int64_t> processes(static_cast<std::size_t>(size()));
+  std::vector<std::int64_t> processes(size());
   if (library::is_simulated()) return processes;
   const memory::Card own = memory::own_card();
   std::vector<memory::Card> cards(processes.size());
@@ -407,7 +407,7 @@ void MpiCommunicator::read_memory(int peer, std::span<const RemotePart> from,
   for (std::size_t k = 0; k < to.size(); ++k) {
     reading_[k] = {.address = from[k].address, .to = to[k]};
   }
-  const int error = memory::read(place_.processes[static_cast<std::size_t>(peer)], reading_);
+  const int error = memory::read(place_.processes[peer], reading_);
   if (error == 0) return;
   if (const auto lost = process_.wait_for_lost(members().world_ranks)) {
     fail_lost(*lost);

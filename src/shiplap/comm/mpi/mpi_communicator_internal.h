@@ -42,7 +42,7 @@ class MpiCommunicator : public ListeningCommunicator {
   [[nodiscard]] std::size_t in_order_up_to(int peer) const override;
   [[nodiscard]] std::size_t pack_below(int peer) const override;
   [[nodiscard]] bool shares_memory_with(int peer) const override {
-    return place_.processes[static_cast<std::size_t>(peer)] != 0;
+    return place_.processes[peer] != 0;
   }
   void read_memory(int peer, std::span<const RemotePart> from,
                    std::span<const std::span<std::byte>> to) override;
@@ -55,9 +55,7 @@ class MpiCommunicator : public ListeningCommunicator {
   // too short for a large one, before it reports that.
   using Lane = std::pair<int, int>;
 
-  [[nodiscard]] int handle_rank(int rank) const {
-    return place_.ranks[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] int handle_rank(int rank) const { return place_.ranks[rank]; }
   // Throws what an MPI call returned, if it is an error.
   void check(int status, const std::string& operation);
   // Gives the messages that have come to the receives that wait for them.

@@ -111,7 +111,7 @@ Process::Process(Seconds start_within) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   set_ranks(rank, size);
-  farewells_.resize(static_cast<std::size_t>(size));
+  farewells_.resize(size);
   listen();
   if (!library::is_simulated()) {
     on_exit([](int status, void* self) { static_cast<Process*>(self)->end(status); }, this);
@@ -209,7 +209,7 @@ bool Process::say_farewell() {
     return std::ranges::all_of(everybody(), [&](int rank) {
       const auto found = lost().find(rank);
       const bool is_dead = found != lost().end() && found->second.is_dead;
-      return rank == this->rank() || is_dead || farewells_[static_cast<std::size_t>(rank)];
+      return rank == this->rank() || is_dead || farewells_[rank];
     });
   };
   const double seconds = library::is_simulated() ? kSimulatedFarewellsWithin : kFarewellsWithin;

@@ -47,7 +47,7 @@ class Process final : public News {
   void send(const Notice& notice, std::span<const int> ranks) override;
   [[nodiscard]] double time() const override { return now(); }
   void pause_briefly() override;
-  void heard_farewell(int from) override { farewells_[static_cast<std::size_t>(from)] = true; }
+  void heard_farewell(int from) override { farewells_[from] = true; }
 
  private:
   explicit Process(Seconds start_within);

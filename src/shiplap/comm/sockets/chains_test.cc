@@ -44,10 +44,10 @@ std::vector<Learned> told(const std::vector<double>& naps,
                           const std::function<void(Communicator&)>& work) {
   std::vector<Learned> learned(naps.size());
   const auto guarded = [&](Communicator& world) {
-    Learned& own = learned[static_cast<std::size_t>(world.rank())];
+    Learned& own = learned[world.rank()];
     world.barrier();
     world.set_timeout(kTimeout);
-    nap(naps[static_cast<std::size_t>(world.rank())]);
+    nap(naps[world.rank()]);
     try {
       work(world);
     } catch (const RankFailed& error) {
@@ -72,7 +72,7 @@ TEST(Chains, EndWithTheOneThatDoesNotAnswer) {
       world.rank() == 3 ? nap(kLong) : receive_from(world, world.rank() + 1);
     });
     for (int rank = 0; rank < 3; ++rank) {
-      const Learned& one = learned[static_cast<std::size_t>(rank)];
+      const Learned& one = learned[rank];
       EXPECT_EQ(one.culprit, 3) << "rank " << rank << ": " << one.text;
       EXPECT_THAT(one.text, HasSubstr("no answer from 3: "));
     }
@@ -114,7 +114,7 @@ TEST(Chains, MayFork) {
     if (world.rank() >= 2) nap(kLong);
   });
   for (const int rank : {0, 1}) {
-    const Learned& one = learned[static_cast<std::size_t>(rank)];
+    const Learned& one = learned[rank];
     EXPECT_THAT(one.text, HasSubstr("not there: ranks 2, 3"));
     EXPECT_FALSE(one.culprit == 2 || one.culprit == 3) << one.text;
   }

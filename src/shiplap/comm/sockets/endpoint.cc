@@ -38,7 +38,7 @@ Endpoint::Endpoint(const Seat& seat, Joined joined)
   for (int rank = 0; rank < seat.size; ++rank) {
     Wire& one = wire(rank);
     one.rank = rank;
-    one.socket = std::move(joined.sockets[static_cast<std::size_t>(rank)]);
+    one.socket = std::move(joined.sockets[rank]);
     if (!one.socket.is_open()) continue;
     one.buffer.resize(kBufferBytes);
     epoll_event event{.events = EPOLLIN, .data = {.u32 = static_cast<std::uint32_t>(rank)}};
@@ -76,7 +76,7 @@ void Endpoint::end_group(std::uint64_t group, bool has_failed) {
 }
 
 Endpoint::Gone Endpoint::gone(int rank) const {
-  const Wire& one = wires_[static_cast<std::size_t>(rank)];
+  const Wire& one = wires_[rank];
   if (rank == this->rank()) return Gone::no;
   // Where something went wrong before, this rank finds out in the same way as that one did.
   if (one.is_ended) return one.has_failed ? Gone::no : Gone::ended;
@@ -96,7 +96,7 @@ void Endpoint::handle(std::span<const epoll_event> events) {
 void Endpoint::progress() {
   std::array<epoll_event, kEventsAtOnce> events{};
   const int count = epoll_wait(events_.descriptor(), events.data(), kEventsAtOnce, 0);
-  if (count > 0) handle(std::span(events).first(static_cast<std::size_t>(count)));
+  if (count > 0) handle(std::span(events).first(count));
 }
 
 void Endpoint::progress_within(Lock& lock, double seconds) {
@@ -113,7 +113,7 @@ void Endpoint::progress_within(Lock& lock, double seconds) {
                                static_cast<int>(std::ceil(seconds * 1e3)));
   lock.lock();
   is_asleep_ = false;
-  if (count > 0) handle(std::span(events).first(static_cast<std::size_t>(count)));
+  if (count > 0) handle(std::span(events).first(count));
   if (sleepers_ > 0) woken_.notify_all();
 }
 

@@ -179,7 +179,7 @@ class Endpoint final : public News {
     std::map<std::uint64_t, std::shared_ptr<Sending>> offered;
   };
 
-  [[nodiscard]] Wire& wire(int rank) { return wires_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] Wire& wire(int rank) { return wires_[rank]; }
   // Moves what epoll said can be moved.
   void handle(std::span<const epoll_event> events);
 

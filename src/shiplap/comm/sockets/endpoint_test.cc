@@ -159,9 +159,7 @@ std::vector<int> named_when_broken(int a, int b) {
   std::vector<Joined> joined(kRanks);
   for (Joined& one : joined) one.sockets.resize(kRanks);
   std::vector<Socket> nowhere;
-  const auto at = [&](int rank, int peer) -> Socket& {
-    return joined[static_cast<std::size_t>(rank)].sockets[static_cast<std::size_t>(peer)];
-  };
+  const auto at = [&](int rank, int peer) -> Socket& { return joined[rank].sockets[peer]; };
   for (int x = 0; x < kRanks; ++x) {
     for (int y = x + 1; y < kRanks; ++y) {
       std::array<Socket, 2> ends = socket_pair();
@@ -180,8 +178,8 @@ std::vector<int> named_when_broken(int a, int b) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto endpoint = std::make_shared<Endpoint>(
-          Seat{.rank = rank, .size = kRanks}, std::move(joined[static_cast<std::size_t>(rank)]));
+      const auto endpoint =
+          std::make_shared<Endpoint>(Seat{.rank = rank, .size = kRanks}, std::move(joined[rank]));
       try {
         tell_if_it_fails(*endpoint, [&] {
           ListeningCommunicator::Members all{.own = rank, .group = 1};
@@ -194,7 +192,7 @@ std::vector<int> named_when_broken(int a, int b) {
           world.all_reduce(std::span(numbers));
         });
       } catch (const Failure& failure) {
-        named[static_cast<std::size_t>(rank)] = failure.culprit().value_or(-1);
+        named[rank] = failure.culprit().value_or(-1);
       }
     });
   }

@@ -274,7 +274,7 @@ TEST(Sockets, ThreadsOfARankUseChannelsAtTheSameTime) {
     for (int k = 0; k < kThreads; ++k) {
       threads.emplace_back([&, k] {
         const std::int64_t sum = std::int64_t{3} * (1 + k);
-        Communicator& own = *channels[static_cast<std::size_t>(k)];
+        Communicator& own = *channels[k];
         for (std::size_t round = 0; round < 30; ++round) {
           const std::size_t count = round % 3 == 0 ? 1 : round % 3 == 1 ? 5000 : 150000;
           std::vector<std::int64_t> data(count, own.rank() + k);

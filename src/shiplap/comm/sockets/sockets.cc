@@ -18,7 +18,7 @@ namespace {
 std::unique_ptr<SocketCommunicator> make_world(const std::shared_ptr<Endpoint>& endpoint,
                                                const SocketOptions& options) {
   ListeningCommunicator::Members everybody{.own = endpoint->rank(), .group = 1};
-  everybody.world_ranks.resize(static_cast<std::size_t>(endpoint->size()));
+  everybody.world_ranks.resize(endpoint->size());
   std::iota(everybody.world_ranks.begin(), everybody.world_ranks.end(), 0);
   auto world = std::make_unique<SocketCommunicator>(endpoint, std::move(everybody), "world");
   world->set_timeout(options.timeout);
@@ -92,7 +92,7 @@ Place join_job(const SocketJob& job, SocketOptions options) {
                                 .help = "give that of rank 0 alone, or that of every rank"});
   }
   const auto list = meet_by_list(addresses);
-  const std::string& own = addresses[static_cast<std::size_t>(job.seat.rank)];
+  const std::string& own = addresses[job.seat.rank];
   options.address = job.address.empty() ? own : job.address;
   return {nullptr, std::make_shared<Endpoint>(job.seat, join(job.seat, *list, options))};
 }

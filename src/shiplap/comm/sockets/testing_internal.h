@@ -45,7 +45,7 @@ class Store final : public Rendezvous {
 inline std::vector<std::exception_ptr> on_sockets(int ranks, const SocketOptions& options,
                                                   const std::function<void(Communicator&)>& work) {
   Store store;
-  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(ranks));
+  std::vector<std::exception_ptr> thrown(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -53,7 +53,7 @@ inline std::vector<std::exception_ptr> on_sockets(int ranks, const SocketOptions
         const auto world = connect({.rank = rank, .size = ranks}, store, options);
         work(*world);
       } catch (...) {
-        thrown[static_cast<std::size_t>(rank)] = std::current_exception();
+        thrown[rank] = std::current_exception();
       }
     });
   }

@@ -20,12 +20,12 @@ void copy_disjoint(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 bool ThreadCommunicator::arrive(std::int64_t& meeting) {
   meeting = group_->meetings;
-  ++group_->arrivals[static_cast<std::size_t>(rank())];
+  ++group_->arrivals[rank()];
   if (++group_->waiting < size()) return false;
   group_->waiting = 0;
   ++group_->meetings;
   for (const int member : group_->world_ranks) {
-    world_->wake[static_cast<std::size_t>(member)].notify_all();
+    world_->wake[member].notify_all();
   }
   return true;
 }
@@ -33,7 +33,7 @@ bool ThreadCommunicator::arrive(std::int64_t& meeting) {
 std::vector<int> ThreadCommunicator::missing_from(std::int64_t meeting) const {
   std::vector<int> missing;
   for (int member = 0; member < size(); ++member) {
-    if (group_->arrivals[static_cast<std::size_t>(member)] <= meeting) {
+    if (group_->arrivals[member] <= meeting) {
       missing.push_back(world_rank(member));
     }
   }
@@ -43,7 +43,7 @@ std::vector<int> ThreadCommunicator::missing_from(std::int64_t meeting) const {
 void ThreadCommunicator::check_left() {
   if (!world_->anyone_left) return;
   for (const int member : group_->world_ranks) {
-    const World::Leaving& leaving = world_->left[static_cast<std::size_t>(member)];
+    const World::Leaving& leaving = world_->left[member];
     if (leaving.gone) fail_left(member, leaving.root, leaving.reason);
   }
 }
@@ -78,7 +78,7 @@ void ThreadCommunicator::meet_again() {
 
 void ThreadCommunicator::bring(Contribution contribution) {
   contribution.fingerprint = current();
-  group_->contributions[static_cast<std::size_t>(rank())] = contribution;
+  group_->contributions[rank()] = contribution;
   meet();
   // Even unchecked, threads see at no cost when they do not do the same, and must not go on then.
   const bool agree = std::ranges::all_of(group_->contributions, [&](const Contribution& other) {
@@ -93,7 +93,7 @@ void ThreadCommunicator::bring(Contribution contribution) {
 
 std::vector<Fingerprint> ThreadCommunicator::compare(const Fingerprint& own) {
   std::vector<Fingerprint> all(group_->contributions.size());
-  group_->contributions[static_cast<std::size_t>(rank())] = {.fingerprint = own, .compares = true};
+  group_->contributions[rank()] = {.fingerprint = own, .compares = true};
   meet();
   bool agree = true;
   for (std::size_t k = 0; k < all.size(); ++k) {

@@ -96,8 +96,8 @@ void ThreadCommunicator::complete(Transfer& transfer) {
   transfer.too_long = !fits;
   transfer.sent = true;
   transfer.received = true;
-  world_->wake[static_cast<std::size_t>(transfer.sender)].notify_all();
-  world_->wake[static_cast<std::size_t>(transfer.receiver)].notify_all();
+  world_->wake[transfer.sender].notify_all();
+  world_->wake[transfer.receiver].notify_all();
 }
 
 Request ThreadCommunicator::start_send(std::span<const std::byte> data, int to, int tag) {

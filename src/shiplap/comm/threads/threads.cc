@@ -45,7 +45,7 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
                                 .what = fmt::format("{} is not a number of ranks", options.ranks)});
   }
   const auto world = std::make_shared<World>(options);
-  std::vector<int> everybody(static_cast<std::size_t>(options.ranks));
+  std::vector<int> everybody(options.ranks);
   std::iota(everybody.begin(), everybody.end(), 0);
   const auto group = std::make_shared<Group>(0, std::move(everybody));
 

@@ -104,7 +104,7 @@ struct World {
   // Also where there is no memory left for the reason.
   void leave(int rank, int root, std::string_view reason) noexcept {
     const std::lock_guard lock(mutex);
-    Leaving& leaving = left[static_cast<std::size_t>(rank)];
+    Leaving& leaving = left[rank];
     if (leaving.gone) return;
     leaving.gone = true;
     leaving.root = root;
@@ -127,9 +127,7 @@ class ThreadCommunicator : public Communicator {
         world_(std::move(world)),
         group_(std::move(group)) {}
 
-  [[nodiscard]] int world_rank(int rank) const override {
-    return group_->world_ranks[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] int world_rank(int rank) const override { return group_->world_ranks[rank]; }
 
  protected:
   Request start_send(std::span<const std::byte> data, int to, int tag) override;
@@ -156,10 +154,8 @@ class ThreadCommunicator : public Communicator {
   using Clock = std::chrono::steady_clock;
 
   [[nodiscard]] int self() const { return world_rank(rank()); }
-  std::condition_variable& own_wake() { return world_->wake[static_cast<std::size_t>(self())]; }
-  [[nodiscard]] const Contribution& of(int rank) const {
-    return group_->contributions[static_cast<std::size_t>(rank)];
-  }
+  std::condition_variable& own_wake() { return world_->wake[self()]; }
+  [[nodiscard]] const Contribution& of(int rank) const { return group_->contributions[rank]; }
 
   // Shows what this rank brings and waits until all have done so. What they wrote before, all see
   // after. Throws if they do not do the same.

@@ -19,7 +19,7 @@ Task ddp_overlap(Model& model) {
   grad_activations[layers] = model.loss(activations[layers]);
   activations.erase(layers);
 
-  std::vector<Pending<WeightGrad>> sums(static_cast<std::size_t>(layers));
+  std::vector<Pending<WeightGrad>> sums(layers);
   for (int l = layers - 1; l >= 0; --l) {
     std::tie(grad_weights[l], grad_activations[l]) =
         model.backward(l, activations[l], grad_activations[l + 1], weights[l]);
@@ -28,13 +28,13 @@ Task ddp_overlap(Model& model) {
     const bool lowest_of_bucket = l % kBucket == 0;
     if (!lowest_of_bucket) continue;
     for (int k = std::min(l + kBucket, layers) - 1; k >= l; --k) {
-      sums[static_cast<std::size_t>(k)] = model.start_all_reduce(grad_weights[k], k);
+      sums[k] = model.start_all_reduce(grad_weights[k], k);
     }
   }
   grad_activations.erase(0);
 
   for (int l = layers - 1; l >= 0; --l) {
-    grad_weights[l] = co_await sums[static_cast<std::size_t>(l)];
+    grad_weights[l] = co_await sums[l];
     std::tie(weights[l], opt_states[l]) =
         model.update(l, grad_weights[l], weights[l], opt_states[l]);
     grad_weights.erase(l);

@@ -128,12 +128,11 @@ Tagged Stage::tag(int chunk_number, Turn turn) const {
   const bool forward = turn.direction == Direction::forward;
   const bool up = (rank_of(chunk_number) > rank_of(chunk_number - 1)) == forward;
   const int channel = 4 * chunk + (forward ? 0 : 2) + (up ? 0 : 1);
-  return {.tag = 2 * passage + (forward ? 0 : 1),
-          .channel = channels_[static_cast<std::size_t>(channel)]};
+  return {.tag = 2 * passage + (forward ? 0 : 1), .channel = channels_[channel]};
 }
 
 Pending<Activation>& Stage::sent(Turn turn) {
-  return sent_[static_cast<std::size_t>(turn.chunk * pipeline_.microbatches + turn.microbatch)];
+  return sent_[turn.chunk * pipeline_.microbatches + turn.microbatch];
 }
 
 // ---------------------------------------------------------------- what it does
@@ -191,7 +190,7 @@ Task Stage::backward(Turn turn) {
   if (chunk.number == 0) {
     grad_activations.erase(key);
   } else if (message_before(chunk.number)) {
-    sent_grads_[static_cast<std::size_t>(turn.chunk)] = {
+    sent_grads_[turn.chunk] = {
         .message = model_.start_send(rank_of(chunk.number - 1), grad_activations[key],
                                      tag(chunk.number, turn)),
         .part = first};
@@ -199,7 +198,7 @@ Task Stage::backward(Turn turn) {
 }
 
 Task Stage::until_gradient_arrived(int chunk) {
-  auto& [message, part] = sent_grads_[static_cast<std::size_t>(chunk)];
+  auto& [message, part] = sent_grads_[chunk];
   if (!message.under_way()) co_return;
   co_await message;
   model_.storage().grad_activations.erase({part.layer, part.microbatch});
