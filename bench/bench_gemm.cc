@@ -34,7 +34,6 @@ namespace {
 
 using kernels::Activation;
 using kernels::LinearKernel;
-using kernels::Number;
 using kernels::Packing;
 
 struct Case {
@@ -42,30 +41,30 @@ struct Case {
   std::int64_t rows;
   std::int64_t depth;
   std::int64_t columns;
-  Number type;
+  DType type;
   Activation activation = Activation::none;
 };
 
 // Rows x depth x columns.
 const std::vector<Case> kCases = {
-    {"bf16_1024x2048x4096", 1024, 2048, 4096, Number::bf16},
-    {"bf16_512x4096x1024", 512, 4096, 1024, Number::bf16},
-    {"bf16_1024x4096x4096", 1024, 4096, 4096, Number::bf16},
-    {"bf16_1024x2048x4096_gelu", 1024, 2048, 4096, Number::bf16, Activation::gelu_tanh},
-    {"f32_512x2048x1024", 512, 2048, 1024, Number::f32},
-    {"f16_512x2048x1024", 512, 2048, 1024, Number::f16}};
+    {"bf16_1024x2048x4096", 1024, 2048, 4096, DType::bf16},
+    {"bf16_512x4096x1024", 512, 4096, 1024, DType::bf16},
+    {"bf16_1024x4096x4096", 1024, 4096, 4096, DType::bf16},
+    {"bf16_1024x2048x4096_gelu", 1024, 2048, 4096, DType::bf16, Activation::gelu_tanh},
+    {"f32_512x2048x1024", 512, 2048, 1024, DType::f32},
+    {"f16_512x2048x1024", 512, 2048, 1024, DType::f16}};
 
 constexpr std::int64_t kChunks[] = {16, 32, 64, 128, 256, 512};
 constexpr double kAllowed = 1.05;
 
-std::vector<std::byte> random_numbers(Random& random, Number type, std::int64_t count) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * kernels::bytes_of(type));
+std::vector<std::byte> random_numbers(Random& random, DType type, std::int64_t count) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count * bytes_of(type)));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto value = static_cast<float>(2 * random.unit() - 1);
-    if (type == Number::f32) reinterpret_cast<float*>(bytes.data())[i] = value;
-    if (type == Number::bf16)
+    if (type == DType::f32) reinterpret_cast<float*>(bytes.data())[i] = value;
+    if (type == DType::bf16)
       reinterpret_cast<kernels::Bf16*>(bytes.data())[i] = kernels::to_bf16(value);
-    if (type == Number::f16)
+    if (type == DType::f16)
       reinterpret_cast<kernels::F16*>(bytes.data())[i] = kernels::to_f16(value);
   }
   return bytes;
@@ -76,7 +75,7 @@ struct Matrices {
     Random random(1);
     a = random_numbers(random, which.type, which.rows * which.depth);
     weights = random_numbers(random, which.type, which.depth * which.columns);
-    bias = random_numbers(random, Number::f32, which.columns);
+    bias = random_numbers(random, DType::f32, which.columns);
     c = random_numbers(random, which.type, which.rows * which.columns);
     before = c;
   }
@@ -115,7 +114,7 @@ class Subject {
 
  private:
   void multiply(std::int64_t first, std::int64_t count) {
-    const auto size = static_cast<std::int64_t>(kernels::bytes_of(case_.type));
+    const auto size = bytes_of(case_.type);
     const std::int64_t at = first * case_.columns * size;
     kernels::Epilogue epilogue;
     if (case_.activation != Activation::none) {

@@ -50,7 +50,6 @@ using kernels::Activation;
 using kernels::GroupedLinear;
 using kernels::GroupRows;
 using kernels::LinearKernel;
-using kernels::Number;
 using kernels::Packing;
 
 constexpr std::int64_t kGroups = 64;
@@ -60,8 +59,8 @@ struct Case {
   std::int64_t tokens;
   std::int64_t depth;
   std::int64_t columns;
-  Number type = Number::bf16;
-  Number out = Number::bf16;
+  DType type = DType::bf16;
+  DType out = DType::bf16;
   Activation activation = Activation::none;
 };
 
@@ -76,22 +75,22 @@ std::vector<Case> all_cases() {
     }
   }
   cases.push_back({"bf16_2048x2048x512", 2048, 2048, 512});
-  cases.push_back({"bf16_2048x512x2048_bias_gelu", 2048, 512, 2048, Number::bf16, Number::bf16,
+  cases.push_back({"bf16_2048x512x2048_bias_gelu", 2048, 512, 2048, DType::bf16, DType::bf16,
                    Activation::gelu_tanh});
-  cases.push_back({"bf16_to_f32_2048x1024x1024", 2048, 1024, 1024, Number::bf16, Number::f32});
-  cases.push_back({"f32_2048x512x512", 2048, 512, 512, Number::f32, Number::f32});
-  cases.push_back({"f16_2048x512x512", 2048, 512, 512, Number::f16, Number::f16});
+  cases.push_back({"bf16_to_f32_2048x1024x1024", 2048, 1024, 1024, DType::bf16, DType::f32});
+  cases.push_back({"f32_2048x512x512", 2048, 512, 512, DType::f32, DType::f32});
+  cases.push_back({"f16_2048x512x512", 2048, 512, 512, DType::f16, DType::f16});
   return cases;
 }
 
-std::vector<std::byte> random_numbers(Random& random, Number type, std::int64_t count) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * kernels::bytes_of(type));
+std::vector<std::byte> random_numbers(Random& random, DType type, std::int64_t count) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count * bytes_of(type)));
   for (std::int64_t i = 0; i < count; ++i) {
     const float value = static_cast<float>(random.next() >> 40U) * 0x1p-23F - 1;
-    if (type == Number::f32) reinterpret_cast<float*>(bytes.data())[i] = value;
-    if (type == Number::bf16)
+    if (type == DType::f32) reinterpret_cast<float*>(bytes.data())[i] = value;
+    if (type == DType::bf16)
       reinterpret_cast<kernels::Bf16*>(bytes.data())[i] = kernels::to_bf16(value);
-    if (type == Number::f16)
+    if (type == DType::f16)
       reinterpret_cast<kernels::F16*>(bytes.data())[i] = kernels::to_f16(value);
   }
   return bytes;
@@ -124,21 +123,21 @@ struct Matrices {
     Random random(1);
     a = random_numbers(random, which.type, which.tokens * which.depth);
     weights = random_numbers(random, which.type, kGroups * which.depth * which.columns);
-    bias = random_numbers(random, Number::f32, kGroups * which.columns);
+    bias = random_numbers(random, DType::f32, kGroups * which.columns);
     c = random_numbers(random, which.out, which.tokens * which.columns);
     before = c;
   }
 
   [[nodiscard]] kernels::Weights weights_of(std::int64_t group) {
-    const auto size = static_cast<std::int64_t>(kernels::bytes_of(shape.type));
+    const auto size = bytes_of(shape.type);
     return {.data = weights.data() + group * shape.depth * shape.columns * size};
   }
   [[nodiscard]] kernels::Rows rows(std::int64_t first, std::int64_t count) {
-    const auto size = static_cast<std::int64_t>(kernels::bytes_of(shape.type));
+    const auto size = bytes_of(shape.type);
     return {.data = a.data() + first * shape.depth * size, .count = count};
   }
   [[nodiscard]] kernels::Result result(std::vector<std::byte>& of, std::int64_t first) const {
-    const auto size = static_cast<std::int64_t>(kernels::bytes_of(shape.out));
+    const auto size = bytes_of(shape.out);
     return {.data = of.data() + first * shape.columns * size, .type = shape.out};
   }
 

@@ -34,9 +34,7 @@ namespace shiplap {
 namespace {
 
 using kernels::Bf16;
-using kernels::Fp8;
 using kernels::Fp8Rows;
-using kernels::Number;
 using kernels::Scales;
 using kernels::WideRows;
 
@@ -69,9 +67,9 @@ class Arrays {
   }
 
   [[nodiscard]] WideRows wide() const {
-    return {.data = from_.data(), .type = Number::bf16, .rows = rows_, .columns = kColumns};
+    return {.data = from_.data(), .type = DType::bf16, .rows = rows_, .columns = kColumns};
   }
-  [[nodiscard]] Fp8Rows codes(Fp8 format, Scales kind) {
+  [[nodiscard]] Fp8Rows codes(DType format, Scales kind) {
     return {.codes = codes_.data(),
             .rows = rows_,
             .columns = kColumns,
@@ -82,14 +80,14 @@ class Arrays {
   [[nodiscard]] std::size_t bytes() const { return from_.size() * sizeof(Bf16); }
   void copy(std::size_t bytes) { std::memcpy(copy_.data(), from_.data(), bytes); }
   // 16 rows of sums stay in the cache.
-  void add(Fp8 format, Scales kind) {
+  void add(DType format, Scales kind) {
     const Fp8Rows all = codes(format, kind);
     for (std::int64_t row = 0; row + 16 <= rows_; row += 16) {
       kernels::dequantize_add(kernels::some_rows(all, row, 16), sums_.data());
     }
   }
-  void widen(Fp8 format, Scales kind) {
-    kernels::dequantize(codes(format, kind), {.data = copy_.data(), .type = Number::bf16});
+  void widen(DType format, Scales kind) {
+    kernels::dequantize(codes(format, kind), {.data = copy_.data(), .type = DType::bf16});
   }
 
  private:
@@ -118,8 +116,8 @@ std::vector<Way> ways_of(Arrays& arrays) {
   ways.push_back({"amax", [&] {
                     if (kernels::largest_absolute(arrays.wide()) == 0) std::abort();
                   }});
-  for (const Fp8 format : {Fp8::e4m3, Fp8::e5m2}) {
-    const std::string name(kernels::name(format));
+  for (const DType format : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+    const std::string name(shiplap::name(format));
     ways.push_back({name,
                     [&arrays, format] {
                       kernels::quantize(arrays.wide(), 300, arrays.codes(format, Scales::rows));

@@ -30,12 +30,11 @@ namespace {
 
 using namespace shiplap;
 using overlap::Type;
-using plan::ElementType;
 
 constexpr std::int64_t kTokens = 250;  // rows of X and Y
 constexpr std::int64_t kHidden = 96;   // columns of X and Y
 constexpr std::int64_t kInner = 398;   // columns of H
-constexpr overlap::Form kMxfp8{.scaling = overlap::Scaling::blocks, .type = ElementType::fp8_e4m3};
+constexpr overlap::Form kMxfp8{.scaling = overlap::Scaling::blocks, .type = DType::fp8_e4m3};
 
 // What a rank has of `count` rows or columns: as even as can be, the first have one more.
 struct Share {
@@ -58,7 +57,7 @@ struct Numbers {
   std::vector<std::byte> scales = {};
 
   run::Matrix matrix() {
-    return {.data = wide.data(), .rows = rows, .columns = columns, .type = ElementType::f32};
+    return {.data = wide.data(), .rows = rows, .columns = columns, .type = DType::f32};
   }
   run::Matrix coded() {
     const auto shape = kernels::mx_scale_shape(rows, columns, kernels::ScaleOrder::plain);
@@ -108,10 +107,10 @@ std::int64_t create_buffer(run::BufferRegistry& registry, const overlap::Chosen&
       {.comm_type = chosen.choice.type,
        .method = chosen.choice.method,
        .buffer_shape = {kTokens, kHidden},  // of X, which is gathered, or of Y, which is summed
-       .buffer_dtype = fp8 ? kMxfp8.type : ElementType::f32,
+       .buffer_dtype = fp8 ? kMxfp8.type : DType::f32,
        .scaling_mode =
            fp8 ? kernels::ScalingMode::mxfp8_1d_scaling : kernels::ScalingMode::no_scaling,
-       .result_dtype = ElementType::f32,
+       .result_dtype = DType::f32,
        .atomic_gemm = chosen.choice.atomic,
        .chunks = chosen.problem.chunks,
        .cut = chosen.problem.cut});

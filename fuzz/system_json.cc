@@ -17,17 +17,15 @@ void use(const shiplap::hardware::System& system) {
       shiplap::cost::message_time(system, Bytes{1 << 20}, Rank(0), Rank(9));
   ensure(message.value >= 0, "a message takes time");
   for (const char* const kernel_class : {"gemm", "update", "load"}) {
-    const shiplap::cost::ComputeWork work{.kernel_class = kernel_class,
-                                          .flop = 1e10,
-                                          .bytes = 1e7,
-                                          .type = shiplap::Datatype::float8};
+    const shiplap::cost::ComputeWork work{
+        .kernel_class = kernel_class, .flop = 1e10, .bytes = 1e7, .type = shiplap::DType::fp8_e4m3};
     // Somewhere a width is listed, and float8 computes in every width.
     ensure(shiplap::cost::compute_time(system, work).value >= 0, "a computation takes time");
   }
   for (std::int64_t ranks = 2; ranks < 20; ++ranks) {
-    const shiplap::Seconds time = shiplap::cost::collective_time(
-        system, shiplap::plan::CollectiveKind::all_reduce, Bytes{1 << 20},
-        {.ranks = ranks, .lowest = 0, .highest = ranks - 1});
+    const shiplap::Seconds time =
+        shiplap::cost::collective_time(system, shiplap::CollectiveKind::all_reduce, Bytes{1 << 20},
+                                       {.ranks = ranks, .lowest = 0, .highest = ranks - 1});
     ensure(time.value >= 0, "a collective takes time");
   }
 }

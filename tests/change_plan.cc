@@ -156,7 +156,7 @@ class Changes {
   }
 
   void visit(Value& value) {
-    if (plan_.tensors[value.tensor.index()].has_versions()) flag(value.is_new);
+    if (plan_.tensors[value.tensor].has_versions()) flag(value.is_new);
     if (value.indexed) expr(value.index);
     if (value.sum != Sum::none) ratio(value.scale);
     for (Run& run : value.runs) {
@@ -216,7 +216,7 @@ class Changes {
     expr(work.flop);
     expr(work.bytes);
     edit([&work] {
-      work.type = work.type == ElementType::f32 ? std::nullopt : std::optional(ElementType::f32);
+      work.type = work.type == DType::f32 ? std::nullopt : std::optional(DType::f32);
     });
   }
 

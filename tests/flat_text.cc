@@ -74,7 +74,7 @@ class Writer {
       describe(access.value);
     }
     if (!operation.group.exists()) return;
-    const flat::Group& group = program_.groups[operation.group.index()];
+    const flat::Group& group = program_.groups[operation.group];
     out_ += "\ngroup " + group.channel;
     for (std::int64_t k = 0; k < group.ranks.size(); ++k) {
       out_ += " " + std::to_string(group.ranks[k].value);

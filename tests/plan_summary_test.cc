@@ -51,7 +51,7 @@ struct Moved {
 };
 
 std::int64_t row_bytes(const RankProgram& rank, const flat::Region& region) {
-  return rank.buffers[region.buffer.index()].row_bytes;
+  return rank.buffers[region.buffer].row_bytes;
 }
 
 std::optional<Moved> moved(const RankProgram& rank, const flat::Operation& op) {
@@ -64,7 +64,7 @@ std::optional<Moved> moved(const RankProgram& rank, const flat::Operation& op) {
         "send", bytes, op.peer == rank.rank ? 0 : bytes};
   }
   if (const auto* exchange = std::get_if<Exchange>(&action)) {
-    const ExchangeTable& table = rank.plan->tables[exchange->table.index()];
+    const ExchangeTable& table = rank.plan->tables[exchange->table];
     std::int64_t rows = 0;
     for (const TableRow& row : exchange->reversed ? table.receives() : table.sends()) {
       if (row.rank == rank.rank.value && row.peer != row.rank) rows += row.count;
@@ -77,7 +77,7 @@ std::optional<Moved> moved(const RankProgram& rank, const flat::Operation& op) {
     for (const flat::Region& region : {op.from, op.to}) {
       if (region.buffer.exists()) bytes = std::max(bytes, region.count * row_bytes(rank, region));
     }
-    const std::int64_t ranks = rank.groups[op.group.index()].ranks.size();
+    const std::int64_t ranks = rank.groups[op.group].ranks.size();
     const std::int64_t times = collective->kind == CollectiveKind::all_reduce ? 2 : 1;
     return Moved{joined(mesh, collective->over.axes), std::string(name(collective->kind)), bytes,
                  times * (ranks - 1) * bytes / ranks};
@@ -138,7 +138,7 @@ std::int64_t peak_by_rows(const RankProgram& rank) {
     const bool allocates = std::holds_alternative<Allocate>(op.source->action);
     if (!allocates && !std::holds_alternative<Free>(op.source->action)) continue;
     each(op.from, [&](const auto& row) {
-      bytes += (allocates ? 1 : -1) * rank.buffers[row.first.index()].row_bytes;
+      bytes += (allocates ? 1 : -1) * rank.buffers[row.first].row_bytes;
     });
     peak = std::max(peak, bytes);
   }

@@ -237,9 +237,7 @@ class Generator {
     return program;
   }
 
-  ElementType type() {
-    return static_cast<ElementType>(upto(static_cast<std::int64_t>(ElementType::u8) + 1));
-  }
+  DType type() { return static_cast<DType>(upto(static_cast<std::int64_t>(DType::u8) + 1)); }
 
   // ---- expressions
 
@@ -327,7 +325,7 @@ class Generator {
   }
 
   Value value(TensorId id, bool may_be_new) {
-    const Tensor& tensor = plan_.tensors[id.index()];
+    const Tensor& tensor = plan_.tensors[id];
     Value value{.tensor = id,
                 .is_new = may_be_new && tensor.has_versions() && maybe(),
                 .indexed = tensor.instances > 0};
@@ -424,7 +422,7 @@ class Generator {
   Fact fact() {
     Fact fact{.kind = one_of({Fact::Kind::given, Fact::Kind::goal}), .region = region()};
     const TensorId id = tensor_id();
-    if (plan_.tensors[id.index()].has_versions() && maybe()) fact.kind = Fact::Kind::keep;
+    if (plan_.tensors[id].has_versions() && maybe()) fact.kind = Fact::Kind::keep;
     fact.value = value(id, fact.kind != Fact::Kind::keep);
     return fact;
   }
@@ -521,7 +519,7 @@ class Generator {
     collective.to = maybe() ? collective.from : region();
     const CollectiveKind kind = collective.kind;
     if (has_pieces(kind) && !plan_.lists.empty() && maybe(0.2)) collective.split = any_list();
-    if (reduces(kind) && maybe(0.3)) collective.op = static_cast<Operator>(upto(4));
+    if (reduces(kind) && maybe(0.3)) collective.op = static_cast<ReduceOp>(upto(4));
     if (reduces(kind)) collective.scale = ratio();
     if (has_root(kind) && maybe(0.3)) collective.root = expr();
     return collective;

@@ -43,13 +43,13 @@ struct Shape {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t depth = 0;
-  plan::ElementType element = plan::ElementType::bf16;
+  DType element = DType::bf16;
 };
 
 // From what is over before anything could be hidden to what is worth a lot.
 std::vector<Shape> shapes() {
   using enum Type;
-  const plan::ElementType f32 = plan::ElementType::f32;
+  const DType f32 = DType::f32;
   return {{all_gather, 16, 64, 64},
           {reduce_scatter, 16, 64, 64},
           {all_gather, 16, 512, 512, f32},
@@ -114,7 +114,7 @@ double timed(comm::Communicator& world, const std::function<void()>& act) {
   const double begin = now_ms();
   act();
   double took = now_ms() - begin;
-  world.all_reduce(std::span(&took, 1), comm::Reduction::max);
+  world.all_reduce(std::span(&took, 1), ReduceOp::max);
   return took;
 }
 
@@ -193,7 +193,7 @@ Json tried(comm::Communicator& world, const Shape& shape, const overlap::Calibra
                        {"rows", shape.rows},
                        {"columns", shape.columns},
                        {"depth", shape.depth},
-                       {"element_type", std::string(plan::name(shape.element))},
+                       {"element_type", std::string(shiplap::name(shape.element))},
                        {"chosen", name_of(choice)},
                        {"why", chosen.why},
                        {"estimates_ms", estimates},

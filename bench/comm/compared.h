@@ -33,7 +33,7 @@ inline double seconds_of(Communicator& world, const Call& call, int repetitions)
   const double begin = MPI_Wtime();
   for (int k = 0; k < repetitions; ++k) call();
   double took = MPI_Wtime() - begin;
-  world.all_reduce(std::span(&took, 1), Reduction::max);
+  world.all_reduce(std::span(&took, 1), ReduceOp::max);
   return took;
 }
 

@@ -58,7 +58,7 @@ double timed(comm::Communicator& world, const std::function<void()>& act) {
   const double begin = now_ms();
   act();
   double took = now_ms() - begin;
-  world.all_reduce(std::span(&took, 1), comm::Reduction::max);
+  world.all_reduce(std::span(&took, 1), ReduceOp::max);
   return took;
 }
 
@@ -92,10 +92,7 @@ class Alone {
         depth_(std::ssize(x_) / rows_ / 2),
         columns_(std::ssize(product.buffer("w")) / 2 / depth_),
         y_(static_cast<std::size_t>(rows_ * columns_)),
-        linear_({.columns = columns_,
-                 .depth = depth_,
-                 .type = kernels::Number::bf16,
-                 .typical_rows = 256}) {
+        linear_({.columns = columns_, .depth = depth_, .type = DType::bf16, .typical_rows = 256}) {
     linear_.prepare({.data = product.buffer("w").data(), .is_transposed = true});
   }
   void multiply(std::int64_t pieces) {
@@ -103,7 +100,7 @@ class Alone {
       const std::int64_t begin = k * rows_ / pieces;
       const std::int64_t end = (k + 1) * rows_ / pieces;
       linear_.multiply({.data = x_.data() + begin * depth_ * 2, .count = end - begin},
-                       {.data = y_.data() + begin * columns_, .type = kernels::Number::bf16});
+                       {.data = y_.data() + begin * columns_, .type = DType::bf16});
     }
   }
 

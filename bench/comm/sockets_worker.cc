@@ -31,7 +31,7 @@ double seconds_of(Communicator& world, const std::function<void()>& call, int re
   const double begin = now();
   for (int k = 0; k < repetitions; ++k) call();
   double took = now() - begin;
-  world.all_reduce(std::span(&took, 1), Reduction::max);
+  world.all_reduce(std::span(&took, 1), ReduceOp::max);
   return took;
 }
 

@@ -295,7 +295,7 @@ Wanted wanted(const Sizes& sizes, const Options& options, const workload::ModelS
 // People simulate large layers and run small ones; as on the command line.
 workload::ModelShape usual_shape(bool for_run) {
   if (!for_run) return {};
-  return {.hidden = 64, .block = 16, .datatype = Datatype::float32};
+  return {.hidden = 64, .block = 16, .datatype = DType::f32};
 }
 
 void bind_train(nb::module_& m) {

@@ -11,7 +11,7 @@
 
 #include "bind.h"
 #include "plan.h"
-#include "shiplap/base/datatype.h"
+#include "shiplap/base/dtype.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/index_set.h"
 #include "shiplap/strategy/train.h"
@@ -65,7 +65,7 @@ struct RankModel {
 [[nodiscard]] nb::object range_or_set(const IndexSet& set);
 
 // "float16". Throws InputError D003 if nothing is called so.
-[[nodiscard]] Datatype datatype_named(const std::string& name);
+[[nodiscard]] DType datatype_named(const std::string& name);
 
 // One of the five kinds of values. Raises TypeError for what is none.
 [[nodiscard]] strategy::AnyValue any_value(nb::handle value);

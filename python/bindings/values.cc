@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include "shiplap/base/datatype.h"
+#include "shiplap/base/dtype.h"
 #include "shiplap/base/suggest.h"
 #include "strategy.h"
 
@@ -250,8 +250,10 @@ bool give(nb::handle value, strategy::AnyValue& result) {
 
 }  // namespace
 
-Datatype datatype_named(const std::string& name) {
-  if (const std::optional<Datatype> found = datatype_called(name)) return *found;
+DType datatype_named(const std::string& name) {
+  for (const DType type : {DType::fp8_e4m3, DType::f16, DType::bf16, DType::f32}) {
+    if (name == long_name(type)) return type;
+  }
   throw InputError(Diagnostic{
       .code = "D003",
       .where = {.flag = "datatype"},

@@ -24,7 +24,7 @@ void expect_refused(Trial& trial, const Function& function, const std::string& w
 // Whatever was refused before, collectives and messages still find each other.
 void expect_usable(Trial& trial) {
   Communicator& comm = trial.comm;
-  try_all_reduce<std::int32_t>(trial, comm, 5, 11, Reduction::sum);
+  try_all_reduce<std::int32_t>(trial, comm, 5, 11, ReduceOp::sum);
   const std::int32_t own = comm.rank();
   std::int32_t got = -1;
   const int previous = (comm.rank() + comm.size() - 1) % comm.size();

@@ -128,7 +128,7 @@ void missing_in_a_group(Trial& trial) {
   stay_away(trial, *turned, {0},
             [&] { expect_late(trial, *turned, {0}, "barrier", [&] { turned->barrier(); }); });
   trial.expect(comm.alive(), "the group it was made from lives on");
-  try_all_reduce<float>(trial, comm, 1, 10, Reduction::sum);
+  try_all_reduce<float>(trial, comm, 1, 10, ReduceOp::sum);
 }
 
 // Who comes after the others have given up must be told so, not wait for ever.
@@ -233,8 +233,8 @@ void siblings_live_on(Trial& trial) {
   expect_late(trial, *doomed, {comm.rank()}, "receive",
               [&] { doomed->receive(room, comm.rank(), 3); });
   trial.expect(comm.alive() && child->alive(), "its parent and its child live");
-  try_all_reduce<float>(trial, comm, 1, 10, Reduction::sum);
-  try_all_reduce<float>(trial, *child, 1, 10, Reduction::sum);
+  try_all_reduce<float>(trial, comm, 1, 10, ReduceOp::sum);
+  try_all_reduce<float>(trial, *child, 1, 10, ReduceOp::sum);
 }
 
 }  // namespace

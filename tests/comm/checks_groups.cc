@@ -79,7 +79,7 @@ void everybody_alone(Trial& trial) {
   Communicator& comm = trial.comm;
   const Group alone = comm.split(comm.rank(), 0, "alone");
   expect_members(trial, *alone, {comm.rank()});
-  try_all_reduce<float>(trial, *alone, 1, 9, Reduction::sum);
+  try_all_reduce<float>(trial, *alone, 1, 9, ReduceOp::sum);
   alone->barrier();
 }
 

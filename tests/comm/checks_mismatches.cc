@@ -45,7 +45,7 @@ void differ(Trial& trial, const Usual& usual, const Odd& odd) {
 
 template <class T>
 void reduce(Trial& trial, Communicator& comm, std::size_t count,
-            Reduction reduction = Reduction::sum) {
+            ReduceOp reduction = ReduceOp::sum) {
   comm.all_reduce(trial.keep<T>(count), reduction);
 }
 
@@ -87,8 +87,8 @@ void type(Trial& trial) {
 
 void reduction(Trial& trial) {
   differ(
-      trial, [&](Communicator& comm) { reduce<float>(trial, comm, 100, Reduction::max); },
-      [&](Communicator& comm) { reduce<float>(trial, comm, 100, Reduction::min); });
+      trial, [&](Communicator& comm) { reduce<float>(trial, comm, 100, ReduceOp::max); },
+      [&](Communicator& comm) { reduce<float>(trial, comm, 100, ReduceOp::min); });
 }
 
 void root(Trial& trial) {
@@ -200,7 +200,7 @@ void in_a_group(Trial& trial) {
   expect_mismatch(trial, *turned, {0},
                   [&] { reduce<float>(trial, *turned, comm.rank() == 0 ? 5 : 6); });
   trial.expect(comm.alive(), "the group it was made from lives on");
-  try_all_reduce<float>(trial, comm, 1, 10, Reduction::sum);
+  try_all_reduce<float>(trial, comm, 1, 10, ReduceOp::sum);
 }
 
 void says_what_was_called(Trial& trial) {

@@ -14,8 +14,8 @@ constexpr std::uint64_t kSeed = 4004;
 
 int rounds_for(const Communicator& comm) { return comm.size() <= 8 ? 200 : 40; }
 
-Reduction random_reduction(Random& random) {
-  return random.pick(std::vector<Reduction>{Reduction::sum, Reduction::max, Reduction::min});
+ReduceOp random_reduction(Random& random) {
+  return random.pick(std::vector<ReduceOp>{ReduceOp::sum, ReduceOp::max, ReduceOp::min});
 }
 
 // All ranks draw the same numbers, so all of them make the same call.
@@ -23,7 +23,7 @@ template <class T>
 void random_collective(Trial& trial, Communicator& comm, Random& random) {
   const std::uint64_t seed = random.next();
   const auto count = static_cast<std::size_t>(random.between(0, comm.size() <= 8 ? 300 : 40));
-  const Reduction reduction = random_reduction(random);
+  const ReduceOp reduction = random_reduction(random);
   const Place place = random.chance() ? Place::apart : Place::in_place;
   switch (random.between(0, 8)) {
     case 0:
@@ -94,9 +94,9 @@ void halves_do_different_things(Trial& trial) {
   const std::unique_ptr<Communicator> part = comm.split(half, comm.rank(), "half");
   Random random = trial.random(3 + static_cast<std::uint64_t>(half));
   for (int k = half == 0 ? 5 : 23; k > 0; --k) random_collective_of_any_type(trial, *part, random);
-  try_all_reduce<double>(trial, comm, kSeed, 9, Reduction::sum);
+  try_all_reduce<double>(trial, comm, kSeed, 9, ReduceOp::sum);
   for (int k = half == 0 ? 23 : 5; k > 0; --k) random_collective_of_any_type(trial, *part, random);
-  try_all_reduce<double>(trial, comm, kSeed, 9, Reduction::sum);
+  try_all_reduce<double>(trial, comm, kSeed, 9, ReduceOp::sum);
 }
 
 // Rows and columns of a mesh, where neighbouring rows come to their columns at different times.
@@ -111,7 +111,7 @@ void rows_and_columns(Trial& trial) {
   const int own_row = comm.rank() / sizes[1];
   for (int round = 0; round < 5; ++round) {
     for (int k = 0; k <= own_row * 3; ++k) {
-      try_all_reduce<float>(trial, *row, kSeed, 10 + own_of(*column), Reduction::sum);
+      try_all_reduce<float>(trial, *row, kSeed, 10 + own_of(*column), ReduceOp::sum);
     }
     try_all_gather<std::int32_t>(trial, *column, kSeed, 3, Place::apart);
   }
@@ -128,7 +128,7 @@ void messages_during_collectives(Trial& trial) {
     std::vector<float> later(count);
     Request receive = comm.ireceive(std::span(got), previous, 0);
     Request send = comm.isend(view(data), next, 0);
-    try_all_reduce<float>(trial, comm, kSeed, 100, Reduction::sum);
+    try_all_reduce<float>(trial, comm, kSeed, 100, ReduceOp::sum);
     Request second = comm.isend(view(data), next, 1);
     try_all_gather<std::int64_t>(trial, comm, kSeed, 5, Place::apart);
     comm.barrier();

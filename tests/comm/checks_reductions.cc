@@ -11,7 +11,7 @@ namespace shiplap::comm {
 namespace {
 
 constexpr std::uint64_t kSeed = 3003;
-constexpr Reduction kReductions[] = {Reduction::sum, Reduction::max, Reduction::min};
+constexpr ReduceOp kReductions[] = {ReduceOp::sum, ReduceOp::max, ReduceOp::min};
 
 // With 64 ranks in one process the long ones would take minutes.
 Counts counts_for(const Communicator& comm) {
@@ -23,7 +23,7 @@ Counts counts_for(const Communicator& comm) {
 }
 
 template <class T>
-void all_reduce(Trial& trial, Reduction reduction) {
+void all_reduce(Trial& trial, ReduceOp reduction) {
   for (const std::size_t count : counts_for(trial.comm)) {
     try_all_reduce<T>(trial, trial.comm, kSeed + count, count, reduction);
   }
@@ -34,7 +34,7 @@ void all_reduce(Trial& trial, Reduction reduction) {
 
 template <class T>
 void reduce_scatter(Trial& trial) {
-  for (const Reduction reduction : kReductions) {
+  for (const ReduceOp reduction : kReductions) {
     for (const std::size_t count : Counts{0, 1, 5, 64}) {
       try_reduce_scatter<T>(trial, trial.comm, kSeed + count, count, reduction, Place::apart);
     }
@@ -43,22 +43,22 @@ void reduce_scatter(Trial& trial) {
 
 void reduce_scatter_in_place(Trial& trial) {
   for (const std::size_t count : Counts{0, 1, 5, 64}) {
-    try_reduce_scatter<double>(trial, trial.comm, kSeed, count, Reduction::sum, Place::in_place);
-    try_reduce_scatter<std::int32_t>(trial, trial.comm, kSeed, count, Reduction::max,
+    try_reduce_scatter<double>(trial, trial.comm, kSeed, count, ReduceOp::sum, Place::in_place);
+    try_reduce_scatter<std::int32_t>(trial, trial.comm, kSeed, count, ReduceOp::max,
                                      Place::in_place);
   }
 }
 
 void long_reduce_scatter(Trial& trial) {
   const std::size_t count = trial.comm.size() <= 4 ? 25001 : 301;
-  try_reduce_scatter<float>(trial, trial.comm, kSeed, count, Reduction::sum, Place::apart);
+  try_reduce_scatter<float>(trial, trial.comm, kSeed, count, ReduceOp::sum, Place::apart);
 }
 
 // Whatever the order of ranks in the world, it is their order in the group that counts.
 void order_of_the_group(Trial& trial) {
   const std::unique_ptr<Communicator> turned = trial.comm.split(0, -trial.comm.rank(), "turned");
-  try_all_reduce<float>(trial, *turned, kSeed, 77, Reduction::sum);
-  try_reduce_scatter<float>(trial, *turned, kSeed, 7, Reduction::sum, Place::apart);
+  try_all_reduce<float>(trial, *turned, kSeed, 77, ReduceOp::sum);
+  try_reduce_scatter<float>(trial, *turned, kSeed, 7, ReduceOp::sum, Place::apart);
 }
 
 // Two to the 24 and many ones: in the order of ranks, each one is lost on its own.
@@ -91,9 +91,9 @@ void extremes(Trial& trial) {
   const std::vector<T> own = last ? std::vector<T>{Limits::lowest(), Limits::max(), T{5}}
                                   : std::vector<T>{T{1}, T{1}, T{5}};
   std::vector<T> largest = own;
-  comm.all_reduce(std::span(largest), Reduction::max);
+  comm.all_reduce(std::span(largest), ReduceOp::max);
   std::vector<T> least = own;
-  comm.all_reduce(std::span(least), Reduction::min);
+  comm.all_reduce(std::span(least), ReduceOp::min);
   const bool alone = comm.size() == 1;
   trial.expect_equal(largest[0], alone ? Limits::lowest() : T{1}, "max with the least");
   trial.expect_equal(largest[1], Limits::max(), "max with the largest");
@@ -129,7 +129,7 @@ void four_mebibytes(Trial& trial) {
 
 void add_reduction_checks(std::vector<Check>& checks) {
   for_each_type([&]<class T>(T, const std::string& type) {
-    for (const Reduction reduction : kReductions) {
+    for (const ReduceOp reduction : kReductions) {
       checks.push_back({"all_reduce/" + std::string(name(reduction)) + "_" + type, 1,
                         [reduction](Trial& trial) { all_reduce<T>(trial, reduction); }});
     }

@@ -43,7 +43,7 @@ void leave(Trial& trial, Communicator& other, Communicator& rest) {
   expect_failed(trial, comm, leaver, "barrier", [&] { comm.barrier(); });
   const std::span<float> room = trial.keep<float>(1);
   expect_failed(trial, other, leaver, "receive", [&] { other.receive(room, other.rank()); });
-  try_all_reduce<float>(trial, rest, 1, 10, Reduction::sum);
+  try_all_reduce<float>(trial, rest, 1, 10, ReduceOp::sum);
   rest.barrier();
   trial.expect(rest.alive(), "a group without it lives on");
 }

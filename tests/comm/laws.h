@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "check.h"
+#include "shiplap/base/error.h"
 #include "shiplap/comm/type.h"
 
 namespace shiplap::comm {
@@ -60,21 +61,22 @@ std::vector<T> data_of(std::uint64_t seed, int rank, std::size_t count, std::siz
 }
 
 template <class T>
-T combined(Reduction reduction, T a, T b) {
+T combined(ReduceOp reduction, T a, T b) {
   switch (reduction) {
-    case Reduction::sum:
+    case ReduceOp::sum:
       return static_cast<T>(a + b);
-    case Reduction::max:
+    case ReduceOp::max:
       return a < b ? b : a;
-    case Reduction::min:
+    case ReduceOp::min:
       return b < a ? b : a;
+    default:
+      throw InternalError("no operator that communicators have");
   }
-  return T{};
 }
 
 // ((rank 0 + rank 1) + rank 2) + ..., from element `begin` on.
 template <class T>
-std::vector<T> reduced(const Communicator& comm, std::uint64_t seed, Reduction reduction,
+std::vector<T> reduced(const Communicator& comm, std::uint64_t seed, ReduceOp reduction,
                        std::size_t count, std::size_t begin = 0) {
   std::vector<T> result = data_of<T>(seed, 0, count, begin);
   for (int rank = 1; rank < comm.size(); ++rank) {
@@ -107,7 +109,7 @@ void try_broadcast(Trial& trial, Communicator& comm, std::uint64_t seed, std::si
 
 template <class T>
 void try_all_reduce(Trial& trial, Communicator& comm, std::uint64_t seed, std::size_t count,
-                    Reduction reduction) {
+                    ReduceOp reduction) {
   std::vector<T> data = data_of<T>(seed, comm.rank(), count);
   comm.all_reduce(std::span(data), reduction);
   trial.expect_same_bits(view(data), view(reduced<T>(comm, seed, reduction, count)),
@@ -139,7 +141,7 @@ void try_all_gather(Trial& trial, Communicator& comm, std::uint64_t seed, std::s
 
 template <class T>
 void try_reduce_scatter(Trial& trial, Communicator& comm, std::uint64_t seed, std::size_t count,
-                        Reduction reduction, Place place) {
+                        ReduceOp reduction, Place place) {
   const std::size_t all = count * ranks_of(comm);
   const std::size_t begin = own_of(comm) * count;
   std::vector<T> in = data_of<T>(seed, comm.rank(), all);

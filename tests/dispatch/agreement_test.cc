@@ -36,8 +36,7 @@ TEST(TwoOpinions, DispatchesWithWrongKeysAreUnsoundForBothOpinionsOrNeither) {
     Random random(seed);
     HandMade made = made_from(any_routing(random, {.ranks = 3, .longest = 5}));
     if (made.items.empty()) continue;
-    auto& keys =
-        made.items[at(random.between(0, static_cast<std::int64_t>(made.items.size())))].keys;
+    auto& keys = made.items[random.between(0, static_cast<std::int64_t>(made.items.size()))].keys;
     if (keys.empty()) continue;
     const auto pick = [&] { return random.between(0, static_cast<std::int64_t>(keys.size())); };
     switch (random.between(0, 3)) {
@@ -45,11 +44,11 @@ TEST(TwoOpinions, DispatchesWithWrongKeysAreUnsoundForBothOpinionsOrNeither) {
         keys.erase(keys.begin() + pick());
         break;
       case 1:
-        std::swap(keys[at(pick())], keys[at(pick())]);
+        std::swap(keys[pick()], keys[pick()]);
         break;
       default: {
         const auto& other = random.pick(made.items).keys;
-        if (!other.empty()) keys[at(pick())] = random.pick(other);
+        if (!other.empty()) keys[pick()] = random.pick(other);
       }
     }
     const QkvDispatch dispatch = carried_out(made);

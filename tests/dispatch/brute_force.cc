@@ -181,7 +181,7 @@ Open opened(const QkvDispatch& dispatch) {
     const auto q = dispatch.attention.cu_seqlens_q(rank);
     const auto kv = dispatch.attention.cu_seqlens_kv(rank);
     for (std::size_t i = 0; i + 1 < q.size(); ++i) {
-      open.items[at(rank)].push_back({q[i + 1] - q[i], kv[i + 1] - kv[i]});
+      open.items[rank].push_back({q[i + 1] - q[i], kv[i + 1] - kv[i]});
     }
   }
   return open;
@@ -198,7 +198,7 @@ namespace {
 void change_row(Open& open, Rows& rows, Random& random) {
   Sent* row = any_row(rows, random, [](const Sent& one) { return !one.copies.empty(); });
   if (row == nullptr) return;
-  Copy& copy = row->copies[at(random.between(0, static_cast<std::int64_t>(row->copies.size())))];
+  Copy& copy = row->copies[random.between(0, static_cast<std::int64_t>(row->copies.size()))];
   switch (random.between(0, 5)) {
     case 0:
       copy.rank = static_cast<std::int32_t>(random.between(-2, open.world_size() + 1));
@@ -218,7 +218,7 @@ void change_row(Open& open, Rows& rows, Random& random) {
 }
 
 void change_rows(Rows& rows, Random& random) {
-  auto& rank = rows[at(random.between(0, static_cast<std::int64_t>(rows.size())))];
+  auto& rank = rows[random.between(0, static_cast<std::int64_t>(rows.size()))];
   if (rank.empty()) return;
   const auto pick = [&] { return random.between(0, static_cast<std::int64_t>(rank.size())); };
   const auto one = rank.begin() + pick();
@@ -230,7 +230,7 @@ void change_rows(Rows& rows, Random& random) {
       rank.insert(rank.begin() + pick(), Sent(*one));
       break;
     default:
-      std::swap(*one, rank[at(pick())]);
+      std::swap(*one, rank[pick()]);
   }
 }
 
@@ -244,10 +244,10 @@ void swap_copies(Rows& rows, Random& random) {
 }
 
 void change_items(Open& open, Random& random) {
-  auto& rank = open.items[at(random.between(0, static_cast<std::int64_t>(open.items.size())))];
+  auto& rank = open.items[random.between(0, static_cast<std::int64_t>(open.items.size()))];
   if (rank.empty()) return;
   const auto pick = [&]() -> AttentionLayout::Item& {
-    return rank[at(random.between(0, static_cast<std::int64_t>(rank.size())))];
+    return rank[random.between(0, static_cast<std::int64_t>(rank.size()))];
   };
   auto& from = random.chance() ? pick().q_length : pick().kv_length;
   auto& to = random.chance() ? pick().q_length : pick().kv_length;
@@ -292,15 +292,15 @@ QkvDispatch carried_out(const HandMade& made) {
     open.kv_forward[rank].resize(made.home_tokens[rank], {.length = 1});
   }
   const auto send = [](Rows& there, Rows& back, const Spot& home, std::int32_t rank) {
-    const auto offset = static_cast<std::uint32_t>(back[at(rank)].size());
-    there[at(home.rank)][home.offset].copies.push_back({rank, offset});
-    back[at(rank)].push_back({1, {{home.rank, static_cast<std::uint32_t>(home.offset)}}});
+    const auto offset = static_cast<std::uint32_t>(back[rank].size());
+    there[home.rank][home.offset].copies.push_back({rank, offset});
+    back[rank].push_back({1, {{home.rank, static_cast<std::uint32_t>(home.offset)}}});
   };
   for (const HandMade::Item& item : made.items) {
     for (const Spot& home : item.queries) send(open.q_forward, open.q_reverse, home, item.rank);
     for (const Spot& home : item.keys) send(open.kv_forward, open.kv_reverse, home, item.rank);
-    open.items[at(item.rank)].push_back({static_cast<std::uint32_t>(item.queries.size()),
-                                         static_cast<std::uint32_t>(item.keys.size())});
+    open.items[item.rank].push_back({static_cast<std::uint32_t>(item.queries.size()),
+                                     static_cast<std::uint32_t>(item.keys.size())});
   }
   for (const auto& rank : open.kv_forward) {
     for (const Sent& row : rank) {

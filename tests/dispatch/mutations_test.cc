@@ -88,7 +88,7 @@ Sent* row_with_tokens(Rows& rows, Random& random) { return any_row(rows, random,
 
 template <class T>
 T& any_of(std::vector<T>& values, Random& random) {
-  return values[at(random.between(0, static_cast<std::int64_t>(values.size())))];
+  return values[random.between(0, static_cast<std::int64_t>(values.size()))];
 }
 
 HandMade::Item* any_item(HandMade& made, Random& random, std::size_t least_keys) {

@@ -20,7 +20,7 @@ void list_layouts(const std::vector<std::uint32_t>& lengths, Segment next, ByRan
     all.emplace_back(so_far);
     return;
   }
-  const std::uint32_t rest = lengths[at(next.document)] - next.begin;
+  const std::uint32_t rest = lengths[next.document] - next.begin;
   for (std::uint32_t length = std::min(rest, 1U); length <= rest; ++length) {
     const bool last = length == rest;
     for (auto& rank : so_far) {
@@ -119,8 +119,8 @@ template <class T, class Next>
 Buffers<T> filled(const Metadata& metadata, std::size_t width, const Next& next) {
   Buffers<T> buffers(at(metadata.world_size()));
   for (int rank = 0; rank < metadata.world_size(); ++rank) {
-    buffers[at(rank)].resize(metadata.num_send_tokens(rank) * width);
-    for (T& value : buffers[at(rank)]) value = next();
+    buffers[rank].resize(metadata.num_send_tokens(rank) * width);
+    for (T& value : buffers[rank]) value = next();
   }
   return buffers;
 }
@@ -160,7 +160,7 @@ TEST(TestQkvDispatch, GradientsOfAllCopiesAreSummed) {
     for (std::size_t rank = 0; rank < sent.size(); ++rank) {
       for (std::size_t i = 0; i < sent[rank].size(); ++i) {
         for (const Spot& to : sent[rank][i]) {
-          ASSERT_EQ(copies[at(to.rank)][to.offset], input[rank][i]) << seed_of(seed);
+          ASSERT_EQ(copies[to.rank][to.offset], input[rank][i]) << seed_of(seed);
         }
         ASSERT_EQ(back[rank][i], static_cast<float>(sent[rank][i].size()) * input[rank][i])
             << seed_of(seed);
@@ -182,7 +182,7 @@ TEST(TestQkvDispatch, EachCopyHasItsOwnGradient) {
     for (std::size_t rank = 0; rank < sent.size(); ++rank) {
       for (std::size_t i = 0; i < sent[rank].size(); ++i) {
         float expected = 0;
-        for (const Spot& copy : sent[rank][i]) expected += gradients[at(copy.rank)][copy.offset];
+        for (const Spot& copy : sent[rank][i]) expected += gradients[copy.rank][copy.offset];
         ASSERT_EQ(home[rank][i], expected) << seed_of(seed);
       }
     }

@@ -32,10 +32,10 @@ void print_rounded() {
   while (std::fread(&x, sizeof x, 1, stdin) == 1) {
     const std::uint8_t codes[] = {to_e4m3(x).bits,
                                   to_e5m2(x).bits,
-                                  mx_scale(x, Fp8::e4m3, MxRule::round_up).bits,
-                                  mx_scale(x, Fp8::e4m3, MxRule::ocp_floor).bits,
-                                  mx_scale(x, Fp8::e5m2, MxRule::round_up).bits,
-                                  mx_scale(x, Fp8::e5m2, MxRule::ocp_floor).bits};
+                                  mx_scale(x, DType::fp8_e4m3, MxRule::round_up).bits,
+                                  mx_scale(x, DType::fp8_e4m3, MxRule::ocp_floor).bits,
+                                  mx_scale(x, DType::fp8_e5m2, MxRule::round_up).bits,
+                                  mx_scale(x, DType::fp8_e5m2, MxRule::ocp_floor).bits};
     print(codes);
   }
 }

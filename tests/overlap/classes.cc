@@ -77,13 +77,12 @@ Matrix Held::owned() const {
   return made;
 }
 
-Held held(std::vector<std::byte> bytes, std::int64_t rows, std::int64_t columns,
-          plan::ElementType type) {
+Held held(std::vector<std::byte> bytes, std::int64_t rows, std::int64_t columns, DType type) {
   return {std::make_shared<std::vector<std::byte>>(std::move(bytes)), rows, columns, type};
 }
 
-Held held(std::int64_t rows, std::int64_t columns, plan::ElementType type) {
-  const std::int64_t bytes = rows * columns * plan::bytes_of(type);
+Held held(std::int64_t rows, std::int64_t columns, DType type) {
+  const std::int64_t bytes = rows * columns * bytes_of(type);
   return held(std::vector<std::byte>(bytes), rows, columns, type);
 }
 
@@ -197,11 +196,10 @@ struct Coded {
 // Rows of f32; of several groups each has its own blocks.
 Coded coded(const Held& wide, const overlap::Form& form) {
   Coded made{.codes = held(wide.rows, wide.columns, form.type), .scales = {}, .inverse = {}};
-  kernels::Fp8Rows rows{
-      .codes = made.codes.bytes->data(),
-      .rows = wide.rows,
-      .columns = wide.columns,
-      .format = form.type == plan::ElementType::fp8_e5m2 ? kernels::Fp8::e5m2 : kernels::Fp8::e4m3};
+  kernels::Fp8Rows rows{.codes = made.codes.bytes->data(),
+                        .rows = wide.rows,
+                        .columns = wide.columns,
+                        .format = form.type == DType::fp8_e5m2 ? DType::fp8_e5m2 : DType::fp8_e4m3};
   const kernels::WideRows from{
       .data = wide.bytes->data(), .rows = wide.rows, .columns = wide.columns};
   if (form.scaling == overlap::Scaling::row) {
@@ -259,7 +257,7 @@ Coded turned(const Coded& plain) {
 // What a rank has of the factors, as f32.
 Deal wide_deal(const Choice& choice, const Given& given, int rank) {
   Given wide = given;
-  wide.problem.type = plan::ElementType::f32;
+  wide.problem.type = DType::f32;
   wide.problem.x = wide.problem.w = wide.problem.sums = {};
   Factors own = factors_of(choice.type, wide, rank);
   if (given.problem.groups > 0 && choice.type == Type::all_gather) {
@@ -274,9 +272,9 @@ Deal wide_deal(const Choice& choice, const Given& given, int rank) {
   }
   const Wanted want = wanted(choice, given.problem, rank);
   Deal made = deal(choice, wide, rank);
-  made.x = held(std::move(own.x), own.rows, own.depth, plan::ElementType::f32);
+  made.x = held(std::move(own.x), own.rows, own.depth, DType::f32);
   made.w = held(std::move(own.w), own.columns * std::max(1, given.problem.groups), own.depth,
-                plan::ElementType::f32);
+                DType::f32);
   made.result = held(want.cut.rows, want.cut.columns, given.problem.type);
   if (choice.method != Method::bulk) return made;
   made.scattered = held(made.scattered.rows, made.scattered.columns, given.problem.type);

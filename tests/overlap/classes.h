@@ -18,15 +18,15 @@ struct Held {
   std::shared_ptr<std::vector<std::byte>> bytes;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  plan::ElementType type = plan::ElementType::f32;
+  DType type = DType::f32;
 
   // To a result with an owner a transport may write at once.
   [[nodiscard]] run::Matrix matrix() const;
   [[nodiscard]] run::Matrix owned() const;
 };
-[[nodiscard]] Held held(std::int64_t rows, std::int64_t columns, plan::ElementType type);
+[[nodiscard]] Held held(std::int64_t rows, std::int64_t columns, DType type);
 [[nodiscard]] Held held(std::vector<std::byte> bytes, std::int64_t rows, std::int64_t columns,
-                        plan::ElementType type);
+                        DType type);
 [[nodiscard]] Held transposed(const Held& from);
 
 // What rank `rank` gives to a call, and gets.

@@ -21,7 +21,6 @@ using overlap::Choice;
 using overlap::Method;
 using overlap::Problem;
 using overlap::Type;
-using plan::ElementType;
 using run::BufferRegistry;
 using run::Contents;
 using run::OverlapCall;
@@ -45,7 +44,7 @@ class EveryClass : public testing::TestWithParam<int> {};
 TEST_P(EveryClass, GivesTheProduct) {
   const int ranks = GetParam();
   for (const Choice& choice : choices()) {
-    for (const ElementType type : {ElementType::f32, ElementType::bf16}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
       for (const auto& [rows, columns, depth, chunks, cut] :
            {std::tuple(1, 9, 8, 1, overlap::Cut::even),
             std::tuple(29, 11, 23, 3, overlap::Cut::tapered)}) {
@@ -83,11 +82,11 @@ struct Extras {
 
 Extras add_extras(OverlapCall& call, Deal& own) {
   const Held& result = own.result;
-  Extras made{.bias = held(1, result.columns, ElementType::f32),
-              .before = held(result.rows, result.columns, ElementType::f32),
+  Extras made{.bias = held(1, result.columns, DType::f32),
+              .before = held(result.rows, result.columns, DType::f32),
               .old = held(result.rows, result.columns, result.type)};
   for (std::int64_t k = 0; k < result.columns; ++k) {
-    put(*made.bias.bytes, ElementType::f32, k, 0.25 * static_cast<double>(k % 5) - 0.5);
+    put(*made.bias.bytes, DType::f32, k, 0.25 * static_cast<double>(k % 5) - 0.5);
   }
   for (std::int64_t k = 0; k < result.rows * result.columns; ++k) {
     put(*made.old.bytes, result.type, k, static_cast<double>(k % 7) - 3);
@@ -104,15 +103,15 @@ Extras add_extras(OverlapCall& call, Deal& own) {
 void expect_finished(const Choice& choice, const Given& all, int rank, const Deal& own,
                      const Extras& extras) {
   const Wanted want = wanted(choice, all.problem, rank);
-  const double unit = all.problem.type == ElementType::bf16 ? 0x1p-8 : 0x1p-22;
+  const double unit = all.problem.type == DType::bf16 ? 0x1p-8 : 0x1p-22;
   for (std::int64_t i = 0; i < want.cut.rows; ++i) {
     for (std::int64_t j = 0; j < want.cut.columns; ++j) {
       const std::int64_t k = i * want.cut.columns + j;
       const Truth sum = truth(all, want, want.cut.row + i, want.cut.column + j);
       const double before = 0.5 * sum.right + 2 * get(*extras.old.bytes, all.problem.type, k) +
-                            get(*extras.bias.bytes, ElementType::f32, j);
+                            get(*extras.bias.bytes, DType::f32, j);
       const double most = 0.5 * sum.most + 1e-6 * (1 + std::abs(before));
-      ASSERT_NEAR(get(*extras.before.bytes, ElementType::f32, k), before, most);
+      ASSERT_NEAR(get(*extras.before.bytes, DType::f32, k), before, most);
       ASSERT_NEAR(get(*own.result.bytes, all.problem.type, k), gelu(before),
                   1.13 * most + unit * std::abs(gelu(before)) + 1e-5)
           << to_string(choice);
@@ -122,7 +121,7 @@ void expect_finished(const Choice& choice, const Given& all, int rank, const Dea
 
 TEST(Epilogue, ComesOnceAfterTheSum) {
   for (const Choice& choice : choices()) {
-    for (const ElementType type : {ElementType::f32, ElementType::bf16}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
       // Of more columns than rows are deep, and the other way round.
       for (const auto& [columns, depth] : {std::pair{19, 8}, std::pair{7, 30}}) {
         const Given all = given_for(choice, {.rows = 13,
@@ -149,8 +148,8 @@ TEST(Epilogue, ComesOnceAfterTheSum) {
 
 TEST(Buffer, HoldsWhatIsGatheredBetweenCalls) {
   const Choice choice{Type::all_gather, Method::ring_exchange};
-  const Given all = given(
-      {.rows = 11, .columns = 8, .depth = 6, .type = ElementType::f32, .ranks = 3, .chunks = 2});
+  const Given all =
+      given({.rows = 11, .columns = 8, .depth = 6, .type = DType::f32, .ranks = 3, .chunks = 2});
   on_threads(3, [&](comm::Communicator& world) {
     const Deal own = deal(choice, all, world.rank());
     BufferRegistry registry(world);
@@ -158,7 +157,7 @@ TEST(Buffer, HoldsWhatIsGatheredBetweenCalls) {
     request.contents = Contents::between_calls;
     const auto object = registry.find(registry.create_comm_overlap_buffer(request));
     object->copy_into_buffer(own.x.matrix());
-    const Held gathered = held(11, 6, ElementType::f32);
+    const Held gathered = held(11, 6, DType::f32);
     OverlapCall call = own.call(choice, all);
     call.x = {};
     call.gathered = gathered.matrix();
@@ -167,8 +166,8 @@ TEST(Buffer, HoldsWhatIsGatheredBetweenCalls) {
     const auto* const rows = static_cast<const std::byte*>(object->buffer().data);
     for (std::int64_t k = 0; k < 66; ++k) {
       const double right = all.x.numbers[k];
-      EXPECT_EQ(get({rows, 264}, ElementType::f32, k), right);
-      EXPECT_EQ(get(*gathered.bytes, ElementType::f32, k), right);
+      EXPECT_EQ(get({rows, 264}, DType::f32, k), right);
+      EXPECT_EQ(get(*gathered.bytes, DType::f32, k), right);
     }
   });
 }
@@ -176,8 +175,7 @@ TEST(Buffer, HoldsWhatIsGatheredBetweenCalls) {
 TEST(Buffer, HoldsWhatIsSummedBetweenCalls) {
   for (const Method method : {Method::pipeline, Method::ring_exchange}) {
     const Choice choice{Type::all_reduce, method};
-    const Given all =
-        given({.rows = 11, .columns = 8, .depth = 6, .type = ElementType::f32, .ranks = 3});
+    const Given all = given({.rows = 11, .columns = 8, .depth = 6, .type = DType::f32, .ranks = 3});
     on_threads(3, [&](comm::Communicator& world) {
       const Deal own = deal(choice, all, world.rank());
       BufferRegistry registry(world);
@@ -195,8 +193,7 @@ TEST(Buffer, HoldsWhatIsSummedBetweenCalls) {
 
 TEST(Buffer, TakesNewWeightsUnlessToldThatTheyAreTheSame) {
   const Choice choice{Type::reduce_scatter, Method::ring_exchange};
-  const Given all =
-      given({.rows = 6, .columns = 4, .depth = 4, .type = ElementType::f32, .ranks = 2});
+  const Given all = given({.rows = 6, .columns = 4, .depth = 4, .type = DType::f32, .ranks = 2});
   on_threads(2, [&](comm::Communicator& world) {
     const Deal own = deal(choice, all, world.rank());
     BufferRegistry registry(world);
@@ -206,7 +203,7 @@ TEST(Buffer, TakesNewWeightsUnlessToldThatTheyAreTheSame) {
     call.weights_version = 1;
     object->split_overlap_rs(call);
     const std::vector<std::byte> first = *own.result.bytes;
-    for (std::int64_t k = 0; k < 8; ++k) put(*own.w.bytes, ElementType::f32, k, 0);
+    for (std::int64_t k = 0; k < 8; ++k) put(*own.w.bytes, DType::f32, k, 0);
     object->split_overlap_rs(call);
     EXPECT_EQ(*own.result.bytes, first);
     call.weights_version = 2;
@@ -226,7 +223,7 @@ TEST(Memory, IsSharedByLayersOneAfterAnother) {
       BufferRegistry registry(world);
       for (const std::int64_t count : rows) {
         const Given all =
-            given({.rows = count, .columns = 32, .depth = 8, .type = ElementType::f32, .ranks = 2});
+            given({.rows = count, .columns = 32, .depth = 8, .type = DType::f32, .ranks = 2});
         const Deal own = deal(choice, all, world.rank());
         const auto id = registry.create_comm_overlap_buffer(request_for(choice, all.problem));
         registry.find(id)->split_overlap_rs(own.call(choice, all));
@@ -262,7 +259,7 @@ TEST(ScaledClasses, AreTheProduct) {
           ScalingMode::mxfp8_1d_scaling}) {
       for (const bool codes_travel : {true, false}) {
         for (const int groups : {0, 3}) {
-          for (const ElementType type : {ElementType::bf16, ElementType::f32}) {
+          for (const DType type : {DType::bf16, DType::f32}) {
             const int ranks = 3;
             const bool is_bulk = legal.choice.method == Method::bulk;
             // In bulk every rank multiplies something as large.

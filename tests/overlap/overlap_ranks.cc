@@ -85,7 +85,7 @@ int wrong_overlaps(comm::Communicator& world, const Options& options) {
   }
   int wrong = 0;
   for (const overlap::Legal& legal : overlap::legal_choices()) {
-    for (const plan::ElementType type : {plan::ElementType::f32, plan::ElementType::bf16}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
       for (const auto& [rows, columns, depth, chunks, cut] : shapes) {
         const Given all = given({.rows = rows,
                                  .columns = columns,

@@ -30,7 +30,6 @@ using comm::Communicator;
 using kernels::Bf16;
 using overlap::Method;
 using overlap::Type;
-using plan::ElementType;
 using run::BufferRegistry;
 
 void on_two_ranks(const std::function<void(Communicator&)>& work) {
@@ -68,7 +67,7 @@ TEST(Classes, AreCreatedCalledAndDestroyed) {
         registry.create_comm_overlap_buffer({.comm_type = Type::reduce_scatter,
                                              .method = Method::ring_exchange,
                                              .buffer_shape = {4, 8, 64},  // of all ranks
-                                             .buffer_dtype = ElementType::bf16,
+                                             .buffer_dtype = DType::bf16,
                                              .chunks = 2});
     registry.find(id)->split_overlap_rs({.x = {x, 32, 16},  // rows x columns, of this rank
                                          .w = {w, 64, 16},
@@ -193,7 +192,7 @@ TEST(Scaling, TensorsHaveAScaleThatIsFoundStepByStep) {
     const std::vector<float> weights(512, 2);
     const kernels::WideRows wide_w{.data = weights.data(), .rows = 16, .columns = 32};
     kernels::quantize(
-        wide_w, kernels::current_scale(2, kernels::Fp8::e4m3),
+        wide_w, kernels::current_scale(2, DType::fp8_e4m3),
         {.codes = w_codes.data(), .rows = 16, .columns = 32, .scales = put_scale(w_inverse)});
 
     BufferRegistry registry(world);
@@ -201,11 +200,11 @@ TEST(Scaling, TensorsHaveAScaleThatIsFoundStepByStep) {
         {.comm_type = Type::all_gather,
          .method = Method::ring_exchange,
          .buffer_shape = {16, 32},
-         .buffer_dtype = ElementType::fp8_e4m3,
+         .buffer_dtype = DType::fp8_e4m3,
          .scaling_mode = kernels::ScalingMode::delayed_tensor_scaling,
-         .result_dtype = ElementType::f32}));
+         .result_dtype = DType::f32}));
 
-    kernels::AmaxHistory history({.format = kernels::Fp8::e4m3, .length = 16});
+    kernels::AmaxHistory history({.format = DType::fp8_e4m3, .length = 16});
     for (int step = 0; step < 3; ++step) {
       const kernels::WideRows x{.data = rows.data(), .rows = 8, .columns = 32};
       kernels::quantize(
@@ -214,15 +213,15 @@ TEST(Scaling, TensorsHaveAScaleThatIsFoundStepByStep) {
       gather->split_overlap_ag({.x = {.data = codes.data(),
                                       .rows = 8,
                                       .columns = 32,
-                                      .type = ElementType::fp8_e4m3,
+                                      .type = DType::fp8_e4m3,
                                       .scale_inv = {&x_inverse}},
                                 .w = {.data = w_codes.data(),
                                       .rows = 16,
                                       .columns = 32,
-                                      .type = ElementType::fp8_e4m3,
+                                      .type = DType::fp8_e4m3,
                                       .scale_inv = {&w_inverse}},
                                 .w_is_transposed = true,
-                                .result = {y.data(), 16, 16, ElementType::f32}});
+                                .result = {y.data(), 16, 16, DType::f32}});
       history.record(kernels::largest_absolute(x));
       history.update();
     }
@@ -253,14 +252,13 @@ TEST(Groups, AreMultipliedAlone) {
   std::vector<Bf16> y = numbers({5, kColumns}, 0);
 
   kernels::GroupedLinear experts(
-      {.groups = 3, .columns = kColumns, .depth = kDepth, .type = kernels::Number::bf16});
+      {.groups = 3, .columns = kColumns, .depth = kDepth, .type = DType::bf16});
   std::vector<kernels::Weights> weights;
   for (auto& numbers_of_one : each) weights.push_back({.data = numbers_of_one.data()});
   experts.prepare(weights);  // one for each group
   const std::array runs{kernels::GroupRows{.group = 0, .rows = 2},
                         kernels::GroupRows{.group = 2, .rows = 3}};
-  experts.multiply({.data = x.data(), .count = 5}, runs,
-                   {.data = y.data(), .type = kernels::Number::bf16});
+  experts.multiply({.data = x.data(), .count = 5}, runs, {.data = y.data(), .type = DType::bf16});
 
   EXPECT_EQ(kernels::to_float(y.front()), 8);
   EXPECT_EQ(kernels::to_float(y.back()), 24);

@@ -17,7 +17,6 @@ using overlap::Choice;
 using overlap::Method;
 using overlap::Problem;
 using overlap::Type;
-using plan::ElementType;
 
 namespace {
 
@@ -25,13 +24,13 @@ Table table(std::int64_t rows, std::int64_t columns) {
   return {rows, columns, std::vector<double>(rows * columns)};
 }
 
-float rounded(double number, ElementType type) {
+float rounded(double number, DType type) {
   const auto near = static_cast<float>(number);
-  return type == ElementType::bf16 ? kernels::to_float(kernels::to_bf16(near)) : near;
+  return type == DType::bf16 ? kernels::to_float(kernels::to_bf16(near)) : near;
 }
 
 // As `type` has them.
-Table random_table(std::int64_t rows, std::int64_t columns, ElementType type, unsigned seed) {
+Table random_table(std::int64_t rows, std::int64_t columns, DType type, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> any(-1, 1);
   Table made = table(rows, columns);
@@ -48,7 +47,7 @@ Table exact_table(std::int64_t rows, std::int64_t columns, unsigned seed) {
   return made;
 }
 
-void fill(std::span<std::byte> bytes, ElementType type, const Table& from, const Cut& cut) {
+void fill(std::span<std::byte> bytes, DType type, const Table& from, const Cut& cut) {
   for (std::int64_t i = 0; i < cut.rows; ++i) {
     for (std::int64_t j = 0; j < cut.columns; ++j) {
       put(bytes, type, i * cut.columns + j, from.at(cut.row + i, cut.column + j));
@@ -57,13 +56,13 @@ void fill(std::span<std::byte> bytes, ElementType type, const Table& from, const
 }
 
 // The same in a form, with `more` bytes behind each row.
-std::vector<std::byte> formed(const overlap::Form& form, ElementType type, const Table& from,
+std::vector<std::byte> formed(const overlap::Form& form, DType type, const Table& from,
                               const Cut& cut, std::int64_t more, run::ScaleOf scale) {
   const std::int64_t width = overlap::row_bytes(form, type, cut.columns) + more;
   std::vector<std::byte> bytes(cut.rows * width);
   if (!is_plain(form)) {
     std::vector<std::byte> wide(cut.rows * cut.columns * 4);
-    fill(wide, ElementType::f32, from, cut);
+    fill(wide, DType::f32, from, cut);
     run::encode({.data = wide.data(), .rows = cut.rows, .columns = cut.columns}, form, bytes.data(),
                 width, scale);
     return bytes;
@@ -79,8 +78,7 @@ std::vector<std::byte> formed(const overlap::Form& form, ElementType type, const
 // so large.
 double form_error(const overlap::Form& form, double number, double largest) {
   if (is_plain(form)) return 0;
-  const kernels::Fp8 format =
-      form.type == ElementType::fp8_e5m2 ? kernels::Fp8::e5m2 : kernels::Fp8::e4m3;
+  const DType format = form.type == DType::fp8_e5m2 ? DType::fp8_e5m2 : DType::fp8_e4m3;
   // Scales of blocks are rounded up to a power of two.
   const double scale = (form.scaling == overlap::Scaling::blocks ? 2 : 1) * largest /
                        static_cast<double>(kernels::largest(format));
@@ -149,7 +147,7 @@ double tolerance(const Given& given, const Wanted& want, std::int64_t i, std::in
     const double largest = largest_in(given.parts.back(), i);
     error += form_error(p.sums, right + error, largest + error);
   }
-  if (p.type != ElementType::bf16) return error;
+  if (p.type != DType::bf16) return error;
   for (int rank = 0; rank < p.ranks && summed; ++rank) {
     error += 0x1p-8 * std::abs(product_of(given, i, j, begin_of(rank, p.depth, p.ranks),
                                           begin_of(rank + 1, p.depth, p.ranks)));
@@ -216,16 +214,16 @@ std::int64_t begin_of(std::int64_t k, std::int64_t count, std::int64_t parts) {
   return k * (count / parts) + std::min(k, count % parts);
 }
 
-void put(std::span<std::byte> bytes, ElementType type, std::int64_t k, double number) {
+void put(std::span<std::byte> bytes, DType type, std::int64_t k, double number) {
   const auto near = static_cast<float>(number);
   const kernels::Bf16 half = kernels::to_bf16(near);
-  const bool is_half = type == ElementType::bf16;
+  const bool is_half = type == DType::bf16;
   std::memcpy(bytes.data() + k * (is_half ? 2 : 4),
               is_half ? static_cast<const void*>(&half) : &near, is_half ? 2 : 4);
 }
 
-double get(std::span<const std::byte> bytes, ElementType type, std::int64_t k) {
-  if (type == ElementType::bf16) {
+double get(std::span<const std::byte> bytes, DType type, std::int64_t k) {
+  if (type == DType::bf16) {
     kernels::Bf16 half;
     std::memcpy(&half, bytes.data() + k * 2, 2);
     return kernels::to_float(half);

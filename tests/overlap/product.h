@@ -42,8 +42,8 @@ struct Given {
 [[nodiscard]] std::int64_t begin_of(std::int64_t k, std::int64_t count, std::int64_t parts);
 
 // Numbers of f32 or bf16 in memory.
-void put(std::span<std::byte> bytes, plan::ElementType type, std::int64_t k, double number);
-[[nodiscard]] double get(std::span<const std::byte> bytes, plan::ElementType type, std::int64_t k);
+void put(std::span<std::byte> bytes, DType type, std::int64_t k, double number);
+[[nodiscard]] double get(std::span<const std::byte> bytes, DType type, std::int64_t k);
 
 // What a rank has of X and W: rows of X, and a row for each column of W.
 struct Factors {

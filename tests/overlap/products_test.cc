@@ -20,7 +20,6 @@ using overlap::Cut;
 using overlap::Method;
 using overlap::Problem;
 using overlap::Type;
-using plan::ElementType;
 using run::OverlappedProduct;
 
 std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
@@ -36,7 +35,7 @@ class EveryOverlap : public testing::TestWithParam<Setting> {};
 TEST_P(EveryOverlap, IsTheProductAndHasTheSameBitsEveryTime) {
   const auto& [ranks, progress] = GetParam();
   for (const overlap::Legal& legal : overlap::legal_choices()) {
-    for (const ElementType type : {ElementType::f32, ElementType::bf16}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
       for (const auto& [rows, columns, depth, chunks, cut] :
            {std::tuple(1, 9, 8, 1, Cut::even), std::tuple(29, 11, 23, 3, Cut::even),
             std::tuple(64, 32, 48, 2, Cut::tapered), std::tuple(301, 9, 8, 3, Cut::tapered)}) {
@@ -78,7 +77,7 @@ std::vector<Forms> all_forms() {
   using overlap::Scaling;
   const auto e4m3 = [](Scaling scaling) { return overlap::Form{.scaling = scaling}; };
   const auto e5m2 = [](Scaling scaling) {
-    return overlap::Form{.scaling = scaling, .type = ElementType::fp8_e5m2};
+    return overlap::Form{.scaling = scaling, .type = DType::fp8_e5m2};
   };
   return {{.x = e4m3(Scaling::row), .w = e4m3(Scaling::row), .sums = e4m3(Scaling::row)},
           {.x = e4m3(Scaling::blocks), .w = e4m3(Scaling::blocks), .sums = e4m3(Scaling::blocks)},
@@ -104,7 +103,7 @@ struct Shape {
   std::int64_t columns = 0;
   std::int64_t depth = 0;
   int chunks = 1;
-  ElementType type = ElementType::f32;
+  DType type = DType::f32;
 };
 
 void expect_product(const overlap::Choice& choice, const Given& all, run::Progress progress) {
@@ -124,11 +123,11 @@ void expect_product(const overlap::Choice& choice, const Given& all, run::Progre
 
 TEST_P(EveryOverlap, IsTheProductWhateverItsRowsAreWrittenAs) {
   const auto& [ranks, progress] = GetParam();
-  std::vector<Shape> shapes{{29, 11, 23, 3, ElementType::bf16}};
+  std::vector<Shape> shapes{{29, 11, 23, 3, DType::bf16}};
   const bool is_thorough = ranks == 3 && progress == run::Progress::threads;
   if (is_thorough) {
-    shapes.push_back({1, 9, 8, 1, ElementType::f32});
-    shapes.push_back({70, 40, 66, 2, ElementType::f32});
+    shapes.push_back({1, 9, 8, 1, DType::f32});
+    shapes.push_back({70, 40, 66, 2, DType::f32});
   }
   for (const overlap::Legal& legal : overlap::legal_choices()) {
     for (const Forms& forms : all_forms()) {
@@ -157,8 +156,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EveryOverlap,
 
 // The bits of a gathered product are those of the same chunks multiplied one after the other.
 TEST(Gathered, HasTheBitsOfItsChunks) {
-  const Given all = given(
-      {.rows = 37, .columns = 24, .depth = 40, .type = ElementType::bf16, .ranks = 3, .chunks = 2});
+  const Given all =
+      given({.rows = 37, .columns = 24, .depth = 40, .type = DType::bf16, .ranks = 3, .chunks = 2});
   for (const bool atomic : {false, true}) {
     on_threads(3, [&](comm::Communicator& world) {
       OverlappedProduct product({Type::all_gather, Method::ring_exchange, atomic}, all.problem,
@@ -167,7 +166,7 @@ TEST(Gathered, HasTheBitsOfItsChunks) {
       product.prepare();
       product.run();
       kernels::LinearKernel linear(
-          {.columns = 8, .depth = 40, .type = kernels::Number::bf16, .typical_rows = 128});
+          {.columns = 8, .depth = 40, .type = DType::bf16, .typical_rows = 128});
       linear.prepare({.data = product.buffer("w").data(), .is_transposed = true});
       std::vector<std::byte> right(product.buffer("y").size());
       for (int rank = 0; rank < 3; ++rank) {
@@ -177,7 +176,7 @@ TEST(Gathered, HasTheBitsOfItsChunks) {
           const std::int64_t row = begin + begin_of(u, count, 2);
           const std::int64_t rows = begin_of(u + 1, count, 2) - begin_of(u, count, 2);
           linear.multiply({.data = product.buffer("x").data() + row * 80, .count = rows},
-                          {.data = right.data() + row * 16, .type = kernels::Number::bf16});
+                          {.data = right.data() + row * 16, .type = DType::bf16});
         }
       }
       EXPECT_EQ(copy_of(product.buffer("y")), right);
@@ -187,20 +186,19 @@ TEST(Gathered, HasTheBitsOfItsChunks) {
 
 // What was ready before is scattered beside the product.
 TEST(Bulk, ScattersSomethingElse) {
-  const Given all =
-      given({.rows = 10, .columns = 4, .depth = 6, .type = ElementType::f32, .ranks = 3});
+  const Given all = given({.rows = 10, .columns = 4, .depth = 6, .type = DType::f32, .ranks = 3});
   on_threads(3, [&](comm::Communicator& world) {
     OverlappedProduct product({Type::reduce_scatter, Method::bulk}, all.problem, world);
     fill_rank(product, Type::reduce_scatter, all, world.rank());
     for (std::int64_t k = 0; k < 40; ++k) {
-      put(product.buffer("z"), ElementType::f32, k, static_cast<double>(k * (world.rank() + 1)));
+      put(product.buffer("z"), DType::f32, k, static_cast<double>(k * (world.rank() + 1)));
     }
     product.prepare();
     product.run();
     const std::int64_t row = begin_of(world.rank(), 10, 3);
     const std::span<const std::byte> out = product.buffer("out");
     for (std::int64_t k = 0; k < std::ssize(out) / 4; ++k) {
-      EXPECT_EQ(get(out, ElementType::f32, k), static_cast<double>((row * 4 + k) * 6));
+      EXPECT_EQ(get(out, DType::f32, k), static_cast<double>((row * 4 + k) * 6));
     }
   });
 }
@@ -219,8 +217,7 @@ std::string refused(const Problem& problem) {
 
 TEST(Refused, IsWhatCannotBeDone) {
   EXPECT_EQ(refused({.rows = 4, .columns = 4, .depth = 4, .ranks = 3}), "D802");
-  EXPECT_EQ(refused({.rows = 4, .columns = 4, .depth = 4, .type = ElementType::i32, .ranks = 2}),
-            "D802");
+  EXPECT_EQ(refused({.rows = 4, .columns = 4, .depth = 4, .type = DType::i32, .ranks = 2}), "D802");
   EXPECT_EQ(refused({.rows = 4, .columns = 1, .depth = 4, .ranks = 2}), "D801");
 }
 

@@ -184,7 +184,7 @@ double largest_error(int ranks, int max_cp, std::uint64_t seed) {
                                                                 .max_cp_degree = max_cp,
                                                                 .seed = seed});
     std::vector<double> error{attention_error<T>(world, routing, seed)};
-    world.all_reduce(std::span(error), comm::Reduction::max);
+    world.all_reduce(std::span(error), ReduceOp::max);
     if (world.rank() == 0) largest = error[0];
   });
   return largest;

@@ -420,8 +420,8 @@ class Job {
     story = fmt::format("seed {}: {} ranks, {} steps, timeout {:.1f} s\n", seed_, size_,
                         steps_.size(), options_.timeout.value);
     for (const Fault& fault : faults_) {
-      story += fmt::format("  {:.2f} ms: {} {} {}\n", fault.time * 1e3, kFaultNames[fault.kind],
-                           fault.a, fault.b);
+      story += fmt::format("  {:.2f} ms: {} {} {}\n", fault.time * 1e3,
+                           kFaultNames[static_cast<std::size_t>(fault.kind)], fault.a, fault.b);
     }
     const std::set<int> suspects = faulty();
     const auto break_law = [&](const std::string& law) {

@@ -64,18 +64,18 @@ Scheduler::~Scheduler() {
 }
 
 Scheduler::State Scheduler::state(int process) const {
-  return at(process) < states_.size() ? states_[at(process)] : State::alive;
+  return at(process) < states_.size() ? states_[process] : State::alive;
 }
 
 void Scheduler::set_state(int process, State state) {
   if (at(process) >= states_.size()) states_.resize(at(process) + 1, State::alive);
-  states_[at(process)] = state;
+  states_[process] = state;
 }
 
 double Scheduler::now(int process) {
   if (!is_dead(process)) return now_;
   if (at(process) >= dead_now_.size()) dead_now_.resize(at(process) + 1, now_);
-  return dead_now_[at(process)] += 0.05;
+  return dead_now_[process] += 0.05;
 }
 
 void Scheduler::kill(int process) { set_state(process, State::dead); }
@@ -111,7 +111,7 @@ int Scheduler::start(int process, std::function<void()> work, double time) {
 void Scheduler::trampoline() {
   Scheduler& self = *g_current;
   if (kFinishSwitch != nullptr) kFinishSwitch(nullptr, nullptr, nullptr);
-  Fiber& fiber = *self.fibers_[at(self.running_)];
+  Fiber& fiber = *self.fibers_[self.running_];
   fiber.work();
   fiber.work = nullptr;
   fiber.is_over = true;
@@ -175,7 +175,7 @@ bool Scheduler::run(std::int64_t most_steps) {
 }
 
 void Scheduler::enter(int number) {
-  Fiber& fiber = *fibers_[at(number)];
+  Fiber& fiber = *fibers_[number];
   ++steps_;
   running_ = number;
   exchange_exceptions(fiber.exceptions);
@@ -189,7 +189,7 @@ void Scheduler::enter(int number) {
 }
 
 void Scheduler::give_way() {
-  Fiber& fiber = *fibers_[at(running_)];
+  Fiber& fiber = *fibers_[running_];
   if (kStartSwitch != nullptr) {
     kStartSwitch(&fiber.fake_stack, own_stack().data(), own_stack().size());
   }
@@ -197,19 +197,19 @@ void Scheduler::give_way() {
   if (kFinishSwitch != nullptr) kFinishSwitch(fiber.fake_stack, nullptr, nullptr);
 }
 
-int Scheduler::process() const { return fibers_[at(running_)]->process; }
+int Scheduler::process() const { return fibers_[running_]->process; }
 
 void Scheduler::step(double seconds) {
   if (!is_dead(process())) now_ += seconds;
   if (random_.between(0, 4) > 0) return;
-  Fiber& fiber = *fibers_[at(running_)];
+  Fiber& fiber = *fibers_[running_];
   fiber.is_ready = nullptr;
   fiber.wake_at = now_;
   give_way();
 }
 
 void Scheduler::wait_even_dead(const std::function<bool()>& is_ready) {
-  Fiber& fiber = *fibers_[at(running_)];
+  Fiber& fiber = *fibers_[running_];
   while (!is_ready()) {
     fiber.is_ready = is_ready;
     fiber.wake_at = kNever;
@@ -219,7 +219,7 @@ void Scheduler::wait_even_dead(const std::function<bool()>& is_ready) {
 }
 
 bool Scheduler::wait(const std::function<bool()>& is_ready, double deadline) {
-  Fiber& fiber = *fibers_[at(running_)];
+  Fiber& fiber = *fibers_[running_];
   fiber.is_ready = is_ready;
   fiber.wake_at = is_dead(process()) ? now_ : deadline;
   give_way();

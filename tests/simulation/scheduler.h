@@ -49,7 +49,7 @@ class Scheduler {
   // For what a process cannot go on without: its threads.
   void wait_even_dead(const std::function<bool()>& is_ready);
   [[nodiscard]] int process() const;
-  [[nodiscard]] bool is_over(int fiber) const { return fibers_[at(fiber)]->is_over; }
+  [[nodiscard]] bool is_over(int fiber) const { return fibers_[fiber]->is_over; }
 
   // ---- faults
 

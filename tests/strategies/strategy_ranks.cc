@@ -42,7 +42,7 @@ plan::Plan plan_of(const std::string& name, int ranks, const run::TrainingOption
       .microbatches = 0,
       .chunks = 0,
       .mesh = {},
-      .shape = {.hidden = options.hidden, .block = options.block, .datatype = Datatype::float32}};
+      .shape = {.hidden = options.hidden, .block = options.block, .datatype = DType::f32}};
   strategy::Training training = strategy::training_for(entry, size);
   training.record = true;
   strategy::Trainer trainer(strategy::world_for(entry, size), training);

@@ -94,7 +94,7 @@ class Playing {
     while (left > 0) {
       std::size_t done = 0;
       for (int rank = 0; rank < pipeline_.ranks; ++rank) {
-        while (next_[at(rank)] < steps_[at(rank)].size() && try_step(rank)) ++done;
+        while (next_[rank] < steps_[rank].size() && try_step(rank)) ++done;
       }
       ensure(done > 0, "some rank can go on");
       left -= done;
@@ -102,9 +102,9 @@ class Playing {
     Trace result;
     for (int rank = 0; rank < pipeline_.ranks; ++rank) {
       for (int layer = first_layer(rank); layer < first_layer(rank + 1); ++layer) {
-        clocks_[at(rank)].run(Kind::update, layer, kUpdate);
+        clocks_[rank].run(Kind::update, layer, kUpdate);
       }
-      result.ranks.push_back(std::move(clocks_[at(rank)].trace));
+      result.ranks.push_back(std::move(clocks_[rank].trace));
     }
     return result;
   }
@@ -114,15 +114,15 @@ class Playing {
 
   // False if what it needs was not sent yet.
   bool try_step(int rank) {
-    const Step step = steps_[at(rank)][next_[at(rank)]];
+    const Step step = steps_[rank][next_[rank]];
     const bool is_forward = step.way == Way::forward;
     const int from = is_forward ? rank - 1 : rank + 1;
     if (from >= 0 && from < pipeline_.ranks && !try_receive(rank, from, step)) return false;
-    ++next_[at(rank)];
+    ++next_[rank];
     compute(rank, step);
     const int to = is_forward ? rank + 1 : rank - 1;
     if (to >= 0 && to < pipeline_.ranks) {
-      ready_[{rank, step.way == Way::forward, step.microbatch}] = clocks_[at(rank)].now;
+      ready_[{rank, step.way == Way::forward, step.microbatch}] = clocks_[rank].now;
     }
     return true;
   }
@@ -130,7 +130,7 @@ class Playing {
   bool try_receive(int rank, int from, const Step& step) {
     const auto ready = ready_.find({from, step.way == Way::forward, step.microbatch});
     if (ready == ready_.end()) return false;
-    Clock& clock = clocks_[at(rank)];
+    Clock& clock = clocks_[rank];
     const Seconds begin = std::max(ready->second, clock.now);
     const std::int64_t match = (std::int64_t{from} << 24) + messages_++;
     const int layer = step.way == Way::forward ? first_layer(rank) : first_layer(rank + 1) - 1;
@@ -140,14 +140,14 @@ class Playing {
       event.bytes = kActivation;
       event.samples = IndexSet(step.microbatch);
     };
-    tell(clocks_[at(from)].log(Kind::send, layer, begin, kTransfer), rank);
+    tell(clocks_[from].log(Kind::send, layer, begin, kTransfer), rank);
     tell(clock.log(Kind::recv, layer, begin, kTransfer), from);
     clock.now = begin + kTransfer;
     return true;
   }
 
   void compute(int rank, const Step& step) {
-    Clock& clock = clocks_[at(rank)];
+    Clock& clock = clocks_[rank];
     const int first = first_layer(rank);
     for (int i = 0; i < pipeline_.layers_per_rank; ++i) {
       const bool is_forward = step.way == Way::forward;
@@ -264,9 +264,9 @@ Trace random_trace(std::uint64_t seed) {
   constexpr int kRanks = 3;
   Trace trace{.streams = {"main", "net"}, .ranks = std::vector<RankTrace>(kRanks)};
   for (int rank = 0; rank < kRanks; ++rank) {
-    for (int i = 0; i < 40; ++i) trace.ranks[at(rank)].events.push_back(random_event(random, rank));
+    for (int i = 0; i < 40; ++i) trace.ranks[rank].events.push_back(random_event(random, rank));
     for (int i = 0; i < 5; ++i) {
-      trace.ranks[at(rank)].memory.push_back(
+      trace.ranks[rank].memory.push_back(
           {.time = Seconds{i * 1e-5}, .bytes = {random.between(0, 1 << 30)}});
     }
   }
@@ -282,8 +282,8 @@ Trace random_trace(std::uint64_t seed) {
     recv.rank = to;
     recv.peer = from;
     if (random.chance()) recv.time += Seconds{2e-6};
-    trace.ranks[at(from)].events.push_back(send);
-    trace.ranks[at(to)].events.push_back(recv);
+    trace.ranks[from].events.push_back(send);
+    trace.ranks[to].events.push_back(recv);
   }
   return trace;
 }

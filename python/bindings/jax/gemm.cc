@@ -17,7 +17,6 @@ namespace {
 
 using overlap::Method;
 using overlap::Type;
-using plan::ElementType;
 
 // Sockets take back what they were given before a call ends, also one that fails: a transport may
 // write straight into an array of XLA, which is gone afterwards.
@@ -56,20 +55,20 @@ run::Matrix flat(const Array& array, std::int64_t boundary, std::string_view nam
 [[noreturn]] void refuse_scalar(std::string_view name, const Array& array, std::string_view type) {
   throw InputError(Diagnostic{
       .code = "D817",
-      .what = fmt::format("{} is {} numbers of {}", name, array.count(), plan::name(array.type)),
+      .what = fmt::format("{} is {} numbers of {}", name, array.count(), shiplap::name(array.type)),
       .help = fmt::format("give one of {}", type)});
 }
 
 run::ScaleInverse scale_of(const Array& array, const GemmAttributes& attributes, bool is_swizzled) {
   if (!array.is_given()) return {};
   if (attributes.scaling_mode != kernels::ScalingMode::mxfp8_1d_scaling) {
-    if (array.count() != 1 || array.type != ElementType::f32) {
+    if (array.count() != 1 || array.type != DType::f32) {
       refuse_scalar("a scale", array, "f32");
     }
-  } else if (array.type != ElementType::u8) {
+  } else if (array.type != DType::u8) {
     throw InputError(
         Diagnostic{.code = "D817",
-                   .what = fmt::format("scales of MXFP8 are {}", plan::name(array.type)),
+                   .what = fmt::format("scales of MXFP8 are {}", shiplap::name(array.type)),
                    .help = "give uint8 or float8_e8m0fnu, one for every 32 numbers"});
   }
   const run::Matrix as = flat(array, -1, "scale_inv");
@@ -81,7 +80,7 @@ run::ScaleInverse scale_of(const Array& array, const GemmAttributes& attributes,
 
 float number_in(const Array& array, float otherwise) {
   if (!array.is_given()) return otherwise;
-  if (array.count() != 1 || array.type != ElementType::f32) {
+  if (array.count() != 1 || array.type != DType::f32) {
     refuse_scalar("alpha or beta", array, "f32");
   }
   float number = 0;
@@ -91,7 +90,7 @@ float number_in(const Array& array, float otherwise) {
 
 void demand_place(const Array& place, const LocalRank& rank, int device) {
   if (!place.is_given()) return;
-  if (place.count() != 1 || place.type != ElementType::i32) refuse_scalar("a place", place, "i32");
+  if (place.count() != 1 || place.type != DType::i32) refuse_scalar("a place", place, "i32");
   std::int32_t number = 0;
   std::memcpy(&number, place.data, sizeof number);
   if (number == rank.rank()) return;
@@ -111,7 +110,7 @@ void append(const Array& array, std::vector<std::int64_t>& to) {
 
 std::vector<std::int64_t> integers_in(const Array& array) {
   std::vector<std::int64_t> found;
-  if (array.type == ElementType::i32) {
+  if (array.type == DType::i32) {
     append<std::int32_t>(array, found);
   } else {
     append<std::int64_t>(array, found);
@@ -131,8 +130,8 @@ overlap::Choice done_as(const GemmAttributes& attributes, const GemmOperands& op
   return {has_more ? Type::all_gather : Type::all_reduce, Method::none, false};
 }
 
-ElementType type_that_travels(const GemmAttributes& attributes, const overlap::Choice& choice,
-                              const run::OverlapCall& call) {
+DType type_that_travels(const GemmAttributes& attributes, const overlap::Choice& choice,
+                        const run::OverlapCall& call) {
   if (attributes.comm_dtype.empty()) {
     if (choice.type == Type::all_gather) return call.x.type;
     return choice.method == Method::bulk ? call.scattered.type : call.result.type;
@@ -208,19 +207,11 @@ void multiply_on(LocalRank& rank, const Group* group, const GemmAttributes& attr
   rank.note_events(std::move(step.trace.events), group->now() - step.duration);
 }
 
-kernels::Number number_of(ElementType type) {
-  switch (type) {
-    case ElementType::f32:
-      return kernels::Number::f32;
-    case ElementType::f16:
-      return kernels::Number::f16;
-    case ElementType::bf16:
-      return kernels::Number::bf16;
-    default:
-      throw InputError(Diagnostic{.code = "D817",
-                                  .what = fmt::format("a gradient of {} weights", plan::name(type)),
-                                  .help = "give f32, f16 or bf16"});
-  }
+DType weight_dtype(DType type) {
+  if (type == DType::f32 || type == DType::f16 || type == DType::bf16) return type;
+  throw InputError(Diagnostic{.code = "D817",
+                              .what = fmt::format("a gradient of {} weights", shiplap::name(type)),
+                              .help = "give f32, f16 or bf16"});
 }
 
 // For each group, lhs^T rhs over its rows.
@@ -228,8 +219,8 @@ void multiply_by_groups(const GemmOperands& operands, const GemmResults& results
   const run::Matrix a = flat(operands.lhs, 1, "lhs");
   const run::Matrix b = flat(operands.rhs, 1, "rhs");
   const Array& out = results.output;
-  const std::int64_t bytes = plan::bytes_of(a.type);
-  const std::int64_t out_bytes = a.columns * b.columns * plan::bytes_of(out.type);
+  const std::int64_t bytes = bytes_of(a.type);
+  const std::int64_t out_bytes = a.columns * b.columns * bytes_of(out.type);
   auto* from_a = static_cast<std::byte*>(a.data);
   auto* from_b = static_cast<std::byte*>(b.data);
   auto* to = static_cast<std::byte*>(out.data);
@@ -245,12 +236,12 @@ void multiply_by_groups(const GemmOperands& operands, const GemmResults& results
     } else {
       kernels::LinearKernel kernel({.columns = b.columns,
                                     .depth = rows,
-                                    .type = number_of(a.type),
+                                    .type = weight_dtype(a.type),
                                     .packing = kernels::Packing::every_call,
                                     .typical_rows = a.columns});
       kernel.prepare({.data = from_b});
       kernel.multiply({.data = from_a, .count = a.columns, .is_transposed = true},
-                      {.data = to, .type = number_of(out.type)});
+                      {.data = to, .type = weight_dtype(out.type)});
     }
     left -= rows;
     from_a += rows * a.columns * bytes;

@@ -14,7 +14,7 @@ namespace shiplap::python::jax {
 struct Array {
   void* data = nullptr;
   std::vector<std::int64_t> shape;
-  plan::ElementType type = plan::ElementType::f32;
+  DType type = DType::f32;
   [[nodiscard]] bool is_given() const;
   [[nodiscard]] std::int64_t count() const;
 };

@@ -36,8 +36,8 @@ std::string key_of(const run::BufferRequest& r) {
   const bool is_tapered = r.cut == overlap::Cut::tapered;
   return fmt::format("{} {}x{} {} {}{}{}",
                      to_string(overlap::Choice{r.comm_type, r.method, r.atomic_gemm}),
-                     r.buffer_shape.front(), r.buffer_shape.back(), plan::name(r.buffer_dtype),
-                     plan::name(r.result_dtype),
+                     r.buffer_shape.front(), r.buffer_shape.back(), shiplap::name(r.buffer_dtype),
+                     shiplap::name(r.result_dtype),
                      r.scaling_mode == kernels::ScalingMode::no_scaling
                          ? ""
                          : fmt::format(" {}", kernels::name(r.scaling_mode)),

@@ -21,7 +21,6 @@ namespace shiplap::python::jax {
 namespace {
 
 namespace ffi = xla::ffi;
-using plan::ElementType;
 
 [[noreturn]] void refuse(std::string what, std::string help) {
   throw InputError(Diagnostic{.code = "D817", .what = std::move(what), .help = std::move(help)});
@@ -29,25 +28,25 @@ using plan::ElementType;
 
 // ---- arrays
 
-ElementType type_of(ffi::DataType type) {
+DType type_of(ffi::DataType type) {
   switch (type) {
     case ffi::DataType::F32:
-      return ElementType::f32;
+      return DType::f32;
     case ffi::DataType::F16:
-      return ElementType::f16;
+      return DType::f16;
     case ffi::DataType::BF16:
-      return ElementType::bf16;
+      return DType::bf16;
     case ffi::DataType::F8E4M3FN:
-      return ElementType::fp8_e4m3;
+      return DType::fp8_e4m3;
     case ffi::DataType::F8E5M2:
-      return ElementType::fp8_e5m2;
+      return DType::fp8_e5m2;
     case ffi::DataType::S64:
-      return ElementType::i64;
+      return DType::i64;
     case ffi::DataType::S32:
-      return ElementType::i32;
+      return DType::i32;
     case ffi::DataType::U8:
     case ffi::DataType::F8E8M0FNU:  // a byte that is an exponent
-      return ElementType::u8;
+      return DType::u8;
     default:
       refuse(fmt::format("an array of XLA's type {}", static_cast<int>(type)),
              "give float32, float16, bfloat16, float8_e4m3fn or float8_e5m2");

@@ -11,8 +11,6 @@
 namespace shiplap::python::jax {
 namespace {
 
-using plan::ElementType;
-
 std::string_view name(kernels::Activation activation) {
   return activation == kernels::Activation::none ? "none" : "gelu_tanh";
 }
@@ -48,10 +46,9 @@ kernels::Activation activation_called(std::string_view word) {
   return called("activation", word, std::array{Activation::none, Activation::gelu_tanh});
 }
 
-ElementType element_type_called(std::string_view word) {
+DType element_type_called(std::string_view word) {
   return called("comm_dtype", word,
-                std::array{ElementType::f32, ElementType::f16, ElementType::bf16,
-                           ElementType::fp8_e4m3, ElementType::fp8_e5m2});
+                std::array{DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2});
 }
 
 }  // namespace shiplap::python::jax

@@ -12,6 +12,6 @@ namespace shiplap::python::jax {
 [[nodiscard]] overlap::Type type_called(std::string_view word);      // "all_gather"
 [[nodiscard]] overlap::Method method_called(std::string_view word);  // "ring_exchange"
 [[nodiscard]] kernels::Activation activation_called(std::string_view word);
-[[nodiscard]] plan::ElementType element_type_called(std::string_view word);  // "bf16"
+[[nodiscard]] DType element_type_called(std::string_view word);  // "bf16"
 
 }  // namespace shiplap::python::jax

@@ -7,6 +7,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace shiplap {
 
@@ -20,6 +22,17 @@ struct Id {
   [[nodiscard]] constexpr bool exists() const { return value >= 0; }
   [[nodiscard]] constexpr std::size_t index() const { return static_cast<std::size_t>(value); }
   friend constexpr auto operator<=>(Id, Id) = default;
+};
+
+// A vector with an element for each id; ids of other lists do not compile as its subscripts.
+template <class Key, class T>
+class IdVector : public std::vector<T> {
+ public:
+  using std::vector<T>::vector;
+  using std::vector<T>::operator[];
+  IdVector(std::vector<T> elements) : std::vector<T>(std::move(elements)) {}
+  [[nodiscard]] T& operator[](Key key) { return (*this)[key.index()]; }
+  [[nodiscard]] const T& operator[](Key key) const { return (*this)[key.index()]; }
 };
 
 // A number that is an index.

@@ -101,7 +101,7 @@ class Contents {
     return {content.first_run, static_cast<std::size_t>(content.runs_count)};
   }
   [[nodiscard]] const plan::Tensor& tensor(const Content& content) const {
-    return plan_.tensors[content.tensor.index()];
+    return plan_.tensors[content.tensor];
   }
   [[nodiscard]] const plan::Plan& plan() const { return plan_; }
   [[nodiscard]] Slopes& slopes() { return slopes_; }

@@ -115,7 +115,7 @@ class DataFlow {
     }
     id = mixed(mixed(mixed(id, op.peer.value), op.tag), op.root);
     if (op.group.exists()) {
-      const plan::flat::Group& group = program_.groups[op.group.index()];
+      const plan::flat::Group& group = program_.groups[op.group];
       id = mixed_text(mixed(mixed(id, group.ranks.size()), group.ranks[0].value), group.channel);
     }
     id = place(place(id, op.from), op.to);

@@ -364,11 +364,11 @@ class Account {
     }
     if (misfit == Misfit::type) {
       return std::string(
-          plan::name(job_.plan.programs[script.program.index()].buffers[op.from.buffer].type));
+          shiplap::name(job_.plan.programs[script.program].buffers[op.from.buffer].type));
     }
     if (misfit == Misfit::root) return fmt::format("root {}", op.root);
     if (misfit == Misfit::op && collective != nullptr) {
-      return fmt::format("{} at scale {}/{}", plan::name(collective->op),
+      return fmt::format("{} at scale {}/{}", shiplap::name(collective->op),
                          collective->scale.numerator(), collective->scale.denominator());
     }
     return std::string(plan::word(op.source->action));

@@ -97,7 +97,7 @@ class Messages {
     const Script& script = job_.script(place.rank);
     if (type) {
       return std::string(
-          plan::name(job_.plan.programs[script.program.index()].buffers[zone.buffer].type));
+          shiplap::name(job_.plan.programs[script.program].buffers[zone.buffer].type));
     }
     return fmt::format("{} rows of {} bytes", zone.count, script.row_bytes[zone.buffer]);
   }
@@ -218,7 +218,7 @@ std::vector<Finding> diagnose_tables(const Job& job, const Mismatches& mismatche
   std::vector<Finding> findings;
   for (const Trouble& trouble : mismatches.troubles) {
     const auto& exchange = std::get<plan::Exchange>(job.op(trouble.place).source->action);
-    const std::string& table = job.plan.tables[exchange.table.index()].name;
+    const std::string& table = job.plan.tables[exchange.table].name;
     const bool differs = trouble.symptom == Symptom::exchange_differs;
     const std::string code = differs ? "D717" : "D718";
     const auto same = std::ranges::find_if(

@@ -101,7 +101,7 @@ class NcclRules {
       const Op& op = script[k];
       if (op.act != Act::collective || op.from != op.to || op.from.count == 0) continue;
       const auto& collective = std::get<plan::Collective>(op.source->action);
-      if (collective.kind != plan::CollectiveKind::all_to_all) continue;
+      if (collective.kind != CollectiveKind::all_to_all) continue;
       if (job_.groups[op.group].ranks.size() == 1) continue;
       const Place place{script.rank, k};
       if (const auto found = tell(in_place_, "D725", place)) {

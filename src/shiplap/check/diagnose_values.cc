@@ -70,7 +70,7 @@ class History {
       return {key.from, key.sends[op.n]};
     }
     const auto* collective = std::get_if<plan::Collective>(&op.source->action);
-    if (collective == nullptr || collective->kind != plan::CollectiveKind::all_gather) return {};
+    if (collective == nullptr || collective->kind != CollectiveKind::all_gather) return {};
     const CallGroup& group = job_.groups[op.group];
     std::int32_t row = op.to.begin;
     const std::int32_t wanted = trouble.zone.begin + trouble.first_row;

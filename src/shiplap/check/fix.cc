@@ -82,8 +82,7 @@ class Ranks {
   bool same_group(Place a, Place b) {
     const plan::flat::GroupId x = operation(a).group;
     const plan::flat::GroupId y = operation(b).group;
-    return x.exists() && y.exists() &&
-           (*this)[a.rank].groups[x.index()] == (*this)[b.rank].groups[y.index()];
+    return x.exists() && y.exists() && (*this)[a.rank].groups[x] == (*this)[b.rank].groups[y];
   }
   bool counts_with(Place a, Place b) {
     const auto& x = operation(a);

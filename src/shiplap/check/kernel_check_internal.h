@@ -81,7 +81,7 @@ class KernelCheck {
                                  const IndexSet& set) const;
   [[nodiscard]] Box whole_along(const Source& source, plan::TensorId to, bool with_sums);
   [[nodiscard]] const plan::Tensor& tensor(plan::TensorId id) const {
-    return contracts_.plan_.tensors[id.index()];
+    return contracts_.plan_.tensors[id];
   }
   [[nodiscard]] const plan::Tensor& tensor(const plan::flat::Access& access) const {
     return tensor(access.value.tensor);

@@ -42,8 +42,8 @@ const DimensionMap& KernelContracts::map(plan::TensorId from, plan::TensorId to)
   const auto [found, is_new] = maps_.try_emplace(std::uint64_t{from.index()} << 32U | to.index());
   DimensionMap& map = found->second;
   if (!is_new) return map;
-  const plan::Tensor& source = plan_.tensors[from.index()];
-  const plan::Tensor& target = plan_.tensors[to.index()];
+  const plan::Tensor& source = plan_.tensors[from];
+  const plan::Tensor& target = plan_.tensors[to];
   for (std::size_t k = 0; k < source.dimensions(); ++k) {
     map.place.push_back(find_dimension(target, source.dimension(plan::DimensionId(k)).name));
   }

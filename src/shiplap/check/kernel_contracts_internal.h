@@ -68,7 +68,7 @@ class KernelContracts {
   [[nodiscard]] bool names_layers(const plan::Compute& compute, bool is_linear) const;
   [[nodiscard]] bool names_versions(const plan::Compute& compute) const;
   [[nodiscard]] const plan::Tensor& tensor_of(const plan::Access& access) const {
-    return plan_.tensors[access.value.tensor.index()];
+    return plan_.tensors[access.value.tensor];
   }
   [[nodiscard]] bool keeps_kinds_and_scales(const plan::Compute& compute,
                                             const plan::KernelRule* rule) const;

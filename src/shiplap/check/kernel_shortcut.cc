@@ -84,7 +84,7 @@ bool KernelContracts::one_run_each(const plan::RankProgram& program,
                                    const plan::flat::Access& access,
                                    std::span<const plan::flat::Run>& runs) const {
   runs = program.runs_of(access.value);
-  const plan::Tensor& tensor = plan_.tensors[access.value.tensor.index()];
+  const plan::Tensor& tensor = plan_.tensors[access.value.tensor];
   return access.region.count > 0 && !access.value.zero && runs.size() == tensor.dimensions();
 }
 
@@ -98,7 +98,7 @@ bool KernelContracts::holds_plainly(const plan::RankProgram& program,
   bool has_layer = false;
   for (std::size_t a = 0; a < accesses.size() && known.rule != nullptr; ++a) {
     const plan::flat::Value& value = accesses[a].value;
-    const plan::Tensor& tensor = plan_.tensors[value.tensor.index()];
+    const plan::Tensor& tensor = plan_.tensors[value.tensor];
     if (tensor.instances == 0) continue;
     const std::int64_t here = value.instance - known.layers[a];
     if (has_layer && here != layer) return false;
@@ -119,7 +119,7 @@ bool KernelContracts::holds_plainly(const plan::RankProgram& program,
     writes = true;
     std::span<const plan::flat::Run> stated;
     if (!one_run_each(program, write, stated)) return false;
-    const plan::Tensor& out = plan_.tensors[write.value.tensor.index()];
+    const plan::Tensor& out = plan_.tensors[write.value.tensor];
     // The run of each dimension of what is written.
     stated_run_.assign(out.dimensions(), 0);
     for (std::size_t k = 0; k < stated.size(); ++k) stated_run_[stated[k].dimension.index()] = k;
@@ -134,7 +134,7 @@ bool KernelContracts::holds_plainly(const plan::RankProgram& program,
       }
       std::span<const plan::flat::Run> runs;
       if (!one_run_each(program, read, runs)) return false;
-      const plan::Tensor& from = plan_.tensors[read.value.tensor.index()];
+      const plan::Tensor& from = plan_.tensors[read.value.tensor];
       const std::vector<int>& place = map(read.value.tensor, write.value.tensor).place;
       for (std::size_t k = 0; k < runs.size(); ++k) {
         const plan::flat::Run& run = runs[k];

@@ -92,19 +92,18 @@ bool Laws::once(const plan::flat::Operation& op) {
           accesses[a].kind == Access::Kind::adds && accesses[b].kind == Access::Kind::adds;
       if (accesses[b].kind == Access::Kind::reads || both_add) continue;
       if (!share(*program_, accesses[a].region, accesses[b].region)) continue;
-      return tell(
-          "D731", "one computation writes some rows twice",
-          fmt::format("`{}` and `{}` share them",
-                      name_of(plan_.tensors[accesses[a].value.tensor.index()], accesses[a].value),
-                      name_of(plan_.tensors[accesses[b].value.tensor.index()], accesses[b].value)),
-          "write them once");
+      return tell("D731", "one computation writes some rows twice",
+                  fmt::format("`{}` and `{}` share them",
+                              name_of(plan_.tensors[accesses[a].value.tensor], accesses[a].value),
+                              name_of(plan_.tensors[accesses[b].value.tensor], accesses[b].value)),
+                  "write them once");
     }
   }
   return true;
 }
 
 bool Laws::distinct(const plan::flat::Value& value) {
-  const plan::Tensor& tensor = plan_.tensors[value.tensor.index()];
+  const plan::Tensor& tensor = plan_.tensors[value.tensor];
   const std::span<const plan::flat::Run> runs = program_->runs_of(value);
   const auto set = [&](std::size_t k) {
     return IndexSet::range(runs[k].begin, runs[k].count, runs[k].stride);
@@ -132,7 +131,7 @@ void Laws::facts() {
     if (fact.region.count > 0) given.push_back(&fact.region);
     distinct(fact.value);
     if (!fact.value.is_new) continue;
-    const std::string name = name_of(plan_.tensors[fact.value.tensor.index()], fact.value);
+    const std::string name = name_of(plan_.tensors[fact.value.tensor], fact.value);
     begins_new_.try_emplace(
         fact.value.tensor.value,
         trouble("D748",
@@ -162,20 +161,20 @@ void Laws::finish(std::vector<Trouble>& troubles) const {
 
 std::int64_t Laws::rows_due(const plan::flat::Operation& op,
                             const plan::Collective& collective) const {
-  using Kind = plan::CollectiveKind;
-  const plan::RankSet& ranks = program_->groups[op.group.index()].ranks;
+  using Kind = CollectiveKind;
+  const plan::RankSet& ranks = program_->groups[op.group].ranks;
   const std::int64_t size = ranks.size();
   const std::int64_t from = op.from.count;
   const bool in_place = op.from.buffer == op.to.buffer && op.from.begin == op.to.begin &&
                         op.from.count == op.to.count;
-  if (!plan::has_pieces(collective.kind)) return from;
+  if (!has_pieces(collective.kind)) return from;
   if (!collective.split.exists()) {
     const bool even = from % size == 0;
     if (collective.kind == Kind::all_gather) return in_place && even ? from : from * size;
     if (!even) return -1;
     return collective.kind == Kind::all_to_all || in_place ? from : from / size;
   }
-  const std::vector<std::int64_t>& cuts = plan_.lists[collective.split.index()].values;
+  const std::vector<std::int64_t>& cuts = plan_.lists[collective.split].values;
   if (!cuts_pieces(cuts, size)) return -1;
   const auto me = static_cast<std::size_t>(ranks.find(program_->rank));
   const std::int64_t mine = cuts[me + 1] - cuts[me];
@@ -204,30 +203,30 @@ bool Laws::apart(const plan::flat::Operation& op) {
   const auto* collective = std::get_if<plan::Collective>(&op.source->action);
   if (collective == nullptr) return false;
   if (x.begin == y.begin && x.count == y.count) return true;
-  const bool gathers = collective->kind == plan::CollectiveKind::all_gather;
-  if (!gathers && collective->kind != plan::CollectiveKind::reduce_scatter) return false;
+  const bool gathers = collective->kind == CollectiveKind::all_gather;
+  if (!gathers && collective->kind != CollectiveKind::reduce_scatter) return false;
   const plan::flat::Region& piece = gathers ? x : y;
   const plan::flat::Region& whole = gathers ? y : x;
-  const std::int64_t me = program_->groups[op.group.index()].ranks.find(program_->rank);
+  const std::int64_t me = program_->groups[op.group].ranks.find(program_->rank);
   std::int64_t begin = me * piece.count;
   if (collective->split.exists()) {
-    begin = plan_.lists[collective->split.index()].values[me];
+    begin = plan_.lists[collective->split].values[me];
   }
   return piece.begin == whole.begin + begin;
 }
 
 // Whether the list of a collective cuts the rows of all its pieces.
 bool Laws::is_cut(const plan::flat::Operation& op, const plan::Collective& collective) const {
-  const std::vector<std::int64_t>& cuts = plan_.lists[collective.split.index()].values;
-  const std::int64_t ranks = program_->groups[op.group.index()].ranks.size();
-  const bool gathers = collective.kind == plan::CollectiveKind::all_gather;
+  const std::vector<std::int64_t>& cuts = plan_.lists[collective.split].values;
+  const std::int64_t ranks = program_->groups[op.group].ranks.size();
+  const bool gathers = collective.kind == CollectiveKind::all_gather;
   return cuts_pieces(cuts, ranks) && cuts.back() == (gathers ? op.to.count : op.from.count);
 }
 
 void Laws::misshapen_cut(const plan::flat::Operation& op, const plan::Collective& collective) {
-  const plan::List& list = plan_.lists[collective.split.index()];
-  const std::int64_t ranks = program_->groups[op.group.index()].ranks.size();
-  const bool gathers = collective.kind == plan::CollectiveKind::all_gather;
+  const plan::List& list = plan_.lists[collective.split];
+  const std::int64_t ranks = program_->groups[op.group].ranks.size();
+  const bool gathers = collective.kind == CollectiveKind::all_gather;
   std::string values;
   constexpr std::size_t kMost = 8;
   for (std::size_t k = 0; k < std::min(kMost, list.values.size()); ++k) {
@@ -249,13 +248,13 @@ void Laws::sizes(const plan::flat::Operation& op) {
   const auto* collective = std::get_if<plan::Collective>(&op.source->action);
   const bool exchange = std::holds_alternative<plan::Exchange>(op.source->action);
   if (collective != nullptr) {
-    if (collective->kind == plan::CollectiveKind::barrier) return;
+    if (collective->kind == CollectiveKind::barrier) return;
     due = rows_due(op, *collective);
   } else if (!exchange && !std::holds_alternative<plan::Copy>(op.source->action)) {
     return;
   }
-  const std::int64_t wide = program_->buffers[op.from.buffer.index()].row_bytes;
-  const std::int64_t other = program_->buffers[op.to.buffer.index()].row_bytes;
+  const std::int64_t wide = program_->buffers[op.from.buffer].row_bytes;
+  const std::int64_t other = program_->buffers[op.to.buffer].row_bytes;
   if (due < 0 && collective->split.exists() && !is_cut(op, *collective)) {
     return misshapen_cut(op, *collective);
   }
@@ -267,11 +266,11 @@ void Laws::sizes(const plan::flat::Operation& op) {
                      due < 0 ? "cut it into whole pieces, one for each rank of the group"
                              : fmt::format("make it {} rows of {} bytes", due, wide));
   }
-  const std::vector<plan::Buffer>& buffers = plan_.programs[program_->program.index()].buffers;
-  const plan::ElementType from = buffers[op.from.buffer.index()].type;
-  const plan::ElementType to = buffers[op.to.buffer.index()].type;
+  const auto& buffers = plan_.programs[program_->program].buffers;
+  const DType from = buffers[op.from.buffer].type;
+  const DType to = buffers[op.to.buffer].type;
   if (from != to) {
-    return misshapen("D705", fmt::format("{} goes to {}", plan::name(from), plan::name(to)),
+    return misshapen("D705", fmt::format("{} goes to {}", shiplap::name(from), shiplap::name(to)),
                      "moving does not convert", "use buffers of one type, and `compute cast`");
   }
   const bool replaces = op.to.listed >= 0 && !std::get<plan::Copy>(op.source->action).add;

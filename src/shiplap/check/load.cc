@@ -42,7 +42,7 @@ void check_mask_lists(const plan::Plan& plan) {
     for (const plan::MaskTerm& term : tensor.mask) {
       for (const plan::MaskSide& side : {term.left, term.right}) {
         if (!side.list.exists()) continue;
-        const plan::List& list = plan.lists[side.list.index()];
+        const plan::List& list = plan.lists[side.list];
         const plan::Dimension& dimension = tensor.dimension(side.dimension);
         if (std::ssize(list.values) >= dimension.size) continue;
         throw InputError(Diagnostic{

@@ -16,7 +16,7 @@ const std::string& channel_of(const plan::Operation& source) {
 bool same_pieces(const plan::Plan& plan, plan::ListId a, plan::ListId b) {
   if (a == b) return true;
   if (!a.exists() || !b.exists()) return false;
-  return plan.lists[a.index()].values == plan.lists[b.index()].values;
+  return plan.lists[a].values == plan.lists[b].values;
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ void Matching::join(Script& script, const plan::RankProgram& program) {
     if (op.act == Act::collective || op.act == Act::exchange) {
       Known& here = known[flat.group.index()];
       if (here.group < 0) {
-        here.group = group(program.groups[flat.group.index()]);
+        here.group = group(program.groups[flat.group]);
         CallGroup& calls = job_.groups[here.group];
         here.slot = calls.scripts.size();
         calls.scripts.push_back(index);
@@ -156,15 +156,15 @@ namespace {
 // The whole of what moves, in a member's own memory.
 const Zone& whole(const Job& job, Place place, const plan::Collective& collective) {
   const Op& op = job.op(place);
-  if (collective.kind == plan::CollectiveKind::all_gather) return op.to;
-  if (collective.kind != plan::CollectiveKind::broadcast) return op.from;
+  if (collective.kind == CollectiveKind::all_gather) return op.to;
+  if (collective.kind != CollectiveKind::broadcast) return op.from;
   const CallGroup& group = job.groups[op.group];
   return group.ranks.find(Rank(place.rank)) == op.root ? op.from : op.to;
 }
 
-plan::ElementType type_of(const Job& job, Place place, const Zone& zone) {
+DType type_of(const Job& job, Place place, const Zone& zone) {
   const Script& script = job.script(place.rank);
-  return job.plan.programs[script.program.index()].buffers[zone.buffer].type;
+  return job.plan.programs[script.program].buffers[zone.buffer].type;
 }
 
 bool same_size(const Job& job, Place a, const Zone& x, Place b, const Zone& y) {
@@ -176,9 +176,9 @@ bool same_size(const Job& job, Place a, const Zone& x, Place b, const Zone& y) {
 Misfit fit_collectives(const Job& job, Place a, Place b, const plan::Collective& x,
                        const plan::Collective& y) {
   if (x.kind != y.kind) return Misfit::kind;
-  if (x.kind == plan::CollectiveKind::barrier) return Misfit::none;
-  if (plan::has_root(x.kind) && job.op(a).root != job.op(b).root) return Misfit::root;
-  if (plan::reduces(x.kind) && (x.op != y.op || x.scale != y.scale)) return Misfit::op;
+  if (x.kind == CollectiveKind::barrier) return Misfit::none;
+  if (has_root(x.kind) && job.op(a).root != job.op(b).root) return Misfit::root;
+  if (reduces(x.kind) && (x.op != y.op || x.scale != y.scale)) return Misfit::op;
   const Zone& here = whole(job, a, x);
   const Zone& there = whole(job, b, y);
   const Op& p = job.op(a);
@@ -188,7 +188,7 @@ Misfit fit_collectives(const Job& job, Place a, Place b, const plan::Collective&
     return Misfit::type;
   }
   if (!same_size(job, a, here, b, there)) return Misfit::size;
-  if (plan::has_pieces(x.kind) && !same_pieces(job.plan, x.split, y.split)) return Misfit::split;
+  if (has_pieces(x.kind) && !same_pieces(job.plan, x.split, y.split)) return Misfit::split;
   return Misfit::none;
 }
 

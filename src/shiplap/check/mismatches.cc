@@ -17,7 +17,7 @@ class Tables {
       here_ = {member.rank, group.calls[member.slot][n]};
       const Op& op = job_.scripts[script][here_.operation];
       const auto& exchange = std::get<plan::Exchange>(op.source->action);
-      const plan::ExchangeTable& table = job_.plan.tables[exchange.table.index()];
+      const plan::ExchangeTable& table = job_.plan.tables[exchange.table];
       const auto sends =
           exchange.reversed ? table.receives_of(member.rank) : table.sends_of(member.rank);
       const auto receives =

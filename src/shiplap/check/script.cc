@@ -41,10 +41,9 @@ class Scripts::Builder {
     }
     for (const std::int64_t row : program_.listed_rows) all_.listed_.push_back(small(row));
     script_.absent = static_cast<std::int32_t>(program_.absent.size());
-    const std::size_t streams =
-        program_.program.exists()
-            ? program_.plan->programs[program_.program.index()].streams.size() + 1
-            : 1;
+    const std::size_t streams = program_.program.exists()
+                                    ? program_.plan->programs[program_.program].streams.size() + 1
+                                    : 1;
     script_.first.assign(streams, -1);
     last_.assign(streams, -1);
     for (const plan::flat::Operation& op : program_.operations) add(op);
@@ -132,17 +131,17 @@ class Scripts::Builder {
     op.act = Act::collective;
     op.keeps = slopes_.empty() && keeps(collective.kind, flat, op);  // not of all at once
     op.spoils = !op.keeps && spoils(collective.kind, flat, op);
-    const bool gathers = collective.kind == plan::CollectiveKind::all_gather;
-    const bool scatters = collective.kind == plan::CollectiveKind::reduce_scatter;
+    const bool gathers = collective.kind == CollectiveKind::all_gather;
+    const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
     if (!(gathers || scatters) || op.from != op.to) return;
     // In place: one of the two is my piece of the other.
-    const plan::RankSet& ranks = program_.groups[flat.group.index()].ranks;
+    const plan::RankSet& ranks = program_.groups[flat.group].ranks;
     const std::int64_t me = ranks.find(program_.rank);
     Zone piece = op.from;
     piece.count = static_cast<std::int32_t>(op.from.count / ranks.size());
     piece.begin += static_cast<std::int32_t>(me * piece.count);
     if (collective.split.exists()) {
-      const std::vector<std::int64_t>& cuts = program_.plan->lists[collective.split.index()].values;
+      const std::vector<std::int64_t>& cuts = program_.plan->lists[collective.split].values;
       if (std::ssize(cuts) != ranks.size() + 1) return;
       const std::int64_t begin = std::clamp<std::int64_t>(cuts[me], 0, op.from.count);
       const std::int64_t end =
@@ -153,20 +152,20 @@ class Scripts::Builder {
     (gathers ? op.from : op.to) = piece;
   }
   [[nodiscard]] bool is_root(const plan::flat::Operation& flat) const {
-    return program_.groups[flat.group.index()].ranks.find(program_.rank) == flat.root;
+    return program_.groups[flat.group].ranks.find(program_.rank) == flat.root;
   }
   // The root of a broadcast in place, and all but the root of a reduce, write nothing. In place the
   // latter is not so everywhere: gloo leaves partial sums there (pytorch issue 76527).
-  [[nodiscard]] bool keeps(plan::CollectiveKind kind, const plan::flat::Operation& flat,
+  [[nodiscard]] bool keeps(CollectiveKind kind, const plan::flat::Operation& flat,
                            const Op& op) const {
-    if (kind == plan::CollectiveKind::broadcast) return is_root(flat) && op.from == op.to;
-    if (kind != plan::CollectiveKind::reduce || is_root(flat)) return false;
+    if (kind == CollectiveKind::broadcast) return is_root(flat) && op.from == op.to;
+    if (kind != CollectiveKind::reduce || is_root(flat)) return false;
     return op.from != op.to || !includes(all_.rules_, Rules::gloo);
   }
-  [[nodiscard]] bool spoils(plan::CollectiveKind kind, const plan::flat::Operation& flat,
+  [[nodiscard]] bool spoils(CollectiveKind kind, const plan::flat::Operation& flat,
                             const Op& op) const {
-    if (kind == plan::CollectiveKind::reduce) return !is_root(flat) && op.from == op.to;
-    return kind == plan::CollectiveKind::reduce_scatter && op.from.buffer == op.to.buffer &&
+    if (kind == CollectiveKind::reduce) return !is_root(flat) && op.from == op.to;
+    return kind == CollectiveKind::reduce_scatter && op.from.buffer == op.to.buffer &&
            op.from.begin <= op.to.begin && op.to.end() <= op.from.end();
   }
   void read(const plan::Exchange& exchange, const plan::flat::Operation&, Op& op) {

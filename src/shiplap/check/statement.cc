@@ -77,14 +77,14 @@ std::string name_of(const plan::Tensor& tensor, const plan::flat::Value& value) 
 }
 
 Box Statements::sum_box(const Statement& statement) const {
-  const plan::Tensor& tensor = contents_.plan().tensors[statement.value.tensor.index()];
+  const plan::Tensor& tensor = contents_.plan().tensors[statement.value.tensor];
   return box_of(tensor, statement, tensor.part.size());
 }
 
 void Statements::state(const Statement& statement, std::int64_t rows, Pieces& out) {
   if (rows == 0) return;
   const plan::flat::Value& value = statement.value;
-  const plan::Tensor& tensor = contents_.plan().tensors[value.tensor.index()];
+  const plan::Tensor& tensor = contents_.plan().tensors[value.tensor];
   Content content{.tensor = value.tensor,
                   .rows = static_cast<std::int32_t>(rows),
                   .instance = value.instance,
@@ -122,7 +122,7 @@ SumId Statements::sum_of(const Statement& statement) {
 
 // As if no mask were there, then row by row with what the mask leaves.
 void Statements::mask(const Statement& statement, const Box& box, Pieces& out, Content content) {
-  const plan::Tensor& tensor = contents_.plan().tensors[content.tensor.index()];
+  const plan::Tensor& tensor = contents_.plan().tensors[content.tensor];
   if (std::ranges::any_of(statement.slopes, [](SlopeId slope) { return slope != 0; })) {
     throw Asymmetric();
   }
@@ -234,7 +234,7 @@ void Statements::clip(const plan::Tensor& tensor, const plan::MaskTerm& term,
 
 std::int64_t Statements::entry(const plan::MaskSide& side, std::int64_t coordinate) const {
   if (!side.list.exists()) return coordinate;
-  return contents_.plan().lists[side.list.index()].values[coordinate];
+  return contents_.plan().lists[side.list].values[coordinate];
 }
 
 // Coordinates that agree with a number are neighbours among those sorted by the numbers that the

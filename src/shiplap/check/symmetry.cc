@@ -193,7 +193,7 @@ class Analysis {
     for (const Expr& position : group.positions) decides(position);
   }
   void look(const plan::Collective& collective) {
-    if (collective.kind != plan::CollectiveKind::barrier) {
+    if (collective.kind != CollectiveKind::barrier) {
       look(collective.from);
       look(collective.to);
     }
@@ -237,8 +237,8 @@ class Comparison {
       // In place, whose piece of the region it is differs along the group.
       const auto* collective = std::get_if<plan::Collective>(&a.source->action);
       const bool in_place =
-          collective != nullptr && plan::has_pieces(collective->kind) && same(a.from, a.to);
-      demand(!in_place || !(here_.groups[a.group.index()] == there_.groups[b.group.index()]));
+          collective != nullptr && has_pieces(collective->kind) && same(a.from, a.to);
+      demand(!in_place || !(here_.groups[a.group] == there_.groups[b.group]));
     }
     for (std::size_t k = 0; k < here_.accesses.size(); ++k) {
       demand(same(here_.accesses[k].region, there_.accesses[k].region));

@@ -345,7 +345,7 @@ Pieces Values::reduced(const CallGroup& group, std::int64_t n) {
   inputs.reserve(group.members.size());
   for (const Member& member : group.members) inputs.push_back(input(group, member, n));
   Pieces all = inputs.front();
-  if (collective.op != plan::Operator::sum) {
+  if (collective.op != ReduceOp::sum) {
     return {{.rows = static_cast<std::int32_t>(rows_of(all)), .nature = Nature::unknown}};
   }
   const Pieces whole = at_once(inputs);
@@ -370,9 +370,9 @@ void Values::meet(const CallGroup& group, std::int64_t n) {
   if (op.act == Act::exchange) return meet_exchange(group, n);
   const auto& collective = std::get<plan::Collective>(op.source->action);
   switch (collective.kind) {
-    case plan::CollectiveKind::barrier:
+    case CollectiveKind::barrier:
       return;
-    case plan::CollectiveKind::all_reduce: {
+    case CollectiveKind::all_reduce: {
       const Pieces all = reduced(group, n);
       for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
         const Actor actor = actor_of(group, slot, n);
@@ -380,7 +380,7 @@ void Values::meet(const CallGroup& group, std::int64_t n) {
       }
       return;
     }
-    case plan::CollectiveKind::reduce: {
+    case CollectiveKind::reduce: {
       const Pieces all = reduced(group, n);
       const Member& root = group.members[op.root];
       if (!root.positions.empty()) throw Asymmetric();
@@ -389,7 +389,7 @@ void Values::meet(const CallGroup& group, std::int64_t n) {
       received(actor.script, actor.op, all);
       return;
     }
-    case plan::CollectiveKind::broadcast: {
+    case CollectiveKind::broadcast: {
       const Pieces all = input(group, group.members[op.root], n);
       for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
         const Actor actor = actor_of(group, slot, n);
@@ -397,11 +397,11 @@ void Values::meet(const CallGroup& group, std::int64_t n) {
       }
       return;
     }
-    case plan::CollectiveKind::reduce_scatter:
+    case CollectiveKind::reduce_scatter:
       return scatter(group, n, reduced(group, n));
-    case plan::CollectiveKind::all_gather:
+    case CollectiveKind::all_gather:
       return gather(group, n);
-    case plan::CollectiveKind::all_to_all:
+    case CollectiveKind::all_to_all:
       return turn(group, n);
   }
 }
@@ -483,7 +483,7 @@ void Values::scatter(const CallGroup& group, std::int64_t n, const Pieces& all) 
     std::int64_t begin = static_cast<std::int64_t>(k) * each;
     std::int64_t count = each;
     if (collective.split.exists()) {
-      const std::vector<std::int64_t>& cuts = job_.plan.lists[collective.split.index()].values;
+      const std::vector<std::int64_t>& cuts = job_.plan.lists[collective.split].values;
       begin = cuts[k];
       count = cuts[k + 1] - begin;
     }
@@ -515,7 +515,7 @@ void Values::turn(const CallGroup& group, std::int64_t n) {
     std::int64_t begin = static_cast<std::int64_t>(k) * each;
     std::int64_t count = each;
     if (collective.split.exists()) {
-      const std::vector<std::int64_t>& cuts = job_.plan.lists[collective.split.index()].values;
+      const std::vector<std::int64_t>& cuts = job_.plan.lists[collective.split].values;
       begin = cuts[k];
       count = cuts[k + 1] - begin;
     }
@@ -532,7 +532,7 @@ void Values::meet_exchange(const CallGroup& group, std::int64_t n) {
   const Actor first = actor_of(group, 0, n);
   const Op& op = job_.scripts[first.script][first.op];
   const auto& exchange = std::get<plan::Exchange>(op.source->action);
-  const plan::ExchangeTable& table = job_.plan.tables[exchange.table.index()];
+  const plan::ExchangeTable& table = job_.plan.tables[exchange.table];
   std::vector<Pieces> inputs;
   for (const Member& member : group.members) inputs.push_back(input(group, member, n));
   for (const Member& member : group.members) {

@@ -168,7 +168,7 @@ std::string Words::boxes(const Piece& piece, const Boxes& boxes) const {
 
 std::string Words::zone(std::int32_t rank, const Zone& zone) const {
   const Script& script = job_.script(rank);
-  const std::string& name = job_.plan.programs[script.program.index()].buffers[zone.buffer].name;
+  const std::string& name = job_.plan.programs[script.program].buffers[zone.buffer].name;
   if (zone.listed < 0 && zone.begin == 0 && zone.count == script.rows[zone.buffer]) {
     return name;
   }

@@ -73,7 +73,7 @@ std::vector<report::KeyNumber> key_numbers(const Numbers& about) {
       {.label = "Attention work, most / mean",
        .value = fmt::format("{:.2f}", about.imbalance()),
        .note = fmt::format("rank {}: {} causal pairs", about.busiest,
-                           pairs_text(about.pairs[at(about.busiest)]))},
+                           pairs_text(about.pairs[about.busiest]))},
       largest_pair(about),
   };
 }

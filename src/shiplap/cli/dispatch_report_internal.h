@@ -65,7 +65,7 @@ struct Numbers {
     return static_cast<double>(between_nodes().count) / static_cast<double>(between_ranks().count);
   }
   [[nodiscard]] double imbalance() const {
-    return mean_pairs == 0 ? 1 : pairs[at(busiest)] / mean_pairs;
+    return mean_pairs == 0 ? 1 : pairs[busiest] / mean_pairs;
   }
   [[nodiscard]] double trips() const {  // of a token's keys to other ranks
     return tokens == 0

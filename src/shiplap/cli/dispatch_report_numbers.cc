@@ -65,7 +65,7 @@ Drawn drawn_ranks(const Numbers& about) {
   std::iota(all.begin(), all.end(), 0);
   if (about.ranks <= kMostLanes) return {.ranks = all};
   std::set<int> some(all.begin(), all.begin() + kSomeRanks);
-  std::ranges::stable_sort(all, {}, [&](int rank) { return about.pairs[at(rank)]; });
+  std::ranges::stable_sort(all, {}, [&](int rank) { return about.pairs[rank]; });
   some.insert(all.begin(), all.begin() + kSomeRanks);
   some.insert(all.end() - kSomeRanks, all.end());
   return {.ranks = {some.begin(), some.end()},

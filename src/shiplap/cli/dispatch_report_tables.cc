@@ -29,8 +29,8 @@ Load load_of(const Numbers& known) {
   for (const Exchange* exchange : {&known.q, &known.kv}) {
     for (const Flow& flow : exchange->flows) {
       if (flow.from == flow.to) continue;
-      load.sent[at(flow.from)] += exchange->bytes(flow.tokens).count;
-      load.received[at(flow.to)] += exchange->bytes(flow.tokens).count;
+      load.sent[flow.from] += exchange->bytes(flow.tokens).count;
+      load.received[flow.to] += exchange->bytes(flow.tokens).count;
     }
   }
   return load;
@@ -107,7 +107,7 @@ report::Panel ranks_panel(const DispatchReport& about, const Numbers& known) {
   std::vector<std::int64_t> all = load.sent;
   all.insert(all.end(), load.received.begin(), load.received.end());
   const ByteColumn bytes(all);
-  const bool in_millions = known.pairs[at(known.busiest)] >= 1e7;
+  const bool in_millions = known.pairs[known.busiest] >= 1e7;
   report::Table table{
       .columns = {{.title = "rank"},
                   {.title = "tokens at home"},
@@ -118,12 +118,12 @@ report::Panel ranks_panel(const DispatchReport& about, const Numbers& known) {
                   {.title = in_millions ? "attention pairs, million" : "attention pairs"},
                   {.title = "of the mean"}}};
   for (int rank = 0; rank < known.ranks; ++rank) {
-    const double pairs = known.pairs[at(rank)];
+    const double pairs = known.pairs[rank];
     table.rows.push_back(
         {std::to_string(rank), number(about.routing.home.tokens(rank)),
          number(about.dispatch.attention.cu_seqlens_q(rank).back()),
-         number(about.dispatch.attention.cu_seqlens_kv(rank).back()),
-         bytes.cell(load.sent[at(rank)]), bytes.cell(load.received[at(rank)]),
+         number(about.dispatch.attention.cu_seqlens_kv(rank).back()), bytes.cell(load.sent[rank]),
+         bytes.cell(load.received[rank]),
          in_millions ? fmt::format("{:.1f}", pairs / 1e6)
                      : with_separators(static_cast<std::int64_t>(pairs)),
          fmt::format("{:.2f}", known.mean_pairs == 0 ? 1 : pairs / known.mean_pairs)});

@@ -95,7 +95,7 @@ std::string show_calibration(const overlap::Calibration& calibration) {
                     speed(calibration.seconds_per_byte, "B"), to_string(calibration.collective));
   }
   for (const overlap::Calibration::Product& each : calibration.products) {
-    text += fmt::format("a product of {} takes {} and {}\n", plan::name(each.type),
+    text += fmt::format("a product of {} takes {} and {}\n", shiplap::name(each.type),
                         to_string(each.call), speed(each.seconds_per_flop, "flop"));
   }
   if (calibration.ranks > 1) {

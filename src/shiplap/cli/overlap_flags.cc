@@ -156,7 +156,7 @@ void set_forms(const OverlapOptions& options, overlap::Problem& problem) {
   if (!options.scaling || options.scaling == "none") return;
   const overlap::Form form{
       .scaling = options.scaling == "tensor" ? overlap::Scaling::row : overlap::Scaling::blocks,
-      .type = options.fp8 == "e5m2" ? plan::ElementType::fp8_e5m2 : plan::ElementType::fp8_e4m3};
+      .type = options.fp8 == "e5m2" ? DType::fp8_e5m2 : DType::fp8_e4m3};
   problem.x = problem.w = form;
   const bool sums = options.op == "rs" || options.op == "ar";
   if (sums && !options.plain_sums) problem.sums = form;
@@ -273,8 +273,8 @@ overlap::Problem problem_of(const OverlapOptions& options) {
                            .depth = needed("--k", options.depth),
                            .ranks = small_number("--tp", options.ranks, 4),
                            .chunks = small_number("--chunks", options.chunks, 1)};
-  if (options.type == "f32") problem.type = plan::ElementType::f32;
-  if (options.type == "f16") problem.type = plan::ElementType::f16;
+  if (options.type == "f32") problem.type = DType::f32;
+  if (options.type == "f16") problem.type = DType::f16;
   if (options.tapered) problem.cut = overlap::Cut::tapered;
   set_forms(options, problem);
   return problem;

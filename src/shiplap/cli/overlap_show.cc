@@ -119,7 +119,7 @@ Json measurement_json(const OverlapMeasurement& measured) {
 std::string form_text(const overlap::Problem& problem) {
   const overlap::Form& form = problem.x;
   return fmt::format("{} {}{}", form.scaling == overlap::Scaling::row ? "tensor" : "mxfp8",
-                     form.type == plan::ElementType::fp8_e5m2 ? "e5m2" : "e4m3",
+                     form.type == DType::fp8_e5m2 ? "e5m2" : "e4m3",
                      overlap::is_plain(problem.sums) ? "" : ", coded sums");
 }
 
@@ -176,7 +176,7 @@ std::string overlap_name(const overlap::Choice& choice, const overlap::Problem& 
 std::string overlap_shape(const overlap::Problem& problem) {
   std::string text = fmt::format("X {} x {}, W {} x {}, {}", with_separators(problem.rows),
                                  with_separators(problem.depth), with_separators(problem.depth),
-                                 with_separators(problem.columns), plan::name(problem.type));
+                                 with_separators(problem.columns), shiplap::name(problem.type));
   if (!overlap::is_plain(problem.x)) text += ", " + form_text(problem);
   if (problem.groups > 0) text += ", " + counted(problem.groups, "group");
   return text;
@@ -186,11 +186,11 @@ Json overlap_problem_json(const overlap::Problem& problem) {
   Json json = Json::object({{"m", problem.rows},
                             {"n", problem.columns},
                             {"k", problem.depth},
-                            {"element_type", std::string(plan::name(problem.type))},
+                            {"element_type", std::string(shiplap::name(problem.type))},
                             {"ranks", std::int64_t{problem.ranks}}});
   if (!overlap::is_plain(problem.x)) {
     json.set("scaling", problem.x.scaling == overlap::Scaling::row ? "tensor" : "mxfp8");
-    json.set("fp8", std::string(plan::name(problem.x.type)));
+    json.set("fp8", std::string(shiplap::name(problem.x.type)));
     json.set("coded_sums", !overlap::is_plain(problem.sums));
   }
   if (problem.groups > 0) json.set("groups", std::int64_t{problem.groups});

@@ -76,10 +76,10 @@ class Steps {
   // rank, `out` and `total` once.
   [[nodiscard]] std::int64_t first_row(const plan::flat::Region& region) const {
     const std::string& buffer =
-        program_.plan->programs[program_.program.index()].buffers[region.buffer.index()].name;
-    const std::int64_t own = cut_[at(rank_ + 1)] - cut_[at(rank_)];
-    if (buffer == "got") return cut_[at(rank_)] + (own > 0 ? region.begin % own : 0);
-    if (buffer == "out" || buffer == "total") return cut_[at(rank_)] + region.begin;
+        program_.plan->programs[program_.program].buffers[region.buffer].name;
+    const std::int64_t own = cut_[rank_ + 1] - cut_[rank_];
+    if (buffer == "got") return cut_[rank_] + (own > 0 ? region.begin % own : 0);
+    if (buffer == "out" || buffer == "total") return cut_[rank_] + region.begin;
     return region.begin;
   }
 
@@ -92,12 +92,12 @@ class Steps {
       return std::ranges::upper_bound(begins, step.first_row) - begins.begin() - 1;
     };
     const auto owner = last_before(cut_);
-    if (step.first_row + step.rows > cut_[at(owner + 1)]) return;
+    if (step.first_row + step.rows > cut_[owner + 1]) return;
     step.owner = static_cast<int>(owner);
     step.name = std::to_string(owner);
     const auto chunk = last_before(begins_);
     const std::int64_t per_rank = (std::ssize(begins_) - 1) / (std::ssize(cut_) - 1);
-    if (step.first_row + step.rows > begins_[at(chunk + 1)]) return;
+    if (step.first_row + step.rows > begins_[chunk + 1]) return;
     step.chunk = chunk;
     if (per_rank > 1) step.name = fmt::format("{}.{}", owner, chunk - owner * per_rank);
   }
@@ -119,9 +119,9 @@ std::vector<OverlapStep> steps_of(const plan::Plan& plan, int rank) {
 std::vector<TimedStep> timeline(const plan::Plan& plan, const trace::Trace& trace, int rank) {
   const std::vector<OverlapStep> steps = steps_of(plan, rank);
   std::vector<TimedStep> timed;
-  for (const trace::Event& event : trace.ranks[at(rank)].events) {
+  for (const trace::Event& event : trace.ranks[rank].events) {
     if (event.duration <= Seconds{0}) continue;
-    timed.push_back({.step = steps[at(event.operation)],
+    timed.push_back({.step = steps[event.operation],
                      .start = event.time,
                      .end = event.end(),
                      .peer = event.peer,
@@ -150,7 +150,7 @@ int last_rank(const trace::Trace& trace) {
 }
 
 Seconds end_of(const trace::Trace& trace) {
-  return trace.ranks.empty() ? Seconds{} : end_of_rank(trace.ranks[at(last_rank(trace))]);
+  return trace.ranks.empty() ? Seconds{} : end_of_rank(trace.ranks[last_rank(trace)]);
 }
 
 trace::Trace with_messages_begun(trace::Trace trace) {

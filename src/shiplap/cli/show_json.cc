@@ -56,7 +56,7 @@ Json streams_to_json(const plan::Program& program) {
 }
 
 Json program_to_json(const plan::ProgramSummary& found, const Plan& plan) {
-  const plan::Program& program = plan.programs[found.program.index()];
+  const plan::Program& program = plan.programs[found.program];
   return Json::object(
       {{"name", program.name},
        {"on", words(program.on, plan.mesh)},
@@ -108,15 +108,15 @@ Json to_json(const plan::ExchangeTable& table) {
 
 Json region_to_json(const plan::flat::Region& region, const RankProgram& rank) {
   if (!region.buffer.exists()) return {};
-  const plan::Program& program = rank.plan->programs[rank.program.index()];
-  Json result = Json::object({{"buffer", program.buffers[region.buffer.index()].name}});
+  const plan::Program& program = rank.plan->programs[rank.program];
+  Json result = Json::object({{"buffer", program.buffers[region.buffer].name}});
   if (region.listed < 0) return result.set("begin", region.begin).set("count", region.count);
   const auto rows = std::span(rank.listed_rows).subspan(region.listed, region.count);
   return result.set("rows", array_of(rows, integer));
 }
 
 Json value_to_json(const plan::flat::Value& value, const RankProgram& rank) {
-  const plan::Tensor& tensor = rank.plan->tensors[value.tensor.index()];
+  const plan::Tensor& tensor = rank.plan->tensors[value.tensor];
   return Json::object({{"tensor", tensor.name},
                        {"instance", value.instance},
                        {"new", value.is_new},
@@ -188,12 +188,12 @@ class ActionWriter {
     json_.set("operator", name(action.op)).set("scale", to_json(action.scale));
     json_.set("root", op_.root);
     json_.set("split", action.split.exists()
-                           ? array_of(rank_.plan->lists[action.split.index()].values, integer)
+                           ? array_of(rank_.plan->lists[action.split].values, integer)
                            : Json());
   }
   void operator()(const plan::Exchange& action) {
     from().to().group();
-    json_.set("table", rank_.plan->tables[action.table.index()].name);
+    json_.set("table", rank_.plan->tables[action.table].name);
     json_.set("reversed", action.reversed).set("add", action.add);
   }
   void operator()(const plan::Allocate&) { json_.set("rows", region_to_json(op_.from, rank_)); }
@@ -209,7 +209,7 @@ class ActionWriter {
     json_.set("to", region_to_json(op_.to, rank_));
     return *this;
   }
-  void group() { json_.set("group", group_to_json(rank_.groups[op_.group.index()])); }
+  void group() { json_.set("group", group_to_json(rank_.groups[op_.group])); }
 
   Json access_to_json(const plan::flat::Access& access) {
     const bool reads = access.kind == plan::Access::Kind::reads;
@@ -235,7 +235,7 @@ Json name_to_json(const plan::flat::Operation& op, const RankProgram& rank) {
 Json stream_to_json(const plan::flat::Operation& op, const RankProgram& rank) {
   if (!op.stream.exists()) return {};
   if (op.stream.value == 0) return "main";
-  return rank.plan->programs[rank.program.index()].streams[op.stream.index() - 1];
+  return rank.plan->programs[rank.program].streams[op.stream.index() - 1];
 }
 
 Json work_to_json(const plan::flat::Operation& op) {
@@ -282,12 +282,12 @@ Json tables_to_json(const RankProgram& rank) {
 Json buffers_to_json(const RankProgram& rank) {
   Json buffers = Json::array();
   for (std::size_t k = 0; k < rank.buffers.size(); ++k) {
-    const plan::Buffer& source = rank.plan->programs[rank.program.index()].buffers[k];
+    const plan::Buffer& source = rank.plan->programs[rank.program].buffers[k];
     buffers.push(
         Json::object({{"name", source.name},
                       {"rows", rank.buffers[k].rows},
                       {"row_bytes", rank.buffers[k].row_bytes},
-                      {"type", plan::name(source.type)},
+                      {"type", shiplap::name(source.type)},
                       {"memory", source.memory == plan::Memory::device ? "device" : "host"}}));
   }
   return buffers;
@@ -344,7 +344,7 @@ Json rank_to_json(const RankProgram& rank, const std::string& file) {
                               {"position", position}});
   // A spare has the same keys, and nothing in them.
   const plan::Program* program =
-      rank.program.exists() ? &rank.plan->programs[rank.program.index()] : nullptr;
+      rank.program.exists() ? &rank.plan->programs[rank.program] : nullptr;
   result.set("program", program != nullptr ? Json(program->name) : Json());
   result.set("peak_bytes", plan::peak_bytes(rank));
   result.set("streams", program != nullptr ? streams_to_json(*program) : Json::array());

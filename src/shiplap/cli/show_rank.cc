@@ -34,13 +34,13 @@ std::string answer(const RankProgram& rank, const std::string& title) {
       fmt::format("{}: rank {} of {}, at {}", printable(title), with_separators(rank.rank.value),
                   with_separators(mesh.ranks()), position(mesh, rank.rank));
   if (!rank.program.exists()) return who + ", is a spare and does nothing";
-  return fmt::format(
-      "{}, runs {}: {}, peak memory {}", who, rank.plan->programs[rank.program.index()].name,
-      counted(std::ssize(rank.operations), "operation"), to_string(Bytes{plan::peak_bytes(rank)}));
+  return fmt::format("{}, runs {}: {}, peak memory {}", who, rank.plan->programs[rank.program].name,
+                     counted(std::ssize(rank.operations), "operation"),
+                     to_string(Bytes{plan::peak_bytes(rank)}));
 }
 
 std::string buffers_table(const RankProgram& rank, const Fold& fold) {
-  const plan::Program& program = rank.plan->programs[rank.program.index()];
+  const plan::Program& program = rank.plan->programs[rank.program];
   std::vector<std::int64_t> sizes;
   for (const plan::flat::Buffer& buffer : rank.buffers) {
     sizes.push_back(buffer.rows * buffer.row_bytes);
@@ -56,7 +56,7 @@ std::string buffers_table(const RankProgram& rank, const Fold& fold) {
     const plan::Buffer& source = program.buffers[k];
     const plan::flat::Buffer& buffer = rank.buffers[k];
     table.add({source.name, with_separators(buffer.rows), with_separators(buffer.row_bytes),
-               std::string(plan::name(source.type)),
+               std::string(shiplap::name(source.type)),
                source.memory == plan::Memory::device ? "device" : "host", bytes.cell(sizes[k])});
   }
   return table.text(fold.width, fold.colour) + fold.rest(rank.buffers.size());
@@ -79,7 +79,7 @@ std::string action_of(const plan::flat::Operation& op) {
   text += plan::word(action);
   if (const auto* compute = std::get_if<plan::Compute>(&action)) text += " " + compute->kernel;
   if (const auto* collective = std::get_if<plan::Collective>(&action)) {
-    if (collective->op != plan::Operator::sum) text += fmt::format(" {}", name(collective->op));
+    if (collective->op != ReduceOp::sum) text += fmt::format(" {}", name(collective->op));
     if (collective->scale != plan::Ratio()) text += " scale " + words(collective->scale);
   }
   if (op.source->async) text += " async";
@@ -133,12 +133,12 @@ std::string partner(const plan::flat::Operation& op, const RankProgram& rank) {
   }
   text = over(op, rank);
   if (const auto* collective = std::get_if<plan::Collective>(&action)) {
-    const bool rooted = collective->kind == plan::CollectiveKind::broadcast ||
-                        collective->kind == plan::CollectiveKind::reduce;
+    const bool rooted =
+        collective->kind == CollectiveKind::broadcast || collective->kind == CollectiveKind::reduce;
     if (rooted) text += fmt::format(" root {}", op.root);
   }
   if (const auto* exchange = std::get_if<plan::Exchange>(&action)) {
-    text += " by " + rank.plan->tables[exchange->table.index()].name;
+    text += " by " + rank.plan->tables[exchange->table].name;
     if (exchange->reversed) text += " reversed";
   }
   return text;
@@ -170,7 +170,7 @@ std::string stream_of(const plan::flat::Operation& op, const plan::Program& prog
 }
 
 std::string operations_table(const RankProgram& rank, const Fold& fold) {
-  const plan::Program& program = rank.plan->programs[rank.program.index()];
+  const plan::Program& program = rank.plan->programs[rank.program];
   Table table({{.title = "#", .align = Align::right, .worth = 9},
                {.title = "stream", .worth = 4},
                {.title = "name", .worth = 9, .optional = true},

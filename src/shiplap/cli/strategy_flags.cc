@@ -184,7 +184,7 @@ std::string describe_training(const strategy::Trainer& trainer) {
   const workload::ModelShape& shape = trainer.world().shape;
   return fmt::format("{} layer{} of {} x {} in {}, {} sample{} of {} tokens", training.layers,
                      training.layers == 1 ? "" : "s", shape.hidden, shape.hidden,
-                     name(shape.datatype), training.batch, training.batch == 1 ? "" : "s",
+                     long_name(shape.datatype), training.batch, training.batch == 1 ? "" : "s",
                      shape.block);
 }
 

@@ -125,7 +125,7 @@ std::vector<KeyNumber> key_numbers(const trace::Summary& known) {
                                            to_string(known.passes.length()))});
   }
   if (known.all.communication > Seconds{0}) {
-    const RankSummary& worst = known.ranks[at(known.exposed_rank)];
+    const RankSummary& worst = known.ranks[known.exposed_rank];
     numbers.push_back({.label = "Exposed communication",
                        .value = page_percent(known.part_of_step(known.all.exposed)),
                        .note = fmt::format("of the ranks' time in the step; most on rank {}, {}",
@@ -192,12 +192,12 @@ report::Legend legend_of(const trace::Summary& known, std::int64_t layers) {
 Panel lanes_panel(const Trace& trace, const trace::Summary& known, const Rows& rows) {
   report::Lanes lanes{.window = known.whole};
   for (const Row& row : rows.rows) {
-    const RankSummary& rank = known.ranks[at(row.rank)];
+    const RankSummary& rank = known.ranks[row.rank];
     if (row.rank == known.peak_rank && known.all.peak.count > 0) {
       lanes.peak_row = static_cast<int>(lanes.rows.size());
     }
     lanes.rows.push_back({.name = row.name,
-                          .rank = &trace.ranks[at(row.rank)],
+                          .rank = &trace.ranks[row.rank],
                           .number = row.rank,
                           .peak = rank.peak,
                           .peak_time = rank.peak_time});
@@ -226,7 +226,7 @@ Panel ranks_panel(const trace::Summary& known, const Rows& rows) {
                                   {.title = "peak memory"},
                                   {.title = times.title("at")}}};
   for (const Row& row : rows.rows) {
-    const RankSummary& rank = known.ranks[at(row.rank)];
+    const RankSummary& rank = known.ranks[row.rank];
     const double idle = known.step_time() > Seconds{0} ? rank.idle / known.step_time() : 0;
     table.rows.push_back({row.name, times.cell(rank.computation), times.cell(rank.communication),
                           times.cell(rank.exposed), times.cell(rank.idle), page_percent(idle),
@@ -272,7 +272,7 @@ Panel events_panel(const Trace& trace, const trace::Summary& known, const Rows& 
                                   {.title = "memory"},
                                   {.title = "operation"}}};
   for (const Row& row : rows.rows) {
-    for (const trace::Event& event : trace.ranks[at(row.rank)].events) {
+    for (const trace::Event& event : trace.ranks[row.rank].events) {
       if (table.rows.size() == kMostEventsListed) break;
       const bool communicates = trace::is_communication(event.kind);
       table.rows.push_back({std::to_string(row.rank), trace::label(event),
@@ -347,11 +347,11 @@ std::vector<AlikeRanks> alike(const Trace& trace) {
   std::vector<AlikeRanks> groups;
   std::map<std::pair<std::uint64_t, std::int64_t>, std::vector<std::size_t>> shelves;
   for (int rank = 0; rank < std::ssize(trace.ranks); ++rank) {
-    const trace::RankTrace& mine = trace.ranks[at(rank)];
+    const trace::RankTrace& mine = trace.ranks[rank];
     const std::uint64_t print = fingerprint(mine);
     const std::int64_t shelf = shelf_of(mine, known.whole);
     const auto is_mine = [&](std::size_t group) {
-      return is_alike(trace.ranks[at(groups[group].ranks.front())], mine, known.total());
+      return is_alike(trace.ranks[groups[group].ranks.front()], mine, known.total());
     };
     std::size_t found = groups.size();
     for (const std::int64_t near : {shelf - 1, shelf, shelf + 1}) {

@@ -44,8 +44,7 @@ struct Options {
 };
 
 StrategyDefaults defaults() {
-  return {
-      .ranks = 4, .layers = 4, .shape = {.hidden = 64, .block = 16, .datatype = Datatype::float32}};
+  return {.ranks = 4, .layers = 4, .shape = {.hidden = 64, .block = 16, .datatype = DType::f32}};
 }
 
 void declare(Flags& flags, Options& options) {

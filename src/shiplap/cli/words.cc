@@ -19,7 +19,7 @@ constexpr std::int64_t kMostListed = 4;
 std::string side(const plan::MaskSide& mask_side, const Tensor& tensor, const Plan& plan) {
   const std::string& name = tensor.dimension(mask_side.dimension).name;
   if (!mask_side.list.exists()) return name;
-  return plan.lists[mask_side.list.index()].name + "[" + name + "]";
+  return plan.lists[mask_side.list].name + "[" + name + "]";
 }
 
 std::string sizes(const std::vector<plan::Dimension>& list) {
@@ -133,7 +133,7 @@ std::string dimensions(const Tensor& tensor, const Plan& plan) {
 
 std::string words(const plan::flat::Region& region, const RankProgram& rank) {
   const std::size_t buffer = region.buffer.index();
-  const std::string& name = rank.plan->programs[rank.program.index()].buffers[buffer].name;
+  const std::string& name = rank.plan->programs[rank.program].buffers[buffer].name;
   if (region.listed >= 0) {
     std::string rows;
     for (std::int64_t k = 0; k < std::min(region.count, kMostListed); ++k) {
@@ -146,7 +146,7 @@ std::string words(const plan::flat::Region& region, const RankProgram& rank) {
 }
 
 std::string words(const plan::flat::Value& value, const RankProgram& rank) {
-  const Tensor& tensor = rank.plan->tensors[value.tensor.index()];
+  const Tensor& tensor = rank.plan->tensors[value.tensor];
   std::string text = value.is_new ? "new " + tensor.name : tensor.name;
   if (tensor.instances > 0) text += fmt::format("[{}]", value.instance);
   append(text, runs_in_words(rank.runs_of(value), tensor, false));
@@ -173,7 +173,7 @@ std::string over(const plan::flat::Operation& op, const RankProgram& rank) {
   if (axes_say_it) {
     for (const plan::AxisId axis : source->axes) append(text, rank.plan->mesh.name(axis));
   } else {
-    text = "ranks " + listed_ranks(rank.groups[op.group.index()].ranks);
+    text = "ranks " + listed_ranks(rank.groups[op.group].ranks);
   }
   text = "over " + text;
   if (!source->channel.empty()) text += " /" + source->channel;

@@ -3,7 +3,7 @@
 
 namespace shiplap::comm {
 
-void combine(Reduction reduction, Type type, std::byte* into, const std::byte* left,
+void combine(ReduceOp reduction, DType type, std::byte* into, const std::byte* left,
              const std::byte* right, std::size_t count) {
   combine_here(reduction, type, into, left, right, count);
 }

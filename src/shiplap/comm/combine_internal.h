@@ -55,19 +55,20 @@ template <class T, class Function>
 }
 
 template <class T>
-[[gnu::always_inline]] inline void combine_all(Reduction reduction, const Operands<T>& o) {
+[[gnu::always_inline]] inline void combine_all(ReduceOp reduction, const Operands<T>& o) {
   switch (reduction) {
-    case Reduction::sum:
+    case ReduceOp::sum:
       return for_each(o, [](T a, T b) { return sum(a, b); });
-    case Reduction::max:
+    case ReduceOp::max:
       return for_each(o, [](T a, T b) { return std::max(a, b); });
-    case Reduction::min:
+    case ReduceOp::min:
       return for_each(o, [](T a, T b) { return std::min(a, b); });
+    default:
+      throw InternalError("no operator that communicators have");
   }
-  throw InternalError("unknown reduction");
 }
 
-[[gnu::always_inline]] inline void combine_here(Reduction reduction, Type type, std::byte* into,
+[[gnu::always_inline]] inline void combine_here(ReduceOp reduction, DType type, std::byte* into,
                                                 const std::byte* left, const std::byte* right,
                                                 std::size_t count) {
   const auto as = [&]<class T>(T) __attribute__((always_inline)) {
@@ -77,18 +78,19 @@ template <class T>
                                .count = count});
   };
   switch (type) {
-    case Type::u8:
+    case DType::u8:
       return as(std::uint8_t{});
-    case Type::i32:
+    case DType::i32:
       return as(std::int32_t{});
-    case Type::i64:
+    case DType::i64:
       return as(std::int64_t{});
-    case Type::f32:
+    case DType::f32:
       return as(float{});
-    case Type::f64:
+    case DType::f64:
       return as(double{});
+    default:
+      throw InternalError("no type that can be sent");
   }
-  throw InternalError("unknown type");
 }
 
 }  // namespace shiplap::comm

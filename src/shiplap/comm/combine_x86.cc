@@ -5,21 +5,21 @@
 namespace shiplap::comm {
 namespace {
 
-using Combine = void(Reduction, Type, std::byte*, const std::byte*, const std::byte*, std::size_t);
+using Combine = void(ReduceOp, DType, std::byte*, const std::byte*, const std::byte*, std::size_t);
 
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
-void combine_512(Reduction reduction, Type type, std::byte* into, const std::byte* left,
+void combine_512(ReduceOp reduction, DType type, std::byte* into, const std::byte* left,
                  const std::byte* right, std::size_t count) {
   combine_here(reduction, type, into, left, right, count);
 }
 
 [[gnu::target("avx2")]]
-void combine_256(Reduction reduction, Type type, std::byte* into, const std::byte* left,
+void combine_256(ReduceOp reduction, DType type, std::byte* into, const std::byte* left,
                  const std::byte* right, std::size_t count) {
   combine_here(reduction, type, into, left, right, count);
 }
 
-void combine_128(Reduction reduction, Type type, std::byte* into, const std::byte* left,
+void combine_128(ReduceOp reduction, DType type, std::byte* into, const std::byte* left,
                  const std::byte* right, std::size_t count) {
   combine_here(reduction, type, into, left, right, count);
 }
@@ -34,7 +34,7 @@ Combine* widest() {
 
 }  // namespace
 
-void combine(Reduction reduction, Type type, std::byte* into, const std::byte* left,
+void combine(ReduceOp reduction, DType type, std::byte* into, const std::byte* left,
              const std::byte* right, std::size_t count) {
   static Combine* const chosen = widest();
   chosen(reduction, type, into, left, right, count);

@@ -47,7 +47,7 @@ std::string_view name(CallKind kind) {
       .code = "D300", .where = {.operation = std::string(operation)}, .what = std::move(what)});
 }
 
-std::int64_t elements(Type type, std::size_t bytes) {
+std::int64_t elements(DType type, std::size_t bytes) {
   return static_cast<std::int64_t>(bytes / bytes_of(type));
 }
 
@@ -59,14 +59,14 @@ class BytePieces {
   }
 
   // The pieces must lie in a buffer of `available` bytes.
-  BytePieces(std::string_view operation, const Pieces& pieces, Type type, int size,
+  BytePieces(std::string_view operation, const Pieces& pieces, DType type, int size,
              std::size_t available) {
     if (std::ssize(pieces.counts) != size ||
         (!pieces.offsets.empty() && std::ssize(pieces.offsets) != size)) {
       refuse(operation, fmt::format("{} counts and {} offsets for {} ranks", pieces.counts.size(),
                                     pieces.offsets.size(), size));
     }
-    const auto width = static_cast<std::int64_t>(bytes_of(type));
+    const auto width = bytes_of(type);
     const std::int64_t room = elements(type, available);
     std::int64_t packed = 0;
     for (std::size_t k = 0; k < pieces.counts.size(); ++k) {
@@ -324,7 +324,7 @@ void Communicator::barrier() {
   if (size_ > 1) do_barrier();
 }
 
-void Communicator::checked_broadcast(Type type, std::span<std::byte> data, int root) {
+void Communicator::checked_broadcast(DType type, std::span<std::byte> data, int root) {
   if (root < 0 || root >= size_) {
     refuse("broadcast",
            fmt::format("root {} is not in `{}`, which has {} ranks", root, name_, size_));
@@ -336,7 +336,7 @@ void Communicator::checked_broadcast(Type type, std::span<std::byte> data, int r
   if (size_ > 1) do_broadcast(data, root);
 }
 
-void Communicator::checked_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) {
+void Communicator::checked_all_reduce(DType type, std::span<std::byte> data, ReduceOp reduction) {
   begin({.kind = CallKind::all_reduce,
          .type = type,
          .reduction = reduction,
@@ -344,7 +344,7 @@ void Communicator::checked_all_reduce(Type type, std::span<std::byte> data, Redu
   if (size_ > 1) do_all_reduce(type, data, reduction);
 }
 
-void Communicator::checked_all_gather(Type type, std::span<const std::byte> in,
+void Communicator::checked_all_gather(DType type, std::span<const std::byte> in,
                                       std::span<std::byte> out) {
   const auto ranks = static_cast<std::size_t>(size_);
   if (out.size() != in.size() * ranks) {
@@ -355,7 +355,7 @@ void Communicator::checked_all_gather(Type type, std::span<const std::byte> in,
   do_all_gather(in, out, BytePieces(ranks, std::ssize(in)).pieces());
 }
 
-void Communicator::checked_all_gather_v(Type type, std::span<const std::byte> in,
+void Communicator::checked_all_gather_v(DType type, std::span<const std::byte> in,
                                         std::span<std::byte> out, const Pieces& pieces) {
   const BytePieces bytes("all_gather_v", pieces, type, size_, out.size());
   const std::int64_t own = pieces.counts[rank_];
@@ -370,8 +370,8 @@ void Communicator::checked_all_gather_v(Type type, std::span<const std::byte> in
   do_all_gather(in, out, bytes.pieces());
 }
 
-void Communicator::checked_reduce_scatter(Type type, std::span<const std::byte> in,
-                                          std::span<std::byte> out, Reduction reduction) {
+void Communicator::checked_reduce_scatter(DType type, std::span<const std::byte> in,
+                                          std::span<std::byte> out, ReduceOp reduction) {
   if (in.size() != out.size() * static_cast<std::size_t>(size_)) {
     refuse("reduce_scatter",
            fmt::format("{} elements are not {} pieces of {}", elements(type, in.size()), size_,
@@ -384,7 +384,7 @@ void Communicator::checked_reduce_scatter(Type type, std::span<const std::byte> 
   do_reduce_scatter(type, in, out, reduction);
 }
 
-void Communicator::checked_all_to_all(Type type, std::span<const std::byte> in,
+void Communicator::checked_all_to_all(DType type, std::span<const std::byte> in,
                                       std::span<std::byte> out) {
   const auto ranks = static_cast<std::size_t>(size_);
   if (in.size() != out.size() || in.size() % (ranks * bytes_of(type)) != 0) {
@@ -396,7 +396,7 @@ void Communicator::checked_all_to_all(Type type, std::span<const std::byte> in,
   do_all_to_all(in, bytes.pieces(), out, bytes.pieces());
 }
 
-void Communicator::checked_all_to_all_v(Type type, std::span<const std::byte> in, const Pieces& to,
+void Communicator::checked_all_to_all_v(DType type, std::span<const std::byte> in, const Pieces& to,
                                         std::span<std::byte> out, const Pieces& from) {
   const BytePieces to_bytes("all_to_all_v", to, type, size_, in.size());
   const BytePieces from_bytes("all_to_all_v", from, type, size_, out.size());

@@ -43,8 +43,8 @@ struct Fingerprint {
     end,  // of the work
   };
   Kind kind = Kind::barrier;
-  Type type = Type::u8;
-  Reduction reduction = Reduction::sum;
+  DType type = DType::u8;
+  ReduceOp reduction = ReduceOp::sum;
   std::int32_t root = 0;
   std::int64_t count = 0;     // elements, where they must agree
   std::uint64_t pieces = 0;   // a hash of all counts, where they must agree
@@ -182,7 +182,7 @@ class Communicator {
   // In place: what each rank has, combined in the order of ranks, is what all have. So all ranks
   // get the same bits, and the same on every transport.
   template <Element T>
-  void all_reduce(std::span<T> data, Reduction reduction = Reduction::sum) {
+  void all_reduce(std::span<T> data, ReduceOp reduction = ReduceOp::sum) {
     checked_all_reduce(TypeOf<T>::kType, std::as_writable_bytes(data), reduction);
   }
   // `out` holds what all ranks have in `in`, one after another. `in` may be the own piece of `out`.
@@ -198,8 +198,7 @@ class Communicator {
   // `in` has a piece for every rank; `out` is what all have in the own piece, combined in the order
   // of ranks. `out` may be the own piece of `in`.
   template <Element T>
-  void reduce_scatter(std::span<const T> in, std::span<T> out,
-                      Reduction reduction = Reduction::sum) {
+  void reduce_scatter(std::span<const T> in, std::span<T> out, ReduceOp reduction = ReduceOp::sum) {
     checked_reduce_scatter(TypeOf<T>::kType, std::as_bytes(in), std::as_writable_bytes(out),
                            reduction);
   }
@@ -252,12 +251,12 @@ class Communicator {
   virtual std::vector<Fingerprint> compare(const Fingerprint& own) = 0;
   virtual void do_barrier() = 0;
   virtual void do_broadcast(std::span<std::byte> data, int root) = 0;
-  virtual void do_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) = 0;
+  virtual void do_all_reduce(DType type, std::span<std::byte> data, ReduceOp reduction) = 0;
   // The pieces are in bytes, and have offsets.
   virtual void do_all_gather(std::span<const std::byte> in, std::span<std::byte> out,
                              const Pieces& pieces) = 0;
-  virtual void do_reduce_scatter(Type type, std::span<const std::byte> in, std::span<std::byte> out,
-                                 Reduction reduction) = 0;
+  virtual void do_reduce_scatter(DType type, std::span<const std::byte> in,
+                                 std::span<std::byte> out, ReduceOp reduction) = 0;
   virtual void do_all_to_all(std::span<const std::byte> in, const Pieces& to,
                              std::span<std::byte> out, const Pieces& from) = 0;
   virtual void do_all_to_all_parts(const Outgoing& to, const Incoming& from) = 0;
@@ -288,15 +287,15 @@ class Communicator {
   void judge(const std::vector<Fingerprint>& all);
 
  private:
-  void checked_broadcast(Type type, std::span<std::byte> data, int root);
-  void checked_all_reduce(Type type, std::span<std::byte> data, Reduction reduction);
-  void checked_all_gather(Type type, std::span<const std::byte> in, std::span<std::byte> out);
-  void checked_all_gather_v(Type type, std::span<const std::byte> in, std::span<std::byte> out,
+  void checked_broadcast(DType type, std::span<std::byte> data, int root);
+  void checked_all_reduce(DType type, std::span<std::byte> data, ReduceOp reduction);
+  void checked_all_gather(DType type, std::span<const std::byte> in, std::span<std::byte> out);
+  void checked_all_gather_v(DType type, std::span<const std::byte> in, std::span<std::byte> out,
                             const Pieces& pieces);
-  void checked_reduce_scatter(Type type, std::span<const std::byte> in, std::span<std::byte> out,
-                              Reduction reduction);
-  void checked_all_to_all(Type type, std::span<const std::byte> in, std::span<std::byte> out);
-  void checked_all_to_all_v(Type type, std::span<const std::byte> in, const Pieces& to,
+  void checked_reduce_scatter(DType type, std::span<const std::byte> in, std::span<std::byte> out,
+                              ReduceOp reduction);
+  void checked_all_to_all(DType type, std::span<const std::byte> in, std::span<std::byte> out);
+  void checked_all_to_all_v(DType type, std::span<const std::byte> in, const Pieces& to,
                             std::span<std::byte> out, const Pieces& from);
   [[noreturn]] void throw_dead(const std::string& reason) const;
   void check_peer(std::string_view operation, int peer, int tag) const;

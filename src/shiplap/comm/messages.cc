@@ -61,8 +61,8 @@ MessageCommunicator::OneDeadline::OneDeadline(MessageCommunicator& communicator)
 // A buffer with a part for every rank, of which each rank combines its own. The parts are as equal
 // as they can be, and go through in segments.
 struct MessageCommunicator::Reducing {
-  Type type = Type::u8;
-  Reduction reduction = Reduction::sum;
+  DType type = DType::u8;
+  ReduceOp reduction = ReduceOp::sum;
   std::span<const std::byte> in;
   std::byte* out = nullptr;  // may be the own part of `in`
   std::size_t ranks = 1;
@@ -246,7 +246,7 @@ void MessageCommunicator::do_broadcast(std::span<std::byte> data, int root) {
     offsets.push_back(static_cast<std::int64_t>(data.size() * k / ranks));
     counts.push_back(static_cast<std::int64_t>(data.size() * (k + 1) / ranks) - offsets.back());
   }
-  const auto piece = [&](int k) { return data.subspan(at(offsets[at(k)]), at(counts[at(k)])); };
+  const auto piece = [&](int k) { return data.subspan(at(offsets[k]), at(counts[k])); };
   if (rank() == root) {
     for (int k = 0; k < size(); ++k) {
       if (k != root) post_send(sends, piece(k), k, tag());
@@ -317,7 +317,7 @@ void MessageCommunicator::combine_segment(const Reducing& reducing, std::size_t 
   }
 }
 
-void MessageCommunicator::reduce_small(Type type, std::span<std::byte> data, Reduction reduction) {
+void MessageCommunicator::reduce_small(DType type, std::span<std::byte> data, ReduceOp reduction) {
   const std::size_t ranks = at(size());
   scratch_.resize(std::max(scratch_.size(), ranks * data.size()));
   const std::vector<std::int64_t> counts(ranks, std::ssize(data));
@@ -333,7 +333,7 @@ void MessageCommunicator::reduce_small(Type type, std::span<std::byte> data, Red
   }
 }
 
-void MessageCommunicator::do_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) {
+void MessageCommunicator::do_all_reduce(DType type, std::span<std::byte> data, ReduceOp reduction) {
   const OneDeadline one_deadline(*this);
   const std::size_t ranks = at(size());
   if (data.size() * ranks <= kSmallGather) return reduce_small(type, data, reduction);
@@ -354,8 +354,8 @@ void MessageCommunicator::do_all_reduce(Type type, std::span<std::byte> data, Re
   finish(receives, sends);
 }
 
-void MessageCommunicator::do_reduce_scatter(Type type, std::span<const std::byte> in,
-                                            std::span<std::byte> out, Reduction reduction) {
+void MessageCommunicator::do_reduce_scatter(DType type, std::span<const std::byte> in,
+                                            std::span<std::byte> out, ReduceOp reduction) {
   const OneDeadline one_deadline(*this);
   if (size() == 1) return copy_bytes(out.data(), in.data(), out.size());
   reduce_parts(

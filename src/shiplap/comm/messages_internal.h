@@ -62,11 +62,11 @@ class MessageCommunicator : public Communicator {
   std::vector<Fingerprint> compare(const Fingerprint& own) override;
   void do_barrier() override;
   void do_broadcast(std::span<std::byte> data, int root) override;
-  void do_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) override;
+  void do_all_reduce(DType type, std::span<std::byte> data, ReduceOp reduction) override;
   void do_all_gather(std::span<const std::byte> in, std::span<std::byte> out,
                      const Pieces& pieces) override;
-  void do_reduce_scatter(Type type, std::span<const std::byte> in, std::span<std::byte> out,
-                         Reduction reduction) override;
+  void do_reduce_scatter(DType type, std::span<const std::byte> in, std::span<std::byte> out,
+                         ReduceOp reduction) override;
   void do_all_to_all(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
                      const Pieces& from) override;
   void do_all_to_all_parts(const Outgoing& to, const Incoming& from) override;
@@ -117,7 +117,7 @@ class MessageCommunicator : public Communicator {
   void reduce_parts(const Reducing& reducing);
   std::byte* scratch_of(const Reducing& reducing, std::size_t k, std::size_t s);
   void combine_segment(const Reducing& reducing, std::size_t s);
-  void reduce_small(Type type, std::span<std::byte> data, Reduction reduction);
+  void reduce_small(DType type, std::span<std::byte> data, ReduceOp reduction);
 
   std::optional<double> collective_deadline_;
   // Messages under way when it dies may still use them, so they are kept then.

@@ -17,15 +17,15 @@ namespace {
 
 template <class Parts>
 auto parts_of(const Parts& parts, int rank) {
-  const std::size_t first = parts.first[at(rank)];
+  const std::size_t first = parts.first[rank];
   return parts.parts.subspan(first, parts.first[at(rank) + 1] - first);
 }
 
 // The list of parts for one rank, of those of all ranks, each with a stamp at its end.
 template <class List>
 auto list_for(List& lists, std::span<const std::size_t> first, int rank) {
-  const std::size_t parts = first[at(rank) + 1] - first[at(rank)];
-  return std::span(lists).subspan(first[at(rank)] + at(rank), parts + 1);
+  const std::size_t parts = first[at(rank) + 1] - first[rank];
+  return std::span(lists).subspan(first[rank] + at(rank), parts + 1);
 }
 
 // Over a network several messages to several ranks share a link better than few long ones do.
@@ -88,7 +88,7 @@ void MessageCommunicator::post_parts(const Outgoing& to, const Incoming& from) {
       }
     } else if (has_bytes(parts)) {
       const std::span<RemotePart> list = list_for(exchange_.their_parts, from.first, peer);
-      exchange_.lists[at(peer)] = start_receive(std::as_writable_bytes(list), peer, tag());
+      exchange_.lists[peer] = start_receive(std::as_writable_bytes(list), peer, tag());
     }
   }
   for (int step = 1; step < size(); ++step) {
@@ -156,7 +156,7 @@ void MessageCommunicator::do_all_to_all_parts(const Outgoing& to, const Incoming
   for (int step = 1; step < size(); ++step) {
     const int peer = before(step);
     if (shares_memory_with(peer) && has_bytes(parts_of(from, peer))) {
-      read_parts(peer, from, exchange_.lists[at(peer)]);
+      read_parts(peer, from, exchange_.lists[peer]);
     }
   }
   finish(exchange_.receives, exchange_.sends);

@@ -9,7 +9,7 @@ namespace shiplap::comm {
 namespace {
 
 template <class T>
-std::vector<T> combined(Reduction reduction, const std::vector<T>& left,
+std::vector<T> combined(ReduceOp reduction, const std::vector<T>& left,
                         const std::vector<T>& right) {
   std::vector<T> into(left.size());
   combine(reduction, TypeOf<T>::kType, reinterpret_cast<std::byte*>(into.data()),
@@ -30,9 +30,9 @@ TYPED_TEST(TypeTest, SizesAreThoseOfTheLanguage) {
 TYPED_TEST(TypeTest, CombinesElementByElement) {
   const std::vector<TypeParam> left{1, 20, 3};
   const std::vector<TypeParam> right{10, 2, 3};
-  EXPECT_EQ(combined(Reduction::sum, left, right), (std::vector<TypeParam>{11, 22, 6}));
-  EXPECT_EQ(combined(Reduction::max, left, right), (std::vector<TypeParam>{10, 20, 3}));
-  EXPECT_EQ(combined(Reduction::min, left, right), (std::vector<TypeParam>{1, 2, 3}));
+  EXPECT_EQ(combined(ReduceOp::sum, left, right), (std::vector<TypeParam>{11, 22, 6}));
+  EXPECT_EQ(combined(ReduceOp::max, left, right), (std::vector<TypeParam>{10, 20, 3}));
+  EXPECT_EQ(combined(ReduceOp::min, left, right), (std::vector<TypeParam>{1, 2, 3}));
 }
 
 TYPED_TEST(TypeTest, MayCombineInPlaceOnEitherSide) {
@@ -41,7 +41,7 @@ TYPED_TEST(TypeTest, MayCombineInPlaceOnEitherSide) {
     const std::vector<TypeParam> other(101, TypeParam{5});
     auto* const into = reinterpret_cast<std::byte*>(mine.data());
     const auto* const from = reinterpret_cast<const std::byte*>(other.data());
-    combine(Reduction::sum, TypeOf<TypeParam>::kType, into, left_side ? into : from,
+    combine(ReduceOp::sum, TypeOf<TypeParam>::kType, into, left_side ? into : from,
             left_side ? from : into, mine.size());
     EXPECT_EQ(mine, std::vector<TypeParam>(101, TypeParam{7}));
   }
@@ -49,15 +49,15 @@ TYPED_TEST(TypeTest, MayCombineInPlaceOnEitherSide) {
 
 TEST(Type, IntegersWrapAround) {
   constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
-  EXPECT_EQ(combined<std::int32_t>(Reduction::sum, {kMost}, {1}),
+  EXPECT_EQ(combined<std::int32_t>(ReduceOp::sum, {kMost}, {1}),
             std::vector<std::int32_t>{std::numeric_limits<std::int32_t>::min()});
-  EXPECT_EQ(combined<std::uint8_t>(Reduction::sum, {250}, {10}), std::vector<std::uint8_t>{4});
+  EXPECT_EQ(combined<std::uint8_t>(ReduceOp::sum, {250}, {10}), std::vector<std::uint8_t>{4});
 }
 
 TEST(Type, NamesAreThoseOfPlans) {
-  EXPECT_EQ(name(Type::f32), "f32");
-  EXPECT_EQ(name(Type::u8), "u8");
-  EXPECT_EQ(name(Reduction::max), "max");
+  EXPECT_EQ(name(DType::f32), "f32");
+  EXPECT_EQ(name(DType::u8), "u8");
+  EXPECT_EQ(name(ReduceOp::max), "max");
 }
 
 }  // namespace

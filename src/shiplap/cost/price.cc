@@ -23,20 +23,20 @@ Seconds network_time(const Network& network, const Network::Factor& factor, doub
 }
 
 // How the buffer of a collective counts.
-Network::Factor factor_of(const Network& network, plan::CollectiveKind kind) {
+Network::Factor factor_of(const Network& network, CollectiveKind kind) {
   switch (kind) {
-    case plan::CollectiveKind::all_reduce:
+    case CollectiveKind::all_reduce:
       return network.all_reduce;
-    case plan::CollectiveKind::all_gather:
+    case CollectiveKind::all_gather:
       return network.all_gather;
-    case plan::CollectiveKind::reduce_scatter:
+    case CollectiveKind::reduce_scatter:
       return network.reduce_scatter;
-    case plan::CollectiveKind::all_to_all:
+    case CollectiveKind::all_to_all:
       return {.scalar = 1, .offset = -1};
-    case plan::CollectiveKind::broadcast:
-    case plan::CollectiveKind::reduce:
+    case CollectiveKind::broadcast:
+    case CollectiveKind::reduce:
       return {.scalar = 1, .offset = 0};
-    case plan::CollectiveKind::barrier:
+    case CollectiveKind::barrier:
       return {.scalar = 0, .offset = 0};
   }
   throw InternalError("unknown collective");
@@ -85,7 +85,7 @@ const Network& network_for(const System& system, const Reach& reach) {
   return system.networks.back();
 }
 
-Seconds collective_time(const System& system, plan::CollectiveKind kind, Bytes whole,
+Seconds collective_time(const System& system, CollectiveKind kind, Bytes whole,
                         const Reach& reach) {
   if (reach.ranks <= 1) return {};
   const Network& network = network_for(system, reach);
@@ -130,27 +130,6 @@ Seconds copy_time(const System& system, Bytes bytes, plan::Memory from, plan::Me
   const auto count = static_cast<double>(bytes.count);
   const bool within = from == plan::Memory::device && to == plan::Memory::device;
   return within ? memory_time(system.mem1, 2 * count) : memory_time(system.mem2, count);
-}
-
-Datatype datatype_of(plan::ElementType type) {
-  switch (type) {
-    case plan::ElementType::f16:
-      return Datatype::float16;
-    case plan::ElementType::bf16:
-      return Datatype::bfloat16;
-    case plan::ElementType::fp8_e4m3:
-    case plan::ElementType::fp8_e5m2:
-      return Datatype::float8;
-    case plan::ElementType::f64:
-    case plan::ElementType::f32:
-    case plan::ElementType::i64:
-    case plan::ElementType::i32:
-    case plan::ElementType::i16:
-    case plan::ElementType::i8:
-    case plan::ElementType::u8:
-      return Datatype::float32;
-  }
-  throw InternalError("unknown element type");
 }
 
 }  // namespace shiplap::cost

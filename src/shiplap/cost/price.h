@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shiplap/base/datatype.h"
+#include "shiplap/base/dtype.h"
 #include "shiplap/base/id.h"
 #include "shiplap/base/units.h"
 #include "shiplap/hardware/system.h"
@@ -33,7 +33,7 @@ struct Reach {
 // A file has no factors for four of the kinds. In an all_to_all, 1/n of the buffer stays at home; a
 // broadcast and a reduce hand the buffer on in pieces so small that it takes the time of one
 // passage; a barrier takes a latency.
-[[nodiscard]] Seconds collective_time(const hardware::System& system, plan::CollectiveKind kind,
+[[nodiscard]] Seconds collective_time(const hardware::System& system, CollectiveKind kind,
                                       Bytes whole, const Reach& reach);
 
 // From one rank to another; nothing from a rank to itself but the copy in its memory.
@@ -59,16 +59,12 @@ struct ComputeWork {
   std::string_view kernel_class;
   double flop = 0;
   double bytes = 0;
-  Datatype type = Datatype::float16;
+  DType type = DType::f16;
 };
 [[nodiscard]] Seconds compute_time(const hardware::System& system, const ComputeWork& work);
 
 // Within the device every byte is read and written; all else goes over the bus, once.
 [[nodiscard]] Seconds copy_time(const hardware::System& system, Bytes bytes, plan::Memory from,
                                 plan::Memory to);
-
-// bf16 is bfloat16, f16 float16, both kinds of fp8 float8; integers and wider numbers count as
-// float32.
-[[nodiscard]] Datatype datatype_of(plan::ElementType type);
 
 }  // namespace shiplap::cost

@@ -17,16 +17,15 @@ using hardware::Efficiency;
 using hardware::Network;
 using hardware::ProcessingMode;
 using hardware::System;
-using plan::CollectiveKind;
 using plan::Memory;
 
 // Round numbers, all different, so that each can be told from the time.
 System small() {
   System system{.name = "small"};
-  system.matrix.speeds[static_cast<std::size_t>(Datatype::float16)] = {
+  system.matrix.speed(DType::f16) = {
       .peak = {1000},
       .efficiency = Efficiency({{.at_least = 100, .share = 0.5}, {.at_least = 0, .share = 0.1}})};
-  system.vector.speeds[static_cast<std::size_t>(Datatype::float32)] = {.peak = {10}};
+  system.vector.speed(DType::f32) = {.peak = {10}};
   system.mem1 = {
       .capacity = {1000},
       .peak = {200},
@@ -185,10 +184,9 @@ TEST(ComputeTime, RunsOnTheUnitOfItsClass) {
 TEST(ComputeTime, NeedsASpeedOnlyForWhatIsComputed) {
   const System system = small();
   EXPECT_DOUBLE_EQ(
-      compute_time(system, {.kernel_class = "gemm", .bytes = 50, .type = Datatype::float32}).value,
-      0.5);
+      compute_time(system, {.kernel_class = "gemm", .bytes = 50, .type = DType::f32}).value, 0.5);
   try {
-    (void)compute_time(system, {.kernel_class = "gemm", .flop = 1, .type = Datatype::float32});
+    (void)compute_time(system, {.kernel_class = "gemm", .flop = 1, .type = DType::f32});
     FAIL() << "has a time";
   } catch (const InputError& error) {
     EXPECT_EQ(error.diagnostics()[0].code, "D602");
@@ -256,18 +254,6 @@ TEST(Price, OverTheFartherNetworkIsHigher) {
               collective_time(system, CollectiveKind::all_gather, {1 << 20}, far));
     EXPECT_LT(message_time(system, {1 << 20}, Rank(8), Rank(15)),
               message_time(system, {1 << 20}, Rank(7), Rank(8)));
-  }
-}
-
-TEST(DatatypeOf, KeepsTheWidthOfWhatProcessorsComputeWith) {
-  EXPECT_EQ(datatype_of(plan::ElementType::f16), Datatype::float16);
-  EXPECT_EQ(datatype_of(plan::ElementType::bf16), Datatype::bfloat16);
-  EXPECT_EQ(datatype_of(plan::ElementType::fp8_e4m3), Datatype::float8);
-  EXPECT_EQ(datatype_of(plan::ElementType::fp8_e5m2), Datatype::float8);
-  for (const auto type : {plan::ElementType::f64, plan::ElementType::f32, plan::ElementType::i64,
-                          plan::ElementType::i32, plan::ElementType::i16, plan::ElementType::i8,
-                          plan::ElementType::u8}) {
-    EXPECT_EQ(datatype_of(type), Datatype::float32);
   }
 }
 

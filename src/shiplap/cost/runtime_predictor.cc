@@ -16,11 +16,10 @@ namespace {
 
 constexpr std::int64_t kFlopsOfUpdate = 11;  // per weight; Calculon's count for Adam
 
-constexpr std::array<plan::CollectiveKind, 7> kCollectives{
-    plan::CollectiveKind::all_reduce,     plan::CollectiveKind::all_gather,
-    plan::CollectiveKind::reduce_scatter, plan::CollectiveKind::all_to_all,
-    plan::CollectiveKind::broadcast,      plan::CollectiveKind::reduce,
-    plan::CollectiveKind::barrier,
+constexpr std::array<CollectiveKind, 7> kCollectives{
+    CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+    CollectiveKind::all_to_all, CollectiveKind::broadcast,  CollectiveKind::reduce,
+    CollectiveKind::barrier,
 };
 
 std::int64_t product(std::initializer_list<std::int64_t> factors) {
@@ -123,11 +122,11 @@ Seconds RuntimePredictor::get_weight_load_time(std::int64_t num_shards_on_device
   return time(load_work(num_shards_on_device, num_shards));
 }
 
-plan::CollectiveKind RuntimePredictor::collective_called(std::string_view name) {
+CollectiveKind RuntimePredictor::collective_called(std::string_view name) {
   std::vector<std::string> names;
-  for (const plan::CollectiveKind kind : kCollectives) {
-    if (plan::name(kind) == name) return kind;
-    names.emplace_back(plan::name(kind));
+  for (const CollectiveKind kind : kCollectives) {
+    if (shiplap::name(kind) == name) return kind;
+    names.emplace_back(shiplap::name(kind));
   }
   throw InputError({.code = "D602",
                     .what = fmt::format("no collective is called `{}`", name),

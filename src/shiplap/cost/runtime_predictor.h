@@ -78,14 +78,14 @@ class RuntimePredictor {
 
   // `value` is what each rank brings; so the whole buffer of an all_gather is as many times larger.
   template <Communicable T>
-  [[nodiscard]] Seconds get_collective_time(plan::CollectiveKind kind, const T& value,
+  [[nodiscard]] Seconds get_collective_time(CollectiveKind kind, const T& value,
                                             const Reach& reach) const {
     const Bytes own = get_comm_bytes(value);
-    const bool gathers = kind == plan::CollectiveKind::all_gather;
+    const bool gathers = kind == CollectiveKind::all_gather;
     return collective_time(system_, kind, gathers ? reach.ranks * own : own, reach);
   }
   template <Communicable T>
-  [[nodiscard]] Seconds get_collective_time(plan::CollectiveKind kind, const T& value) const {
+  [[nodiscard]] Seconds get_collective_time(CollectiveKind kind, const T& value) const {
     return get_collective_time(kind, value, world());
   }
   // By the name that a plan gives it. Throws InputError D602 if nothing is called so.
@@ -110,7 +110,7 @@ class RuntimePredictor {
   }
 
  private:
-  [[nodiscard]] static plan::CollectiveKind collective_called(std::string_view name);
+  [[nodiscard]] static CollectiveKind collective_called(std::string_view name);
 
   std::int64_t world_size_;
   hardware::System system_;

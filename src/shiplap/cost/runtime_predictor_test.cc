@@ -13,7 +13,6 @@
 namespace shiplap::cost {
 namespace {
 
-using plan::CollectiveKind;
 using workload::ModelShape;
 
 // The formulas of the puzzles once more, from the raw numbers of the file: a second way to know

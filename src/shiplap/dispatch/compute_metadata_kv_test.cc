@@ -20,15 +20,15 @@ Text received_words(const Routing& routing, const Metadata& forward) {
   const Text home = words_of(routing.home);
   Text received(home.size());
   for (int rank = 0; rank < forward.world_size(); ++rank) {
-    received[at(rank)].resize(forward.num_total_recv_tokens(rank));
+    received[rank].resize(forward.num_total_recv_tokens(rank));
   }
   for (const auto& [to, from] : sources(forward)) {
     EXPECT_EQ(from.size(), 1U) << "rank " << to.rank << ", token " << to.offset;
-    if (to.offset >= received[at(to.rank)].size()) {
+    if (to.offset >= received[to.rank].size()) {
       ADD_FAILURE() << "outside: rank " << to.rank << ", token " << to.offset;
       continue;
     }
-    received[at(to.rank)][to.offset] = home[at(from[0].rank)][from[0].offset];
+    received[to.rank][to.offset] = home[from[0].rank][from[0].offset];
   }
   return received;
 }

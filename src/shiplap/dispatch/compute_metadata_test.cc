@@ -21,12 +21,12 @@ std::vector<std::vector<std::uint32_t>> expected_lengths(const Layout& layout,
   std::vector<std::vector<std::uint32_t>> lengths(at(layout.world_size()));
   for (int rank = 0; rank < layout.world_size(); ++rank) {
     for (const Segment& segment : layout.of(rank)) {
-      if (segment.length == 0) lengths[at(rank)].push_back(0);
+      if (segment.length == 0) lengths[rank].push_back(0);
       for (std::uint32_t k = 0; k < segment.length; ++k) {
         const Word word{segment.document, segment.begin + k};
         const Word before{segment.document, segment.begin + k - 1};
-        if (k == 0 || owner.at(word) != owner.at(before)) lengths[at(rank)].push_back(0);
-        ++lengths[at(rank)].back();
+        if (k == 0 || owner.at(word) != owner.at(before)) lengths[rank].push_back(0);
+        ++lengths[rank].back();
       }
     }
   }
@@ -168,8 +168,8 @@ Rows expected_rows(const SequenceDispatch& dispatch) {
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     for (std::size_t s = 0; s < dispatch.seq_lens[rank].size(); ++s) {
       const std::int32_t to = dispatch.dst_rank[rank][s];
-      const std::uint32_t offset = to < 0 ? 0 : filled[at(to)];
-      if (to >= 0) filled[at(to)] += dispatch.seq_lens[rank][s];
+      const std::uint32_t offset = to < 0 ? 0 : filled[to];
+      if (to >= 0) filled[to] += dispatch.seq_lens[rank][s];
       rows[rank].push_back({dispatch.seq_lens[rank][s], {{to, offset}}});
     }
   }

@@ -57,7 +57,7 @@ std::vector<std::vector<std::int64_t>> received_lengths(const Metadata& metadata
     for (const Piece& piece : arrivals.on(rank)) {
       const bool again = metadata.arrival() == Arrival::summed && last != nullptr &&
                          last->offset == piece.offset && last->length == piece.length;
-      if (!again) lengths[at(rank)].push_back(piece.length);
+      if (!again) lengths[rank].push_back(piece.length);
       last = &piece;
     }
   }
@@ -80,7 +80,7 @@ std::int64_t dense_elements(const Metadata& metadata) {
   const std::int64_t rows = world * metadata.max_seqs();
   const auto copies = static_cast<std::int64_t>(copies_of(metadata.max_cp()));
   std::vector<std::int64_t> received(at(world));
-  for (const Flow& flow : flows(metadata)) received[at(flow.to)] += flow.pieces;
+  for (const Flow& flow : flows(metadata)) received[flow.to] += flow.pieces;
   return rows * (1 + copies * (metadata.max_cp() > 0 ? 3 : 2)) + world * (world + 3) +
          world * (received.empty() ? 0 : std::ranges::max(received));
 }
@@ -168,7 +168,7 @@ class DenseCheck {
   }
 
   void rows(int rank) {
-    const std::int64_t real = dense_.num_seqs ? (*dense_.num_seqs)[at(rank)] : dense_.max_seqs;
+    const std::int64_t real = dense_.num_seqs ? (*dense_.num_seqs)[rank] : dense_.max_seqs;
     std::int64_t tokens = 0;
     for (std::int64_t i = 0; i < dense_.max_seqs; ++i) {
       row(rank, i, i < real);
@@ -260,7 +260,7 @@ class DenseCheck {
     std::vector<std::int64_t> sent(at(dense_.world_size));
     for (std::size_t entry = 0; entry < dense_.dst_rank.size(); ++entry) {
       if (dense_.dst_rank[entry] < 0) continue;
-      sent[at(dense_.dst_rank[entry])] += dense_.seq_len[entry / copies_of(dense_.max_cp)];
+      sent[dense_.dst_rank[entry]] += dense_.seq_len[entry / copies_of(dense_.max_cp)];
     }
     for (std::size_t rank = 0; rank < sent.size(); ++rank) {
       const std::int64_t found = (*dense_.num_total_recv_tokens)[rank];
@@ -294,7 +294,7 @@ class DenseCheck {
 
 // Rows that are no padding. Where nobody says how many, those up to the last with a destination.
 std::int64_t real_rows(const DenseMetadata& dense, int rank) {
-  if (dense.num_seqs) return (*dense.num_seqs)[at(rank)];
+  if (dense.num_seqs) return (*dense.num_seqs)[rank];
   const std::size_t cp = copies_of(dense.max_cp);
   for (std::int64_t i = dense.max_seqs; i > 0; --i) {
     const std::size_t row = at(rank) * at(dense.max_seqs) + at(i - 1);
@@ -313,7 +313,7 @@ auto BasicDenseMetadata<RankType, TokenType, CountType>::get_slice(int rank) con
     throw InputError(Diagnostic{
         .code = "D400", .what = fmt::format("there is no rank {} among {}", rank, world_size)});
   }
-  const std::size_t rows = num_seqs ? at((*num_seqs)[at(rank)]) : at(max_seqs);
+  const std::size_t rows = num_seqs ? at((*num_seqs)[rank]) : at(max_seqs);
   const std::size_t cp = copies_of(max_cp);
   const auto cut = [&](const auto& tensor, std::size_t width, std::size_t count) {
     const auto begin = tensor.begin() + static_cast<std::ptrdiff_t>(at(rank) * width);

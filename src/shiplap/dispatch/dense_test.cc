@@ -99,8 +99,8 @@ void expect_dense(const Metadata& metadata, const DenseMetadata& dense) {
   Numbers received(at(world * (world + 1)));
   for (const auto& [to, from] : sources(metadata)) {
     for (const Spot& spot : from) {
-      ++received[at(to.rank * (world + 1) + spot.rank)];
-      ++received[at(to.rank * (world + 1) + world)];
+      ++received[to.rank * (world + 1) + spot.rank];
+      ++received[to.rank * (world + 1) + world];
     }
   }
   ASSERT_EQ(dense.num_recv_tokens, received);

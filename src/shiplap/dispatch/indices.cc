@@ -63,7 +63,7 @@ void append_run(std::vector<std::int64_t>& values, std::int64_t first, std::int6
 void add_sends(const Metadata& metadata, ExchangeIndices& indices) {
   indices.send_counts.resize(at(metadata.world_size()));
   for_each_copy(metadata, indices.rank, [&](const Metadata::Row& row, const Copy& copy) {
-    indices.send_counts[at(copy.rank)] += row.length;
+    indices.send_counts[copy.rank] += row.length;
   });
   std::vector<std::int64_t> next(indices.send_counts.size());
   std::exclusive_scan(indices.send_counts.begin(), indices.send_counts.end(), next.begin(),
@@ -72,9 +72,9 @@ void add_sends(const Metadata& metadata, ExchangeIndices& indices) {
       std::accumulate(indices.send_counts.begin(), indices.send_counts.end(), std::int64_t{0});
   indices.send_rows.resize(all);
   for_each_copy(metadata, indices.rank, [&](const Metadata::Row& row, const Copy& copy) {
-    const auto begin = indices.send_rows.begin() + next[at(copy.rank)];
+    const auto begin = indices.send_rows.begin() + next[copy.rank];
     std::iota(begin, begin + row.length, std::int64_t{row.begin});
-    next[at(copy.rank)] += row.length;
+    next[copy.rank] += row.length;
   });
 }
 

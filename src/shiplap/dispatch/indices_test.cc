@@ -65,10 +65,9 @@ Numbers summed(const std::vector<ExchangeIndices>& all, const Numbers& input) {
     for (const std::int64_t end : own.level_ends) {
       std::set<std::int64_t> places;
       for (std::int64_t k = end; k-- > begin;) {
-        EXPECT_TRUE(places.insert(own.level_rows[at(k)]).second) << "twice in a level";
-        EXPECT_EQ(own.recv_rows[at(own.level_arrivals[at(k)])], own.level_rows[at(k)]);
-        output[rank].at(at(own.level_rows[at(k)])) +=
-            arrived[rank].at(at(own.level_arrivals[at(k)]));
+        EXPECT_TRUE(places.insert(own.level_rows[k]).second) << "twice in a level";
+        EXPECT_EQ(own.recv_rows[own.level_arrivals[k]], own.level_rows[k]);
+        output[rank].at(at(own.level_rows[k])) += arrived[rank].at(at(own.level_arrivals[k]));
       }
       begin = end;
     }
@@ -80,7 +79,7 @@ Numbers tokens_of(const Metadata& metadata, Random& random) {
   Numbers numbers(at(metadata.world_size()));
   for (int rank = 0; rank < metadata.world_size(); ++rank) {
     for (std::uint32_t t = 0; t < metadata.num_send_tokens(rank); ++t) {
-      numbers[at(rank)].push_back(static_cast<float>(1 + random.unit()));
+      numbers[rank].push_back(static_cast<float>(1 + random.unit()));
     }
   }
   return numbers;

@@ -42,8 +42,7 @@ TEST(Layout, ListsTheSegmentsOfEachRankInOrder) {
   const Layout layout(by_rank);
   EXPECT_EQ(layout.world_size(), 3);
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(std::vector<Segment>(layout.of(rank).begin(), layout.of(rank).end()),
-              by_rank[at(rank)]);
+    EXPECT_EQ(std::vector<Segment>(layout.of(rank).begin(), layout.of(rank).end()), by_rank[rank]);
   }
   EXPECT_EQ(layout.all().size(), 3U);
   EXPECT_EQ(layout.first(0), 0U);
@@ -80,11 +79,11 @@ TEST(ValidateRouting, FindsEveryTokenThatIsMissingOrThereTwice) {
     Routing routing = any_routing(random);
     ByRank home(at(routing.home.world_size()));
     for (int rank = 0; rank < routing.home.world_size(); ++rank) {
-      home[at(rank)].assign(routing.home.of(rank).begin(), routing.home.of(rank).end());
+      home[rank].assign(routing.home.of(rank).begin(), routing.home.of(rank).end());
     }
-    auto& rank = home[at(random.between(0, static_cast<std::int64_t>(home.size())))];
+    auto& rank = home[random.between(0, static_cast<std::int64_t>(home.size()))];
     if (rank.empty()) continue;
-    Segment& segment = rank[at(random.between(0, static_cast<std::int64_t>(rank.size())))];
+    Segment& segment = rank[random.between(0, static_cast<std::int64_t>(rank.size()))];
     if (random.chance()) segment.begin += static_cast<std::uint32_t>(random.between(0, 2));
     if (random.chance()) segment.length += static_cast<std::uint32_t>(random.between(0, 2));
     if (random.chance() && segment.length > 0) --segment.length;
@@ -161,9 +160,9 @@ TEST(CutDocuments, GivesItemsThatAreEqualButForOneToken) {
     for (const Segment& item : items) by_document[item.document].push_back(item.length);
     ASSERT_EQ(by_document.size(), lengths.size()) << "seed " << seed;
     for (const auto& [document, pieces] : by_document) {
-      const std::uint32_t length = lengths[at(document)];
+      const std::uint32_t length = lengths[document];
       ASSERT_EQ(pieces.size(),
-                std::max<std::size_t>(1, std::min<std::size_t>(length, at(degrees[at(document)]))));
+                std::max<std::size_t>(1, std::min<std::size_t>(length, at(degrees[document]))));
       ASSERT_LE(*std::ranges::max_element(pieces) - *std::ranges::min_element(pieces), 1U);
     }
   }

@@ -42,7 +42,7 @@ std::uint32_t Metadata::max_seqs() const {
 }
 
 Metadata::Row Metadata::row(int rank, std::uint32_t index) const {
-  const std::size_t row = first_row_[at(rank)] + std::size_t{index};
+  const std::size_t row = first_row_[rank] + std::size_t{index};
   const std::uint32_t begin = begins_[row + at(rank)];
   const std::size_t first = max_cp_ == 0 ? row : first_copy_[row];
   const std::size_t last = max_cp_ == 0 ? row + 1 : first_copy_[row + 1];
@@ -57,10 +57,10 @@ std::vector<std::uint64_t> Metadata::num_recv_tokens(int rank) const {
     for (std::uint32_t i = 0; i < num_seqs(from); ++i) {
       const Row one = row(from, i);
       for (const Copy& copy : one.copies) {
-        if (copy.rank == rank) tokens[at(from)] += one.length;
+        if (copy.rank == rank) tokens[from] += one.length;
       }
     }
-    tokens.back() += tokens[at(from)];
+    tokens.back() += tokens[from];
   }
   return tokens;
 }
@@ -121,7 +121,7 @@ void Metadata::Builder::add_row(std::uint32_t length, std::span<const Copy> copi
   metadata_.copies_.insert(metadata_.copies_.end(), copies.begin(), copies.end());
   for (const Copy& copy : copies) {
     if (copy.rank >= 0 && copy.rank < form_.world_size) {
-      metadata_.received_[at(copy.rank)] += length;
+      metadata_.received_[copy.rank] += length;
     }
   }
   if (form_.max_cp > 0) {

@@ -59,7 +59,7 @@ class Metadata {
   [[nodiscard]] Arrival arrival() const { return arrival_; }
   // Rows of a rank, placeholders included.
   [[nodiscard]] std::uint32_t num_seqs(int rank) const {
-    return first_row_[at(rank) + 1] - first_row_[at(rank)];
+    return first_row_[at(rank) + 1] - first_row_[rank];
   }
   [[nodiscard]] std::uint32_t max_seqs() const;
   [[nodiscard]] Row row(int rank, std::uint32_t index) const;
@@ -67,7 +67,7 @@ class Metadata {
   [[nodiscard]] std::uint32_t num_send_tokens(int rank) const {
     return begins_[first_row_[at(rank) + 1] + at(rank)];
   }
-  [[nodiscard]] std::uint64_t num_total_recv_tokens(int rank) const { return received_[at(rank)]; }
+  [[nodiscard]] std::uint64_t num_total_recv_tokens(int rank) const { return received_[rank]; }
   // How many tokens `rank` receives from each rank; last, in all. Reads the whole table: for all
   // ranks at once see traffic.h.
   [[nodiscard]] std::vector<std::uint64_t> num_recv_tokens(int rank) const;

@@ -141,10 +141,10 @@ TEST(Hashes, OfRandomTablesChangeWithOneNumber) {
     Rows rows = rows_of(metadata);
     auto& rank = random.pick(rows);
     if (rank.empty()) continue;
-    Sent& row = rows[at(&rank - rows.data())]
-                    [at(random.between(0, static_cast<std::int64_t>(rank.size())))];
+    Sent& row =
+        rows[&rank - rows.data()][random.between(0, static_cast<std::int64_t>(rank.size()))];
     if (row.copies.empty()) continue;
-    Copy& copy = row.copies[at(random.between(0, static_cast<std::int64_t>(row.copies.size())))];
+    Copy& copy = row.copies[random.between(0, static_cast<std::int64_t>(row.copies.size()))];
     std::string field;
     switch (random.between(0, 3)) {
       case 0:

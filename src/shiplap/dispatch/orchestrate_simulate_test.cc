@@ -67,15 +67,15 @@ TEST(OrchestrateSimulate, AgreesWithMovingTokensOneByOne) {
     Buffers<std::byte> output(at(forward.world_size()));
     for (int rank = 0; rank < forward.world_size(); ++rank) {
       for (std::uint32_t i = 0; i < 2 * forward.num_send_tokens(rank); ++i) {
-        input[at(rank)].push_back(static_cast<std::byte>(random.between(0, 256)));
+        input[rank].push_back(static_cast<std::byte>(random.between(0, 256)));
       }
-      output[at(rank)].resize(2 * forward.num_total_recv_tokens(rank));
+      output[rank].resize(2 * forward.num_total_recv_tokens(rank));
     }
     orchestrate_simulate(input, output, forward, 2);
     for (const auto& [to, from] : sources(forward)) {
       for (const std::uint64_t half : {0U, 1U}) {
-        ASSERT_EQ(output[at(to.rank)][2 * to.offset + half],
-                  input[at(from[0].rank)][2 * from[0].offset + half])
+        ASSERT_EQ(output[to.rank][2 * to.offset + half],
+                  input[from[0].rank][2 * from[0].offset + half])
             << "seed " << seed;
       }
     }

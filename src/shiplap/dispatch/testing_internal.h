@@ -89,7 +89,7 @@ inline Rows rows_of(const Metadata& metadata) {
   for (int rank = 0; rank < metadata.world_size(); ++rank) {
     for (std::uint32_t i = 0; i < metadata.num_seqs(rank); ++i) {
       const Metadata::Row row = metadata.row(rank, i);
-      rows[at(rank)].push_back({row.length, {row.copies.begin(), row.copies.end()}});
+      rows[rank].push_back({row.length, {row.copies.begin(), row.copies.end()}});
     }
   }
   return rows;
@@ -108,16 +108,16 @@ inline std::vector<std::vector<std::vector<Spot>>> destinations(const Metadata& 
   for (int rank = 0; rank < metadata.world_size(); ++rank) {
     for (std::uint32_t i = 0; i < metadata.num_seqs(rank); ++i) {
       const Metadata::Row row = metadata.row(rank, i);
-      EXPECT_EQ(row.begin, all[at(rank)].size()) << "rank " << rank << ", row " << i;
+      EXPECT_EQ(row.begin, all[rank].size()) << "rank " << rank << ", row " << i;
       for (std::uint32_t token = 0; token < row.length; ++token) {
         std::vector<Spot> spots;
         for (const Copy& copy : row.copies) {
           if (copy.rank >= 0) spots.push_back({copy.rank, std::uint64_t{copy.offset} + token});
         }
-        all[at(rank)].push_back(spots);
+        all[rank].push_back(spots);
       }
     }
-    EXPECT_EQ(metadata.num_send_tokens(rank), all[at(rank)].size());
+    EXPECT_EQ(metadata.num_send_tokens(rank), all[rank].size());
   }
   return all;
 }
@@ -160,7 +160,7 @@ inline Text words_of(const Layout& layout) {
   for (int rank = 0; rank < layout.world_size(); ++rank) {
     for (const Segment& segment : layout.of(rank)) {
       for (std::uint32_t i = 0; i < segment.length; ++i) {
-        text[at(rank)].push_back({segment.document, segment.begin + i});
+        text[rank].push_back({segment.document, segment.begin + i});
       }
     }
   }
@@ -179,7 +179,7 @@ inline Text keys_of(const Layout& attention) {
   Text text(at(attention.world_size()));
   for (int rank = 0; rank < attention.world_size(); ++rank) {
     for (const Segment& item : attention.of(rank)) {
-      for (const Word& word : keys_of(item)) text[at(rank)].push_back(word);
+      for (const Word& word : keys_of(item)) text[rank].push_back(word);
     }
   }
   return text;
@@ -206,7 +206,7 @@ struct Sizes {
 // Cuts a document anywhere, adds placeholders, and gives every piece to some rank.
 inline void scatter(Random& random, Segment document, std::vector<std::vector<Segment>>& by_rank) {
   const auto give = [&](std::uint32_t begin, std::uint32_t length) {
-    by_rank[at(random.between(0, static_cast<std::int64_t>(by_rank.size())))].push_back(
+    by_rank[random.between(0, static_cast<std::int64_t>(by_rank.size()))].push_back(
         {document.document, begin, length});
   };
   const bool whole = random.chance(0.3);

@@ -17,7 +17,7 @@ class RowSums {
   explicit RowSums(int world_size) : sums_(at(world_size)) {}
 
   void add(int to, std::uint32_t tokens) {
-    Flow& flow = sums_[at(to)];
+    Flow& flow = sums_[to];
     if (flow.pieces++ == 0) touched_.push_back(to);
     flow.tokens += tokens;
   }
@@ -25,11 +25,11 @@ class RowSums {
   void move_to(std::vector<Flow>& flows, int from) {
     std::ranges::sort(touched_);
     for (const int to : touched_) {
-      Flow flow = sums_[at(to)];
+      Flow flow = sums_[to];
       flow.from = from;
       flow.to = to;
       flows.push_back(flow);
-      sums_[at(to)] = {};
+      sums_[to] = {};
     }
     touched_.clear();
   }

@@ -64,8 +64,8 @@ TEST(Summarize, CountsWhatLeavesRanksAndNodes) {
       const int sender = from[0].rank;
       if (sender == to.rank) continue;
       ++between_ranks;
-      ++sent[at(sender)];
-      ++received[at(to.rank)];
+      ++sent[sender];
+      ++received[to.rank];
       if (sender / ranks_per_node != to.rank / ranks_per_node) ++between_nodes;
     }
     const TrafficSummary summary = summarize(flows(forward), ranks_per_node);

@@ -82,7 +82,7 @@ class TableCheck {
       return;
     }
     if (options_.buffer_tokens.empty()) return;
-    const std::uint64_t room = options_.buffer_tokens[at(copy.rank)];
+    const std::uint64_t room = options_.buffer_tokens[copy.rank];
     if (end <= room) return;
     add("D404", where(rank, "dst_offset", i),
         fmt::format("{} tokens at {} do not fit the {} tokens of rank {}", length, copy.offset,

@@ -29,8 +29,8 @@ TEST(KnownSystems, AllLoadAndSayWhereTheirNumbersAreFrom) {
     EXPECT_EQ(system.name, name);
     EXPECT_EQ(system.processing_mode, ProcessingMode::roofline);
     ASSERT_EQ(system.networks.size(), 2U);
-    EXPECT_TRUE(system.matrix.speed(Datatype::bfloat16).has_value()) << name;
-    EXPECT_NE(system.vector.usable(Datatype::float8), nullptr) << name;
+    EXPECT_TRUE(system.matrix.speed(DType::bf16).has_value()) << name;
+    EXPECT_NE(system.vector.usable(DType::fp8_e4m3), nullptr) << name;
     const Json raw = parse_json(file_text("data/hardware/" + name + ".json"), name);
     EXPECT_NE(raw.find("source"), nullptr) << name;
     for (const char* const part : {"matrix", "vector", "mem1", "mem2"}) {

@@ -172,13 +172,12 @@ class Reader {
     Processor processor;
     if (is_missing(parent, key) || !fields(place, types)) return processor;
     bool any = false;
-    for (const Datatype type :
-         {Datatype::float8, Datatype::float16, Datatype::bfloat16, Datatype::float32}) {
-      const Json* const found = place.json.find(name(type));
+    for (const DType type : {DType::fp8_e4m3, DType::f16, DType::bf16, DType::f32}) {
+      const Json* const found = place.json.find(long_name(type));
       if (found == nullptr) continue;
       any = true;
-      const Place one{.json = *found, .path = join(place.path, name(type))};
-      processor.speeds[static_cast<std::size_t>(type)] = speed(one);
+      const Place one{.json = *found, .path = join(place.path, long_name(type))};
+      processor.speed(type) = speed(one);
     }
     if (!any) wrong(place.path, "no number format is listed", suggest("", types));
     return processor;

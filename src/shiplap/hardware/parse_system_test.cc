@@ -55,7 +55,7 @@ Diagnostic problem(const std::string& from, const std::string& to) {
 }
 
 // What a processor says of a type that it lists.
-const Processor::Speed& listed(const Processor& processor, Datatype type) {
+const Processor::Speed& listed(const Processor& processor, DType type) {
   ensure(processor.speed(type).has_value(), "the test asks for what is listed");
   return *processor.usable(type);
 }
@@ -63,12 +63,12 @@ const Processor::Speed& listed(const Processor& processor, Datatype type) {
 TEST(ParseSystem, UnderstandsEveryField) {
   const System system = parse_system(kSmall, "dir/my.machine.json");
   EXPECT_EQ(system.name, "my.machine");
-  const Processor::Speed& matrix = listed(system.matrix, Datatype::float16);
+  const Processor::Speed& matrix = listed(system.matrix, DType::f16);
   EXPECT_EQ(matrix.peak.flops_per_second, 1e14);
   EXPECT_EQ(matrix.efficiency.of(2e9), 0.5);
   EXPECT_EQ(matrix.efficiency.of(1.999e9), 0.1);
-  EXPECT_FALSE(system.matrix.speed(Datatype::float32).has_value());
-  EXPECT_EQ(listed(system.vector, Datatype::float32).peak.flops_per_second, 1.5e12);
+  EXPECT_FALSE(system.matrix.speed(DType::f32).has_value());
+  EXPECT_EQ(listed(system.vector, DType::f32).peak.flops_per_second, 1.5e12);
   EXPECT_EQ(system.mem1.capacity, Bytes{3 << 29});
   EXPECT_EQ(system.mem1.throughput({3'000'000}).bytes_per_second, 750e9);
   EXPECT_EQ(system.mem1.throughput({2'999'999}).bytes_per_second, 250e9);
@@ -252,8 +252,7 @@ TEST_P(Calculon, IsReadAsItStands) {
   EXPECT_EQ(system.name, GetParam());
   for (const char* const unit : {"matrix", "vector"}) {
     const Processor& read = unit == std::string("matrix") ? system.matrix : system.vector;
-    for (const auto type :
-         {Datatype::float8, Datatype::float16, Datatype::bfloat16, Datatype::float32}) {
+    for (const auto type : {DType::fp8_e4m3, DType::f16, DType::bf16, DType::f32}) {
       const Json* const speed = raw.find(unit)->find(name(type));
       ASSERT_EQ(read.speed(type).has_value(), speed != nullptr);
       if (speed == nullptr) continue;

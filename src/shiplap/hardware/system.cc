@@ -27,16 +27,27 @@ FlopRate Processor::Speed::throughput(Flops flops) const {
   return {peak.flops_per_second * efficiency.of(flops.count)};
 }
 
-const Processor::Speed* Processor::usable(Datatype type) const {
-  static constexpr std::array<std::array<Datatype, 4>, 4> kTried{{
-      {Datatype::float8, Datatype::float16, Datatype::bfloat16, Datatype::float32},
-      {Datatype::float16, Datatype::bfloat16, Datatype::float32, Datatype::float32},
-      {Datatype::bfloat16, Datatype::float16, Datatype::float32, Datatype::float32},
-      {Datatype::float32, Datatype::float32, Datatype::float32, Datatype::float32},
-  }};
-  for (const Datatype candidate : kTried[static_cast<std::size_t>(type)]) {
-    const std::optional<Speed>& found = speed(candidate);
-    if (found.has_value()) return &*found;
+namespace {
+
+std::size_t slot_of(DType type) {
+  if (is_fp8(type)) return 0;
+  if (type == DType::f16) return 1;
+  return type == DType::bf16 ? 2 : 3;
+}
+
+}  // namespace
+
+const std::optional<Processor::Speed>& Processor::speed(DType type) const {
+  return speeds[slot_of(type)];
+}
+
+std::optional<Processor::Speed>& Processor::speed(DType type) { return speeds[slot_of(type)]; }
+
+const Processor::Speed* Processor::usable(DType type) const {
+  static constexpr std::array<std::array<std::size_t, 4>, 4> kTried{
+      {{0, 1, 2, 3}, {1, 2, 3, 3}, {2, 1, 3, 3}, {3, 3, 3, 3}}};
+  for (const std::size_t slot : kTried[slot_of(type)]) {
+    if (speeds[slot].has_value()) return &*speeds[slot];
   }
   return nullptr;
 }

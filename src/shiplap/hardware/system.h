@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shiplap/base/datatype.h"
+#include "shiplap/base/dtype.h"
 #include "shiplap/base/units.h"
 
 namespace shiplap::hardware {
@@ -42,11 +42,13 @@ struct Processor {
     [[nodiscard]] FlopRate throughput(Flops flops) const;
     friend bool operator==(const Speed&, const Speed&) = default;
   };
-  std::array<std::optional<Speed>, 4> speeds;  // by Datatype
-  [[nodiscard]] const std::optional<Speed>& speed(Datatype type) const { return speeds[static_cast<std::size_t>(type)]; }
+  std::array<std::optional<Speed>, 4> speeds;  // of fp8, f16, bf16, f32
+  // Both kinds of FP8 have one speed; integers and wider numbers that of f32.
+  [[nodiscard]] const std::optional<Speed>& speed(DType type) const;
+  [[nodiscard]] std::optional<Speed>& speed(DType type);
   // Its own speed or, as every number fits into a wider one, that of the other 16 bit type or of
   // the next wider one. Null if there is none.
-  [[nodiscard]] const Speed* usable(Datatype type) const;
+  [[nodiscard]] const Speed* usable(DType type) const;
   friend bool operator==(const Processor&, const Processor&) = default;
 };
 

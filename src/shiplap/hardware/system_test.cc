@@ -32,30 +32,40 @@ TEST(Efficiency, CannotBeBuiltWrong) {
                InternalError);
 }
 
+constexpr std::array kTypes{DType::fp8_e4m3, DType::f16, DType::bf16, DType::f32};
+
+TEST(Processor, HasOneSpeedForBothKindsOfFp8AndF32ForWhatIsNotListed) {
+  Processor processor;
+  processor.speed(DType::fp8_e4m3) = {.peak = {8}};
+  processor.speed(DType::f32) = {.peak = {32}};
+  EXPECT_EQ(processor.usable(DType::fp8_e5m2)->peak.flops_per_second, 8);
+  for (const DType type : {DType::f64, DType::f32, DType::i64, DType::i32, DType::i16, DType::i8,
+                           DType::u8, DType::f16, DType::bf16}) {
+    EXPECT_EQ(processor.usable(type)->peak.flops_per_second, 32) << name(type);
+  }
+}
+
 // Of every set of formats that a processor may know: which one computes which type.
 TEST(Processor, ComputesInTheTypeItselfOrInAWiderOne) {
   for (unsigned known = 0; known < 16; ++known) {
     Processor processor;
-    for (std::size_t type = 0; type < 4; ++type) {
-      if ((known >> type & 1U) != 0) {
-        processor.speeds[type] = {.peak = {static_cast<double>(type)}};
-      }
+    for (std::size_t k = 0; k < kTypes.size(); ++k) {
+      if ((known >> k & 1U) == 0) continue;
+      processor.speed(kTypes[k]) = {.peak = {static_cast<double>(kTypes[k])}};
     }
-    for (const Datatype wanted :
-         {Datatype::float8, Datatype::float16, Datatype::bfloat16, Datatype::float32}) {
+    for (const DType wanted : kTypes) {
       const Processor::Speed* const found = processor.usable(wanted);
       bool any = false;
-      for (const Datatype other :
-           {Datatype::float8, Datatype::float16, Datatype::bfloat16, Datatype::float32}) {
+      for (const DType other : kTypes) {
         any |= processor.speed(other).has_value() && bytes_of(other) >= bytes_of(wanted);
       }
       ASSERT_EQ(found != nullptr, any) << known;
       if (found == nullptr) continue;
-      const auto used = static_cast<Datatype>(found->peak.flops_per_second);
+      const auto used = static_cast<DType>(found->peak.flops_per_second);
       if (processor.speed(wanted).has_value()) {
         EXPECT_EQ(used, wanted) << known;
       }
-      for (const Datatype other : {Datatype::float16, Datatype::bfloat16, Datatype::float32}) {
+      for (const DType other : {DType::f16, DType::bf16, DType::f32}) {
         const bool as_good =
             processor.speed(other).has_value() && bytes_of(other) >= bytes_of(wanted);
         if (as_good) {
@@ -76,7 +86,7 @@ TEST(MemoryTier, DeliversAsTheCurveSays) {
 
 TEST(FreeSystem, TakesNoTime) {
   const System system = free_system();
-  for (const Datatype type : {Datatype::float8, Datatype::float16, Datatype::float32}) {
+  for (const DType type : {DType::fp8_e4m3, DType::f16, DType::f32}) {
     EXPECT_EQ((Flops{1e20} / system.matrix.usable(type)->throughput({1e20})).value, 0);
     EXPECT_EQ((Flops{1e20} / system.vector.usable(type)->throughput({1e20})).value, 0);
   }

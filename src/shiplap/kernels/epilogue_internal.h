@@ -23,7 +23,7 @@ struct EpilogueStep {
 
 struct WidenStep {
   const void* from = nullptr;
-  Number type = Number::f32;
+  DType type = DType::f32;
   std::int64_t count = 0;
   float* to = nullptr;
 };

@@ -30,18 +30,18 @@ template <class T>
 // Some numbers of any type, from one on.
 struct From {
   const void* data = nullptr;
-  Number type = Number::f32;
+  DType type = DType::f32;
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
 
 [[gnu::always_inline]] inline void load_some(const From& from, Lanes& lanes) {
   switch (from.type) {
-    case Number::f32:
+    case DType::f32:
       return load_some(static_cast<const float*>(from.data) + from.first, from.count, lanes);
-    case Number::bf16:
+    case DType::bf16:
       return load_some(static_cast<const Bf16*>(from.data) + from.first, from.count, lanes);
-    case Number::f16:
+    default:  // f16
       return load_some(static_cast<const F16*>(from.data) + from.first, from.count, lanes);
   }
 }
@@ -55,11 +55,11 @@ struct To {
 [[gnu::always_inline]] inline void store_some(const Lanes& lanes, const To& to) {
   void* const data = to.result.data;
   switch (to.result.type) {
-    case Number::f32:
+    case DType::f32:
       return store_some(lanes, to.count, static_cast<float*>(data) + to.first);
-    case Number::bf16:
+    case DType::bf16:
       return store_some(lanes, to.count, static_cast<Bf16*>(data) + to.first);
-    case Number::f16:
+    default:  // f16
       return store_some(lanes, to.count, static_cast<F16*>(data) + to.first);
   }
 }

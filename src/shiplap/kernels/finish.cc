@@ -11,9 +11,8 @@ Result from_row(const Result& result, std::int64_t row, std::int64_t columns) {
   if (result.data == nullptr) return result;
   const std::int64_t stride = result.stride == 0 ? columns : result.stride;
   auto* const data = static_cast<std::byte*>(result.data);
-  return {.data = data + row * stride * static_cast<std::int64_t>(bytes_of(result.type)),
-          .type = result.type,
-          .stride = stride};
+  return {
+      .data = data + row * stride * bytes_of(result.type), .type = result.type, .stride = stride};
 }
 
 bool is_identity(const Epilogue& epilogue) {
@@ -41,7 +40,7 @@ void finish(const Sums& sums, const Result& c, const Epilogue& epilogue) {
                     .alpha = epilogue.alpha,
                     .beta = epilogue.beta,
                     .activation = epilogue.activation};
-  const auto row_bytes = sums.columns * static_cast<std::int64_t>(bytes_of(sums.type));
+  const auto row_bytes = sums.columns * bytes_of(sums.type);
   for (std::int64_t row = 0; row < sums.rows; row += most) {
     step.rows = std::min(most, sums.rows - row);
     step.c = from_row(c, row, sums.columns);

@@ -1,8 +1,8 @@
 // What becomes of sums that were made elsewhere: the epilogue of a product whose parts were added
 // up over ranks.
 //
-//   finish({.data = sums, .type = Number::bf16, .rows = m, .columns = n},
-//          {.data = y, .type = Number::bf16}, {.bias = {b, Number::f32}});
+//   finish({.data = sums, .type = DType::bf16, .rows = m, .columns = n},
+//          {.data = y, .type = DType::bf16}, {.bias = {b, DType::f32}});
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace shiplap::kernels {
 // By rows, without gaps.
 struct Sums {
   const void* data = nullptr;
-  Number type = Number::f32;
+  DType type = DType::f32;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 };

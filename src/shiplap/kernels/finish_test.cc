@@ -43,7 +43,7 @@ TEST(Finish, IsTheEpilogueOfEveryRow) {
     finish({.data = sums.data(), .rows = rows, .columns = columns}, {.data = c.data()},
            {.alpha = 2,
             .beta = 0.5F,
-            .bias = {bias.data(), Number::f32},
+            .bias = {bias.data(), DType::f32},
             .activation = Activation::gelu_tanh,
             .before_activation = {.data = before.data()}});
     for (std::size_t k = 0; k < c.size(); ++k) {
@@ -58,8 +58,8 @@ TEST(Finish, CanBeDoneInPlace) {
   std::vector<Bf16> c = halved(numbers(12000, 1));
   const std::vector<Bf16> sums = c;
   const std::vector<Bf16> bias = halved({1, 2, 3});
-  finish({.data = c.data(), .type = Number::bf16, .rows = 4000, .columns = 3},
-         {.data = c.data(), .type = Number::bf16}, {.bias = {bias.data(), Number::bf16}});
+  finish({.data = c.data(), .type = DType::bf16, .rows = 4000, .columns = 3},
+         {.data = c.data(), .type = DType::bf16}, {.bias = {bias.data(), DType::bf16}});
   for (std::size_t k = 0; k < c.size(); ++k) {
     ASSERT_EQ(to_float(c[k]), to_float(to_bf16(to_float(sums[k]) + to_float(bias[k % 3]))));
   }

@@ -8,7 +8,8 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
-#include <string_view>
+
+#include "shiplap/base/dtype.h"
 
 namespace shiplap::kernels {
 
@@ -31,27 +32,21 @@ struct E8m0 {
   friend bool operator==(E8m0, E8m0) = default;
 };
 
-enum class Fp8 : std::uint8_t { e4m3, e5m2 };
-
-[[nodiscard]] constexpr std::string_view name(Fp8 format) {
-  return format == Fp8::e4m3 ? "e4m3" : "e5m2";
-}
-
-// The largest finite number.
-[[nodiscard]] constexpr float largest(Fp8 format) {
-  return format == Fp8::e4m3 ? 448.0F : 57344.0F;
+// Of fp8_e4m3 and fp8_e5m2: the largest finite number.
+[[nodiscard]] constexpr float largest(DType format) {
+  return format == DType::fp8_e4m3 ? 448.0F : 57344.0F;
 }
 
 // Half the distance of neighbours, relative to a number: what rounding changes a number by at most,
 // if it is neither too large nor subnormal.
-[[nodiscard]] constexpr double relative_step(Fp8 format) {
-  return format == Fp8::e4m3 ? 0x1p-4 : 0x1p-3;
+[[nodiscard]] constexpr double relative_step(DType format) {
+  return format == DType::fp8_e4m3 ? 0x1p-4 : 0x1p-3;
 }
 
 // The distance of subnormal numbers, which is the smallest that is not zero. In all, a number x
 // becomes one within max(relative_step * |x|, smallest_step / 2), up to the largest.
-[[nodiscard]] constexpr double smallest_step(Fp8 format) {
-  return format == Fp8::e4m3 ? 0x1p-9 : 0x1p-16;
+[[nodiscard]] constexpr double smallest_step(DType format) {
+  return format == DType::fp8_e4m3 ? 0x1p-9 : 0x1p-16;
 }
 
 // A subnormal is a float of which the exponent is 120 too small, like all the others; the product

@@ -14,17 +14,17 @@
 namespace shiplap::kernels {
 namespace {
 
-constexpr Fp8 kFormats[] = {Fp8::e4m3, Fp8::e5m2};
+constexpr DType kFormats[] = {DType::fp8_e4m3, DType::fp8_e5m2};
 
 struct Layout {
   int mantissa_bits;
   int bias;
 };
 
-Layout layout(Fp8 format) { return format == Fp8::e4m3 ? Layout{3, 7} : Layout{2, 15}; }
+Layout layout(DType format) { return format == DType::fp8_e4m3 ? Layout{3, 7} : Layout{2, 15}; }
 
 // The number of a code, whatever it would mean if the format had no special ones.
-double formula(Fp8 format, unsigned code) {
+double formula(DType format, unsigned code) {
   const auto [mantissa_bits, bias] = layout(format);
   const int exponent = static_cast<int>((code & 0x7f) >> mantissa_bits);
   const auto mantissa = static_cast<double>(code & ((1U << mantissa_bits) - 1));
@@ -34,19 +34,19 @@ double formula(Fp8 format, unsigned code) {
   return (code & 0x80) != 0 ? -magnitude : magnitude;
 }
 
-unsigned largest_code(Fp8 format) { return format == Fp8::e4m3 ? 0x7e : 0x7b; }
+unsigned largest_code(DType format) { return format == DType::fp8_e4m3 ? 0x7e : 0x7b; }
 
-float value(Fp8 format, unsigned code) {
+float value(DType format, unsigned code) {
   const auto bits = static_cast<std::uint8_t>(code);
-  return format == Fp8::e4m3 ? to_float(E4m3{bits}) : to_float(E5m2{bits});
+  return format == DType::fp8_e4m3 ? to_float(E4m3{bits}) : to_float(E5m2{bits});
 }
 
-unsigned rounded(Fp8 format, float number) {
-  return format == Fp8::e4m3 ? to_e4m3(number).bits : to_e5m2(number).bits;
+unsigned rounded(DType format, float number) {
+  return format == DType::fp8_e4m3 ? to_e4m3(number).bits : to_e5m2(number).bits;
 }
 
 // The nearest of all finite codes of the same sign; of two, the even one.
-unsigned searched(Fp8 format, float number) {
+unsigned searched(DType format, float number) {
   // Beyond the largest, doubles could not tell the distances apart.
   const double magnitude =
       std::min(std::abs(static_cast<double>(number)), formula(format, largest_code(format)));
@@ -61,12 +61,12 @@ unsigned searched(Fp8 format, float number) {
   return best | (std::signbit(number) ? 0x80U : 0U);
 }
 
-void expect_nearest(Fp8 format, float number) {
+void expect_nearest(DType format, float number) {
   ASSERT_EQ(rounded(format, number), searched(format, number))
       << name(format) << " of " << number << ", bits " << std::bit_cast<std::uint32_t>(number);
 }
 
-void expect_nearest_around(Fp8 format, float number) {
+void expect_nearest_around(DType format, float number) {
   for (const float near :
        {std::nextafter(number, -HUGE_VALF), number, std::nextafter(number, HUGE_VALF)}) {
     expect_nearest(format, near);
@@ -74,8 +74,8 @@ void expect_nearest_around(Fp8 format, float number) {
   }
 }
 
-TEST(Fp8, EveryFiniteCodeIsTheNumberOfTheFormulaAndSurvivesTheWayThroughFloat) {
-  for (const Fp8 format : kFormats) {
+TEST(DType, EveryFiniteCodeIsTheNumberOfTheFormulaAndSurvivesTheWayThroughFloat) {
+  for (const DType format : kFormats) {
     for (unsigned code = 0; code < 256; ++code) {
       if ((code & 0x7f) > largest_code(format)) continue;
       const float number = value(format, code);
@@ -86,22 +86,22 @@ TEST(Fp8, EveryFiniteCodeIsTheNumberOfTheFormulaAndSurvivesTheWayThroughFloat) {
   }
 }
 
-TEST(Fp8, SpecialCodesAreThoseOfTheStandard) {
+TEST(DType, SpecialCodesAreThoseOfTheStandard) {
   for (const unsigned sign : {0U, 0x80U}) {
-    EXPECT_TRUE(std::isnan(value(Fp8::e4m3, 0x7f | sign)));
-    EXPECT_EQ(rounded(Fp8::e4m3, value(Fp8::e4m3, 0x7f | sign)), 0x7f | sign);
-    EXPECT_TRUE(std::isinf(value(Fp8::e5m2, 0x7c | sign)));
-    EXPECT_EQ(std::signbit(value(Fp8::e5m2, 0x7c | sign)), sign != 0);
+    EXPECT_TRUE(std::isnan(value(DType::fp8_e4m3, 0x7f | sign)));
+    EXPECT_EQ(rounded(DType::fp8_e4m3, value(DType::fp8_e4m3, 0x7f | sign)), 0x7f | sign);
+    EXPECT_TRUE(std::isinf(value(DType::fp8_e5m2, 0x7c | sign)));
+    EXPECT_EQ(std::signbit(value(DType::fp8_e5m2, 0x7c | sign)), sign != 0);
     for (const unsigned code : {0x7dU, 0x7eU, 0x7fU}) {
-      EXPECT_TRUE(std::isnan(value(Fp8::e5m2, code | sign)));
-      EXPECT_EQ(rounded(Fp8::e5m2, value(Fp8::e5m2, code | sign)), 0x7e | sign);
+      EXPECT_TRUE(std::isnan(value(DType::fp8_e5m2, code | sign)));
+      EXPECT_EQ(rounded(DType::fp8_e5m2, value(DType::fp8_e5m2, code | sign)), 0x7e | sign);
     }
   }
 }
 
 // Each number, the middle between it and the next, what lies between, and the floats next to all.
-TEST(Fp8, WhatLiesBetweenGoesToTheNearestAndTiesToTheEvenOne) {
-  for (const Fp8 format : kFormats) {
+TEST(DType, WhatLiesBetweenGoesToTheNearestAndTiesToTheEvenOne) {
+  for (const DType format : kFormats) {
     for (unsigned code = 0; code < largest_code(format); ++code) {
       const float low = value(format, code);
       const float high = value(format, code + 1);
@@ -112,22 +112,22 @@ TEST(Fp8, WhatLiesBetweenGoesToTheNearestAndTiesToTheEvenOne) {
   }
 }
 
-TEST(Fp8, AnyFloatGoesToTheNearest) {
+TEST(DType, AnyFloatGoesToTheNearest) {
   Random random(1);
   for (int i = 0; i < 50000; ++i) {
     const auto any = std::bit_cast<float>(static_cast<std::uint32_t>(random.next()));
     if (std::isnan(any)) continue;
     const auto usual =
         static_cast<float>(std::ldexp(random.unit(), static_cast<int>(random.between(-20, 20))));
-    for (const Fp8 format : kFormats) {
+    for (const DType format : kFormats) {
       expect_nearest(format, any);
       expect_nearest(format, usual);
     }
   }
 }
 
-TEST(Fp8, WhatIsTooLargeBecomesTheLargest) {
-  for (const Fp8 format : kFormats) {
+TEST(DType, WhatIsTooLargeBecomesTheLargest) {
+  for (const DType format : kFormats) {
     const float most = largest(format);
     EXPECT_EQ(static_cast<double>(most), formula(format, largest_code(format)));
     for (const float number : {most, std::nextafter(most, HUGE_VALF), 1.04F * most, 1.5F * most,
@@ -138,7 +138,7 @@ TEST(Fp8, WhatIsTooLargeBecomesTheLargest) {
   }
 }
 
-TEST(Fp8, ANanStaysANanOfItsSign) {
+TEST(DType, ANanStaysANanOfItsSign) {
   for (const std::uint32_t bits : {0x7f800001U, 0x7fc00000U, 0x7fffffffU}) {
     EXPECT_EQ(to_e4m3(std::bit_cast<float>(bits)).bits, 0x7f);
     EXPECT_EQ(to_e4m3(std::bit_cast<float>(bits | 0x80000000)).bits, 0xff);
@@ -147,7 +147,7 @@ TEST(Fp8, ANanStaysANanOfItsSign) {
   }
 }
 
-TEST(Fp8, E8m0IsAPowerOfTwo) {
+TEST(DType, E8m0IsAPowerOfTwo) {
   for (int code = 0; code < 255; ++code) {
     EXPECT_EQ(static_cast<double>(to_float(E8m0{static_cast<std::uint8_t>(code)})),
               std::ldexp(1.0, code - 127));
@@ -156,8 +156,8 @@ TEST(Fp8, E8m0IsAPowerOfTwo) {
 }
 
 // What tests elsewhere derive their bounds from.
-TEST(Fp8, RoundingChangesANumberByNoMoreThanTheSteps) {
-  for (const Fp8 format : kFormats) {
+TEST(DType, RoundingChangesANumberByNoMoreThanTheSteps) {
+  for (const DType format : kFormats) {
     EXPECT_EQ(smallest_step(format), formula(format, 1));
     double most_relative = 0;
     for (unsigned code = 0; code < largest_code(format); ++code) {

@@ -83,8 +83,8 @@ void GroupedLinear::prepare(std::int64_t group, const Weights& weights) {
 
 void GroupedLinear::multiply(const Rows& a, std::span<const GroupRows> runs, const Result& c,
                              const GroupedEpilogue& epilogue) {
-  const Number bias = epilogue.bias.type;
-  ensure(bias == Number::f32 || bias == state_->shape.type,
+  const DType bias = epilogue.bias.type;
+  ensure(bias == DType::f32 || bias == state_->shape.type,
          "a bias is f32 or of the type of the factors");
   state_->check_runs(a, runs);
   if (a.count == 0 || state_->shape.columns == 0) return;

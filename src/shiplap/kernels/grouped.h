@@ -1,10 +1,10 @@
 // Many products at once, each with weights of its own: rows sorted by group, as the experts of a
 // mixture get them.
 //
-//   GroupedLinear experts({.groups = 64, .columns = n, .depth = k, .type = Number::bf16});
+//   GroupedLinear experts({.groups = 64, .columns = n, .depth = k, .type = DType::bf16});
 //   experts.prepare(weights);  // one for each group
 //   const GroupRows runs[] = {{.group = 5, .rows = 7}, {.group = 9, .rows = 130}};
-//   experts.multiply({.data = x, .count = 137}, runs, {.data = y, .type = Number::bf16});
+//   experts.multiply({.data = x, .count = 137}, runs, {.data = y, .type = DType::bf16});
 //
 // computes, for each row on its own and with all sums in float,
 //
@@ -29,16 +29,16 @@
 #include <span>
 #include <string_view>
 
+#include "shiplap/base/dtype.h"
 #include "shiplap/kernels/linear.h"
-#include "shiplap/kernels/number.h"
 
 namespace shiplap::kernels {
 
 struct GroupedShape {
   std::int64_t groups = 0;
-  std::int64_t columns = 0;   // of the weights and of the result
-  std::int64_t depth = 0;     // the inner size
-  Number type = Number::f32;  // of both factors
+  std::int64_t columns = 0;  // of the weights and of the result
+  std::int64_t depth = 0;    // the inner size
+  DType type = DType::f32;   // of both factors
   Packing packing = Packing::once;
   std::int64_t typical_rows = 64;  // of a group
   Engine engine = Engine::best;
@@ -54,7 +54,7 @@ struct GroupRows {
 // gaps.
 struct GroupedBias {
   const void* data = nullptr;  // null: none
-  Number type = Number::f32;   // or that of the factors
+  DType type = DType::f32;     // or that of the factors
   std::int64_t stride = 0;
 };
 

@@ -65,8 +65,8 @@ TEST(GroupedChunks, ARowHasTheSameBitsAloneInAChunkAndInTheWhole) {
     std::int64_t depth;
   };
   for (const Size size : {Size{64, 64}, Size{9, 7}, Size{100, 333}, Size{1, 40}, Size{1030, 31}}) {
-    for (const Number type : kNumbers) {
-      for (const Number out : {Number::f32, type}) {
+    for (const DType type : kNumbers) {
+      for (const DType out : {DType::f32, type}) {
         GroupedQuestion q{.groups = 4, .runs = {{3, 70}, {0, 1}, {1, 0}, {2, 33}, {3, 20}, {0, 6}}};
         q.all = {
             .rows = 130, .columns = size.columns, .depth = size.depth, .type = type, .out = out};
@@ -98,18 +98,18 @@ TEST(GroupedChunks, EpiloguesAndTransposesKeepTheBits) {
 // Of the size that layers have, where the inner size is cut into pieces.
 TEST(GroupedChunks, LargeProductsKeepTheBits) {
   if (products_by() == "plain loops") GTEST_SKIP() << "plain loops take too long";
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     GroupedQuestion q{.groups = 3, .runs = {{2, 100}, {0, 9}, {1, 41}}};
     q.all = {.rows = 150, .columns = 520, .depth = 2100, .type = type, .out = type};
     expect_same_bits(q, 3);
     q.all.beta = 1;
-    q.all.out = Number::f32;
+    q.all.out = DType::f32;
     expect_same_bits(q, 4);
   }
 }
 
 TEST(GroupedChunks, PackedOnceOrByEveryCallTheBitsAreTheSame) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (const std::int64_t columns : {70, 1030}) {
       Random random(5);
       GroupedQuestion q{.groups = 3, .runs = {{2, 40}, {0, 9}, {2, 3}, {1, 17}}};
@@ -131,7 +131,7 @@ TEST(GroupedChunks, PackedOnceOrByEveryCallTheBitsAreTheSame) {
 TEST(GroupedChunks, TheCommonEngineIsRightAndKeepsTheBits) {
   Random random(6);
   GroupedQuestion q{.groups = 3, .runs = {{2, 70}, {0, 9}, {2, 3}, {1, 17}}};
-  q.all = {.rows = 99, .columns = 70, .depth = 90, .type = Number::bf16, .out = Number::bf16};
+  q.all = {.rows = 99, .columns = 70, .depth = 90, .type = DType::bf16, .out = DType::bf16};
   GroupedArrays whole(q, random, Fill::fractions);
   GroupedArrays rows = whole;
   const GroupedArrays given = whole;
@@ -144,7 +144,7 @@ TEST(GroupedChunks, TheCommonEngineIsRightAndKeepsTheBits) {
     engine->multiply(
         {.a = {.data = arrays.a.data(first * 90), .count = rows_of(runs), .stride = 90},
          .runs = runs,
-         .c = {.data = arrays.c.data(first * 70), .type = Number::bf16, .stride = 70},
+         .c = {.data = arrays.c.data(first * 70), .type = DType::bf16, .stride = 70},
          .epilogue = {}});
   };
   multiply(whole, 0, q.runs);
@@ -160,7 +160,7 @@ TEST(GroupedChunks, TheCommonEngineIsRightAndKeepsTheBits) {
 }
 
 TEST(GroupedChunks, TwoThreadsHaveOneEach) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     Random random(8);
     GroupedQuestion q{.groups = 3, .runs = {{2, 40}, {0, 9}, {1, 11}}};
     q.all = {.rows = 60, .columns = 90, .depth = 70, .type = type, .out = type};
@@ -182,7 +182,7 @@ TEST(GroupedChunks, TwoThreadsHaveOneEach) {
 
 // oneDNN itself takes less than a kilobyte in every call.
 TEST(GroupedChunks, ALaterCallOfOtherSizesAllocatesNothing) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
       Random random(9);
       GroupedQuestion q{.groups = 3};
@@ -257,8 +257,8 @@ TEST(GroupedChunks, NothingBehindTheMatricesIsTouched) {
           q.all = {.rows = rows,
                    .columns = columns,
                    .depth = depth,
-                   .type = Number::bf16,
-                   .out = random.chance() ? Number::bf16 : Number::f32,
+                   .type = DType::bf16,
+                   .out = random.chance() ? DType::bf16 : DType::f32,
                    .weights_are_transposed = random.chance()};
           GroupedArrays arrays(q, random, Fill::fractions);
           Guarded a(arrays.a);

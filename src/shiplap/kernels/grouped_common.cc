@@ -14,7 +14,7 @@ namespace shiplap::kernels {
 namespace {
 
 // Tiles have 16 rows. Vectors take any number, but each has its price.
-constexpr std::int64_t row_step(Number type) { return type == Number::bf16 ? 16 : 4; }
+constexpr std::int64_t row_step(DType type) { return type == DType::bf16 ? 16 : 4; }
 
 constexpr std::int64_t round_up(std::int64_t count, std::int64_t step) {
   return (count + step - 1) / step * step;
@@ -22,7 +22,7 @@ constexpr std::int64_t round_up(std::int64_t count, std::int64_t step) {
 
 // Whether the result is the product itself, in float and without gaps.
 bool is_product(const EpilogueStep& step) {
-  return step.c.type == Number::f32 && step.c.stride == step.columns && step.alpha == 1 &&
+  return step.c.type == DType::f32 && step.c.stride == step.columns && step.alpha == 1 &&
          step.beta == 0 && step.bias == nullptr && step.activation == Activation::none &&
          step.before_activation.data == nullptr;
 }
@@ -155,8 +155,7 @@ class CommonEngine final : public GroupedEngine {
     if (takes_type()) return copy_as_it_is(copy, gathered_.data());
     auto* const floats = reinterpret_cast<float*>(gathered_.data());
     if (copy.layout.order == Order::rows) return widen_lines(copy, floats);
-    grow(straightened_,
-         block_rows_ * copy.columns * static_cast<std::int64_t>(bytes_of(copy.type)));
+    grow(straightened_, block_rows_ * copy.columns * bytes_of(copy.type));
     copy_as_it_is(copy, straightened_.data());
     widen({.from = straightened_.data(), .type = copy.type, .count = count, .to = floats});
   }
@@ -169,7 +168,7 @@ class CommonEngine final : public GroupedEngine {
     while (!engine_->can(product) && product.rows < block_rows_) {
       product.rows = std::min(2 * product.rows, block_rows_);
     }
-    const auto bytes = shape_.depth * static_cast<std::int64_t>(bytes_of(engine_->type()));
+    const auto bytes = shape_.depth * bytes_of(engine_->type());
     std::fill_n(gathered_.begin() + count * bytes, (product.rows - count) * bytes, std::byte{});
   }
 

@@ -31,7 +31,7 @@ GroupedQuestion question_for(const GroupedShape& shape, Random& random, std::int
 
 void expect_right_for_small_shapes(Engine engine) {
   Random random(1);
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (std::int64_t columns = 1; columns <= 6; ++columns) {
       for (std::int64_t depth = 0; depth <= 6; ++depth) {
         const GroupedShape shape{
@@ -68,7 +68,7 @@ TEST(Grouped, IsRightForRandomShapes) {
 // One run of every length, with depths and columns that are drawn.
 TEST(Grouped, IsRightForEveryNumberOfRows) {
   Random random(2);
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (std::int64_t rows = 0; rows <= 100; ++rows) {
       const GroupedShape shape{.groups = 2,
                                .columns = random.between(1, 71),
@@ -92,7 +92,7 @@ TEST(Grouped, IsRightForEveryDepthAndNumberOfColumns) {
       const GroupedShape shape{.groups = 2,
                                .columns = is_depth ? random.between(1, 71) : i,
                                .depth = is_depth ? i : random.between(1, 131),
-                               .type = Number::bf16};
+                               .type = DType::bf16};
       GroupedLinear kernel(shape);
       expect_right(kernel, question_for(shape, random, 12), random);
       if (HasFatalFailure()) return;
@@ -107,7 +107,7 @@ TEST(Grouped, SomeRowsOfLargeProductsAreRight) {
   for (const std::int64_t depth : {520, 1024, 1100}) {
     for (const Packing packing : {Packing::once, Packing::every_call}) {
       GroupedQuestion q{.groups = 2, .runs = {{1, 600}, {0, 17}, {1, 3}}, .packing = packing};
-      q.all = {.rows = 620, .columns = 290, .depth = depth, .type = Number::bf16};
+      q.all = {.rows = 620, .columns = 290, .depth = depth, .type = DType::bf16};
       GroupedArrays arrays(q, random, Fill::fractions);
       const GroupedArrays given = arrays;
       GroupedLinear kernel(arrays.shape());
@@ -152,7 +152,7 @@ TEST(Grouped, RoundsOnceToNearestEven) {
 }
 
 TEST(Grouped, WeightsOfOneGroupCanBePreparedAgain) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     Random random(3);
     GroupedQuestion q{.groups = 2, .runs = {{.group = 0, .rows = 3}, {.group = 1, .rows = 4}}};
     q.all = {.rows = 7, .columns = 40, .depth = 30, .type = type};
@@ -174,7 +174,7 @@ TEST(Grouped, WeightsOfOneGroupCanBePreparedAgain) {
 }
 
 TEST(Grouped, WithoutPackingWeightsAreReadByEveryCall) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     Numbers weights(type, 2);
     Numbers a(type, 2);
     Numbers c(type, 2);
@@ -198,7 +198,7 @@ TEST(Grouped, WithoutPackingWeightsAreReadByEveryCall) {
 // the same tile and behind a depth that is not whole tiles.
 TEST(Grouped, NansAndInfinitiesReachTheirRowAndNoOther) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (const double special : {std::nan(""), kInfinity, -kInfinity}) {
       for (const std::int64_t depth : {1, 31, 40, 64}) {
         Random random(5);
@@ -221,7 +221,7 @@ TEST(Grouped, NansAndInfinitiesReachTheirRowAndNoOther) {
 
 // Nothing is read of c if it does not count.
 TEST(Grouped, WhatWasThereDoesNotMatterIfBetaIsZero) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (const float alpha : {1.0F, 2.0F}) {
       Random random(6);
       GroupedQuestion q{.groups = 1, .runs = {{.group = 0, .rows = 3}}};
@@ -240,7 +240,7 @@ TEST(Grouped, WhatWasThereDoesNotMatterIfBetaIsZero) {
 
 TEST(Grouped, PlainLoopsSaySo) {
   const GroupedLinear kernel(
-      {.groups = 1, .columns = 8, .depth = 8, .type = Number::bf16, .engine = Engine::plain_loops});
+      {.groups = 1, .columns = 8, .depth = 8, .type = DType::bf16, .engine = Engine::plain_loops});
   EXPECT_EQ(kernel.by(), "plain loops");
 }
 
@@ -256,7 +256,7 @@ TEST(Grouped, AnySizeMayBeZero) {
     GroupedLinear kernel(shape);
     expect_right(kernel, q, random);
   };
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     act({.groups = 0, .columns = 3, .depth = 3, .type = type}, {});
     act({.groups = 2, .columns = 0, .depth = 3, .type = type}, {{.group = 1, .rows = 2}});
     act({.groups = 2, .columns = 3, .depth = 0, .type = type}, {{.group = 1, .rows = 2}});
@@ -288,7 +288,7 @@ TEST(Grouped, PromisesWhatItSays) {
   EXPECT_THROW(act(one, row, {{.group = -1, .rows = 1}}, {}), InternalError);
   EXPECT_THROW(act(one, row, {run, run, {.group = 0, .rows = -1}}, {}), InternalError);
   EXPECT_THROW(act(one, {.data = &x, .count = 1, .stride = -1}, {run}, {}), InternalError);
-  EXPECT_THROW(act(one, row, {run}, {.bias = {.data = &x, .type = Number::f16}}), InternalError);
+  EXPECT_THROW(act(one, row, {run}, {.bias = {.data = &x, .type = DType::f16}}), InternalError);
   EXPECT_THROW(act(one, row, {run}, {.bias = {.data = &x, .stride = -1}}), InternalError);
   GroupedLinear kernel(one);
   EXPECT_THROW(kernel.multiply(row, std::vector{run}, {.data = &x}), InternalError);

@@ -113,14 +113,14 @@ class TilesEngine final : public GroupedEngine {
   // Rows of whole steps are read where they lie.
   void find_rows(const Rows& a, std::int64_t first, TilesProduct& product) {
     const auto* const rows = static_cast<const Bf16*>(
-        advance(a.data, Number::bf16, first * (a.is_transposed ? 1 : a.stride)));
+        advance(a.data, DType::bf16, first * (a.is_transposed ? 1 : a.stride)));
     product.a = rows;
     product.stride_a = a.stride;
     const bool is_whole = !a.is_transposed && shape_.depth % kStepDepth == 0;
     if (is_whole && !is_better_copied(a.stride, product)) return;
     product.stride_a = gathered_stride();
     copy_as_it_is({.from = rows,
-                   .type = Number::bf16,
+                   .type = DType::bf16,
                    .layout = layout_of(a.is_transposed, a.stride),
                    .rows = product.finish.rows,
                    .columns = shape_.depth,
@@ -148,7 +148,7 @@ class TilesEngine final : public GroupedEngine {
 }  // namespace
 
 std::unique_ptr<GroupedEngine> make_tiles_engine(const GroupedShape& shape) {
-  if (shape.type != Number::bf16 || shape.depth == 0 || shape.columns == 0) return nullptr;
+  if (shape.type != DType::bf16 || shape.depth == 0 || shape.columns == 0) return nullptr;
   return has_tiles() ? std::make_unique<TilesEngine>(shape) : nullptr;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 // Whether the result is the product itself, or what was there plus the product, in float.
 bool is_plain(const Epilogue& epilogue, const Result& c) {
-  return c.type == Number::f32 && epilogue.alpha == 1 &&
+  return c.type == DType::f32 && epilogue.alpha == 1 &&
          (epilogue.beta == 0 || epilogue.beta == 1) && epilogue.bias.data == nullptr &&
          epilogue.activation == Activation::none && epilogue.before_activation.data == nullptr;
 }
@@ -110,12 +110,12 @@ struct LinearKernel::State {
 
   void gather(const Copy& copy) {
     const std::int64_t count = copy.rows * copy.columns;
-    const auto bytes = static_cast<std::int64_t>(bytes_of(engine->type()));
+    const auto bytes = bytes_of(engine->type());
     grow(gathered, count * bytes);
     if (takes_type()) return copy_as_it_is(copy, gathered.data());
     auto* const floats = reinterpret_cast<float*>(gathered.data());
     if (copy.layout.order == Order::rows) return widen_lines(copy, floats);
-    grow(straightened, count * static_cast<std::int64_t>(bytes_of(copy.type)));
+    grow(straightened, count * bytes_of(copy.type));
     copy_as_it_is(copy, straightened.data());
     widen({.from = straightened.data(), .type = copy.type, .count = count, .to = floats});
   }
@@ -127,7 +127,7 @@ struct LinearKernel::State {
     while (!engine->can(product) && product.rows < shape.typical_rows) {
       product.rows = std::min(2 * product.rows, shape.typical_rows);
     }
-    const auto bytes = shape.depth * static_cast<std::int64_t>(bytes_of(engine->type()));
+    const auto bytes = shape.depth * bytes_of(engine->type());
     grow(gathered, product.rows * bytes);
     std::fill_n(gathered.begin() + count * bytes, (product.rows - count) * bytes, std::byte{});
   }
@@ -151,8 +151,8 @@ void LinearKernel::multiply(const Rows& a, const Result& c, const Epilogue& epil
   const LinearShape& shape = state_->shape;
   ensure(state_->is_prepared, "weights are prepared before they are multiplied by");
   ensure(a.count >= 0, "no number of rows is negative");
-  const Number bias = epilogue.bias.type;
-  ensure(bias == Number::f32 || bias == shape.type, "a bias is f32 or of the type of the factors");
+  const DType bias = epilogue.bias.type;
+  ensure(bias == DType::f32 || bias == shape.type, "a bias is f32 or of the type of the factors");
   if (a.count == 0 || shape.columns == 0) return;
   Rows rows = a;
   rows.stride = stride_or(a.stride, a.is_transposed ? a.count : shape.depth);

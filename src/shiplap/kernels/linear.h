@@ -1,10 +1,10 @@
 // Products with a second factor that stays: rows of activations, all at once or as they arrive,
 // times the weights of a layer.
 //
-//   LinearKernel linear({.columns = n, .depth = k, .type = Number::bf16, .typical_rows = 256});
+//   LinearKernel linear({.columns = n, .depth = k, .type = DType::bf16, .typical_rows = 256});
 //   linear.prepare({.data = w});
-//   linear.multiply({.data = x, .count = rows}, {.data = y, .type = Number::bf16},
-//                   {.bias = {b, Number::f32}, .activation = Activation::gelu_tanh});
+//   linear.multiply({.data = x, .count = rows}, {.data = y, .type = DType::bf16},
+//                   {.bias = {b, DType::f32}, .activation = Activation::gelu_tanh});
 //
 // computes, for each row on its own and with all sums in float,
 //
@@ -29,7 +29,7 @@
 #include <memory>
 #include <string_view>
 
-#include "shiplap/kernels/number.h"
+#include "shiplap/base/dtype.h"
 
 namespace shiplap::kernels {
 
@@ -41,9 +41,9 @@ enum class Packing : std::uint8_t { once, every_call };
 enum class Engine : std::uint8_t { best, plain_loops };
 
 struct LinearShape {
-  std::int64_t columns = 0;   // of the weights and of the result
-  std::int64_t depth = 0;     // the inner size
-  Number type = Number::f32;  // of both factors
+  std::int64_t columns = 0;  // of the weights and of the result
+  std::int64_t depth = 0;    // the inner size
+  DType type = DType::f32;   // of both factors
   Packing packing = Packing::once;
   // The blocks are chosen for calls of this many rows, and then used for calls of any number. Calls
   // with more rows are cut, unless the result is a product in float.
@@ -74,13 +74,13 @@ struct Rows {
 // Where a result of count x columns goes, by rows.
 struct Result {
   void* data = nullptr;
-  Number type = Number::f32;
+  DType type = DType::f32;
   std::int64_t stride = 0;
 };
 
 struct Bias {
   const void* data = nullptr;  // `columns` numbers; null: none
-  Number type = Number::f32;   // or that of the factors
+  DType type = DType::f32;     // or that of the factors
 };
 
 // gelu_tanh(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): PyTorch's approximate="tanh"

@@ -44,8 +44,8 @@ TEST(LinearChunks, ARowHasTheSameBitsAloneInAChunkAndInTheWhole) {
     std::int64_t depth;
   };
   for (const Size size : {Size{64, 64}, Size{9, 7}, Size{100, 333}, Size{1, 40}, Size{1030, 31}}) {
-    for (const Number type : kNumbers) {
-      for (const Number out : {Number::f32, type}) {
+    for (const DType type : kNumbers) {
+      for (const DType out : {DType::f32, type}) {
         const Question q{
             .rows = 130, .columns = size.columns, .depth = size.depth, .type = type, .out = out};
         expect_same_bits(q, 64, 1);
@@ -72,7 +72,7 @@ TEST(LinearChunks, EpiloguesAndTransposesKeepTheBits) {
 // Of the size that layers have, where the inner size is cut into pieces.
 TEST(LinearChunks, LargeProductsKeepTheBits) {
   if (products_by() == "plain loops") GTEST_SKIP() << "plain loops take too long";
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     expect_same_bits({.rows = 300, .columns = 512, .depth = 4096, .type = type, .out = type}, 256,
                      3);
     expect_same_bits({.rows = 300, .columns = 520, .depth = 1500, .type = type, .beta = 1}, 256, 4);
@@ -80,7 +80,7 @@ TEST(LinearChunks, LargeProductsKeepTheBits) {
 }
 
 TEST(LinearChunks, TwoThreadsHaveOneEach) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     Random random(5);
     Arrays2d given({.rows = 60,
                     .columns = 90,
@@ -114,7 +114,7 @@ TEST(LinearChunks, TwoThreadsHaveOneEach) {
 
 // oneDNN itself takes less than a kilobyte in every call.
 TEST(LinearChunks, ALaterCallOfTheSameSizesAllocatesNothing) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
       Random random(6);
       Arrays2d arrays({.rows = 60,

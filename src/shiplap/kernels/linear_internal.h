@@ -39,7 +39,7 @@ class LinearEngine {
   virtual ~LinearEngine() = default;
 
   // Of both factors.
-  [[nodiscard]] virtual Number type() const = 0;
+  [[nodiscard]] virtual DType type() const = 0;
   // With Packing::every_call, the weights stay where they are until the next call of this.
   virtual void prepare(const GroupWeights& weights) = 0;
   // Whether it multiplies so; a row then gets the same bits as in any other product of this engine

@@ -22,16 +22,17 @@ namespace {
 
 using Description = dnnl::matmul::primitive_desc;
 
-DataType data_type(Number type) {
+DataType data_type(DType type) {
   switch (type) {
-    case Number::f32:
+    case DType::f32:
       return DataType::f32;
-    case Number::bf16:
+    case DType::bf16:
       return DataType::bf16;
-    case Number::f16:
+    case DType::f16:
       return DataType::f16;
+    default:
+      throw InternalError("no type that oneDNN multiplies");
   }
-  throw InternalError("unknown type of number");
 }
 
 // The ways that are called so are loops slower than ours.
@@ -46,7 +47,7 @@ class OnednnLinear final : public LinearEngine {
   }
 
   [[nodiscard]] bool is_fast() const { return !way_.empty() && !is_slow(way_); }
-  [[nodiscard]] Number type() const override { return shape_.type; }
+  [[nodiscard]] DType type() const override { return shape_.type; }
   [[nodiscard]] std::string_view name() const override { return way_; }
 
   void prepare(const GroupWeights& weights) override {

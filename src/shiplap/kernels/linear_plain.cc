@@ -13,7 +13,7 @@ class PlainLinear final : public LinearEngine {
  public:
   explicit PlainLinear(const LinearShape& shape) : depth_(shape.depth), columns_(shape.columns) {}
 
-  [[nodiscard]] Number type() const override { return Number::f32; }
+  [[nodiscard]] DType type() const override { return DType::f32; }
   [[nodiscard]] std::string_view name() const override { return "plain loops"; }
 
   void prepare(const GroupWeights& weights) override {

@@ -52,7 +52,7 @@ void expect_right_for_small_shapes(const LinearShape& shape, Random& random) {
 
 void expect_right_for_small_shapes(Engine engine) {
   Random random(1);
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (std::int64_t columns = 1; columns <= 9; ++columns) {
       for (std::int64_t depth = 0; depth <= 9; ++depth) {
         expect_right_for_small_shapes(
@@ -118,20 +118,20 @@ TEST(Linear, RoundsOnceToNearestEven) {
 
 TEST(Linear, WeightsCanBePreparedAgain) {
   Random random(3);
-  LinearKernel kernel({.columns = 40, .depth = 30, .type = Number::bf16});
+  LinearKernel kernel({.columns = 40, .depth = 30, .type = DType::bf16});
   for (int i = 0; i < 4; ++i) {
     expect_right(kernel,
                  {.rows = 7,
                   .columns = 40,
                   .depth = 30,
-                  .type = Number::bf16,
+                  .type = DType::bf16,
                   .weights_are_transposed = i % 2 == 1},
                  random);
   }
 }
 
 TEST(Linear, WithoutPackingWeightsAreReadByEveryCall) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     Numbers weights(type, 1);
     Numbers a(type, 1);
     Numbers c(type, 1);
@@ -148,12 +148,12 @@ TEST(Linear, WithoutPackingWeightsAreReadByEveryCall) {
 
 TEST(Linear, TakesSomeColumnsOfWiderWeights) {
   Random random(4);
-  Numbers weights = random_numbers(random, Number::bf16, std::int64_t{20} * 50, Fill::fractions);
-  Numbers a = random_numbers(random, Number::bf16, std::int64_t{6} * 20, Fill::fractions);
-  Numbers whole(Number::f32, std::int64_t{6} * 50);
-  Numbers parts(Number::f32, std::int64_t{6} * 50);
+  Numbers weights = random_numbers(random, DType::bf16, std::int64_t{20} * 50, Fill::fractions);
+  Numbers a = random_numbers(random, DType::bf16, std::int64_t{6} * 20, Fill::fractions);
+  Numbers whole(DType::f32, std::int64_t{6} * 50);
+  Numbers parts(DType::f32, std::int64_t{6} * 50);
   const auto multiply = [&](std::int64_t first, std::int64_t columns, Numbers& c) {
-    LinearKernel kernel({.columns = columns, .depth = 20, .type = Number::bf16});
+    LinearKernel kernel({.columns = columns, .depth = 20, .type = DType::bf16});
     kernel.prepare({.data = weights.data(first), .stride = 50});
     kernel.multiply({.data = a.data(), .count = 6}, {.data = c.data(first), .stride = 50});
   };
@@ -168,7 +168,7 @@ TEST(Linear, TakesSomeColumnsOfWiderWeights) {
 // Every value of a type, as old content that is kept and as a bias.
 TEST(Linear, EveryNumberPassesThroughUnchanged) {
   constexpr std::int64_t kCount = 0x10000;
-  for (const Number type : {Number::bf16, Number::f16}) {
+  for (const DType type : {DType::bf16, DType::f16}) {
     Numbers all(type, kCount);
     auto* const bits = static_cast<std::uint16_t*>(all.data());
     for (std::int64_t i = 0; i < kCount; ++i) bits[i] = static_cast<std::uint16_t>(i);
@@ -193,8 +193,8 @@ TEST(Linear, EveryNumberPassesThroughUnchanged) {
 
 TEST(Linear, GeluIsThatOfTheFormulaEverywhere) {
   constexpr std::int64_t kCount = 4001;
-  Numbers bias(Number::f32, kCount);
-  Numbers c(Number::f32, kCount);
+  Numbers bias(DType::f32, kCount);
+  Numbers c(DType::f32, kCount);
   for (std::int64_t i = 0; i < kCount; ++i) bias.put(i, static_cast<double>(i - 2000) / 100);
   LinearKernel kernel({.columns = kCount, .depth = 0});
   kernel.prepare({});
@@ -209,7 +209,7 @@ TEST(Linear, GeluIsThatOfTheFormulaEverywhere) {
 // A NaN or an infinity in one row of a, for every type; the other rows stay numbers.
 TEST(Linear, NansAndInfinitiesReachTheirRowAndNoOther) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (const double special : {std::nan(""), kInfinity, -kInfinity}) {
       for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
         Random random(5);
@@ -244,7 +244,7 @@ TEST(Linear, NansAndInfinitiesReachTheirRowAndNoOther) {
 
 // Nothing is read of c if it does not count.
 TEST(Linear, WhatWasThereDoesNotMatterIfBetaIsZero) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (const float alpha : {1.0F, 2.0F}) {
       Random random(6);
       Arrays2d arrays({.rows = 3, .columns = 20, .depth = 10, .type = type, .alpha = alpha}, random,
@@ -262,7 +262,7 @@ TEST(Linear, WhatWasThereDoesNotMatterIfBetaIsZero) {
 
 TEST(Linear, OnednnAndPlainLoopsAgree) {
   if (products_by() == "plain loops") GTEST_SKIP() << "there is no oneDNN";
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     Random random(7);
     const Question q{.rows = 33, .columns = 200, .depth = 300, .type = type, .has_bias = true};
     Arrays2d left(q, random, Fill::fractions);
@@ -299,7 +299,7 @@ TEST(Linear, PromisesWhatItSays) {
   EXPECT_THROW(act({.columns = 1, .depth = 1, .typical_rows = 0}, row, {}), InternalError);
   EXPECT_THROW(act(one, {.data = &x, .count = -1}, {}), InternalError);
   EXPECT_THROW(act(one, {.data = &x, .count = 1, .stride = -1}, {}), InternalError);
-  EXPECT_THROW(act(one, row, {.bias = {.data = &x, .type = Number::f16}}), InternalError);
+  EXPECT_THROW(act(one, row, {.bias = {.data = &x, .type = DType::f16}}), InternalError);
   LinearKernel unprepared(one);
   EXPECT_THROW(unprepared.multiply(row, {.data = &x}), InternalError);
 }

@@ -16,16 +16,16 @@
 
 namespace shiplap::kernels {
 
-inline constexpr Number kNumbers[] = {Number::f32, Number::bf16, Number::f16};
+inline constexpr DType kNumbers[] = {DType::f32, DType::bf16, DType::f16};
 
 // Numbers of a type that is known when the test runs.
 class Numbers {
  public:
   Numbers() = default;
-  Numbers(Number type, std::int64_t count)
+  Numbers(DType type, std::int64_t count)
       : type_(type), bytes_(static_cast<std::size_t>(count) * bytes_of(type)) {}
 
-  [[nodiscard]] Number type() const { return type_; }
+  [[nodiscard]] DType type() const { return type_; }
   [[nodiscard]] std::int64_t count() const {
     return static_cast<std::int64_t>(bytes_.size() / bytes_of(type_));
   }
@@ -33,14 +33,14 @@ class Numbers {
   [[nodiscard]] void* data(std::int64_t first = 0) { return bytes_.data() + at(first); }
 
   [[nodiscard]] double get(std::int64_t index) const {
-    if (type_ == Number::f32) return static_cast<double>(read<float>(index));
-    if (type_ == Number::bf16) return static_cast<double>(to_float(read<Bf16>(index)));
+    if (type_ == DType::f32) return static_cast<double>(read<float>(index));
+    if (type_ == DType::bf16) return static_cast<double>(to_float(read<Bf16>(index)));
     return static_cast<double>(to_float(read<F16>(index)));
   }
   void put(std::int64_t index, double value) {
     const auto narrow = static_cast<float>(value);
-    if (type_ == Number::f32) return write(index, narrow);
-    if (type_ == Number::bf16) return write(index, to_bf16(narrow));
+    if (type_ == DType::f32) return write(index, narrow);
+    if (type_ == DType::bf16) return write(index, to_bf16(narrow));
     write(index, to_f16(narrow));
   }
 
@@ -61,13 +61,13 @@ class Numbers {
     std::memcpy(bytes_.data() + at(index), &value, sizeof value);
   }
 
-  Number type_ = Number::f32;
+  DType type_ = DType::f32;
   std::vector<std::byte> bytes_;
 };
 
 enum class Fill { whole_numbers, fractions };
 
-inline Numbers random_numbers(Random& random, Number type, std::int64_t count, Fill fill) {
+inline Numbers random_numbers(Random& random, DType type, std::int64_t count, Fill fill) {
   Numbers numbers(type, count);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto whole = static_cast<double>(random.between(-8, 9));
@@ -81,15 +81,15 @@ struct Question {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t depth = 0;
-  Number type = Number::f32;
-  Number out = Number::f32;
+  DType type = DType::f32;
+  DType out = DType::f32;
   bool a_is_transposed = false;
   bool weights_are_transposed = false;
   std::int64_t gap = 0;  // in every stride
   float alpha = 1;
   float beta = 0;
   bool has_bias = false;
-  Number bias = Number::f32;
+  DType bias = DType::f32;
   Activation activation = Activation::none;
   bool saves = false;
 };
@@ -111,7 +111,7 @@ inline void choose_rest(Random& random, Question& question) {
   question.alpha = random.chance() ? 1 : -0.5F;
   question.beta = static_cast<float>(random.between(0, 3));
   question.has_bias = random.chance();
-  question.bias = random.chance() ? Number::f32 : question.type;
+  question.bias = random.chance() ? DType::f32 : question.type;
   question.activation = random.chance() ? Activation::gelu_tanh : Activation::none;
   question.saves = random.chance();
 }
@@ -212,9 +212,9 @@ inline Expected expected_at(const Arrays2d& arrays, std::int64_t i, std::int64_t
 }
 
 // Half the distance of neighbours, relative to a number.
-inline double unit(Number type) {
-  if (type == Number::f32) return 0x1p-24;
-  return type == Number::bf16 ? 0x1p-8 : 0x1p-11;
+inline double unit(DType type) {
+  if (type == DType::f32) return 0x1p-24;
+  return type == DType::bf16 ? 0x1p-8 : 0x1p-11;
 }
 
 // A sum of n terms in float is off by at most n units of their sizes, and what is stored by one of

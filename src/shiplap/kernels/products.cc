@@ -27,7 +27,7 @@ std::unique_ptr<Products> make_products() {
 
 std::unique_ptr<LinearEngine> make_linear_engine(const LinearShape& shape) {
   LinearShape as_floats = shape;
-  as_floats.type = Number::f32;
+  as_floats.type = DType::f32;
   if (onednn() == nullptr || shape.engine == Engine::plain_loops) {
     return make_plain_linear_engine(as_floats);
   }

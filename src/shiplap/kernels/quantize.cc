@@ -31,8 +31,7 @@ WideRows with_stride(WideRows rows) {
 }
 
 const std::byte* row_of(const WideRows& rows, std::int64_t row) {
-  return static_cast<const std::byte*>(rows.data) +
-         row * rows.stride * static_cast<std::int64_t>(bytes_of(rows.type));
+  return static_cast<const std::byte*>(rows.data) + row * rows.stride * bytes_of(rows.type);
 }
 
 void check_shapes(const WideRows& from, const Fp8Rows& to, Scales kind) {
@@ -153,13 +152,13 @@ void quantize_blocks(const WideRows& from, const Fp8Rows& to, MxRule rule) {
 }
 
 void dequantize(const Fp8Rows& from, const Result& to) {
-  ensure(to.type == Number::f32 || to.type == Number::bf16, "codes become f32 or bf16");
+  ensure(to.type == DType::f32 || to.type == DType::bf16, "codes become f32 or bf16");
   const Fp8Rows codes = with_strides(from);
   const std::int64_t stride = stride_or(to.stride, codes.columns);
   const QuantizeLoops& loops = best_quantize_loops();
   for (std::int64_t row = 0; row < codes.rows; ++row) {
     const WidenCodesStep step = step_of(codes, row);
-    if (to.type == Number::f32) {
+    if (to.type == DType::f32) {
       loops.widen_to_floats(step, static_cast<float*>(to.data) + row * stride);
     } else {
       loops.widen_to_bf16(step, static_cast<Bf16*>(to.data) + row * stride);

@@ -1,6 +1,6 @@
 // Rows of numbers into FP8 and back.
 //
-//   const float scale = current_scale(largest_absolute(x), Fp8::e4m3);
+//   const float scale = current_scale(largest_absolute(x), DType::fp8_e4m3);
 //   quantize(x, scale, {.codes = codes, .rows = m, .columns = n, .scales = inverse});
 //   dequantize({.codes = codes, .rows = m, .columns = n, .scales = inverse}, {.data = y});
 //
@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shiplap/base/dtype.h"
 #include "shiplap/kernels/fp8.h"
 #include "shiplap/kernels/linear.h"
-#include "shiplap/kernels/number.h"
 #include "shiplap/kernels/scaling.h"
 
 namespace shiplap::kernels {
@@ -29,7 +29,7 @@ struct Fp8Rows {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t stride = 0;  // bytes from a row of codes to the next; 0: no gaps
-  Fp8 format = Fp8::e4m3;
+  DType format = DType::fp8_e4m3;
   Scales kind = Scales::rows;
   std::byte* scales = nullptr;  // need not be aligned
   // Bytes from the scales of a row to those of the next. 0: one for all rows (Scales::rows), or no
@@ -46,7 +46,7 @@ struct Fp8Rows {
 // What is to be rounded. Stride counts elements; 0: no gaps.
 struct WideRows {
   const void* data = nullptr;
-  Number type = Number::f32;
+  DType type = DType::f32;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t stride = 0;

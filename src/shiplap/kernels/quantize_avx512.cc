@@ -71,7 +71,7 @@ inline Split load_few(const std::uint16_t* from, std::int64_t count) {
 
 // As encode() of 16 floats that have no sign. The number that is taken off there is added to the
 // power here, of which it is a few of the lowest bits; it is even, so that ties stay as they are.
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
 inline __m512i encode_16(__m512i floats, __m512 factor) {
   using F = Format<kFormat>;
@@ -89,7 +89,7 @@ inline __m512i encode_16(__m512i floats, __m512 factor) {
 }
 
 // Codes without signs, of 16 bits each. Behind zeros, halves are floats.
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
 inline __m512i encode_32(__m512i sizes, __m512 factor) {
   const __m512i zero = _mm512_setzero_si512();
@@ -98,10 +98,10 @@ inline __m512i encode_32(__m512i sizes, __m512 factor) {
 }
 
 // Puts codes of twice 32 numbers together, with their signs.
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
 inline __m512i join(const Split& a, const Split& b, __m512i codes_a, __m512i codes_b) {
-  constexpr char kNan = kFormat == Fp8::e4m3 ? 0x7f : 0x7e;
+  constexpr char kNan = kFormat == DType::fp8_e4m3 ? 0x7f : 0x7e;
   const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
   __m512i codes = _mm512_permutexvar_epi64(order, _mm512_packus_epi16(codes_a, codes_b));
   const __mmask64 nan = _mm512_kunpackd(b.nan, a.nan);
@@ -110,7 +110,7 @@ inline __m512i join(const Split& a, const Split& b, __m512i codes_a, __m512i cod
   return _mm512_mask_add_epi8(codes, negative, codes, _mm512_set1_epi8(-128));
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
 inline __m512i encode_64(Split a, Split b, __m512 factor, __mmask32 flips) {
   a.negative ^= flips & ~a.nan;
@@ -119,7 +119,7 @@ inline __m512i encode_64(Split a, Split b, __m512 factor, __mmask32 flips) {
                        encode_32<kFormat>(b.sizes, factor));
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
 void round_bf16(const RoundStep& step) {
   const auto* from = static_cast<const std::uint16_t*>(step.from);
@@ -158,13 +158,13 @@ inline __m512i without_nans(__m512i sizes) {
 // but of the scales from kLeastShifted on all of them become zero.
 constexpr std::uint32_t kLeastShifted = 18;
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
 inline __m512i encode_shifted(__m512i sizes, std::uint32_t scale) {
   using F = Format<kFormat>;
   constexpr std::uint32_t kFewer = F::kShift - 16;
-  constexpr std::uint32_t kBias = kFormat == Fp8::e4m3 ? 7 : 15;
-  constexpr std::uint32_t kLargestCode = kFormat == Fp8::e4m3 ? 0x7e : 0x7b;
+  constexpr std::uint32_t kBias = kFormat == DType::fp8_e4m3 ? 7 : 15;
+  constexpr std::uint32_t kLargestCode = kFormat == DType::fp8_e4m3 ? 0x7e : 0x7b;
   const __m512i mantissa = _mm512_or_si512(_mm512_and_si512(sizes, halves(0x7f)), halves(0x80));
   const __m512i exponent =
       _mm512_add_epi16(_mm512_srli_epi16(sizes, 7), halves(15 - kFewer + kBias - scale));
@@ -179,7 +179,7 @@ inline __m512i encode_shifted(__m512i sizes, std::uint32_t scale) {
 }
 
 // The largest shows whether there are NaNs, which is seldom.
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
 inline __m512i encode_block(__m512i sizes, MxRule rule, std::byte* scale) {
   std::uint32_t most = most_of(sizes);
@@ -194,7 +194,7 @@ inline __m512i encode_block(__m512i sizes, MxRule rule, std::byte* scale) {
   return encode_32<kFormat>(sizes, _mm512_set1_ps(inverse_of(code)));
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
 void round_bf16_blocks(const RoundBlocksStep& step) {
   const auto* from = static_cast<const std::uint16_t*>(step.from);
@@ -232,7 +232,7 @@ float largest_bf16(const AmaxStep& step) {
 }
 
 // The numbers of 32 codes as bf16, times 2^power, which bf16 can hold as normal numbers.
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
 inline __m512i bf16_of(__m256i codes, int power) {
   using F = Format<kFormat>;
@@ -241,7 +241,7 @@ inline __m512i bf16_of(__m256i codes, int power) {
   const __m512i size = _mm512_and_si512(bits, halves(0x7f));
   // Of the subnormal numbers, by their bits: 0 to 7 steps of 2^-9, or 0 to 3 of 2^-16.
   const __m512i tiny =
-      kFormat == Fp8::e4m3
+      kFormat == DType::fp8_e4m3
           ? _mm512_castsi128_si512(
                 _mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60))
           : _mm512_castsi128_si512(_mm_setr_epi16(0, 0x3780, 0x3800, 0x3840, 0, 0, 0, 0));
@@ -254,13 +254,13 @@ inline __m512i bf16_of(__m256i codes, int power) {
   number = _mm512_mask_mov_epi16(number, _mm512_cmpge_epu16_mask(size, halves(F::kFirstSpecial)),
                                  halves(0x7f80));
   number = _mm512_mask_mov_epi16(
-      number, _mm512_cmpgt_epu16_mask(size, halves(kFormat == Fp8::e4m3 ? 0x7e : 0x7c)),
+      number, _mm512_cmpgt_epu16_mask(size, halves(kFormat == DType::fp8_e4m3 ? 0x7e : 0x7c)),
       halves(0x7fc0));
   return _mm512_or_si512(number, _mm512_slli_epi16(_mm512_and_si512(bits, halves(0x80)), 8));
 }
 
 // At most 32.
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
 inline void widen_some(const std::byte* from, std::int64_t count, int power, Bf16* to) {
   if (count >= 32) {
@@ -272,7 +272,7 @@ inline void widen_some(const std::byte* from, std::int64_t count, int power, Bf1
 }
 
 // Blocks that bf16 cannot hold as normal numbers go the usual way.
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
 void widen_blocks(const WidenCodesStep& step, Bf16* to) {
   for (std::int64_t j = 0; j < step.count; j += kMxBlock) {
@@ -290,7 +290,7 @@ void widen_blocks(const WidenCodesStep& step, Bf16* to) {
   }
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
 void widen_codes(const WidenCodesStep& step, Bf16* to) {
   for (std::int64_t j = 0; j < step.count; j += 32) {
@@ -299,7 +299,7 @@ void widen_codes(const WidenCodesStep& step, Bf16* to) {
 }
 
 // As decode().
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
 inline __m512 decode_16(__m128i codes) {
   using F = Format<kFormat>;
@@ -329,13 +329,13 @@ inline Sixteen sixteen(const WidenCodesStep& step, std::int64_t j) {
   return {.from = step.from + j, .which = static_cast<__mmask16>(lowest_32(step.count - j))};
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
 inline __m512 decode_some(const Sixteen& some) {
   return decode_16<kFormat>(_mm_maskz_loadu_epi8(some.which, some.from));
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
 void widen_floats(const WidenCodesStep& step, float* to) {
   for (std::int64_t j = 0; j < step.count; j += kLanes) {
@@ -346,7 +346,7 @@ void widen_floats(const WidenCodesStep& step, float* to) {
   }
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
 void add_floats(const WidenCodesStep& step, float* to) {
   for (std::int64_t j = 0; j < step.count; j += kLanes) {
@@ -379,7 +379,7 @@ inline __m256i multiply_to_bf16(__m512 codes, __m512 factor) {
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
 void widen_scaled(const WidenCodesStep& step, Bf16* to) {
   const __m512 factor = _mm512_set1_ps(step.factor);
@@ -391,7 +391,7 @@ void widen_scaled(const WidenCodesStep& step, Bf16* to) {
 }
 
 // By what a step says.
-template <Fp8 kFormat>
+template <DType kFormat>
 void widen_bf16(const WidenCodesStep& step, Bf16* to) {
   if (step.scales != nullptr) return widen_blocks<kFormat>(step, to);
   if (step.factor == 1) return widen_codes<kFormat>(step, to);
@@ -404,28 +404,28 @@ void widen_bf16(const WidenCodesStep& step, Bf16* to) {
 float largest_absolute_by_avx512(const AmaxStep& step) { return largest_bf16(step); }
 
 void round_to_codes_by_avx512(const RoundStep& step) {
-  if (step.format == Fp8::e4m3) return round_bf16<Fp8::e4m3>(step);
-  round_bf16<Fp8::e5m2>(step);
+  if (step.format == DType::fp8_e4m3) return round_bf16<DType::fp8_e4m3>(step);
+  round_bf16<DType::fp8_e5m2>(step);
 }
 
 void round_to_blocks_by_avx512(const RoundBlocksStep& step) {
-  if (step.format == Fp8::e4m3) return round_bf16_blocks<Fp8::e4m3>(step);
-  round_bf16_blocks<Fp8::e5m2>(step);
+  if (step.format == DType::fp8_e4m3) return round_bf16_blocks<DType::fp8_e4m3>(step);
+  round_bf16_blocks<DType::fp8_e5m2>(step);
 }
 
 void widen_to_floats_by_avx512(const WidenCodesStep& step, float* to) {
-  if (step.format == Fp8::e4m3) return widen_floats<Fp8::e4m3>(step, to);
-  widen_floats<Fp8::e5m2>(step, to);
+  if (step.format == DType::fp8_e4m3) return widen_floats<DType::fp8_e4m3>(step, to);
+  widen_floats<DType::fp8_e5m2>(step, to);
 }
 
 void widen_to_bf16_by_avx512(const WidenCodesStep& step, Bf16* to) {
-  if (step.format == Fp8::e4m3) return widen_bf16<Fp8::e4m3>(step, to);
-  widen_bf16<Fp8::e5m2>(step, to);
+  if (step.format == DType::fp8_e4m3) return widen_bf16<DType::fp8_e4m3>(step, to);
+  widen_bf16<DType::fp8_e5m2>(step, to);
 }
 
 void add_codes_by_avx512(const WidenCodesStep& step, float* to) {
-  if (step.format == Fp8::e4m3) return add_floats<Fp8::e4m3>(step, to);
-  add_floats<Fp8::e5m2>(step, to);
+  if (step.format == DType::fp8_e4m3) return add_floats<DType::fp8_e4m3>(step, to);
+  add_floats<DType::fp8_e5m2>(step, to);
 }
 
 }  // namespace shiplap::kernels

@@ -12,27 +12,27 @@ namespace shiplap::kernels {
 
 struct AmaxStep {
   const void* from = nullptr;
-  Number type = Number::f32;
+  DType type = DType::f32;
   std::int64_t count = 0;
 };
 
 // Codes of from * scale.
 struct RoundStep {
   const void* from = nullptr;
-  Number type = Number::f32;
+  DType type = DType::f32;
   std::int64_t count = 0;
   float scale = 1;
-  Fp8 format = Fp8::e4m3;
+  DType format = DType::fp8_e4m3;
   std::byte* to = nullptr;
 };
 
 // The same in blocks of 32, each with a scale of its own, which is written too.
 struct RoundBlocksStep {
   const void* from = nullptr;
-  Number type = Number::f32;
+  DType type = DType::f32;
   std::int64_t count = 0;
   MxRule rule = MxRule::round_up;
-  Fp8 format = Fp8::e4m3;
+  DType format = DType::fp8_e4m3;
   std::byte* to = nullptr;
   std::byte* scales = nullptr;
 };
@@ -40,7 +40,7 @@ struct RoundBlocksStep {
 // Numbers of codes, times `factor`, or if there are scales times those of blocks.
 struct WidenCodesStep {
   const std::byte* from = nullptr;
-  Fp8 format = Fp8::e4m3;
+  DType format = DType::fp8_e4m3;
   std::int64_t count = 0;
   float factor = 1;
   const std::byte* scales = nullptr;

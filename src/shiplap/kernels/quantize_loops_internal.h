@@ -17,9 +17,9 @@ namespace shiplap::kernels {
 using Codes [[gnu::vector_size(kLanes)]] = std::uint8_t;
 
 // What the bits of the two formats differ in. Sizes are those of floats.
-template <Fp8 kFormat>
+template <DType kFormat>
 struct Format {
-  static constexpr bool kIsE4m3 = kFormat == Fp8::e4m3;
+  static constexpr bool kIsE4m3 = kFormat == DType::fp8_e4m3;
   static constexpr std::uint32_t kShift = kIsE4m3 ? 20 : 21;  // 23 without the bits of a mantissa
   static constexpr std::uint32_t kLargest = kIsE4m3 ? 0x43e00000 : 0x47600000;
   static constexpr std::uint32_t kSmallestNormal = kIsE4m3 ? 0x3c800000 : 0x38800000;
@@ -40,7 +40,7 @@ template <class T>
 // leaves in the lowest bits how many steps of that power the number is, rounded; subnormal numbers
 // take the steps of the smallest normal one. Only eight bits are of interest, of which that power
 // has none.
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::always_inline]] inline void encode(const Lanes& x, std::byte* to) {
   using F = Format<kFormat>;
   const Words bits = reinterpret_cast<Words>(x);
@@ -58,7 +58,7 @@ template <Fp8 kFormat>
   std::memcpy(to, &codes, sizeof codes);
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::always_inline]] inline void encode_some(const Lanes& x, std::int64_t count, std::byte* to) {
   if (count >= kLanes) return encode<kFormat>(x, to);
   std::byte some[kLanes];
@@ -68,7 +68,7 @@ template <Fp8 kFormat>
 
 // Numbers of 16 codes. A subnormal is taken as if it had the exponent of the smallest normal
 // number, which is then taken off.
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::always_inline]] inline void decode(const std::byte* from, Lanes& x) {
   using F = Format<kFormat>;
   Codes codes;
@@ -83,7 +83,7 @@ template <Fp8 kFormat>
   x = reinterpret_cast<Lanes>(number | (bits & 0x80U) << 24);
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::always_inline]] inline void decode_some(const std::byte* from, std::int64_t count,
                                                Lanes& x) {
   if (count >= kLanes) return decode<kFormat>(from, x);
@@ -123,7 +123,7 @@ template <class T>
   return std::bit_cast<float>(most(largest));
 }
 
-template <class T, Fp8 kFormat>
+template <class T, DType kFormat>
 [[gnu::always_inline]] inline void round_numbers(const RoundStep& step) {
   const T* const from = static_cast<const T*>(step.from);
   std::byte* const to = step.to;
@@ -142,7 +142,7 @@ template <class T, Fp8 kFormat>
 }
 
 // As mx_scale() of a size that is not NaN.
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::always_inline]] inline std::uint32_t scale_of_block(std::uint32_t size, MxRule rule) {
   const std::uint32_t up = rule == MxRule::round_up ? 0x1fffff : 0;
   const std::uint32_t exponent = (size + up) >> 23;
@@ -156,7 +156,7 @@ template <Fp8 kFormat>
   return std::bit_cast<float>(scale == 254 ? 0x00400000U : (254 - scale) << 23);
 }
 
-template <class T, Fp8 kFormat>
+template <class T, DType kFormat>
 [[gnu::always_inline]] inline void round_block(const RoundBlocksStep& step, std::int64_t j) {
   static_assert(kMxBlock == 2 * kLanes);
   const T* const from = static_cast<const T*>(step.from) + j;
@@ -178,7 +178,7 @@ template <class T, Fp8 kFormat>
   if (second > 0) encode_some<kFormat>(b, second, step.to + j + kLanes);
 }
 
-template <class T, Fp8 kFormat>
+template <class T, DType kFormat>
 [[gnu::always_inline]] inline void round_blocks(const RoundBlocksStep& step) {
   for (std::int64_t j = 0; j < step.count; j += kMxBlock) round_block<T, kFormat>(step, j);
 }
@@ -197,7 +197,7 @@ template <class T>
   std::copy_n(some, count, to);
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::always_inline]] inline void widen_to_floats(const WidenCodesStep& step, float* to) {
   for (std::int64_t j = 0; j < step.count; j += kLanes) {
     Lanes x;
@@ -207,7 +207,7 @@ template <Fp8 kFormat>
   }
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::always_inline]] inline void add_to_floats(const WidenCodesStep& step, float* to) {
   for (std::int64_t j = 0; j < step.count; j += kLanes) {
     Lanes x;
@@ -240,11 +240,11 @@ template <Fp8 kFormat>
 }
 
 // The same for any factor, one by one.
-template <Fp8 kFormat>
+template <DType kFormat>
 inline void widen_tiny(const WidenCodesStep& step, Bf16* to) {
   for (std::int64_t j = 0; j < step.count; ++j) {
     const auto bits = std::to_integer<std::uint8_t>(step.from[j]);
-    const float code = kFormat == Fp8::e4m3 ? to_float(E4m3{bits}) : to_float(E5m2{bits});
+    const float code = kFormat == DType::fp8_e4m3 ? to_float(E4m3{bits}) : to_float(E5m2{bits});
     const double product = static_cast<double>(code) * static_cast<double>(step.factor);
     const auto nearest = static_cast<float>(product);
     const double beyond = std::abs(product) - std::abs(static_cast<double>(nearest));
@@ -262,7 +262,7 @@ inline constexpr float kTinyFactor = 0x1p-80F;
   return step.scales != nullptr || (std::bit_cast<std::uint32_t>(step.factor) & 0x7fffff) == 0;
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::always_inline]] inline void widen_to_bf16(const WidenCodesStep& step, Bf16* to) {
   const bool rounds = !is_exact(step);
   if (rounds && std::abs(step.factor) < kTinyFactor) return widen_tiny<kFormat>(step, to);
@@ -280,48 +280,48 @@ template <Fp8 kFormat>
 
 // By what a step says.
 [[gnu::always_inline]] inline float largest_absolute_here(const AmaxStep& step) {
-  if (step.type == Number::f32) return largest_of<float>(step);
-  if (step.type == Number::bf16) return largest_of<Bf16>(step);
+  if (step.type == DType::f32) return largest_of<float>(step);
+  if (step.type == DType::bf16) return largest_of<Bf16>(step);
   return largest_of<F16>(step);
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::always_inline]] inline void round_to_codes_of(const RoundStep& step) {
-  if (step.type == Number::f32) return round_numbers<float, kFormat>(step);
-  if (step.type == Number::bf16) return round_numbers<Bf16, kFormat>(step);
+  if (step.type == DType::f32) return round_numbers<float, kFormat>(step);
+  if (step.type == DType::bf16) return round_numbers<Bf16, kFormat>(step);
   round_numbers<F16, kFormat>(step);
 }
 
 [[gnu::always_inline]] inline void round_to_codes_here(const RoundStep& step) {
-  if (step.format == Fp8::e4m3) return round_to_codes_of<Fp8::e4m3>(step);
-  round_to_codes_of<Fp8::e5m2>(step);
+  if (step.format == DType::fp8_e4m3) return round_to_codes_of<DType::fp8_e4m3>(step);
+  round_to_codes_of<DType::fp8_e5m2>(step);
 }
 
-template <Fp8 kFormat>
+template <DType kFormat>
 [[gnu::always_inline]] inline void round_to_blocks_of(const RoundBlocksStep& step) {
-  if (step.type == Number::f32) return round_blocks<float, kFormat>(step);
-  if (step.type == Number::bf16) return round_blocks<Bf16, kFormat>(step);
+  if (step.type == DType::f32) return round_blocks<float, kFormat>(step);
+  if (step.type == DType::bf16) return round_blocks<Bf16, kFormat>(step);
   round_blocks<F16, kFormat>(step);
 }
 
 [[gnu::always_inline]] inline void round_to_blocks_here(const RoundBlocksStep& step) {
-  if (step.format == Fp8::e4m3) return round_to_blocks_of<Fp8::e4m3>(step);
-  round_to_blocks_of<Fp8::e5m2>(step);
+  if (step.format == DType::fp8_e4m3) return round_to_blocks_of<DType::fp8_e4m3>(step);
+  round_to_blocks_of<DType::fp8_e5m2>(step);
 }
 
 [[gnu::always_inline]] inline void widen_to_floats_here(const WidenCodesStep& step, float* to) {
-  if (step.format == Fp8::e4m3) return widen_to_floats<Fp8::e4m3>(step, to);
-  widen_to_floats<Fp8::e5m2>(step, to);
+  if (step.format == DType::fp8_e4m3) return widen_to_floats<DType::fp8_e4m3>(step, to);
+  widen_to_floats<DType::fp8_e5m2>(step, to);
 }
 
 [[gnu::always_inline]] inline void widen_to_bf16_here(const WidenCodesStep& step, Bf16* to) {
-  if (step.format == Fp8::e4m3) return widen_to_bf16<Fp8::e4m3>(step, to);
-  widen_to_bf16<Fp8::e5m2>(step, to);
+  if (step.format == DType::fp8_e4m3) return widen_to_bf16<DType::fp8_e4m3>(step, to);
+  widen_to_bf16<DType::fp8_e5m2>(step, to);
 }
 
 [[gnu::always_inline]] inline void add_codes_here(const WidenCodesStep& step, float* to) {
-  if (step.format == Fp8::e4m3) return add_to_floats<Fp8::e4m3>(step, to);
-  add_to_floats<Fp8::e5m2>(step, to);
+  if (step.format == DType::fp8_e4m3) return add_to_floats<DType::fp8_e4m3>(step, to);
+  add_to_floats<DType::fp8_e5m2>(step, to);
 }
 
 }  // namespace shiplap::kernels

@@ -18,16 +18,16 @@
 namespace shiplap::kernels {
 namespace {
 
-constexpr Fp8 kFormats[] = {Fp8::e4m3, Fp8::e5m2};
+constexpr DType kFormats[] = {DType::fp8_e4m3, DType::fp8_e5m2};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-std::byte code_of(Fp8 format, float value) {
-  return std::byte{format == Fp8::e4m3 ? to_e4m3(value).bits : to_e5m2(value).bits};
+std::byte code_of(DType format, float value) {
+  return std::byte{format == DType::fp8_e4m3 ? to_e4m3(value).bits : to_e5m2(value).bits};
 }
 
-float value_of(Fp8 format, std::byte code) {
+float value_of(DType format, std::byte code) {
   const auto bits = std::to_integer<std::uint8_t>(code);
-  return format == Fp8::e4m3 ? to_float(E4m3{bits}) : to_float(E5m2{bits});
+  return format == DType::fp8_e4m3 ? to_float(E4m3{bits}) : to_float(E5m2{bits});
 }
 
 bool are_same(float a, float b) {
@@ -36,7 +36,7 @@ bool are_same(float a, float b) {
 }
 
 // Mostly usual numbers, of very different sizes; some special ones.
-Numbers any_numbers(Random& random, Number type, std::int64_t count) {
+Numbers any_numbers(Random& random, DType type, std::int64_t count) {
   constexpr double kSpecial[] = {
       0,   -0.0,  HUGE_VAL, -HUGE_VAL, std::numeric_limits<double>::quiet_NaN(),
       448, 57344, 0x1p-133, 0x1p-24};
@@ -50,7 +50,7 @@ Numbers any_numbers(Random& random, Number type, std::int64_t count) {
 }
 
 // All numbers of a type of 16 bits.
-Numbers all_numbers(Number type) {
+Numbers all_numbers(DType type) {
   Numbers all(type, 0x10000);
   auto* const bits = static_cast<std::uint16_t*>(all.data());
   for (std::int64_t i = 0; i < all.count(); ++i) bits[i] = static_cast<std::uint16_t>(i);
@@ -60,7 +60,7 @@ Numbers all_numbers(Number type) {
 // What is written behind the end shows.
 constexpr std::byte kUntouched{0x55};
 
-void expect_codes(const QuantizeLoops& loops, const Numbers& from, float scale, Fp8 format) {
+void expect_codes(const QuantizeLoops& loops, const Numbers& from, float scale, DType format) {
   const std::int64_t count = from.count();
   std::vector<std::byte> codes(static_cast<std::size_t>(count) + 1, kUntouched);
   loops.round_to_codes({.from = from.data(),
@@ -79,8 +79,8 @@ void expect_codes(const QuantizeLoops& loops, const Numbers& from, float scale, 
 
 TEST(QuantizeLoops, RoundEveryNumberOf16BitsAsFp8Does) {
   for (const QuantizeLoops& loops : quantize_loops()) {
-    for (const Number type : {Number::bf16, Number::f16}) {
-      for (const Fp8 format : kFormats) {
+    for (const DType type : {DType::bf16, DType::f16}) {
+      for (const DType format : kFormats) {
         for (const float scale : {1.0F, 0.37F, -300.0F, 0x1p-126F, 0x1p126F}) {
           expect_codes(loops, all_numbers(type), scale, format);
         }
@@ -91,8 +91,8 @@ TEST(QuantizeLoops, RoundEveryNumberOf16BitsAsFp8Does) {
 
 TEST(QuantizeLoops, RoundAnyCountOfNumbers) {
   for (const QuantizeLoops& loops : quantize_loops()) {
-    for (const Number type : kNumbers) {
-      for (const Fp8 format : kFormats) {
+    for (const DType type : kNumbers) {
+      for (const DType format : kFormats) {
         for (std::int64_t count = 0; count < 70; ++count) {
           Random random(static_cast<std::uint64_t>(count));
           expect_codes(loops, any_numbers(random, type, count), 0.37F, format);
@@ -104,7 +104,7 @@ TEST(QuantizeLoops, RoundAnyCountOfNumbers) {
 
 // All ties of a format, and the floats next to them.
 TEST(QuantizeLoops, RoundTiesOfFloatsAsFp8Does) {
-  for (const Fp8 format : kFormats) {
+  for (const DType format : kFormats) {
     std::vector<float> near;
     for (int code = 0; code < 0x7b; ++code) {
       const float low = value_of(format, static_cast<std::byte>(code));
@@ -118,7 +118,7 @@ TEST(QuantizeLoops, RoundTiesOfFloatsAsFp8Does) {
         }
       }
     }
-    Numbers numbers(Number::f32, static_cast<std::int64_t>(near.size()));
+    Numbers numbers(DType::f32, static_cast<std::int64_t>(near.size()));
     std::memcpy(numbers.data(), near.data(), near.size() * sizeof(float));
     for (const QuantizeLoops& loops : quantize_loops()) expect_codes(loops, numbers, 1, format);
   }
@@ -135,7 +135,7 @@ float amax_one_by_one(const Numbers& numbers, std::int64_t first, std::int64_t c
 
 TEST(QuantizeLoops, FindTheLargestAndPassOverNans) {
   for (const QuantizeLoops& loops : quantize_loops()) {
-    for (const Number type : kNumbers) {
+    for (const DType type : kNumbers) {
       for (std::int64_t count = 0; count < 70; ++count) {
         Random random(static_cast<std::uint64_t>(count));
         const Numbers numbers = any_numbers(random, type, count);
@@ -148,7 +148,7 @@ TEST(QuantizeLoops, FindTheLargestAndPassOverNans) {
 }
 
 struct Blocks {
-  Fp8 format;
+  DType format;
   MxRule rule;
 };
 
@@ -180,7 +180,7 @@ void expect_blocks(const QuantizeLoops& loops, const Numbers& from, const Blocks
 
 void expect_blocks_by_both_rules(const Numbers& from) {
   for (const QuantizeLoops& loops : quantize_loops()) {
-    for (const Fp8 format : kFormats) {
+    for (const DType format : kFormats) {
       for (const MxRule rule : {MxRule::round_up, MxRule::ocp_floor}) {
         expect_blocks(loops, from, {format, rule});
       }
@@ -191,13 +191,13 @@ void expect_blocks_by_both_rules(const Numbers& from) {
 // Neighbours in a block of all numbers have about the same size, special ones and subnormals among
 // them.
 TEST(QuantizeLoops, RoundBlocksOfEverySize) {
-  for (const Number type : {Number::bf16, Number::f16}) {
+  for (const DType type : {DType::bf16, DType::f16}) {
     expect_blocks_by_both_rules(all_numbers(type));
   }
 }
 
 TEST(QuantizeLoops, RoundBlocksOfAnyCount) {
-  for (const Number type : kNumbers) {
+  for (const DType type : kNumbers) {
     for (std::int64_t count = 0; count < 100; ++count) {
       Random random(static_cast<std::uint64_t>(count));
       expect_blocks_by_both_rules(any_numbers(random, type, count));
@@ -208,7 +208,7 @@ TEST(QuantizeLoops, RoundBlocksOfAnyCount) {
 TEST(QuantizeLoops, RoundBlocksOfTinyAndHugeFloats) {
   Random random(3);
   for (int exponent = -149; exponent < 128; ++exponent) {
-    Numbers numbers(Number::f32, 64);
+    Numbers numbers(DType::f32, 64);
     for (std::int64_t i = 0; i < 64; ++i) {
       numbers.put(i, std::ldexp(2 * random.unit() - 1, exponent));
     }
@@ -271,7 +271,7 @@ TEST(QuantizeLoops, WidenEveryCodeWithOneRounding) {
     factors.push_back(std::bit_cast<float>(0x00808000U + 0x1000U * i + i % 3 - 1));
   }
   for (const QuantizeLoops& loops : quantize_loops()) {
-    for (const Fp8 format : kFormats) {
+    for (const DType format : kFormats) {
       for (const float factor : factors) {
         expect_numbers(loops,
                        {.from = codes.data(), .format = format, .count = 256, .factor = factor});
@@ -283,7 +283,7 @@ TEST(QuantizeLoops, WidenEveryCodeWithOneRounding) {
 TEST(QuantizeLoops, WidenEveryCodeInBlocksOfEveryScale) {
   const std::vector<std::byte> codes = all_codes();
   for (const QuantizeLoops& loops : quantize_loops()) {
-    for (const Fp8 format : kFormats) {
+    for (const DType format : kFormats) {
       for (int scale = 0; scale < 256; ++scale) {
         const std::vector<std::byte> scales(8, static_cast<std::byte>(scale));
         expect_numbers(
@@ -297,7 +297,7 @@ TEST(QuantizeLoops, WidenAnyCountOfCodes) {
   const std::vector<std::byte> codes = all_codes();
   const std::vector<std::byte> scales = {std::byte{130}, std::byte{1}, std::byte{100}};
   for (const QuantizeLoops& loops : quantize_loops()) {
-    for (const Fp8 format : kFormats) {
+    for (const DType format : kFormats) {
       for (std::int64_t count = 0; count < 70; ++count) {
         expect_numbers(loops,
                        {.from = &codes[40], .format = format, .count = count, .factor = 0.37F});
@@ -310,7 +310,7 @@ TEST(QuantizeLoops, WidenAnyCountOfCodes) {
 
 // Rows of codes with their scales behind them, and gaps: how they lie in one buffer.
 struct Mixed {
-  Mixed(std::int64_t rows, std::int64_t columns, Scales kind, Fp8 format)
+  Mixed(std::int64_t rows, std::int64_t columns, Scales kind, DType format)
       : stride(columns + scale_bytes(kind, columns) + 3),
         bytes(static_cast<std::size_t>(rows * stride), kUntouched),
         view{.codes = bytes.data(),
@@ -331,20 +331,20 @@ struct Case {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t gap = 0;
-  Number type = Number::f32;
-  Fp8 format = Fp8::e4m3;
+  DType type = DType::f32;
+  DType format = DType::fp8_e4m3;
 };
 
 // What comes back differs by no more than the format explains, and by a rounding of the result.
 void expect_near(const Case& which, const Numbers& from, const Mixed& to) {
   const std::int64_t stride = which.columns + which.gap;
-  Numbers back(Number::f32, which.rows * stride);
+  Numbers back(DType::f32, which.rows * stride);
   for (std::int64_t i = 0; i < back.count(); ++i) back.put(i, 77);
-  Numbers narrow(Number::bf16, which.rows * which.columns);
-  Numbers sums(Number::f32, which.rows * which.columns);
+  Numbers narrow(DType::bf16, which.rows * which.columns);
+  Numbers sums(DType::f32, which.rows * which.columns);
   for (std::int64_t i = 0; i < sums.count(); ++i) sums.put(i, 1);
   dequantize(to.view, {.data = back.data(), .stride = stride});
-  dequantize(to.view, {.data = narrow.data(), .type = Number::bf16});
+  dequantize(to.view, {.data = narrow.data(), .type = DType::bf16});
   dequantize_add(to.view, static_cast<float*>(sums.data()));
   for (std::int64_t i = 0; i < which.rows; ++i) {
     const float amax = amax_one_by_one(from, i * stride, which.columns);
@@ -388,8 +388,8 @@ void expect_there_and_back(const Case& which, Random& random) {
 
 TEST(Quantize, ThereAndBackIsWithinWhatTheFormatExplains) {
   Random random(4);
-  for (const Number type : kNumbers) {
-    for (const Fp8 format : kFormats) {
+  for (const DType type : kNumbers) {
+    for (const DType format : kFormats) {
       for (const std::int64_t rows : {0, 1, 2, 5}) {
         for (const std::int64_t columns : {1, 15, 16, 31, 32, 33, 64, 100}) {
           for (const std::int64_t gap : {0, 3}) {
@@ -411,14 +411,14 @@ float float_at(const std::byte* at) {
 // slot.
 TEST(Quantize, OneScaleForAllRowsGivesTheSameCodesHoweverTheyLie) {
   Random random(5);
-  const Numbers from = random_numbers(random, Number::bf16, std::int64_t{7} * 45, Fill::fractions);
-  const WideRows wide{.data = from.data(), .type = Number::bf16, .rows = 7, .columns = 45};
-  const float scale = current_scale(largest_absolute(wide), Fp8::e4m3);
+  const Numbers from = random_numbers(random, DType::bf16, std::int64_t{7} * 45, Fill::fractions);
+  const WideRows wide{.data = from.data(), .type = DType::bf16, .rows = 7, .columns = 45};
+  const float scale = current_scale(largest_absolute(wide), DType::fp8_e4m3);
   std::vector<std::byte> codes(std::size_t{7} * 45);
   std::vector<std::byte> inverse(4);
   quantize(wide, scale,
            {.codes = codes.data(), .rows = 7, .columns = 45, .scales = inverse.data()});
-  Mixed mixed(7, 45, Scales::rows, Fp8::e4m3);
+  Mixed mixed(7, 45, Scales::rows, DType::fp8_e4m3);
   quantize(wide, scale, mixed.view);
   const float expected = 1 / scale;
   EXPECT_EQ(float_at(inverse.data()), expected);
@@ -427,7 +427,8 @@ TEST(Quantize, OneScaleForAllRowsGivesTheSameCodesHoweverTheyLie) {
     EXPECT_EQ(std::memcmp(row.codes, &codes[static_cast<std::size_t>(i) * 45], 45), 0) << i;
     EXPECT_EQ(float_at(row.scales), expected) << i;
     for (std::int64_t j = 0; j < 45; ++j) {
-      EXPECT_EQ(row.codes[j], code_of(Fp8::e4m3, static_cast<float>(from.get(i * 45 + j)) * scale));
+      EXPECT_EQ(row.codes[j],
+                code_of(DType::fp8_e4m3, static_cast<float>(from.get(i * 45 + j)) * scale));
     }
   }
 }
@@ -472,7 +473,7 @@ TEST(Quantize, PromisesWhatItSays) {
   EXPECT_THROW(quantize_by_row({.data = &x, .rows = 2, .columns = 1},
                                {.codes = &code, .rows = 2, .columns = 1, .scales = scales.data()}),
                InternalError);
-  EXPECT_THROW(dequantize(to, {.data = &x, .type = Number::f16}), InternalError);
+  EXPECT_THROW(dequantize(to, {.data = &x, .type = DType::f16}), InternalError);
   EXPECT_THROW(static_cast<void>(some_rows(to, 1, 1)), InternalError);
   EXPECT_THROW(static_cast<void>(largest_absolute({.rows = -1})), InternalError);
 }

@@ -8,19 +8,19 @@ namespace {
 // See epilogue_x86.cc.
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
 float largest_absolute_512(const AmaxStep& step) {
-  if (step.type == Number::bf16) return largest_absolute_by_avx512(step);
+  if (step.type == DType::bf16) return largest_absolute_by_avx512(step);
   return largest_absolute_here(step);
 }
 
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
 void round_to_codes_512(const RoundStep& step) {
-  if (step.type == Number::bf16) return round_to_codes_by_avx512(step);
+  if (step.type == DType::bf16) return round_to_codes_by_avx512(step);
   round_to_codes_here(step);
 }
 
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
 void round_to_blocks_512(const RoundBlocksStep& step) {
-  if (step.type == Number::bf16) return round_to_blocks_by_avx512(step);
+  if (step.type == DType::bf16) return round_to_blocks_by_avx512(step);
   round_to_blocks_here(step);
 }
 

@@ -48,12 +48,12 @@ inline EpilogueStep step_of(const Epilogue& epilogue, std::int64_t columns, Buff
   return step;
 }
 
-inline const void* advance(const void* data, Number type, std::int64_t count) {
-  return static_cast<const std::byte*>(data) + count * static_cast<std::int64_t>(bytes_of(type));
+inline const void* advance(const void* data, DType type, std::int64_t count) {
+  return static_cast<const std::byte*>(data) + count * bytes_of(type);
 }
 
-inline void* advance(void* data, Number type, std::int64_t count) {
-  return static_cast<std::byte*>(data) + count * static_cast<std::int64_t>(bytes_of(type));
+inline void* advance(void* data, DType type, std::int64_t count) {
+  return static_cast<std::byte*>(data) + count * bytes_of(type);
 }
 
 inline Result advance(Result result, std::int64_t rows) {
@@ -65,7 +65,7 @@ inline Result advance(Result result, std::int64_t rows) {
 // A matrix to be copied to where it lies by rows, without gaps unless there is a stride.
 struct Copy {
   const void* from = nullptr;
-  Number type = Number::f32;
+  DType type = DType::f32;
   Layout layout;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -89,7 +89,7 @@ inline void copy_as_it_is(const Copy& copy, std::byte* to) {
     return copy_transposed(copy, reinterpret_cast<float*>(to));
   }
   const std::size_t bytes = static_cast<std::size_t>(copy.columns) * bytes_of(copy.type);
-  const std::int64_t line = copy.line() * static_cast<std::int64_t>(bytes_of(copy.type));
+  const std::int64_t line = copy.line() * bytes_of(copy.type);
   for (std::int64_t i = 0; i < copy.rows; ++i, to += line) {
     std::memcpy(to, advance(copy.from, copy.type, i * copy.layout.stride), bytes);
   }
@@ -105,9 +105,9 @@ inline void widen_lines(const Copy& copy, float* to) {
 }
 
 // These numbers as floats: where they are, or else copied to `floats`.
-inline const float* widened(const void* from, Number type, std::int64_t count,
+inline const float* widened(const void* from, DType type, std::int64_t count,
                             Buffer<float>& floats) {
-  if (type == Number::f32) return static_cast<const float*>(from);
+  if (type == DType::f32) return static_cast<const float*>(from);
   grow(floats, count);
   widen({.from = from, .type = type, .count = count, .to = floats.data()});
   return floats.data();

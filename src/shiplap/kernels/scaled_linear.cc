@@ -27,7 +27,7 @@ constexpr std::int64_t kPartCount = std::size(kParts);
 LinearShape linear_shape(const ScaledShape& shape, std::int64_t columns) {
   return {.columns = columns,
           .depth = shape.depth,
-          .type = Number::bf16,
+          .type = DType::bf16,
           .typical_rows = shape.typical_rows,
           .engine = shape.engine};
 }

@@ -4,7 +4,7 @@
 //   ScaledLinear linear({.columns = n, .depth = k});
 //   linear.prepare({.factor = {.codes = w, .rows = n, .columns = k, .scales = w_inverse}});
 //   linear.multiply({.codes = x, .rows = m, .columns = k, .scales = x_inverse},
-//                   {.data = y, .type = Number::bf16}, {.bias = {b, Number::f32}});
+//                   {.data = y, .type = DType::bf16}, {.bias = {b, DType::f32}});
 //
 // Codes are widened to bf16, which holds all of them exactly, and multiplied with all sums in
 // float. The power of two of an MXFP8 block is multiplied into its codes, exactly; the scales of

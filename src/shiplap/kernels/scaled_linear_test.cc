@@ -12,7 +12,7 @@
 namespace shiplap::kernels {
 namespace {
 
-constexpr Fp8 kFormats[] = {Fp8::e4m3, Fp8::e5m2};
+constexpr DType kFormats[] = {DType::fp8_e4m3, DType::fp8_e5m2};
 constexpr Stored kRows[] = {Stored::one_scale, Stored::scale_per_row, Stored::blocks, Stored::bf16};
 constexpr Stored kWeights[] = {Stored::one_scale, Stored::blocks, Stored::bf16};
 
@@ -20,8 +20,8 @@ constexpr Stored kWeights[] = {Stored::one_scale, Stored::blocks, Stored::bf16};
 void for_all_factors(const auto& act) {
   for (const Stored a : kRows) {
     for (const Stored weights : kWeights) {
-      for (const Fp8 a_format : kFormats) {
-        for (const Fp8 weights_format : kFormats) {
+      for (const DType a_format : kFormats) {
+        for (const DType weights_format : kFormats) {
           for (const bool transposed : {false, true}) {
             act(ScaledQuestion{.a = a,
                                .a_format = a_format,
@@ -139,7 +139,7 @@ TEST(ScaledLinear, LargeProductsKeepTheBits) {
                       .depth = 1500,
                       .a = stored,
                       .weights = Stored::blocks,
-                      .out = Number::bf16},
+                      .out = DType::bf16},
                      64, random);
   }
 }
@@ -242,7 +242,7 @@ TEST(ScaledLinear, ALaterCallOfTheSameSizesAllocatesNothing) {
                            .columns = 90,
                            .depth = 70,
                            .a = stored,
-                           .out = Number::bf16,
+                           .out = DType::bf16,
                            .has_bias = true,
                            .activation = Activation::gelu_tanh},
                           random);

@@ -26,10 +26,10 @@ inline constexpr int kPartShift = 32;
 }
 
 // A NaN is a usual one.
-[[nodiscard]] constexpr Part part_of(Fp8 format, std::byte scale) {
+[[nodiscard]] constexpr Part part_of(DType format, std::byte scale) {
   const int code = std::to_integer<int>(scale);
-  if (code < (format == Fp8::e4m3 ? 10 : 17)) return Part::small;
-  return code > (format == Fp8::e4m3 ? 246 : 239) && code != 0xff ? Part::large : Part::usual;
+  if (code < (format == DType::fp8_e4m3 ? 10 : 17)) return Part::small;
+  return code > (format == DType::fp8_e4m3 ? 246 : 239) && code != 0xff ? Part::large : Part::usual;
 }
 
 // A row of codes with the scales of its blocks.
@@ -37,7 +37,7 @@ struct MxRow {
   const std::byte* codes = nullptr;
   const std::byte* scales = nullptr;
   std::int64_t count = 0;
-  Fp8 format = Fp8::e4m3;
+  DType format = DType::fp8_e4m3;
 };
 
 [[nodiscard]] inline bool has_numbers(const std::byte* codes, std::int64_t count) {

@@ -4,7 +4,7 @@
 namespace shiplap::kernels {
 namespace {
 
-constexpr Fp8 kFormats[] = {Fp8::e4m3, Fp8::e5m2};
+constexpr DType kFormats[] = {DType::fp8_e4m3, DType::fp8_e5m2};
 
 std::vector<int> tails() {
   std::vector<int> scales;
@@ -33,8 +33,8 @@ void balance(Factor& factor, int scale) {
 }
 
 void for_all_formats(const auto& act) {
-  for (const Fp8 a : kFormats) {
-    for (const Fp8 weights : kFormats) {
+  for (const DType a : kFormats) {
+    for (const DType weights : kFormats) {
       for (const bool transposed : {false, true}) {
         ScaledQuestion q = kQuestion;
         q.a_format = a;
@@ -70,7 +70,7 @@ TEST(ScaledTails, ProductsOfAnyTwoScalesAreExact) {
   std::vector<int> all;
   for (int scale = 0; scale < 255; ++scale) all.push_back(scale);
   const auto count = static_cast<std::int64_t>(all.size());
-  for (const Fp8 format : kFormats) {
+  for (const DType format : kFormats) {
     Random random(1);
     ScaledArrays arrays(
         {.rows = count, .columns = count, .depth = 1, .a_format = format, .weights_format = format},
@@ -169,7 +169,7 @@ TEST(ScaledTails, SubnormalCodesCount) {
 TEST(ScaledTails, ManyRowsAndColumnsHaveThem) {
   for (const std::int64_t typical_rows : {5, 64, 256}) {
     Random random(5);
-    ScaledArrays arrays({.rows = 100, .columns = 60, .depth = 100, .out = Number::bf16}, random);
+    ScaledArrays arrays({.rows = 100, .columns = 60, .depth = 100, .out = DType::bf16}, random);
     for (Factor* const factor : {&arrays.a, &arrays.weights}) {
       for (std::int64_t line = 0; line < factor->lines; ++line) {
         if (line % 3 != 0) factor->put_block_scale(line, line % 4, line % 3 == 1 ? 4 : 100);

@@ -23,7 +23,7 @@ enum class Stored { one_scale, scale_per_row, blocks, bf16 };
 // A factor as it is multiplied: lines of `depth` numbers, or the other way round.
 struct Factor {
   Stored stored = Stored::blocks;
-  Fp8 format = Fp8::e4m3;
+  DType format = DType::fp8_e4m3;
   std::int64_t lines = 0;
   std::int64_t depth = 0;
   bool is_along = true;  // whether lines lie as rows
@@ -55,8 +55,7 @@ struct Factor {
   void fill(Random& random) {
     const auto count = static_cast<std::size_t>(rows() * stride());
     if (stored == Stored::bf16) {
-      wide =
-          random_numbers(random, Number::bf16, static_cast<std::int64_t>(count), Fill::fractions);
+      wide = random_numbers(random, DType::bf16, static_cast<std::int64_t>(count), Fill::fractions);
       return;
     }
     codes.resize(count);
@@ -73,9 +72,10 @@ struct Factor {
 
   // Any that is finite, zeros more often than others.
   [[nodiscard]] std::byte any_code(Random& random) const {
-    const int size = random.chance(0.1)
-                         ? 0
-                         : static_cast<int>(random.between(0, format == Fp8::e4m3 ? 0x7f : 0x7c));
+    const int size =
+        random.chance(0.1)
+            ? 0
+            : static_cast<int>(random.between(0, format == DType::fp8_e4m3 ? 0x7f : 0x7c));
     return static_cast<std::byte>(size + (random.chance() ? 0x80 : 0));
   }
 
@@ -94,8 +94,8 @@ struct Factor {
   [[nodiscard]] double get(std::int64_t line, std::int64_t k) const {
     if (stored == Stored::bf16) return wide.get(static_cast<std::int64_t>(at(line, k)));
     const auto bits = std::to_integer<std::uint8_t>(codes[at(line, k)]);
-    const auto number =
-        static_cast<double>(format == Fp8::e4m3 ? to_float(E4m3{bits}) : to_float(E5m2{bits}));
+    const auto number = static_cast<double>(format == DType::fp8_e4m3 ? to_float(E4m3{bits})
+                                                                      : to_float(E5m2{bits}));
     if (stored == Stored::blocks) {
       const int scale = std::to_integer<int>(scales[scale_at(line, k / 32)]);
       return scale == 0xff ? std::nan("") : std::ldexp(number, scale - 127);
@@ -122,11 +122,11 @@ struct ScaledQuestion {
   std::int64_t columns = 0;
   std::int64_t depth = 0;
   Stored a = Stored::blocks;
-  Fp8 a_format = Fp8::e4m3;
+  DType a_format = DType::fp8_e4m3;
   Stored weights = Stored::blocks;
-  Fp8 weights_format = Fp8::e4m3;
+  DType weights_format = DType::fp8_e4m3;
   bool weights_are_transposed = true;
-  Number out = Number::f32;
+  DType out = DType::f32;
   std::int64_t gap = 0;
   float alpha = 1;
   float beta = 0;
@@ -172,7 +172,7 @@ struct ScaledArrays {
                 .depth = q.depth,
                 .is_along = q.weights_are_transposed,
                 .gap = q.gap},
-        bias(random_numbers(random, Number::f32, q.columns, Fill::fractions)),
+        bias(random_numbers(random, DType::f32, q.columns, Fill::fractions)),
         c(random_numbers(random, q.out, q.rows * c_stride(), Fill::fractions)),
         before(q.out, q.rows * c_stride()) {
     a.fill(random);
@@ -245,7 +245,7 @@ inline ScaledExpected expected_at(const ScaledArrays& given, std::int64_t i, std
 inline double bound(const ScaledQuestion& q, const ScaledExpected& expected, double value) {
   const auto terms = static_cast<double>(q.depth + 8);
   const double alpha = std::abs(static_cast<double>(q.alpha));
-  const double smallest = q.out == Number::f16 ? 0x1p-25 : 0x1p-134;
+  const double smallest = q.out == DType::f16 ? 0x1p-25 : 0x1p-134;
   const double steep = q.activation == Activation::none ? 1 : 1.2;
   const double inexact = q.activation == Activation::none ? 0 : 1e-6 * std::abs(expected.before);
   return steep * terms * (0x1p-24 * expected.size + 0x1p-126 * (alpha + 1)) +
@@ -256,7 +256,7 @@ inline double bound(const ScaledQuestion& q, const ScaledExpected& expected, dou
 // are. Where terms are too large but their sum is not, anything may come out.
 inline void expect_number(const ScaledQuestion& q, const ScaledExpected& expected, double value,
                           double found) {
-  const double largest = q.out == Number::f16 ? 65504 : 0x1.fep127;
+  const double largest = q.out == DType::f16 ? 65504 : 0x1.fep127;
   if (std::isnan(value)) {
     ASSERT_TRUE(std::isnan(found)) << found;
   } else if (expected.size < largest) {

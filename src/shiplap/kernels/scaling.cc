@@ -75,7 +75,7 @@ ScalingMode scaling_mode_of(std::int64_t integer) {
                        : "give one of these integers"});
 }
 
-float current_scale(float amax, Fp8 format, int margin) {
+float current_scale(float amax, DType format, int margin) {
   if (amax == 0 || !std::isfinite(amax)) return 1;
   const double exact = std::ldexp(double{largest(format)} / double{std::abs(amax)}, -margin);
   return static_cast<float>(std::clamp(exact, 0x1p-126, 0x1p126));
@@ -100,13 +100,13 @@ void AmaxHistory::update() {
 
 // Both formats have a largest number of 1.75 times a power of two, so that the sizes that need the
 // next power are those with a mantissa above that. A subnormal size is below all that count.
-E8m0 mx_scale(float block_amax, Fp8 format, MxRule rule) {
+E8m0 mx_scale(float block_amax, DType format, MxRule rule) {
   constexpr std::uint32_t kThreeQuarters = 0x600000;
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(block_amax) & 0x7fffffff;
   if (bits > 0x7f800000) return {0xff};
   if (bits == 0x7f800000) return {0xfe};
   const int up = rule == MxRule::round_up && (bits & 0x7fffff) > kThreeQuarters ? 1 : 0;
-  const int code = static_cast<int>(bits >> 23) - (format == Fp8::e4m3 ? 8 : 15) + up;
+  const int code = static_cast<int>(bits >> 23) - (format == DType::fp8_e4m3 ? 8 : 15) + up;
   return {static_cast<std::uint8_t>(std::max(code, 0))};
 }
 

@@ -34,14 +34,14 @@ enum class ScalingMode : int {
 // largest / amax / 2^margin, so that the largest number becomes the largest that the format has; 1
 // if amax is 0 or not finite. It is kept within 2^-126 .. 2^126, so that neither it nor its inverse
 // is zero, infinite or subnormal.
-[[nodiscard]] float current_scale(float amax, Fp8 format, int margin = 0);
+[[nodiscard]] float current_scale(float amax, DType format, int margin = 0);
 
 // Of the sizes in a history: the largest, or that of the last step.
 enum class AmaxRule : std::uint8_t { max, most_recent };
 
 // The defaults are those of TransformerEngine.
 struct DelayedScaling {
-  Fp8 format = Fp8::e4m3;
+  DType format = DType::fp8_e4m3;
   std::int64_t length = 1024;  // of the history, in steps
   AmaxRule rule = AmaxRule::max;
   int margin = 0;
@@ -81,7 +81,7 @@ enum class MxRule : std::uint8_t {
 };
 
 // Within codes 0 .. 254: 0 for an amax of zero, 254 for an infinite one, 0xff for NaN.
-[[nodiscard]] E8m0 mx_scale(float block_amax, Fp8 format, MxRule rule = MxRule::round_up);
+[[nodiscard]] E8m0 mx_scale(float block_amax, DType format, MxRule rule = MxRule::round_up);
 
 // By rows without gaps, or as the block scaling of cuBLAS wants them: tiles of 128 rows by 4
 // columns one after another by rows, in a tile (row % 32) * 16 + (row / 32) * 4 + column, with

@@ -14,7 +14,7 @@
 namespace shiplap::kernels {
 namespace {
 
-constexpr Fp8 kFormats[] = {Fp8::e4m3, Fp8::e5m2};
+constexpr DType kFormats[] = {DType::fp8_e4m3, DType::fp8_e5m2};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 const float kNan = std::nanf("");
 
@@ -50,17 +50,17 @@ TEST(ScalingMode, OthersAreRefused) {
 }
 
 TEST(CurrentScale, MakesTheLargestNumberTheLargestOfTheFormat) {
-  EXPECT_EQ(current_scale(448, Fp8::e4m3), 1);
-  EXPECT_EQ(current_scale(1, Fp8::e4m3), 448);
-  EXPECT_EQ(current_scale(1, Fp8::e5m2), 57344);
-  EXPECT_EQ(current_scale(1, Fp8::e4m3, 3), 56);
-  EXPECT_EQ(current_scale(0, Fp8::e4m3), 1);
-  EXPECT_EQ(current_scale(kInfinity, Fp8::e4m3), 1);
-  EXPECT_EQ(current_scale(kNan, Fp8::e4m3), 1);
+  EXPECT_EQ(current_scale(448, DType::fp8_e4m3), 1);
+  EXPECT_EQ(current_scale(1, DType::fp8_e4m3), 448);
+  EXPECT_EQ(current_scale(1, DType::fp8_e5m2), 57344);
+  EXPECT_EQ(current_scale(1, DType::fp8_e4m3, 3), 56);
+  EXPECT_EQ(current_scale(0, DType::fp8_e4m3), 1);
+  EXPECT_EQ(current_scale(kInfinity, DType::fp8_e4m3), 1);
+  EXPECT_EQ(current_scale(kNan, DType::fp8_e4m3), 1);
 }
 
 TEST(CurrentScale, AndItsInverseAreNormalNumbers) {
-  for (const Fp8 format : kFormats) {
+  for (const DType format : kFormats) {
     for (int exponent = -149; exponent < 128; ++exponent) {
       for (const int margin : {-300, -10, 0, 10, 300}) {
         const float scale = current_scale(std::ldexp(1.0F, exponent), format, margin);
@@ -95,7 +95,7 @@ TEST(AmaxHistory, RemembersTheLargestAsLongAsItIs) {
 }
 
 TEST(AmaxHistory, MostRecentForgetsAtOnce) {
-  AmaxHistory history({.format = Fp8::e5m2, .rule = AmaxRule::most_recent, .margin = 1});
+  AmaxHistory history({.format = DType::fp8_e5m2, .rule = AmaxRule::most_recent, .margin = 1});
   for (const float amax : {8.0F, 2.0F, 16.0F}) {
     history.record(1);
     history.record(amax);
@@ -134,7 +134,8 @@ TEST(AmaxHistory, IsTheMaximumOverAWindow) {
       history.record(all.back());
       history.update();
       const auto first = all.end() - std::min(length, i + 1);
-      EXPECT_EQ(history.scale(), current_scale(*std::max_element(first, all.end()), Fp8::e4m3));
+      EXPECT_EQ(history.scale(),
+                current_scale(*std::max_element(first, all.end()), DType::fp8_e4m3));
     }
   }
 }
@@ -142,20 +143,20 @@ TEST(AmaxHistory, IsTheMaximumOverAWindow) {
 TEST(AmaxHistory, PromisesAStep) { EXPECT_THROW(AmaxHistory({.length = 0}), InternalError); }
 
 // By trying all codes, in double.
-int searched_up(float amax, Fp8 format) {
+int searched_up(float amax, DType format) {
   for (int code = 0; code < 254; ++code) {
     if (std::ldexp(1.0, code - 127) * static_cast<double>(largest(format)) >= amax) return code;
   }
   return 254;
 }
 
-int searched_floor(float amax, Fp8 format) {
+int searched_floor(float amax, DType format) {
   const int exponent = amax == 0 ? -1000 : static_cast<int>(std::floor(std::log2(double{amax})));
-  return std::clamp(exponent - (format == Fp8::e4m3 ? 8 : 15) + 127, 0, 254);
+  return std::clamp(exponent - (format == DType::fp8_e4m3 ? 8 : 15) + 127, 0, 254);
 }
 
 TEST(MxScale, FollowsItsRuleForEverySize) {
-  for (const Fp8 format : kFormats) {
+  for (const DType format : kFormats) {
     for (int exponent = -149; exponent < 128; ++exponent) {
       for (const float part : {1.0F, 1.5F, 1.75F, 1.99F}) {
         const float middle = std::ldexp(part, exponent);
@@ -173,7 +174,7 @@ TEST(MxScale, FollowsItsRuleForEverySize) {
 }
 
 TEST(MxScale, KnowsWhatIsNoSize) {
-  for (const Fp8 format : kFormats) {
+  for (const DType format : kFormats) {
     for (const MxRule rule : {MxRule::round_up, MxRule::ocp_floor}) {
       EXPECT_EQ(mx_scale(0, format, rule).bits, 0);
       EXPECT_EQ(mx_scale(kInfinity, format, rule).bits, 254);

@@ -202,7 +202,7 @@ void multiply_one_by_four(const Block& block, Ahead& ahead) {
 
 // Whether nothing is left to do but to round.
 bool only_rounds(const EpilogueStep& step) {
-  return step.c.type == Number::bf16 && step.alpha == 1 && step.beta == 0 && step.bias == nullptr &&
+  return step.c.type == DType::bf16 && step.alpha == 1 && step.beta == 0 && step.bias == nullptr &&
          step.activation == Activation::none && step.before_activation.data == nullptr;
 }
 
@@ -226,7 +226,7 @@ void round_sums(const EpilogueStep& step) {
 
 Result part_of(Result whole, std::int64_t row, std::int64_t column) {
   if (whole.data == nullptr) return whole;
-  const auto at = (row * whole.stride + column) * static_cast<std::int64_t>(bytes_of(whole.type));
+  const auto at = (row * whole.stride + column) * bytes_of(whole.type);
   whole.data = static_cast<std::byte*>(whole.data) + at;
   return whole;
 }

@@ -75,9 +75,8 @@ class Reader {
 
   [[nodiscard]] Calibration::Product product(const Json& from) const {
     const std::string type = text(from, "type");
-    for (const plan::ElementType each :
-         {plan::ElementType::f32, plan::ElementType::bf16, plan::ElementType::f16}) {
-      if (plan::name(each) != type) continue;
+    for (const DType each : {DType::f32, DType::bf16, DType::f16}) {
+      if (shiplap::name(each) != type) continue;
       return {.type = each,
               .call = {number(from, "call_seconds")},
               .seconds_per_weight_byte = number(from, "seconds_per_weight_byte"),
@@ -98,7 +97,7 @@ Json to_json(const Calibration& calibration) {
   Json::Array products;
   for (const Calibration::Product& each : calibration.products) {
     products.push_back(
-        Json::object({{"type", plan::name(each.type)},
+        Json::object({{"type", shiplap::name(each.type)},
                       {"call_seconds", each.call.value},
                       {"seconds_per_weight_byte", each.seconds_per_weight_byte},
                       {"seconds_per_flop", each.seconds_per_flop},

@@ -18,7 +18,7 @@ struct Calibration {
   // once for every 128 rows or fewer, and a part for every flop. The first time that weights are
   // read they come from further away.
   struct Product {
-    plan::ElementType type = plan::ElementType::bf16;
+    DType type = DType::bf16;
     Seconds call;
     double seconds_per_weight_byte = 0;
     double seconds_per_flop = 0;

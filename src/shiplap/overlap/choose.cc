@@ -53,7 +53,7 @@ struct Share {
 };
 
 double type_bytes(const Form& form, const Problem& problem) {
-  return static_cast<double>(plan::bytes_of(is_plain(form) ? problem.type : form.type));
+  return static_cast<double>(bytes_of(is_plain(form) ? problem.type : form.type));
 }
 
 // The rows of the chunks of the rank that has most.
@@ -110,7 +110,7 @@ class Course {
   [[nodiscard]] double busy(double rows) {
     return without_burst(machine_.message(rows * share_.row_bytes).value);
   }
-  [[nodiscard]] double collective(plan::CollectiveKind kind, double rows) {
+  [[nodiscard]] double collective(CollectiveKind kind, double rows) {
     if (ranks_ == 1) return 0;
     return without_burst(machine_.collective(kind, rows * share_.row_bytes).value);
   }
@@ -121,7 +121,7 @@ class Course {
   }
   // The one that does it in one go. Codes cannot be added on the way.
   [[nodiscard]] double collective(double rows) {
-    using enum plan::CollectiveKind;
+    using enum CollectiveKind;
     const bool sums_everywhere = choice_.type == Type::all_reduce;
     if (share_.gathers) return collective(all_gather, rows);
     if (!share_.is_coded) return collective(sums_everywhere ? all_reduce : reduce_scatter, rows);
@@ -229,11 +229,11 @@ class Course {
     double ready = 0;   // when its sums are
     const auto gather = [&] {
       if (!goes_on || before == 0) return;
-      link_ = std::max(link_, ready) + collective(plan::CollectiveKind::all_gather, before);
+      link_ = std::max(link_, ready) + collective(CollectiveKind::all_gather, before);
     };
     for (const double rows : rows_) {
       now_ += ranks_ * tile_beside(rows);
-      beside(collective(plan::CollectiveKind::all_to_all, ranks_ * rows));
+      beside(collective(CollectiveKind::all_to_all, ranks_ * rows));
       sums = std::max(sums, link_) + sum_of_parts(rows);
       work += sum_of_parts(rows);
       gather();
@@ -317,10 +317,10 @@ std::string to_string(const Candidate& candidate) {
 Machine machine_of(const hardware::System& system, Type type, const Problem& problem) {
   const Share share(type, problem);
   const bool has_codes = !is_plain(problem.x) && !is_plain(problem.w);
-  const Datatype datatype = cost::datatype_of(has_codes ? problem.x.type : problem.type);
+  const DType datatype = has_codes ? problem.x.type : problem.type;
   const double x = type_bytes(problem.x, problem);
   const double w = type_bytes(problem.w, problem) * std::max(1, problem.groups);
-  const double y = static_cast<double>(plan::bytes_of(problem.type));
+  const double y = static_cast<double>(bytes_of(problem.type));
   const double part = type_bytes(problem.sums, problem);
   const cost::Reach reach{.ranks = problem.ranks, .lowest = 0, .highest = problem.ranks - 1};
   const auto bytes = [](double count) { return Bytes{std::llround(count)}; };
@@ -341,13 +341,13 @@ Machine machine_of(const hardware::System& system, Type type, const Problem& pro
     return cost::compute_time(system, {.kernel_class = "vector",
                                        .flop = rows * share.wide * flop,
                                        .bytes = rows * share.wide * sum_bytes,
-                                       .type = Datatype::float32});
+                                       .type = DType::f32});
   };
   const auto add = [=](double rows) { return sum(rows, 1, part + 8); };
   made.cast = [=](double rows) { return sum(rows, 0, part + 4); };
   made.adds_beside = true;
   made.add = add;
-  made.collective = [=](plan::CollectiveKind kind, double count) {
+  made.collective = [=](CollectiveKind kind, double count) {
     return cost::collective_time(system, kind, bytes(count), reach);
   };
   return made;
@@ -356,18 +356,18 @@ Machine machine_of(const hardware::System& system, Type type, const Problem& pro
 Machine machine_of(const Calibration& calibration, Type type, const Problem& problem) {
   // Codes of FP8 are multiplied as bf16.
   const bool has_codes = !is_plain(problem.x) || !is_plain(problem.w);
-  const plan::ElementType wanted = has_codes ? plan::ElementType::bf16 : problem.type;
+  const DType wanted = has_codes ? DType::bf16 : problem.type;
   const auto product = std::ranges::find(calibration.products, wanted, &Calibration::Product::type);
   if (product == calibration.products.end()) {
     throw InputError(
         Diagnostic{.code = "D815",
-                   .what = fmt::format("products of {} were not measured", plan::name(wanted)),
+                   .what = fmt::format("products of {} were not measured", shiplap::name(wanted)),
                    .why = calibration.machine,
                    .help = "bf16 and f32 are; for other types choose by a described machine"});
   }
   const Share share(type, problem);
   const Calibration::Product each = *product;
-  const double weights = static_cast<double>(plan::bytes_of(wanted)) * share.inner * share.wide;
+  const double weights = static_cast<double>(bytes_of(wanted)) * share.inner * share.wide;
   const double part = type_bytes(problem.sums, problem);
   const double ranks = problem.ranks;
   Machine made;
@@ -394,8 +394,8 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
   const auto add = [=](double rows) { return sum(rows, part + 8); };
   made.cast = [=](double rows) { return sum(rows, part + 4); };
   made.add = add;
-  made.collective = [=](plan::CollectiveKind kind, double bytes) {
-    using enum plan::CollectiveKind;
+  made.collective = [=](CollectiveKind kind, double bytes) {
+    using enum CollectiveKind;
     const Seconds once{
         calibration.collective.value +
         (ranks - 1) * (calibration.message.value + bytes / ranks * calibration.seconds_per_byte)};

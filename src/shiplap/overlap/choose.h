@@ -33,7 +33,7 @@ struct Machine {
   double burst_share = 0;
   Seconds burst;
   // A collective on a buffer of so many bytes in all, with the sums that it makes.
-  std::function<Seconds(plan::CollectiveKind kind, double bytes)> collective;
+  std::function<Seconds(CollectiveKind kind, double bytes)> collective;
   // Of that time, what a product beside it loses.
   double collective_share = 0;
   // To take so many rows of sums over, and to add them to others; on a stream beside the product,

@@ -22,9 +22,8 @@ Machine plain_machine(double row_seconds, double byte_seconds) {
   machine.name = "paper";
   machine.tile = [=](double rows) { return Seconds{rows * row_seconds}; };
   machine.message = [=](double bytes) { return Seconds{bytes * byte_seconds}; };
-  machine.collective = [=](plan::CollectiveKind kind, double bytes) {
-    return Seconds{(kind == plan::CollectiveKind::all_reduce ? 2 : 1) * 0.75 * bytes *
-                   byte_seconds};
+  machine.collective = [=](CollectiveKind kind, double bytes) {
+    return Seconds{(kind == CollectiveKind::all_reduce ? 2 : 1) * 0.75 * bytes * byte_seconds};
   };
   machine.cast = machine.add = [](double) { return Seconds{}; };
   return machine;
@@ -144,7 +143,7 @@ Calibration some_calibration() {
           .collective = {40e-6},
           .step = {10e-6},
           .piece = {15e-6},
-          .products = {{.type = plan::ElementType::bf16,
+          .products = {{.type = DType::bf16,
                         .call = {1e-6},
                         .seconds_per_weight_byte = 2e-11,
                         .seconds_per_flop = 2e-12}}};
@@ -170,7 +169,7 @@ TEST(Calibration, ThatIsNoneIsRefused) {
   }
   EXPECT_THROW(static_cast<void>(calibration_from(Json(3), "c.json")), InputError);
   Problem other = kProblem;
-  other.type = plan::ElementType::f32;
+  other.type = DType::f32;
   EXPECT_THROW(static_cast<void>(machine_of(some_calibration(), Type::all_gather, other)),
                InputError);
 }

@@ -59,8 +59,8 @@ void CodedSums::declare() {
   }
   buffer("got", fmt::format("{}*({})", is_direct ? ranks_ - 1 : ranks_, own), columns,
          problem_.sums);
-  if (is_direct) buffer("mine", own, columns, plan::ElementType::f32);
-  buffer("total", own, columns, plan::ElementType::f32);
+  if (is_direct) buffer("mine", own, columns, DType::f32);
+  buffer("total", own, columns, DType::f32);
   buffer("out", scatters() ? own : all, columns, problem_.type);
   line("streams net, reduce");
   line("let inner = ff[tp+1]-ff[tp]");
@@ -115,7 +115,7 @@ void CodedSums::one_by_one() {
   close_own("y[tp of cut]");
   line("g: @net all_gather y to y over tp split cut after e[0]");
   line("@reduce compute cast after g work vector {}*wide*{} bytes", problem_.rows,
-       1 + plan::bytes_of(problem_.type));
+       1 + bytes_of(problem_.type));
   line("  reads y = Y");
   line("  writes out = Y");
 }

@@ -79,10 +79,10 @@ std::string_view name(Scaling scaling) {
   return kNames[static_cast<std::size_t>(scaling)];
 }
 
-std::int64_t row_bytes(const Form& form, plan::ElementType type, std::int64_t columns) {
+std::int64_t row_bytes(const Form& form, DType type, std::int64_t columns) {
   switch (form.scaling) {
     case Scaling::none:
-      return columns * plan::bytes_of(type);
+      return columns * bytes_of(type);
     case Scaling::row:
       return columns + 4;
     case Scaling::blocks:

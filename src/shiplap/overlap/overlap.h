@@ -70,14 +70,13 @@ enum class Scaling {
 };
 struct Form {
   Scaling scaling = Scaling::none;
-  plan::ElementType type = plan::ElementType::fp8_e4m3;  // of the codes
+  DType type = DType::fp8_e4m3;  // of the codes
   friend bool operator==(const Form&, const Form&) = default;
 };
 [[nodiscard]] inline bool is_plain(const Form& form) { return form.scaling == Scaling::none; }
 [[nodiscard]] std::string_view name(Scaling scaling);
 // Bytes of a row of so many numbers, which are of `type` unless they have a scale.
-[[nodiscard]] std::int64_t row_bytes(const Form& form, plan::ElementType type,
-                                     std::int64_t columns);
+[[nodiscard]] std::int64_t row_bytes(const Form& form, DType type, std::int64_t columns);
 // Behind a row of X that is gathered and belongs to a group: the number of the group.
 inline constexpr std::int64_t kGroupBytes = 4;
 
@@ -88,7 +87,7 @@ struct Problem {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t depth = 0;
-  plan::ElementType type = plan::ElementType::bf16;  // of X, W and Y; sums are made in f32
+  DType type = DType::bf16;  // of X, W and Y; sums are made in f32
   int ranks = 4;
   int chunks = 1;  // into which the rows of each rank are cut
   Cut cut = Cut::even;

@@ -114,7 +114,7 @@ class Writer : protected PlanWriter {
     }
     if (choice_.method == Method::ring_exchange) {
       buffer("got", fmt::format("{}*(cut[tp+1]-cut[tp])", ranks_ - 1), columns, problem_.type);
-      buffer("total", "cut[tp+1]-cut[tp]", columns, plan::ElementType::f32);
+      buffer("total", "cut[tp+1]-cut[tp]", columns, DType::f32);
     }
     line("streams net{}", choice_.method == Method::ring_exchange ? ", reduce" : "");
     line("let inner = ff[tp+1]-ff[tp]");
@@ -235,11 +235,11 @@ void demand_within(std::string_view what, std::int64_t number, std::int64_t leas
 }
 
 void demand_form(const char* what, const Form& form) {
-  using enum plan::ElementType;
+  using enum DType;
   if (is_plain(form) || form.type == fp8_e4m3 || form.type == fp8_e5m2) return;
   throw InputError(Diagnostic{
       .code = "D801",
-      .what = fmt::format("the codes of {} with scales: {}", what, plan::name(form.type)),
+      .what = fmt::format("the codes of {} with scales: {}", what, shiplap::name(form.type)),
       .help = "choose fp8_e4m3 or fp8_e5m2"});
 }
 

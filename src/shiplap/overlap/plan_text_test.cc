@@ -66,7 +66,7 @@ std::vector<Case> cases() {
                            {.rows = rows,
                             .columns = 7,
                             .depth = 9,
-                            .type = plan::ElementType::f32,
+                            .type = DType::f32,
                             .ranks = ranks,
                             .chunks = chunks,
                             .cut = cut}});
@@ -180,7 +180,7 @@ TEST(Plans, WhatIsScatteredInBulkHasItsOwnShape) {
   const Problem problem{.rows = 9,
                         .columns = 3,
                         .depth = 4,
-                        .type = plan::ElementType::f32,
+                        .type = DType::f32,
                         .ranks = 2,
                         .bulk_rows = 5,
                         .bulk_columns = 7};
@@ -245,7 +245,7 @@ TEST(PlanText, RefusesFormsThatThereAreNot) {
   const Problem right{.rows = 8, .columns = 8, .depth = 8, .ranks = 2};
   EXPECT_NO_THROW(static_cast<void>(plan_text(gather, right)));
   Problem wrong = right;
-  wrong.x = {.scaling = Scaling::row, .type = plan::ElementType::bf16};
+  wrong.x = {.scaling = Scaling::row, .type = DType::bf16};
   EXPECT_THROW(static_cast<void>(plan_text(gather, wrong)), InputError);
   wrong = right;
   wrong.sums = {.scaling = Scaling::blocks};
@@ -263,7 +263,7 @@ TEST(PlanText, RowsHaveTheBytesThatAreSaid) {
           make_plan({Type::all_gather, Method::ring_exchange},
                     {.rows = 3, .columns = 4, .depth = depth, .ranks = 2, .x = form, .w = form});
       const RankProgram program = plan::expand(plan, Rank(0));
-      const std::int64_t due = row_bytes(form, plan::ElementType::bf16, depth);
+      const std::int64_t due = row_bytes(form, DType::bf16, depth);
       EXPECT_EQ(program.buffers[0].row_bytes, due);
       EXPECT_EQ(program.buffers[1].row_bytes, due);
       const std::int64_t scales = scaling == Scaling::row ? 4 : (depth + 31) / 32;
@@ -277,7 +277,7 @@ TEST(PlanText, CodesHalveWhatIsSent) {
   for (const Case& one : cases()) {
     if (one.choice.method != Method::ring_exchange) continue;
     Problem coded = one.problem;
-    coded.type = plan::ElementType::bf16;
+    coded.type = DType::bf16;
     coded.columns = coded.depth = 64;
     const Problem wide = coded;
     const bool sums = one.choice.type != Type::all_gather && one.choice.type != Type::none;

@@ -13,8 +13,8 @@ std::int64_t cut_rows(const Choice& choice, const Problem& problem) {
 }
 
 // Bytes of a number, without what belongs to many.
-std::int64_t bytes_in(const Form& form, plan::ElementType type) {
-  return plan::bytes_of(form.scaling == Scaling::none ? type : form.type);
+std::int64_t bytes_in(const Form& form, DType type) {
+  return bytes_of(form.scaling == Scaling::none ? type : form.type);
 }
 
 }  // namespace
@@ -47,9 +47,9 @@ void PlanWriter::list(const std::string& name, const Cuts& entries) {
 }
 
 void PlanWriter::buffer(const char* name, const std::string& rows, const std::string& width,
-                        plan::ElementType type) {
-  line("buffer {} rows {} row_bytes {}*({}) {}", name, rows, plan::bytes_of(type), width,
-       plan::name(type));
+                        DType type) {
+  line("buffer {} rows {} row_bytes {}*({}) {}", name, rows, bytes_of(type), width,
+       shiplap::name(type));
 }
 
 void PlanWriter::buffer(const char* name, const std::string& rows, const std::string& width,
@@ -57,14 +57,14 @@ void PlanWriter::buffer(const char* name, const std::string& rows, const std::st
   const std::string behind = more == 0 ? "" : fmt::format("+{}", more);
   switch (form.scaling) {
     case Scaling::none:
-      return line("buffer {} rows {} row_bytes {}*({}){} {}", name, rows,
-                  plan::bytes_of(problem_.type), width, behind, plan::name(problem_.type));
+      return line("buffer {} rows {} row_bytes {}*({}){} {}", name, rows, bytes_of(problem_.type),
+                  width, behind, shiplap::name(problem_.type));
     case Scaling::row:
       return line("buffer {} rows {} row_bytes ({})+4{} {}", name, rows, width, behind,
-                  plan::name(form.type));
+                  shiplap::name(form.type));
     case Scaling::blocks:
       return line("buffer {0} rows {1} row_bytes ({2})+(({2})+31) div 32{3} {4}", name, rows, width,
-                  behind, plan::name(form.type));
+                  behind, shiplap::name(form.type));
   }
 }
 
@@ -74,7 +74,7 @@ void PlanWriter::access(const char* kind, const std::string& region, const std::
 
 std::string PlanWriter::product_of(const std::string& rows) const {
   const bool has_codes = problem_.x.scaling != Scaling::none && problem_.w.scaling != Scaling::none;
-  const std::int64_t wide = plan::bytes_of(problem_.type);
+  const std::int64_t wide = bytes_of(problem_.type);
   const std::int64_t x = bytes_in(problem_.x, problem_.type);
   const std::int64_t w = bytes_in(problem_.w, problem_.type) * std::max(1, problem_.groups);
   const std::string bytes =
@@ -82,7 +82,7 @@ std::string PlanWriter::product_of(const std::string& rows) const {
           ? fmt::format("{1}*(({0})*(inner+wide)+inner*wide)", rows, wide)
           : fmt::format("({0})*({1}*inner+{2}*wide)+{3}*inner*wide", rows, x, wide, w);
   return fmt::format(" work gemm 2*({})*inner*wide flop {} bytes{}{}", rows, bytes,
-                     has_codes ? " " : "", has_codes ? plan::name(problem_.x.type) : "");
+                     has_codes ? " " : "", has_codes ? shiplap::name(problem_.x.type) : "");
 }
 
 std::string PlanWriter::conversion(bool adds) const {

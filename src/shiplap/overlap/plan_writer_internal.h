@@ -40,8 +40,7 @@ class PlanWriter {
   }
   void list(const std::string& name, const Cuts& entries);
   // Numbers of `type`, one after the other.
-  void buffer(const char* name, const std::string& rows, const std::string& width,
-              plan::ElementType type);
+  void buffer(const char* name, const std::string& rows, const std::string& width, DType type);
   // Numbers of the problem's type unless the form has a scale; `more` bytes behind each row.
   void buffer(const char* name, const std::string& rows, const std::string& width, const Form& form,
               std::int64_t more = 0);

@@ -81,7 +81,7 @@ class OperationReader {
   Action action();
   Action send_or_receive(bool sends);
   Action collective(CollectiveKind kind);
-  Operator reduction();
+  ReduceOp reduction();
   Action exchange();
   Copy copy();
   Region target(const Region& from);

@@ -24,7 +24,7 @@ class Expander {
  public:
   Expander(const Plan& plan, Rank rank, ProgramId program, const ExpandLimits& limits,
            RankProgram memory)
-      : program_(plan.programs[program.index()]),
+      : program_(plan.programs[program]),
         limits_(limits),
         result_(std::move(memory)),
         resolve_(plan, program_, rank, result_, limits.entries),

@@ -111,13 +111,13 @@ struct AbsentReference {
 struct RankProgram {
   const Plan* plan = nullptr;
   Rank rank;
-  ProgramId program;                  // none: a spare
-  std::vector<flat::Buffer> buffers;  // as in the program
+  ProgramId program;                         // none: a spare
+  IdVector<BufferId, flat::Buffer> buffers;  // as in the program
   std::vector<flat::Fact> given;
   std::vector<flat::Fact> goal;
   std::vector<flat::Operation> operations;
 
-  std::vector<flat::Group> groups;
+  IdVector<flat::GroupId, flat::Group> groups;
   std::vector<flat::Access> accesses;
   std::vector<flat::Run> runs;
   std::vector<std::int32_t> dependencies;  // operations
@@ -136,7 +136,7 @@ struct RankProgram {
     return std::span(runs).subspan(value.runs.first, value.runs.count);
   }
   [[nodiscard]] std::int64_t bytes_of(const flat::Region& region) const {
-    return region.buffer.exists() ? region.count * buffers[region.buffer.index()].row_bytes : 0;
+    return region.buffer.exists() ? region.count * buffers[region.buffer].row_bytes : 0;
   }
   // Empties all arrays and keeps their memory.
   void clear();

@@ -219,8 +219,8 @@ class JsonWriter {
       if (collective.to != collective.from) result.set("to", region(collective.to));
     }
     result.set("over", group(collective.over));
-    if (collective.split.exists()) result.set("split", plan_.lists[collective.split.index()].name);
-    if (collective.op != Operator::sum) result.set("operator", name(collective.op));
+    if (collective.split.exists()) result.set("split", plan_.lists[collective.split].name);
+    if (collective.op != ReduceOp::sum) result.set("operator", name(collective.op));
     if (collective.scale != Ratio()) result.set("scale", ratio(collective.scale));
     if (collective.root != Expr(0)) result.set("root", number(collective.root));
   }
@@ -228,7 +228,7 @@ class JsonWriter {
   void operands(const Exchange& exchange, Json& result) {
     result.set("from", region(exchange.from));
     result.set("to", region(exchange.to));
-    result.set("table", plan_.tables[exchange.table.index()].name);
+    result.set("table", plan_.tables[exchange.table].name);
     if (exchange.reversed) result.set("reversed", true);
     result.set("over", group(exchange.over));
     if (exchange.add) result.set("add", true);

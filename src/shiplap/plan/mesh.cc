@@ -14,14 +14,14 @@ std::int64_t Mesh::ranks() const {
 }
 
 std::int64_t Mesh::size(AxisId id) const {
-  if (!is_alias(id)) return axes[id.index()].size;
+  if (!is_alias(id)) return axes[id].size;
   std::int64_t product = 1;
-  for (const AxisId axis : axes_of(id)) product *= axes[axis.index()].size;
+  for (const AxisId axis : axes_of(id)) product *= axes[axis].size;
   return product;
 }
 
 const std::string& Mesh::name(AxisId id) const {
-  return is_alias(id) ? aliases[id.index() - axes.size()].name : axes[id.index()].name;
+  return is_alias(id) ? aliases[id.index() - axes.size()].name : axes[id].name;
 }
 
 std::vector<AxisId> Mesh::axes_of(AxisId id) const {
@@ -44,7 +44,7 @@ std::vector<std::int64_t> Mesh::positions(Rank rank) const {
   for (std::size_t k = 0; k < aliases.size(); ++k) {
     std::int64_t position = 0;
     for (const AxisId axis : aliases[k].axes) {
-      position = position * axes[axis.index()].size + result[axis.index()];
+      position = position * axes[axis].size + result[axis.index()];
     }
     result[axes.size() + k] = position;
   }
@@ -57,7 +57,7 @@ Rank Mesh::moved(Rank rank, AxisId id, std::int64_t position) const {
   const std::vector<AxisId> parts = axes_of(id);
   std::int64_t result = rank.value;
   for (std::size_t k = parts.size(); k-- > 0;) {
-    const Axis& axis = axes[parts[k].index()];
+    const Axis& axis = axes[parts[k]];
     result += (position % axis.size - now[parts[k].index()]) * stride(parts[k]);
     position /= axis.size;
   }

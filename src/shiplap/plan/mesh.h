@@ -28,7 +28,7 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 
 // The last axis varies fastest: rank = (.. * size of axis k + position on axis k) ..
 struct Mesh {
-  std::vector<Axis> axes;
+  IdVector<AxisId, Axis> axes;
   std::vector<Alias> aliases;
   friend bool operator==(const Mesh&, const Mesh&) = default;
 

@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "shiplap/base/collective.h"
+#include "shiplap/base/dtype.h"
 #include "shiplap/base/id.h"
 #include "shiplap/plan/expr.h"
 #include "shiplap/plan/value.h"
@@ -24,29 +26,13 @@ struct Origin {
   friend bool operator==(Origin, Origin) { return true; }
 };
 
-enum class ElementType : std::uint8_t {
-  f64,
-  f32,
-  f16,
-  bf16,
-  fp8_e4m3,
-  fp8_e5m2,
-  i64,
-  i32,
-  i16,
-  i8,
-  u8,
-};
-[[nodiscard]] std::string_view name(ElementType type);
-[[nodiscard]] std::int64_t bytes_of(ElementType type);
-
 enum class Memory : std::uint8_t { device, host };
 
 struct Buffer {
   std::string name;
   Expr rows;
   Expr row_bytes;
-  ElementType type = ElementType::bf16;
+  DType type = DType::bf16;
   Memory memory = Memory::device;
   Origin origin;
   friend bool operator==(const Buffer&, const Buffer&) = default;
@@ -129,27 +115,9 @@ struct Receive {
   friend bool operator==(const Receive&, const Receive&) = default;
 };
 
-enum class CollectiveKind : std::uint8_t {
-  all_reduce,
-  all_gather,
-  reduce_scatter,
-  all_to_all,
-  broadcast,
-  reduce,
-  barrier,
-};
-[[nodiscard]] std::string_view name(CollectiveKind kind);
-// Which of them say `operator` and `scale`, `split`, `root`; in the others these have no meaning.
-[[nodiscard]] bool reduces(CollectiveKind kind);
-[[nodiscard]] bool has_pieces(CollectiveKind kind);
-[[nodiscard]] bool has_root(CollectiveKind kind);
-
-enum class Operator : std::uint8_t { sum, max, min, product };
-[[nodiscard]] std::string_view name(Operator op);
-
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_reduce;
-  Operator op = Operator::sum;
+  ReduceOp op = ReduceOp::sum;
   ListId split;  // ragged pieces, in group order
   Region from;   // a barrier has neither
   Region to;
@@ -195,7 +163,7 @@ struct Work {
   std::string kernel_class;  // empty: fixed seconds
   Expr flop;
   Expr bytes;
-  std::optional<ElementType> type;
+  std::optional<DType> type;
   double seconds = 0;
   Expr times = 1;
   friend bool operator==(const Work&, const Work&) = default;

@@ -16,7 +16,7 @@ constexpr std::array kCollectives = {
     CollectiveKind::barrier,
 };
 
-constexpr std::array kOperators = {Operator::sum, Operator::max, Operator::min, Operator::product};
+constexpr std::array kOperators = {ReduceOp::sum, ReduceOp::max, ReduceOp::min, ReduceOp::product};
 
 // How the operands of an action are written.
 std::string_view operand_form(std::string_view action) {
@@ -220,8 +220,8 @@ Action OperationReader::collective(CollectiveKind kind) {
   return collective;
 }
 
-Operator OperationReader::reduction() {
-  for (const Operator op : kOperators) {
+ReduceOp OperationReader::reduction() {
+  for (const ReduceOp op : kOperators) {
     if (lexer_.take_if(name(op))) return op;
   }
   lexer_.fail(lexer_.peek(), {.code = "D102",

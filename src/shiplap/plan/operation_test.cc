@@ -9,15 +9,6 @@
 namespace shiplap::plan {
 namespace {
 
-TEST(ElementType, SaysItsSizeInItsName) {
-  for (int k = 0; k <= static_cast<int>(ElementType::u8); ++k) {
-    const auto type = static_cast<ElementType>(k);
-    const std::string_view digits = name(type).substr(name(type).find_first_of("0123456789"));
-    const std::int64_t bits = std::stoll(std::string(digits));
-    EXPECT_EQ(bytes_of(type) * 8, bits) << name(type);
-  }
-}
-
 TEST(Word, DiffersForEveryAction) {
   std::vector<Action> actions = {Compute{},  Copy{},     Send{}, Receive{},
                                  Exchange{}, Allocate{}, Free{}, Batch{}};

@@ -13,12 +13,6 @@
 namespace shiplap::plan {
 namespace {
 
-constexpr std::array kElementTypes = {
-    ElementType::f64,      ElementType::f32,      ElementType::f16, ElementType::bf16,
-    ElementType::fp8_e4m3, ElementType::fp8_e5m2, ElementType::i64, ElementType::i32,
-    ElementType::i16,      ElementType::i8,       ElementType::u8,
-};
-
 // What is UTF-8 does.
 bool survives_json(const std::string& text) {
   const bool is_ascii = std::ranges::all_of(text, [](char c) { return (c & 0x80) == 0; });
@@ -75,10 +69,10 @@ void Phrases::refuse_if_broken(const Token& token) const {
 
 ListId Phrases::list() { return ListId(known(names_.lists, "list")); }
 
-ElementType Phrases::element_type() {
+DType Phrases::element_type() {
   const Token& token = lexer_.peek();
   std::vector<std::string> names;
-  for (const ElementType type : kElementTypes) {
+  for (const DType type : kDTypes) {
     if (lexer_.take_if(name(type))) return type;
     names.emplace_back(name(type));
   }
@@ -280,7 +274,7 @@ Value Phrases::value() {
   value.is_new = lexer_.take_if("new");
   const Token named = lexer_.peek();
   value.tensor = TensorId(known(names_.tensors, "tensor"));
-  const Tensor& tensor = plan_.tensors[value.tensor.index()];
+  const Tensor& tensor = plan_.tensors[value.tensor];
   if (names_.broken.contains(tensor.name)) throw ParseFailure();
   if (value.is_new && !tensor.has_versions()) {
     lexer_.fail(first, {.code = "D112",
@@ -396,8 +390,8 @@ Work Phrases::work() {
   const auto at_type = [this] {  // a type comes last; before a unit, `f32` is the name of a number
     const Token& second = lexer_.peek_second();
     return (second.kind >= TokenKind::line_end || second.is("label")) &&
-           std::ranges::any_of(kElementTypes,
-                               [this](ElementType type) { return lexer_.peek().is(name(type)); });
+           std::ranges::any_of(kDTypes,
+                               [this](DType type) { return lexer_.peek().is(name(type)); });
   };
   bool has_bytes = false;
   for (bool has_flop = false; at_number() && !at_type() && !has_bytes; has_flop = true) {

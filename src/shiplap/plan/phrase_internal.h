@@ -34,8 +34,8 @@ class Phrases {
   Work work();
   // To the end of the line, or in quotes.
   std::string label();
-  [[nodiscard]] const Tensor& tensor(TensorId id) const { return plan_.tensors[id.index()]; }
-  ElementType element_type();
+  [[nodiscard]] const Tensor& tensor(TensorId id) const { return plan_.tensors[id]; }
+  DType element_type();
   ListId list();
   // Comparisons of dimensions of `tensor`.
   std::vector<MaskTerm> mask(const Tensor& tensor);

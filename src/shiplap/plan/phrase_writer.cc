@@ -125,7 +125,7 @@ void PhraseWriter::condition(const Condition& condition) {
 }
 
 void PhraseWriter::list_slice(ListId list, const Expr& begin, const Expr& count) {
-  out += "from " + plan_.lists[list.index()].name + "[";
+  out += "from " + plan_.lists[list].name + "[";
   expression(begin);
   out += " +";
   expression(count);
@@ -133,7 +133,7 @@ void PhraseWriter::list_slice(ListId list, const Expr& begin, const Expr& count)
 }
 
 void PhraseWriter::region(const Region& region) {
-  out += program->buffers[region.buffer.index()].name;
+  out += program->buffers[region.buffer].name;
   switch (region.kind) {
     case Region::Kind::whole:
       return;
@@ -146,7 +146,7 @@ void PhraseWriter::region(const Region& region) {
     case Region::Kind::cut:
       out += '[';
       expression(region.begin);
-      out += " of " + plan_.lists[region.list.index()].name;
+      out += " of " + plan_.lists[region.list].name;
       break;
     case Region::Kind::listed:
       out += '[';
@@ -184,7 +184,7 @@ void PhraseWriter::runs(const Value& value, const Tensor& tensor, bool in_sum) {
 }
 
 void PhraseWriter::value(const Value& value) {
-  const Tensor& tensor = plan_.tensors[value.tensor.index()];
+  const Tensor& tensor = plan_.tensors[value.tensor];
   if (value.is_new) out += "new ";
   out += tensor.name;
   if (value.indexed) {
@@ -345,7 +345,7 @@ void PhraseWriter::mask(const Tensor& tensor) {
 void PhraseWriter::mask_side(const Tensor& tensor, const MaskSide& side) {
   const std::string& name = tensor.dimension(side.dimension).name;
   if (side.list.exists()) {
-    out += plan_.lists[side.list.index()].name + "[" + name + "]";
+    out += plan_.lists[side.list].name + "[" + name + "]";
   } else {
     out += name;
   }

@@ -106,7 +106,7 @@ class SelectedRanks {
 
   void stand_at(std::int64_t position) {
     for (std::size_t k = lead_axes_.size(); k-- > 0;) {
-      const std::int64_t count = mesh_.axes[lead_axes_[k].index()].size;
+      const std::int64_t count = mesh_.axes[lead_axes_[k]].size;
       fixed_[lead_axes_[k].index()] = position % count;
       position /= count;
     }
@@ -179,7 +179,7 @@ class Assigner {
     if (result_.problems.size() >= kMostProblems) return;
     bool reported = false;
     SelectedRanks(selector, plan_.mesh).for_each([&](Rank rank) {
-      ProgramId& owner = result_.program_of[rank.index()];
+      ProgramId& owner = result_.program_of[rank];
       if (owner.value == kUnassigned) {
         owner = program;
       } else if (!std::exchange(reported, true)) {
@@ -190,7 +190,7 @@ class Assigner {
   }
 
   [[nodiscard]] std::string describe(ProgramId program) const {
-    return program.exists() ? fmt::format("program `{}`", plan_.programs[program.index()].name)
+    return program.exists() ? fmt::format("program `{}`", plan_.programs[program].name)
                             : std::string("`spare`");
   }
 

@@ -42,7 +42,7 @@ struct Selector {
 struct Program {
   std::string name;
   Selector on;
-  std::vector<Buffer> buffers;
+  IdVector<BufferId, Buffer> buffers;
   std::vector<std::string> streams;  // besides `main`
   std::vector<Statement> body;
   friend bool operator==(const Program&, const Program&) = default;
@@ -50,18 +50,18 @@ struct Program {
 
 struct Plan {
   Mesh mesh;
-  std::vector<List> lists;
-  std::vector<Tensor> tensors;
-  std::vector<ExchangeTable> tables;
-  std::vector<Program> programs;
+  IdVector<ListId, List> lists;
+  IdVector<TensorId, Tensor> tensors;
+  IdVector<TableId, ExchangeTable> tables;
+  IdVector<ProgramId, Program> programs;
   std::vector<Selector> spares;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
 // Which program each rank runs; none for a spare. Takes time in proportion to the ranks.
 struct Assignment {
-  std::vector<ProgramId> program_of;  // by rank
-  std::vector<Diagnostic> problems;   // a rank with two programs or none (D108), without a place
+  IdVector<Rank, ProgramId> program_of;
+  std::vector<Diagnostic> problems;  // a rank with two programs or none (D108), without a place
 };
 [[nodiscard]] Assignment assign_programs(const Plan& plan);
 

@@ -290,8 +290,8 @@ class PlanWriter {
     }
     out() += " over ";
     write_.group(collective.over);
-    if (collective.split.exists()) out() += " split " + plan_.lists[collective.split.index()].name;
-    if (collective.op != Operator::sum) {
+    if (collective.split.exists()) out() += " split " + plan_.lists[collective.split].name;
+    if (collective.op != ReduceOp::sum) {
       out() += " operator ";
       out() += name(collective.op);
     }
@@ -308,7 +308,7 @@ class PlanWriter {
   void operands(const Exchange& exchange) {
     region(" ", exchange.from);
     region(" to ", exchange.to);
-    out() += " by " + plan_.tables[exchange.table.index()].name;
+    out() += " by " + plan_.tables[exchange.table].name;
     if (exchange.reversed) out() += " reversed";
     out() += " over ";
     write_.group(exchange.over);

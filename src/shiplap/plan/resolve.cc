@@ -85,9 +85,9 @@ void Resolver::buffer(const Buffer& buffer) {
 // ---- regions
 
 flat::Region Resolver::within(const Region& region, std::int64_t begin, std::int64_t count) const {
-  const std::int64_t rows = result_.buffers[region.buffer.index()].rows;
+  const std::int64_t rows = result_.buffers[region.buffer].rows;
   if (begin < 0 || count < 0 || begin > rows || count > rows - begin) {
-    const std::string& name = program_.buffers[region.buffer.index()].name;
+    const std::string& name = program_.buffers[region.buffer].name;
     refuse("D201", fmt::format("{}[{} +{}] lies outside `{}`, which has {} rows", name, begin,
                                count, name, rows));
   }
@@ -97,7 +97,7 @@ flat::Region Resolver::within(const Region& region, std::int64_t begin, std::int
 flat::Region Resolver::region(const Region& region) {
   switch (region.kind) {
     case Region::Kind::whole:
-      return {.buffer = region.buffer, .count = result_.buffers[region.buffer.index()].rows};
+      return {.buffer = region.buffer, .count = result_.buffers[region.buffer].rows};
     case Region::Kind::rows:
       return within(region, number(region.begin), number(region.count));
     case Region::Kind::cut:
@@ -109,10 +109,10 @@ flat::Region Resolver::region(const Region& region) {
 }
 
 flat::Region Resolver::cut(const Region& region) {
-  const std::vector<std::int64_t>& cuts = plan_.lists[region.list.index()].values;
+  const std::vector<std::int64_t>& cuts = plan_.lists[region.list].values;
   const std::int64_t piece = number(region.begin);
   if (piece < 0 || piece >= std::ssize(cuts) - 1) {
-    const std::string& name = plan_.lists[region.list.index()].name;
+    const std::string& name = plan_.lists[region.list].name;
     refuse("D203",
            fmt::format("there is no piece {} of list `{}`, which has {} entries", piece, name,
                        cuts.size()),
@@ -126,7 +126,7 @@ flat::Region Resolver::cut(const Region& region) {
 
 std::span<const std::int64_t> Resolver::entries(ListId list, const Expr& begin,
                                                 const Expr& count) const {
-  const List& from = plan_.lists[list.index()];
+  const List& from = plan_.lists[list];
   const std::int64_t first = number(begin);
   const std::int64_t size = number(count);
   const std::int64_t available = std::ssize(from.values);
@@ -209,7 +209,7 @@ std::int64_t Resolver::whole_part(const Tensor& tensor, std::span<const Run> nam
 }
 
 flat::Value Resolver::value(const Value& value, const flat::Region& region) {
-  const Tensor& tensor = plan_.tensors[value.tensor.index()];
+  const Tensor& tensor = plan_.tensors[value.tensor];
   flat::Value flat{.tensor = value.tensor,
                    .is_new = value.is_new,
                    .zero = value.sum == Sum::none,
@@ -256,7 +256,7 @@ void Resolver::fits(const Tensor& tensor, std::int64_t cells, const flat::Region
   if (both_empty || whole) return;
   refuse("D210",
          fmt::format("{} cells of `{}` do not fit {} rows of `{}`", cells, tensor.name, rows,
-                     program_.buffers[region.buffer.index()].name),
+                     program_.buffers[region.buffer].name),
          "rows hold a whole number of cells each, or cells a whole number of rows");
 }
 
@@ -335,7 +335,7 @@ flat::GroupId Resolver::intern(flat::Group group) {
                              std::hash<std::string>{}(group.channel);
   const auto [first, last] = groups_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
-    if (result_.groups[it->second.index()] == group) return it->second;
+    if (result_.groups[it->second] == group) return it->second;
   }
   const flat::GroupId id(result_.groups.size());
   result_.groups.push_back(std::move(group));
@@ -385,7 +385,7 @@ void Resolver::action(const Collective& collective, flat::Operation& flat) {
   }
   flat.group = group(collective.over);
   flat.root = number(collective.root);
-  const std::int64_t size = result_.groups[flat.group.index()].ranks.size();
+  const std::int64_t size = result_.groups[flat.group].ranks.size();
   if (flat.root < 0 || flat.root >= size) {
     refuse("D206", fmt::format("there is no root {} in a group of {} ranks", flat.root, size),
            "a root is a position in its group, counted from 0");

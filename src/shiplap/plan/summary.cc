@@ -51,7 +51,7 @@ class TableTotals {
  private:
   std::vector<std::int64_t> count(const Exchange& exchange) const {
     std::vector<std::int64_t> rows(plan_.mesh.ranks());
-    const ExchangeTable& table = plan_.tables[exchange.table.index()];
+    const ExchangeTable& table = plan_.tables[exchange.table];
     for (const TableRow& row : exchange.reversed ? table.receives() : table.sends()) {
       if (row.rank == row.peer) continue;
       std::int64_t& total = rows[row.rank];
@@ -120,13 +120,13 @@ class Counter {
 
   void count(const flat::Operation& op, const Collective& collective) {
     const std::int64_t bytes = std::max(program_.bytes_of(op.from), program_.bytes_of(op.to));
-    const std::int64_t ranks = program_.groups[op.group.index()].ranks.size();
+    const std::int64_t ranks = program_.groups[op.group].ranks.size();
     add(axes_of(mesh_, collective.over), name(collective.kind), bytes,
         ring_bytes(collective.kind, bytes, ranks));
   }
 
   void count(const flat::Operation& op, const Exchange& exchange) {
-    const std::int64_t row_bytes = program_.buffers[op.from.buffer.index()].row_bytes;
+    const std::int64_t row_bytes = program_.buffers[op.from.buffer].row_bytes;
     const Wide sent = Wide{tables_.rows_sent(exchange, program_.rank)} * row_bytes;
     add(axes_of(mesh_, exchange.over), "exchange", program_.bytes_of(op.from), saturated(sent));
   }
@@ -167,7 +167,7 @@ class Summarizer {
   void count_program(ProgramId id, const std::vector<Rank>& ranks) {
     ProgramSummary program{.program = id, .ranks = std::ssize(ranks)};
     if (!ranks.empty()) program.first = ranks.front();
-    const Program& source = plan_.programs[id.index()];
+    const Program& source = plan_.programs[id];
     for (const std::vector<Rank>& alike : ranks_alike(plan_, source, ranks)) {
       if (program.kinds > 0 && budget_ <= 0) break;
       count_alike(program, alike);
@@ -254,7 +254,7 @@ std::int64_t peak_bytes(const RankProgram& program) {
   Wide alive = 0;
   for (const flat::Buffer& buffer : program.buffers) alive += Wide{buffer.rows} * buffer.row_bytes;
   for (const auto& [buffer, rows] : rows_covered(std::move(allocated))) {
-    alive -= Wide{rows} * program.buffers[buffer.index()].row_bytes;
+    alive -= Wide{rows} * program.buffers[buffer].row_bytes;
   }
   Wide peak = alive;
   for (const flat::Operation& op : program.operations) {

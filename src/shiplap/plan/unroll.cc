@@ -15,7 +15,7 @@ namespace {
 class Unroller {
  public:
   explicit Unroller(const RankProgram& flat)
-      : plan_(*flat.plan), source_(plan_.programs[flat.program.index()]), flat_(flat) {}
+      : plan_(*flat.plan), source_(plan_.programs[flat.program]), flat_(flat) {}
 
   Program program() const {
     const std::int64_t rank = flat_.rank.value;
@@ -91,7 +91,7 @@ class Unroller {
                   .begin = flat.begin,
                   .count = flat.count};
     if (flat.listed < 0) return result;
-    const std::vector<std::int64_t>& entries = plan_.lists[list.index()].values;
+    const std::vector<std::int64_t>& entries = plan_.lists[list].values;
     const auto rows = std::span(flat_.listed_rows).subspan(flat.listed, flat.count);
     const auto found = std::ranges::search(entries, rows);
     ensure(std::ssize(found) == flat.count, "listed rows stand in their list");
@@ -102,7 +102,7 @@ class Unroller {
   }
 
   Value value(const flat::Value& flat) const {
-    const Tensor& tensor = plan_.tensors[flat.tensor.index()];
+    const Tensor& tensor = plan_.tensors[flat.tensor];
     Value result{.tensor = flat.tensor,
                  .is_new = flat.is_new,
                  .indexed = tensor.instances > 0,
@@ -142,7 +142,7 @@ class Unroller {
   static Peer peer(const flat::Operation& flat) { return {.axis = {}, .where = flat.peer.value}; }
 
   Group group(const flat::Operation& flat) const {
-    const flat::Group& from = flat_.groups[flat.group.index()];
+    const flat::Group& from = flat_.groups[flat.group];
     Group result{.channel = from.channel};
     for (std::int64_t k = 0; k < from.ranks.size(); ++k) {
       result.positions.emplace_back(from.ranks[k].value);

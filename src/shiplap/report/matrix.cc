@@ -156,8 +156,8 @@ void MatrixDrawing::labels() {
 }
 
 void MatrixDrawing::cell(int from, int to) {
-  const std::int64_t bytes = folded_.bytes[at(from * folded_.rows + to)];
-  const std::int64_t stays = from == to ? folded_.stays[at(from)] : 0;
+  const std::int64_t bytes = folded_.bytes[from * folded_.rows + to];
+  const std::int64_t stays = from == to ? folded_.stays[from] : 0;
   if (bytes == 0 && stays == 0) return;
   const double x = kLeft + to * side_;
   const double level = bytes == 0 ? 0
@@ -235,9 +235,9 @@ void MatrixDrawing::totals() {
   draw("<text x=\"{}\" y=\"{}\" class=\"soft end\">recv.</text>\n", kLeft - 4,
        kTop + kSide + kGap + 12);
   draw("<g class=\"row\">\n");
-  for (int row = 0; row < folded_.rows; ++row) total(row, "sent", folded_.sent[at(row)]);
+  for (int row = 0; row < folded_.rows; ++row) total(row, "sent", folded_.sent[row]);
   draw("</g>\n<g class=\"row\">\n");
-  for (int row = 0; row < folded_.rows; ++row) total(row, "received", folded_.received[at(row)]);
+  for (int row = 0; row < folded_.rows; ++row) total(row, "received", folded_.received[row]);
   draw("</g>\n");
 }
 
@@ -267,12 +267,12 @@ FoldedMatrix folded(const Matrix& matrix) {
     const int from = cell.from / per_row;
     const int to = cell.to / per_row;
     if (cell.from == cell.to) {
-      result.stays[at(from)] += cell.bytes;
+      result.stays[from] += cell.bytes;
       continue;
     }
-    result.bytes[at(from * result.rows + to)] += cell.bytes;
-    result.sent[at(from)] += cell.bytes;
-    result.received[at(to)] += cell.bytes;
+    result.bytes[from * result.rows + to] += cell.bytes;
+    result.sent[from] += cell.bytes;
+    result.received[to] += cell.bytes;
     result.total += cell.bytes;
   }
   return result;

@@ -8,7 +8,6 @@
 namespace shiplap::run {
 namespace {
 
-using plan::CollectiveKind;
 using plan::flat::Operation;
 
 void copy_bytes(std::span<const std::byte> from, std::span<std::byte> to) {
@@ -22,18 +21,20 @@ std::span<T> numbers(std::span<std::byte> bytes) {
 
 // Calls `act` with a number of the type.
 template <class Act>
-void with_type(comm::Type type, const Act& act) {
+void with_type(DType type, const Act& act) {
   switch (type) {
-    case comm::Type::f32:
+    case DType::f32:
       return act(float{});
-    case comm::Type::f64:
+    case DType::f64:
       return act(double{});
-    case comm::Type::i32:
+    case DType::i32:
       return act(std::int32_t{});
-    case comm::Type::i64:
+    case DType::i64:
       return act(std::int64_t{});
-    case comm::Type::u8:
+    case DType::u8:
       return act(std::uint8_t{});
+    default:
+      throw InternalError("no type that can be sent");
   }
 }
 
@@ -71,7 +72,7 @@ class CollectiveCall {
   [[nodiscard]] std::span<std::byte> from() const { return context_.memory.rows(op_.from); }
   [[nodiscard]] std::span<std::byte> to() const { return context_.memory.rows(op_.to); }
   [[nodiscard]] bool is_root() const { return group_.rank() == op_.root; }
-  [[nodiscard]] plan::ElementType type() const { return context_.memory.type(op_.from.buffer); }
+  [[nodiscard]] DType type() const { return context_.memory.type(op_.from.buffer); }
 
   [[nodiscard]] std::span<std::byte> own_piece(std::span<std::byte> whole) const {
     const std::vector<std::int64_t> ends = piece_ends(context_.memory.program(), op_);
@@ -82,7 +83,7 @@ class CollectiveCall {
   // In place: what all ranks have, combined in the order of the group, and scaled. Narrow numbers
   // are combined as float and rounded once.
   void combine(std::span<std::byte> data) {
-    const comm::Reduction reduction = reduction_of(collective_.op);
+    const ReduceOp reduction = collective_.op;
     if (is_narrow(type())) return combine_narrow(data);
     with_type(combined_as(type()),
               [&](auto number) { group_.all_reduce(numbers<decltype(number)>(data), reduction); });
@@ -123,10 +124,10 @@ class CollectiveCall {
     for (std::size_t k = 1; k < counts.size(); ++k) {
       const std::vector<float> more = widen(type(), pieces.subspan(k * own.size(), own.size()));
       std::byte* const into = std::as_writable_bytes(std::span(sums)).data();
-      comm::combine(reduction_of(collective_.op), comm::Type::f32, into, into,
-                    std::as_bytes(std::span(more)).data(), sums.size());
+      comm::combine(collective_.op, DType::f32, into, into, std::as_bytes(std::span(more)).data(),
+                    sums.size());
     }
-    scale(plan::ElementType::f32, std::as_writable_bytes(std::span(sums)), collective_.scale);
+    scale(DType::f32, std::as_writable_bytes(std::span(sums)), collective_.scale);
     narrow(sums, type(), own);
   }
 
@@ -151,7 +152,7 @@ class CollectiveCall {
     with_type(combined_as(type()), [&](auto number) {
       using T = decltype(number);
       group_.reduce_scatter(std::span<const T>(numbers<T>(from())), numbers<T>(own),
-                            reduction_of(collective_.op));
+                            collective_.op);
     });
     if (collective_.scale != plan::Ratio()) scale(type(), own, collective_.scale);
   }
@@ -193,7 +194,7 @@ class ExchangeCall {
         group_(group),
         width_(static_cast<std::size_t>(context.memory.row_bytes(op.to.buffer))) {
     const plan::RankProgram& program = context.memory.program();
-    const plan::ExchangeTable& table = program.plan->tables[exchange_.table.index()];
+    const plan::ExchangeTable& table = program.plan->tables[exchange_.table];
     const std::int64_t rank = program.rank.value;
     sends_ = exchange_.reversed ? table.receives_of(rank) : table.sends_of(rank);
     receives_ = exchange_.reversed ? table.sends_of(rank) : table.receives_of(rank);
@@ -234,7 +235,7 @@ class ExchangeCall {
   }
   [[nodiscard]] std::size_t position(const plan::TableRow& row) const {
     const plan::RankProgram& program = context_.memory.program();
-    return static_cast<std::size_t>(program.groups[op_.group.index()].ranks.find(Rank(row.peer)));
+    return static_cast<std::size_t>(program.groups[op_.group].ranks.find(Rank(row.peer)));
   }
 
   void move(const std::vector<std::span<std::byte>>& places) {
@@ -273,7 +274,7 @@ class ExchangeCall {
 void do_copy(const ActionContext& context, const Operation& op) {
   const RankMemory& memory = context.memory;
   const bool adds = std::get<plan::Copy>(op.source->action).add;
-  const plan::ElementType type = memory.type(op.to.buffer);
+  const DType type = memory.type(op.to.buffer);
   const auto put = [&](std::span<const std::byte> from, std::span<std::byte> to) {
     adds ? add(type, to, from) : copy_bytes(from, to);
   };

@@ -10,7 +10,6 @@ namespace {
 
 using kernels::Bf16;
 using kernels::F16;
-using plan::ElementType;
 
 template <class T>
 std::span<T> numbers_of(std::span<std::byte> bytes) {
@@ -54,87 +53,69 @@ void narrow_to(std::span<const float> numbers, std::span<T> to) {
 
 }  // namespace
 
-bool can_add(ElementType type) {
-  return is_floating(type) || type == ElementType::i64 || type == ElementType::i32;
-}
+bool can_add(DType type) { return is_floating(type) || type == DType::i64 || type == DType::i32; }
 
-bool is_floating(ElementType type) {
-  return type == ElementType::f64 || type == ElementType::f32 || is_narrow(type);
-}
+bool is_floating(DType type) { return type == DType::f64 || type == DType::f32 || is_narrow(type); }
 
-bool is_narrow(ElementType type) { return type == ElementType::bf16 || type == ElementType::f16; }
+bool is_narrow(DType type) { return type == DType::bf16 || type == DType::f16; }
 
-comm::Type combined_as(ElementType type) {
+DType combined_as(DType type) {
   switch (type) {
-    case ElementType::f64:
-      return comm::Type::f64;
-    case ElementType::f32:
-    case ElementType::bf16:
-    case ElementType::f16:
-      return comm::Type::f32;
-    case ElementType::i64:
-      return comm::Type::i64;
-    case ElementType::i32:
-      return comm::Type::i32;
+    case DType::f64:
+      return DType::f64;
+    case DType::f32:
+    case DType::bf16:
+    case DType::f16:
+      return DType::f32;
+    case DType::i64:
+      return DType::i64;
+    case DType::i32:
+      return DType::i32;
     default:
       throw InternalError("a type that cannot be combined");
   }
 }
 
-void add(ElementType type, std::span<std::byte> into, std::span<const std::byte> from) {
+void add(DType type, std::span<std::byte> into, std::span<const std::byte> from) {
   ensure(into.size() == from.size(), "what is added has the size of what it is added to");
   if (into.empty()) return;
-  if (type == ElementType::bf16) return add_narrow(numbers_of<Bf16>(into), numbers_of<Bf16>(from));
-  if (type == ElementType::f16) return add_narrow(numbers_of<F16>(into), numbers_of<F16>(from));
-  const comm::Type as = combined_as(type);
-  comm::combine(comm::Reduction::sum, as, into.data(), into.data(), from.data(),
-                into.size() / comm::bytes_of(as));
+  if (type == DType::bf16) return add_narrow(numbers_of<Bf16>(into), numbers_of<Bf16>(from));
+  if (type == DType::f16) return add_narrow(numbers_of<F16>(into), numbers_of<F16>(from));
+  const DType as = combined_as(type);
+  comm::combine(ReduceOp::sum, as, into.data(), into.data(), from.data(),
+                into.size() / static_cast<std::size_t>(bytes_of(as)));
 }
 
-void scale(ElementType type, std::span<std::byte> numbers, plan::Ratio factor) {
+void scale(DType type, std::span<std::byte> numbers, plan::Ratio factor) {
   if (factor == plan::Ratio()) return;
   const double value =
       static_cast<double>(factor.numerator()) / static_cast<double>(factor.denominator());
   switch (type) {
-    case ElementType::f64:
+    case DType::f64:
       return scale_as(numbers_of<double>(numbers), value);
-    case ElementType::f32:
+    case DType::f32:
       return scale_as(numbers_of<float>(numbers), static_cast<float>(value));
-    case ElementType::bf16:
+    case DType::bf16:
       return scale_narrow(numbers_of<Bf16>(numbers), static_cast<float>(value));
-    case ElementType::f16:
+    case DType::f16:
       return scale_narrow(numbers_of<F16>(numbers), static_cast<float>(value));
     default:
       throw InternalError("a type that cannot be scaled");
   }
 }
 
-std::vector<float> widen(ElementType type, std::span<const std::byte> numbers) {
+std::vector<float> widen(DType type, std::span<const std::byte> numbers) {
   ensure(is_narrow(type), "narrow numbers are widened");
-  return type == ElementType::bf16 ? widened(numbers_of<Bf16>(numbers))
-                                   : widened(numbers_of<F16>(numbers));
+  return type == DType::bf16 ? widened(numbers_of<Bf16>(numbers))
+                             : widened(numbers_of<F16>(numbers));
 }
 
-void narrow(std::span<const float> numbers, ElementType type, std::span<std::byte> to) {
+void narrow(std::span<const float> numbers, DType type, std::span<std::byte> to) {
   ensure(is_narrow(type), "numbers become narrow");
-  if (type == ElementType::bf16) return narrow_to(numbers, numbers_of<Bf16>(to));
+  if (type == DType::bf16) return narrow_to(numbers, numbers_of<Bf16>(to));
   narrow_to(numbers, numbers_of<F16>(to));
 }
 
-bool can_combine(plan::Operator op) { return op != plan::Operator::product; }
-
-comm::Reduction reduction_of(plan::Operator op) {
-  switch (op) {
-    case plan::Operator::sum:
-      return comm::Reduction::sum;
-    case plan::Operator::max:
-      return comm::Reduction::max;
-    case plan::Operator::min:
-      return comm::Reduction::min;
-    case plan::Operator::product:
-      break;
-  }
-  throw InternalError("an operator that no communicator has");
-}
+bool can_combine(ReduceOp op) { return op != ReduceOp::product; }
 
 }  // namespace shiplap::run

@@ -19,7 +19,6 @@ namespace {
 
 using overlap::Method;
 using overlap::Type;
-using plan::ElementType;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -31,7 +30,7 @@ BufferRequest gathered(std::vector<std::int64_t> shape) {
   return {.comm_type = Type::all_gather,
           .method = Method::ring_exchange,
           .buffer_shape = std::move(shape),
-          .buffer_dtype = ElementType::f32};
+          .buffer_dtype = DType::f32};
 }
 
 // "D805: what; help"
@@ -90,7 +89,7 @@ TEST(Create, RefusesWhatThereIsNot) {
     request.chunks = 0;
     EXPECT_THAT(refused(registry, request), HasSubstr("D801: the number of chunks"));
     request = gathered({4, 4});
-    request.buffer_dtype = ElementType::fp8_e4m3;
+    request.buffer_dtype = DType::fp8_e4m3;
     EXPECT_THAT(refused(registry, request),
                 HasSubstr("D813: a buffer of fp8_e4m3 with no_scaling"));
   });
@@ -186,8 +185,7 @@ void call_and_check(CommOverlapCore& object, std::int64_t rows, std::int64_t dep
   std::vector<float> w(depth * 2, 1);
   std::vector<float> y(rows * 2);
   const auto matrix = [](std::vector<float>& numbers, std::int64_t count, std::int64_t columns) {
-    return Matrix{
-        .data = numbers.data(), .rows = count, .columns = columns, .type = ElementType::f32};
+    return Matrix{.data = numbers.data(), .rows = count, .columns = columns, .type = DType::f32};
   };
   object.split_overlap_ag({.x = matrix(x, rows / ranks, depth),
                            .w = matrix(w, depth, 2),

@@ -18,7 +18,7 @@
 #include "shiplap/base/json.h"
 #include "shiplap/kernels/linear.h"
 #include "shiplap/run/fit_internal.h"
-#include "shiplap/run/number_internal.h"
+#include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/overlapped_product.h"
 
 namespace shiplap::run {
@@ -28,7 +28,6 @@ using overlap::Calibration;
 using overlap::Method;
 using overlap::Problem;
 using overlap::Type;
-using plan::ElementType;
 
 constexpr std::int64_t kLooks = 128;   // rows that are multiplied at a time
 constexpr std::int64_t kFewRows = 16;  // of which the weights take most of the time
@@ -54,9 +53,9 @@ class Multiplier {
     std::int64_t columns = 0;
     std::int64_t depth = 0;
   };
-  Multiplier(ElementType type, const Size& size)
-      : number_(number_of(type)),
-        width_(plan::bytes_of(type)),
+  Multiplier(DType type, const Size& size)
+      : number_(gemm_dtype(type)),
+        width_(bytes_of(type)),
         size_(size),
         x_(static_cast<std::size_t>(kLooks * size.depth * width_), kFill),
         y_(static_cast<std::size_t>(kLooks * size.columns * width_)),
@@ -76,7 +75,7 @@ class Multiplier {
   [[nodiscard]] std::int64_t weight_bytes() const { return size_.columns * size_.depth * width_; }
 
  private:
-  kernels::Number number_;
+  DType number_;
   std::int64_t width_;
   Size size_;
   std::vector<std::byte> x_;
@@ -101,7 +100,7 @@ class Calibrator {
   }
 
   Calibration run() {
-    for (const ElementType type : {ElementType::bf16, ElementType::f32}) product(type);
+    for (const DType type : {DType::bf16, DType::f32}) product(type);
     sums();
     if (world_.size() > 1) {
       messages();
@@ -125,7 +124,7 @@ class Calibrator {
     const auto begin = Clock::now();
     for (int k = 0; k < terms.times; ++k) act();
     std::array<double, 2> took{since(begin), since(first)};
-    world_.all_reduce(std::span<double>(took), comm::Reduction::max);
+    world_.all_reduce(std::span<double>(took), ReduceOp::max);
     spent_ += took[1];
     return took[0] / terms.times;
   }
@@ -166,7 +165,7 @@ class Calibrator {
 
   // ---- what a rank does alone, while all do
 
-  void product(ElementType type) {
+  void product(DType type) {
     std::vector<FitPoint> points;
     double first = 0;
     for (const std::int64_t size : {64, 512, 2048}) {
@@ -285,7 +284,7 @@ class Calibrator {
     const int ranks = world_.size();
     constexpr std::int64_t kColumns = 1024;
     const double row =
-        static_cast<double>(kColumns * plan::bytes_of(product.type)) * made_.seconds_per_byte;
+        static_cast<double>(kColumns * bytes_of(product.type)) * made_.seconds_per_byte;
     const auto rows = static_cast<std::int64_t>(kLongMessage / 2 / std::max(row, 1e-9));
     const Problem problem{.rows = ranks * std::clamp<std::int64_t>(rows, 16, 2048),
                           .columns = kColumns,
@@ -294,7 +293,7 @@ class Calibrator {
                           .ranks = ranks};
     OverlappedProduct summed = ready({Type::reduce_scatter, Method::none}, problem, world_);
     const double took = usual([&] { summed.run(Work::communication); });
-    const auto bytes = static_cast<double>(problem.rows * kColumns * plan::bytes_of(product.type));
+    const auto bytes = static_cast<double>(problem.rows * kColumns * bytes_of(product.type));
     const double sent = bytes / ranks * (ranks - 1) * made_.seconds_per_byte;
     product.scatter_seconds_per_byte = std::max(0.0, (took - sent) / bytes);
   }

@@ -37,7 +37,7 @@ std::string buffers_for(std::string_view function) {
 }  // namespace
 
 std::int64_t bytes_of(const Matrix& matrix) {
-  return matrix.rows * matrix.columns * plan::bytes_of(matrix.type);
+  return matrix.rows * matrix.columns * bytes_of(matrix.type);
 }
 
 std::string function_of(const Choice& choice) {

@@ -44,7 +44,7 @@ struct Matrix {
   void* data = nullptr;  // null: it is not given
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  plan::ElementType type = plan::ElementType::bf16;
+  DType type = DType::bf16;
   // Keeps `data` alive. Of a result: a transport writes straight there only if it can keep this,
   // for ever if it fails. Without one, what a collective brings is copied once.
   std::shared_ptr<void> owner;
@@ -65,13 +65,13 @@ struct BufferRequest {
   int axis_boundary = -1;
   // What travels. As FP8, rows or parts of sums travel with their scales, one behind the other;
   // then sums are made in f32, and contents do not last.
-  plan::ElementType buffer_dtype = plan::ElementType::bf16;
+  DType buffer_dtype = DType::bf16;
   // How FP8 is scaled: what travels, and factors. Delayed scaling differs from current scaling only
   // in how the caller of it found the scale of the codes.
   kernels::ScalingMode scaling_mode = kernels::ScalingMode::no_scaling;
   // Of results, and of factors that are not FP8, where FP8 travels; otherwise they are as what
   // travels.
-  plan::ElementType result_dtype = plan::ElementType::bf16;
+  DType result_dtype = DType::bf16;
   int tp_size = 0;  // 0: all ranks of the communicator
   bool atomic_gemm = false;
   int chunks = 1;  // into which the rows of each rank are cut

@@ -7,7 +7,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/run/comm_overlap_internal.h"
-#include "shiplap/run/number_internal.h"
+#include "shiplap/run/gemm_dtype_internal.h"
 
 namespace shiplap::run {
 namespace {
@@ -61,7 +61,7 @@ FlatShape flat_shape(const BufferRequest& request) {
     std::optional<std::int64_t>& side = k < boundary ? rows : columns;
     side = times(side, size);
   }
-  const std::int64_t element = plan::bytes_of(request.buffer_dtype);
+  const std::int64_t element = bytes_of(request.buffer_dtype);
   if (!rows || !columns || !times(times(rows, *columns), element)) {
     refuse_shape(request, "a buffer of more bytes than 64 bits can count",
                  "check the sizes of its dimensions");
@@ -212,15 +212,16 @@ std::int64_t of_all(const OverlapBuffer& buffer, const OverlapCall& call, std::s
 }
 
 void demand_type(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix) {
-  if (matrix.type == buffer.type() || matrix.type == plan::ElementType::f32) return;
+  if (matrix.type == buffer.type() || matrix.type == DType::f32) return;
   throw InputError(Diagnostic{
       .code = "D804",
       .where = {.rank = buffer.rank},
-      .what = fmt::format("Buffer size is incorrect: `{}` is of {}", name, plan::name(matrix.type)),
+      .what =
+          fmt::format("Buffer size is incorrect: `{}` is of {}", name, shiplap::name(matrix.type)),
       .why = describe_with_id(buffer),
-      .help = buffer.type() == plan::ElementType::f32
+      .help = buffer.type() == DType::f32
                   ? "set its type to f32"
-                  : fmt::format("set its type to f32 or {}", plan::name(buffer.type()))});
+                  : fmt::format("set its type to f32 or {}", shiplap::name(buffer.type()))});
 }
 
 // What may come with a result of this shape.
@@ -261,7 +262,7 @@ void demand_gathered(const OverlapBuffer& buffer, const OverlapCall& call, const
         Diagnostic{.code = "D804",
                    .where = {.rank = buffer.rank},
                    .what = fmt::format("Buffer size is incorrect: `x` is of {}, and {} travels",
-                                       plan::name(call.x.type), plan::name(buffer.type())),
+                                       shiplap::name(call.x.type), shiplap::name(buffer.type())),
                    .why = describe_with_id(buffer),
                    .help = "create a buffer of FP8 for rows of FP8"});
   }
@@ -270,7 +271,7 @@ void demand_gathered(const OverlapBuffer& buffer, const OverlapCall& call, const
         .code = "D804",
         .where = {.rank = buffer.rank},
         .what = fmt::format("Buffer size is incorrect: `x` is of {}, and {} travels",
-                            plan::name(call.x.type), plan::name(buffer.request.buffer_dtype)),
+                            shiplap::name(call.x.type), shiplap::name(buffer.request.buffer_dtype)),
         .why = describe_with_id(buffer),
         .help = "give x as the buffer has it, or wide"});
   }
@@ -352,7 +353,7 @@ std::string help_for(std::string_view name, const Matrix& given, const Matrix& r
   const bool is_alike = given.rows == right.rows && given.columns == right.columns;
   if (is_alike) {
     return fmt::format("its shape is right: set the type of `{}` to {}", name,
-                       plan::name(right.type));
+                       shiplap::name(right.type));
   }
   if (name == "x" || name == "w") {
     return fmt::format(
@@ -376,7 +377,7 @@ std::int64_t OverlapBuffer::own_begin() const {
 
 std::string describe(const OverlapBuffer& buffer) {
   return fmt::format("{}: {} x {} {}", to_string(buffer.choice), buffer.rows, buffer.columns,
-                     plan::name(buffer.request.buffer_dtype));
+                     shiplap::name(buffer.request.buffer_dtype));
 }
 
 std::string describe_with_id(const OverlapBuffer& buffer) {
@@ -391,7 +392,7 @@ OverlapBuffer checked(const BufferRequest& request, const comm::Communicator& wo
   overlap::demand_legal(choice);
   demand_ranks(request, world.size());
   demand_scaling(request);
-  if (!is_fp8(request.buffer_dtype)) static_cast<void>(number_of(request.buffer_dtype));
+  if (!is_fp8(request.buffer_dtype)) static_cast<void>(gemm_dtype(request.buffer_dtype));
   const auto [rows, columns] = flat_shape(request);
   const bool gathers = choice.type == Type::all_gather;
   // What else can be wrong shows in any product of it.
@@ -409,7 +410,7 @@ OverlapBuffer checked(const BufferRequest& request, const comm::Communicator& wo
 }
 
 void demand_shape(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
-                  const Shape& shape, std::optional<plan::ElementType> type) {
+                  const Shape& shape, std::optional<DType> type) {
   const Matrix right{.rows = shape.rows,
                      .columns = shape.columns,
                      .type = type.value_or(buffer.type()),

@@ -14,7 +14,7 @@
 #include "shiplap/comm/communicator.h"
 #include "shiplap/run/buffer_pool_internal.h"
 #include "shiplap/run/comm_overlap.h"
-#include "shiplap/run/number_internal.h"
+#include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/overlapped_product.h"
 
 namespace shiplap::run {
@@ -41,7 +41,7 @@ struct OverlapBuffer {
   // Of what travels.
   [[nodiscard]] overlap::Form form() const;
   // Of results, and of what travels if that has no scales.
-  [[nodiscard]] plan::ElementType type() const;
+  [[nodiscard]] DType type() const;
   [[nodiscard]] std::int64_t row_bytes() const {
     return overlap::row_bytes(form(), type(), columns);
   }
@@ -61,7 +61,7 @@ struct OverlapBuffer {
 [[nodiscard]] std::int64_t share_of(std::int64_t count, int rank, int ranks);
 
 // How numbers of a type lie in rows.
-[[nodiscard]] overlap::Form form_of(plan::ElementType type, kernels::ScalingMode mode);
+[[nodiscard]] overlap::Form form_of(DType type, kernels::ScalingMode mode);
 // Throws InputError D813 if the types of a request do not fit its scaling mode.
 void demand_scaling(const BufferRequest& request);
 
@@ -73,7 +73,7 @@ struct Shape {
   std::int64_t columns = 0;
 };
 void demand_shape(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
-                  const Shape& shape, std::optional<plan::ElementType> type = {});
+                  const Shape& shape, std::optional<DType> type = {});
 // The same of a factor, as it is given, which may be FP8 if the buffer has a scaling mode; of the
 // two sizes, this one is the inner. Throws InputError D804, D811, D812.
 enum class Inner { rows, columns };

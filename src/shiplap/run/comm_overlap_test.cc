@@ -23,7 +23,6 @@ namespace {
 using overlap::Choice;
 using overlap::Method;
 using overlap::Type;
-using plan::ElementType;
 using testing::HasSubstr;
 
 void on_threads(int ranks, const std::function<void(comm::Communicator&)>& work) {
@@ -43,12 +42,12 @@ BufferRequest request(const Choice& choice, std::vector<std::int64_t> shape) {
   return {.comm_type = choice.type,
           .method = choice.method,
           .buffer_shape = std::move(shape),
-          .buffer_dtype = ElementType::f32,
+          .buffer_dtype = DType::f32,
           .atomic_gemm = choice.atomic};
 }
 
 Matrix matrix(std::vector<float>& numbers, std::int64_t rows, std::int64_t columns) {
-  return {.data = numbers.data(), .rows = rows, .columns = columns, .type = ElementType::f32};
+  return {.data = numbers.data(), .rows = rows, .columns = columns, .type = DType::f32};
 }
 
 using Function = StepResult (CommOverlapCore::*)(const OverlapCall&);
@@ -146,7 +145,7 @@ TEST(BufferSize, IsCheckedBeforeAnythingIsSentOfGatheredRows) {
        {"Buffer size is incorrect: `x` is 2 x 4 f32, and should be 4 x 2 f32", "D804",
         [](OverlapCall& call) { call.x_is_transposed = true; }},
        {"Buffer size is incorrect: `x` is 2 x 4 bf16, and should be 2 x 4 f32", "D804",
-        [](OverlapCall& call) { call.x.type = ElementType::bf16; }},
+        [](OverlapCall& call) { call.x.type = DType::bf16; }},
        {"Buffer size is incorrect: `w` is 5 x 3 f32, and should be 4 x 3 f32", "D804",
         [](OverlapCall& call) { call.w.rows = 5; }},
        {"Buffer size is incorrect: `result` is 2 x 3 f32, and should be 5 x 3 f32", "D804",
@@ -160,7 +159,7 @@ TEST(BufferSize, IsCheckedBeforeAnythingIsSentOfGatheredRows) {
        {"Buffer size is incorrect: `bias` is of f16", "D804",
         [&](OverlapCall& call) {
           call.bias = matrix(memory, 1, 3);
-          call.bias.type = ElementType::f16;
+          call.bias.type = DType::f16;
         }},
        {"Buffer size is incorrect: `gathered` is 4 x 4 f32, and should be 5 x 4 f32", "D804",
         [&](OverlapCall& call) { call.gathered = matrix(memory, 4, 4); }},
@@ -245,7 +244,7 @@ TEST(Contents, AreThereOnlyWhereTheyLast) {
 
 Matrix codes(std::vector<float>& memory, std::int64_t rows, std::int64_t columns) {
   Matrix made = matrix(memory, rows, columns);
-  made.type = ElementType::fp8_e4m3;
+  made.type = DType::fp8_e4m3;
   return made;
 }
 
@@ -253,8 +252,8 @@ TEST(Scales, AreMissedAndCounted) {
   using kernels::ScalingMode;
   std::vector<float> memory(4096);
   BufferRequest wanted = request({Type::all_gather, Method::ring_exchange}, {5, 70});
-  wanted.buffer_dtype = ElementType::fp8_e4m3;
-  wanted.result_dtype = ElementType::f32;
+  wanted.buffer_dtype = DType::fp8_e4m3;
+  wanted.result_dtype = DType::f32;
   wanted.scaling_mode = ScalingMode::mxfp8_1d_scaling;
   OverlapCall sound{.x = codes(memory, 2, 70),
                     .w = codes(memory, 70, 3),
@@ -277,9 +276,9 @@ TEST(Scales, AreMissedAndCounted) {
        {"Buffer size is incorrect: `x` is 3 x 70 fp8_e4m3, and should be 2 x 70 fp8_e4m3", "D804",
         [](OverlapCall& call) { call.x.rows = 3; }},
        {"Buffer size is incorrect: `x` is of fp8_e5m2, and fp8_e4m3 travels", "D804",
-        [](OverlapCall& call) { call.x.type = ElementType::fp8_e5m2; }},
+        [](OverlapCall& call) { call.x.type = DType::fp8_e5m2; }},
        {"`x` is of f32 and has a scale_inv", "D807",
-        [](OverlapCall& call) { call.x.type = ElementType::f32; }},
+        [](OverlapCall& call) { call.x.type = DType::f32; }},
        {"`x` of FP8 is transposed", "D807",
         [](OverlapCall& call) {
           call.x_is_transposed = true;
@@ -294,7 +293,7 @@ TEST(Scales, AreMissedAndCounted) {
   expect_refused(wanted, sound,
                  {{"`x` is wide, and its scale would be that of this step", "D807",
                    [](OverlapCall& call) {
-                     call.x.type = ElementType::f32;
+                     call.x.type = DType::f32;
                      call.x.scale_inv = {};
                    }},
                   {"the scales of `w` are 2 x 1, and should be 1 x 1", "D812",
@@ -306,7 +305,7 @@ TEST(Scales, AreMissedAndCounted) {
                      .result = matrix(memory, 2, 4)};
   expect_refused(plain, summed,
                  {{"`x` is of fp8_e4m3, and its buffer has no_scaling", "D813",
-                   [](OverlapCall& call) { call.x.type = ElementType::fp8_e4m3; }},
+                   [](OverlapCall& call) { call.x.type = DType::fp8_e4m3; }},
                   {"a bias for groups of a product that is summed", "D807", [&](OverlapCall& call) {
                      call.group_sizes = {2, 3};
                      call.w = matrix(memory, 6, 4);
@@ -319,7 +318,7 @@ TEST(Scales, OfABufferFitItsType) {
     BufferRegistry registry(world);
     const auto refused = [&](const std::function<void(BufferRequest&)>& spoil) {
       BufferRequest wanted = request({Type::all_reduce, Method::ring_exchange}, {5, 4});
-      wanted.buffer_dtype = ElementType::fp8_e5m2;
+      wanted.buffer_dtype = DType::fp8_e5m2;
       wanted.scaling_mode = kernels::ScalingMode::current_tensor_scaling;
       spoil(wanted);
       const Diagnostic said = refusal([&] { registry.create_comm_overlap_buffer(wanted); });
@@ -331,9 +330,9 @@ TEST(Scales, OfABufferFitItsType) {
               "D813: a buffer of fp8_e5m2 with no_scaling");
     EXPECT_EQ(refused([](BufferRequest& wanted) { wanted.contents = Contents::between_calls; }),
               "D813: a buffer of FP8 whose contents last");
-    EXPECT_EQ(refused([](BufferRequest& wanted) { wanted.result_dtype = ElementType::f16; }),
+    EXPECT_EQ(refused([](BufferRequest& wanted) { wanted.result_dtype = DType::f16; }),
               "D813: a buffer of FP8 with results of f16");
-    EXPECT_EQ(refused([](BufferRequest& wanted) { wanted.result_dtype = ElementType::i32; }),
+    EXPECT_EQ(refused([](BufferRequest& wanted) { wanted.result_dtype = DType::i32; }),
               "D802: products of i32 are not built");
   });
 }

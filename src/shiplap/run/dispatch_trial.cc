@@ -144,7 +144,7 @@ class DispatchTrial {
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
       seconds.push_back(taken.count());
     }
-    communicator_.all_reduce(std::span(seconds), comm::Reduction::max);
+    communicator_.all_reduce(std::span(seconds), ReduceOp::max);
     std::ranges::sort(seconds);
     result_.exchanges.push_back({.name = std::move(name),
                                  .bytes = between_ranks(table, row_bytes),

@@ -54,15 +54,15 @@ class Joining {
       }
     }
     for (const int peer : touched_) {
-      act(last_[at(peer)]);
-      last_[at(peer)] = {};
+      act(last_[peer]);
+      last_[peer] = {};
     }
   }
 
  private:
   template <class Act>
   void add(const Travelling& piece, const Act& act) {
-    Travelling& last = last_[at(piece.peer)];
+    Travelling& last = last_[piece.peer];
     if (last.length == 0) {
       touched_.push_back(piece.peer);
       last = piece;
@@ -122,10 +122,10 @@ ExchangePlan::ExchangePlan(const Metadata& metadata, int rank)
   for (int sender = 0; sender < metadata.world_size(); ++sender) {
     joining.rows_of(metadata, sender, [&](const Travelling& piece) {
       if (sender == rank) {
-        sends[at(piece.peer)].push_back({.begin = piece.from, .length = piece.length});
+        sends[piece.peer].push_back({.begin = piece.from, .length = piece.length});
       }
       if (piece.peer != rank) return;
-      receives[at(sender)].push_back({.begin = piece.to, .length = piece.length});
+      receives[sender].push_back({.begin = piece.to, .length = piece.length});
       receive_tokens_ = std::max(receive_tokens_, piece.to + piece.length);
       if (sender != rank) arriving_tokens_ += piece.length;
     });
@@ -195,9 +195,9 @@ void ExchangePlan::stage_arrivals() {
   std::uint32_t arrived = 0;
   for (int peer = 0; peer < world_size(); ++peer) {
     if (peer == rank_) continue;
-    sends[at(peer)].assign(sends_to(peer).begin(), sends_to(peer).end());
+    sends[peer].assign(sends_to(peer).begin(), sends_to(peer).end());
     for (const Piece& piece : receives_from(peer)) {
-      receives[at(peer)].push_back({.begin = arrived, .length = piece.length});
+      receives[peer].push_back({.begin = arrived, .length = piece.length});
       arrived += piece.length;
     }
   }

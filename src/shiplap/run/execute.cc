@@ -58,8 +58,7 @@ std::vector<const KernelTable::Kernel*> bound(const plan::RankProgram& program,
 
 plan::BufferId buffer_named(const plan::RankProgram& program, std::string_view name) {
   ensure(program.program.exists(), "a spare has no buffers");
-  const std::vector<plan::Buffer>& buffers =
-      program.plan->programs[program.program.index()].buffers;
+  const auto& buffers = program.plan->programs[program.program].buffers;
   const auto found = std::ranges::find(buffers, name, &plan::Buffer::name);
   ensure(found != buffers.end(), "a buffer of this rank");
   return plan::BufferId(static_cast<std::size_t>(found - buffers.begin()));

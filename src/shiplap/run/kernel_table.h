@@ -24,7 +24,7 @@ namespace shiplap::run {
 struct KernelAccess {
   plan::Access::Kind kind = plan::Access::Kind::reads;
   std::span<std::byte> bytes;
-  plan::ElementType type = plan::ElementType::f32;
+  DType type = DType::f32;
   std::int64_t row_bytes = 0;
   const plan::Tensor* tensor = nullptr;
   const plan::flat::Value* value = nullptr;

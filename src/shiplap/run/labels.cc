@@ -13,7 +13,6 @@
 namespace shiplap::run {
 namespace {
 
-using plan::CollectiveKind;
 using plan::flat::Operation;
 using plan::flat::Region;
 using trace::Kind;
@@ -51,7 +50,7 @@ plan::DimensionId sample_of(const plan::Tensor& tensor) {
 // What each of `count` rows holds of a value: cells lie in rows as written.
 HeldRows holdings(const plan::RankProgram& program, const plan::flat::Value& value,
                   std::int64_t count) {
-  const plan::Tensor& tensor = program.plan->tensors[value.tensor.index()];
+  const plan::Tensor& tensor = program.plan->tensors[value.tensor];
   const Holding plain{.tensor = &tensor, .instance = value.instance};
   HeldRows rows(static_cast<std::size_t>(count), plain);
   const plan::DimensionId sample = sample_of(tensor);
@@ -84,40 +83,16 @@ HeldRows holdings(const plan::RankProgram& program, const plan::flat::Value& val
 }
 
 Kind kind_of(const Operation& op) {
-  static const std::map<std::string, Kind> kernels = {{"load_weights", Kind::load_weights},
-                                                      {"forward", Kind::forward},
-                                                      {"backward", Kind::backward},
-                                                      {"backward_input", Kind::backward_input},
-                                                      {"backward_weight", Kind::backward_weight},
-                                                      {"loss", Kind::loss},
-                                                      {"update", Kind::update}};
   struct Visitor {
     Kind operator()(const plan::Compute& compute) const {
-      const auto found = kernels.find(compute.kernel);
-      return found == kernels.end() ? Kind::compute : found->second;
+      return trace::kind_of_kernel(compute.kernel);
     }
     Kind operator()(const plan::Copy& /*copy*/) const { return Kind::copy; }
     Kind operator()(const plan::Send& /*send*/) const { return Kind::send; }
     Kind operator()(const plan::Receive& /*receive*/) const { return Kind::recv; }
     Kind operator()(const plan::Exchange& /*exchange*/) const { return Kind::exchange; }
     Kind operator()(const plan::Collective& collective) const {
-      switch (collective.kind) {
-        case CollectiveKind::all_reduce:
-          return Kind::all_reduce;
-        case CollectiveKind::all_gather:
-          return Kind::all_gather;
-        case CollectiveKind::reduce_scatter:
-          return Kind::reduce_scatter;
-        case CollectiveKind::all_to_all:
-          return Kind::all_to_all;
-        case CollectiveKind::broadcast:
-          return Kind::broadcast;
-        case CollectiveKind::reduce:
-          return Kind::reduce;
-        case CollectiveKind::barrier:
-          return Kind::barrier;
-      }
-      return Kind::barrier;
+      return trace::kind_of(collective.kind);
     }
     Kind operator()(const plan::Allocate& /*allocate*/) const { return Kind::compute; }
     Kind operator()(const plan::Free& /*free*/) const { return Kind::compute; }
@@ -147,7 +122,7 @@ class Alive {
   void set(const Region& region, bool alive) {
     std::vector<bool>& rows = alive_[region.buffer.index()];
     const std::int64_t width =
-        on_device(region.buffer) ? program_.buffers[region.buffer.index()].row_bytes : 0;
+        on_device(region.buffer) ? program_.buffers[region.buffer].row_bytes : 0;
     for (std::int64_t k = region.begin; k < region.begin + region.count; ++k) {
       const auto row = static_cast<std::size_t>(k);
       if (rows[row] == alive) continue;
@@ -159,8 +134,7 @@ class Alive {
 
  private:
   [[nodiscard]] bool on_device(plan::BufferId id) const {
-    return program_.plan->programs[program_.program.index()].buffers[id.index()].memory ==
-           plan::Memory::device;
+    return program_.plan->programs[program_.program].buffers[id].memory == plan::Memory::device;
   }
   const plan::RankProgram& program_;
   std::vector<std::vector<bool>> alive_;
@@ -278,7 +252,7 @@ class RankLabeller {
                         event.kind != Kind::update);
     for (const plan::flat::Access& access : program_.accesses_of(op)) {
       const bool is_read = access.kind == plan::Access::Kind::reads;
-      const plan::Tensor& tensor = program_.plan->tensors[access.value.tensor.index()];
+      const plan::Tensor& tensor = program_.plan->tensors[access.value.tensor];
       if (has_samples && is_activation(tensor) && is_read != reads_batch) {
         for (const std::int64_t k : coordinates(program_.runs_of(access.value), sample_of(tensor)))
           samples.push_back(static_cast<std::int32_t>(k));
@@ -293,7 +267,7 @@ class RankLabeller {
     if (kind == Kind::loss) return -1;
     const std::string of = kind == Kind::backward_weight ? "WeightGrad" : plan::kWeight;
     for (const plan::flat::Access& access : program_.accesses_of(op)) {
-      const plan::Tensor& tensor = program_.plan->tensors[access.value.tensor.index()];
+      const plan::Tensor& tensor = program_.plan->tensors[access.value.tensor];
       const bool is_it =
           kind == Kind::compute ? access.kind != plan::Access::Kind::reads : tensor.kind == of;
       if (is_it) return static_cast<std::int32_t>(access.value.instance);
@@ -336,7 +310,7 @@ class RankLabeller {
     event.bytes = {program_.bytes_of(gathers ? op.to : op.from)};
     const HeldRows rows = held(gathers && same_rows(op.from, op.to) ? own_piece(op) : op.from);
     describe(rows, event);
-    const plan::RankSet& ranks = program_.groups[op.group.index()].ranks;
+    const plan::RankSet& ranks = program_.groups[op.group].ranks;
     const bool stays =
         collective.kind == CollectiveKind::reduce && ranks.find(program_.rank) != op.root;
     if (stays) return;
@@ -348,7 +322,7 @@ class RankLabeller {
   }
 
   [[nodiscard]] Region own_piece(const Operation& op) const {
-    return piece(op, program_.groups[op.group.index()].ranks.find(program_.rank));
+    return piece(op, program_.groups[op.group].ranks.find(program_.rank));
   }
   // Pieces that are no whole rows count as the row they begin in.
   [[nodiscard]] Region piece(const Operation& op, std::int64_t position) const {
@@ -356,7 +330,7 @@ class RankLabeller {
     Region whole = collective.kind == CollectiveKind::all_gather ? op.to : op.from;
     const std::vector<std::int64_t> ends = piece_ends(program_, op);
     if (ends.empty() || whole.count == 0) return whole;
-    const std::int64_t width = program_.buffers[whole.buffer.index()].row_bytes;
+    const std::int64_t width = program_.buffers[whole.buffer].row_bytes;
     const auto k = static_cast<std::size_t>(position);
     const std::int64_t first = ends[k] / width;
     whole.count =
@@ -367,9 +341,9 @@ class RankLabeller {
 
   void act(const plan::Exchange& exchange, const Operation& op, trace::Event& event,
            Post& /*post*/) {
-    const plan::ExchangeTable& table = program_.plan->tables[exchange.table.index()];
+    const plan::ExchangeTable& table = program_.plan->tables[exchange.table];
     const std::int64_t rank = program_.rank.value;
-    const std::int64_t width = program_.buffers[op.from.buffer.index()].row_bytes;
+    const std::int64_t width = program_.buffers[op.from.buffer].row_bytes;
     for (const plan::TableRow& row :
          exchange.reversed ? table.receives_of(rank) : table.sends_of(rank)) {
       if (row.peer != rank) event.bytes += {row.count * width};

@@ -18,7 +18,7 @@ namespace shiplap::run {
 inline constexpr std::int64_t kNearTags = (comm::Communicator::kLargestTag + 1) / 2;
 
 struct Links {
-  std::vector<std::unique_ptr<comm::Communicator>> groups;  // by flat::GroupId of this rank
+  IdVector<plan::flat::GroupId, std::unique_ptr<comm::Communicator>> groups;  // of this rank
   std::map<std::string, std::unique_ptr<comm::Communicator>> channels;
   std::vector<std::unique_ptr<comm::Communicator>> others;  // of groups that only others name
   std::map<std::int64_t, int> far_tags;                     // of the plan, as they go

@@ -46,8 +46,8 @@ bool RankMemory::is_complete() const {
   return true;
 }
 
-plan::ElementType RankMemory::type(plan::BufferId id) const {
-  return program_.plan->programs[program_.program.index()].buffers[id.index()].type;
+DType RankMemory::type(plan::BufferId id) const {
+  return program_.plan->programs[program_.program].buffers[id].type;
 }
 
 std::span<std::byte> RankMemory::rows(const plan::flat::Region& region) const {

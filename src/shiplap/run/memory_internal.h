@@ -31,9 +31,9 @@ class RankMemory {
   [[nodiscard]] std::span<std::byte> buffer(plan::BufferId id) const {
     return buffers_[id.index()].bytes;
   }
-  [[nodiscard]] plan::ElementType type(plan::BufferId id) const;
+  [[nodiscard]] DType type(plan::BufferId id) const;
   [[nodiscard]] std::int64_t row_bytes(plan::BufferId id) const {
-    return program_.buffers[id.index()].row_bytes;
+    return program_.buffers[id].row_bytes;
   }
   // Rows that follow each other. Promises that the region is not a list of rows.
   [[nodiscard]] std::span<std::byte> rows(const plan::flat::Region& region) const;

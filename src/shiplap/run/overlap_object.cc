@@ -8,7 +8,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/finish.h"
 #include "shiplap/run/comm_overlap_internal.h"
-#include "shiplap/run/number_internal.h"
+#include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/packing_internal.h"
 
 namespace shiplap::run {
@@ -29,7 +29,7 @@ void copy(std::span<const std::byte> from, std::span<std::byte> to) {
 
 // `from` lies by columns.
 void copy_transposed(const Matrix& from, std::span<std::byte> to) {
-  const auto element = static_cast<std::size_t>(plan::bytes_of(from.type));
+  const auto element = static_cast<std::size_t>(bytes_of(from.type));
   const auto lines = static_cast<std::size_t>(from.rows);
   const auto length = static_cast<std::size_t>(from.columns);
   const auto* const begin = static_cast<const std::byte*>(from.data);
@@ -43,15 +43,14 @@ void copy_transposed(const Matrix& from, std::span<std::byte> to) {
 
 kernels::Result result_in(const Matrix& matrix) {
   return {.data = matrix.data,
-          .type = matrix.data == nullptr ? kernels::Number::f32 : number_of(matrix.type)};
+          .type = matrix.data == nullptr ? DType::f32 : gemm_dtype(matrix.type)};
 }
 
 kernels::Epilogue epilogue_of(const OverlapCall& call) {
   return {.alpha = call.alpha,
           .beta = call.beta,
           .bias = {.data = call.bias.data,
-                   .type = call.bias.data == nullptr ? kernels::Number::f32
-                                                     : number_of(call.bias.type)},
+                   .type = call.bias.data == nullptr ? DType::f32 : gemm_dtype(call.bias.type)},
           .activation = call.activation,
           .before_activation = result_in(call.before_activation)};
 }
@@ -192,7 +191,7 @@ void OverlapObject::agree(const std::string& own, const std::string& what,
 
 OverlapObject::Product& OverlapObject::product_for(const overlap::Problem& problem) {
   const auto form = [&](const overlap::Form& of) {
-    return is_plain(of) ? plan::name(problem.type) : plan::name(of.type);
+    return is_plain(of) ? shiplap::name(problem.type) : shiplap::name(of.type);
   };
   const std::string sizes =
       fmt::format("{} x {} {} by {} x {} {}{}", problem.rows, problem.depth, form(problem.x),
@@ -326,7 +325,7 @@ void OverlapObject::deliver_gathered(const Places& places, const OverlapCall& ca
   const std::span<std::byte> to = bytes_in(call.gathered);
   if (!is_plain(buffer_.form())) {
     return decode(rows.data(), buffer_.form(), row_bytes, buffer_.rows, buffer_.columns,
-                  {.data = to.data(), .type = number_of(buffer_.type())});
+                  {.data = to.data(), .type = gemm_dtype(buffer_.type())});
   }
   const std::size_t bytes = to.size() / static_cast<std::size_t>(buffer_.rows);
   for (std::size_t i = 0; i < static_cast<std::size_t>(buffer_.rows); ++i) {
@@ -346,12 +345,11 @@ void OverlapObject::deliver(const Places& places, const OverlapCall& call, bool 
   if (kernels::is_identity(epilogue)) {
     return copy(place->bytes, {static_cast<std::byte*>(to.data), place->bytes.size()});
   }
-  kernels::finish(
-      {.data = place->bytes.data(),
-       .type = number_of(buffer_.type()),
-       .rows = std::ssize(place->bytes) / buffer_.columns / plan::bytes_of(buffer_.type()),
-       .columns = buffer_.columns},
-      {.data = to.data, .type = number_of(buffer_.type())}, epilogue);
+  kernels::finish({.data = place->bytes.data(),
+                   .type = gemm_dtype(buffer_.type()),
+                   .rows = std::ssize(place->bytes) / buffer_.columns / bytes_of(buffer_.type()),
+                   .columns = buffer_.columns},
+                  {.data = to.data, .type = gemm_dtype(buffer_.type())}, epilogue);
 }
 
 }  // namespace shiplap::run

@@ -7,7 +7,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/run/comm_overlap_internal.h"
-#include "shiplap/run/number_internal.h"
+#include "shiplap/run/gemm_dtype_internal.h"
 
 namespace shiplap::run {
 namespace {
@@ -17,7 +17,6 @@ using kernels::ScaleShape;
 using kernels::ScalingMode;
 using overlap::Form;
 using overlap::Scaling;
-using plan::ElementType;
 
 [[noreturn]] void refuse_request(std::string what, std::string help) {
   throw InputError(Diagnostic{.code = "D813", .what = std::move(what), .help = std::move(help)});
@@ -46,7 +45,7 @@ void demand_scales(const OverlapBuffer& buffer, std::string_view name, const Mat
         .code = "D811",
         .where = {.rank = buffer.rank},
         .what = fmt::format("Missing inverse scaling factor: `{}` is {} and has no scale_inv", name,
-                            plan::name(matrix.type)),
+                            shiplap::name(matrix.type)),
         .why = describe_with_id(buffer),
         .help = fmt::format(
             "give what its codes are to be multiplied by: kernels::{}() writes both",
@@ -128,7 +127,7 @@ kernels::ScaledWeights scaled_weights(const OverlapBuffer& buffer, const Overlap
   kernels::Fp8Rows factor{.codes = static_cast<std::byte*>(w.data) + group * lines * w.columns,
                           .rows = lines,
                           .columns = w.columns,
-                          .format = format_of(form.type),
+                          .format = form.type,
                           .kind = has_blocks ? kernels::Scales::blocks : kernels::Scales::rows,
                           .scales = scales};
   if (has_blocks) factor.scales += group * (w.scale_inv.rows / groups) * w.scale_inv.columns;
@@ -137,7 +136,7 @@ kernels::ScaledWeights scaled_weights(const OverlapBuffer& buffer, const Overlap
 
 }  // namespace
 
-Form form_of(ElementType type, ScalingMode mode) {
+Form form_of(DType type, ScalingMode mode) {
   if (!is_fp8(type)) return {};
   return {.scaling = mode == ScalingMode::mxfp8_1d_scaling ? Scaling::blocks : Scaling::row,
           .type = type};
@@ -147,22 +146,22 @@ overlap::Form OverlapBuffer::form() const {
   return form_of(request.buffer_dtype, request.scaling_mode);
 }
 
-ElementType OverlapBuffer::type() const {
+DType OverlapBuffer::type() const {
   return is_fp8(request.buffer_dtype) ? request.result_dtype : request.buffer_dtype;
 }
 
 void demand_scaling(const BufferRequest& request) {
   if (!is_fp8(request.buffer_dtype)) return;
   if (request.scaling_mode == ScalingMode::no_scaling) {
-    refuse_request(fmt::format("a buffer of {} with no_scaling", plan::name(request.buffer_dtype)),
-                   kModes);
+    refuse_request(
+        fmt::format("a buffer of {} with no_scaling", shiplap::name(request.buffer_dtype)), kModes);
   }
   if (request.contents == Contents::between_calls) {
     refuse_request("a buffer of FP8 whose contents last",
                    "let contents last during_call; rows and scales lie together there");
   }
-  static_cast<void>(number_of(request.result_dtype));
-  if (request.result_dtype == ElementType::f16) {
+  static_cast<void>(gemm_dtype(request.result_dtype));
+  if (request.result_dtype == DType::f16) {
     refuse_request("a buffer of FP8 with results of f16", "choose bf16 or f32 as result_dtype");
   }
 }
@@ -174,7 +173,7 @@ void demand_factor(const OverlapBuffer& buffer, std::string_view name, const Mat
     throw InputError(Diagnostic{
         .code = "D807",
         .where = {.rank = buffer.rank},
-        .what = fmt::format("`{}` is of {} and has a scale_inv", name, plan::name(matrix.type)),
+        .what = fmt::format("`{}` is of {} and has a scale_inv", name, shiplap::name(matrix.type)),
         .why = describe_with_id(buffer),
         .help = "leave it out; numbers other than FP8 are what they are"});
   }
@@ -182,7 +181,7 @@ void demand_factor(const OverlapBuffer& buffer, std::string_view name, const Mat
     throw InputError(Diagnostic{.code = "D813",
                                 .where = {.rank = buffer.rank},
                                 .what = fmt::format("`{}` is of {}, and its buffer has no_scaling",
-                                                    name, plan::name(matrix.type)),
+                                                    name, shiplap::name(matrix.type)),
                                 .why = describe_with_id(buffer),
                                 .help = std::string("create it with a scaling mode: ") + kModes});
   }
@@ -198,12 +197,12 @@ void write_rows(const Matrix& matrix, const Form& form, std::span<const std::int
     write_codes(matrix, form, to.data(), row_bytes);
   } else if (!is_plain(form)) {
     encode({.data = matrix.data,
-            .type = number_of(matrix.type),
+            .type = gemm_dtype(matrix.type),
             .rows = matrix.rows,
             .columns = matrix.columns},
            form, to.data(), row_bytes, ScaleOf::each_row);
   } else {
-    const auto bytes = static_cast<std::size_t>(matrix.columns * plan::bytes_of(matrix.type));
+    const auto bytes = static_cast<std::size_t>(matrix.columns * bytes_of(matrix.type));
     const auto* const from = static_cast<const std::byte*>(matrix.data);
     for (std::int64_t i = 0; i < matrix.rows; ++i) {
       std::memcpy(to.data() + i * row_bytes, from + static_cast<std::size_t>(i) * bytes, bytes);

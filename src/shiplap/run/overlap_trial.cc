@@ -16,7 +16,7 @@
 #include "shiplap/kernels/f16.h"
 #include "shiplap/kernels/fp8.h"
 #include "shiplap/kernels/grouped.h"
-#include "shiplap/run/number_internal.h"
+#include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/overlapped_product.h"
 #include "shiplap/run/tile_product_internal.h"
 
@@ -27,42 +27,40 @@ using overlap::Choice;
 using overlap::Method;
 using overlap::Problem;
 using overlap::Type;
-using plan::ElementType;
 
 constexpr int kTracedSteps = 5;
 
-template <class Number, class Convert>
+template <class T, class Convert>
 std::vector<float> converted(std::span<const std::byte> bytes, const Convert& convert) {
-  std::vector<Number> numbers(bytes.size() / sizeof(Number));
+  std::vector<T> numbers(bytes.size() / sizeof(T));
   if (!bytes.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
   std::vector<float> floats(numbers.size());
   std::ranges::transform(numbers, floats.begin(), convert);
   return floats;
 }
 
-std::vector<float> floats_of(std::span<const std::byte> bytes, ElementType type) {
-  switch (number_of(type)) {
-    case kernels::Number::f32:
+std::vector<float> floats_of(std::span<const std::byte> bytes, DType type) {
+  switch (gemm_dtype(type)) {
+    case DType::f32:
       return converted<float>(bytes, [](float number) { return number; });
-    case kernels::Number::bf16:
+    case DType::bf16:
       return converted<kernels::Bf16>(bytes, [](auto number) { return kernels::to_float(number); });
-    case kernels::Number::f16:
+    default:  // f16
       return converted<kernels::F16>(bytes, [](auto number) { return kernels::to_float(number); });
   }
-  throw InternalError("unknown number");
 }
 
-template <class Number>
-void put(std::byte* bytes, std::size_t k, Number number) {
-  std::memcpy(bytes + k * sizeof(Number), &number, sizeof(Number));
+template <class T>
+void put(std::byte* bytes, std::size_t k, T number) {
+  std::memcpy(bytes + k * sizeof(T), &number, sizeof(T));
 }
 
 // A row, not coded.
-void put_row(std::span<const float> row, ElementType type, std::byte* to) {
+void put_row(std::span<const float> row, DType type, std::byte* to) {
   for (std::size_t k = 0; k < row.size(); ++k) {
-    if (type == ElementType::f32) put(to, k, row[k]);
-    if (type == ElementType::bf16) put(to, k, kernels::to_bf16(row[k]));
-    if (type == ElementType::f16) put(to, k, kernels::to_f16(row[k]));
+    if (type == DType::f32) put(to, k, row[k]);
+    if (type == DType::bf16) put(to, k, kernels::to_bf16(row[k]));
+    if (type == DType::f16) put(to, k, kernels::to_f16(row[k]));
   }
 }
 
@@ -73,7 +71,7 @@ struct TrialRows {
   std::int64_t row_bytes = 0;
   [[nodiscard]] std::int64_t count() const { return std::ssize(bytes) / row_bytes; }
 };
-void fill(const TrialRows& rows, const overlap::Form& form, ElementType type, std::size_t seed,
+void fill(const TrialRows& rows, const overlap::Form& form, DType type, std::size_t seed,
           ScaleOf scale) {
   std::vector<float> numbers(rows.count() * rows.columns);
   for (std::size_t k = 0; k < numbers.size(); ++k) {
@@ -142,11 +140,11 @@ void put_groups(const TrialRows& x, std::span<const kernels::GroupRows> runs) {
 // that go to everybody may be coded to either side. Parts of made-up numbers are no larger than
 // their sums.
 double tolerance_of(const Choice& choice, const Problem& problem) {
-  const bool is_wide = problem.type == ElementType::f32;
-  const double plain = is_wide ? 1e-4 : (problem.type == ElementType::f16 ? 0x1p-8 : 0x1p-5);
+  const bool is_wide = problem.type == DType::f32;
+  const double plain = is_wide ? 1e-4 : (problem.type == DType::f16 ? 0x1p-8 : 0x1p-5);
   if (overlap::is_plain(problem.sums)) return plain;
   const double step = kernels::relative_step(
-      problem.sums.type == ElementType::fp8_e5m2 ? kernels::Fp8::e5m2 : kernels::Fp8::e4m3);
+      problem.sums.type == DType::fp8_e5m2 ? DType::fp8_e5m2 : DType::fp8_e4m3);
   return plain + step * (choice.type == Type::all_reduce ? 3 : 1);
 }
 
@@ -156,8 +154,8 @@ class Alone {
   Alone(const OverlappedProduct& product, const Problem& problem, const Own& own,
         std::span<const kernels::GroupRows> runs)
       : x_{.data = product.buffer("x").data(), .count = problem.rows, .row_bytes = own.x_bytes},
-        type_(number_of(problem.type)),
-        y_(static_cast<std::size_t>(problem.rows * own.columns * plan::bytes_of(problem.type))),
+        type_(gemm_dtype(problem.type)),
+        y_(static_cast<std::size_t>(problem.rows * own.columns * bytes_of(problem.type))),
         tiles_(problem, own.columns, own.depth, kTypicalRows) {
     if (problem.groups > 0) x_.runs = runs;
     tiles_.prepare(product.buffer("w"));
@@ -168,7 +166,7 @@ class Alone {
  private:
   static constexpr std::int64_t kTypicalRows = 256;
   TileRows x_;
-  kernels::Number type_;
+  DType type_;
   std::vector<std::byte> y_;
   TileProduct tiles_;
 };
@@ -243,7 +241,7 @@ class OverlapTrial {
     const auto begin = std::chrono::steady_clock::now();
     act();
     double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    world_.all_reduce(std::span(&took, 1), comm::Reduction::max);
+    world_.all_reduce(std::span(&took, 1), ReduceOp::max);
     return {took};
   }
 
@@ -284,7 +282,7 @@ class OverlapTrial {
       compare_buffer("y");
     }
     std::array<double, 2> all{largest, furthest};
-    world_.all_reduce(std::span<double>(all), comm::Reduction::max);
+    world_.all_reduce(std::span<double>(all), ReduceOp::max);
     result_.difference = all[0] > 0 ? all[1] / all[0] : all[1];
     result_.tolerance = tolerance_of(choice_, problem_);
   }
@@ -335,7 +333,7 @@ double overlap_trial_bytes(const Choice& choice, const Problem& problem) {
   const double y = gathers ? rows * columns : ranks * rows * columns;
   // The two products and the traced one have each of them, with packed weights and what arrives;
   // the product alone has weights and a result.
-  return static_cast<double>(plan::bytes_of(problem.type)) * (3 * x + 7 * w + 7 * y);
+  return static_cast<double>(bytes_of(problem.type)) * (3 * x + 7 * w + 7 * y);
 }
 
 }  // namespace shiplap::run

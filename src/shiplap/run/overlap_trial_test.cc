@@ -28,7 +28,7 @@ void expect_spread(const Spread& spread) {
 TEST(OverlapTrial, OfEveryMethodGivesWhatOneAfterTheOtherGives) {
   for (const overlap::Legal& legal : overlap::legal_choices()) {
     if (legal.choice.type == overlap::Type::none) continue;
-    for (const plan::ElementType type : {plan::ElementType::f32, plan::ElementType::bf16}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
       const Problem problem{
           .rows = 37, .columns = 12, .depth = 20, .type = type, .ranks = 2, .chunks = 3};
       const OverlapTrialResult result = tried(legal.choice, problem, false);
@@ -49,8 +49,7 @@ TEST(OverlapTrial, OfCodesAndGroupsGivesWhatOneAfterTheOtherGives) {
   for (const overlap::Legal& legal : overlap::legal_choices()) {
     if (legal.choice.type == overlap::Type::none || legal.choice.atomic) continue;
     for (const Scaling scaling : {Scaling::none, Scaling::row, Scaling::blocks}) {
-      for (const plan::ElementType codes :
-           {plan::ElementType::fp8_e4m3, plan::ElementType::fp8_e5m2}) {
+      for (const DType codes : {DType::fp8_e4m3, DType::fp8_e5m2}) {
         for (const int groups : {0, 3}) {
           Problem problem{.rows = 37, .columns = 70, .depth = 131, .ranks = 2, .chunks = 3};
           problem.groups = groups;
@@ -58,7 +57,7 @@ TEST(OverlapTrial, OfCodesAndGroupsGivesWhatOneAfterTheOtherGives) {
           if (legal.choice.type != overlap::Type::all_gather) problem.sums = problem.x;
           const OverlapTrialResult result = tried(legal.choice, problem, false);
           EXPECT_LE(result.difference, result.tolerance)
-              << to_string(legal.choice) << ", " << name(scaling) << " " << plan::name(codes)
+              << to_string(legal.choice) << ", " << name(scaling) << " " << shiplap::name(codes)
               << ", " << groups << " groups";
         }
       }

@@ -10,31 +10,21 @@
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/finish.h"
 #include "shiplap/kernels/linear.h"
+#include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/location_internal.h"
-#include "shiplap/run/number_internal.h"
 #include "shiplap/run/rounding_internal.h"
 #include "shiplap/run/tile_product_internal.h"
 
 namespace shiplap::run {
 
-using kernels::Number;
-
 // Fewer at a time are slower, more are not faster (docs/overlap/gemm.md).
 constexpr std::int64_t kRowsBetweenLooks = 128;
 
-Number number_of(plan::ElementType type) {
-  switch (type) {
-    case plan::ElementType::f32:
-      return Number::f32;
-    case plan::ElementType::bf16:
-      return Number::bf16;
-    case plan::ElementType::f16:
-      return Number::f16;
-    default:
-      throw InputError(Diagnostic{.code = "D802",
-                                  .what = fmt::format("products of {} are not built", name(type)),
-                                  .help = "use f32, bf16 or f16"});
-  }
+DType gemm_dtype(DType type) {
+  if (type == DType::f32 || type == DType::bf16 || type == DType::f16) return type;
+  throw InputError(Diagnostic{.code = "D802",
+                              .what = fmt::format("products of {} are not built", name(type)),
+                              .help = "use f32, bf16 or f16"});
 }
 
 namespace {
@@ -50,12 +40,12 @@ void demand_ranks(const overlap::Problem& problem, const comm::Communicator& wor
 // Calls `act` with the numbers of a region, as what they are.
 template <class Act>
 void with_numbers(const KernelAccess& access, const Act& act) {
-  switch (number_of(access.type)) {
-    case Number::f32:
+  switch (gemm_dtype(access.type)) {
+    case DType::f32:
       return act(access.as<float>());
-    case Number::bf16:
+    case DType::bf16:
       return act(access.as<kernels::Bf16>());
-    case Number::f16:
+    default:  // f16
       return act(access.as<kernels::F16>());
   }
 }
@@ -69,9 +59,7 @@ std::int64_t first_row(const KernelCall& call, std::size_t access) {
 }
 std::string_view buffer_of(const KernelCall& call, std::size_t access) {
   const plan::RankProgram& program = *call.program;
-  return program.plan->programs[program.program.index()]
-      .buffers[region_of(call, access).buffer.index()]
-      .name;
+  return program.plan->programs[program.program].buffers[region_of(call, access).buffer].name;
 }
 
 // The second becomes the first, rounded, or has it added, in float.
@@ -152,7 +140,7 @@ class OverlappedProduct::State {
     kernels::finish({.data = total.bytes.data(),
                      .rows = std::ssize(out.bytes) / out.row_bytes,
                      .columns = problem_.columns},
-                    {.data = out.bytes.data(), .type = number_of(out.type)},
+                    {.data = out.bytes.data(), .type = gemm_dtype(out.type)},
                     epilogue_from(first_row(call, 1), problem_.columns));
   }
 
@@ -179,7 +167,7 @@ class OverlappedProduct::State {
     if (into.kind == plan::Access::Kind::adds) {
       return kernels::dequantize_add(codes, into.as<float>().data());
     }
-    kernels::dequantize(codes, {.data = into.bytes.data(), .type = number_of(into.type)});
+    kernels::dequantize(codes, {.data = into.bytes.data(), .type = gemm_dtype(into.type)});
   }
   [[nodiscard]] std::int64_t sum_columns() const {
     const bool beside = choice_.method == overlap::Method::bulk && problem_.bulk_columns != 0;
@@ -232,9 +220,9 @@ class OverlappedProduct::State {
                     problem_.sums, into, y.row_bytes, ScaleOf::each_row);
     }
     if (!makes_result()) {
-      return tiles_.multiply(x, {.data = into, .type = number_of(y.type)}, {}, {});
+      return tiles_.multiply(x, {.data = into, .type = gemm_dtype(y.type)}, {}, {});
     }
-    tiles_.multiply(x, {.data = into, .type = number_of(y.type)},
+    tiles_.multiply(x, {.data = into, .type = gemm_dtype(y.type)},
                     epilogue_from(first_row(call, 2) + row, y.row_bytes / bytes_of(y.type)),
                     terms_.group_bias);
   }
@@ -305,7 +293,7 @@ void OverlappedProduct::bind(std::string_view buffer, std::span<std::byte> bytes
 void OverlappedProduct::leave_out(std::string_view buffer) { state_->executor().leave_out(buffer); }
 
 std::int64_t OverlappedProduct::buffer_bytes(std::string_view buffer) const {
-  const std::vector<plan::Buffer>& buffers = plan().programs.front().buffers;
+  const auto& buffers = plan().programs.front().buffers;
   const auto found = std::ranges::find(buffers, buffer, &plan::Buffer::name);
   ensure(found != buffers.end(), "a buffer of the plan");
   const plan::flat::Buffer& here = state_->executor().program().buffers[found - buffers.begin()];

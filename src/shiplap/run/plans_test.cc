@@ -100,7 +100,7 @@ class Expected {
   [[nodiscard]] std::int64_t side(const plan::MaskSide& side, const Coordinates& at) const {
     const std::int64_t coordinate = at[side.dimension.index()];
     if (!side.list.exists()) return coordinate;
-    return plan_.lists[side.list.index()].values[coordinate];
+    return plan_.lists[side.list].values[coordinate];
   }
 
   const plan::Plan& plan_;
@@ -114,9 +114,9 @@ class Expected {
 
 double number_at(const KernelAccess& access, std::size_t i) {
   switch (access.type) {
-    case plan::ElementType::bf16:
+    case DType::bf16:
       return static_cast<double>(kernels::to_float(access.as<kernels::Bf16>()[i]));
-    case plan::ElementType::f32:
+    case DType::f32:
       return static_cast<double>(access.as<float>()[i]);
     default:
       throw std::runtime_error("a type that this test does not know");
@@ -124,7 +124,7 @@ double number_at(const KernelAccess& access, std::size_t i) {
 }
 
 void put_number(const KernelAccess& access, std::size_t i, double value) {
-  if (access.type == plan::ElementType::bf16) {
+  if (access.type == DType::bf16) {
     access.as<kernels::Bf16>()[i] = kernels::to_bf16(static_cast<float>(value));
   } else {
     access.as<float>()[i] = static_cast<float>(value);

@@ -23,10 +23,10 @@ void note(const plan::RankProgram& program, const plan::flat::Operation& op, Use
 }  // namespace
 
 Schedule schedule(const plan::RankProgram& program) {
-  std::vector<Use> groups(program.groups.size());
+  IdVector<plan::flat::GroupId, Use> groups(program.groups.size());
   std::map<std::string, Use> channels;
   for (const plan::flat::Operation& op : program.operations) {
-    if (op.group.exists()) note(program, op, groups[op.group.index()]);
+    if (op.group.exists()) note(program, op, groups[op.group]);
     if (const auto* channel = message_channel(op)) note(program, op, channels[*channel]);
   }
   Schedule made;
@@ -40,8 +40,8 @@ Schedule schedule(const plan::RankProgram& program) {
       if (made.streams.size() <= op.stream.index()) made.streams.resize(op.stream.index() + 1);
       made.streams[op.stream.index()].push_back(index);
     }
-    if (op.group.exists() && groups[op.group.index()].needs_lane()) {
-      made.groups[op.group.index()].push_back(index);
+    if (op.group.exists() && groups[op.group].needs_lane()) {
+      made.groups[op.group].push_back(index);
       made.handed[k] = true;
     }
     if (const auto* channel = message_channel(op); channel && channels[*channel].needs_lane()) {

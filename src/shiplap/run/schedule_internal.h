@@ -14,9 +14,10 @@ namespace shiplap::run {
 
 struct Schedule {
   std::vector<std::vector<std::int32_t>> streams;  // operations, as listed; 0 is `main`
-  std::vector<std::vector<std::int32_t>> groups;   // of those that have a lane; else empty
-  std::map<std::string, std::int64_t> channels;    // that have a lane, and how many messages
-  std::vector<bool> handed;  // by operation: to the lane of its group, channel
+  IdVector<plan::flat::GroupId, std::vector<std::int32_t>>
+      groups;                                    // of those that have a lane; else empty
+  std::map<std::string, std::int64_t> channels;  // that have a lane, and how many messages
+  std::vector<bool> handed;                      // by operation: to the lane of its group, channel
 };
 
 [[nodiscard]] Schedule schedule(const plan::RankProgram& program);

@@ -12,7 +12,7 @@ KernelAccess kernel_access(const RankMemory& memory, plan::Access::Kind kind,
           .bytes = memory.rows(region),
           .type = memory.type(region.buffer),
           .row_bytes = memory.row_bytes(region.buffer),
-          .tensor = &program.plan->tensors[value.tensor.index()],
+          .tensor = &program.plan->tensors[value.tensor],
           .value = &value,
           .runs = program.runs_of(value)};
 }
@@ -39,7 +39,7 @@ void Performer::perform(std::size_t stream, std::int32_t op) {
 void Performer::communicate(Scratch& scratch, std::int32_t op) {
   const Operation& here = operation(op);
   const ActionContext context{.memory = context_.holdings.memory, .scratch = scratch};
-  comm::Communicator& group = *context_.links.groups[here.group.index()];
+  comm::Communicator& group = *context_.links.groups[here.group];
   if (std::holds_alternative<plan::Exchange>(here.source->action)) {
     return do_exchange(context, here, group);
   }

@@ -61,7 +61,7 @@ inline Numbers after_step(const std::string& text, const std::string& buffer,
   return result;
 }
 
-// Number k of a buffer of rank r is 10 r + k.
+// DType k of a buffer of rank r is 10 r + k.
 inline void count_up(Executor& executor, int rank, const std::string& buffer) {
   float number = 10 * static_cast<float>(rank);
   for (float& here : floats(executor.rows(buffer))) here = number++;

@@ -7,7 +7,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/finish.h"
-#include "shiplap/run/number_internal.h"
+#include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/tile_product_internal.h"
 
 namespace shiplap::run {
@@ -24,15 +24,15 @@ bool has_codes(const overlap::Problem& problem) {
 }  // namespace
 
 void demand_kernels(const overlap::Problem& problem) {
-  const kernels::Number type = number_of(problem.type);
+  const DType type = gemm_dtype(problem.type);
   const bool is_mixed = has_codes(problem) && (is_plain(problem.x) || is_plain(problem.w));
-  if (is_mixed && type != kernels::Number::bf16) {
+  if (is_mixed && type != DType::bf16) {
     throw InputError(
         Diagnostic{.code = "D802",
                    .what = fmt::format("products of FP8 and {} are not built", name(problem.type)),
                    .help = "give both factors as FP8, or the other one as bf16"});
   }
-  if (!is_plain(problem.sums) && type == kernels::Number::f16) {
+  if (!is_plain(problem.sums) && type == DType::f16) {
     throw InputError(Diagnostic{.code = "D802",
                                 .what = "sums that travel as FP8 and become f16 are not built",
                                 .help = "use bf16 or f32"});
@@ -45,7 +45,7 @@ kernels::Fp8Rows rows_of(const overlap::Form& form, std::byte* data, std::int64_
           .rows = rows,
           .columns = columns,
           .stride = row_bytes,
-          .format = format_of(form.type),
+          .format = form.type,
           .kind = form.scaling == overlap::Scaling::row ? kernels::Scales::rows
                                                         : kernels::Scales::blocks,
           .scales = data + columns,
@@ -75,7 +75,7 @@ void decode(std::byte* from, const overlap::Form& form, std::int64_t row_bytes, 
 
 TileProduct::TileProduct(const overlap::Problem& problem, std::int64_t columns, std::int64_t depth,
                          std::int64_t typical_rows)
-    : problem_(problem), columns_(columns), depth_(depth), type_(number_of(problem.type)) {
+    : problem_(problem), columns_(columns), depth_(depth), type_(gemm_dtype(problem.type)) {
   if (has_codes(problem)) {
     for (int group = 0; group < std::max(1, problem.groups); ++group) {
       // Groups have few rows each, and every one its own memory for so many.
@@ -121,7 +121,7 @@ void TileProduct::prepare(std::span<const ProductWeights> weights) {
 }
 
 kernels::Rows TileProduct::plain_rows(const TileRows& x) const {
-  const auto bytes = static_cast<std::int64_t>(kernels::bytes_of(type_));
+  const auto bytes = bytes_of(type_);
   return {.data = x.data,
           .count = x.count,
           .stride = x.is_transposed ? x.stride : x.row_bytes / bytes,
@@ -170,10 +170,9 @@ void TileProduct::multiply_coded(const TileRows& x, const kernels::Result& c,
     here.before_activation = kernels::from_row(epilogue.before_activation, row, columns_);
     if (bias.data != nullptr) {
       const std::int64_t stride = bias.stride == 0 ? columns_ : bias.stride;
-      here.bias = {
-          .data = static_cast<const std::byte*>(bias.data) +
-                  run.group * stride * static_cast<std::int64_t>(kernels::bytes_of(bias.type)),
-          .type = bias.type};
+      here.bias = {.data = static_cast<const std::byte*>(bias.data) +
+                           run.group * stride * bytes_of(bias.type),
+                   .type = bias.type};
     }
     TileRows some = x;
     some.data += row * x.row_bytes;

@@ -58,7 +58,7 @@ class TileProduct {
   overlap::Problem problem_;
   std::int64_t columns_;
   std::int64_t depth_;
-  kernels::Number type_;
+  DType type_;
   // One of these.
   std::optional<kernels::LinearKernel> linear_;
   std::optional<kernels::GroupedLinear> grouped_;

@@ -283,8 +283,7 @@ class TrainingKernels::State {
 
   static void add(const KernelCall& call) {
     const auto& [from, to] = pair_of(call);
-    if (from.bytes.size() != to.bytes.size() || from.type != plan::ElementType::f32 ||
-        to.type != plan::ElementType::f32) {
+    if (from.bytes.size() != to.bytes.size() || from.type != DType::f32 || to.type != DType::f32) {
       refuse_layout(to, "adding values of other sizes, or not of f32");
     }
     const std::span<const float> numbers = from.as<float>();

@@ -9,7 +9,7 @@ namespace shiplap::run {
 namespace {
 
 void check_size(const KernelAccess& access, std::int64_t numbers) {
-  if (access.type != plan::ElementType::f32) {
+  if (access.type != DType::f32) {
     refuse_layout(access, fmt::format("{} of {}: these kernels compute in f32", access.tensor->name,
                                       name(access.type)));
   }

@@ -14,7 +14,7 @@ namespace {
 
 // How many numbers the value would have if it were a whole one, of one sample.
 double whole_size(const plan::RankProgram& program, const plan::flat::Access& access) {
-  const plan::Tensor& tensor = program.plan->tensors[access.value.tensor.index()];
+  const plan::Tensor& tensor = program.plan->tensors[access.value.tensor];
   double size = static_cast<double>(program.bytes_of(access.region)) / sizeof(float);
   for (const plan::flat::Run& run : program.runs_of(access.value)) {
     if (tensor.in_sum(run.dimension)) continue;
@@ -31,7 +31,7 @@ void find_sizes(const plan::Plan& plan, TrainingOptions& training) {
     const plan::RankProgram program = plan::expand(plan, Rank(rank));
     double activation = 0;
     for (const plan::flat::Access& access : program.accesses) {
-      const plan::Tensor& tensor = plan.tensors[access.value.tensor.index()];
+      const plan::Tensor& tensor = plan.tensors[access.value.tensor];
       if (tensor.kind == plan::kWeight && !hidden) {
         training.hidden = std::llround(std::sqrt(whole_size(program, access)));
         hidden = true;
@@ -86,7 +86,7 @@ TrainingRun run_training(comm::Communicator& world, const plan::Plan& plan,
     last = executor.step();
     run.losses.push_back(kernels.mean_loss(world));
     double slowest = last.duration.value;
-    world.all_reduce(std::span(&slowest, 1), comm::Reduction::max);
+    world.all_reduce(std::span(&slowest, 1), ReduceOp::max);
     run.times.push_back({slowest});
     if (world.rank() == 0 && options.on_step) {
       options.on_step({.number = step, .loss = run.losses.back(), .time = run.times.back()});

@@ -11,7 +11,6 @@
 namespace shiplap::run {
 namespace {
 
-using plan::CollectiveKind;
 using plan::flat::Operation;
 using plan::flat::Region;
 
@@ -38,7 +37,7 @@ class Judge {
   }
 
   [[nodiscard]] const plan::Buffer& buffer(const Region& region) const {
-    return program_.plan->programs[program_.program.index()].buffers[region.buffer.index()];
+    return program_.plan->programs[program_.program].buffers[region.buffer];
   }
   [[nodiscard]] std::int64_t bytes(const Region& region) const { return program_.bytes_of(region); }
 
@@ -82,7 +81,7 @@ class Judge {
     if (bytes(own) != piece) {
       return refuse(op, fmt::format("a piece of {} bytes for {} bytes", piece, bytes(own)));
     }
-    const std::int64_t width = program_.buffers[whole.buffer.index()].row_bytes;
+    const std::int64_t width = program_.buffers[whole.buffer].row_bytes;
     const bool is_piece = own.begin * width == whole.begin * width + ends[me];
     if (whole.buffer == own.buffer && overlap(whole, own) && !is_piece) {
       refuse(op, "regions that overlap, where neither is this rank's piece of the other");
@@ -93,7 +92,7 @@ class Judge {
     return a.buffer == b.buffer && a.begin < b.begin + b.count && b.begin < a.begin + a.count;
   }
   [[nodiscard]] const plan::RankSet& group(const Operation& op) const {
-    return program_.groups[op.group.index()].ranks;
+    return program_.groups[op.group].ranks;
   }
 
   // Regions of the same size, equal or apart.
@@ -135,7 +134,7 @@ class Judge {
   }
 
   void judge_reduction(const plan::Collective& collective, const Operation& op) {
-    const plan::ElementType type = buffer(op.from).type;
+    const DType type = buffer(op.from).type;
     if (buffer(op.to).type != type || !can_add(type)) {
       refuse(op, fmt::format("combining {} into {}", name(type), name(buffer(op.to).type)));
     }
@@ -148,14 +147,14 @@ class Judge {
   }
 
   void judge(const plan::Exchange& exchange, const Operation& op) {
-    const plan::ExchangeTable& table = program_.plan->tables[exchange.table.index()];
+    const plan::ExchangeTable& table = program_.plan->tables[exchange.table];
     const std::int64_t rank = program_.rank.value;
     const auto sent = exchange.reversed ? table.receives_of(rank) : table.sends_of(rank);
     const auto got = exchange.reversed ? table.sends_of(rank) : table.receives_of(rank);
     judge_rows(op, sent, op.from);
     judge_rows(op, got, op.to);
-    const std::int64_t from_width = program_.buffers[op.from.buffer.index()].row_bytes;
-    const std::int64_t to_width = program_.buffers[op.to.buffer.index()].row_bytes;
+    const std::int64_t from_width = program_.buffers[op.from.buffer].row_bytes;
+    const std::int64_t to_width = program_.buffers[op.to.buffer].row_bytes;
     if (from_width != to_width) {
       refuse(op, fmt::format("rows of {} bytes to rows of {}", from_width, to_width));
     }
@@ -185,18 +184,17 @@ class Judge {
 std::vector<std::int64_t> piece_ends(const plan::RankProgram& program, const Operation& op) {
   const auto& collective = std::get<plan::Collective>(op.source->action);
   const Region& whole = collective.kind == CollectiveKind::all_gather ? op.to : op.from;
-  const std::int64_t width = program.buffers[whole.buffer.index()].row_bytes;
-  const std::int64_t ranks = program.groups[op.group.index()].ranks.size();
+  const std::int64_t width = program.buffers[whole.buffer].row_bytes;
+  const std::int64_t ranks = program.groups[op.group].ranks.size();
   std::vector<std::int64_t> ends;
   if (!collective.split.exists()) {
     const std::int64_t bytes = whole.count * width;
-    const plan::Buffer& buffer =
-        program.plan->programs[program.program.index()].buffers[whole.buffer.index()];
+    const plan::Buffer& buffer = program.plan->programs[program.program].buffers[whole.buffer];
     if (bytes % (ranks * bytes_of(buffer.type)) != 0) return {};
     for (std::int64_t k = 0; k <= ranks; ++k) ends.push_back(bytes / ranks * k);
     return ends;
   }
-  const std::vector<std::int64_t>& cuts = program.plan->lists[collective.split.index()].values;
+  const std::vector<std::int64_t>& cuts = program.plan->lists[collective.split].values;
   const bool fits = std::ssize(cuts) == ranks + 1 && cuts.front() == 0 &&
                     cuts.back() == whole.count && std::ranges::is_sorted(cuts);
   if (!fits) return {};

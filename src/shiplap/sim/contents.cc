@@ -154,7 +154,7 @@ Source Contents::known(const plan::flat::Value& value) const {
 
 void Contents::move(const plan::flat::Operation& op, Place place, Job& job, Debts& debts) {
   if (const auto* collective = std::get_if<plan::Collective>(&op.source->action)) {
-    const bool takes = collective->kind == plan::CollectiveKind::broadcast &&
+    const bool takes = collective->kind == CollectiveKind::broadcast &&
                        &whole_buffer(*program_, op, *collective) == &op.to;
     if (takes) {
       debts.debts.push_back({.place = place});

@@ -18,7 +18,7 @@ constexpr std::size_t kMostMisfits = 20;
 bool same_pieces(const plan::Plan& plan, plan::ListId a, plan::ListId b) {
   if (a == b) return true;
   if (!a.exists() || !b.exists()) return false;
-  return plan.lists[a.index()].values == plan.lists[b.index()].values;
+  return plan.lists[a].values == plan.lists[b].values;
 }
 
 std::string in_words(const plan::Ratio& ratio) {
@@ -27,7 +27,7 @@ std::string in_words(const plan::Ratio& ratio) {
 }
 
 std::string in_words(const plan::Plan& plan, const Exchange& exchange) {
-  return fmt::format("by `{}`{}", plan.tables[exchange.table.index()].name,
+  return fmt::format("by `{}`{}", plan.tables[exchange.table].name,
                      exchange.reversed ? " reversed" : "");
 }
 
@@ -48,7 +48,7 @@ class Difference {
     if (one == nullptr && other == nullptr) {
       differs(with_separators(a.bytes) + " bytes", with_separators(b.bytes) + " bytes");
     }
-    differs(plan::name(a.type), plan::name(b.type));
+    differs(shiplap::name(a.type), shiplap::name(b.type));
     return text_;
   }
 
@@ -59,8 +59,8 @@ class Difference {
 
   void collectives(const Step& a, const Step& b, const Collective& first,
                    const Collective& second) {
-    differs(fmt::format("operator {}", plan::name(first.op)),
-            fmt::format("operator {}", plan::name(second.op)));
+    differs(fmt::format("operator {}", shiplap::name(first.op)),
+            fmt::format("operator {}", shiplap::name(second.op)));
     differs("scale " + in_words(first.scale), "scale " + in_words(second.scale));
     differs(fmt::format("root {}", a.detail), fmt::format("root {}", b.detail));
     if (!same_pieces(plan_, first.split, second.split) && text_.empty()) {

@@ -51,7 +51,7 @@ struct Step {
   std::int32_t stream = -1;  // of the trace
   Act act = Act::timed;
   trace::Kind kind = trace::Kind::compute;
-  plan::ElementType type = plan::ElementType::bf16;  // of what is moved
+  DType type = DType::bf16;     // of what is moved
   bool opens_at_start = false;  // it may start once its gate has started, not only when complete
   bool member = false;          // of a batch
   friend bool operator==(const Step&, const Step&) = default;

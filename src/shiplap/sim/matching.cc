@@ -64,7 +64,7 @@ void Matching::message(const Key& key, Place place) {
 
 void Matching::meet(const plan::flat::Operation& op, const plan::RankProgram& program,
                     Place place) {
-  const plan::flat::Group& flat = program.groups[op.group.index()];
+  const plan::flat::Group& flat = program.groups[op.group];
   std::int32_t& known = known_[op.group.index()];
   if (known < 0) known = group(flat);
   Group& group = job_.groups[known];

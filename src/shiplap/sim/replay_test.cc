@@ -123,7 +123,7 @@ program all on all
 
 TEST(Computations, CountInTheTypeOfTheirWorkOrOfWhatTheyWrite) {
   hardware::System system = slow_system();
-  system.vector.speeds[static_cast<std::size_t>(Datatype::float32)] = hardware::Processor::Speed{.peak = {1}};
+  system.vector.speed(DType::f32) = hardware::Processor::Speed{.peak = {1}};
   const plan::Plan plan = plan::parse_text(R"(shiplap-plan 1
 mesh dp=1
 tensor A[2] Activation sample 4

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -11,40 +10,8 @@
 namespace shiplap::sim {
 namespace {
 
-using plan::CollectiveKind;
 using plan::RankProgram;
 using plan::flat::Region;
-
-trace::Kind kind_of_kernel(std::string_view kernel) {
-  constexpr std::array kKinds{trace::Kind::load_weights,    trace::Kind::forward,
-                              trace::Kind::backward,        trace::Kind::backward_input,
-                              trace::Kind::backward_weight, trace::Kind::loss,
-                              trace::Kind::update};
-  for (const trace::Kind kind : kKinds) {
-    if (trace::name(kind) == kernel) return kind;
-  }
-  return trace::Kind::compute;
-}
-
-trace::Kind kind_of(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_reduce:
-      return trace::Kind::all_reduce;
-    case CollectiveKind::all_gather:
-      return trace::Kind::all_gather;
-    case CollectiveKind::reduce_scatter:
-      return trace::Kind::reduce_scatter;
-    case CollectiveKind::all_to_all:
-      return trace::Kind::all_to_all;
-    case CollectiveKind::broadcast:
-      return trace::Kind::broadcast;
-    case CollectiveKind::reduce:
-      return trace::Kind::reduce;
-    case CollectiveKind::barrier:
-      return trace::Kind::barrier;
-  }
-  throw InternalError("unknown collective");
-}
 
 [[noreturn]] void too_many_bytes() {
   throw InputError(Diagnostic{.code = "D633",
@@ -108,7 +75,7 @@ class Builder {
 
  private:
   [[nodiscard]] const plan::Buffer& buffer(const Region& region) const {
-    return program_.plan->programs[program_.program.index()].buffers[region.buffer.index()];
+    return program_.plan->programs[program_.program].buffers[region.buffer];
   }
   [[nodiscard]] bool on_device(plan::BufferId id) const {
     return buffer({.buffer = id}).memory == plan::Memory::device;
@@ -141,7 +108,7 @@ class Builder {
       buffer = interval.buffer;
       const std::int64_t begin = std::max(interval.begin, reached);
       if (interval.end <= begin) continue;
-      bytes += (interval.end - begin) * program_.buffers[buffer.index()].row_bytes;
+      bytes += (interval.end - begin) * program_.buffers[buffer].row_bytes;
       reached = interval.end;
     }
     return bytes;
@@ -185,7 +152,7 @@ class Builder {
   }
 
   void read(const plan::flat::Operation& op, const plan::Compute& compute, Step& step) {
-    step.kind = kind_of_kernel(compute.kernel);
+    step.kind = trace::kind_of_kernel(compute.kernel);
     step.price = compute_price(op).value;
   }
 
@@ -203,13 +170,13 @@ class Builder {
       }
     }
     if (work && work->type) {
-      todo.type = cost::datatype_of(*work->type);
+      todo.type = *work->type;
     } else if (!accesses.empty()) {
       const auto written = std::ranges::find_if(accesses, [](const plan::flat::Access& access) {
         return access.kind != plan::Access::Kind::reads;
       });
       const auto& access = written == accesses.end() ? accesses.front() : *written;
-      todo.type = cost::datatype_of(buffer(access.region).type);
+      todo.type = buffer(access.region).type;
     }
     return cost::compute_time(system_, todo);
   }
@@ -240,18 +207,16 @@ class Builder {
 
   void read(const plan::flat::Operation& op, const plan::Collective& collective, Step& step) const {
     step.act = Act::collective;
-    step.kind = kind_of(collective.kind);
+    step.kind = trace::kind_of(collective.kind);
     step.detail = op.root;
     move(whole_buffer(program_, op, collective), step);
   }
 
   void read(const plan::flat::Operation& op, const plan::Exchange& exchange, Step& step) const {
-    const plan::ExchangeTable& table = program_.plan->tables[exchange.table.index()];
-    const plan::RankSet& group = program_.groups[op.group.index()].ranks;
-    Direction out{table.sends_of(program_.rank.value),
-                  program_.buffers[op.from.buffer.index()].row_bytes};
-    Direction in{table.receives_of(program_.rank.value),
-                 program_.buffers[op.to.buffer.index()].row_bytes};
+    const plan::ExchangeTable& table = program_.plan->tables[exchange.table];
+    const plan::RankSet& group = program_.groups[op.group].ranks;
+    Direction out{table.sends_of(program_.rank.value), program_.buffers[op.from.buffer].row_bytes};
+    Direction in{table.receives_of(program_.rank.value), program_.buffers[op.to.buffer].row_bytes};
     if (exchange.reversed) std::swap(out.rows, in.rows);
     const cost::ExchangeLoad load{.out = loads(system_, out, group),
                                   .in = loads(system_, in, group)};
@@ -293,7 +258,7 @@ const Region& whole_buffer(const RankProgram& program, const plan::flat::Operati
                            const plan::Collective& collective) {
   if (collective.kind == CollectiveKind::all_gather) return op.to;
   if (collective.kind != CollectiveKind::broadcast) return op.from;
-  const plan::RankSet& group = program.groups[op.group.index()].ranks;
+  const plan::RankSet& group = program.groups[op.group].ranks;
   return group.find(program.rank) == op.root ? op.from : op.to;
 }
 

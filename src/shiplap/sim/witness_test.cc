@@ -241,7 +241,7 @@ class Slow {
 
   PlainGroup group(std::size_t r, std::size_t k) const {
     if (!op(r, k).group.exists()) return {};
-    const plan::flat::Group& flat = programs_[r].groups[op(r, k).group.index()];
+    const plan::flat::Group& flat = programs_[r].groups[op(r, k).group];
     PlainGroup plain{{}, flat.channel};
     for (std::int64_t i = 0; i < flat.ranks.size(); ++i) plain.first.push_back(flat.ranks[i].value);
     return plain;
@@ -274,8 +274,8 @@ class Slow {
     if (const auto* exchange = as<plan::Exchange>(r, k)) return exchanged(r, o, *exchange);
     const auto* collective = as<plan::Collective>(r, k);
     if (collective == nullptr) return 0;
-    const auto& ranks = program.groups[o.group.index()].ranks;
-    const bool is_gather = collective->kind == plan::CollectiveKind::all_gather;
+    const auto& ranks = program.groups[o.group].ranks;
+    const bool is_gather = collective->kind == CollectiveKind::all_gather;
     const auto& whole = is_gather ? o.to : o.from;
     return cost::collective_time(options_.system, collective->kind, {program.bytes_of(whole)},
                                  cost::reach_of(ranks))
@@ -283,7 +283,7 @@ class Slow {
   }
 
   double exchanged(std::size_t r, const FlatOperation& o, const plan::Exchange& exchange) const {
-    const plan::ExchangeTable& table = plan_.tables[exchange.table.index()];
+    const plan::ExchangeTable& table = plan_.tables[exchange.table];
     const RankProgram& program = programs_[r];
     const std::size_t networks = options_.system.networks.size();
     std::vector<double> out(networks);
@@ -302,8 +302,7 @@ class Slow {
           ++network;
         }
         used[network] = true;
-        bytes[network] +=
-            static_cast<double>(row.count * program.buffers[buffer.index()].row_bytes);
+        bytes[network] += static_cast<double>(row.count * program.buffers[buffer].row_bytes);
       }
     };
     count(exchange.reversed ? table.receives() : table.sends(), out, o.from.buffer);

@@ -9,7 +9,6 @@
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/plan/text.h"
-#include "shiplap/strategy/collective_internal.h"
 
 namespace shiplap::strategy {
 namespace {
@@ -82,21 +81,6 @@ std::vector<std::string_view> words(std::string_view text) {
 }
 
 }  // namespace
-
-plan::CollectiveKind collective_of(Kind kind) {
-  switch (kind) {
-    case Kind::all_reduce:
-      return plan::CollectiveKind::all_reduce;
-    case Kind::all_gather:
-      return plan::CollectiveKind::all_gather;
-    case Kind::reduce_scatter:
-      return plan::CollectiveKind::reduce_scatter;
-    case Kind::barrier:
-      return plan::CollectiveKind::barrier;
-    default:
-      throw InternalError("this is no collective of a strategy");
-  }
-}
 
 // ---------------------------------------------------------------- Barrier
 
@@ -352,8 +336,8 @@ void Dist::finish(Group& group, std::size_t instance, Meeting& meeting) {
   }
   const Flight& first = *meeting.members.front();
   const Bytes whole = memory(first.kind == Kind::all_gather ? first.out : first.in, world_.shape);
-  const Seconds duration = cost::collective_time(world_.system, collective_of(first.kind), whole,
-                                                 group.instances[instance].reach);
+  const Seconds duration = cost::collective_time(world_.system, trace::collective_of(first.kind),
+                                                 whole, group.instances[instance].reach);
   const Seconds end{meeting.latest + duration.value};
   engine::Waiter* to_wake = nullptr;
   for (std::size_t i = meeting.members.size(); i-- > 0;) {

@@ -49,9 +49,9 @@ struct Ranks {
   }
   [[nodiscard]] const Model& operator[](int rank) const { return *models[rank]; }
   [[nodiscard]] Seconds collective(const char* name, Bytes whole) const {
-    const auto kind = std::string(name) == "all_gather"   ? plan::CollectiveKind::all_gather
-                      : std::string(name) == "all_reduce" ? plan::CollectiveKind::all_reduce
-                                                          : plan::CollectiveKind::reduce_scatter;
+    const auto kind = std::string(name) == "all_gather"   ? CollectiveKind::all_gather
+                      : std::string(name) == "all_reduce" ? CollectiveKind::all_reduce
+                                                          : CollectiveKind::reduce_scatter;
     return cost::collective_time(dist.world().system, kind, whole, dist.predictor().world());
   }
 

@@ -4,7 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "shiplap/strategy/collective_internal.h"
 #include "shiplap/strategy/rank_program_internal.h"
 
 namespace shiplap::strategy {
@@ -15,20 +14,6 @@ using trace::Kind;
 using What = Step::What;
 
 constexpr std::array<const char*, kPlaces> kBufferNames{"w", "o", "g", "a", "d"};
-
-plan::ElementType element_type(Datatype type) {
-  switch (type) {
-    case Datatype::float8:
-      return plan::ElementType::fp8_e4m3;
-    case Datatype::float16:
-      return plan::ElementType::f16;
-    case Datatype::bfloat16:
-      return plan::ElementType::bf16;
-    case Datatype::float32:
-      return plan::ElementType::f32;
-  }
-  throw InternalError("unknown datatype");
-}
 
 plan::Work free_of_charge() { return {.kernel_class = "", .flop = 0, .bytes = 0, .type = {}}; }
 
@@ -86,7 +71,7 @@ class ProgramWriter {
       program_.buffers.push_back({.name = kBufferNames[p],
                                   .rows = places_.total[p],
                                   .row_bytes = row[p].count,
-                                  .type = element_type(shape.datatype)});
+                                  .type = shape.datatype});
     }
   }
 
@@ -244,7 +229,7 @@ class ProgramWriter {
     return {.kernel_class = std::string(step.work.kernel_class),
             .flop = static_cast<std::int64_t>(step.work.flop),
             .bytes = static_cast<std::int64_t>(step.work.bytes),
-            .type = element_type(shape.datatype)};
+            .type = shape.datatype};
   }
 
   void compute_step(const Step& step) {
@@ -299,7 +284,7 @@ class ProgramWriter {
       message(index);
     } else {
       plan::Collective collective;
-      collective.kind = collective_of(step.kind);
+      collective.kind = trace::collective_of(step.kind);
       collective.from = region(rows(step.reads[0]));
       collective.to = region(rows(result));
       collective.over.axes = lowering_.trainer.dist().group_axes(step.group);

@@ -50,4 +50,22 @@ std::string_view name(Kind kind) {
 
 bool is_communication(Kind kind) { return kind >= Kind::all_reduce; }
 
+// Collectives have one order in both enumerations (event_test).
+Kind kind_of(CollectiveKind collective) {
+  return static_cast<Kind>(static_cast<int>(Kind::all_reduce) + static_cast<int>(collective));
+}
+
+Kind kind_of_kernel(std::string_view kernel) {
+  for (const Kind kind : {Kind::load_weights, Kind::forward, Kind::backward, Kind::backward_input,
+                          Kind::backward_weight, Kind::loss, Kind::update}) {
+    if (name(kind) == kernel) return kind;
+  }
+  return Kind::compute;
+}
+
+CollectiveKind collective_of(Kind kind) {
+  ensure(kind >= Kind::all_reduce && kind <= Kind::barrier, "this is the kind of a collective");
+  return static_cast<CollectiveKind>(static_cast<int>(kind) - static_cast<int>(Kind::all_reduce));
+}
+
 }  // namespace shiplap::trace

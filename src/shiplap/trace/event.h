@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shiplap/base/collective.h"
 #include "shiplap/base/index_set.h"
 #include "shiplap/base/units.h"
 
@@ -33,6 +34,11 @@ enum class Kind : std::uint8_t {
 };
 [[nodiscard]] std::string_view name(Kind kind);  // "forward"
 [[nodiscard]] bool is_communication(Kind kind);
+[[nodiscard]] Kind kind_of(CollectiveKind collective);
+[[nodiscard]] Kind kind_of_kernel(
+    std::string_view kernel);  // `compute` if it has no kind of its own
+// REQUIRES: `kind` is that of a collective.
+[[nodiscard]] CollectiveKind collective_of(Kind kind);
 
 struct Event {
   Kind kind = Kind::compute;

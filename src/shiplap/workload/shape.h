@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "shiplap/base/datatype.h"
+#include "shiplap/base/dtype.h"
 #include "shiplap/base/units.h"
 
 namespace shiplap::workload {
@@ -12,7 +12,7 @@ namespace shiplap::workload {
 struct ModelShape {
   std::int64_t hidden = 4096;  // a weight is hidden x hidden
   std::int64_t block = 1024;   // tokens of a sample
-  Datatype datatype = Datatype::float16;
+  DType datatype = DType::f16;
   int moments = 2;  // matrices of optimizer state: 2 for Adam, 1 as the puzzles count
 
   [[nodiscard]] Bytes weight() const { return {hidden * hidden * bytes_of(datatype)}; }

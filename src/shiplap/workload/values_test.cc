@@ -210,7 +210,7 @@ TEST(Memory, OfThePuzzlesIsTheirsTimesTheElement) {
 }
 
 TEST(Memory, FollowsDatatypeAndMoments) {
-  const ModelShape wide{.hidden = 64, .block = 16, .datatype = Datatype::float32, .moments = 3};
+  const ModelShape wide{.hidden = 64, .block = 16, .datatype = DType::f32, .moments = 3};
   EXPECT_EQ(weight().memory(wide), Bytes{std::int64_t{64} * 64 * 4});
   EXPECT_EQ(opt_state().memory(wide), Bytes{std::int64_t{64} * 64 * 4 * 3});
   EXPECT_EQ(activation(some({0})).memory(wide), Bytes{std::int64_t{64} * 16 * 4});

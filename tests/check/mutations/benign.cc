@@ -11,7 +11,6 @@ namespace {
 
 using plan::Batch;
 using plan::Collective;
-using plan::CollectiveKind;
 using plan::Operation;
 using plan::Plan;
 using plan::Region;
@@ -212,7 +211,7 @@ MaybePlan scatter_and_gather(const Plan& unrolled, std::uint64_t) {
       second.kind = CollectiveKind::all_gather;
       second.from = piece(second.to, k, size);
       second.scale = {};
-      second.op = plan::Operator::sum;
+      second.op = ReduceOp::sum;
     }
     changed = true;
   }

@@ -183,7 +183,7 @@ const Operation* operation_at(const Site& site) {
 const Compute* compute_at(const Site& site) { return action_at<Compute>(site); }
 
 const plan::Tensor& tensor_of(const Site& site, const Value& value) {
-  return site.plan.tensors[value.tensor.index()];
+  return site.plan.tensors[value.tensor];
 }
 
 Statements instead_of(const Operation& operation, const std::vector<plan::Action>& actions) {
@@ -234,7 +234,7 @@ bool stands_alone(const Compute& compute, std::size_t access) {
 }
 
 std::optional<Scratch> scratch(const Site& site, const plan::Region& region) {
-  const plan::Buffer& of = site.program.buffers[region.buffer.index()];
+  const plan::Buffer& of = site.program.buffers[region.buffer];
   if (region.kind != plan::Region::Kind::whole &&
       (region.kind != plan::Region::Kind::rows || !region.count.is_literal())) {
     return std::nullopt;
@@ -255,7 +255,7 @@ std::optional<Scratch> scratch(const Site& site, const plan::Region& region) {
 namespace {
 
 const plan::Tensor& tensor_in(const Plan& plan, const Value& value) {
-  return plan.tensors[value.tensor.index()];
+  return plan.tensors[value.tensor];
 }
 
 // The only run of its dimension.

@@ -32,8 +32,8 @@ struct Edit {
   Statements with;
   std::size_t count = 1;
   // Declared for it: the last ones of their kind.
-  std::vector<plan::Tensor> tensors;
-  std::vector<plan::Buffer> buffers;
+  IdVector<plan::TensorId, plan::Tensor> tensors;
+  IdVector<plan::BufferId, plan::Buffer> buffers;
   // All tensors of the plan, if some are declared otherwise.
   std::vector<plan::Tensor> redeclared;
 };

@@ -55,10 +55,10 @@ void expressions(plan::Statement& statement, const std::function<void(Expr&)>& l
       value(access.value);
     }
   } else if (auto* call = std::get_if<plan::Collective>(&operation->action)) {
-    if (call->kind == plan::CollectiveKind::barrier) return;
+    if (call->kind == CollectiveKind::barrier) return;
     region(call->from);
     region(call->to);
-    if (plan::has_root(call->kind)) look(call->root);
+    if (has_root(call->kind)) look(call->root);
   } else if (auto* send = std::get_if<plan::Send>(&operation->action)) {
     region(send->from);
     look(send->tag);

@@ -21,7 +21,7 @@ Edits redeclare(const Site& site, const Changed& changed) {
   if (!is_first_of_all(site)) return {};
   Edits edits;
   for (std::size_t k = 0; k < site.plan.tensors.size(); ++k) {
-    std::vector<Tensor> tensors = site.plan.tensors;
+    auto tensors = site.plan.tensors;
     if (!changed(tensors[k])) continue;
     edits.push_back({.count = 0, .redeclared = std::move(tensors)});
   }
@@ -77,7 +77,7 @@ Edits one_more_contribution(const Site& site) {
       });
     };
     if (std::ranges::any_of(site.plan.tensors, by_list)) continue;
-    std::vector<Tensor> tensors = site.plan.tensors;
+    auto tensors = site.plan.tensors;
     for (Tensor& tensor : tensors) {
       for (auto* dimensions : {&tensor.part, &tensor.sum}) {
         for (plan::Dimension& dimension : *dimensions) {

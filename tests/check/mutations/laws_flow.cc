@@ -8,7 +8,6 @@ namespace shiplap::mutations {
 
 using plan::Access;
 using plan::Collective;
-using plan::CollectiveKind;
 using plan::Compute;
 using plan::Operation;
 
@@ -87,7 +86,7 @@ Edits moves_with_add_or_without(const Site& site) {
 
 bool is_reduction(const Site& site) {
   const auto* call = action_at<Collective>(site);
-  return call != nullptr && plan::reduces(call->kind);
+  return call != nullptr && reduces(call->kind);
 }
 
 Edits reduces_again(const Site& site) {
@@ -116,7 +115,7 @@ Edits reduces_at_other_scale(const Site& site) {
 Edits reduces_by_maximum(const Site& site) {
   if (!is_reduction(site)) return {};
   Collective call = *action_at<Collective>(site);
-  call.op = plan::Operator::max;
+  call.op = ReduceOp::max;
   return with_actions(site, {{call}});
 }
 
@@ -125,7 +124,7 @@ Edits moves_instead_of_reducing(const Site& site) {
   Collective call = *action_at<Collective>(site);
   if (call.kind != CollectiveKind::all_reduce && call.kind != CollectiveKind::reduce) return {};
   call.kind = CollectiveKind::broadcast;
-  call.op = plan::Operator::sum;
+  call.op = ReduceOp::sum;
   call.scale = {};
   return with_actions(site, {{call}});
 }

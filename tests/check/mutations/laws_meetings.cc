@@ -7,7 +7,6 @@
 namespace shiplap::mutations {
 
 using plan::Collective;
-using plan::CollectiveKind;
 using plan::Exchange;
 using plan::Expr;
 using plan::Operation;
@@ -156,17 +155,16 @@ Edits fewer_rows_sent(const Site& site) {
   return change<Receive>(site, [](Receive& receive) { return shorten(receive.to); });
 }
 
-plan::ElementType another(plan::ElementType type) {
-  using plan::ElementType;
-  switch (plan::bytes_of(type)) {
+DType another(DType type) {
+  switch (bytes_of(type)) {
     case 8:
-      return type == ElementType::f64 ? ElementType::i64 : ElementType::f64;
+      return type == DType::f64 ? DType::i64 : DType::f64;
     case 4:
-      return type == ElementType::f32 ? ElementType::i32 : ElementType::f32;
+      return type == DType::f32 ? DType::i32 : DType::f32;
     case 2:
-      return type == ElementType::bf16 ? ElementType::f16 : ElementType::bf16;
+      return type == DType::bf16 ? DType::f16 : DType::bf16;
     default:
-      return type == ElementType::u8 ? ElementType::i8 : ElementType::u8;
+      return type == DType::u8 ? DType::i8 : DType::u8;
   }
 }
 
@@ -175,7 +173,7 @@ Edits other_type(const Site& site) {
   const auto retyped = [&](const std::vector<Region*>& regions, Edits edits) {
     for (Edit& edit : edits) {
       for (Region* region : regions) {
-        edit.buffers.push_back(site.program.buffers[region->buffer.index()]);
+        edit.buffers.push_back(site.program.buffers[region->buffer]);
         edit.buffers.back().name = "retyped" + std::to_string(edit.buffers.size());
         edit.buffers.back().type = another(edit.buffers.back().type);
       }
@@ -205,15 +203,15 @@ Edits other_type(const Site& site) {
 
 Edits other_operator_of_one(const Site& site) {
   return change<Collective>(site, [](Collective& call) {
-    if (!plan::reduces(call.kind)) return false;
-    call.op = plan::Operator::max;
+    if (!reduces(call.kind)) return false;
+    call.op = ReduceOp::max;
     return true;
   });
 }
 
 Edits other_scale_of_one(const Site& site) {
   return change<Collective>(site, [](Collective& call) {
-    if (!plan::reduces(call.kind)) return false;
+    if (!reduces(call.kind)) return false;
     call.scale = plan::Ratio(call.scale.numerator(), 3 * call.scale.denominator());
     return true;
   });
@@ -221,7 +219,7 @@ Edits other_scale_of_one(const Site& site) {
 
 Edits other_root(const Site& site) {
   return change<Collective>(site, [](Collective& call) {
-    if (!plan::has_root(call.kind)) return false;
+    if (!has_root(call.kind)) return false;
     call.root = call.root == Expr(0) ? Expr(1) : Expr(0);
     return true;
   });

@@ -178,10 +178,10 @@ void drop_reduction(Draft& draft, const Call& call) {
       continue;
     }
     Region from = old.from;
-    if (old.kind == plan::CollectiveKind::reduce_scatter) {
+    if (old.kind == CollectiveKind::reduce_scatter) {
       from = piece(old.from, k, call.members.size());
       if (old.split.exists()) {
-        const auto& cuts = draft.plan.lists[old.split.index()].values;
+        const auto& cuts = draft.plan.lists[old.split].values;
         from.begin = old.from.begin.literal() + cuts[k];
         from.count = cuts[k + 1] - cuts[k];
       }

@@ -6,7 +6,6 @@
 namespace shiplap::mutations {
 
 using plan::Collective;
-using plan::CollectiveKind;
 using plan::Operation;
 using plan::Value;
 
@@ -156,7 +155,7 @@ std::optional<Outcome> reduce_becomes_broadcast_on_one(Draft& draft, Planter& pl
   return planter.any_of(candidates, [&](const Member& member) -> std::optional<Outcome> {
     Collective& call = collective(draft, member.call.members[member.which]);
     call.kind = CollectiveKind::broadcast;
-    call.op = plan::Operator::sum;
+    call.op = ReduceOp::sum;
     call.scale = {};
     return found_at_member({"D703"}, member.call, member.which);
   });
@@ -178,16 +177,16 @@ std::optional<Outcome> other_count_on_one(Draft& draft, Planter& planter) {
 
 namespace {
 
-plan::ElementType other_type(plan::ElementType type) {
-  switch (plan::bytes_of(type)) {
+DType other_type(DType type) {
+  switch (bytes_of(type)) {
     case 8:
-      return type == plan::ElementType::f64 ? plan::ElementType::i64 : plan::ElementType::f64;
+      return type == DType::f64 ? DType::i64 : DType::f64;
     case 4:
-      return type == plan::ElementType::f32 ? plan::ElementType::i32 : plan::ElementType::f32;
+      return type == DType::f32 ? DType::i32 : DType::f32;
     case 2:
-      return type == plan::ElementType::bf16 ? plan::ElementType::f16 : plan::ElementType::bf16;
+      return type == DType::bf16 ? DType::f16 : DType::bf16;
     default:
-      return type == plan::ElementType::u8 ? plan::ElementType::i8 : plan::ElementType::u8;
+      return type == DType::u8 ? DType::i8 : DType::u8;
   }
 }
 
@@ -225,8 +224,8 @@ std::optional<Outcome> other_type_on_one(Draft& draft, Planter& planter) {
       }
     }
     auto& buffers = draft.program(rank).buffers;
-    buffers[from.index()].type = other_type(buffers[from.index()].type);
-    if (to != from) buffers[to.index()].type = other_type(buffers[to.index()].type);
+    buffers[from].type = other_type(buffers[from].type);
+    if (to != from) buffers[to].type = other_type(buffers[to].type);
     return outcome;
   });
 }
@@ -236,9 +235,9 @@ std::optional<Outcome> other_operator(Draft& draft, Planter& planter) {
   const auto candidates = members(collectives(draft));
   return planter.any_of(candidates, [&](const Member& member) -> std::optional<Outcome> {
     const Mark mark = member.call.members[member.which];
-    if (!plan::reduces(collective(draft, mark).kind)) return std::nullopt;
+    if (!reduces(collective(draft, mark).kind)) return std::nullopt;
     if (!on_all) {
-      collective(draft, mark).op = plan::Operator::max;
+      collective(draft, mark).op = ReduceOp::max;
       return found_at_member({"D706"}, member.call, member.which);
     }
     const auto value = content_of(draft, mark);
@@ -246,7 +245,7 @@ std::optional<Outcome> other_operator(Draft& draft, Planter& planter) {
     const Readers found = readers_after(draft, *value, member.call.members);
     if (!found.any()) return std::nullopt;
     for (const Mark each : member.call.members) {
-      collective(draft, each).op = plan::Operator::max;
+      collective(draft, each).op = ReduceOp::max;
     }
     return found_by({"D746"}, found);
   });
@@ -256,7 +255,7 @@ std::optional<Outcome> other_root_on_one(Draft& draft, Planter& planter) {
   const auto candidates = members(collectives(draft));
   return planter.any_of(candidates, [&](const Member& member) -> std::optional<Outcome> {
     Collective& call = collective(draft, member.call.members[member.which]);
-    if (!plan::has_root(call.kind)) return std::nullopt;
+    if (!has_root(call.kind)) return std::nullopt;
     call.root = (call.root.literal() + 1) % static_cast<std::int64_t>(member.call.ranks.size());
     return found_at_member({"D707"}, member.call, member.which);
   });

@@ -7,7 +7,6 @@
 namespace shiplap::mutations {
 
 using plan::Collective;
-using plan::CollectiveKind;
 using plan::Value;
 
 namespace {
@@ -45,7 +44,7 @@ std::vector<Pair> neighbours(const Draft& draft) {
 // By their entries: which list they stand in, nobody sees.
 bool same_split(const Draft& draft, plan::ListId a, plan::ListId b) {
   if (!a.exists() || !b.exists()) return a == b;
-  return draft.plan.lists[a.index()].values == draft.plan.lists[b.index()].values;
+  return draft.plan.lists[a].values == draft.plan.lists[b].values;
 }
 
 bool look_alike(const Draft& draft, const Pair& pair) {
@@ -58,8 +57,8 @@ bool look_alike(const Draft& draft, const Pair& pair) {
   return a.kind == b.kind && a.from.count == b.from.count && a.to.count == b.to.count &&
          a.op == b.op && a.scale == b.scale && a.root == b.root &&
          same_split(draft, a.split, b.split) &&
-         buffers[a.from.buffer.index()].row_bytes == buffers[b.from.buffer.index()].row_bytes &&
-         buffers[a.from.buffer.index()].type == buffers[b.from.buffer.index()].type;
+         buffers[a.from.buffer].row_bytes == buffers[b.from.buffer].row_bytes &&
+         buffers[a.from.buffer].type == buffers[b.from.buffer].type;
 }
 
 std::vector<std::int32_t> sorted(std::vector<std::int32_t> ranks) {
@@ -94,7 +93,7 @@ std::optional<Outcome> swap_calls_of_one_group(Draft& draft, Planter& planter) {
       return std::nullopt;
     }
     // Who reads it would tell, much later.
-    if (alike && !plan::reduces(collective(draft, pair.a).kind)) return std::nullopt;
+    if (alike && !reduces(collective(draft, pair.a).kind)) return std::nullopt;
     swap_actions(draft, pair.a, pair.b);
     Outcome outcome{.codes = {"D708"}, .marks = {pair.a, pair.b}};
     if (alike) outcome.codes.emplace_back("D743");

@@ -150,7 +150,7 @@ std::optional<Outcome> same_samples_on_two(Draft& draft, Planter& planter) {
   Outcome outcome{.codes = {"D742"}};
   for (const Call& call : collectives(draft)) {
     const auto& first = collective(draft, call.members.front());
-    if (!plan::reduces(first.kind)) continue;
+    if (!reduces(first.kind)) continue;
     const Value* value = content(draft, call.members.front(), first.from);
     if (value == nullptr || !is_gradient(draft, *value)) continue;
     outcome.marks.insert(outcome.marks.end(), call.members.begin(), call.members.end());

@@ -84,8 +84,8 @@ namespace {
 Region* written_region(Operation& operation) {
   if (auto* receive = std::get_if<plan::Receive>(&operation.action)) return &receive->to;
   if (auto* call = std::get_if<plan::Collective>(&operation.action)) {
-    const bool apart = call->kind == plan::CollectiveKind::all_gather ||
-                       call->kind == plan::CollectiveKind::reduce_scatter;
+    const bool apart =
+        call->kind == CollectiveKind::all_gather || call->kind == CollectiveKind::reduce_scatter;
     return apart ? &call->to : nullptr;
   }
   return nullptr;
@@ -114,8 +114,8 @@ std::optional<Outcome> two_write_one_buffer(Draft& draft, Planter& planter) {
     const Region& a = *written_region(*first.operation);
     Region& b = *written_region(*second.operation);
     const auto& buffers = draft.program(first.rank).buffers;
-    const plan::Buffer& x = buffers[a.buffer.index()];
-    const plan::Buffer& y = buffers[b.buffer.index()];
+    const plan::Buffer& x = buffers[a.buffer];
+    const plan::Buffer& y = buffers[b.buffer];
     if (overlap(draft, a, b) || a.count != b.count || x.row_bytes != y.row_bytes ||
         x.type != y.type || touch_each_other(draft, first.mark, second.mark)) {
       return std::nullopt;

@@ -9,7 +9,6 @@ namespace shiplap::mutations {
 
 using plan::Access;
 using plan::Collective;
-using plan::CollectiveKind;
 using plan::Compute;
 using plan::Value;
 

@@ -10,7 +10,6 @@ namespace shiplap::mutations {
 
 using plan::Access;
 using plan::Collective;
-using plan::CollectiveKind;
 using plan::Compute;
 using plan::Exchange;
 using plan::Operation;
@@ -159,7 +158,7 @@ std::vector<std::int64_t> rows_of(const Draft& draft, const Region& region) {
   const std::int64_t begin = region.begin.literal();
   for (std::int64_t k = 0; k < region.count.literal(); ++k) {
     rows.push_back(region.kind == Region::Kind::listed
-                       ? draft.plan.lists[region.list.index()].values[begin + k]
+                       ? draft.plan.lists[region.list].values[begin + k]
                        : begin + k);
   }
   return rows;
@@ -343,7 +342,7 @@ const Value* content(const Draft& draft, Mark mark, const Region& region) {
 }
 
 const plan::Tensor& tensor_of(const Draft& draft, const Value& value) {
-  return draft.plan.tensors[value.tensor.index()];
+  return draft.plan.tensors[value.tensor];
 }
 
 bool same_tensor(const Value& a, const Value& b) {

@@ -35,7 +35,7 @@ struct Execution {
   std::vector<const plan::flat::Access*> writes;  // and adds
 
   [[nodiscard]] const plan::Tensor& tensor(const plan::flat::Value& value) const {
-    return program->plan->tensors[value.tensor.index()];
+    return program->plan->tensors[value.tensor];
   }
 };
 

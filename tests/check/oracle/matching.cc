@@ -7,7 +7,6 @@ namespace shiplap::oracle {
 namespace {
 
 using plan::Collective;
-using plan::CollectiveKind;
 using plan::Exchange;
 using plan::RankProgram;
 using plan::flat::Operation;
@@ -22,12 +21,12 @@ std::string text(const std::vector<std::int64_t>& numbers) {
 }
 
 std::string type_of(const RankProgram& program, const Region& region) {
-  const plan::Program& source = program.plan->programs[program.program.index()];
-  return std::string(name(source.buffers[region.buffer.index()].type)) + " ";
+  const plan::Program& source = program.plan->programs[program.program];
+  return std::string(name(source.buffers[region.buffer].type)) + " ";
 }
 
 std::string width_of(const RankProgram& program, const Region& region) {
-  return text(program.buffers[region.buffer.index()].row_bytes);
+  return text(program.buffers[region.buffer].row_bytes);
 }
 
 const Region& whole_of(const Operation& op, const Collective& collective) {
@@ -46,7 +45,7 @@ std::string terms_of(const RankProgram& program, const Operation& op, const Coll
   }
   if (has_root(call.kind)) all += text(op.root);
   if (has_pieces(call.kind) && call.split.exists()) {
-    all += text(program.plan->lists[call.split.index()].values);
+    all += text(program.plan->lists[call.split].values);
   }
   return all;
 }
@@ -75,10 +74,10 @@ bool has_shape(const RankProgram& program, const Operation& op, const Collective
   if (!has_pieces(call.kind)) return program.bytes_of(op.from) == program.bytes_of(op.to);
   const std::vector<std::int64_t> cuts = cuts_of(program, op);
   if (cuts.empty()) return false;
-  const plan::RankSet& group = program.groups[op.group.index()].ranks;
+  const plan::RankSet& group = program.groups[op.group].ranks;
   const auto me = static_cast<std::size_t>(group.find(program.rank));
   const Region& whole = whole_of(op, call);
-  const std::int64_t width = program.buffers[whole.buffer.index()].row_bytes;
+  const std::int64_t width = program.buffers[whole.buffer].row_bytes;
   const std::int64_t own = (cuts[me + 1] - cuts[me]) * width;
   switch (call.kind) {
     case CollectiveKind::all_gather:
@@ -149,7 +148,7 @@ void match_calls(const Job& job, Matching& matching) {
   for (std::size_t node = 0; node < job.nodes(); ++node) {
     const Operation& op = job.operation(node);
     if (!op.group.exists()) continue;
-    const plan::RankSet& group = job.program(node).groups[op.group.index()].ranks;
+    const plan::RankSet& group = job.program(node).groups[op.group].ranks;
     const std::string key = key_of(job.program(node), op);
     const std::size_t n = calls[{job.rank_of(node), key}]++;
     const auto [found, is_new] = known.try_emplace({key, n}, matching.meetings.size());
@@ -218,7 +217,7 @@ std::string key_of(const RankProgram& program, const Operation& op) {
     return "receive " + text(op.peer.value) + text(op.tag) + receive->channel;
   }
   if (!op.group.exists()) return "";
-  const plan::flat::Group& group = program.groups[op.group.index()];
+  const plan::flat::Group& group = program.groups[op.group];
   std::string key = "group ";
   for (std::int64_t k = 0; k < group.ranks.size(); ++k) key += text(group.ranks[k].value);
   return key + group.channel;
@@ -268,9 +267,9 @@ bool writes_result(const RankProgram& program, const Operation& op) {
   const auto* call = std::get_if<Collective>(&op.source->action);
   if (call == nullptr) return true;
   const bool same = op.from.buffer == op.to.buffer && op.from.begin == op.to.begin;
-  const bool root = program.groups[op.group.index()].ranks.find(program.rank) == op.root;
-  if (call->kind == plan::CollectiveKind::broadcast) return !(root && same);
-  if (call->kind == plan::CollectiveKind::reduce) return root || same;
+  const bool root = program.groups[op.group].ranks.find(program.rank) == op.root;
+  if (call->kind == CollectiveKind::broadcast) return !(root && same);
+  if (call->kind == CollectiveKind::reduce) return root || same;
   return true;
 }
 
@@ -279,9 +278,9 @@ bool writes_result(const RankProgram& program, const Operation& op) {
 bool leaves_remains(const RankProgram& program, const Operation& op) {
   const auto* call = std::get_if<Collective>(&op.source->action);
   if (call == nullptr || op.from.buffer != op.to.buffer) return false;
-  const bool root = program.groups[op.group.index()].ranks.find(program.rank) == op.root;
-  if (call->kind == plan::CollectiveKind::reduce) return !root && op.from.begin == op.to.begin;
-  if (call->kind != plan::CollectiveKind::reduce_scatter) return false;
+  const bool root = program.groups[op.group].ranks.find(program.rank) == op.root;
+  if (call->kind == CollectiveKind::reduce) return !root && op.from.begin == op.to.begin;
+  if (call->kind != CollectiveKind::reduce_scatter) return false;
   const std::vector<std::int64_t> given = rows_of(program, op.from);
   return std::ranges::any_of(rows_of(program, op.to), [&](std::int64_t row) {
     return std::ranges::find(given, row) != given.end();
@@ -309,10 +308,10 @@ std::vector<Touch> touches(const RankProgram& program, const Operation& op) {
 std::vector<std::int64_t> cuts_of(const RankProgram& program, const Operation& op) {
   const auto& call = std::get<Collective>(op.source->action);
   const std::int64_t rows = whole_of(op, call).count;
-  const std::int64_t ranks = program.groups[op.group.index()].ranks.size();
+  const std::int64_t ranks = program.groups[op.group].ranks.size();
   std::vector<std::int64_t> cuts;
   if (call.split.exists()) {
-    cuts = program.plan->lists[call.split.index()].values;
+    cuts = program.plan->lists[call.split].values;
     const bool fits = std::ssize(cuts) == ranks + 1 && std::ranges::is_sorted(cuts) &&
                       cuts.front() == 0 && cuts.back() == rows;
     return fits ? cuts : std::vector<std::int64_t>{};
@@ -326,8 +325,8 @@ std::optional<std::vector<Message>> messages_of(const Job& job, std::size_t node
   const RankProgram& program = job.program(node);
   const Operation& op = job.operation(node);
   const auto& exchange = std::get<Exchange>(op.source->action);
-  const plan::ExchangeTable& table = program.plan->tables[exchange.table.index()];
-  const plan::RankSet& group = program.groups[op.group.index()].ranks;
+  const plan::ExchangeTable& table = program.plan->tables[exchange.table];
+  const plan::RankSet& group = program.groups[op.group].ranks;
   const auto sends = exchange.reversed ? table.receives() : table.sends();
   const auto receives = exchange.reversed ? table.sends() : table.receives();
   const auto me = static_cast<std::int32_t>(job.rank_of(node));

@@ -80,8 +80,8 @@ bool turns_in_place(const Job& job) {
   for (std::size_t node = 0; node < job.nodes(); ++node) {
     const Operation& op = job.operation(node);
     const auto* call = std::get_if<plan::Collective>(&op.source->action);
-    if (call == nullptr || call->kind != plan::CollectiveKind::all_to_all) continue;
-    if (job.program(node).groups[op.group.index()].ranks.size() == 1) continue;
+    if (call == nullptr || call->kind != CollectiveKind::all_to_all) continue;
+    if (job.program(node).groups[op.group].ranks.size() == 1) continue;
     if (op.from.count > 0 && op.from.buffer == op.to.buffer && op.from.begin == op.to.begin) {
       return true;
     }

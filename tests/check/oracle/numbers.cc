@@ -14,7 +14,7 @@ using plan::flat::Value;
 
 // The dimensions of the part, in the order in which the value has them.
 std::vector<DimensionId> order_of(const RankProgram& program, const Value& value) {
-  const plan::Tensor& tensor = program.plan->tensors[value.tensor.index()];
+  const plan::Tensor& tensor = program.plan->tensors[value.tensor];
   std::vector<DimensionId> order;
   for (const Run& run : program.runs_of(value)) {
     if (tensor.in_sum(run.dimension)) continue;
@@ -24,7 +24,7 @@ std::vector<DimensionId> order_of(const RankProgram& program, const Value& value
 }
 
 std::vector<Slot> cells_of(const RankProgram& program, const Value& value) {
-  const plan::Tensor& tensor = program.plan->tensors[value.tensor.index()];
+  const plan::Tensor& tensor = program.plan->tensors[value.tensor];
   const std::vector<DimensionId> order = order_of(program, value);
   std::vector<Coordinates> parts;
   for (const DimensionId dimension : order) {
@@ -89,7 +89,7 @@ bool mask_leaves(const plan::Plan& plan, const plan::Tensor& tensor, const Coord
     const std::size_t k = it.dimension.index();
     const std::int64_t at = k < part.size() ? part[k] : contribution[k - part.size()];
     if (!it.list.exists()) return at;
-    return plan.lists[it.list.index()].values.at(at);
+    return plan.lists[it.list].values.at(at);
   };
   return std::ranges::all_of(tensor.mask, [&](const plan::MaskTerm& term) {
     return term.comparator == plan::Comparator::equal ? side(term.left) == side(term.right)

@@ -39,9 +39,9 @@ bool computation_writes_once(const RankProgram& program, const Operation& op) {
 // Where the rank's own piece of the larger region begins.
 std::int64_t own_piece(const RankProgram& program, const Operation& op,
                        const plan::Collective& collective, std::int64_t rows) {
-  const std::int64_t me = program.groups[op.group.index()].ranks.find(program.rank);
+  const std::int64_t me = program.groups[op.group].ranks.find(program.rank);
   if (!collective.split.exists()) return me * rows;
-  return program.plan->lists[collective.split.index()].values[me];
+  return program.plan->lists[collective.split].values[me];
 }
 
 bool regions_are_apart(const RankProgram& program, const Operation& op) {
@@ -53,8 +53,8 @@ bool regions_are_apart(const RankProgram& program, const Operation& op) {
   const auto* collective = std::get_if<plan::Collective>(&op.source->action);
   if (collective == nullptr) return false;
   if (from == to) return true;
-  const bool gathers = collective->kind == plan::CollectiveKind::all_gather;
-  const bool scatters = collective->kind == plan::CollectiveKind::reduce_scatter;
+  const bool gathers = collective->kind == CollectiveKind::all_gather;
+  const bool scatters = collective->kind == CollectiveKind::reduce_scatter;
   if (!gathers && !scatters) return false;
   const auto& piece = gathers ? from : to;
   const auto& whole = gathers ? to : from;
@@ -106,7 +106,7 @@ bool begins_before_update(const std::vector<RankProgram>& ranks) {
 
 bool sums_are_sets(const RankProgram& program) {
   const auto is_set = [&](const plan::flat::Value& value) {
-    const plan::Tensor& tensor = program.plan->tensors[value.tensor.index()];
+    const plan::Tensor& tensor = program.plan->tensors[value.tensor];
     for (std::size_t k = tensor.part.size(); k < tensor.dimensions(); ++k) {
       const auto all = coordinates(program, value, plan::DimensionId(k));
       if (std::set(all.begin(), all.end()).size() != all.size()) return false;

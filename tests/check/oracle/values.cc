@@ -12,7 +12,6 @@ namespace shiplap::oracle {
 namespace {
 
 using plan::Collective;
-using plan::CollectiveKind;
 using plan::RankProgram;
 using plan::flat::Operation;
 using plan::flat::Region;
@@ -169,7 +168,7 @@ class Play {
 
   void act(std::size_t node, const Operation& op, const plan::Exchange& exchange) {
     const std::size_t rank = job_.rank_of(node);
-    const plan::RankSet& group = job_.ranks[rank].groups[op.group.index()].ranks;
+    const plan::RankSet& group = job_.ranks[rank].groups[op.group].ranks;
     const auto messages = messages_of(job_, node);
     if (!messages) throw InternalError("the two sides of the table agree");
     for (const Message& message : *messages) {
@@ -187,8 +186,7 @@ class Play {
   void act(std::size_t node, const Operation& op, const Collective& call) {
     const std::size_t rank = job_.rank_of(node);
     const RankProgram& program = job_.ranks[rank];
-    const auto me =
-        static_cast<std::size_t>(program.groups[op.group.index()].ranks.find(program.rank));
+    const auto me = static_cast<std::size_t>(program.groups[op.group].ranks.find(program.rank));
     const auto root = static_cast<std::size_t>(op.root);
     if (leaves_remains(program, op)) {
       const Row remains{.kind = Row::Kind::unknown};
@@ -238,8 +236,7 @@ class Play {
   Region own_piece(std::size_t node, const Region& whole) {
     const RankProgram& program = job_.program(node);
     const Operation& op = job_.operation(node);
-    const auto me =
-        static_cast<std::size_t>(program.groups[op.group.index()].ranks.find(program.rank));
+    const auto me = static_cast<std::size_t>(program.groups[op.group].ranks.find(program.rank));
     const std::vector<std::int64_t> cuts = cuts_of(program, op);
     return {
         .buffer = whole.buffer, .begin = whole.begin + cuts[me], .count = cuts[me + 1] - cuts[me]};
@@ -248,7 +245,7 @@ class Play {
   // Row by row, what all members gave, added in the order of the group.
   Rows sum_of(std::size_t node, const Collective& call) {
     Rows total = given_by(node, 0);
-    if (call.op != plan::Operator::sum) return Rows(total.size(), Row{.kind = Row::Kind::unknown});
+    if (call.op != ReduceOp::sum) return Rows(total.size(), Row{.kind = Row::Kind::unknown});
     for (std::size_t k = 1; k < members(node).size(); ++k) {
       const Rows& more = given_by(node, k);
       for (std::size_t row = 0; row < total.size(); ++row)

@@ -74,7 +74,7 @@ class Joining {
                             std::max(seat.size, 16))) {
     joined_.sockets.resize(at(seat.size));
     welcome_.resize(at(seat.size));
-    welcome_[at(seat.rank)] = true;
+    welcome_[seat.rank] = true;
   }
 
   // Tells the others why this rank leaves, as far as they can be reached.
@@ -206,7 +206,7 @@ void Joining::call(int rank) {
                              to_string(options_.connect_within)),
                  {rank}, "its address is known, but nothing listens there");
   }
-  joined_.sockets[at(rank)] = std::move(socket);
+  joined_.sockets[rank] = std::move(socket);
   answers_.push_back({.rank = rank, .question = question});
 }
 
@@ -216,7 +216,7 @@ void Joining::wait_for_news() {
     all.push_back({.fd = one.socket.descriptor(), .events = POLLIN, .revents = 0});
   }
   for (const Answer& one : answers_) {
-    const int descriptor = joined_.sockets[at(one.rank)].descriptor();
+    const int descriptor = joined_.sockets[one.rank].descriptor();
     all.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
   }
   // Also to see that a stranger has been silent for too long.
@@ -280,7 +280,7 @@ Verdict Joining::verdict_on(const Hello& hello) const {
   if (hello.to != seat_.rank || hello.from <= seat_.rank || hello.from >= seat_.size) {
     return Verdict::wrong_place;
   }
-  return welcome_[at(hello.from)] ? Verdict::taken : Verdict::welcome;
+  return welcome_[hello.from] ? Verdict::taken : Verdict::welcome;
 }
 
 bool Joining::judge(Stranger& stranger, const Hello& hello) {
@@ -311,9 +311,9 @@ void Joining::let_in_if_proved(Stranger& stranger, const Hello& hello) {
     return turn_away(fmt::format("one from {}, which does not know the secret of this job",
                                  to_string(stranger.socket.peer_address())));
   }
-  if (welcome_[at(rank)]) return turn_away(fmt::format("a second rank {}", rank));
-  joined_.sockets[at(rank)] = std::move(stranger.socket);
-  welcome_[at(rank)] = true;
+  if (welcome_[rank]) return turn_away(fmt::format("a second rank {}", rank));
+  joined_.sockets[rank] = std::move(stranger.socket);
+  welcome_[rank] = true;
 }
 
 void Joining::hear_answers() {
@@ -323,7 +323,7 @@ void Joining::hear_answers() {
 }
 
 bool Joining::hear(Answer& answer) {
-  const Socket& socket = joined_.sockets[at(answer.rank)];
+  const Socket& socket = joined_.sockets[answer.rank];
   const auto moved = socket.receive(std::span(answer.bytes).subspan(answer.count));
   if (moved.would_wait) return true;
   if (moved.bytes == 0) {
@@ -358,10 +358,10 @@ void Joining::prove(const Answer& answer, const Hello& hello) {
                     .to = answer.rank,
                     .size = seat_.size,
                     .proof = secret_.prove("proof", said(answer.question), said(answer.bytes))};
-  if (!send_all(joined_.sockets[at(answer.rank)], encode(proof), deadline_)) {
+  if (!send_all(joined_.sockets[answer.rank], encode(proof), deadline_)) {
     fail_lost(answer.rank);
   }
-  welcome_[at(answer.rank)] = true;
+  welcome_[answer.rank] = true;
 }
 
 void Joining::take(const Answer& answer, const Hello& hello) {
@@ -419,7 +419,7 @@ void Joining::agree() {
 
 void Joining::tell_rank(int rank, Verdict verdict) {
   const Hello hello{.verdict = verdict, .from = seat_.rank, .to = rank, .size = seat_.size};
-  if (!send_all(joined_.sockets[at(rank)], encode(hello), deadline_)) fail_lost(rank);
+  if (!send_all(joined_.sockets[rank], encode(hello), deadline_)) fail_lost(rank);
 }
 
 void Joining::await_all_ready() {
@@ -432,7 +432,7 @@ void Joining::await_all_ready() {
     if (seconds_now() >= deadline_) fail_late();
     wait_for_news();
     std::erase_if(answers_, [&](Answer& answer) {
-      const Socket& socket = joined_.sockets[at(answer.rank)];
+      const Socket& socket = joined_.sockets[answer.rank];
       const auto moved = socket.receive(std::span(answer.bytes).subspan(answer.count));
       if (moved.would_wait) return false;
       answer.count += moved.bytes;
@@ -440,7 +440,7 @@ void Joining::await_all_ready() {
       const auto hello = decode_hello(answer.bytes);
       if (moved.bytes == 0) fail_lost(answer.rank);
       if (!hello || hello->verdict != Verdict::ready) fail_lost(answer.rank, kNoMessage);
-      welcome_[at(answer.rank)] = true;
+      welcome_[answer.rank] = true;
       return true;
     });
   }
@@ -477,7 +477,7 @@ void Joining::give_up(const GivenUp& given_up) {
       [&] { rendezvous_.put(given_up_key(options_.name, seat_.rank), to_text(given_up)); });
   (void)try_to([&] {
     for (int rank = 0; rank < seat_.size; ++rank) {
-      if (!is_connected_ && !welcome_[at(rank)]) joined_.sockets[at(rank)].close();
+      if (!is_connected_ && !welcome_[rank]) joined_.sockets[rank].close();
     }
     Endpoint endpoint(seat_, std::move(joined_));
     endpoint.leave(given_up.culprit, given_up.why);
@@ -492,7 +492,7 @@ void Joining::fail_late() {
     if (rank != seat_.rank && !rendezvous_.get(key(rank), kLook)) missing.push_back(rank);
   }
   for (int rank = 0; missing.empty() && rank < seat_.size; ++rank) {
-    if (!welcome_[at(rank)]) missing.push_back(rank);
+    if (!welcome_[rank]) missing.push_back(rank);
   }
   fail_to_meet(seat_,
                fmt::format("{} ranks did not come together within {}", seat_.size,

@@ -128,7 +128,7 @@ void ThreadCommunicator::do_broadcast(std::span<std::byte> data, int root) {
   meet_again();
 }
 
-void ThreadCommunicator::combine_all(Reduction reduction, Type type, std::size_t begin,
+void ThreadCommunicator::combine_all(ReduceOp reduction, DType type, std::size_t begin,
                                      std::size_t bytes) {
   if (bytes == 0) return;
   copy_disjoint(scratch_.data(), of(0).in + begin, bytes);
@@ -139,7 +139,7 @@ void ThreadCommunicator::combine_all(Reduction reduction, Type type, std::size_t
 }
 
 // Rank r combines the r-th part of everybody's data.
-void ThreadCommunicator::do_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) {
+void ThreadCommunicator::do_all_reduce(DType type, std::span<std::byte> data, ReduceOp reduction) {
   const std::size_t width = bytes_of(type);
   const std::size_t count = data.size() / width;
   const auto ranks = static_cast<std::size_t>(size());
@@ -183,8 +183,8 @@ void ThreadCommunicator::do_all_gather(std::span<const std::byte> in, std::span<
   if (!odd.empty()) fail_sizes(std::move(odd));
 }
 
-void ThreadCommunicator::do_reduce_scatter(Type type, std::span<const std::byte> in,
-                                           std::span<std::byte> out, Reduction reduction) {
+void ThreadCommunicator::do_reduce_scatter(DType type, std::span<const std::byte> in,
+                                           std::span<std::byte> out, ReduceOp reduction) {
   scratch_.resize(std::max(scratch_.size(), out.size()));
   bring({.in = in.data()});
   combine_all(reduction, type, out.size() * static_cast<std::size_t>(rank()), out.size());

@@ -135,11 +135,11 @@ class ThreadCommunicator : public Communicator {
   std::vector<Fingerprint> compare(const Fingerprint& own) override;
   void do_barrier() override;
   void do_broadcast(std::span<std::byte> data, int root) override;
-  void do_all_reduce(Type type, std::span<std::byte> data, Reduction reduction) override;
+  void do_all_reduce(DType type, std::span<std::byte> data, ReduceOp reduction) override;
   void do_all_gather(std::span<const std::byte> in, std::span<std::byte> out,
                      const Pieces& pieces) override;
-  void do_reduce_scatter(Type type, std::span<const std::byte> in, std::span<std::byte> out,
-                         Reduction reduction) override;
+  void do_reduce_scatter(DType type, std::span<const std::byte> in, std::span<std::byte> out,
+                         ReduceOp reduction) override;
   void do_all_to_all(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
                      const Pieces& from) override;
   void do_all_to_all_parts(const Outgoing& to, const Incoming& from) override;
@@ -170,7 +170,7 @@ class ThreadCommunicator : public Communicator {
   bool arrive(std::int64_t& meeting);
   [[nodiscard]] std::vector<int> missing_from(std::int64_t meeting) const;
   // Combines piece `begin` to `begin` + `bytes` of what all ranks brought, in their order.
-  void combine_all(Reduction reduction, Type type, std::size_t begin, std::size_t bytes);
+  void combine_all(ReduceOp reduction, DType type, std::size_t begin, std::size_t bytes);
   // What `member` has for this rank; false if it is not of the expected lengths.
   bool copy_parts(int member, const Incoming& from);
   [[noreturn]] void fail_sizes(std::vector<int> odd_ones);

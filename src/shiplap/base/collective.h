@@ -1,0 +1,27 @@
+// Collective operations, and how their reductions combine numbers.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace shiplap {
+
+enum class CollectiveKind : std::uint8_t {
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  broadcast,
+  reduce,
+  barrier,
+};
+[[nodiscard]] std::string_view name(CollectiveKind kind);
+// Which of them have an operator and a scale, a split into pieces, a root.
+[[nodiscard]] bool reduces(CollectiveKind kind);
+[[nodiscard]] bool has_pieces(CollectiveKind kind);
+[[nodiscard]] bool has_root(CollectiveKind kind);
+
+enum class ReduceOp : std::uint8_t { sum, max, min, product };
+[[nodiscard]] std::string_view name(ReduceOp op);
+
+}  // namespace shiplap
