@@ -57,11 +57,12 @@ Seconds flop_time(const System& system, const ComputeWork& work) {
   const Processor::Speed* const speed = (matrix ? system.matrix : system.vector).usable(work.type);
   if (speed != nullptr) return Flops{work.flop} / speed->throughput({work.flop});
   const std::string_view unit = matrix ? "matrix" : "vector";
-  throw InputError({.code = "D602",
-                    .what = fmt::format("`{}` does not say how fast its {} unit computes in {}",
-                                        system.name, unit, name(work.type)),
-                    .help = fmt::format("add `{}.{}` to its file, or compute in a narrower type",
-                                        unit, name(work.type))});
+  throw InputError(
+      {.code = "D602",
+       .what = fmt::format("`{}` does not say how fast its {} unit computes in {}", system.name,
+                           unit, hardware::Processor::speed_name(work.type)),
+       .help = fmt::format("add `{}.{}` to its file, or compute in a narrower type", unit,
+                           hardware::Processor::speed_name(work.type))});
 }
 
 }  // namespace

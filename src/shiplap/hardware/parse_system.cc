@@ -173,10 +173,10 @@ class Reader {
     if (is_missing(parent, key) || !fields(place, types)) return processor;
     bool any = false;
     for (const DType type : {DType::fp8_e4m3, DType::f16, DType::bf16, DType::f32}) {
-      const Json* const found = place.json.find(long_name(type));
+      const Json* const found = place.json.find(Processor::speed_name(type));
       if (found == nullptr) continue;
       any = true;
-      const Place one{.json = *found, .path = join(place.path, long_name(type))};
+      const Place one{.json = *found, .path = join(place.path, Processor::speed_name(type))};
       processor.speed(type) = speed(one);
     }
     if (!any) wrong(place.path, "no number format is listed", suggest("", types));

@@ -253,7 +253,7 @@ TEST_P(Calculon, IsReadAsItStands) {
   for (const char* const unit : {"matrix", "vector"}) {
     const Processor& read = unit == std::string("matrix") ? system.matrix : system.vector;
     for (const auto type : {DType::fp8_e4m3, DType::f16, DType::bf16, DType::f32}) {
-      const Json* const speed = raw.find(unit)->find(name(type));
+      const Json* const speed = raw.find(unit)->find(Processor::speed_name(type));
       ASSERT_EQ(read.speed(type).has_value(), speed != nullptr);
       if (speed == nullptr) continue;
       const Processor::Speed& one = listed(read, type);

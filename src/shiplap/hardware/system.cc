@@ -37,6 +37,12 @@ std::size_t slot_of(DType type) {
 
 }  // namespace
 
+std::string_view Processor::speed_name(DType type) {
+  static constexpr std::array<std::string_view, 4> kNames{"float8", "float16", "bfloat16",
+                                                          "float32"};
+  return kNames[slot_of(type)];
+}
+
 const std::optional<Processor::Speed>& Processor::speed(DType type) const {
   return speeds[slot_of(type)];
 }

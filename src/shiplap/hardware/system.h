@@ -44,6 +44,7 @@ struct Processor {
   };
   std::array<std::optional<Speed>, 4> speeds;  // of fp8, f16, bf16, f32
   // Both kinds of FP8 have one speed; integers and wider numbers that of f32.
+  [[nodiscard]] static std::string_view speed_name(DType type);  // in files: "float16"
   [[nodiscard]] const std::optional<Speed>& speed(DType type) const;
   [[nodiscard]] std::optional<Speed>& speed(DType type);
   // Its own speed or, as every number fits into a wider one, that of the other 16 bit type or of

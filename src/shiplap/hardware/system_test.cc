@@ -43,6 +43,10 @@ TEST(Processor, HasOneSpeedForBothKindsOfFp8AndF32ForWhatIsNotListed) {
                            DType::u8, DType::f16, DType::bf16}) {
     EXPECT_EQ(processor.usable(type)->peak.flops_per_second, 32) << name(type);
   }
+  EXPECT_EQ(Processor::speed_name(DType::i8), "float32");
+  for (const DType type : kTypes) {
+    EXPECT_EQ(Processor::speed_name(type), long_name(type));
+  }
 }
 
 // Of every set of formats that a processor may know: which one computes which type.
