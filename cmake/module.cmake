@@ -220,7 +220,9 @@ endfunction()
 
 function(_shiplap_warnings target)
   # A field that a designated initializer leaves out has its default value, which is what we want.
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wshadow -Wpedantic
+  # Indices are signed: clang warns of that with -Wconversion, gcc does not.
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow
+                         -Wpedantic
                          -Wno-missing-field-initializers $<$<BOOL:${SHIPLAP_WERROR}>:-Werror>)
 endfunction()
 

@@ -30,7 +30,7 @@ class IdVector : public std::vector<T> {
  public:
   using std::vector<T>::vector;
   using std::vector<T>::operator[];
-  IdVector(std::vector<T> elements) : std::vector<T>(std::move(elements)) {}
+  explicit IdVector(std::vector<T> elements) : std::vector<T>(std::move(elements)) {}
   [[nodiscard]] T& operator[](Key key) { return (*this)[key.index()]; }
   [[nodiscard]] const T& operator[](Key key) const { return (*this)[key.index()]; }
 };

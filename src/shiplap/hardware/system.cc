@@ -53,7 +53,8 @@ const Processor::Speed* Processor::usable(DType type) const {
   static constexpr std::array<std::array<std::size_t, 4>, 4> kTried{
       {{0, 1, 2, 3}, {1, 2, 3, 3}, {2, 1, 3, 3}, {3, 3, 3, 3}}};
   for (const std::size_t slot : kTried[slot_of(type)]) {
-    if (speeds[slot].has_value()) return &*speeds[slot];
+    const std::optional<Speed>& found = speeds[slot];
+    if (found.has_value()) return &*found;
   }
   return nullptr;
 }

@@ -20,9 +20,9 @@ Rank rank(std::int64_t r) { return Rank(static_cast<std::int32_t>(r)); }
 // one of them against the order of the mesh.
 std::vector<Mesh> small_meshes() {
   std::vector<Mesh> meshes;
-  std::vector<std::vector<Axis>> grown = {{}};
+  std::vector<IdVector<AxisId, Axis>> grown = {{}};
   for (int axes = 1; axes <= 4; ++axes) {
-    std::vector<std::vector<Axis>> next;
+    std::vector<IdVector<AxisId, Axis>> next;
     for (const auto& shorter : grown) {
       for (std::int64_t size = 1; size <= 3; ++size) {
         next.push_back(shorter);

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
-#include "shiplap/run/labels_internal.h"
+#include "shiplap/plan/link.h"
 #include "shiplap/run/lanes_internal.h"
 #include "shiplap/run/polled_internal.h"
 
@@ -85,7 +85,9 @@ class Executor::State {
     holdings_->stream_parcels.resize(schedule_.streams.size());
     holdings_->group_scratch.resize(schedule_.groups.size());
     if (options.traces) {
-      labels_ = std::move(label(plan)[world.rank()]);
+      plan::LinkedProgram linked = plan::link(plan, {});
+      operations_ = linked.template_of(world.rank());
+      events_ = std::move(linked.trace.ranks[world.rank()].events);
     }
     world.barrier();
     epoch_ = Board::now();
@@ -144,18 +146,19 @@ class Executor::State {
     trace::RankTrace trace;
     std::vector<std::pair<double, std::size_t>> changes;  // of memory: when, by which operation
     for (std::size_t k = 0; k < timings.size(); ++k) {
-      const plan::Action& action = program().operations[k].source->action;
-      if (labels_.is_event[k]) {
-        trace::Event& event = trace.events.emplace_back(labels_.events[k]);
+      const plan::Step& step = operations_.steps[k];
+      if (step.event >= 0) {
+        trace::Event& event = trace.events.emplace_back(events_[step.event]);
         event.time = {timings[k].begin - start};
         event.duration = {timings[k].end - timings[k].begin};
-      } else if (!std::holds_alternative<plan::Batch>(action)) {
+      } else if (step.act == plan::Act::moment) {
         changes.emplace_back(timings[k].end - start, k);
       }
     }
     std::ranges::sort(changes);
     for (const auto& [time, k] : changes) {
-      trace.memory.push_back({.time = {time}, .bytes = labels_.events[k].memory});
+      const plan::Step& step = operations_.steps[k];
+      trace.memory.push_back({.time = {time}, .bytes = {step.memory + step.bytes}});
     }
     return trace;
   }
@@ -168,7 +171,8 @@ class Executor::State {
   Schedule schedule_;
   std::vector<const KernelTable::Kernel*> kernels_;
   std::unique_ptr<Board> board_;
-  RankLabels labels_;
+  plan::RankTemplate operations_;     // if it traces
+  std::vector<trace::Event> events_;  // likewise, without times
   double epoch_ = 0;
   std::int64_t steps_ = 0;
   bool failed_ = false;

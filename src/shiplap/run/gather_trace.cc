@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "shiplap/plan/link.h"
 #include "shiplap/run/execute.h"
 #include "shiplap/run/packing_internal.h"
 
@@ -74,21 +75,6 @@ StepResult unpack_step(std::vector<std::byte> bytes) {
   return made;
 }
 
-// Streams of different programs with one name are one stream of the trace.
-std::vector<std::vector<std::int32_t>> merge_streams(const plan::Plan& plan,
-                                                     std::vector<std::string>& streams) {
-  std::vector<std::vector<std::int32_t>> places;  // by program and stream
-  for (const plan::Program& program : plan.programs) {
-    std::vector<std::int32_t>& own = places.emplace_back(1, 0);
-    for (const std::string& name : program.streams) {
-      const auto found = std::ranges::find(streams, name);
-      own.push_back(static_cast<std::int32_t>(found - streams.begin()));
-      if (found == streams.end()) streams.push_back(name);
-    }
-  }
-  return places;
-}
-
 }  // namespace
 
 std::vector<StepResult> gather_steps(comm::Communicator& world, const StepResult& result) {
@@ -104,16 +90,12 @@ trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,
   std::vector<StepResult> ranks = gather_steps(world, result);
   trace::Trace trace;
   if (world.rank() != 0) return trace;
-  const auto places = merge_streams(plan, trace.streams);
-  const plan::Assignment assignment = assign_programs(plan);
+  trace.streams = plan::trace_streams(plan).names;
   Seconds first = result.start;
   for (const StepResult& rank : ranks) first = std::min(first, rank.start);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const Seconds shift = ranks[rank].start - first;
-    for (trace::Event& event : ranks[rank].trace.events) {
-      event.time += shift;
-      event.stream = places[assignment.program_of[rank].index()][event.stream];
-    }
+    for (trace::Event& event : ranks[rank].trace.events) event.time += shift;
     for (trace::MemoryPoint& point : ranks[rank].trace.memory) point.time += shift;
     trace.ranks.push_back(std::move(ranks[rank].trace));
   }

@@ -9,23 +9,23 @@ namespace {
 
 using State = Clock::State;
 
-// An operation, or the meeting of several: whoever waits in it waits for the same members, so they
+// An operation, or the call of several: whoever waits in it waits for the same members, so they
 // are looked at once.
 struct Node {
   Place place;
-  std::int32_t meeting = -1;
+  std::int32_t call = -1;
   friend bool operator==(const Node&, const Node&) = default;
 };
 
 // A search by depth for a node that is reached from itself.
 class Search {
  public:
-  Search(const Job& job, const Clock& clock)
-      : job_(job), clock_(clock), seen_(job.links.size() + job.meetings.size()) {}
+  Search(const LinkedProgram& linked, const Clock& clock)
+      : linked_(linked), clock_(clock), seen_(linked.links.size() + linked.calls.size()) {}
 
   std::vector<Node> circle() {
-    for (std::size_t rank = 0; rank < job_.ranks.size(); ++rank) {
-      const auto count = std::ssize(job_.skeleton(static_cast<std::int32_t>(rank)).steps);
+    for (std::size_t rank = 0; rank < linked_.ranks.size(); ++rank) {
+      const auto count = std::ssize(linked_.template_of(static_cast<std::int32_t>(rank)).steps);
       for (std::int32_t k = 0; k < count; ++k) {
         const Place place{static_cast<std::int32_t>(rank), k};
         if (clock_.state(place) == State::complete || seen({place}) != Seen::no) continue;
@@ -45,9 +45,9 @@ class Search {
   };
 
   Seen& seen(const Node& node) {
-    const std::size_t index = node.meeting < 0
-                                  ? job_.index(node.place)
-                                  : job_.links.size() + static_cast<std::size_t>(node.meeting);
+    const std::size_t index = node.call < 0
+                                  ? linked_.index(node.place)
+                                  : linked_.links.size() + static_cast<std::size_t>(node.call);
     return seen_[index];
   }
 
@@ -81,18 +81,18 @@ class Search {
 
   // What must happen first.
   [[nodiscard]] std::vector<Node> targets(const Node& node) const {
-    if (node.meeting >= 0) return absent(job_.meetings[node.meeting]);
+    if (node.call >= 0) return absent(linked_.calls[node.call]);
     const Place place = node.place;
-    const Step& step = job_.step(place);
+    const Step& step = linked_.step(place);
     if (clock_.state(place) == State::waiting) return before(place);
     switch (step.act) {
       case Act::send:
       case Act::receive:
-        if (job_.link(place).exists()) return {{.place = job_.link(place)}};
+        if (linked_.link(place).exists()) return {{.place = linked_.link(place)}};
         return {};
       case Act::collective:
       case Act::exchange:
-        return {{.meeting = job_.meeting_of[job_.index(place)]}};
+        return {{.call = linked_.call_of[linked_.index(place)]}};
       case Act::batch:
         return members(place);
       case Act::timed:
@@ -102,17 +102,17 @@ class Search {
     return {};
   }
 
-  [[nodiscard]] std::vector<Node> absent(const Meeting& meeting) const {
+  [[nodiscard]] std::vector<Node> absent(const Call& call) const {
     std::vector<Node> result;
-    for (Place place = meeting.first; place.exists(); place = job_.link(place)) {
+    for (Place place = call.first; place.exists(); place = linked_.link(place)) {
       if (clock_.state(place) == State::waiting) result.push_back({.place = place});
     }
     return result;
   }
 
   [[nodiscard]] std::vector<Node> before(Place place) const {
-    const Skeleton& skeleton = job_.skeleton(place.rank);
-    const Step& step = skeleton[place.operation];
+    const RankTemplate& rank_template = linked_.template_of(place.rank);
+    const Step& step = rank_template[place.operation];
     std::vector<Node> result;
     const Place gate{place.rank, step.gate};
     if (step.gate >= 0) {
@@ -123,26 +123,26 @@ class Search {
     }
     for (std::int32_t k = 0; k < step.after_count; ++k) {
       const auto at = static_cast<std::size_t>(step.after_first + k);
-      const Place earlier{place.rank, skeleton.after[at]};
+      const Place earlier{place.rank, rank_template.after[at]};
       if (clock_.state(earlier) != State::complete) result.push_back({.place = earlier});
     }
     return result;
   }
 
   [[nodiscard]] std::vector<Node> members(Place batch) const {
-    const Skeleton& skeleton = job_.skeleton(batch.rank);
+    const RankTemplate& rank_template = linked_.template_of(batch.rank);
     std::vector<Node> result;
-    const Releases& releases = skeleton.releases[batch.operation];
+    const Releases& releases = rank_template.releases[batch.operation];
     for (std::int32_t k = releases.first; k < releases.at_end; ++k) {
-      const Place member{batch.rank, skeleton.successors[k]};
-      const bool waits =
-          skeleton[member.operation].member && skeleton[member.operation].gate == batch.operation;
+      const Place member{batch.rank, rank_template.successors[k]};
+      const bool waits = rank_template[member.operation].member &&
+                         rank_template[member.operation].gate == batch.operation;
       if (waits && clock_.state(member) != State::complete) result.push_back({.place = member});
     }
     return result;
   }
 
-  const Job& job_;
+  const LinkedProgram& linked_;
   const Clock& clock_;
   std::vector<Seen> seen_;
   std::vector<Visit> path_;
@@ -150,11 +150,11 @@ class Search {
 
 }  // namespace
 
-std::vector<Wait> find_circle(const Job& job, const Clock& clock) {
-  const std::vector<Node> circle = Search(job, clock).circle();
+std::vector<Wait> find_circle(const LinkedProgram& linked, const Clock& clock) {
+  const std::vector<Node> circle = Search(linked, clock).circle();
   const auto started = [&](const Node& node) {
-    if (node.meeting >= 0) return false;
-    return clock.state(node.place) == State::started && job.step(node.place).act != Act::batch;
+    if (node.call >= 0) return false;
+    return clock.state(node.place) == State::started && linked.step(node.place).act != Act::batch;
   };
   const auto first = std::ranges::find_if(circle, started);
   std::vector<Wait> waits;
@@ -164,7 +164,7 @@ std::vector<Wait> find_circle(const Job& job, const Clock& clock) {
       return circle[(first - circle.begin() + k + ahead) % count];
     };
     if (!started(at(0))) continue;
-    const Node& awaited = at(1).meeting >= 0 ? at(2) : at(1);
+    const Node& awaited = at(1).call >= 0 ? at(2) : at(1);
     waits.push_back({at(0).place, awaited.place});
   }
   return waits;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "shiplap/sim/clock_internal.h"
-#include "shiplap/sim/job_internal.h"
+#include "shiplap/sim/linked_internal.h"
 
 namespace shiplap::sim {
 
@@ -16,6 +16,6 @@ struct Wait {
 };
 
 // Empty if there is none: somebody waits for what never comes.
-[[nodiscard]] std::vector<Wait> find_circle(const Job& job, const Clock& clock);
+[[nodiscard]] std::vector<Wait> find_circle(const LinkedProgram& linked, const Clock& clock);
 
 }  // namespace shiplap::sim

@@ -5,23 +5,26 @@
 
 namespace shiplap::sim {
 
-Clock::Clock(Job& job, Bytes eager)
-    : job_(job),
+Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager)
+    : linked_(linked),
+      system_(system),
       eager_(eager),
-      time_(job.links.size()),
-      state_(job.links.size()),
-      gatherings_(job.meetings.size()) {
-  missing_.reserve(job.links.size());
-  for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
-    const std::vector<std::int32_t>& inputs = job.skeleton(static_cast<std::int32_t>(rank)).inputs;
+      time_(linked.links.size()),
+      state_(linked.links.size()),
+      gatherings_(linked.calls.size()) {
+  for (const LinkedGroup& group : linked.groups) reaches_.push_back(cost::reach_of(group.ranks));
+  missing_.reserve(linked.links.size());
+  for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {
+    const std::vector<std::int32_t>& inputs =
+        linked.template_of(static_cast<std::int32_t>(rank)).inputs;
     missing_.insert(missing_.end(), inputs.begin(), inputs.end());
   }
 }
 
 void Clock::run() {
   std::size_t at = 0;
-  for (std::size_t rank = 0; rank < job_.ranks.size(); ++rank) {
-    const auto count = std::ssize(job_.skeleton(static_cast<std::int32_t>(rank)).steps);
+  for (std::size_t rank = 0; rank < linked_.ranks.size(); ++rank) {
+    const auto count = std::ssize(linked_.template_of(static_cast<std::int32_t>(rank)).steps);
     for (std::int32_t k = 0; k < count; ++k, ++at) {
       // One that had to wait may have been through already.
       const bool free = missing_[at] == 0 && state_[at] == State::waiting;
@@ -36,18 +39,18 @@ void Clock::run() {
 }
 
 void Clock::begin(Place place) {
-  const std::size_t index = job_.index(place);
+  const std::size_t index = linked_.index(place);
   const double time = time_[index];
-  const Skeleton& skeleton = job_.skeleton(place.rank);
-  const Step& step = skeleton[place.operation];
+  const RankTemplate& rank_template = linked_.template_of(place.rank);
+  const Step& step = rank_template[place.operation];
   state_[index] = State::started;
   if (step.act == Act::batch) missing_[index] = static_cast<std::int32_t>(step.detail);
-  const Releases& releases = skeleton.releases[place.operation];
+  const Releases& releases = rank_template.releases[place.operation];
   release(place.rank, releases.first, releases.at_end, time);
   switch (step.act) {
     case Act::timed:
     case Act::moment:
-      return finish(place, time, step.price);
+      return finish(place, time, step.cost);
     case Act::batch:
       if (step.detail == 0) finish(place, time, 0);
       return;
@@ -62,7 +65,7 @@ void Clock::begin(Place place) {
 
 void Clock::begin_message(Place place, const Step& step) {
   const bool sends = step.act == Act::send;
-  const Place other = job_.link(place);
+  const Place other = linked_.link(place);
   const Place send = sends ? place : other;
   const Place receive = sends ? other : place;
   const auto is_eager = [&](const Step& sent) {
@@ -71,76 +74,75 @@ void Clock::begin_message(Place place, const Step& step) {
   if (sends && is_eager(step)) finish(place, start(place).value, 0);
   if (!other.exists() || state(other) == State::waiting) return;
 
-  const Step& sent = job_.step(send);
-  if (!fit(*job_.plan, sent, job_.step(receive))) misfits_.push_back({send, receive});
+  const Step& sent = linked_.step(send);
+  if (!fit(*linked_.plan, sent, linked_.step(receive))) misfits_.push_back({send, receive});
   const double time = std::max(start(send), start(receive)).value;
   const double duration =
-      cost::message_time(*job_.system, {sent.bytes}, Rank(send.rank), Rank(receive.rank)).value;
+      cost::message_time(system_, {sent.bytes}, Rank(send.rank), Rank(receive.rank)).value;
   if (!is_eager(sent)) finish(send, time, duration);
   finish(receive, time, duration);
 }
 
 void Clock::begin_meeting(Place place) {
-  const auto id = static_cast<std::size_t>(job_.meeting_of[job_.index(place)]);
-  const Meeting& meeting = job_.meetings[id];
+  const auto id = static_cast<std::size_t>(linked_.call_of[linked_.index(place)]);
+  const Call& call = linked_.calls[id];
   Gathering& gathering = gatherings_[id];
   gathering.time = std::max(gathering.time, start(place).value);
   ++gathering.started;
-  if (gathering.started == job_.group(meeting).ranks.size()) gather(meeting, gathering.time);
+  if (gathering.started == linked_.group(call).ranks.size()) gather(call, gathering.time);
 }
 
 // Everybody is there.
-void Clock::gather(const Meeting& meeting, double time) {
-  const Step& reference = job_.step(meeting.first);
-  Misfit misfit{.first = meeting.first};
-  for (Place place = meeting.first; place.exists(); place = job_.link(place)) {
-    if (fit(*job_.plan, reference, job_.step(place))) continue;
+void Clock::gather(const Call& call, double time) {
+  const Step& reference = linked_.step(call.first);
+  Misfit misfit{.first = call.first};
+  for (Place place = call.first; place.exists(); place = linked_.link(place)) {
+    if (fit(*linked_.plan, reference, linked_.step(place))) continue;
     if (misfit.second.exists()) ++misfit.more;
     if (!misfit.second.exists()) misfit.second = place;
   }
   if (misfit.second.exists()) misfits_.push_back(misfit);
-  const Group& group = job_.group(meeting);
   const bool shared = !misfit.second.exists() && reference.act == Act::collective;
-  const double together = shared ? price(reference, group) : 0;
-  for (Place place = meeting.first; place.exists(); place = job_.link(place)) {
-    finish(place, time, shared ? together : price(job_.step(place), group));
+  const double together = shared ? duration_of(reference, call.group) : 0;
+  for (Place place = call.first; place.exists(); place = linked_.link(place)) {
+    finish(place, time, shared ? together : duration_of(linked_.step(place), call.group));
   }
 }
 
-double Clock::price(const Step& step, const Group& group) const {
-  if (step.act == Act::exchange) return step.price;
+double Clock::duration_of(const Step& step, std::int32_t group) const {
+  if (step.act == Act::exchange) return step.cost;
   const auto& collective = std::get<plan::Collective>(step.source->action);
-  return cost::collective_time(*job_.system, collective.kind, {step.bytes}, group.reach).value;
+  return cost::collective_time(system_, collective.kind, {step.bytes}, reaches_[group]).value;
 }
 
 void Clock::finish(Place place, double time, double duration) {
-  const Skeleton& skeleton = job_.skeleton(place.rank);
-  const Step& step = skeleton[place.operation];
-  state_[job_.index(place)] = State::complete;
+  const RankTemplate& rank_template = linked_.template_of(place.rank);
+  const Step& step = rank_template[place.operation];
+  state_[linked_.index(place)] = State::complete;
   ++complete_;
   if (step.event >= 0) {
-    trace::Event& event = job_.event(place);
+    trace::Event& event = linked_.event(place);
     event.time = {time};
     event.duration = {duration};
   }
   const double complete = time + duration;
   end_ = std::max(end_, complete);
-  const Releases& releases = skeleton.releases[place.operation];
+  const Releases& releases = rank_template.releases[place.operation];
   release(place.rank, releases.at_end, releases.last, complete);
   if (step.member) finish_member({place.rank, step.gate}, complete);
 }
 
 void Clock::finish_member(Place batch, double time) {
-  const std::size_t index = job_.index(batch);
+  const std::size_t index = linked_.index(batch);
   time_[index] = std::max(time_[index], time);
   if (--missing_[index] == 0) finish(batch, time_[index], 0);
 }
 
 void Clock::release(std::int32_t rank, std::int32_t first, std::int32_t last, double time) {
-  const std::vector<std::int32_t>& successors = job_.skeleton(rank).successors;
+  const std::vector<std::int32_t>& successors = linked_.template_of(rank).successors;
   for (std::int32_t k = first; k < last; ++k) {
     const Place place{rank, successors[k]};
-    const std::size_t index = job_.index(place);
+    const std::size_t index = linked_.index(place);
     time_[index] = std::max(time_[index], time);
     if (--missing_[index] == 0) ready_.push_back(place);
   }

@@ -20,9 +20,10 @@ constexpr std::size_t kLongestCircle = 6;
 
 class Report {
  public:
-  Report(const Job& job, const Clock& clock) : job_(job), clock_(clock), words_(job) {
-    first_wait_.resize(job.ranks.size());
-    for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
+  Report(const LinkedProgram& linked, const Clock& clock)
+      : linked_(linked), clock_(clock), words_(linked) {
+    first_wait_.resize(linked.ranks.size());
+    for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {
       first_wait_[rank] = first_wait(static_cast<std::int32_t>(rank));
       if (first_wait_[rank].exists()) stuck_.push_back(first_wait_[rank]);
     }
@@ -49,21 +50,21 @@ class Report {
  private:
   // The first operation of a rank that has started and cannot be completed; none if it is done.
   [[nodiscard]] Place first_wait(std::int32_t rank) const {
-    const Skeleton& skeleton = job_.skeleton(rank);
-    for (std::int32_t k = 0; k < std::ssize(skeleton.steps); ++k) {
+    const RankTemplate& rank_template = linked_.template_of(rank);
+    for (std::int32_t k = 0; k < std::ssize(rank_template.steps); ++k) {
       const bool waits = clock_.state({rank, k}) == State::started;
-      if (waits && skeleton[k].act != Act::batch) return {rank, k};
+      if (waits && rank_template[k].act != Act::batch) return {rank, k};
     }
     return {};
   }
 
   Diagnostic head() {
-    const std::vector<Wait> circle = find_circle(job_, clock_);
+    const std::vector<Wait> circle = find_circle(linked_, clock_);
     const Place first = circle.empty() ? stuck_.front() : circle.front().waiting;
     Diagnostic diagnostic{.code = "D630", .where = words_.where(first)};
-    diagnostic.what =
-        fmt::format("nothing can go on: {} of {} ranks wait for ever",
-                    with_separators(std::ssize(stuck_)), with_separators(std::ssize(job_.ranks)));
+    diagnostic.what = fmt::format("nothing can go on: {} of {} ranks wait for ever",
+                                  with_separators(std::ssize(stuck_)),
+                                  with_separators(std::ssize(linked_.ranks)));
     diagnostic.why = circle.empty() ? sentence(first) : in_words(circle);
     diagnostic.help =
         circle.empty()
@@ -93,18 +94,18 @@ class Report {
   std::string sentence(Place place) {
     const std::string head =
         fmt::format("rank {} waits in `{}` ", place.rank, words_.operation(place));
-    const Step& step = job_.step(place);
+    const Step& step = linked_.step(place);
     const bool message = step.act == Act::send || step.act == Act::receive;
     return head + (message ? other_end(place) : members(place));
   }
 
   std::string other_end(Place place) {
-    const Place other = job_.link(place);
+    const Place other = linked_.link(place);
     if (other.exists()) {
       return fmt::format("for `{}` of rank {}, {}", words_.operation(other), other.rank,
                          doing(other.rank));
     }
-    const bool sends = job_.step(place).act == Act::send;
+    const bool sends = linked_.step(place).act == Act::send;
     const std::int32_t peer = peer_of(place);
     return fmt::format("for a {} of rank {}, which has none for it and {}",
                        sends ? "receive" : "send", peer,
@@ -113,13 +114,13 @@ class Report {
 
   // Events keep the peer of a message.
   [[nodiscard]] std::int32_t peer_of(Place place) const {
-    const auto event = static_cast<std::size_t>(job_.step(place).event);
-    return job_.trace.ranks[place.rank].events[event].peer;
+    const auto event = static_cast<std::size_t>(linked_.step(place).event);
+    return linked_.trace.ranks[place.rank].events[event].peer;
   }
 
   std::string members(Place place) {
-    const Meeting& meeting = job_.meeting(place);
-    std::vector<std::int32_t> absent = absent_ranks(meeting);
+    const Call& call = linked_.call(place);
+    std::vector<std::int32_t> absent = absent_ranks(call);
     const auto more = std::ssize(absent) - 1;
     std::string text = fmt::format("over {} for rank {}", words_.group(place), absent.front());
     text += more > 0 ? fmt::format(" and {} more; rank {} ", with_separators(more), absent.front())
@@ -129,13 +130,13 @@ class Report {
   }
 
   // Members that have not started it, in order of rank.
-  [[nodiscard]] std::vector<std::int32_t> absent_ranks(const Meeting& meeting) const {
+  [[nodiscard]] std::vector<std::int32_t> absent_ranks(const Call& call) const {
     std::vector<std::int32_t> here;
-    for (Place place = meeting.first; place.exists(); place = job_.link(place)) {
+    for (Place place = call.first; place.exists(); place = linked_.link(place)) {
       if (clock_.state(place) != State::waiting) here.push_back(place.rank);
     }
     std::vector<std::int32_t> absent;
-    const plan::RankSet& ranks = job_.group(meeting).ranks;
+    const plan::RankSet& ranks = linked_.group(call).ranks;
     for (std::int64_t k = 0; k < ranks.size(); ++k) {
       if (!std::ranges::binary_search(here, ranks[k].value)) absent.push_back(ranks[k].value);
     }
@@ -151,7 +152,7 @@ class Report {
     return fmt::format("waits in `{}`", words_.operation(first_wait_[rank]));
   }
 
-  const Job& job_;
+  const LinkedProgram& linked_;
   const Clock& clock_;
   Words words_;
   std::vector<Place> first_wait_;  // by rank
@@ -160,8 +161,8 @@ class Report {
 
 }  // namespace
 
-std::vector<Diagnostic> deadlock_problems(const Job& job, const Clock& clock) {
-  return Report(job, clock).problems();
+std::vector<Diagnostic> deadlock_problems(const LinkedProgram& linked, const Clock& clock) {
+  return Report(linked, clock).problems();
 }
 
 }  // namespace shiplap::sim

@@ -77,12 +77,13 @@ class Difference {
   std::string text_;
 };
 
-Diagnostic problem(const Job& job, const Misfit& misfit, Words& words) {
+Diagnostic problem(const LinkedProgram& linked, const Misfit& misfit, Words& words) {
   Diagnostic diagnostic{.code = "D631", .where = words.where(misfit.second)};
   diagnostic.what = fmt::format("`{}` of rank {} meets `{}` of rank {}, and they do not fit",
                                 words.operation(misfit.first), misfit.first.rank,
                                 diagnostic.where.operation, misfit.second.rank);
-  diagnostic.why = Difference(*job.plan).between(job.step(misfit.first), job.step(misfit.second));
+  diagnostic.why =
+      Difference(*linked.plan).between(linked.step(misfit.first), linked.step(misfit.second));
   if (misfit.more > 0) {
     diagnostic.why += fmt::format("; {} more of the group do not fit the first either",
                                   with_separators(misfit.more));
@@ -112,12 +113,12 @@ bool fit(const plan::Plan& plan, const Step& a, const Step& b) {
          same_pieces(plan, first.split, second.split);
 }
 
-std::vector<Diagnostic> misfit_problems(const Job& job, std::vector<Misfit> misfits) {
+std::vector<Diagnostic> misfit_problems(const LinkedProgram& linked, std::vector<Misfit> misfits) {
   std::ranges::sort(misfits, {}, [](const Misfit& m) { return std::tuple(m.first, m.second); });
-  Words words(job);
+  Words words(linked);
   std::vector<Diagnostic> problems;
   for (std::size_t k = 0; k < std::min(misfits.size(), kMostMisfits); ++k) {
-    problems.push_back(problem(job, misfits[k], words));
+    problems.push_back(problem(linked, misfits[k], words));
   }
   if (misfits.size() > kMostMisfits) {
     const auto more = static_cast<std::int64_t>(misfits.size() - kMostMisfits);

@@ -29,26 +29,26 @@ std::string some_ranks(const plan::RankSet& ranks) {
 std::string Words::operation(Place place) {
   auto found = programs_.find(place.rank);
   if (found == programs_.end()) {
-    found = programs_.emplace(place.rank, plan::expand(*job_.plan, Rank(place.rank))).first;
+    found = programs_.emplace(place.rank, plan::expand(*linked_.plan, Rank(place.rank))).first;
   }
   const plan::RankProgram& program = found->second;
   return program.describe(program.operations[place.operation]);
 }
 
 Where Words::where(Place place) {
-  return {.line = job_.step(place).source->origin.line,
+  return {.line = linked_.step(place).source->origin.line,
           .rank = place.rank,
           .operation = operation(place)};
 }
 
 std::string Words::group(Place place) const {
-  const plan::Group& named = named_group(job_.step(place));
+  const plan::Group& named = named_group(linked_.step(place));
   std::string text;
   if (named.axes.empty() || !named.positions.empty()) {
-    text = some_ranks(job_.group(job_.meeting(place)).ranks);
+    text = some_ranks(linked_.group(linked_.call(place)).ranks);
   } else {
     for (const plan::AxisId axis : named.axes) {
-      text += (text.empty() ? "" : ", ") + job_.plan->mesh.name(axis);
+      text += (text.empty() ? "" : ", ") + linked_.plan->mesh.name(axis);
     }
     if (named.axes.size() > 1) text = "(" + text + ")";
   }

@@ -67,7 +67,7 @@ plan::Mesh checked_mesh(const std::vector<plan::Axis>& axes) {
                                 .why = "groups of ranks are named by the axes they run along",
                                 .help = "give each axis a name of its own"});
   }
-  return {.axes = axes, .aliases = {}};
+  return {.axes = IdVector<plan::AxisId, plan::Axis>(axes), .aliases = {}};
 }
 
 std::vector<std::string_view> words(std::string_view text) {

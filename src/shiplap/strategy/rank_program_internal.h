@@ -16,7 +16,7 @@ namespace shiplap::strategy {
 class Tensors {
  public:
   Tensors(const Training& training, const Grain& grain);
-  [[nodiscard]] const std::vector<plan::Tensor>& all() const { return tensors_; }
+  [[nodiscard]] const IdVector<plan::TensorId, plan::Tensor>& all() const { return tensors_; }
   // What a rank holds, in the words of a plan.
   [[nodiscard]] plan::Value value(const AnyValue& value) const;
 
@@ -24,7 +24,7 @@ class Tensors {
   [[nodiscard]] plan::TensorId tensor(Place place, std::int64_t layer) const;
   bool split_;
   Grain grain_;
-  std::vector<plan::Tensor> tensors_;
+  IdVector<plan::TensorId, plan::Tensor> tensors_;
 };
 
 struct Lowering {

@@ -35,7 +35,7 @@ struct Edit {
   IdVector<plan::TensorId, plan::Tensor> tensors;
   IdVector<plan::BufferId, plan::Buffer> buffers;
   // All tensors of the plan, if some are declared otherwise.
-  std::vector<plan::Tensor> redeclared;
+  IdVector<plan::TensorId, plan::Tensor> redeclared;
 };
 
 // How many ranks an edit concerns.

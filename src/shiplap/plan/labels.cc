@@ -5,74 +5,70 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
-#include "shiplap/sim/contents_internal.h"
-#include "shiplap/sim/skeleton_internal.h"
+#include "shiplap/plan/labels_internal.h"
+#include "shiplap/plan/rank_template_internal.h"
 
-namespace shiplap::sim {
+namespace shiplap::plan {
 namespace {
 
-using plan::flat::Region;
-
-bool is_written(const plan::flat::Access& access) {
-  return access.kind != plan::Access::Kind::reads;
-}
+bool is_written(const flat::Access& access) { return access.kind != Access::Kind::reads; }
 
 // Sets of samples that are not one run are listed one by one; beyond this, they are not shown.
 constexpr std::int64_t kMostListed = 1 << 20;
 
 // Samples are numbered with 31 bits; runs beyond that are not shown.
-bool can_be_shown(const plan::flat::Run& run) {
+bool can_be_shown(const flat::Run& run) {
   return run.count > 0 &&
          run.begin + (run.count - 1) * run.stride <= std::numeric_limits<std::int32_t>::max();
 }
 
 }  // namespace
 
-Contents::Contents(const plan::Plan& plan) {
+Labeller::Labeller(const Plan& plan) {
   constexpr std::array<std::pair<std::string_view, Kind>, 4> kKinds{
       {{"Weight", Kind::weight},
        {"WeightGrad", Kind::weight_grad},
        {"Activation", Kind::activation},
        {"ActivationGrad", Kind::activation_grad}}};
-  for (const plan::Tensor& tensor : plan.tensors) {
-    Tensor& entry = tensors_.emplace_back();
+  for (const Tensor& tensor : plan.tensors) {
+    TensorLabel& entry = tensors_.emplace_back();
     entry.indexed = tensor.instances > 0;
     for (const auto& [name, kind] : kKinds) {
       if (tensor.kind == name) entry.kind = kind;
     }
     for (std::size_t k = 0; k < tensor.dimensions(); ++k) {
-      if (tensor.dimension(plan::DimensionId(k)).name != "sample") continue;
+      if (tensor.dimension(DimensionId(k)).name != "sample") continue;
       entry.sample = static_cast<std::int32_t>(k);
     }
   }
 }
 
-void Contents::start(const plan::RankProgram& program) {
+void Labeller::start(const RankProgram& program) {
   program_ = &program;
   writes_ = 0;
   buffers_.resize(std::max(buffers_.size(), program.buffers.size()));
   for (Segments& segments : buffers_) segments.clear();
-  for (const plan::flat::Fact& fact : program.given) put(fact.region, {.value = &fact.value});
+  for (const flat::Fact& fact : program.given) put(fact.region, {.value = &fact.value});
 }
 
-void Contents::follow(const plan::RankProgram& program, Job& job, Debts& debts) {
+void Labeller::follow(const RankProgram& program, LinkedProgram& linked, DeferredLabels& deferred) {
   start(program);
   for (std::size_t k = 0; k < program.operations.size(); ++k) {
-    const plan::flat::Operation& op = program.operations[k];
+    const flat::Operation& op = program.operations[k];
     const Place place{program.rank.value, static_cast<std::int32_t>(k)};
-    const Step& step = job.step(place);
+    const Step& step = linked.step(place);
     if (step.event < 0) continue;
     if (step.act == Act::timed && step.kind != trace::Kind::copy) {
-      compute(op, job.event(place));
+      compute(op, linked.event(place));
     } else {
-      move(op, place, job, debts);
+      move(op, place, linked, deferred);
     }
   }
 }
 
 // ---- computations
 
-void Contents::compute(const plan::flat::Operation& op, trace::Event& event) {
+void Labeller::compute(const flat::Operation& op, trace::Event& event) {
   event.layer = layer_of(op, event.kind);
   switch (event.kind) {
     case trace::Kind::forward:
@@ -80,51 +76,51 @@ void Contents::compute(const plan::flat::Operation& op, trace::Event& event) {
     case trace::Kind::backward_input:
     case trace::Kind::backward_weight:
     case trace::Kind::loss:
-      event.samples = samples_of(op, plan::Access::Kind::reads);
+      event.samples = samples_of(op, Access::Kind::reads);
       break;
     default:
-      if (std::get<plan::Compute>(op.source->action).kernel == "read_batch") {
-        event.samples = samples_of(op, plan::Access::Kind::writes);
+      if (std::get<Compute>(op.source->action).kernel == "read_batch") {
+        event.samples = samples_of(op, Access::Kind::writes);
       }
   }
-  for (const plan::flat::Access& access : program_->accesses_of(op)) {
+  for (const flat::Access& access : program_->accesses_of(op)) {
     if (is_written(access)) put(access.region, {.value = &access.value});
   }
 }
 
-std::int32_t Contents::layer_of(const plan::flat::Operation& op, trace::Kind kind) const {
+std::int32_t Labeller::layer_of(const flat::Operation& op, trace::Kind kind) const {
   if (kind == trace::Kind::loss) return -1;
   const auto accesses = program_->accesses_of(op);
   auto found = accesses.end();
   if (kind != trace::Kind::compute) {
     const Kind wanted = kind == trace::Kind::backward_weight ? Kind::weight_grad : Kind::weight;
-    found = std::ranges::find_if(accesses, [&](const plan::flat::Access& access) {
+    found = std::ranges::find_if(accesses, [&](const flat::Access& access) {
       return tensors_[access.value.tensor.index()].kind == wanted;
     });
   }
   if (found == accesses.end()) found = std::ranges::find_if(accesses, is_written);
   if (found == accesses.end()) return -1;
-  const plan::flat::Value& value = found->value;
+  const flat::Value& value = found->value;
   return tensors_[value.tensor.index()].indexed ? static_cast<std::int32_t>(value.instance) : -1;
 }
 
-IndexSet Contents::samples_of(const plan::flat::Operation& op, plan::Access::Kind kind) const {
+IndexSet Labeller::samples_of(const flat::Operation& op, Access::Kind kind) const {
   IndexSet all;
-  for (const plan::flat::Access& access : program_->accesses_of(op)) {
-    const bool read = access.kind == plan::Access::Kind::reads;
-    if (read == (kind == plan::Access::Kind::reads)) all = all.united(samples_of(access.value));
+  for (const flat::Access& access : program_->accesses_of(op)) {
+    const bool read = access.kind == Access::Kind::reads;
+    if (read == (kind == Access::Kind::reads)) all = all.united(samples_of(access.value));
   }
   return all;
 }
 
 // Of activations and their gradients; nothing else is shown with samples.
-IndexSet Contents::samples_of(const plan::flat::Value& value) const {
-  const Tensor& tensor = tensors_[value.tensor.index()];
+IndexSet Labeller::samples_of(const flat::Value& value) const {
+  const TensorLabel& tensor = tensors_[value.tensor.index()];
   const bool shown = tensor.kind == Kind::activation || tensor.kind == Kind::activation_grad;
   if (!shown || tensor.sample < 0) return {};
-  std::vector<plan::flat::Run> runs;
+  std::vector<flat::Run> runs;
   std::int64_t total = 0;
-  for (const plan::flat::Run& run : program_->runs_of(value)) {
+  for (const flat::Run& run : program_->runs_of(value)) {
     if (run.dimension.value != tensor.sample || !can_be_shown(run)) continue;
     runs.push_back(run);
     total += run.count;
@@ -133,7 +129,7 @@ IndexSet Contents::samples_of(const plan::flat::Value& value) const {
   if (total > kMostListed) return {};
   std::vector<std::int32_t> indices;
   indices.reserve(total);
-  for (const plan::flat::Run& run : runs) {
+  for (const flat::Run& run : runs) {
     for (std::int64_t k = 0; k < run.count; ++k) {
       indices.push_back(static_cast<std::int32_t>(run.begin + k * run.stride));
     }
@@ -142,8 +138,8 @@ IndexSet Contents::samples_of(const plan::flat::Value& value) const {
 }
 
 // The gradient of what layer l leaves counts as layer l.
-Source Contents::known(const plan::flat::Value& value) const {
-  const Tensor& tensor = tensors_[value.tensor.index()];
+Source Labeller::known(const flat::Value& value) const {
+  const TensorLabel& tensor = tensors_[value.tensor.index()];
   Source source{.samples = samples_of(value)};
   if (tensor.indexed) source.layer = static_cast<std::int32_t>(value.instance);
   if (tensor.indexed && tensor.kind == Kind::activation_grad) --source.layer;
@@ -152,32 +148,34 @@ Source Contents::known(const plan::flat::Value& value) const {
 
 // ---- what moves rows
 
-void Contents::move(const plan::flat::Operation& op, Place place, Job& job, Debts& debts) {
-  if (const auto* collective = std::get_if<plan::Collective>(&op.source->action)) {
+void Labeller::move(const flat::Operation& op, Place place, LinkedProgram& linked,
+                    DeferredLabels& deferred) {
+  if (const auto* collective = std::get_if<Collective>(&op.source->action)) {
     const bool takes = collective->kind == CollectiveKind::broadcast &&
                        &whole_buffer(*program_, op, *collective) == &op.to;
     if (takes) {
-      debts.debts.push_back({.place = place});
+      deferred.deferred.push_back({.place = place});
       return put(op.to, {.operation = place.operation});
     }
-    show(op.from, place, job, debts);
+    show(op.from, place, linked, deferred);
     return arrive(op.from, op.to);
   }
-  if (std::holds_alternative<plan::Receive>(op.source->action)) {
-    debts.debts.push_back({.place = place});
+  if (std::holds_alternative<Receive>(op.source->action)) {
+    deferred.deferred.push_back({.place = place});
     return put(op.to, {.operation = place.operation});
   }
-  show(op.from, place, job, debts);
-  if (std::holds_alternative<plan::Copy>(op.source->action)) return copy(op.from, op.to);
-  if (std::holds_alternative<plan::Exchange>(op.source->action)) arrive(op.from, op.to);
+  show(op.from, place, linked, deferred);
+  if (std::holds_alternative<Copy>(op.source->action)) return copy(op.from, op.to);
+  if (std::holds_alternative<Exchange>(op.source->action)) arrive(op.from, op.to);
 }
 
-void Contents::show(const Region& region, Place place, Job& job, Debts& debts) {
+void Labeller::show(const flat::Region& region, Place place, LinkedProgram& linked,
+                    DeferredLabels& deferred) {
   find(region, found_);
   if (found_.empty()) return;
   const auto latest = std::ranges::max_element(found_, {}, &Segment::when);
   std::iter_swap(found_.begin(), latest);
-  trace::Event& event = job.event(place);
+  trace::Event& event = linked.event(place);
   if (std::ranges::none_of(found_, [](const Segment& s) { return s.value == nullptr; })) {
     event.layer = known(*found_.front().value).layer;
     for (const Segment& segment : found_) {
@@ -185,18 +183,18 @@ void Contents::show(const Region& region, Place place, Job& job, Debts& debts) {
     }
     return;
   }
-  debts.debts.push_back({.place = place,
-                         .first = static_cast<std::int32_t>(debts.sources.size()),
-                         .count = static_cast<std::int32_t>(found_.size())});
+  deferred.deferred.push_back({.place = place,
+                               .first = static_cast<std::int32_t>(deferred.sources.size()),
+                               .count = static_cast<std::int32_t>(found_.size())});
   for (const Segment& segment : found_) {
-    debts.sources.push_back(segment.value != nullptr ? known(*segment.value)
-                                                     : Source{.operation = segment.operation});
+    deferred.sources.push_back(segment.value != nullptr ? known(*segment.value)
+                                                        : Source{.operation = segment.operation});
   }
 }
 
 // Row by row where the two regions are as long; otherwise all that arrives is taken to be like what
 // the rank gave. So it is for gathering, scattering and reducing parts of one tensor.
-void Contents::arrive(const Region& from, const Region& to) {
+void Labeller::arrive(const flat::Region& from, const flat::Region& to) {
   if (!from.buffer.exists()) return;
   if (from.count == to.count) return copy(from, to);
   find(from, found_);
@@ -209,7 +207,7 @@ void Contents::arrive(const Region& from, const Region& to) {
   put(to, what);
 }
 
-void Contents::copy(const Region& from, const Region& to) {
+void Labeller::copy(const flat::Region& from, const flat::Region& to) {
   const bool in_place =
       from.buffer == to.buffer && from.begin == to.begin && from.listed < 0 && to.listed < 0;
   if (in_place || from.count != to.count) return;
@@ -225,7 +223,7 @@ void Contents::copy(const Region& from, const Region& to) {
     }
     return;
   }
-  const auto row = [&](const Region& region, std::int64_t k) {
+  const auto row = [&](const flat::Region& region, std::int64_t k) {
     if (region.listed < 0) return region.begin + k;
     return program_->listed_rows[region.listed + k];
   };
@@ -245,7 +243,7 @@ void Contents::copy(const Region& from, const Region& to) {
 
 // ---- rows
 
-void Contents::find(const Region& region, Segments& found) const {
+void Labeller::find(const flat::Region& region, Segments& found) const {
   found.clear();
   if (!region.buffer.exists() || region.count == 0) return;
   const Segments& segments = buffers_[region.buffer.index()];
@@ -264,7 +262,7 @@ void Contents::find(const Region& region, Segments& found) const {
   }
 }
 
-void Contents::put(const Region& region, Segment what) {
+void Labeller::put(const flat::Region& region, Segment what) {
   what.begin = region.begin;
   what.end = region.begin + region.count;
   what.when = ++writes_;
@@ -272,7 +270,7 @@ void Contents::put(const Region& region, Segment what) {
 }
 
 // Replaces what lies in its rows; one that holds nothing only clears them.
-void Contents::put(plan::BufferId buffer, const Segment& what) {
+void Labeller::put(BufferId buffer, const Segment& what) {
   if (what.begin == what.end) return;
   Segments& segments = buffers_[buffer.index()];
   const auto first = std::ranges::upper_bound(segments, what.begin, {}, &Segment::end);
@@ -298,4 +296,4 @@ void Contents::put(plan::BufferId buffer, const Segment& what) {
   }
 }
 
-}  // namespace shiplap::sim
+}  // namespace shiplap::plan

@@ -8,16 +8,16 @@
 #include <unordered_map>
 #include <vector>
 
-#include "shiplap/sim/job_internal.h"
+#include "shiplap/plan/link.h"
 
-namespace shiplap::sim {
+namespace shiplap::plan {
 
-// Ranks must come in order, each with its events written and its places in Job::links and
-// Job::meeting_of made ready.
+// Ranks must come in order, each with its events written and its places in LinkedProgram::links and
+// LinkedProgram::call_of made ready.
 class Matching {
  public:
-  explicit Matching(Job& job) : job_(job) {}
-  void join(const plan::RankProgram& program);
+  explicit Matching(LinkedProgram& linked) : linked_(linked) {}
+  void join(const RankProgram& program);
   // To be called when all ranks have joined: what waits for an end in vain has none.
   void close();
 
@@ -33,25 +33,26 @@ class Matching {
     std::size_t operator()(const Key& key) const;
   };
   // Sends without a receive yet, or receives without a send, the oldest first, chained by
-  // Job::links. There are never both, and an empty queue is dropped: counting from there is the
-  // same.
+  // LinkedProgram::links. There are never both, and an empty queue is dropped: counting from there
+  // is the same.
   struct Queue {
     Place first;
     Place last;
   };
 
   void message(const Key& key, Place place);
-  void meet(const plan::flat::Operation& op, const plan::RankProgram& program, Place place);
+  void meet(const flat::Operation& op, const RankProgram& program, Place place);
   std::int32_t channel(const std::string& name);
-  std::int32_t group(const plan::flat::Group& group);
+  std::int32_t group(const flat::Group& group);
 
-  Job& job_;
+  LinkedProgram& linked_;
   std::unordered_map<Key, Queue, KeyHash> waiting_;
   std::unordered_map<std::string, std::int32_t> channels_;
   std::unordered_multimap<std::uint64_t, std::int32_t> groups_;
-  // Of the rank that joins, by its own groups: the group of the job, and how often it was called.
+  // Of the rank that joins, by its own groups: the group of the linked, and how often it was
+  // called.
   std::vector<std::int32_t> known_;
   std::vector<std::int32_t> calls_;
 };
 
-}  // namespace shiplap::sim
+}  // namespace shiplap::plan

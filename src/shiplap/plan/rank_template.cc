@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shiplap/base/error.h"
+#include "shiplap/plan/rank_template_internal.h"
+
+namespace shiplap::plan {
+namespace {
+
+[[noreturn]] void too_many_bytes() {
+  throw InputError(Diagnostic{.code = "D633",
+                              .what = "more bytes than 64 bits can count",
+                              .why = "the bytes of a rank's buffers, and those that an operation "
+                                     "moves, are added up"});
+}
+
+// total + count * bytes.
+std::int64_t grown(std::int64_t total, std::int64_t count, std::int64_t bytes) {
+  std::int64_t more = 0;
+  if (__builtin_mul_overflow(count, bytes, &more) || __builtin_add_overflow(total, more, &total)) {
+    too_many_bytes();
+  }
+  return total;
+}
+
+// Rows begin .. end-1 of one buffer.
+struct Interval {
+  BufferId buffer;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+class Builder {
+ public:
+  Builder(const RankProgram& program, std::span<const std::int32_t> streams,
+          const LinkOptions& options)
+      : program_(program), streams_(streams), options_(options), last_(streams.size(), -1) {}
+
+  RankTemplate build() && {
+    if (!program_.program.exists()) return {};
+    result_.memory = alive_throughout();  // all its parts are in the sum of the buffers
+    memory_ = result_.memory;
+    result_.steps.reserve(program_.operations.size());
+    result_.after.assign(program_.dependencies.begin(), program_.dependencies.end());
+    for (const flat::Operation& op : program_.operations) add(op);
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] const Buffer& buffer(const flat::Region& region) const {
+    return program_.plan->programs[program_.program].buffers[region.buffer];
+  }
+  [[nodiscard]] bool on_device(BufferId id) const {
+    return buffer({.buffer = id}).memory == Memory::device;
+  }
+
+  // Rows that no `allocate` names.
+  [[nodiscard]] std::int64_t alive_throughout() const {
+    std::int64_t alive = 0;
+    for (std::size_t k = 0; k < program_.buffers.size(); ++k) {
+      const flat::Buffer& flat = program_.buffers[k];
+      if (on_device(BufferId(k))) alive = grown(alive, flat.rows, flat.row_bytes);
+    }
+    std::vector<Interval> allocated;
+    for (const flat::Operation& op : program_.operations) {
+      if (!std::holds_alternative<Allocate>(op.source->action)) continue;
+      if (!on_device(op.from.buffer)) continue;
+      allocated.push_back({op.from.buffer, op.from.begin, op.from.begin + op.from.count});
+    }
+    return alive - bytes_covered(std::move(allocated));
+  }
+
+  [[nodiscard]] std::int64_t bytes_covered(std::vector<Interval> intervals) const {
+    std::ranges::sort(intervals, {},
+                      [](const Interval& i) { return std::pair(i.buffer, i.begin); });
+    std::int64_t bytes = 0;
+    BufferId buffer;
+    std::int64_t reached = 0;
+    for (const Interval& interval : intervals) {
+      if (interval.buffer != buffer) reached = 0;
+      buffer = interval.buffer;
+      const std::int64_t begin = std::max(interval.begin, reached);
+      if (interval.end <= begin) continue;
+      bytes += (interval.end - begin) * program_.buffers[buffer].row_bytes;
+      reached = interval.end;
+    }
+    return bytes;
+  }
+
+  void add(const flat::Operation& op) {
+    Step step{.source = op.source,
+              .memory = memory_,
+              .after_first = op.after.first,
+              .after_count = op.after.count};
+    place(op, step);
+    try {
+      std::visit([&](const auto& action) { read(op, action, step); }, op.source->action);
+      if (options_.cost && (step.act == Act::timed || step.act == Act::exchange)) {
+        step.cost = options_.cost(program_, op);
+      }
+    } catch (const InputError& error) {  // it does not know where it is
+      Diagnostic diagnostic = error.diagnostics().front();
+      diagnostic.where.rank = program_.rank.value;
+      diagnostic.where.line = op.source->origin.line;
+      diagnostic.where.operation = program_.describe(op);
+      throw InputError(std::move(diagnostic));
+    }
+    if (step.act != Act::moment && step.act != Act::batch) step.event = result_.events++;
+    result_.steps.push_back(step);
+  }
+
+  // In its stream, or in its batch.
+  void place(const flat::Operation& op, Step& step) {
+    if (op.batch >= 0) {
+      Step& batch = result_.steps[op.batch];
+      ++batch.detail;
+      step.gate = op.batch;
+      step.opens_at_start = true;
+      step.member = true;
+      step.stream = batch.stream;
+      return;
+    }
+    std::int32_t& last = last_[op.stream.index()];
+    step.gate = last;
+    step.opens_at_start = last >= 0 && result_[last].source->async;
+    step.stream = streams_[op.stream.index()];
+    last = static_cast<std::int32_t>(result_.steps.size());
+  }
+
+  void read(const flat::Operation& /*op*/, const Compute& compute, Step& step) const {
+    step.kind = trace::kind_of_kernel(compute.kernel);
+  }
+
+  void read(const flat::Operation& /*op*/, const Copy& /*copy*/, Step& step) const {
+    step.kind = trace::Kind::copy;
+  }
+
+  void move(const flat::Region& region, Step& step) const {
+    step.bytes = program_.bytes_of(region);
+    if (region.buffer.exists()) step.type = buffer(region).type;
+  }
+
+  void read(const flat::Operation& op, const Send&, Step& step) const {
+    step.act = Act::send;
+    step.kind = trace::Kind::send;
+    move(op.from, step);
+  }
+
+  void read(const flat::Operation& op, const Receive&, Step& step) const {
+    step.act = Act::receive;
+    step.kind = trace::Kind::recv;
+    move(op.to, step);
+  }
+
+  void read(const flat::Operation& op, const Collective& collective, Step& step) const {
+    step.act = Act::collective;
+    step.kind = trace::kind_of(collective.kind);
+    step.detail = op.root;
+    move(whole_buffer(program_, op, collective), step);
+  }
+
+  void read(const flat::Operation& op, const Exchange& exchange, Step& step) const {
+    const ExchangeTable& table = program_.plan->tables[exchange.table];
+    std::span<const TableRow> out = table.sends_of(program_.rank.value);
+    std::span<const TableRow> in = table.receives_of(program_.rank.value);
+    if (exchange.reversed) std::swap(out, in);
+    step.act = Act::exchange;
+    step.kind = trace::Kind::exchange;
+    step.type = buffer(op.from).type;
+    step.detail = program_.buffers[op.from.buffer].row_bytes;
+    step.bytes = bytes_of(op, out, step.detail);
+    static_cast<void>(bytes_of(op, in, program_.buffers[op.to.buffer].row_bytes));  // 64 bits
+  }
+  // Of rows of an exchange: those of others in its group.
+  [[nodiscard]] std::int64_t bytes_of(const flat::Operation& op, std::span<const TableRow> rows,
+                                      std::int64_t row_bytes) const {
+    const RankSet& group = program_.groups[op.group].ranks;
+    std::int64_t bytes = 0;
+    for (const TableRow& row : rows) {
+      if (row.rank == row.peer || group.find(Rank(row.peer)) < 0) continue;
+      bytes = grown(bytes, row.count, row_bytes);
+    }
+    return bytes;
+  }
+
+  void read(const flat::Operation& op, const Allocate&, Step& step) { grow(op.from, 1, step); }
+  void read(const flat::Operation& op, const Free&, Step& step) { grow(op.from, -1, step); }
+  void grow(const flat::Region& rows, std::int64_t sign, Step& step) {
+    step.act = Act::moment;
+    step.bytes = on_device(rows.buffer) ? sign * program_.bytes_of(rows) : 0;
+    memory_ = grown(memory_, 1, step.bytes);
+  }
+
+  void read(const flat::Operation&, const Batch&, Step& step) const { step.act = Act::batch; }
+
+  const RankProgram& program_;
+  std::span<const std::int32_t> streams_;
+  const LinkOptions& options_;
+  std::vector<std::int32_t> last_;  // by stream of the program
+  std::int64_t memory_ = 0;
+  RankTemplate result_;
+};
+
+}  // namespace
+
+const flat::Region& whole_buffer(const RankProgram& program, const flat::Operation& op,
+                                 const Collective& collective) {
+  if (collective.kind == CollectiveKind::all_gather) return op.to;
+  if (collective.kind != CollectiveKind::broadcast) return op.from;
+  const RankSet& group = program.groups[op.group].ranks;
+  return group.find(program.rank) == op.root ? op.from : op.to;
+}
+
+RankTemplate template_of(const RankProgram& program, std::span<const std::int32_t> streams,
+                         const LinkOptions& options) {
+  return Builder(program, streams, options).build();
+}
+
+void connect(RankTemplate& rank_template) {
+  const std::size_t count = rank_template.steps.size();
+  rank_template.inputs.assign(count, 0);
+  rank_template.releases.assign(count, {});
+  const auto each = [&](const auto& act) {  // who waits for whom, until its start or its end
+    for (std::size_t k = 0; k < count; ++k) {
+      const Step& step = rank_template.steps[k];
+      if (step.gate >= 0) act(k, static_cast<std::size_t>(step.gate), step.opens_at_start);
+      for (std::int32_t a = 0; a < step.after_count; ++a) {
+        const auto at = static_cast<std::size_t>(step.after_first + a);
+        act(k, static_cast<std::size_t>(rank_template.after[at]), false);
+      }
+    }
+  };
+  // First `at_end` and `last` count the two kinds, then they become ends of the ranges.
+  each([&](std::size_t waiting, std::size_t earlier, bool at_start) {
+    ++rank_template.inputs[waiting];
+    Releases& releases = rank_template.releases[earlier];
+    ++(at_start ? releases.at_end : releases.last);
+  });
+  std::int32_t total = 0;
+  for (Releases& releases : rank_template.releases) {
+    const std::int32_t at_start = releases.at_end;
+    const std::int32_t at_end = releases.last;
+    releases = {.first = total, .at_end = total + at_start, .last = total + at_start + at_end};
+    total = releases.last;
+  }
+  rank_template.successors.resize(total);
+  std::vector<std::pair<std::int32_t, std::int32_t>> next;  // free places of both kinds
+  next.reserve(count);
+  for (const Releases& releases : rank_template.releases)
+    next.emplace_back(releases.first, releases.at_end);
+  each([&](std::size_t waiting, std::size_t earlier, bool at_start) {
+    std::int32_t& place = at_start ? next[earlier].first : next[earlier].second;
+    rank_template.successors[place++] = static_cast<std::int32_t>(waiting);
+  });
+}
+
+}  // namespace shiplap::plan
