@@ -79,7 +79,7 @@ void bind_shape(nb::module_& m) {
           "moments"_a = 2)
       .def_ro("hidden", &ModelShape::hidden, "A weight is hidden x hidden.")
       .def_ro("block", &ModelShape::block, "Tokens of a sample.")
-      .def_prop_ro("datatype", [](const ModelShape& s) { return name(s.datatype); })
+      .def_prop_ro("datatype", [](const ModelShape& s) { return long_name(s.datatype); })
       .def_ro("moments", &ModelShape::moments,
               "Matrices of optimizer state: 2 for Adam, 1 as the puzzles count.")
       .def_prop_ro(
@@ -94,7 +94,7 @@ void bind_shape(nb::module_& m) {
       .def("__eq__", [](const ModelShape&, nb::handle) { return false; })
       .def("__repr__", [](const ModelShape& s) {
         return fmt::format("ModelShape(hidden={}, block={}, datatype='{}', moments={})", s.hidden,
-                           s.block, name(s.datatype), s.moments);
+                           s.block, long_name(s.datatype), s.moments);
       });
 }
 
