@@ -1,7 +1,5 @@
 #include "shiplap/base/dtype.h"
 
-#include <algorithm>
-
 #include "shiplap/base/error.h"
 
 namespace shiplap {
@@ -41,13 +39,6 @@ std::string_view name(DType type) {
 std::string_view long_name(DType type) {
   const Entry* const entry = find(type);
   return entry == nullptr ? "unknown type" : entry->long_name;
-}
-
-std::optional<DType> parse_dtype(std::string_view name) {
-  const auto* const found = std::ranges::find_if(
-      kEntries, [&](const Entry& entry) { return entry.name == name || entry.long_name == name; });
-  if (found == kEntries.end()) return std::nullopt;
-  return kDTypes[static_cast<std::size_t>(found - kEntries.begin())];
 }
 
 std::int64_t bytes_of(DType type) {

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 namespace shiplap {
@@ -29,8 +28,6 @@ inline constexpr std::array kDTypes{
 
 [[nodiscard]] std::string_view name(DType type);       // "bf16"
 [[nodiscard]] std::string_view long_name(DType type);  // "bfloat16"; "float8" for both kinds
-// Returns the type of either name (fp8_e4m3 for "float8"), or nothing.
-[[nodiscard]] std::optional<DType> parse_dtype(std::string_view name);
 
 // Throws InternalError if `type` is none of the above.
 [[nodiscard]] std::int64_t bytes_of(DType type);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "shiplap/base/error.h"
+#include "shiplap/plan/intervals_internal.h"
 #include "shiplap/plan/rank_template_internal.h"
 
 namespace shiplap::plan {
@@ -24,13 +25,6 @@ std::int64_t grown(std::int64_t total, std::int64_t count, std::int64_t bytes) {
   }
   return total;
 }
-
-// Rows begin .. end-1 of one buffer.
-struct Interval {
-  BufferId buffer;
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
 
 class Builder {
  public:
@@ -69,24 +63,10 @@ class Builder {
       if (!on_device(op.from.buffer)) continue;
       allocated.push_back({op.from.buffer, op.from.begin, op.from.begin + op.from.count});
     }
-    return alive - bytes_covered(std::move(allocated));
-  }
-
-  [[nodiscard]] std::int64_t bytes_covered(std::vector<Interval> intervals) const {
-    std::ranges::sort(intervals, {},
-                      [](const Interval& i) { return std::pair(i.buffer, i.begin); });
-    std::int64_t bytes = 0;
-    BufferId buffer;
-    std::int64_t reached = 0;
-    for (const Interval& interval : intervals) {
-      if (interval.buffer != buffer) reached = 0;
-      buffer = interval.buffer;
-      const std::int64_t begin = std::max(interval.begin, reached);
-      if (interval.end <= begin) continue;
-      bytes += (interval.end - begin) * program_.buffers[buffer].row_bytes;
-      reached = interval.end;
+    for (const auto& [buffer, rows] : rows_covered(std::move(allocated))) {
+      alive -= rows * program_.buffers[buffer].row_bytes;
     }
-    return bytes;
+    return alive;
   }
 
   void add(const flat::Operation& op) {

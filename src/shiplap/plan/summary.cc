@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "shiplap/plan/influence_internal.h"
+#include "shiplap/plan/intervals_internal.h"
 
 namespace shiplap::plan {
 namespace {
@@ -219,29 +220,6 @@ class Summarizer {
   Summary summary_;
   std::map<Key, std::pair<TrafficSummary, std::int64_t>> traffic_;  // and how many ranks have it
 };
-
-// Rows begin .. end-1 of one buffer.
-struct Interval {
-  BufferId buffer;
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
-
-// How many rows a set of intervals covers, by buffer.
-std::map<BufferId, std::int64_t> rows_covered(std::vector<Interval> intervals) {
-  std::ranges::sort(intervals, {}, [](const Interval& i) { return std::pair(i.buffer, i.begin); });
-  std::map<BufferId, std::int64_t> rows;
-  BufferId buffer;
-  std::int64_t reached = 0;
-  for (const Interval& interval : intervals) {
-    if (interval.buffer != buffer) reached = 0;
-    buffer = interval.buffer;
-    const std::int64_t begin = std::max(interval.begin, reached);
-    if (interval.end > begin) rows[buffer] += interval.end - begin;
-    reached = std::max(reached, interval.end);
-  }
-  return rows;
-}
 
 }  // namespace
 
