@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shiplap/check/diagnosis_internal.h"
+#include "shiplap/check/values_internal.h"
 
 namespace shiplap::check {
 namespace {
@@ -29,7 +30,8 @@ bool is_race(const Trouble& trouble) {
 std::int64_t hardest_of(const Options& options) {
   // A limit of 0 makes no send eager, not even one of nothing: so it is in `simulate`.
   if (options.eager_up_to && options.eager_up_to->count > 0) return options.eager_up_to->count;
-  return !options.eager_up_to && options.sends == Sends::eager ? kAllEager : kAllRendezvous;
+  return !options.eager_up_to && options.sends == Sends::eager ? plan::kAllEager
+                                                               : plan::kAllRendezvous;
 }
 
 class Examination {
@@ -68,8 +70,8 @@ class Examination {
     std::vector<Trouble> shapes;
     std::ranges::copy_if(troubles_, std::back_inserter(shapes), is_shape);
     const Mismatches mismatches = find_mismatches(*job_);
-    report_.examined.push_back({"collective calls", job_->meetings});
-    report_.examined.push_back({"messages", job_->messages});
+    report_.examined.push_back({"collective calls", job_->linked.matching.calls});
+    report_.examined.push_back({"messages", job_->linked.matching.messages});
     add(diagnose_calls(*job_, mismatches));
     add(diagnose_messages(*job_, mismatches));
     add(diagnose_tables(*job_, mismatches));
@@ -104,8 +106,8 @@ class Examination {
     report_.examined.push_back({"ordered operations", report_.operations});
     bool done = run(hardest_, races.empty());
     if (!done) {
-      const bool hidden = hardest_ != kAllEager && run(kAllEager, races.empty());
-      Execution again(*job_, hidden ? hardest_ : kAllEager, nullptr);
+      const bool hidden = hardest_ != plan::kAllEager && run(plan::kAllEager, races.empty());
+      plan::Execution again(job_->linked, hidden ? hardest_ : plan::kAllEager);
       again.run();
       report_.findings.push_back(
           diagnose_deadlock(*job_, again, hidden ? Deadlock::rendezvous : Deadlock::always));
@@ -121,9 +123,9 @@ class Examination {
   void keep_rules() {
     add(diagnose_rules(*job_, options_.rules));
     if (!includes(options_.rules, Rules::nccl) || !report_.findings.empty()) return;
-    Execution strict(*job_, hardest_, nullptr, Queues::one);
+    plan::Execution strict(job_->linked, hardest_, nullptr, plan::LaunchOrder::one_queue);
     if (strict.run()) return;
-    Execution each(*job_, hardest_, nullptr, Queues::communicators);
+    plan::Execution each(job_->linked, hardest_, nullptr, plan::LaunchOrder::by_communicator);
     if (!each.run()) {
       report_.findings.push_back(diagnose_deadlock(*job_, each, Deadlock::communicators));
       return;
@@ -135,11 +137,11 @@ class Examination {
 
   // Whether it comes to an end.
   bool run(std::int64_t eager, bool with_values) {
-    if (!with_values) return Execution(*job_, eager, nullptr).run();
+    if (!with_values) return plan::Execution(job_->linked, eager).run();
     value_troubles_.clear();
     std::ranges::copy_if(troubles_, std::back_inserter(value_troubles_), is_law);
     Values values(*job_, value_troubles_);
-    const bool done = Execution(*job_, eager, &values).run();
+    const bool done = plan::Execution(job_->linked, eager, &values).run();
     if (done) values.finish();
     statements_ = values.statements();
     unions_ = values.unions();

@@ -14,6 +14,7 @@
 #include "shiplap/base/diagnostic.h"
 #include "shiplap/base/units.h"
 #include "shiplap/plan/expand.h"
+#include "shiplap/plan/matching.h"
 #include "shiplap/plan/plan.h"
 
 namespace shiplap::check {
@@ -45,13 +46,7 @@ struct Options {
   plan::ExpandLimits one_rank;                     // beyond that, D207
 };
 
-// One operation of one rank: its index in the expansion.
-struct Place {
-  std::int32_t rank = -1;
-  std::int32_t operation = -1;  // -1: none in particular (the goal, the whole rank)
-  [[nodiscard]] bool exists() const { return rank >= 0; }
-  friend auto operator<=>(const Place&, const Place&) = default;
-};
+using plan::Place;
 
 // One cause. What follows from it is folded under it.
 struct Finding {

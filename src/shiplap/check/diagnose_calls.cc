@@ -45,7 +45,7 @@ class Group {
       if (member.slot >= 0) {
         const auto slot = static_cast<std::size_t>(member.slot);
         const std::int32_t rank = job.scripts[group_.scripts[slot]].rank;
-        for (const std::int32_t call : group_.calls[slot]) {
+        for (const std::int32_t call : group_.calls(slot)) {
           places.push_back({rank, call});
           sequence.push_back(kind_of(places.back()));
         }
@@ -68,7 +68,7 @@ class Group {
 
   // How a rank differs from all others, who must agree: one call too few, or one too many.
   [[nodiscard]] std::optional<Deviation> lone_deviation(std::int32_t rank) const {
-    const std::int64_t me = group_.ranks.find(Rank(rank));
+    const std::int64_t me = group_.ranks().find(Rank(rank));
     if (me < 0) return std::nullopt;
     const std::size_t own = static_cast<std::size_t>(me);
     if (std::ranges::find(lone_, own) == lone_.end()) return std::nullopt;
@@ -255,11 +255,11 @@ class Account {
                             words_.group(right, owed.model));
     std::vector<std::int32_t> lacks;
     std::vector<std::int32_t> more;
-    for (std::int64_t k = 0; k < right.ranks.size(); ++k) {
-      if (wrong.ranks.find(right.ranks[k]) < 0) lacks.push_back(right.ranks[k].value);
+    for (std::int64_t k = 0; k < right.ranks().size(); ++k) {
+      if (wrong.ranks().find(right.ranks()[k]) < 0) lacks.push_back(right.ranks()[k].value);
     }
-    for (std::int64_t k = 0; k < wrong.ranks.size(); ++k) {
-      if (right.ranks.find(wrong.ranks[k]) < 0) more.push_back(wrong.ranks[k].value);
+    for (std::int64_t k = 0; k < wrong.ranks().size(); ++k) {
+      if (right.ranks().find(wrong.ranks()[k]) < 0) more.push_back(wrong.ranks()[k].value);
     }
     if (!lacks.empty()) said.why = fmt::format("its group lacks rank {}", some_ranks(lacks));
     if (!more.empty()) {
@@ -267,7 +267,7 @@ class Account {
                               some_ranks(more));
     }
     if (lacks.empty() && more.empty()) {
-      said.why = wrong.channel != right.channel
+      said.why = wrong.linked->channel != right.linked->channel
                      ? "the channels differ"
                      : "they list the same ranks in another order: whose piece is whose differs";
     }
@@ -299,7 +299,7 @@ class Account {
   Finding missing(const Deviation& deviation) {
     Finding finding = start(deviation, "D701");
     Diagnostic& said = finding.diagnostic;
-    const std::int64_t size = group(deviation).ranks.size();
+    const std::int64_t size = group(deviation).ranks().size();
     const std::string call = words_.operation(deviation.model);
     said.what = fmt::format("rank {} does not make call {} on {}: `{}`", deviation.rank,
                             deviation.n, words_.group(group(deviation), deviation.model), call);
@@ -419,7 +419,7 @@ std::vector<Stray> strays_among(const std::vector<Group>& groups) {
         if (!owed || owed->kind != Deviation::Kind::missing) continue;
         result.push_back({.made = *made,
                           .owed = *owed,
-                          .rising = is_rising(a.calls().ranks),
+                          .rising = is_rising(a.calls().ranks()),
                           .alone = a.calls().scripts.size() == 1});
       }
     }
@@ -434,14 +434,14 @@ std::vector<Stray> strays_among(const std::vector<Group>& groups) {
 // The call that all members but one make instead, without that one.
 Place call_without(const Job& job, const CallGroup& group, Place extra) {
   for (const CallGroup& other : job.groups) {
-    if (other.ranks.size() != group.ranks.size() - 1) continue;
-    bool same = other.ranks.find(Rank(extra.rank)) < 0;
-    for (std::int64_t k = 0; k < other.ranks.size() && same; ++k) {
-      same = group.ranks.find(other.ranks[k]) >= 0;
+    if (other.ranks().size() != group.ranks().size() - 1) continue;
+    bool same = other.ranks().find(Rank(extra.rank)) < 0;
+    for (std::int64_t k = 0; k < other.ranks().size() && same; ++k) {
+      same = group.ranks().find(other.ranks()[k]) >= 0;
     }
     if (!same) continue;
     const std::int32_t rank = job.scripts[other.scripts.front()].rank;
-    for (const std::int32_t call : other.calls.front()) {
+    for (const std::int32_t call : other.calls(0)) {
       if (fit(job, {rank, call}, extra) == Misfit::none) return {rank, call};
     }
   }
@@ -482,7 +482,7 @@ std::vector<Finding> diagnose_calls(const Job& job, const Mismatches& mismatches
         continue;
       }
       Deviation owed = deviation;
-      owed.group = job.op(call).group;
+      owed.group = job.op(call).match.with;
       owed.model = call;
       findings.push_back(account.other_group(deviation, owed));
     }

@@ -27,7 +27,7 @@ class Messages {
 
   std::vector<Finding> diagnose(const Mismatches& mismatches) {
     for (std::size_t k = 0; k < std::min(mismatches.keys.size(), kMostKeys); ++k) {
-      look(job_.keys[mismatches.keys[k]]);
+      look(job_.queues()[mismatches.keys[k]]);
     }
     pair();
     for (const Loose& loose : sends_) {
@@ -40,7 +40,7 @@ class Messages {
   }
 
  private:
-  void look(const MessageKey& key) {
+  void look(const MessageQueue& key) {
     const std::size_t both = std::min(key.sends.size(), key.receives.size());
     if (key.sends.size() == key.receives.size()) return fits(key);
     // The odd one is the first behind which all others fit again.
@@ -64,7 +64,7 @@ class Messages {
     }
   }
 
-  void fits(const MessageKey& key) {
+  void fits(const MessageQueue& key) {
     std::vector<std::size_t> wrong;
     for (std::size_t n = 0; n < key.sends.size(); ++n) {
       const Misfit misfit = fit(job_, {key.from, key.sends[n]}, {key.to, key.receives[n]});
@@ -102,7 +102,7 @@ class Messages {
     return fmt::format("{} rows of {} bytes", zone.count, script.row_bytes[zone.buffer]);
   }
 
-  void order(const MessageKey& key, std::size_t a, std::size_t b) {
+  void order(const MessageQueue& key, std::size_t a, std::size_t b) {
     const Place first{key.from, key.sends[a]};
     const Place second{key.from, key.sends[b]};
     Finding finding = start(first, "D714");
@@ -137,7 +137,7 @@ class Messages {
     send.told = receive.told = true;
     Finding finding = start(send.place, "D715");
     const auto name = [&](const Loose& loose) {
-      const std::string& channel = job_.channels[loose.channel];
+      const std::string& channel = job_.linked.matching.channels[loose.channel];
       return fmt::format("tag {}{}", loose.tag, channel.empty() ? "" : ", channel " + channel);
     };
     finding.diagnostic.what = fmt::format(

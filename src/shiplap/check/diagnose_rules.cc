@@ -18,7 +18,7 @@ class NcclRules {
 
   std::vector<Finding> diagnose() {
     keep_order();
-    for (const MessageKey& key : job_.keys) batch_both(key);
+    for (const MessageQueue& key : job_.queues()) batch_both(key);
     for (const Script& script : job_.scripts) use_two_regions(script);
     std::vector<Finding> findings;
     for (std::optional<Finding>* found : {&crossed_, &half_batched_, &in_place_}) {
@@ -30,16 +30,16 @@ class NcclRules {
  private:
   struct End {
     std::int32_t operation = -1;
-    const MessageKey* key = nullptr;
+    const MessageQueue* key = nullptr;
   };
 
   // Between two ranks messages meet in their order, whatever their tags.
   void keep_order() {
-    const auto ends_of = [](const MessageKey* key) {
+    const auto ends_of = [](const MessageQueue* key) {
       return std::tuple(key->from, key->to, key->channel);
     };
-    std::vector<const MessageKey*> keys;
-    for (const MessageKey& key : job_.keys) keys.push_back(&key);
+    std::vector<const MessageQueue*> keys;
+    for (const MessageQueue& key : job_.queues()) keys.push_back(&key);
     std::ranges::stable_sort(keys, {}, ends_of);
     for (auto first = keys.begin(); first != keys.end();) {
       const auto last = std::find_if(
@@ -50,10 +50,10 @@ class NcclRules {
   }
 
   // Keys that differ in their tags only.
-  void compare(std::span<const MessageKey* const> keys) {
+  void compare(std::span<const MessageQueue* const> keys) {
     std::vector<End> sends;
     std::vector<End> receives;
-    for (const MessageKey* key : keys) {
+    for (const MessageQueue* key : keys) {
       for (const std::int32_t k : key->sends) sends.push_back({k, key});
       for (const std::int32_t k : key->receives) receives.push_back({k, key});
     }
@@ -76,12 +76,12 @@ class NcclRules {
     }
   }
 
-  void batch_both(const MessageKey& key) {
+  void batch_both(const MessageQueue& key) {
     for (std::size_t n = 0; n < std::min(key.sends.size(), key.receives.size()); ++n) {
       const Place send{key.from, key.sends[n]};
       const Place receive{key.to, key.receives[n]};
-      if (job_.op(send).member == job_.op(receive).member) continue;
-      const bool sends = job_.op(send).member;
+      if (job_.linked.step(send).member == job_.linked.step(receive).member) continue;
+      const bool sends = job_.linked.step(send).member;
       const Place batched = sends ? send : receive;
       const Place alone = sends ? receive : send;
       if (const auto found = tell(half_batched_, "D724", batched)) {
@@ -102,7 +102,7 @@ class NcclRules {
       if (op.act != Act::collective || op.from != op.to || op.from.count == 0) continue;
       const auto& collective = std::get<plan::Collective>(op.source->action);
       if (collective.kind != CollectiveKind::all_to_all) continue;
-      if (job_.groups[op.group].ranks.size() == 1) continue;
+      if (job_.groups[op.match.with].ranks().size() == 1) continue;
       const Place place{script.rank, k};
       if (const auto found = tell(in_place_, "D725", place)) {
         found->diagnostic.what = fmt::format("`{}` of rank {} is an all-to-all in place",

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "shiplap/check/diagnosis_internal.h"
+#include "shiplap/check/values_internal.h"
 #include "shiplap/plan/kernel.h"
 
 namespace shiplap::check {
@@ -35,8 +36,8 @@ class History {
                          .until = trouble.place.operation});
     }
     values_.watch(std::move(watches));
-    execution_.keep_messages();
-    execution_.run();
+    values_.keep_messages();
+    plan::Execution(job_.linked, plan::kAllEager, &values_).run();
     for (const Script& script : job.scripts) {
       for (const Claim& claim : script.given) remember(script, claim);
       for (const Op& op : script.ops) {
@@ -66,17 +67,17 @@ class History {
     const Place here{trouble.place.rank, trouble.held.writer};
     const Op& op = job_.op(here);
     if (op.act == Act::receive) {
-      const MessageKey& key = job_.keys[op.group];
-      return {key.from, key.sends[op.n]};
+      const MessageQueue& key = job_.queues()[op.match.with];
+      return {key.from, key.sends[op.match.n]};
     }
     const auto* collective = std::get_if<plan::Collective>(&op.source->action);
     if (collective == nullptr || collective->kind != CollectiveKind::all_gather) return {};
-    const CallGroup& group = job_.groups[op.group];
+    const CallGroup& group = job_.groups[op.match.with];
     std::int32_t row = op.to.begin;
     const std::int32_t wanted = trouble.zone.begin + trouble.first_row;
     for (const Member& member : group.members) {
       const auto slot = static_cast<std::size_t>(member.slot);
-      const Place call{member.rank, group.calls[slot][op.n]};
+      const Place call{member.rank, group.calls(slot)[op.match.n]};
       const std::int32_t script = group.scripts[slot];
       row += job_.scripts[script][call.operation].from.count;
       if (wanted < row) return call;
@@ -118,14 +119,14 @@ class History {
     if (trouble.held.writer < 0) return {};
     const Op& op = job_.op({trouble.place.rank, trouble.held.writer});
     if (op.act != Act::receive) return {};
-    const MessageKey& key = job_.keys[op.group];
+    const MessageQueue& key = job_.queues()[op.match.with];
     for (std::size_t n = 0; n < key.sends.size(); ++n) {
-      if (static_cast<std::int32_t>(n) == op.n) continue;
-      const bool carries = std::ranges::any_of(execution_.carried(key, n), [&](const Piece& piece) {
+      if (static_cast<std::int32_t>(n) == op.match.n) continue;
+      const bool carries = std::ranges::any_of(values_.carried(key, n), [&](const Piece& piece) {
         return piece.rows == trouble.wanted.rows && job_.contents.same(piece, trouble.wanted);
       });
       if (!carries) continue;
-      const Place a{key.from, key.sends[op.n]};
+      const Place a{key.from, key.sends[op.match.n]};
       const Place b{key.from, key.sends[n]};
       return {std::min(a, b), std::max(a, b)};
     }
@@ -151,7 +152,6 @@ class History {
   Job& job_;
   std::vector<Trouble> ignored_;
   Values values_;
-  Execution execution_{job_, kAllEager, &values_};
   std::map<std::tuple<Place, std::int32_t, std::int32_t>, std::size_t> watch_of_;
   std::map<std::tuple<std::int32_t, std::int64_t, bool>, std::set<ContentId>> made_;
 };

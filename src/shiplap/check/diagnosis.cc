@@ -108,9 +108,9 @@ DeadlockText text_of(Deadlock deadlock) {
 
 }  // namespace
 
-Finding diagnose_deadlock(const Job& job, const Execution& execution, Deadlock deadlock) {
+Finding diagnose_deadlock(const Job& job, const plan::Execution& execution, Deadlock deadlock) {
   Words words(job);
-  const std::vector<Execution::Wait> circle = execution.circle();
+  const std::vector<plan::Execution::Wait> circle = execution.wait_cycle();
   const std::vector<Place> stuck = execution.stuck();
   const Place first = circle.empty() ? stuck.front() : circle.front().waiting;
   const DeadlockText text = text_of(deadlock);
@@ -121,7 +121,7 @@ Finding diagnose_deadlock(const Job& job, const Execution& execution, Deadlock d
                           with_separators(std::ssize(job.scripts)));
   std::string cycle;
   for (std::size_t k = 0; k < circle.size(); ++k) {
-    const Execution::Wait& wait = circle[k];
+    const plan::Execution::Wait& wait = circle[k];
     finding.witness.push_back(wait.waiting);
     finding.notes.push_back(
         {.code = said.code,
@@ -186,7 +186,7 @@ Diagnostic said_of_race(Words& words, const Job& job, const Trouble& trouble) {
                       : fmt::format("`{}` and `{}` may touch {} at once, and one writes it", first,
                                     second, rows),
           .why = fmt::format("nothing makes `{}` wait until `{}` is complete{}", second, first,
-                             earlier.async ? ", which is async" : ""),
+                             earlier.source->async ? ", which is async" : ""),
           .help = earlier.source->name.name.empty()
                       ? fmt::format("give `{}` a name, and let `{}` come `after` it", first, second)
                       : fmt::format("let `{}` come `after` `{}`", second, first)};

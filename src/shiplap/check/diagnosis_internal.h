@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "shiplap/check/execution_internal.h"
 #include "shiplap/check/job_internal.h"
 #include "shiplap/check/mismatches_internal.h"
 #include "shiplap/check/words_internal.h"
+#include "shiplap/plan/execution.h"
 
 namespace shiplap::check {
 
@@ -24,7 +24,7 @@ namespace shiplap::check {
 // works in order; if all communication of a rank does.
 enum class Deadlock : std::uint8_t { always, rendezvous, communicators, one_queue };
 // Promises that the execution got stuck.
-[[nodiscard]] Finding diagnose_deadlock(const Job& job, const Execution& execution,
+[[nodiscard]] Finding diagnose_deadlock(const Job& job, const plan::Execution& execution,
                                         Deadlock deadlock);
 // What the libraries do not do for which it is meant.
 [[nodiscard]] std::vector<Finding> diagnose_rules(const Job& job, Rules rules);

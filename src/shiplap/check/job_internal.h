@@ -23,16 +23,7 @@ struct Symmetry {
   [[nodiscard]] std::vector<std::int64_t> positions(std::int32_t rank) const;
 };
 
-// Messages from one rank to another with one tag and channel: the k-th sent is the k-th received.
-struct MessageKey {
-  std::int32_t from = 0;
-  std::int32_t to = 0;
-  std::int32_t channel = 0;
-  std::int64_t tag = 0;
-  std::vector<std::int32_t> sends;     // operations of `from`
-  std::vector<std::int32_t> receives;  // operations of `to`
-  std::int64_t first = 0;              // of its messages among all
-};
+using plan::MessageQueue;
 
 // A member of a group: which of its programs, where.
 struct Member {
@@ -42,13 +33,14 @@ struct Member {
 };
 
 struct CallGroup {
-  plan::RankSet ranks;
-  std::string channel;
-  std::vector<std::int32_t> scripts;             // by slot
-  std::vector<std::vector<std::int32_t>> calls;  // by slot
-  std::vector<Member> members;                   // in group order
-  std::int64_t first = 0;                        // of its meetings among all
-  std::int64_t most_calls = 0;
+  plan::GroupCalls* linked = nullptr;
+  std::vector<std::int32_t> scripts;  // by slot
+  std::vector<Member> members;        // in group order
+
+  [[nodiscard]] const plan::RankSet& ranks() const { return linked->ranks; }
+  [[nodiscard]] std::span<const std::int32_t> calls(std::size_t slot) const {
+    return linked->calls(slot);
+  }
 };
 
 struct Job {
@@ -61,17 +53,15 @@ struct Job {
   Arena arena;  // of the scripts
   std::vector<Script> scripts;
   std::vector<std::int32_t> script_of;  // by rank, -1: another stands for it
-  std::vector<MessageKey> keys;
-  std::vector<std::string> channels;
-  std::vector<CallGroup> groups;
-  std::int64_t messages = 0;
-  std::int64_t meetings = 0;
-  std::int64_t accesses = 0;      // looked at for races
-  std::int64_t computations = 0;  // held against the contracts of their kernels
+  plan::LinkedProgram linked;           // of the ranks that are looked at
+  std::vector<CallGroup> groups;        // as those of `linked`
+  std::int64_t accesses = 0;            // looked at for races
+  std::int64_t computations = 0;        // held against the contracts of their kernels
   std::vector<Assumed> assumed;
 
   [[nodiscard]] const Script& script(std::int32_t rank) const { return scripts[script_of[rank]]; }
   [[nodiscard]] const Op& op(Place place) const { return script(place.rank)[place.operation]; }
+  [[nodiscard]] const std::vector<MessageQueue>& queues() const { return linked.matching.queues; }
 };
 
 // Expands every rank that must be looked at and finds what it can on each alone. Throws Asymmetric
@@ -89,23 +79,8 @@ struct Job {
 [[nodiscard]] std::vector<SlopeId> slopes_of(const plan::RankProgram& program,
                                              const Symmetry& symmetry, Slopes& slopes);
 
-// Finds what meets, in the order in which ranks are added.
-class Matching {
- public:
-  explicit Matching(Job& job) : job_(job) {}
-  void join(Script& script, const plan::RankProgram& program);
-  // When all have joined.
-  void close();
-
- private:
-  std::int32_t channel(const std::string& name);
-  std::int32_t group(const plan::flat::Group& group);
-  void fill_members(CallGroup& group) const;
-
-  Job& job_;
-  IdTable keys_;
-  IdTable groups_;
-};
+// Fills in the groups, when all ranks are linked.
+void find_members(Job& job);
 
 // Whether two operations that meet fit; what differs first, if they do not.
 enum class Misfit : std::uint8_t { none, kind, size, type, op, root, split, table };

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <limits>
 #include <utility>
 
 #include "shiplap/base/error.h"
@@ -58,7 +59,7 @@ void check_mask_lists(const plan::Plan& plan) {
 }
 
 void check_streams(const Script& script) {
-  const std::int64_t streams = std::ssize(script.first);
+  const std::int64_t streams = std::ssize(script.steps->heads);
   if (streams <= kMaxStreams && streams * std::ssize(script.ops) <= kMaxClocks) return;
   too_large(fmt::format("rank {} has {} operations on {} streams", script.rank,
                         with_separators(std::ssize(script.ops)), with_separators(streams)),
@@ -76,7 +77,10 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
   if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
   auto job = std::make_unique<Job>(plan);
   job->symmetry = symmetry;
-  Matching matching(*job);
+  plan::Linker linker(plan, {.operations = options.operations,
+                             .iterations = std::numeric_limits<std::int64_t>::max(),
+                             .cost = {},
+                             .events = false});
   Laws laws(plan, job->statements);
   Scripts scripts(job->statements, job->arena, options.rules);
   const auto ranks = static_cast<std::int32_t>(plan.mesh.ranks());
@@ -102,15 +106,16 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
     }
     const std::vector<SlopeId> slopes = slopes_of(expanded, symmetry, job->contents.slopes());
     laws.look(expanded, slopes, troubles);
-    Script script = scripts.make(expanded, slopes);
+    linker.add(expanded);
+    Script script = scripts.make(expanded, slopes, linker.linked());
     check_streams(script);
-    matching.join(script, expanded);
     job->accesses += find_races(script, troubles);
     job->script_of[rank] = static_cast<std::int32_t>(job->scripts.size());
     job->scripts.push_back(std::move(script));
   }
   laws.finish(troubles);
-  matching.close();
+  job->linked = std::move(linker).finish();
+  find_members(*job);
   job->computations = laws.computations();
   for (const auto& [kernel, count] : laws.assumed()) job->assumed.push_back({kernel, count});
   return job;

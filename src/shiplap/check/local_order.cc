@@ -9,23 +9,24 @@
 
 namespace shiplap::check {
 
-LocalOrder::LocalOrder(const Script& script) : script_(script), streams_(script.first.size()) {
-  const std::size_t count = script.ops.size();
+LocalOrder::LocalOrder(const plan::RankTemplate& steps)
+    : steps_(steps), streams_(steps.heads.size()) {
+  const std::size_t count = steps.steps.size();
   clocks_.assign(count * streams_, 0);
   position_.assign(count, 0);
   first_waiter_.assign(count, -1);
   std::vector<std::int32_t> length(streams_);
   for (std::size_t k = 0; k < count; ++k) {
-    const Op& op = script.ops[k];
+    const plan::Step& op = steps.steps[k];
     if (op.member) continue;  // its batch is asked
     const auto stream = static_cast<std::size_t>(op.stream);
     position_[k] = length[stream]++;
     if (op.gate >= 0) merge(k, op.gate);
-    for (const std::int32_t dependency : script.after_of(op)) {
+    for (const std::int32_t dependency : steps.after_of(op)) {
       const std::int32_t earlier = owner(dependency);
       merge(k, earlier);
-      const Op& awaited = script[earlier];
-      if (awaited.async) {
+      const plan::Step& awaited = steps[earlier];
+      if (awaited.source->async) {
         next_waiter_.push_back(first_waiter_[earlier]);
         first_waiter_[earlier] = static_cast<std::int32_t>(waiters_.size());
         waiters_.push_back({earlier, op.stream, position_[k]});
@@ -50,8 +51,8 @@ bool LocalOrder::complete_before(std::int32_t earlier, std::int32_t later) const
   const std::int32_t a = owner(earlier);
   const std::int32_t b = owner(later);
   if (a == b) return false;
-  const Op& op = script_[a];
-  if (!op.async) return at(b, op.stream) >= 2 * position_[a] + 2;
+  const plan::Step& op = steps_[a];
+  if (!op.source->async) return at(b, op.stream) >= 2 * position_[a] + 2;
   for (std::int32_t k = first_waiter_[a]; k >= 0; k = next_waiter_[k]) {
     const Waiter& waiter = waiters_[k];
     if (at(b, waiter.stream) >= 2 * waiter.position + 1) return true;
@@ -63,7 +64,7 @@ bool LocalOrder::started_before(std::int32_t earlier, std::int32_t later) const 
   const std::int32_t a = owner(earlier);
   const std::int32_t b = owner(later);
   if (a == b) return true;
-  return at(b, script_[a].stream) >= 2 * position_[a] + 1;
+  return at(b, steps_[a].stream) >= 2 * position_[a] + 1;
 }
 
 namespace {
@@ -80,7 +81,7 @@ struct Touched {
 class Races {
  public:
   Races(const Script& script, std::vector<Trouble>& troubles)
-      : script_(script), order_(script), troubles_(troubles) {
+      : script_(script), order_(*script.steps), troubles_(troubles) {
     for (const std::int32_t rows : script.rows) buffers_.emplace_back(rows, Touched{});
   }
 
@@ -156,14 +157,13 @@ class Races {
   }
 
   void key(const Op& op) {
-    const bool message = op.act == Act::send || op.act == Act::receive;
-    const bool meets = op.act == Act::collective || op.act == Act::exchange;
-    if (!message && !meets) return;
+    const bool meets = plan::is_call(op.act);
+    if (!plan::is_message(op.act) && !meets) return;
     std::int32_t* last = nullptr;
     if (meets) {
-      last = &calls_.try_emplace(op.group, -1).first->second;
+      last = &calls_.try_emplace(op.match.with, -1).first->second;
     } else {
-      const auto n = std::tuple(op.act == Act::send, op.group);
+      const auto n = std::tuple(op.act == Act::send, op.match.with);
       last = &messages_.try_emplace(n, -1).first->second;
     }
     if (*last >= 0 && !order_.started_before(*last, op_)) {

@@ -14,7 +14,7 @@ namespace shiplap::check {
 // Takes time in proportion to operations, dependencies and streams.
 class LocalOrder {
  public:
-  explicit LocalOrder(const Script& script);
+  explicit LocalOrder(const plan::RankTemplate& steps);
 
   // Whether an operation is complete whenever a later one starts.
   [[nodiscard]] bool complete_before(std::int32_t earlier, std::int32_t later) const;
@@ -23,14 +23,14 @@ class LocalOrder {
 
  private:
   [[nodiscard]] std::int32_t owner(std::int32_t op) const {
-    return script_[op].member ? script_[op].gate : op;
+    return steps_[op].member ? steps_[op].gate : op;
   }
   [[nodiscard]] std::int32_t at(std::int32_t op, std::int32_t stream) const {
     return clocks_[static_cast<std::size_t>(op) * streams_ + static_cast<std::size_t>(stream)];
   }
   void merge(std::size_t into, std::int32_t from);
 
-  const Script& script_;
+  const plan::RankTemplate& steps_;
   std::size_t streams_;
   // By operation and stream: how far that stream is for certain when this starts. Its k-th
   // operation has started at 2k+1 and is complete at 2k+2.

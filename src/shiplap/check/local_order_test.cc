@@ -16,13 +16,16 @@ namespace {
 using testing::IsEmpty;
 using testing::SizeIs;
 
+const plan::Operation kSync;
+const plan::Operation kAsync{.async = true};
+
 // Builds a program operation by operation, as a plan would list them.
 class Builder {
  public:
-  explicit Builder(std::size_t streams) : last_(streams, -1) { script_.first.assign(streams, -1); }
+  explicit Builder(std::size_t streams) : last_(streams, -1) { steps_.heads = last_; }
 
   struct Line {
-    std::int16_t stream = 0;
+    std::int32_t stream = 0;
     bool async = false;
     std::vector<std::int32_t> after;
     Act act = Act::copy;
@@ -30,37 +33,38 @@ class Builder {
   std::int32_t add(const Line& line) {
     const auto index = static_cast<std::int32_t>(ops_.size());
     std::int32_t& last = last_[line.stream];
-    Op op{.after = static_cast<std::int32_t>(after_.size()),
-          .after_count = static_cast<std::int32_t>(line.after.size()),
-          .gate = last,
-          .stream = line.stream,
-          .act = line.act,
-          .async = line.async};
-    if (last >= 0) ops_[last].next = index;
-    if (last < 0) script_.first[line.stream] = index;
+    steps_.steps.push_back({.source = line.async ? &kAsync : &kSync,
+                            .gate = last,
+                            .after_first = static_cast<std::int32_t>(steps_.after.size()),
+                            .after_count = static_cast<std::int32_t>(line.after.size()),
+                            .stream = line.stream,
+                            .act = line.act});
     last = index;
-    if (line.act == Act::batch) op.group = script_.batches++;
-    after_.insert(after_.end(), line.after.begin(), line.after.end());
-    ops_.push_back(op);
+    steps_.after.insert(steps_.after.end(), line.after.begin(), line.after.end());
+    ops_.push_back({.act = line.act});
     return index;
   }
   std::int32_t add_member(std::int32_t batch) {
     const auto index = static_cast<std::int32_t>(ops_.size());
-    ops_.push_back(
-        {.gate = batch, .stream = (*this)[batch].stream, .act = Act::copy, .member = true});
+    steps_.steps.push_back({.source = &kSync,
+                            .gate = batch,
+                            .stream = steps_[batch].stream,
+                            .act = Act::copy,
+                            .member = true});
+    ops_.push_back({.act = Act::copy});
     return index;
   }
   Op& operator[](std::int32_t k) { return ops_[k]; }
   Script& script() {
     script_.ops = ops_;
-    script_.after = after_;
+    script_.steps = &steps_;
     return script_;
   }
 
  private:
   Script script_;
+  plan::RankTemplate steps_;
   std::vector<Op> ops_;
-  std::vector<std::int32_t> after_;
   std::vector<std::int32_t> last_;  // by stream
 };
 
@@ -69,7 +73,7 @@ class Builder {
 class Search {
  public:
   explicit Search(const Script& script)
-      : script_(script),
+      : steps_(*script.steps),
         count_(script.ops.size()),
         complete_(count_, std::vector<bool>(count_, true)),
         started_(count_, std::vector<bool>(count_, true)) {
@@ -96,7 +100,7 @@ class Search {
   using State = std::vector<char>;
 
   bool move(State& state, std::size_t k) {
-    const Op& op = script_.ops[k];
+    const plan::Step& op = steps_.steps[k];
     if (state[k] == 2) return false;
     if (state[k] == 1) {  // whatever it waits for, it may have come
       for (std::size_t m = 0; m < count_; ++m) {
@@ -120,15 +124,15 @@ class Search {
     return true;
   }
   [[nodiscard]] bool is_member(std::size_t member, std::size_t batch) const {
-    return script_.ops[member].member && script_.ops[member].gate == std::int32_t(batch);
+    return steps_.steps[member].member && steps_.steps[member].gate == std::int32_t(batch);
   }
-  [[nodiscard]] bool may_start(const State& state, const Op& op) const {
+  [[nodiscard]] bool may_start(const State& state, const plan::Step& op) const {
     const auto at = [&](std::int32_t k) { return state[k]; };
-    if (op.gate >= 0 && at(op.gate) < (script_[op.gate].async ? 1 : 2)) return false;
-    return std::ranges::all_of(script_.after_of(op), [&](std::int32_t k) { return at(k) == 2; });
+    if (op.gate >= 0 && at(op.gate) < (steps_[op.gate].source->async ? 1 : 2)) return false;
+    return std::ranges::all_of(steps_.after_of(op), [&](std::int32_t k) { return at(k) == 2; });
   }
 
-  const Script& script_;
+  const plan::RankTemplate& steps_;
   std::size_t count_;
   std::vector<std::vector<bool>> complete_;
   std::vector<std::vector<bool>> started_;
@@ -136,7 +140,7 @@ class Search {
 };
 
 void expect_agreement(const Script& script, const std::string& name) {
-  const LocalOrder order(script);
+  const LocalOrder order(*script.steps);
   const Search search(script);
   const auto count = static_cast<std::int32_t>(script.ops.size());
   for (std::int32_t b = 0; b < count; ++b) {
@@ -216,7 +220,7 @@ TEST(LocalOrder, OfMembersIsThatOfTheirBatch) {
   const std::int32_t one = builder.add_member(batch);
   const std::int32_t two = builder.add_member(batch);
   const std::int32_t next = builder.add({});
-  const LocalOrder order(builder.script());
+  const LocalOrder order(*builder.script().steps);
   EXPECT_FALSE(order.complete_before(one, two));
   EXPECT_TRUE(order.started_before(one, two));
   EXPECT_TRUE(order.complete_before(one, next));

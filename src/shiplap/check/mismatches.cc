@@ -14,7 +14,7 @@ class Tables {
     for (std::size_t k = 0; k < group.members.size(); ++k) {
       const Member& member = group.members[k];
       const std::int32_t script = group.scripts[member.slot];
-      here_ = {member.rank, group.calls[member.slot][n]};
+      here_ = {member.rank, group.calls(member.slot)[n]};
       const Op& op = job_.scripts[script][here_.operation];
       const auto& exchange = std::get<plan::Exchange>(op.source->action);
       const plan::ExchangeTable& table = job_.plan.tables[exchange.table];
@@ -31,7 +31,7 @@ class Tables {
 
  private:
   void inside(const CallGroup& group, const plan::TableRow& row, const Zone& zone, bool sends) {
-    const bool member = group.ranks.find(Rank(row.peer)) >= 0;
+    const bool member = group.ranks().find(Rank(row.peer)) >= 0;
     const bool fits = row.first >= 0 && row.count >= 0 && row.count <= zone.count &&
                       row.first <= zone.count - row.count;
     if (member && fits) return;
@@ -74,17 +74,15 @@ class Tables {
 };
 
 bool group_is_odd(const Job& job, const CallGroup& group) {
-  for (const Member& member : group.members) {
-    if (member.slot < 0) return true;
-  }
-  for (const auto& calls : group.calls) {
-    if (std::ssize(calls) != group.most_calls) return true;
+  if (!group.linked->complete) return true;
+  for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
+    if (std::ssize(group.calls(slot)) != group.linked->max_calls) return true;
   }
   const std::int32_t first = job.scripts[group.scripts.front()].rank;
-  for (std::size_t slot = 1; slot < group.calls.size(); ++slot) {
+  for (std::size_t slot = 1; slot < group.scripts.size(); ++slot) {
     const std::int32_t rank = job.scripts[group.scripts[slot]].rank;
-    for (std::size_t n = 0; n < group.calls[slot].size(); ++n) {
-      if (fit(job, {first, group.calls[0][n]}, {rank, group.calls[slot][n]}) != Misfit::none) {
+    for (std::size_t n = 0; n < group.calls(slot).size(); ++n) {
+      if (fit(job, {first, group.calls(0)[n]}, {rank, group.calls(slot)[n]}) != Misfit::none) {
         return true;
       }
     }
@@ -92,7 +90,7 @@ bool group_is_odd(const Job& job, const CallGroup& group) {
   return false;
 }
 
-bool key_is_odd(const Job& job, const MessageKey& key) {
+bool key_is_odd(const Job& job, const MessageQueue& key) {
   if (key.sends.size() != key.receives.size()) return true;
   for (std::size_t n = 0; n < key.sends.size(); ++n) {
     if (fit(job, {key.from, key.sends[n]}, {key.to, key.receives[n]}) != Misfit::none) return true;
@@ -112,13 +110,13 @@ Mismatches find_mismatches(const Job& job) {
     }
     Tables tables(job, result.troubles);
     const std::int32_t script = group.scripts.front();
-    for (std::size_t n = 0; n < group.calls.front().size(); ++n) {
-      const Op& op = job.scripts[script][group.calls.front()[n]];
+    for (std::size_t n = 0; n < group.calls(0).size(); ++n) {
+      const Op& op = job.scripts[script][group.calls(0)[n]];
       if (op.act == Act::exchange) tables.look(group, static_cast<std::int64_t>(n));
     }
   }
-  for (std::size_t k = 0; k < job.keys.size(); ++k) {
-    if (key_is_odd(job, job.keys[k])) result.keys.push_back(static_cast<std::int32_t>(k));
+  for (std::size_t k = 0; k < job.queues().size(); ++k) {
+    if (key_is_odd(job, job.queues()[k])) result.keys.push_back(static_cast<std::int32_t>(k));
   }
   return result;
 }

@@ -24,8 +24,9 @@ std::int32_t small(std::int64_t number) {
 
 class Scripts::Builder {
  public:
-  Builder(Scripts& all, const plan::RankProgram& program, std::span<const SlopeId> slopes)
-      : all_(all), program_(program), slopes_(slopes) {
+  Builder(Scripts& all, const plan::RankProgram& program, std::span<const SlopeId> slopes,
+          const plan::LinkedProgram& linked)
+      : all_(all), program_(program), slopes_(slopes), linked_(linked) {
     all.ops_.clear();
     all.claims_.clear();
     all.pieces_.clear();
@@ -41,11 +42,7 @@ class Scripts::Builder {
     }
     for (const std::int64_t row : program_.listed_rows) all_.listed_.push_back(small(row));
     script_.absent = static_cast<std::int32_t>(program_.absent.size());
-    const std::size_t streams = program_.program.exists()
-                                    ? program_.plan->programs[program_.program].streams.size() + 1
-                                    : 1;
-    script_.first.assign(streams, -1);
-    last_.assign(streams, -1);
+    script_.steps = &linked_.template_of(program_.rank.index());
     for (const plan::flat::Operation& op : program_.operations) add(op);
     for (const plan::flat::Fact& fact : program_.given) {
       script_.given.push_back(claim(fact.region, fact.value, plan::Access::Kind::writes));
@@ -57,7 +54,6 @@ class Scripts::Builder {
     script_.ops = arena.keep<Op>(all_.ops_);
     script_.claims = arena.keep<Claim>(all_.claims_);
     script_.pieces = arena.keep<Piece>(all_.pieces_);
-    script_.after = arena.keep<std::int32_t>(program_.dependencies);
     script_.listed = arena.keep<std::int32_t>(all_.listed_);
     return std::move(script_);
   }
@@ -83,52 +79,33 @@ class Scripts::Builder {
 
   void add(const plan::flat::Operation& flat) {
     const auto index = static_cast<std::int32_t>(all_.ops_.size());
+    const plan::Place place{program_.rank.value, index};
     Op op{.source = flat.source,
           .from = zone(flat.from),
           .to = zone(flat.to),
-          .after = flat.after.first,
-          .after_count = flat.after.count,
+          .match = linked_.match(place),
           .root = static_cast<std::int32_t>(flat.root),
-          .async = flat.source->async};
-    if (flat.batch >= 0) {
-      op.member = true;
-      op.gate = flat.batch;
-      op.stream = all_.ops_[flat.batch].stream;
-    } else {
-      op.stream = static_cast<std::int16_t>(flat.stream.value);
-      std::int32_t& last = last_[flat.stream.index()];
-      op.gate = last;
-      if (last >= 0) all_.ops_[last].next = index;
-      if (last < 0) script_.first[flat.stream.index()] = index;
-      last = index;
-    }
+          .act = linked_.step(place).act};
     std::visit([&](const auto& action) { read(action, flat, op); }, flat.source->action);
     all_.ops_.push_back(op);
   }
 
   void read(const plan::Compute&, const plan::flat::Operation& flat, Op& op) {
-    op.act = Act::compute;
     op.claims = static_cast<std::int32_t>(all_.claims_.size());
     for (const plan::flat::Access& access : program_.accesses_of(flat)) {
       all_.claims_.push_back(claim(access.region, access.value, access.kind));
     }
     op.claim_count = static_cast<std::int32_t>(all_.claims_.size()) - op.claims;
   }
-  void read(const plan::Copy& copy, const plan::flat::Operation&, Op& op) {
-    op.act = Act::copy;
-    op.add = copy.add;
-  }
+  void read(const plan::Copy& copy, const plan::flat::Operation&, Op& op) { op.add = copy.add; }
   void read(const plan::Send&, const plan::flat::Operation& flat, Op& op) {
-    op.act = Act::send;
     op.root = flat.peer.value;
   }
   void read(const plan::Receive& receive, const plan::flat::Operation& flat, Op& op) {
-    op.act = Act::receive;
     op.root = flat.peer.value;
     op.add = receive.add;
   }
   void read(const plan::Collective& collective, const plan::flat::Operation& flat, Op& op) {
-    op.act = Act::collective;
     op.keeps = slopes_.empty() && keeps(collective.kind, flat, op);  // not of all at once
     op.spoils = !op.keeps && spoils(collective.kind, flat, op);
     const bool gathers = collective.kind == CollectiveKind::all_gather;
@@ -169,25 +146,22 @@ class Scripts::Builder {
            op.from.begin <= op.to.begin && op.to.end() <= op.from.end();
   }
   void read(const plan::Exchange& exchange, const plan::flat::Operation&, Op& op) {
-    op.act = Act::exchange;
     op.add = exchange.add;
   }
-  void read(const plan::Allocate&, const plan::flat::Operation&, Op& op) { op.act = Act::allocate; }
-  void read(const plan::Free&, const plan::flat::Operation&, Op& op) { op.act = Act::free; }
-  void read(const plan::Batch&, const plan::flat::Operation&, Op& op) {
-    op.act = Act::batch;
-    op.group = script_.batches++;
-  }
+  static void read(const plan::Allocate&, const plan::flat::Operation&, Op&) {}
+  static void read(const plan::Free&, const plan::flat::Operation&, Op&) {}
+  static void read(const plan::Batch&, const plan::flat::Operation&, Op&) {}
 
   Scripts& all_;
   const plan::RankProgram& program_;
   std::span<const SlopeId> slopes_;
+  const plan::LinkedProgram& linked_;
   Script script_;
-  std::vector<std::int32_t> last_;  // by stream
 };
 
-Script Scripts::make(const plan::RankProgram& program, std::span<const SlopeId> slopes) {
-  return Builder(*this, program, slopes).build();
+Script Scripts::make(const plan::RankProgram& program, std::span<const SlopeId> slopes,
+                     const plan::LinkedProgram& linked) {
+  return Builder(*this, program, slopes, linked).build();
 }
 
 }  // namespace shiplap::check

@@ -29,7 +29,8 @@ std::int64_t rows_of(const Pieces& pieces) {
 
 }  // namespace
 
-Values::Values(Job& job, std::vector<Trouble>& troubles) : job_(job), troubles_(troubles) {
+Values::Values(Job& job, std::vector<Trouble>& troubles)
+    : job_(job), troubles_(troubles), posts_(job.linked.matching.messages) {
   memories_.resize(job.scripts.size());
   for (std::size_t k = 0; k < job.scripts.size(); ++k) {
     start(k);
@@ -231,16 +232,16 @@ void Values::copy(Actor actor, const Op& op) {
   put(actor, op.to, moved);
 }
 
-void Values::act(std::int32_t index, std::int32_t k) {
-  const Op& op = job_.scripts[index][k];
-  const Actor actor{index, k};
+void Values::perform(Place here) {
+  const Op& op = job_.op(here);
+  const Actor actor = actor_at(here);
   for (Watch& watch : watches_) {
-    watch.closed = watch.closed || (watch.script == index && watch.until == k);
+    watch.closed = watch.closed || (watch.script == actor.script && watch.until == here.operation);
   }
   if (op.act == Act::compute) return compute(actor, op);
   if (op.act == Act::copy) return copy(actor, op);
   const Nature nature = op.act == Act::allocate ? Nature::nothing : Nature::dead;
-  get(index, op.from, held_);
+  get(actor.script, op.from, held_);
   if (op.act == Act::free) demand_alive(actor, op.from, held_);
   if (op.act == Act::allocate) {
     const auto living = [](const Piece& piece) { return piece.nature != Nature::dead; };
@@ -258,20 +259,25 @@ void Values::act(std::int32_t index, std::int32_t k) {
   put(actor, op.from, one_);
 }
 
-Pieces Values::sent(std::int32_t script, std::int32_t k) {
-  const Op& op = job_.scripts[script][k];
-  Pieces pieces;
-  get(script, op.from, pieces);
-  demand_alive({script, k}, op.from, pieces);
+void Values::post(Place send) {
+  const Op& op = job_.op(send);
+  const Actor actor = actor_at(send);
+  Pieces& pieces = posted(send);
+  get(actor.script, op.from, pieces);
+  demand_alive(actor, op.from, pieces);
   for (Piece& piece : pieces) piece.writer = -1;  // elsewhere it means nothing
-  return pieces;
 }
 
-void Values::received(std::int32_t script, std::int32_t k, const Pieces& pieces) {
-  const Op& op = job_.scripts[script][k];
-  const Actor actor{script, k};
+void Values::deliver(Place send, Place receive) {
+  Pieces& pieces = posted(send);
+  received(actor_at(receive), pieces);
+  if (!keep_) pieces = {};
+}
+
+void Values::received(Actor actor, const Pieces& pieces) {
+  const Op& op = job_.scripts[actor.script][actor.op];
   if (op.add) return add(actor, op.to, pieces);
-  get(script, op.to, held_);
+  get(actor.script, op.to, held_);
   demand_alive(actor, op.to, held_);
   put(actor, op.to, pieces);
 }
@@ -285,7 +291,7 @@ void Values::finish() {
 }
 
 Values::Actor Values::actor_of(const CallGroup& group, std::size_t slot, std::int64_t n) const {
-  return {group.scripts[slot], group.calls[slot][n]};
+  return {group.scripts[slot], group.calls(slot)[n]};
 }
 
 Pieces Values::input(const CallGroup& group, const Member& member, std::int64_t n) {
@@ -376,7 +382,7 @@ void Values::meet(const CallGroup& group, std::int64_t n) {
       const Pieces all = reduced(group, n);
       for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
         const Actor actor = actor_of(group, slot, n);
-        received(actor.script, actor.op, all);
+        received(actor, all);
       }
       return;
     }
@@ -386,14 +392,14 @@ void Values::meet(const CallGroup& group, std::int64_t n) {
       if (!root.positions.empty()) throw Asymmetric();
       spoil(group, n);
       const Actor actor = actor_of(group, static_cast<std::size_t>(root.slot), n);
-      received(actor.script, actor.op, all);
+      received(actor, all);
       return;
     }
     case CollectiveKind::broadcast: {
       const Pieces all = input(group, group.members[op.root], n);
       for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
         const Actor actor = actor_of(group, slot, n);
-        received(actor.script, actor.op, all);
+        received(actor, all);
       }
       return;
     }
@@ -415,7 +421,7 @@ void Values::gather(const CallGroup& group, std::int64_t n) {
   job_.contents.join(all);
   for (std::size_t slot = 0; slot < group.scripts.size(); ++slot) {
     const Actor actor = actor_of(group, slot, n);
-    received(actor.script, actor.op, all);
+    received(actor, all);
   }
 }
 
@@ -450,7 +456,7 @@ void Values::deal(const CallGroup& group, std::int64_t n, const std::vector<Piec
       if (group.members[m].slot == member.slot) same.push_back(m);
     }
     if (same.size() <= 1) {
-      received(actor.script, actor.op, parts[k]);
+      received(actor, parts[k]);
       continue;
     }
     std::size_t axis = axes;
@@ -469,7 +475,7 @@ void Values::deal(const CallGroup& group, std::int64_t n, const std::vector<Piec
       }
       fitted.push_back(job_.contents.fit(family, axis, axes));
     }
-    received(actor.script, actor.op, fitted);
+    received(actor, fitted);
   }
 }
 
@@ -477,7 +483,7 @@ void Values::scatter(const CallGroup& group, std::int64_t n, const Pieces& all) 
   const Actor first = actor_of(group, 0, n);
   const auto& collective =
       std::get<plan::Collective>(job_.scripts[first.script][first.op].source->action);
-  const std::int64_t each = rows_of(all) / group.ranks.size();
+  const std::int64_t each = rows_of(all) / group.ranks().size();
   std::vector<Pieces> parts;
   for (std::size_t k = 0; k < group.members.size(); ++k) {
     std::int64_t begin = static_cast<std::int64_t>(k) * each;
@@ -509,7 +515,7 @@ void Values::turn(const CallGroup& group, std::int64_t n) {
   const auto& collective = std::get<plan::Collective>(op.source->action);
   std::vector<Pieces> inputs;
   for (const Member& member : group.members) inputs.push_back(input(group, member, n));
-  const std::int64_t each = op.from.count / group.ranks.size();
+  const std::int64_t each = op.from.count / group.ranks().size();
   std::vector<Pieces> parts(group.members.size());
   for (std::size_t k = 0; k < parts.size(); ++k) {
     std::int64_t begin = static_cast<std::int64_t>(k) * each;
@@ -546,7 +552,7 @@ void Values::meet_exchange(const CallGroup& group, std::int64_t n) {
     for (const plan::TableRow& row : receives) {
       nth = row.peer == last_peer ? nth + 1 : 0;
       last_peer = row.peer;
-      const std::int64_t position = group.ranks.find(Rank(row.peer));
+      const std::int64_t position = group.ranks().find(Rank(row.peer));
       const auto sends = exchange.reversed ? table.receives_of(row.peer) : table.sends_of(row.peer);
       const auto from = std::ranges::lower_bound(sends, member.rank, {}, &plan::TableRow::peer);
       const plan::TableRow& other = *(from + static_cast<std::ptrdiff_t>(nth));

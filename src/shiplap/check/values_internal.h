@@ -8,22 +8,26 @@
 
 #include "shiplap/check/job_internal.h"
 #include "shiplap/check/rows_internal.h"
+#include "shiplap/plan/execution.h"
 
 namespace shiplap::check {
 
 // One cause can show on every rank; nobody needs them all.
 inline constexpr std::size_t kMostTroubles = 20'000;
 
-class Values {
+class Values : public plan::Observer {
  public:
   Values(Job& job, std::vector<Trouble>& troubles);
 
-  // A computation, a copy, an allocation: what concerns one rank alone.
-  void act(std::int32_t script, std::int32_t op);
-  [[nodiscard]] Pieces sent(std::int32_t script, std::int32_t op);
-  void received(std::int32_t script, std::int32_t op, const Pieces& pieces);
-  // A call in which all members have arrived.
-  void meet(const CallGroup& group, std::int64_t n);
+  void perform(Place place) override;
+  void post(Place send) override;
+  void deliver(Place send, Place receive) override;
+  void call(plan::Match call) override { meet(job_.groups[call.with], call.n); }
+  // To be called before the execution: what messages carried is kept.
+  void keep_messages() { keep_ = true; }
+  [[nodiscard]] const Pieces& carried(const MessageQueue& queue, std::size_t n) const {
+    return posts_[static_cast<std::size_t>(queue.first) + n];
+  }
   // The goals, at the end; then rows that are allocated and not freed.
   void finish();
 
@@ -68,6 +72,9 @@ class Values {
   };
 
   void start(std::size_t script);
+  void received(Actor actor, const Pieces& pieces);
+  // A call in which all members have arrived.
+  void meet(const CallGroup& group, std::int64_t n);
   // In order, those that touch joined.
   [[nodiscard]] std::vector<DeadRows> dead_rows(std::size_t script) const;
   // Reports the first rows that are alive at the end of the step and were not at its start.
@@ -102,6 +109,13 @@ class Values {
   void report(Trouble trouble) {
     if (troubles_.size() < kMostTroubles) troubles_.push_back(std::move(trouble));
   }
+  [[nodiscard]] Actor actor_at(Place place) const {
+    return {job_.script_of[place.rank], place.operation};
+  }
+  [[nodiscard]] Pieces& posted(Place send) {
+    const plan::Match match = job_.op(send).match;
+    return posts_[job_.queues()[match.with].first + match.n];
+  }
   [[nodiscard]] Place place(Actor actor) const {
     return {job_.scripts[actor.script].rank, actor.op};
   }
@@ -110,6 +124,8 @@ class Values {
   std::vector<Trouble>& troubles_;
   std::vector<std::vector<Buffer>> memories_;         // by script and buffer
   std::vector<std::vector<DeadRows>> dead_at_start_;  // by script
+  std::vector<Pieces> posts_;                         // by message
+  bool keep_ = false;
   std::vector<Watch> watches_;
   std::int64_t statements_ = 0;
   std::int64_t unions_ = 0;

@@ -66,9 +66,9 @@ std::string Words::group(const CallGroup& group, Place place) const {
     if (!text.empty()) text += " ";
   }
   std::vector<std::int32_t> ranks;
-  for (std::int64_t k = 0; k < group.ranks.size(); ++k) ranks.push_back(group.ranks[k].value);
+  for (std::int64_t k = 0; k < group.ranks().size(); ++k) ranks.push_back(group.ranks()[k].value);
   text += fmt::format("{{{}}}", some_ranks(ranks));
-  if (!group.channel.empty()) text += "/" + group.channel;
+  if (!group.linked->channel.empty()) text += "/" + group.linked->channel;
   return text;
 }
 

@@ -58,7 +58,7 @@ void Labeller::follow(const RankProgram& program, LinkedProgram& linked, Deferre
     const Place place{program.rank.value, static_cast<std::int32_t>(k)};
     const Step& step = linked.step(place);
     if (step.event < 0) continue;
-    if (step.act == Act::timed && step.kind != trace::Kind::copy) {
+    if (step.act == Act::compute) {
       compute(op, linked.event(place));
     } else {
       move(op, place, linked, deferred);

@@ -10,7 +10,6 @@
 #include "shiplap/base/error.h"
 #include "shiplap/base/units.h"
 #include "shiplap/plan/labels_internal.h"
-#include "shiplap/plan/link_matching_internal.h"
 #include "shiplap/plan/rank_template_internal.h"
 
 namespace shiplap::plan {
@@ -19,37 +18,36 @@ namespace {
 // Messages of one rank are numbered below this.
 constexpr std::int64_t kMaxSends = std::int64_t{1} << 24;
 
-class Linker {
+}  // namespace
+
+class Linker::State {
  public:
-  Linker(const Plan& plan, const LinkOptions& options)
-      : plan_(plan),
-        options_(options),
-        matching_(linked_),
-        labeller_(plan),
-        streams_(trace_streams(plan)) {
+  State(const Plan& plan, LinkOptions options)
+      : options_(std::move(options)), labeller_(plan), streams_(trace_streams(plan)) {
+    const auto ranks = static_cast<std::size_t>(plan.mesh.ranks());
     linked_.plan = &plan;
+    linked_.ranks.resize(ranks);
+    if (options_.events) {
+      linked_.trace.streams = streams_.names;
+      linked_.trace.ranks.resize(ranks);
+    }
     recent_.resize(plan.programs.size(), -1);
   }
 
-  LinkedProgram link() && {
-    Assignment assignment = assign_programs(plan_);
-    if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
-    linked_.trace.streams = streams_.names;
-    const std::size_t ranks = assignment.program_of.size();
-    linked_.ranks.resize(ranks);
-    linked_.trace.ranks.resize(ranks);
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      add(expand(plan_, Rank(rank), assignment.program_of[rank]));
+  [[nodiscard]] const LinkedProgram& linked() const { return linked_; }
+
+  LinkedProgram finish() {
+    linked_.matching = std::move(matcher_).finish();
+    if (options_.events) {
+      match_events();
+      resolve_labels(deferred_, linked_);
     }
-    matching_.close();
-    resolve_labels(deferred_, linked_);
     return std::move(linked_);
   }
 
- private:
   void add(const RankProgram& program) {
     const auto rank = program.rank.index();
-    const std::size_t total = linked_.links.size() + program.operations.size();
+    const std::size_t total = linked_.matches.size() + program.operations.size();
     iterations_ += program.iterations;
     if (std::cmp_greater(total, options_.operations)) {
       too_large(options_.operations, "operations",
@@ -59,15 +57,15 @@ class Linker {
       too_large(options_.iterations, "iterations of loops",
                 "every rank is expanded, which takes time for each of them");
     }
-    linked_.ranks[rank].first = std::ssize(linked_.links);
+    linked_.ranks[rank].first = std::ssize(linked_.matches);
     linked_.ranks[rank].rank_template = shared_template(program);
-    linked_.links.resize(total);
-    linked_.call_of.resize(total, -1);
+    matcher_.join(program, linked_.matches);
+    if (!options_.events) return;
     write_events(program);
-    matching_.join(program);
     labeller_.follow(program, linked_, deferred_);
   }
 
+ private:
   [[noreturn]] static void too_large(std::int64_t limit, std::string_view what, std::string why) {
     throw InputError(Diagnostic{.code = "D632",
                                 .what = fmt::format("this plan has more than {} {} on all ranks "
@@ -80,7 +78,7 @@ class Linker {
   // Ranks of a program are mostly alike, neighbours above all.
   std::int32_t shared_template(const RankProgram& program) {
     if (!program.program.exists()) return spare();
-    RankTemplate made = plan::template_of(program, streams_.index[program.program], options_);
+    RankTemplate made = plan::template_of(program, options_);
     std::int32_t& recent = recent_[program.program.index()];
     if (recent >= 0 && linked_.templates[recent].same_steps(made)) {
       return recent;
@@ -133,10 +131,10 @@ class Linker {
       trace::Event& event = events.emplace_back();
       event.kind = step.kind;
       event.rank = program.rank.value;
-      event.stream = step.stream;
+      event.stream = streams_.index[program.program][StreamId(step.stream)];
       event.operation = static_cast<std::int32_t>(k);
       event.memory = {step.memory};
-      const bool moves = step.act != Act::timed;
+      const bool moves = step.act != Act::compute && step.act != Act::copy;
       if (moves) event.bytes = {step.bytes};
       if (step.act == Act::send || step.act == Act::receive) {
         event.peer = program.operations[k].peer.value;
@@ -145,11 +143,20 @@ class Linker {
     }
   }
 
-  const Plan& plan_;
-  const LinkOptions& options_;
+  // A receive has the number of its send.
+  void match_events() {
+    for (const MessageQueue& queue : linked_.matching.queues) {
+      for (std::size_t n = 0; n < std::min(queue.sends.size(), queue.receives.size()); ++n) {
+        linked_.event({queue.to, queue.receives[n]}).match =
+            linked_.event({queue.from, queue.sends[n]}).match;
+      }
+    }
+  }
+
+  LinkOptions options_;
   std::int64_t iterations_ = 0;
   LinkedProgram linked_;
-  Matching matching_;
+  Matcher matcher_;
   Labeller labeller_;
   DeferredLabels deferred_;
   TraceStreams streams_;
@@ -158,7 +165,21 @@ class Linker {
   std::int32_t spare_ = -1;
 };
 
-}  // namespace
+Linker::Linker(const Plan& plan, LinkOptions options)
+    : state_(std::make_unique<State>(plan, std::move(options))) {}
+Linker::~Linker() = default;
+void Linker::add(const RankProgram& program) { state_->add(program); }
+const LinkedProgram& Linker::linked() const { return state_->linked(); }
+LinkedProgram Linker::finish() && { return state_->finish(); }
+
+Place LinkedProgram::other_end(Place place) const {
+  const Match at = match(place);
+  const MessageQueue& queue = matching.queues[at.with];
+  const bool sends = step(place).act == Act::send;
+  const std::vector<std::int32_t>& side = sends ? queue.receives : queue.sends;
+  if (at.n >= std::ssize(side)) return {};
+  return {sends ? queue.to : queue.from, side[at.n]};
+}
 
 TraceStreams trace_streams(const Plan& plan) {
   TraceStreams streams{.names = trace::Trace().streams};
@@ -174,7 +195,13 @@ TraceStreams trace_streams(const Plan& plan) {
 }
 
 LinkedProgram link(const Plan& plan, const LinkOptions& options) {
-  return Linker(plan, options).link();
+  Assignment assignment = assign_programs(plan);
+  if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
+  Linker linker(plan, options);
+  for (std::size_t rank = 0; rank < assignment.program_of.size(); ++rank) {
+    linker.add(expand(plan, Rank(rank), assignment.program_of[rank]));
+  }
+  return std::move(linker).finish();
 }
 
 }  // namespace shiplap::plan

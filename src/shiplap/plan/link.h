@@ -12,49 +12,56 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "shiplap/base/id.h"
 #include "shiplap/plan/expand.h"
+#include "shiplap/plan/matching.h"
 #include "shiplap/plan/plan.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::plan {
 
-// An operation: of which rank, and where in its expansion.
-struct Place {
-  std::int32_t rank = -1;
-  std::int32_t operation = -1;
-  [[nodiscard]] bool exists() const { return rank >= 0; }
-  friend auto operator<=>(const Place&, const Place&) = default;
-};
-
-// How an operation becomes complete.
 enum class Act : std::uint8_t {
-  timed,   // a computation or a copy: on its own, some time after its start
-  moment,  // allocate, free: at once
-  collective,
-  exchange,
+  compute,
+  copy,
+  allocate,
+  free,
   send,
   receive,
+  collective,
+  exchange,
   batch,
 };
+
+// Whether it moves rows between ranks; whether it is called on a group.
+[[nodiscard]] constexpr bool is_message(Act act) { return act == Act::send || act == Act::receive; }
+[[nodiscard]] constexpr bool is_call(Act act) {
+  return act == Act::collective || act == Act::exchange;
+}
+// Whether it changes which rows are alive, and takes no time.
+[[nodiscard]] constexpr bool is_lifetime(Act act) {
+  return act == Act::allocate || act == Act::free;
+}
 
 // One operation, as far as ranks may share it.
 struct Step {
   const Operation* source = nullptr;
-  std::int64_t bytes = 0;   // as trace::Event has them; of a moment: by how much memory grows
+  std::int64_t bytes = 0;   // as trace::Event has them; of a lifetime: by how much memory grows
   std::int64_t memory = 0;  // alive when it is listed
   std::int64_t detail = 0;  // of a collective its root, of an exchange the bytes of a row it sends,
                             // of a batch how many members it has
   double cost = 0;          // what LinkOptions::cost returned
   std::int32_t gate = -1;   // what comes before it in its stream; of a member, its batch
+  std::int32_t next = -1;   // what comes behind it in its stream
   std::int32_t after_first = 0;  // in RankTemplate::after
   std::int32_t after_count = 0;
-  std::int32_t event = -1;   // among those of the rank
-  std::int32_t stream = -1;  // of the trace
-  Act act = Act::timed;
+  std::int32_t event = -1;  // among those of the rank
+  std::int32_t stream = 0;  // of its program; of a member, that of its batch
+  Act act = Act::compute;
   trace::Kind kind = trace::Kind::compute;
   DType type = DType::bf16;     // of what is moved
   bool opens_at_start = false;  // it may start once its gate has started, not only when complete
@@ -74,7 +81,8 @@ struct Releases {
 struct RankTemplate {
   std::vector<Step> steps;
   std::vector<std::int32_t> after;
-  std::int64_t memory = 0;  // alive throughout
+  std::vector<std::int32_t> heads;  // by stream: its first operation, or -1
+  std::int64_t memory = 0;          // alive throughout
   std::int32_t events = 0;
 
   // What follows from the above; see connect().
@@ -83,45 +91,35 @@ struct RankTemplate {
   std::vector<std::int32_t> successors;
 
   [[nodiscard]] const Step& operator[](std::int32_t operation) const { return steps[operation]; }
+  [[nodiscard]] std::span<const std::int32_t> after_of(const Step& step) const {
+    return std::span(after).subspan(step.after_first, step.after_count);
+  }
+  // Behind the last member of a batch.
+  [[nodiscard]] std::int32_t batch_end(std::int32_t batch) const {
+    return batch + 1 + static_cast<std::int32_t>(steps[batch].detail);
+  }
   [[nodiscard]] bool same_steps(const RankTemplate& other) const {
     return memory == other.memory && steps == other.steps && after == other.after;
   }
 };
 
-// One collective or exchange: the n-th call of every member of a group.
-struct Call {
-  std::int32_t group = -1;
-  std::int32_t listed = 0;  // by so many members
-  Place first;              // the member of the lowest rank; LinkedProgram::links has the next
-  Place last;
-  Place root;  // of a broadcast or reduce: the member that says it is the root
-};
-
-struct LinkedGroup {
-  RankSet ranks;
-  std::string channel;
-  std::vector<std::int32_t> calls;  // by n
-};
-
 struct RankPart {
-  std::int64_t first = 0;  // of its operations among those of all ranks
-  std::int32_t rank_template = -1;
+  std::int64_t first = 0;           // of its operations among those of all ranks
+  std::int32_t rank_template = -1;  // -1: it is not linked
 };
 
 struct LinkedProgram {
   const Plan* plan = nullptr;
   std::deque<RankTemplate> templates;
   std::vector<RankPart> ranks;
-  // By operation of all ranks:
-  std::vector<Place> links;  // of a message, its other end; in a call, the next member
-  std::vector<std::int32_t> call_of;
-  std::vector<Call> calls;
-  std::vector<LinkedGroup> groups;
-  trace::Trace trace;  // times are still to be filled in
+  Matching matching;
+  std::vector<Match> matches;  // by operation of all ranks
+  trace::Trace trace;          // times are still to be filled in
 
-  [[nodiscard]] const RankTemplate& template_of(std::int32_t rank) const {
-    const auto r = static_cast<std::size_t>(rank);
-    return templates[ranks[r].rank_template];
+  [[nodiscard]] bool is_linked(std::size_t rank) const { return ranks[rank].rank_template >= 0; }
+  // REQUIRES: the rank is linked.
+  [[nodiscard]] const RankTemplate& template_of(std::size_t rank) const {
+    return templates[ranks[rank].rank_template];
   }
   [[nodiscard]] std::size_t index(Place place) const {
     const auto r = static_cast<std::size_t>(place.rank);
@@ -130,9 +128,13 @@ struct LinkedProgram {
   [[nodiscard]] const Step& step(Place place) const {
     return template_of(place.rank)[place.operation];
   }
-  [[nodiscard]] Place link(Place place) const { return links[index(place)]; }
-  [[nodiscard]] const Call& call(Place place) const { return calls[call_of[index(place)]]; }
-  [[nodiscard]] const LinkedGroup& group(const Call& call) const { return groups[call.group]; }
+  [[nodiscard]] Match match(Place place) const { return matches[index(place)]; }
+  // The group of a collective or exchange.
+  [[nodiscard]] const GroupCalls& group(Place place) const {
+    return matching.groups[match(place).with];
+  }
+  // The other end of a message; none if nothing meets it.
+  [[nodiscard]] Place other_end(Place place) const;
   // REQUIRES: the operation has an event.
   [[nodiscard]] trace::Event& event(Place place) {
     return trace.ranks[place.rank].events[step(place).event];
@@ -152,6 +154,27 @@ struct LinkOptions {
   // The time of a computation, copy or exchange, by whatever measure the caller has; called while
   // its rank is expanded. Ranks share a template only if their costs are equal.
   std::function<double(const RankProgram&, const flat::Operation&)> cost;
+  bool events = true;  // without: no trace, and nothing about memory
+};
+
+// Links ranks one after the other, for those who want some of the ranks only or look at each
+// expansion themselves.
+class Linker {
+ public:
+  // `plan` must outlive the result.
+  Linker(const Plan& plan, LinkOptions options);
+  ~Linker();
+  Linker(const Linker&) = delete;
+  Linker& operator=(const Linker&) = delete;
+  // REQUIRES: ranks come in ascending order.
+  void add(const RankProgram& program);
+  // Templates and matches of the ranks so far; templates stay where they are.
+  [[nodiscard]] const LinkedProgram& linked() const;
+  [[nodiscard]] LinkedProgram finish() &&;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
 };
 
 // Expands every rank once. Throws InputError where the plan has no meaning (D108, D2xx) or is too

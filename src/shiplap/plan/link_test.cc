@@ -36,10 +36,10 @@ program right on dp=1
 TEST(Link, ConnectsTheEndsOfMessagesInTheirOrder) {
   const Plan plan = parse_text(kText, "link.plan");
   const LinkedProgram linked = link(plan, {});
-  EXPECT_EQ(linked.link({0, 0}), (Place{1, 0}));
-  EXPECT_EQ(linked.link({1, 0}), (Place{0, 0}));
-  EXPECT_EQ(linked.link({0, 1}), (Place{1, 1}));
-  EXPECT_FALSE(linked.link({1, 2}).exists());  // nobody sends it
+  EXPECT_EQ(linked.other_end({0, 0}), (Place{1, 0}));
+  EXPECT_EQ(linked.other_end({1, 0}), (Place{0, 0}));
+  EXPECT_EQ(linked.other_end({0, 1}), (Place{1, 1}));
+  EXPECT_FALSE(linked.other_end({1, 2}).exists());  // nobody sends it
   const auto& receives = linked.trace.ranks[1].events;
   EXPECT_EQ(receives[0].match, linked.trace.ranks[0].events[0].match);
   EXPECT_EQ(receives[2].match, trace::Event().match);
@@ -48,13 +48,15 @@ TEST(Link, ConnectsTheEndsOfMessagesInTheirOrder) {
 TEST(Link, ConnectsTheCallsOfACollectiveInTheirOrder) {
   const Plan plan = parse_text(kText, "link.plan");
   const LinkedProgram linked = link(plan, {});
-  ASSERT_EQ(linked.calls.size(), 2U);
+  ASSERT_EQ(linked.matching.calls, 2);
+  const GroupCalls& group = linked.group({0, 2});
+  EXPECT_EQ(group.callers, (std::vector<std::int32_t>{0, 1}));
   for (const std::int32_t n : {0, 1}) {
-    const Call& call = linked.call({0, 2 + n});
-    EXPECT_EQ(&call, &linked.call({1, 3 + n}));
-    EXPECT_EQ(call.listed, 2);
-    EXPECT_EQ(call.first, (Place{0, 2 + n}));
-    EXPECT_EQ(linked.link(call.first), (Place{1, 3 + n}));
+    EXPECT_EQ(&linked.group({1, 3 + n}), &group);
+    EXPECT_EQ(linked.match({0, 2 + n}).n, n);
+    EXPECT_EQ(linked.match({1, 3 + n}).n, n);
+    EXPECT_EQ(group.calls(0)[n], 2 + n);
+    EXPECT_EQ(group.calls(1)[n], 3 + n);
   }
 }
 
@@ -62,9 +64,9 @@ TEST(Link, StreamsOfOneNameAreOneOfTheTrace) {
   const Plan plan = parse_text(kText, "link.plan");
   const LinkedProgram linked = link(plan, {});
   EXPECT_EQ(linked.trace.streams, (std::vector<std::string>{"main", "net", "side"}));
-  EXPECT_EQ(linked.step({0, 2}).stream, 1);
-  EXPECT_EQ(linked.step({1, 3}).stream, 1);
-  EXPECT_EQ(linked.step({1, 4}).stream, 2);
+  EXPECT_EQ(linked.trace.ranks[0].events[2].stream, 1);
+  EXPECT_EQ(linked.trace.ranks[1].events[3].stream, 1);
+  EXPECT_EQ(linked.trace.ranks[1].events[4].stream, 2);
 }
 
 constexpr const char* kAlike = R"(shiplap-plan 1

@@ -28,13 +28,14 @@ std::int64_t grown(std::int64_t total, std::int64_t count, std::int64_t bytes) {
 
 class Builder {
  public:
-  Builder(const RankProgram& program, std::span<const std::int32_t> streams,
-          const LinkOptions& options)
-      : program_(program), streams_(streams), options_(options), last_(streams.size(), -1) {}
+  Builder(const RankProgram& program, const LinkOptions& options)
+      : program_(program), options_(options) {}
 
   RankTemplate build() && {
     if (!program_.program.exists()) return {};
-    result_.memory = alive_throughout();  // all its parts are in the sum of the buffers
+    last_.assign(program_.plan->programs[program_.program].streams.size() + 1, -1);
+    result_.heads = last_;
+    if (options_.events) result_.memory = alive_throughout();
     memory_ = result_.memory;
     result_.steps.reserve(program_.operations.size());
     result_.after.assign(program_.dependencies.begin(), program_.dependencies.end());
@@ -77,7 +78,8 @@ class Builder {
     place(op, step);
     try {
       std::visit([&](const auto& action) { read(op, action, step); }, op.source->action);
-      if (options_.cost && (step.act == Act::timed || step.act == Act::exchange)) {
+      const bool local = step.act == Act::compute || step.act == Act::copy;
+      if (options_.cost && (local || step.act == Act::exchange)) {
         step.cost = options_.cost(program_, op);
       }
     } catch (const InputError& error) {  // it does not know where it is
@@ -87,7 +89,7 @@ class Builder {
       diagnostic.where.operation = program_.describe(op);
       throw InputError(std::move(diagnostic));
     }
-    if (step.act != Act::moment && step.act != Act::batch) step.event = result_.events++;
+    if (!is_lifetime(step.act) && step.act != Act::batch) step.event = result_.events++;
     result_.steps.push_back(step);
   }
 
@@ -102,11 +104,13 @@ class Builder {
       step.stream = batch.stream;
       return;
     }
+    const auto here = static_cast<std::int32_t>(result_.steps.size());
     std::int32_t& last = last_[op.stream.index()];
     step.gate = last;
     step.opens_at_start = last >= 0 && result_[last].source->async;
-    step.stream = streams_[op.stream.index()];
-    last = static_cast<std::int32_t>(result_.steps.size());
+    step.stream = op.stream.value;
+    (last >= 0 ? result_.steps[last].next : result_.heads[step.stream]) = here;
+    last = here;
   }
 
   void read(const flat::Operation& /*op*/, const Compute& compute, Step& step) const {
@@ -114,6 +118,7 @@ class Builder {
   }
 
   void read(const flat::Operation& /*op*/, const Copy& /*copy*/, Step& step) const {
+    step.act = Act::copy;
     step.kind = trace::Kind::copy;
   }
 
@@ -150,6 +155,7 @@ class Builder {
     step.kind = trace::Kind::exchange;
     step.type = buffer(op.from).type;
     step.detail = program_.buffers[op.from.buffer].row_bytes;
+    if (!options_.events) return;
     step.bytes = bytes_of(op, out, step.detail);
     static_cast<void>(bytes_of(op, in, program_.buffers[op.to.buffer].row_bytes));  // 64 bits
   }
@@ -165,10 +171,16 @@ class Builder {
     return bytes;
   }
 
-  void read(const flat::Operation& op, const Allocate&, Step& step) { grow(op.from, 1, step); }
-  void read(const flat::Operation& op, const Free&, Step& step) { grow(op.from, -1, step); }
+  void read(const flat::Operation& op, const Allocate&, Step& step) {
+    step.act = Act::allocate;
+    grow(op.from, 1, step);
+  }
+  void read(const flat::Operation& op, const Free&, Step& step) {
+    step.act = Act::free;
+    grow(op.from, -1, step);
+  }
   void grow(const flat::Region& rows, std::int64_t sign, Step& step) {
-    step.act = Act::moment;
+    if (!options_.events) return;
     step.bytes = on_device(rows.buffer) ? sign * program_.bytes_of(rows) : 0;
     memory_ = grown(memory_, 1, step.bytes);
   }
@@ -176,7 +188,6 @@ class Builder {
   void read(const flat::Operation&, const Batch&, Step& step) const { step.act = Act::batch; }
 
   const RankProgram& program_;
-  std::span<const std::int32_t> streams_;
   const LinkOptions& options_;
   std::vector<std::int32_t> last_;  // by stream of the program
   std::int64_t memory_ = 0;
@@ -193,9 +204,8 @@ const flat::Region& whole_buffer(const RankProgram& program, const flat::Operati
   return group.find(program.rank) == op.root ? op.from : op.to;
 }
 
-RankTemplate template_of(const RankProgram& program, std::span<const std::int32_t> streams,
-                         const LinkOptions& options) {
-  return Builder(program, streams, options).build();
+RankTemplate template_of(const RankProgram& program, const LinkOptions& options) {
+  return Builder(program, options).build();
 }
 
 void connect(RankTemplate& rank_template) {

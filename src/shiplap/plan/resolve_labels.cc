@@ -13,7 +13,7 @@ class Resolution {
   Resolution(const DeferredLabels& deferred, LinkedProgram& linked)
       : deferred_(deferred),
         linked_(linked),
-        label_of_(linked.links.size(), -1),
+        label_of_(linked.matches.size(), -1),
         state_(deferred.deferred.size()) {
     for (std::size_t k = 0; k < deferred.deferred.size(); ++k) {
       label_of_[linked.index(deferred.deferred[k].place)] = static_cast<std::int32_t>(k);
@@ -69,8 +69,14 @@ class Resolution {
   }
 
   [[nodiscard]] Place other_end(Place place) const {
-    const bool message = linked_.step(place).act == Act::receive;
-    return message ? linked_.link(place) : linked_.call(place).root;
+    const Step& step = linked_.step(place);
+    if (step.act == Act::receive) return linked_.other_end(place);
+    const GroupCalls& group = linked_.group(place);
+    const std::int32_t root = group.ranks[step.detail].value;
+    const std::int32_t slot = group.slot_of(root);
+    const std::int32_t n = linked_.match(place).n;
+    if (slot < 0 || n >= std::ssize(group.calls(slot))) return {};
+    return {root, group.calls(slot)[n]};
   }
 
   void fill_in(const DeferredLabel& label) {

@@ -151,7 +151,7 @@ class Executor::State {
         trace::Event& event = trace.events.emplace_back(events_[step.event]);
         event.time = {timings[k].begin - start};
         event.duration = {timings[k].end - timings[k].begin};
-      } else if (step.act == plan::Act::moment) {
+      } else if (plan::is_lifetime(step.act)) {
         changes.emplace_back(timings[k].end - start, k);
       }
     }

@@ -9,11 +9,12 @@ Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager)
     : linked_(linked),
       system_(system),
       eager_(eager),
-      time_(linked.links.size()),
-      state_(linked.links.size()),
-      gatherings_(linked.calls.size()) {
-  for (const LinkedGroup& group : linked.groups) reaches_.push_back(cost::reach_of(group.ranks));
-  missing_.reserve(linked.links.size());
+      time_(linked.matches.size()),
+      state_(linked.matches.size()),
+      gatherings_(linked.matching.calls) {
+  for (const GroupCalls& group : linked.matching.groups)
+    reaches_.push_back(cost::reach_of(group.ranks));
+  missing_.reserve(linked.matches.size());
   for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {
     const std::vector<std::int32_t>& inputs =
         linked.template_of(static_cast<std::int32_t>(rank)).inputs;
@@ -48,8 +49,10 @@ void Clock::begin(Place place) {
   const Releases& releases = rank_template.releases[place.operation];
   release(place.rank, releases.first, releases.at_end, time);
   switch (step.act) {
-    case Act::timed:
-    case Act::moment:
+    case Act::compute:
+    case Act::copy:
+    case Act::allocate:
+    case Act::free:
       return finish(place, time, step.cost);
     case Act::batch:
       if (step.detail == 0) finish(place, time, 0);
@@ -65,7 +68,7 @@ void Clock::begin(Place place) {
 
 void Clock::begin_message(Place place, const Step& step) {
   const bool sends = step.act == Act::send;
-  const Place other = linked_.link(place);
+  const Place other = linked_.other_end(place);
   const Place send = sends ? place : other;
   const Place receive = sends ? other : place;
   const auto is_eager = [&](const Step& sent) {
@@ -84,28 +87,33 @@ void Clock::begin_message(Place place, const Step& step) {
 }
 
 void Clock::begin_meeting(Place place) {
-  const auto id = static_cast<std::size_t>(linked_.call_of[linked_.index(place)]);
-  const Call& call = linked_.calls[id];
-  Gathering& gathering = gatherings_[id];
+  const plan::Match match = linked_.match(place);
+  const GroupCalls& group = linked_.matching.groups[match.with];
+  Gathering& gathering = gatherings_[group.first + match.n];
   gathering.time = std::max(gathering.time, start(place).value);
   ++gathering.started;
-  if (gathering.started == linked_.group(call).ranks.size()) gather(call, gathering.time);
+  if (gathering.started == group.ranks.size()) gather(match, gathering.time);
 }
 
 // Everybody is there.
-void Clock::gather(const Call& call, double time) {
-  const Step& reference = linked_.step(call.first);
-  Misfit misfit{.first = call.first};
-  for (Place place = call.first; place.exists(); place = linked_.link(place)) {
-    if (fit(*linked_.plan, reference, linked_.step(place))) continue;
+void Clock::gather(plan::Match match, double time) {
+  const GroupCalls& group = linked_.matching.groups[match.with];
+  const auto member = [&](std::size_t slot) {
+    return Place{group.callers[slot], group.calls(slot)[match.n]};
+  };
+  const Step& reference = linked_.step(member(0));
+  Misfit misfit{.first = member(0)};
+  for (std::size_t slot = 0; slot < group.callers.size(); ++slot) {
+    if (fit(*linked_.plan, reference, linked_.step(member(slot)))) continue;
     if (misfit.second.exists()) ++misfit.more;
-    if (!misfit.second.exists()) misfit.second = place;
+    if (!misfit.second.exists()) misfit.second = member(slot);
   }
   if (misfit.second.exists()) misfits_.push_back(misfit);
   const bool shared = !misfit.second.exists() && reference.act == Act::collective;
-  const double together = shared ? duration_of(reference, call.group) : 0;
-  for (Place place = call.first; place.exists(); place = linked_.link(place)) {
-    finish(place, time, shared ? together : duration_of(linked_.step(place), call.group));
+  const double together = shared ? duration_of(reference, match.with) : 0;
+  for (std::size_t slot = 0; slot < group.callers.size(); ++slot) {
+    const Place place = member(slot);
+    finish(place, time, shared ? together : duration_of(linked_.step(place), match.with));
   }
 }
 

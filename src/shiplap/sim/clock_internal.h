@@ -39,7 +39,7 @@ class Clock {
   void begin(Place place);
   void begin_message(Place place, const Step& step);
   void begin_meeting(Place place);
-  void gather(const Call& call, double time);
+  void gather(plan::Match match, double time);
   [[nodiscard]] double duration_of(const Step& step, std::int32_t group) const;
   void finish(Place place, double time, double duration);
   void finish_member(Place batch, double time);

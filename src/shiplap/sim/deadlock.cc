@@ -6,28 +6,26 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/base/units.h"
-#include "shiplap/sim/circle_internal.h"
+#include "shiplap/plan/execution.h"
 #include "shiplap/sim/deadlock_internal.h"
 #include "shiplap/sim/words_internal.h"
 
 namespace shiplap::sim {
 namespace {
 
-using State = Clock::State;
+using State = plan::Execution::State;
+using Wait = plan::Execution::Wait;
 
 constexpr std::size_t kMostNotes = 8;
 constexpr std::size_t kLongestCircle = 6;
 
 class Report {
  public:
-  Report(const LinkedProgram& linked, const Clock& clock)
-      : linked_(linked), clock_(clock), words_(linked) {
-    first_wait_.resize(linked.ranks.size());
-    for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {
-      first_wait_[rank] = first_wait(static_cast<std::int32_t>(rank));
-      if (first_wait_[rank].exists()) stuck_.push_back(first_wait_[rank]);
-    }
+  Report(const LinkedProgram& linked, const plan::Execution& execution)
+      : linked_(linked), execution_(execution), words_(linked), stuck_(execution.stuck()) {
     ensure(!stuck_.empty(), "a deadlock has ranks that wait");
+    first_wait_.resize(linked.ranks.size());
+    for (const Place& place : stuck_) first_wait_[place.rank] = place;
   }
 
   std::vector<Diagnostic> problems() {
@@ -48,18 +46,8 @@ class Report {
   }
 
  private:
-  // The first operation of a rank that has started and cannot be completed; none if it is done.
-  [[nodiscard]] Place first_wait(std::int32_t rank) const {
-    const RankTemplate& rank_template = linked_.template_of(rank);
-    for (std::int32_t k = 0; k < std::ssize(rank_template.steps); ++k) {
-      const bool waits = clock_.state({rank, k}) == State::started;
-      if (waits && rank_template[k].act != Act::batch) return {rank, k};
-    }
-    return {};
-  }
-
   Diagnostic head() {
-    const std::vector<Wait> circle = find_circle(linked_, clock_);
+    const std::vector<Wait> circle = execution_.wait_cycle();
     const Place first = circle.empty() ? stuck_.front() : circle.front().waiting;
     Diagnostic diagnostic{.code = "D630", .where = words_.where(first)};
     diagnostic.what = fmt::format("nothing can go on: {} of {} ranks wait for ever",
@@ -100,7 +88,7 @@ class Report {
   }
 
   std::string other_end(Place place) {
-    const Place other = linked_.link(place);
+    const Place other = linked_.other_end(place);
     if (other.exists()) {
       return fmt::format("for `{}` of rank {}, {}", words_.operation(other), other.rank,
                          doing(other.rank));
@@ -119,8 +107,7 @@ class Report {
   }
 
   std::string members(Place place) {
-    const Call& call = linked_.call(place);
-    std::vector<std::int32_t> absent = absent_ranks(call);
+    const std::vector<std::int32_t> absent = absent_ranks(place);
     const auto more = std::ssize(absent) - 1;
     std::string text = fmt::format("over {} for rank {}", words_.group(place), absent.front());
     text += more > 0 ? fmt::format(" and {} more; rank {} ", with_separators(more), absent.front())
@@ -130,15 +117,16 @@ class Report {
   }
 
   // Members that have not started it, in order of rank.
-  [[nodiscard]] std::vector<std::int32_t> absent_ranks(const Call& call) const {
-    std::vector<std::int32_t> here;
-    for (Place place = call.first; place.exists(); place = linked_.link(place)) {
-      if (clock_.state(place) != State::waiting) here.push_back(place.rank);
-    }
+  [[nodiscard]] std::vector<std::int32_t> absent_ranks(Place call) const {
+    const GroupCalls& group = linked_.group(call);
+    const std::int32_t n = linked_.match(call).n;
     std::vector<std::int32_t> absent;
-    const plan::RankSet& ranks = linked_.group(call).ranks;
-    for (std::int64_t k = 0; k < ranks.size(); ++k) {
-      if (!std::ranges::binary_search(here, ranks[k].value)) absent.push_back(ranks[k].value);
+    for (std::int64_t k = 0; k < group.ranks.size(); ++k) {
+      const std::int32_t rank = group.ranks[k].value;
+      const std::int32_t slot = group.slot_of(rank);
+      const bool calls = slot >= 0 && n < std::ssize(group.calls(slot));
+      const bool here = calls && execution_.state({rank, group.calls(slot)[n]}) != State::waiting;
+      if (!here) absent.push_back(rank);
     }
     std::ranges::sort(absent);
     return absent;
@@ -153,16 +141,18 @@ class Report {
   }
 
   const LinkedProgram& linked_;
-  const Clock& clock_;
+  const plan::Execution& execution_;
   Words words_;
-  std::vector<Place> first_wait_;  // by rank
   std::vector<Place> stuck_;
+  std::vector<Place> first_wait_;  // by rank; none if it is done
 };
 
 }  // namespace
 
-std::vector<Diagnostic> deadlock_problems(const LinkedProgram& linked, const Clock& clock) {
-  return Report(linked, clock).problems();
+std::vector<Diagnostic> deadlock_problems(const LinkedProgram& linked, Bytes eager) {
+  plan::Execution execution(linked, eager.count > 0 ? eager.count : plan::kAllRendezvous);
+  ensure(!execution.run(), "the replay got stuck");
+  return Report(linked, execution).problems();
 }
 
 }  // namespace shiplap::sim

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "shiplap/base/diagnostic.h"
-#include "shiplap/sim/clock_internal.h"
+#include "shiplap/base/units.h"
 #include "shiplap/sim/linked_internal.h"
 
 namespace shiplap::sim {
 
-// D630, and notes for the first stuck ranks. Promises that some operation is not complete.
-[[nodiscard]] std::vector<Diagnostic> deadlock_problems(const LinkedProgram& linked,
-                                                        const Clock& clock);
+// D630, and notes for the first stuck ranks. Sends of up to `eager` bytes are eager.
+// REQUIRES: the program gets stuck.
+[[nodiscard]] std::vector<Diagnostic> deadlock_problems(const LinkedProgram& linked, Bytes eager);
 
 }  // namespace shiplap::sim

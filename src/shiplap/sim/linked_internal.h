@@ -6,8 +6,7 @@
 namespace shiplap::sim {
 
 using plan::Act;
-using plan::Call;
-using plan::LinkedGroup;
+using plan::GroupCalls;
 using plan::LinkedProgram;
 using plan::Place;
 using plan::RankTemplate;

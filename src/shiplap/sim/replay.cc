@@ -25,7 +25,8 @@ std::vector<trace::MemoryPoint> memory_of(const LinkedProgram& linked, const Clo
   for (std::int32_t k = 0; k < std::ssize(rank_template.steps); ++k) {
     const Place place{rank, k};
     const bool happened = clock.state(place) == Clock::State::complete;
-    if (rank_template[k].act != Act::moment || rank_template[k].bytes == 0 || !happened) continue;
+    if (!plan::is_lifetime(rank_template[k].act) || rank_template[k].bytes == 0 || !happened)
+      continue;
     changes.push_back({clock.start(place), k});
   }
   std::ranges::sort(changes);
@@ -61,7 +62,8 @@ Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
 
   Replay result{.end = clock.end(), .problems = misfit_problems(linked, clock.misfits())};
   if (!clock.all_complete()) {
-    std::ranges::move(deadlock_problems(linked, clock), std::back_inserter(result.problems));
+    std::ranges::move(deadlock_problems(linked, options.eager_up_to),
+                      std::back_inserter(result.problems));
     drop_incomplete(linked, clock);
   }
   for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {

@@ -45,7 +45,7 @@ std::string Words::group(Place place) const {
   const plan::Group& named = named_group(linked_.step(place));
   std::string text;
   if (named.axes.empty() || !named.positions.empty()) {
-    text = some_ranks(linked_.group(linked_.call(place)).ranks);
+    text = some_ranks(linked_.group(place).ranks);
   } else {
     for (const plan::AxisId axis : named.axes) {
       text += (text.empty() ? "" : ", ") + linked_.plan->mesh.name(axis);

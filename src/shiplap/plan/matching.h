@@ -1,0 +1,104 @@
+// Which operations of different ranks meet. Equal numbers meet, counted in listed order: the n-th
+// send from one rank to another over a channel with a tag and the n-th receive there; the n-th call
+// of each member of a group. So it is known before anything is executed.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "shiplap/plan/expand.h"
+#include "shiplap/plan/mesh.h"
+
+namespace shiplap::plan {
+
+// An operation: of which rank, and where in its expansion.
+struct Place {
+  std::int32_t rank = -1;
+  std::int32_t operation = -1;  // -1: none in particular
+  [[nodiscard]] bool exists() const { return rank >= 0; }
+  friend auto operator<=>(const Place&, const Place&) = default;
+};
+
+// Messages from one rank to another over one channel with one tag.
+struct MessageQueue {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  std::int32_t channel = 0;  // in Matching::channels
+  std::int64_t tag = 0;
+  std::vector<std::int32_t> sends;     // operations of `from`
+  std::vector<std::int32_t> receives;  // operations of `to`
+  std::int64_t first = 0;              // of its messages among all
+};
+
+// The calls on a group, by slot: a slot is a rank that joined and calls at least once.
+struct GroupCalls {
+  RankSet ranks;
+  std::string channel;
+  std::vector<std::int32_t> callers;     // by slot: the rank, ascending
+  std::vector<std::int32_t> operations;  // slot after slot
+  std::vector<std::int64_t> ends;        // by slot, in `operations`
+  std::int64_t first = 0;                // of its calls among those of all groups
+  std::int64_t max_calls = 0;            // of one slot
+  bool complete = false;                 // every member has a slot, or another stands for it
+
+  [[nodiscard]] std::span<const std::int32_t> calls(std::size_t slot) const {
+    const std::int64_t begin = slot == 0 ? 0 : ends[slot - 1];
+    return std::span(operations).subspan(begin, ends[slot] - begin);
+  }
+  // The slot of a rank; -1 if it has none.
+  [[nodiscard]] std::int32_t slot_of(std::int32_t rank) const;
+};
+
+// Of one operation: its queue or group, and its number there.
+struct Match {
+  std::int32_t with = -1;
+  std::int32_t n = -1;
+};
+
+struct Matching {
+  std::vector<MessageQueue> queues;
+  std::vector<std::string> channels;
+  std::vector<GroupCalls> groups;
+  std::int64_t messages = 0;  // of all queues
+  std::int64_t calls = 0;     // of all groups
+};
+
+class Matcher {
+ public:
+  // Adds a match for each operation of the rank to `matches`.
+  // REQUIRES: ranks join in ascending order.
+  void join(const RankProgram& program, std::vector<Match>& matches);
+  // Numbers messages and calls. REQUIRES: all ranks have joined.
+  [[nodiscard]] Matching finish() &&;
+
+ private:
+  struct Key {
+    std::int32_t from = 0;
+    std::int32_t to = 0;
+    std::int32_t channel = 0;
+    std::int64_t tag = 0;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+
+  [[nodiscard]] Match message(const Key& key, bool sends, std::int32_t operation);
+  std::int32_t channel(const std::string& name);
+  std::int32_t group(const flat::Group& group);
+
+  Matching matching_;
+  std::unordered_map<Key, std::int32_t, KeyHash> queues_;
+  std::unordered_map<std::string, std::int32_t> channels_;
+  std::unordered_multimap<std::uint64_t, std::int32_t> groups_;
+  // Of the rank that joins, by its groups: the group among all, and the calls.
+  std::vector<std::int32_t> ids_;
+  std::vector<std::vector<std::int32_t>> calls_;
+};
+
+}  // namespace shiplap::plan
