@@ -223,7 +223,9 @@ function(_shiplap_warnings target)
   # Indices are signed: clang warns of that with -Wconversion, gcc does not.
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow
                          -Wpedantic
-                         -Wno-missing-field-initializers $<$<BOOL:${SHIPLAP_WERROR}>:-Werror>)
+                         -Wno-missing-field-initializers
+                         $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+                         $<$<BOOL:${SHIPLAP_WERROR}>:-Werror>)
 endfunction()
 
 # Links modules and foreign targets. The latter serve only this build: an installed shiplap does not

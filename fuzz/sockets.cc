@@ -33,7 +33,7 @@ void check_parts(std::span<const std::byte> bytes) {
   check<Hello::kBytes>(bytes, [](auto part) { return decode_hello(part); });
   check<Header::kBytes>(bytes, [](auto part) { return decode_header(part); });
   check<Inquiry::kBytes>(bytes, [](auto part) { return decode_inquiry(part); });
-  check<kNoticeBytes>(bytes, [](auto part) { return decode_notice(part); });
+  check<kControlBytes>(bytes, [](auto part) { return decode_control(part); });
 }
 
 // A receive with a place of its own, so that whatever is written beside it is seen.
@@ -46,11 +46,12 @@ struct Receive {
 // a program asks for its messages while they come.
 std::vector<std::unique_ptr<Receive>> send_in_pieces(const Socket& theirs,
                                                      std::span<const std::byte> bytes,
-                                                     Endpoint& endpoint) {
+                                                     Endpoint& endpoint)
+    SHIPLAP_REQUIRES(endpoint.mutex()) {
   constexpr std::size_t kCuts = 12;
   constexpr std::array<std::size_t, 4> kRooms{16, 100, 4096, 200'000};
   std::vector<std::unique_ptr<Receive>> receives;
-  const auto send = [&](std::span<const std::byte> piece) {
+  const auto send = [&](std::span<const std::byte> piece) SHIPLAP_REQUIRES(endpoint.mutex()) {
     for (int k = 0; k < kRounds && !piece.empty(); ++k) {
       const Socket::Moved moved = theirs.send(piece);
       if (moved.error != 0) return;  // it has hung up on us
@@ -89,7 +90,7 @@ void check_stream(std::span<const std::byte> bytes) {
   std::vector<std::byte> long_room(300'000);
   const std::vector<std::byte> data(100'000);
   Endpoint endpoint({.rank = 0, .size = 2}, std::move(joined));
-  Endpoint::Lock lock = endpoint.lock();
+  const MutexLock lock(endpoint.mutex());
   const auto first = endpoint.start_receive({.group = 1, .from = 1, .tag = 0}, short_room);
   const auto second = endpoint.start_receive({.group = 1, .from = 1, .tag = 1}, long_room);
   const auto third = endpoint.start_send({.group = 1, .from = 0, .tag = 0}, 1, data);

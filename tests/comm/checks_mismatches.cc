@@ -17,8 +17,8 @@ void expect_mismatch(Trial& trial, Communicator& comm, const std::vector<int>& o
   const std::optional<Mismatch> error = trial.expect_throws<Mismatch>(call, "the call");
   if (error) {
     // Of two that differ nobody can say which is the odd one.
-    if (comm.size() > 2) trial.expect_equal(error->odd_ones(), odd, "odd ones");
-    trial.expect_equal(error->odd_ones().empty(), false, "nobody is odd");
+    if (comm.size() > 2) trial.expect_equal(error->outliers(), odd, "odd ones");
+    trial.expect_equal(error->outliers().empty(), false, "nobody is odd");
     trial.expect_equal(error->diagnostic().code, std::string("D303"), "code");
     const bool names = error->diagnostic().what.find(comm.name()) != std::string::npos;
     trial.expect(names, "the group is named: " + error->diagnostic().what);
@@ -162,8 +162,8 @@ void matrix_of_all_to_all_v(Trial& trial) {
   const std::optional<Mismatch> error = trial.expect_throws<Mismatch>(
       [&] { comm.all_to_all_v(in, {.counts = to}, out, {.counts = from}); }, "the call");
   if (error) {
-    trial.expect(!error->odd_ones().empty(), "nobody is odd");
-    for (const int rank : error->odd_ones()) {
+    trial.expect(!error->outliers().empty(), "nobody is odd");
+    for (const int rank : error->outliers()) {
       trial.expect(rank == 0 || rank == comm.size() - 1, "the wrong rank is odd");
     }
   }

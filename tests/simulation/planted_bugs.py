@@ -23,7 +23,7 @@ SOCKETS = "src/shiplap/comm/sockets/"
 # Name, what is wrong then, and replacements: file, text, by what.
 BUGS = [
     ("R2", "two offers under one number: memory behind a buffer is written", [
-        (SOCKETS + "endpoint_in.cc", "if (wire.header.id <= wire.last_offer) {", "if (false) {"),
+        (SOCKETS + "endpoint_in.cc", "if (wire.header.id <= wire.last_rts) {", "if (false) {"),
         (SOCKETS + "endpoint_in.cc",
          "const bool is_new = wire.accepted.emplace(id, Accepted{.receiving = receiving}).second;",
          "wire.accepted[id].receiving = receiving; const bool is_new = true;")]),
@@ -35,9 +35,11 @@ BUGS = [
          "const bool is_late = seconds_now() >= deadline_ && "
          "!wait_ready(listener_, Ready::read, 0);")]),
     ("R7", "a healthy rank is named when a link between two others breaks", [
-        ("src/shiplap/comm/listening.cc", "because_of_us ? kNobody : lost.rank", "lost.rank"),
-        ("src/shiplap/comm/listening.cc",
-         "if (!roll.culprit) news_.await_culprit(", "if (false) news_.await_culprit(")]),
+        ("src/shiplap/comm/monitored_communicator.cc",
+         "because_of_us ? kNobody : failed.culprit", "failed.culprit"),
+        ("src/shiplap/comm/monitored_communicator.cc",
+         "if (!missing.culprit) detector_.await_culprit(",
+         "if (false) detector_.await_culprit(")]),
     ("long frame", "a frame may be longer than what was accepted", [
         (SOCKETS + "endpoint_in.cc",
          "wire.header.bytes > found->second.receiving->bytes - found->second.received",
@@ -56,14 +58,15 @@ BUGS = [
          'turn_away(fmt::format("one from {}, which is no rank of Shiplap", where));',
          'refuse_peer(seat_, "no rank of Shiplap", "");')]),
     ("interrupted", "an interrupted call counts as an error", [
-        (SOCKETS + "endpoint.cc", "  lock.lock();\n  is_asleep_ = false;",
-         '  ensure(count >= 0, "epoll waits");\n  lock.lock();\n  is_asleep_ = false;')]),
+        (SOCKETS + "endpoint.cc", "  mutex_.lock();\n  is_asleep_ = false;",
+         '  ensure(count >= 0, "epoll waits");\n  mutex_.lock();\n  is_asleep_ = false;')]),
     ("late", "a wait ends long after its deadline", [
         (SOCKETS + "socket_communicator.cc", "if (time > deadline) break;",
          "if (time > deadline + 20) break;")]),
     ("ended", "a rank that ended in order is named for not answering", [
-        ("src/shiplap/comm/news.cc", "progress.arrived >= count || has_ended(rank)) continue;",
-         "progress.arrived >= count) continue;")]),
+        ("src/shiplap/comm/failure_detector.cc",
+         "if (rank == rank_ || has_begun || ended_.contains(rank)) continue;",
+         "if (rank == rank_ || has_begun) continue;")]),
     ("silent end", "rank 0 ends the meeting and does not say why", [
         (SOCKETS + "meeting.cc", "  tell_over();\n}", "}")]),
     ("early work", "ranks begin to work while others still come", [

@@ -46,7 +46,7 @@ class Liar {
       return false;
     }
     const bool has_body =
-        header->kind == Kind::eager || header->kind == Kind::frame || header->kind == Kind::notice;
+        header->kind == Kind::eager || header->kind == Kind::frame || header->kind == Kind::control;
     const std::size_t length = Header::kBytes + (has_body ? header->bytes : 0);
     if (held_.size() < length) return false;
     const std::vector<std::byte> message(held_.begin(),
@@ -97,7 +97,7 @@ class Liar {
       }
       default: {  // the same offer again, larger
         put(message);
-        if (header.kind != Kind::offer) return;
+        if (header.kind != Kind::rts) return;
         header.bytes *= 2;
         break;
       }
@@ -113,7 +113,7 @@ class Liar {
     put(comm::encode(header));
     put(body.first(part));
     Header forged = invent(header);
-    forged.kind = random_.between(0, 2) == 0 ? Kind::offer : Kind::withdraw;
+    forged.kind = random_.between(0, 2) == 0 ? Kind::rts : Kind::withdraw;
     forged.id = header.id;
     forged.bytes = static_cast<std::uint64_t>(random_.between(1, 40'000));
     forged.tag = static_cast<int>(random_.between(1, 4));

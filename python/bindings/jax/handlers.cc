@@ -11,10 +11,10 @@
 
 #include "gemm.h"
 #include "group.h"
-#include "shiplap/base/aside.h"
 #include "shiplap/base/diagnostic.h"
 #include "shiplap/base/error.h"
 #include "shiplap/comm/failure.h"
+#include "thread_pool.h"
 #include "words.h"
 
 namespace shiplap::python::jax {
@@ -211,19 +211,19 @@ ffi::Future start(Form form, std::int32_t device, const ffi::RemainingArgs& argu
                   const ffi::RemainingRets& results, const ffi::Dictionary& dictionary) {
   const ffi::Promise promise;
   ffi::Future future(promise);
-  bool is_aside = false;
+  bool is_submitted = false;
   const ffi::Error outcome = outcome_of([&] {
     Call call = call_in(form, device, arguments, results, dictionary);
     if (call.attributes.choice.type == overlap::Type::none) return multiply(call);
     // XLA runs a program on few threads, and takes a handler for work that never waits: behind one
     // that does, in the queue of its thread, may stand a sum that another rank waits for before it
     // comes to its own call. So nobody waits on a thread of XLA.
-    run_aside([promise, call = std::move(call)] {
+    ThreadPool::instance().submit([promise, call = std::move(call)] {
       complete(promise, outcome_of([&] { multiply(call); }));
     });
-    is_aside = true;
+    is_submitted = true;
   });
-  if (!is_aside) complete(promise, outcome);
+  if (!is_submitted) complete(promise, outcome);
   return future;
 }
 

@@ -225,10 +225,10 @@ void Communicator::fail_left(int rank, int root, const std::string& reason) {
       {});
 }
 
-void Communicator::fail_mismatch(const std::string& what, std::vector<int> odd_ones) {
+void Communicator::fail_mismatch(const std::string& what, std::vector<int> outliers) {
   die(what);
   throw Mismatch(Diagnostic{.code = "D303", .where = {.rank = world_rank(rank_)}, .what = what},
-                 std::move(odd_ones));
+                 std::move(outliers));
 }
 
 void Communicator::fail_too_long(int from, std::int64_t room) {
@@ -425,7 +425,7 @@ void Communicator::all_to_all_parts(const Outgoing& to, const Incoming& from) {
   do_all_to_all_parts(to, from);
 }
 
-std::size_t Communicator::in_order_up_to(int /*peer*/) const {
+std::size_t Communicator::eager_limit(int /*peer*/) const {
   return std::numeric_limits<std::size_t>::max();
 }
 

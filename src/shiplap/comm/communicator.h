@@ -86,7 +86,7 @@ class [[nodiscard]] Request {
     virtual ~State() = default;
     virtual bool test(bool waits) = 0;
     virtual void wait() = 0;
-    virtual void give_up() = 0;
+    virtual void time_out() = 0;
     [[nodiscard]] virtual std::int64_t bytes() const = 0;
   };
 
@@ -104,8 +104,8 @@ class [[nodiscard]] Request {
   }
   // For those who test() and have a deadline of their own that has passed: throws what wait() does
   // then, unless it is complete, also in the last moment.
-  void give_up() {
-    if (state_ != nullptr) state_->give_up();
+  void time_out() {
+    if (state_ != nullptr) state_->time_out();
   }
 
  private:
@@ -168,7 +168,7 @@ class Communicator {
 
   // Messages to and from `peer` that are longer than this wait for each other's answers, or take
   // turns: one that was sent later may arrive earlier. Both ends get the same answer.
-  [[nodiscard]] virtual std::size_t in_order_up_to(int peer) const;
+  [[nodiscard]] virtual std::size_t eager_limit(int peer) const;
 
   // ---- collectives: all ranks of the group call them, in the same order
 
@@ -280,7 +280,7 @@ class Communicator {
   [[noreturn]] void fail_rank(int rank, const std::string& reason);
   // `rank` has left because of `root`, which may be kNobody.
   [[noreturn]] void fail_left(int rank, int root, const std::string& reason);
-  [[noreturn]] void fail_mismatch(const std::string& what, std::vector<int> odd_ones);
+  [[noreturn]] void fail_mismatch(const std::string& what, std::vector<int> outliers);
   [[noreturn]] void fail_too_long(int from, std::int64_t room);
   [[noreturn]] void fail_dead(const std::string& reason);
   // Throws Mismatch unless all ranks, by rank, are about to do the same.

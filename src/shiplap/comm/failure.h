@@ -52,15 +52,15 @@ class RankFailed : public Failure {
   int rank_;
 };
 
-// D303: the ranks of a group do not agree on what they do. `odd_ones` differ from the most.
+// D303: the ranks of a group do not agree on what they do. `outliers` differ from the most.
 class Mismatch : public Failure {
  public:
-  Mismatch(Diagnostic diagnostic, std::vector<int> odd_ones)
-      : Failure(std::move(diagnostic)), odd_ones_(std::move(odd_ones)) {}
-  [[nodiscard]] const std::vector<int>& odd_ones() const { return odd_ones_; }
+  Mismatch(Diagnostic diagnostic, std::vector<int> outliers)
+      : Failure(std::move(diagnostic)), outliers_(std::move(outliers)) {}
+  [[nodiscard]] const std::vector<int>& outliers() const { return outliers_; }
 
  private:
-  std::vector<int> odd_ones_;
+  std::vector<int> outliers_;
 };
 
 // D304: a message is longer than the buffer that was to receive it.

@@ -31,7 +31,7 @@ template <class Change>
   } catch (const comm::RankFailed& failure) {
     throw comm::RankFailed(change(failure.diagnostic()), failure.rank());
   } catch (const comm::Mismatch& failure) {
-    throw comm::Mismatch(change(failure.diagnostic()), failure.odd_ones());
+    throw comm::Mismatch(change(failure.diagnostic()), failure.outliers());
   } catch (const comm::MessageTooLong& failure) {
     throw comm::MessageTooLong(change(failure.diagnostic()));
   } catch (const comm::CommunicatorDead& failure) {

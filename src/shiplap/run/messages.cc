@@ -45,7 +45,7 @@ Message start_message(const MessageContext& context, std::int32_t index) {
     message.parcel = context.parcels.take(rest.size());
     rest = std::span(*message.parcel);
   }
-  message.part_bytes = channel.in_order_up_to(peer);
+  message.part_bytes = channel.eager_limit(peer);
   do {  // an empty message is one too
     const auto part = rest.first(std::min(rest.size(), message.part_bytes));
     message.parts.push_back(is_send(op) ? channel.isend(std::span<const std::byte>(part), peer, tag)
@@ -125,7 +125,7 @@ void UnderWay::check_deadline() {
   const double since = std::max(message.since, board_.idle_since().value);
   if (Board::now() - since < channel.timeout().value) return;
   located(context_.memory.program(), message.index,
-          [&] { message.parts[message.complete].give_up(); });
+          [&] { message.parts[message.complete].time_out(); });
 }
 
 // ---- a lane

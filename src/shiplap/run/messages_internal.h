@@ -34,7 +34,7 @@ struct MessageContext {
   Parcels& parcels;
 };
 
-// One message. Where long ones would take turns on their way (Communicator::in_order_up_to) it goes
+// One message. Where long ones would take turns on their way (Communicator::eager_limit) it goes
 // in parts, so that what starts first arrives first.
 struct Message {
   std::int32_t index = 0;

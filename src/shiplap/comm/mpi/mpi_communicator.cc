@@ -28,7 +28,7 @@ constexpr std::size_t kPackBelow = std::size_t{16} * 1024;
 // Open MPI over TCP sends up to 64 KiB, with its own words, at once and in order. What is longer
 // asks first, and then takes turns with all others that have their answer: eight messages of
 // 256 KiB were seen to end together.
-constexpr std::size_t kInOrderUpTo = std::size_t{60} * 1024;
+constexpr std::size_t kEagerLimit = std::size_t{60} * 1024;
 
 void give_way() {
   if (!library::is_simulated()) sched_yield();
@@ -63,51 +63,16 @@ class MpiRequest final : public Request::State {
       : communicator_(communicator),
         about_(about),
         bytes_(about.length),
-        awaiting_(communicator.news(),
+        awaiting_(communicator.detector(),
                   about.peer < 0 ? about.peer : communicator.world_rank(about.peer)) {}
   ~MpiRequest() override;
   bool test(bool waits) override;
   void wait() override;
-  void give_up() override;
+  void time_out() override;
   [[nodiscard]] std::int64_t bytes() const override { return bytes_; }
-
-  // A message a step, step after step, should not go to the heap each time.
-  static void* operator new(std::size_t bytes) {
-    Spare* const spare = Spare::of_this_thread();
-    if (spare == nullptr || spare->blocks.empty()) return ::operator new(bytes);
-    void* const block = spare->blocks.back();
-    spare->blocks.pop_back();
-    return block;
-  }
-  static void operator delete(void* block) {
-    Spare* const spare = Spare::of_this_thread();
-    if (spare == nullptr || spare->blocks.size() == spare->blocks.capacity()) {
-      return ::operator delete(block);
-    }
-    spare->blocks.push_back(block);
-  }
 
  private:
   friend class MpiCommunicator;
-  // Blocks that were given back, up to a number.
-  struct Spare {
-    static constexpr std::size_t kMost = 1024;
-    static inline thread_local bool gone = false;
-    // Null when the thread is ending.
-    static Spare* of_this_thread() {
-      if (gone) return nullptr;
-      static thread_local Spare spare;
-      return &spare;
-    }
-    Spare() { blocks.reserve(kMost); }
-    Spare(const Spare&) = delete;
-    Spare& operator=(const Spare&) = delete;
-    ~Spare() {
-      gone = true;
-      for (void* const block : blocks) ::operator delete(block);
-    }
-    std::vector<void*> blocks;
-  };
 
   [[nodiscard]] bool is_complete() const {
     return request_ == MPI_REQUEST_NULL && !unmatched_ && !too_long_ && !failed_;
@@ -118,7 +83,7 @@ class MpiRequest final : public Request::State {
     communicator_.fail_too_long(communicator_.world_rank(about_.peer), about_.length);
   }
   // Looks after the rest of the job while waiting.
-  void serve(double time) const;
+  void poll_process(double time) const;
   [[nodiscard]] std::string operation() const;
   // Asks once at least, and does not throw.
   bool settles_before(double time);
@@ -128,7 +93,7 @@ class MpiRequest final : public Request::State {
   std::int64_t bytes_;
   MPI_Request request_ = MPI_REQUEST_NULL;
   std::byte* target_ = nullptr;  // of a receive that looks first
-  News::Awaiting awaiting_;
+  FailureDetector::Awaiting awaiting_;
   bool unmatched_ = false;
   bool too_long_ = false;
   bool failed_ = false;
@@ -172,9 +137,9 @@ bool MpiRequest::poll() {
   return true;
 }
 
-void MpiRequest::serve(double time) const {
+void MpiRequest::poll_process(double time) const {
   Process& process = communicator_.process_;
-  if (process.due(time)) process.serve(communicator_.doing(operation()));
+  if (process.due(time)) process.poll(communicator_.wait_state(operation()));
 }
 
 bool MpiRequest::test(bool waits) {
@@ -183,8 +148,8 @@ bool MpiRequest::test(bool waits) {
   if (poll()) return true;
   awaiting_.set(waits && about_.peer >= 0);
   const double time = Process::now();
-  serve(time);
-  communicator_.check_lost(time - kInFlight);
+  poll_process(time);
+  communicator_.check_failed(time - kInFlight);
   return false;
 }
 
@@ -199,22 +164,22 @@ void MpiRequest::wait() {
     if (spins % kSpinsPerLook != 0 && spins < kSpins) continue;
     const double time = Process::now();
     awaiting_.set(about_.peer >= 0 && time > begin + kSoon);
-    serve(time);
-    if (time > begin + kInFlight) communicator_.check_lost(time - kInFlight);
-    if (time > deadline) return give_up();
+    poll_process(time);
+    if (time > begin + kInFlight) communicator_.check_failed(time - kInFlight);
+    if (time > deadline) return time_out();
     if (spins >= kSpins) give_way();
   }
 }
 
-void MpiRequest::give_up() {
+void MpiRequest::time_out() {
   if (is_complete()) return;
   communicator_.check_alive();
   if (poll()) return;
   awaiting_.set(about_.peer >= 0);
-  const Process::RollCall roll = communicator_.call_roll(operation(), about_.peer);
+  const MissingRanks missing = communicator_.find_missing(operation(), about_.peer);
   if (poll()) return;  // it came in the last moment
-  communicator_.check_lost(Process::now());
-  communicator_.fail_late(operation(), roll.missing, roll.about, roll.culprit);
+  communicator_.check_failed(Process::now());
+  communicator_.fail_late(operation(), missing.ranks, missing.about, missing.culprit);
 }
 
 bool MpiRequest::settles_before(double time) {
@@ -247,21 +212,21 @@ MpiRequest::~MpiRequest() {
 // ---- the communicator
 
 MpiCommunicator::MpiCommunicator(Process& process, Members members, Place place, std::string name)
-    : ListeningCommunicator(process, std::move(members), std::move(name)),
+    : MonitoredCommunicator(process.detector(), std::move(members), std::move(name)),
       process_(process),
       place_(std::move(place)) {
   MPI_Comm_set_errhandler(place_.handle, MPI_ERRORS_RETURN);
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  process_.end_group(members().group);
+  detector().end_group(members().group);
   // The calls under way in a dead one may still use it.
-  if (alive() && !process_.anybody_lost()) MPI_Comm_free(&place_.handle);
+  if (alive() && !detector().any_failed()) MPI_Comm_free(&place_.handle);
 }
 
 void MpiCommunicator::check(int status, const std::string& operation) {
   if (status == MPI_SUCCESS) return;
-  if (const auto lost = process_.wait_for_lost(members().world_ranks)) fail_lost(*lost);
+  if (const auto failed = process_.wait_for_failed(members().world_ranks)) throw_failed(*failed);
   std::string text(MPI_MAX_ERROR_STRING, '\0');
   int length = 0;
   MPI_Error_string(status, text.data(), &length);
@@ -393,8 +358,8 @@ std::vector<std::int64_t> MpiCommunicator::meet_neighbours() {
   return processes;
 }
 
-std::size_t MpiCommunicator::in_order_up_to(int peer) const {
-  return shares_memory_with(peer) ? Communicator::in_order_up_to(peer) : kInOrderUpTo;
+std::size_t MpiCommunicator::eager_limit(int peer) const {
+  return shares_memory_with(peer) ? Communicator::eager_limit(peer) : kEagerLimit;
 }
 
 std::size_t MpiCommunicator::pack_below(int peer) const {
@@ -409,8 +374,8 @@ void MpiCommunicator::read_memory(int peer, std::span<const RemotePart> from,
   }
   const int error = memory::read(place_.processes[peer], reading_);
   if (error == 0) return;
-  if (const auto lost = process_.wait_for_lost(members().world_ranks)) {
-    fail_lost(*lost);
+  if (const auto failed = process_.wait_for_failed(members().world_ranks)) {
+    throw_failed(*failed);
   }
   fail_rank(world_rank(peer), fmt::format("its memory cannot be read any more: {}",
                                           std::generic_category().message(error)));
@@ -425,16 +390,16 @@ namespace {
 struct Lingering {
   Process& process;
   ~Lingering() {
-    if (library::is_simulated() && process.has_failed()) process.say_farewell();
+    if (library::is_simulated() && process.has_failed()) process.say_goodbye();
   }
 };
 
 // All ranks of the job, from which every run makes its world.
 MpiCommunicator& base_of(Process& process) {
   static MpiCommunicator* const base = [&] {
-    MpiCommunicator::Members members{.own = process.rank(), .group = 1};
+    MpiCommunicator::Members members{.own = process.detector().rank(), .group = 1};
     MpiCommunicator::Place place{.handle = process.base()};
-    for (int rank = 0; rank < process.size(); ++rank) {
+    for (int rank = 0; rank < process.detector().size(); ++rank) {
       members.world_ranks.push_back(rank);
       place.ranks.push_back(rank);
       place.processes.push_back(0);
@@ -449,7 +414,7 @@ void run(const MpiOptions& options, const std::function<void(Communicator&)>& wo
   process.begin_run();
   const Lingering lingering{process};
   bool ended = false;
-  tell_if_it_fails(process, [&] {
+  abort_peers_on_exception(process.detector(), [&] {
     const auto world = base_of(process).open_world(options.timeout);
     world->set_timeout(options.timeout);
     world->set_checked(options.checked);

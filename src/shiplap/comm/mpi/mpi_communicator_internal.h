@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "shiplap/comm/listening_internal.h"
+#include "shiplap/comm/monitored_communicator_internal.h"
 #include "shiplap/comm/mpi/memory_internal.h"
 #include "shiplap/comm/mpi/process_internal.h"
 
@@ -21,7 +21,7 @@ namespace shiplap::comm {
 
 class MpiRequest;
 
-class MpiCommunicator : public ListeningCommunicator {
+class MpiCommunicator : public MonitoredCommunicator {
  public:
   // Some ranks of an MPI communicator. Several groups without common ranks may share one.
   struct Place {
@@ -39,7 +39,7 @@ class MpiCommunicator : public ListeningCommunicator {
   [[nodiscard]] double now() const override { return Process::now(); }
   Request start_send(std::span<const std::byte> data, int to, int tag) override;
   Request start_receive(std::span<std::byte> data, int from, int tag) override;
-  [[nodiscard]] std::size_t in_order_up_to(int peer) const override;
+  [[nodiscard]] std::size_t eager_limit(int peer) const override;
   [[nodiscard]] std::size_t pack_below(int peer) const override;
   [[nodiscard]] bool shares_memory_with(int peer) const override {
     return place_.processes[peer] != 0;

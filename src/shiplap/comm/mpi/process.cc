@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -19,12 +17,12 @@
 namespace shiplap::comm {
 namespace {
 
-constexpr int kNoticeTag = 1;
-constexpr double kServiceEvery = 1e-3;
+constexpr int kControlTag = 1;
+constexpr double kPollEvery = 1e-3;
 constexpr double kLookEvery = 5e-3;
 constexpr double kNameWithin = 1.5;  // after MPI said that somebody died
-constexpr double kFarewellsWithin = 2;
-constexpr double kSimulatedFarewellsWithin = 300;  // costs nobody anything
+constexpr double kGoodbyesWithin = 2;
+constexpr double kSimulatedGoodbyesWithin = 300;  // costs nobody anything
 constexpr double kFinalizeWithin = 3;
 
 std::optional<std::int64_t> rank_by_launcher() {
@@ -40,7 +38,7 @@ class StartWatch {
   explicit StartWatch(Seconds within) : thread_(start_thread([this, within] { watch(within); })) {}
   ~StartWatch() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       has_started_ = true;
     }
     changed_.notify_all();
@@ -50,11 +48,11 @@ class StartWatch {
 
  private:
   void watch(Seconds within) {
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, std::chrono::duration<double>(within.value),
-                          [&] { return has_started_; })) {
-      return;
+    const auto end = ConditionVariable::after(within.value);
+    const MutexLock lock(mutex_);
+    while (!has_started_ && changed_.wait_until(mutex_, end)) {
     }
+    if (has_started_) return;
     const Diagnostic late{
         .code = "D301",
         .where = {.rank = rank_by_launcher(), .operation = "MPI_Init"},
@@ -67,9 +65,9 @@ class StartWatch {
     _exit(1);
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool has_started_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool has_started_ SHIPLAP_GUARDED_BY(mutex_) = false;
   std::jthread thread_;
 };
 
@@ -89,29 +87,34 @@ void check_tags() {
 
 Process& Process::instance(Seconds start_within) {
   // It lives as long as the process does.
-  static Process* const process = new Process(start_within);
+  static Process* const process = new Process(start(start_within));
   return *process;
 }
 
-Process::Process(Seconds start_within) {
+Process::Started Process::start(Seconds within) {
   std::optional<StartWatch> watch;
-  if (!library::is_simulated()) watch.emplace(start_within);
+  if (!library::is_simulated()) watch.emplace(within);
   int provided = 0;
   const int wanted = library::is_simulated() ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE;
   if (MPI_Init_thread(nullptr, nullptr, wanted, &provided) != MPI_SUCCESS || provided < wanted) {
     throw MissingPart(Diagnostic{.code = "D306", .what = "this MPI does not support threads"});
   }
+  Started started;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Comm_dup(MPI_COMM_WORLD, &notices_);
-  MPI_Comm_dup(MPI_COMM_WORLD, &base_);
-  MPI_Comm_set_errhandler(notices_, MPI_ERRORS_RETURN);
+  MPI_Comm_dup(MPI_COMM_WORLD, &started.control);
+  MPI_Comm_dup(MPI_COMM_WORLD, &started.base);
+  MPI_Comm_set_errhandler(started.control, MPI_ERRORS_RETURN);
   check_tags();
-  int rank = 0;
-  int size = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  set_ranks(rank, size);
-  farewells_.resize(size);
+  MPI_Comm_rank(MPI_COMM_WORLD, &started.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &started.size);
+  return started;
+}
+
+Process::Process(const Started& started)
+    : detector_(*this, started.rank, started.size),
+      control_(started.control),
+      base_(started.base),
+      goodbyes_(started.size) {
   listen();
   if (!library::is_simulated()) {
     on_exit([](int status, void* self) { static_cast<Process*>(self)->end(status); }, this);
@@ -122,25 +125,28 @@ void Process::pause_briefly() {
   if (!library::is_simulated()) std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
-// ---- notices
+// ---- control messages
 
-void Process::send(const Notice& notice, std::span<const int> ranks) {
-  const std::lock_guard lock(mutex_);
+void Process::send(const ControlMessage& message, std::span<const int> ranks) {
+  const MutexLock lock(mutex_);
   for (const int to : ranks) {
-    if (to == rank()) continue;
-    Sending& sending = sending_.emplace_back(Sending{.notice = notice});
-    MPI_Isend(&sending.notice, sizeof(Notice), MPI_BYTE, to, kNoticeTag, notices_,
-              &sending.request);
+    if (to != detector_.rank()) post(message, to);
   }
 }
 
-void Process::serve(const Doing& doing) {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // another thread does it
+void Process::post(const ControlMessage& message, int to) {
+  Sending& sending = sending_.emplace_back(Sending{.message = message});
+  MPI_Isend(&sending.message, sizeof(ControlMessage), MPI_BYTE, to, kControlTag, control_,
+            &sending.request);
+}
+
+void Process::poll(const WaitState& state) {
+  if (!mutex_.try_lock()) return;  // another thread does it
+  const MutexLock lock(mutex_, std::adopt_lock);
   const double time = now();
-  next_service_ = time + kServiceEvery;
-  say(doing);
-  read_notices();
+  next_poll_ = time + kPollEvery;
+  detector_.set_waiting(state);
+  read_messages();
   std::erase_if(sending_, [](Sending& sending) {
     int done = 0;
     return MPI_Test(&sending.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
@@ -151,11 +157,11 @@ void Process::serve(const Doing& doing) {
 }
 
 void Process::listen() {
-  MPI_Irecv(&incoming_, sizeof incoming_, MPI_BYTE, MPI_ANY_SOURCE, kNoticeTag, notices_,
+  MPI_Irecv(&incoming_, sizeof incoming_, MPI_BYTE, MPI_ANY_SOURCE, kControlTag, control_,
             &listening_);
 }
 
-void Process::read_notices() {
+void Process::read_messages() {
   while (true) {
     int there = 0;
     MPI_Status status;
@@ -166,58 +172,64 @@ void Process::read_notices() {
       return;
     }
     if (there == 0) return;
-    const Notice notice = incoming_;
+    const ControlMessage message = incoming_;
     listen();
-    handle(notice, status.MPI_SOURCE);
+    if (message.kind == ControlMessage::Kind::goodbye) goodbyes_[status.MPI_SOURCE] = true;
+    if (const auto reply = detector_.handle(message, status.MPI_SOURCE)) {
+      post(*reply, status.MPI_SOURCE);
+    }
   }
 }
 
-// ---- the lost
+// ---- failed ranks
 
 void Process::look_for_dead() {
-  for (const int rank : library::dead_ranks(notices_)) {
-    lose(rank, {.rank = rank, .reason = "its process died", .since = now(), .is_dead = true});
+  for (const int rank : library::dead_ranks(control_)) {
+    detector_.set_dead(rank, "its process died");
   }
 }
 
-std::optional<Process::Lost> Process::wait_for_lost(std::span<const int> ranks) {
+std::optional<FailedRank> Process::wait_for_failed(std::span<const int> ranks) {
   for (const double end = now() + kNameWithin; now() < end;) {
     {
-      const std::lock_guard lock(mutex_);
-      read_notices();
+      const MutexLock lock(mutex_);
+      read_messages();
       look_for_dead();
     }
-    if (auto lost = lost_among(ranks)) return lost;
+    if (auto failed = detector_.failed_among(ranks)) return failed;
     pause_briefly();
   }
   return std::nullopt;
 }
 
 void Process::begin_run() {
-  const std::lock_guard lock(mutex_);
-  forget_who_left();
-  farewells_.assign(farewells_.size(), false);
+  detector_.begin_run();
+  const MutexLock lock(mutex_);
+  goodbyes_.assign(goodbyes_.size(), false);
   failed_ = true;  // until the end is reached, also by exit()
 }
 
 // ---- the end
 
-bool Process::say_farewell() {
-  if (everybody().size() <= kLargestRollCall) send({.kind = Notice::Kind::farewell}, everybody());
-  const auto complete = [&] {
-    const std::lock_guard lock(mutex_);
-    return std::ranges::all_of(everybody(), [&](int rank) {
-      const auto found = lost().find(rank);
-      const bool is_dead = found != lost().end() && found->second.is_dead;
-      return rank == this->rank() || is_dead || farewells_[rank];
-    });
-  };
-  const double seconds = library::is_simulated() ? kSimulatedFarewellsWithin : kFarewellsWithin;
-  for (const double end = now() + seconds; now() < end && !complete();) {
-    serve({.text = "its end"});
+bool Process::all_said_goodbye() {
+  const MutexLock lock(mutex_);
+  for (const int rank : detector_.everybody()) {
+    if (rank != detector_.rank() && !goodbyes_[rank] && !detector_.is_dead(rank)) return false;
+  }
+  return true;
+}
+
+bool Process::say_goodbye() {
+  const std::span<const int> everybody = detector_.everybody();
+  if (everybody.size() <= FailureDetector::kMaxProbed) {
+    send({.kind = ControlMessage::Kind::goodbye}, everybody);
+  }
+  const double seconds = library::is_simulated() ? kSimulatedGoodbyesWithin : kGoodbyesWithin;
+  for (const double end = now() + seconds; now() < end && !all_said_goodbye();) {
+    poll({.text = "its end"});
     pause_briefly();
   }
-  return complete();
+  return all_said_goodbye();
 }
 
 // Pending messages can keep MPI_Finalize from returning, so it has only so much time.
@@ -232,14 +244,16 @@ void Process::finalize_or_exit(int status) {
 
 void Process::end(int status) {
   if (std::exchange(ended_, true)) return;
-  if (!failed_ && !anybody_lost()) {
+  if (!failed_ && !detector_.any_failed()) {
+    const MutexLock lock(mutex_);
     MPI_Cancel(&listening_);
     MPI_Wait(&listening_, MPI_STATUS_IGNORE);
     MPI_Finalize();
     return;
   }
   std::fflush(nullptr);
-  if (say_farewell()) {
+  if (say_goodbye()) {
+    const MutexLock lock(mutex_);
     finalize_or_exit(status);
   } else {
     MPI_Abort(MPI_COMM_WORLD, status == 0 ? 1 : status);

@@ -102,7 +102,7 @@ void receive_from_both(Communicator& world, int one, int other) {
     const bool has_first = first.test();
     const bool has_second = second.test();
     is_over = has_first && has_second;
-    if (std::chrono::steady_clock::now() > end) first.give_up();
+    if (std::chrono::steady_clock::now() > end) first.time_out();
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 // Short messages come with one call of the kernel; of long ones only so much is copied.
 constexpr std::size_t kBufferBytes = std::size_t{16} * 1024;
-constexpr std::size_t kWasteBytes = std::size_t{64} * 1024;
+constexpr std::size_t kDiscardBytes = std::size_t{64} * 1024;
 constexpr int kEventsAtOnce = 64;
 // At the end, for what has been sent to leave this machine.
 constexpr double kLingerSeconds = 2;
@@ -30,11 +30,11 @@ Socket open_epoll() {
 }  // namespace
 
 Endpoint::Endpoint(const Seat& seat, Joined joined)
-    : wires_(static_cast<std::size_t>(seat.size)),
+    : detector_(*this, seat.rank, seat.size),
       events_(open_epoll()),
       may_spin_(joined.here <= static_cast<int>(std::thread::hardware_concurrency())),
-      waste_(kWasteBytes) {
-  set_ranks(seat.rank, seat.size);
+      wires_(static_cast<std::size_t>(seat.size)),
+      discard_buffer_(kDiscardBytes) {
   for (int rank = 0; rank < seat.size; ++rank) {
     Wire& one = wire(rank);
     one.rank = rank;
@@ -48,7 +48,8 @@ Endpoint::Endpoint(const Seat& seat, Joined joined)
 }
 
 Endpoint::~Endpoint() {
-  send({.kind = Notice::Kind::farewell, .waits = has_failed_ ? 1 : 0}, everybody());
+  send({.kind = ControlMessage::Kind::goodbye, .waits = has_failed_ ? 1 : 0},
+       detector_.everybody());
   linger();
 }
 
@@ -58,26 +59,26 @@ void Endpoint::linger() {
   const auto is_clear = [](const Wire& one) {
     if (!one.socket.is_open() || one.is_broken) return true;
     int unsent = 0;
-    return one.parcels.empty() &&
+    return one.outgoing.empty() &&
            (ioctl(one.socket.descriptor(), SIOCOUTQNSD, &unsent) != 0 || unsent == 0);
   };
-  Lock held = lock();
+  const MutexLock lock(mutex_);
   for (const double end = time() + kLingerSeconds; time() < end;) {
     if (std::ranges::all_of(wires_, is_clear)) break;
-    progress_within(held, 1e-3);
+    progress_within(1e-3);
   }
   progress();  // what has come unread would make the kernel break the connection
 }
 
 void Endpoint::end_group(std::uint64_t group, bool has_failed) {
   has_failed_ = has_failed_ || has_failed;
-  News::end_group(group);
+  detector_.end_group(group);
   lanes_.erase(lanes_.lower_bound({.group = group}), lanes_.lower_bound({.group = group + 1}));
 }
 
 Endpoint::Gone Endpoint::gone(int rank) const {
   const Wire& one = wires_[rank];
-  if (rank == this->rank()) return Gone::no;
+  if (rank == detector_.rank()) return Gone::no;
   // Where something went wrong before, this rank finds out in the same way as that one did.
   if (one.is_ended) return one.has_failed ? Gone::no : Gone::ended;
   return one.socket.is_open() ? Gone::no : Gone::lost;
@@ -99,41 +100,50 @@ void Endpoint::progress() {
   if (count > 0) handle(std::span(events).first(count));
 }
 
-void Endpoint::progress_within(Lock& lock, double seconds) {
+void Endpoint::progress_within(double seconds) {
   if (is_asleep_) {
     ++sleepers_;
-    woken_.wait_for(lock, std::chrono::duration<double>(seconds));
+    woken_.wait_until(mutex_, ConditionVariable::after(seconds));
     --sleepers_;
     return;
   }
   std::array<epoll_event, kEventsAtOnce> events{};
   is_asleep_ = true;
-  lock.unlock();
+  mutex_.unlock();
   const int count = epoll_wait(events_.descriptor(), events.data(), kEventsAtOnce,
                                static_cast<int>(std::ceil(seconds * 1e3)));
-  lock.lock();
+  mutex_.lock();
   is_asleep_ = false;
   if (count > 0) handle(std::span(events).first(count));
   if (sleepers_ > 0) woken_.notify_all();
 }
 
-// ---- news
+// ---- control messages
 
-void Endpoint::serve(const Doing& doing) {
-  const Lock held = lock();
-  say(doing);
+void Endpoint::serve(const WaitState& state) {
+  detector_.set_waiting(state);
   progress();
-  for (const auto& [notice, from] : std::exchange(inbox_, {})) News::handle(notice, from);
+  for (const auto& [probe, from] : std::exchange(probes_, {})) {
+    if (const auto reply = detector_.handle(probe, from)) post(*reply, from);
+  }
 }
 
-void Endpoint::send(const Notice& notice, std::span<const int> ranks) {
-  const Lock held = lock();
-  const auto bytes = encode(notice);
+void Endpoint::poll(const WaitState& state) {
+  const MutexLock lock(mutex_);
+  serve(state);
+}
+
+void Endpoint::send(const ControlMessage& message, std::span<const int> ranks) {
+  const MutexLock lock(mutex_);
   for (const int to : ranks) {
-    if (to == rank()) continue;
-    post(wire(to), {.kind = Header::Kind::notice, .bytes = kNoticeBytes},
-         {bytes.begin(), bytes.end()});
+    if (to != detector_.rank()) post(message, to);
   }
+}
+
+void Endpoint::post(const ControlMessage& message, int to) {
+  const auto bytes = encode(message);
+  post(wire(to), {.kind = Header::Kind::control, .bytes = kControlBytes},
+       {bytes.begin(), bytes.end()});
 }
 
 void Endpoint::pause_briefly() { std::this_thread::sleep_for(std::chrono::microseconds(200)); }

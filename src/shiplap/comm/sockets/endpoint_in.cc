@@ -36,8 +36,8 @@ std::span<std::byte> Endpoint::place_of(Wire& wire) {
     return wire.receiving->target.subspan(wire.offset, wire.left);
   }
   if (wire.arrival != nullptr) return std::span(wire.arrival->data).last(wire.left);
-  if (wire.header.kind == Header::Kind::notice) return std::span(wire.notice).last(wire.left);
-  return std::span(waste_).first(std::min(wire.left, waste_.size()));
+  if (wire.header.kind == Header::Kind::control) return std::span(wire.control).last(wire.left);
+  return std::span(discard_buffer_).first(std::min(wire.left, discard_buffer_.size()));
 }
 
 bool Endpoint::read_once(Wire& wire) {
@@ -103,7 +103,7 @@ void Endpoint::digest(Wire& wire) {
 
 void Endpoint::lose_wire(Wire& wire, const std::string& reason) {
   wire.socket.close();
-  wire.parcels.clear();
+  wire.outgoing.clear();
   wire.granted.clear();
   wire.offered.clear();
   wire.accepted.clear();
@@ -111,7 +111,7 @@ void Endpoint::lose_wire(Wire& wire, const std::string& reason) {
   wire.arrival = nullptr;
   wire.left = 0;
   if (wire.is_ended) return;
-  lose(wire.rank, {.rank = wire.rank, .reason = reason, .since = time(), .is_dead = true});
+  detector_.set_dead(wire.rank, reason);
 }
 
 // ---- messages
@@ -125,19 +125,19 @@ void Endpoint::begin(Wire& wire) {
   switch (header.kind) {
     case Header::Kind::eager:
       return begin_eager(wire);
-    case Header::Kind::offer:
-      return begin_offer(wire);
+    case Header::Kind::rts:
+      return begin_rts(wire);
     case Header::Kind::frame:
       return begin_frame(wire);
-    case Header::Kind::notice:
-      wire.notice.resize(kNoticeBytes);
-      wire.left = kNoticeBytes;
+    case Header::Kind::control:
+      wire.control.resize(kControlBytes);
+      wire.left = kControlBytes;
       return;
-    case Header::Kind::accept:
+    case Header::Kind::cts:
     case Header::Kind::refuse: {
       const auto found = wire.offered.find(header.id);
       if (found == wire.offered.end()) return;  // it was withdrawn
-      if (header.kind == Header::Kind::accept) {
+      if (header.kind == Header::Kind::cts) {
         wire.granted.push_back(found->second);
       } else {
         found->second->is_refused = true;
@@ -159,7 +159,7 @@ bool Endpoint::match(Receiving& receiving, std::size_t bytes) {
 }
 
 // Takes the receive that has waited longest for a message in this lane, if there is one.
-std::shared_ptr<Receiving> Endpoint::first_receive(const SocketLane& lane) {
+std::shared_ptr<Receiving> Endpoint::first_receive(const MatchKey& lane) {
   const auto found = lanes_.find(lane);
   if (found == lanes_.end() || found->second.receives.empty()) return nullptr;
   std::shared_ptr<Receiving> receiving = std::move(found->second.receives.front());
@@ -169,52 +169,53 @@ std::shared_ptr<Receiving> Endpoint::first_receive(const SocketLane& lane) {
   return receiving;
 }
 
-std::shared_ptr<Endpoint::Arrival> Endpoint::add_arrival(Wire& wire, std::size_t kept) {
+std::shared_ptr<Endpoint::UnexpectedMessage> Endpoint::add_unexpected(Wire& wire,
+                                                                      std::size_t kept) {
   constexpr std::size_t kBesides = 2048;  // a lane of its own has queues of its own
   const std::size_t bytes = kept + kBesides;
-  if (wire.unasked + bytes > kMostUnasked) {
+  if (wire.unexpected + bytes > kMaxUnexpected) {
     lose_wire(wire, "it sent more than 512 MiB of messages that nobody asked for");
     return nullptr;
   }
-  auto arrival = std::make_shared<Arrival>();
+  auto arrival = std::make_shared<UnexpectedMessage>();
   arrival->bytes = wire.header.bytes;
-  arrival->unasked = Unasked(wire.unasked, bytes);
+  arrival->unexpected = Unexpected(wire.unexpected, bytes);
   lanes_[lane_of(wire)].arrivals.push_back(arrival);
   return arrival;
 }
 
 void Endpoint::begin_eager(Wire& wire) {
-  const SocketLane lane = lane_of(wire);
+  const MatchKey lane = lane_of(wire);
   wire.left = wire.header.bytes;
   if (auto receiving = first_receive(lane)) {
     if (match(*receiving, wire.left)) wire.receiving = std::move(receiving);
-  } else if (!is_group_ended(lane.group)) {
-    wire.arrival = add_arrival(wire, wire.left);
+  } else if (!detector_.is_group_ended(lane.group)) {
+    wire.arrival = add_unexpected(wire, wire.left);
     if (wire.arrival == nullptr) return;
     wire.arrival->data.resize(wire.left);
   }
   if (wire.left == 0) finish(wire);
 }
 
-void Endpoint::begin_offer(Wire& wire) {
-  if (wire.header.id <= wire.last_offer) {
+void Endpoint::begin_rts(Wire& wire) {
+  if (wire.header.id <= wire.last_rts) {
     return lose_wire(wire, "it offered two messages under one number");
   }
-  wire.last_offer = wire.header.id;
-  const SocketLane lane = lane_of(wire);
+  wire.last_rts = wire.header.id;
+  const MatchKey lane = lane_of(wire);
   if (const auto receiving = first_receive(lane)) {
-    accept(wire, wire.header.id, wire.header.bytes, receiving);
-  } else if (!is_group_ended(lane.group)) {
-    const auto arrival = add_arrival(wire, 0);
+    send_cts(wire, wire.header.id, wire.header.bytes, receiving);
+  } else if (!detector_.is_group_ended(lane.group)) {
+    const auto arrival = add_unexpected(wire, 0);
     if (arrival == nullptr) return;
     arrival->id = wire.header.id;
-    arrival->is_offer = true;
+    arrival->is_rts = true;
   }
 }
 
-void Endpoint::accept(Wire& wire, std::uint64_t id, std::size_t bytes,
-                      const std::shared_ptr<Receiving>& receiving) {
-  Header answer{.kind = Header::Kind::accept, .id = id};
+void Endpoint::send_cts(Wire& wire, std::uint64_t id, std::size_t bytes,
+                        const std::shared_ptr<Receiving>& receiving) {
+  Header answer{.kind = Header::Kind::cts, .id = id};
   if (match(*receiving, bytes)) {
     const bool is_new = wire.accepted.emplace(id, Accepted{.receiving = receiving}).second;
     ensure(is_new, "a message is accepted once");
@@ -239,7 +240,7 @@ void Endpoint::begin_frame(Wire& wire) {
 // As if it had never been sent: a receive that has met it waits again, before those that came
 // later.
 void Endpoint::withdrawn(Wire& wire) {
-  const SocketLane lane = lane_of(wire);
+  const MatchKey lane = lane_of(wire);
   if (const auto found = wire.accepted.find(wire.header.id); found != wire.accepted.end()) {
     const std::shared_ptr<Receiving> receiving = std::move(found->second.receiving);
     wire.accepted.erase(found);
@@ -249,16 +250,16 @@ void Endpoint::withdrawn(Wire& wire) {
   const auto found = lanes_.find(lane);
   if (found == lanes_.end()) return;
   std::erase_if(found->second.arrivals, [&](const auto& arrival) {
-    return arrival->is_offer && arrival->id == wire.header.id;
+    return arrival->is_rts && arrival->id == wire.header.id;
   });
   if (found->second.empty()) lanes_.erase(found);
 }
 
 // All that followed a header has come.
 void Endpoint::finish(Wire& wire) {
-  if (wire.header.kind == Header::Kind::notice) return hear(wire);
+  if (wire.header.kind == Header::Kind::control) return hear(wire);
   if (wire.arrival != nullptr) {
-    const std::shared_ptr<Arrival> arrival = std::move(wire.arrival);
+    const std::shared_ptr<UnexpectedMessage> arrival = std::move(wire.arrival);
     arrival->is_whole = true;
     if (arrival->receiving != nullptr) meet(arrival->receiving, *arrival);
     return;
@@ -272,24 +273,25 @@ void Endpoint::finish(Wire& wire) {
   if (receiving->is_done) wire.accepted.erase(found);
 }
 
-// Questions wait for somebody who can say what this rank does.
+// A probe waits for a thread that can say what this rank does.
 void Endpoint::hear(Wire& wire) {
-  const auto notice = decode_notice(std::span<const std::byte>(wire.notice).first<kNoticeBytes>());
-  if (!notice) return lose_wire(wire, "it sent a notice that makes no sense");
-  if (notice->kind == Notice::Kind::question) {
-    inbox_.emplace_back(*notice, wire.rank);
-  } else if (notice->kind == Notice::Kind::farewell) {
+  const auto message =
+      decode_control(std::span<const std::byte>(wire.control).first<kControlBytes>());
+  if (!message) return lose_wire(wire, "it sent a notice that makes no sense");
+  if (message->kind == ControlMessage::Kind::probe) {
+    probes_.emplace_back(*message, wire.rank);
+  } else if (message->kind == ControlMessage::Kind::goodbye) {
     wire.is_ended = true;
-    wire.has_failed = notice->waits != 0;
-    if (!wire.has_failed) set_ended(wire.rank);
+    wire.has_failed = message->waits != 0;
+    if (!wire.has_failed) detector_.set_ended(wire.rank);
   } else {
-    News::handle(*notice, wire.rank);
+    (void)detector_.handle(*message, wire.rank);  // only probes are replied to
   }
 }
 
 // ---- receives
 
-std::shared_ptr<Receiving> Endpoint::start_receive(const SocketLane& lane,
+std::shared_ptr<Receiving> Endpoint::start_receive(const MatchKey& lane,
                                                    std::span<std::byte> target) {
   auto receiving = std::make_shared<Receiving>(Receiving{.lane = lane, .target = target});
   wait_for_message(receiving, Place::last);
@@ -304,15 +306,15 @@ void Endpoint::wait_for_message(const std::shared_ptr<Receiving>& receiving, Pla
                           receiving);
     return;
   }
-  const std::shared_ptr<Arrival> arrival = std::move(queue.arrivals.front());
+  const std::shared_ptr<UnexpectedMessage> arrival = std::move(queue.arrivals.front());
   queue.arrivals.pop_front();
   if (queue.empty()) lanes_.erase(receiving->lane);
   meet(receiving, *arrival);
 }
 
-void Endpoint::meet(const std::shared_ptr<Receiving>& receiving, Arrival& arrival) {
-  if (arrival.is_offer) {
-    return accept(wire(receiving->lane.from), arrival.id, arrival.bytes, receiving);
+void Endpoint::meet(const std::shared_ptr<Receiving>& receiving, UnexpectedMessage& arrival) {
+  if (arrival.is_rts) {
+    return send_cts(wire(receiving->lane.from), arrival.id, arrival.bytes, receiving);
   }
   if (arrival.own == nullptr && !arrival.is_whole) {
     arrival.receiving = receiving;

@@ -1,26 +1,25 @@
 // One rank's end of all its connections: what all its communicators share.
 //
-// It has no thread. Whoever waits for something moves everybody's bytes; of several threads that
-// wait one sleeps for the network and wakes the others. All is behind one lock, which nobody holds
-// while asleep.
+// It has no thread: a thread that waits drives the I/O of all connections. Of several threads that
+// wait, one sleeps in epoll_wait and wakes the others. One mutex guards everything; nobody holds it
+// while asleep. The mutex of the failure detector may be locked under it, never the other way.
 #pragma once
 
 #include <sys/epoll.h>
 
 #include <array>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "shiplap/comm/news_internal.h"
+#include "shiplap/base/thread_annotations.h"
+#include "shiplap/comm/failure_detector_internal.h"
 #include "shiplap/comm/sockets/join_internal.h"
 #include "shiplap/comm/sockets/protocol_internal.h"
 #include "shiplap/comm/sockets/socket_internal.h"
@@ -28,16 +27,16 @@
 namespace shiplap::comm {
 
 // Messages of one group from one rank (of the world) with one tag.
-struct SocketLane {
+struct MatchKey {
   std::uint64_t group = 0;
   int from = 0;
   int tag = 0;
-  friend auto operator<=>(const SocketLane&, const SocketLane&) = default;
+  friend auto operator<=>(const MatchKey&, const MatchKey&) = default;
 };
 
 // What has been asked for and is under way. Held by the request and by whoever moves its bytes.
 struct Receiving {
-  SocketLane lane;
+  MatchKey lane;
   std::span<std::byte> target;
   std::size_t bytes = 0;    // of the message, once it is known
   bool is_waiting = false;  // for a message, in its lane
@@ -47,75 +46,75 @@ struct Receiving {
 };
 
 struct Sending {
-  SocketLane lane;  // as the receiver sees it
-  int to = 0;       // in the world
+  MatchKey lane;  // as the receiver sees it
+  int to = 0;     // in the world
   std::span<const std::byte> data;
-  std::uint64_t id = 0;  // if it was offered
+  std::uint64_t id = 0;  // if it goes by rendezvous
   std::size_t written = 0;
   bool is_done = false;
   bool is_refused = false;
   std::size_t room = 0;  // of the receiver that refused it
 };
 
-class Endpoint final : public News {
+class Endpoint final : private ControlChannel {
  public:
   Endpoint(const Seat& seat, Joined joined);
   // Says farewell, and sees that what was sent gets to the others.
   ~Endpoint() override;
 
-  using Lock = std::unique_lock<std::recursive_mutex>;
-  [[nodiscard]] Lock lock() { return Lock(mutex_); }
-
-  // All of these with the lock.
+  [[nodiscard]] Mutex& mutex() SHIPLAP_RETURN_CAPABILITY(mutex_) { return mutex_; }
+  [[nodiscard]] FailureDetector& detector() { return detector_; }
 
   // Begins at once, as far as the network takes it.
-  [[nodiscard]] std::shared_ptr<Sending> start_send(const SocketLane& lane, int to,
-                                                    std::span<const std::byte> data);
-  [[nodiscard]] std::shared_ptr<Receiving> start_receive(const SocketLane& lane,
-                                                         std::span<std::byte> target);
+  [[nodiscard]] std::shared_ptr<Sending> start_send(const MatchKey& lane, int to,
+                                                    std::span<const std::byte> data)
+      SHIPLAP_REQUIRES(mutex_);
+  [[nodiscard]] std::shared_ptr<Receiving> start_receive(const MatchKey& lane,
+                                                         std::span<std::byte> target)
+      SHIPLAP_REQUIRES(mutex_);
   // Their memory is not touched afterwards.
-  void cancel(Sending& sending);
-  void cancel(Receiving& receiving);
+  void cancel(Sending& sending) SHIPLAP_REQUIRES(mutex_);
+  void cancel(Receiving& receiving) SHIPLAP_REQUIRES(mutex_);
   // A group has ended here: what came, or will come, for it is thrown away.
-  void end_group(std::uint64_t group, bool has_failed);
+  void end_group(std::uint64_t group, bool has_failed) SHIPLAP_REQUIRES(mutex_);
 
   // Moves what can be moved now.
-  void progress();
-  // The same, after sleeping until something can be, at most so long. The lock must be held once;
-  // it is given up meanwhile.
-  void progress_within(Lock& lock, double seconds);
-  // Whether serve() has something to do.
-  [[nodiscard]] bool has_notices() const { return !inbox_.empty(); }
+  void progress() SHIPLAP_REQUIRES(mutex_);
+  // The same, after sleeping without the mutex until something can be moved, at most so long.
+  void progress_within(double seconds) SHIPLAP_REQUIRES(mutex_);
+  // Reports what this rank waits for to the failure detector, and answers probes.
+  void serve(const WaitState& state) SHIPLAP_REQUIRES(mutex_);
+  [[nodiscard]] bool has_probes() const SHIPLAP_REQUIRES(mutex_) { return !probes_.empty(); }
   // Nothing can come from this rank any more; and if so, whether it ended by itself, in order.
   enum class Gone { no, lost, ended };
-  [[nodiscard]] Gone gone(int rank) const;
+  [[nodiscard]] Gone gone(int rank) const SHIPLAP_REQUIRES(mutex_);
   // Whether ranks that wait may keep their cores busy.
   [[nodiscard]] bool may_spin() const { return may_spin_; }
 
-  void serve(const Doing& doing) override;
-
- protected:
-  void send(const Notice& notice, std::span<const int> ranks) override;
-  [[nodiscard]] double time() const override { return seconds_now(); }
-  void pause_briefly() override;
-
  private:
-  // What a rank may send that nobody has asked for yet. It is kept, so a rank that goes on would
+  // ControlChannel
+  void send(const ControlMessage& message, std::span<const int> ranks) override
+      SHIPLAP_EXCLUDES(mutex_);
+  void poll(const WaitState& state) override SHIPLAP_EXCLUDES(mutex_);
+  void pause_briefly() override;
+  [[nodiscard]] double time() const override { return seconds_now(); }
+
+  // What a rank may send before its receives are posted. It is kept, so a rank that goes on would
   // fill the memory of this one.
-  static constexpr std::size_t kMostUnasked = std::size_t{512} << 20U;
+  static constexpr std::size_t kMaxUnexpected = std::size_t{512} << 20U;
   // So much of it, until this ends.
-  class Unasked {
+  class Unexpected {
    public:
-    Unasked() = default;
-    Unasked(std::size_t& all, std::size_t bytes) : all_(&all), bytes_(bytes) { all += bytes; }
-    Unasked(Unasked&& other) noexcept
+    Unexpected() = default;
+    Unexpected(std::size_t& all, std::size_t bytes) : all_(&all), bytes_(bytes) { all += bytes; }
+    Unexpected(Unexpected&& other) noexcept
         : all_(std::exchange(other.all_, nullptr)), bytes_(other.bytes_) {}
-    Unasked& operator=(Unasked&& other) noexcept {
+    Unexpected& operator=(Unexpected&& other) noexcept {
       std::swap(all_, other.all_);
       std::swap(bytes_, other.bytes_);
       return *this;
     }
-    ~Unasked() {
+    ~Unexpected() {
       if (all_ != nullptr) *all_ -= bytes_;
     }
 
@@ -123,24 +122,24 @@ class Endpoint final : public News {
     std::size_t* all_ = nullptr;
     std::size_t bytes_ = 0;
   };
-  // A message, or an offer of one, that nobody has asked for yet.
-  struct Arrival {
+  // A message, or the rts of one, that came before its receive was posted.
+  struct UnexpectedMessage {
     std::uint64_t id = 0;
     std::size_t bytes = 0;
-    bool is_offer = false;
+    bool is_rts = false;
     bool is_whole = false;
-    std::vector<std::byte> data;           // unless it is an offer
-    std::shared_ptr<Sending> own;          // an offer of this rank to itself
+    std::vector<std::byte> data;           // unless it is an rts
+    std::shared_ptr<Sending> own;          // a message of this rank to itself
     std::shared_ptr<Receiving> receiving;  // asked for before it was whole
-    Unasked unasked;
+    Unexpected unexpected;
   };
   struct Queue {
-    std::deque<std::shared_ptr<Arrival>> arrivals;
+    std::deque<std::shared_ptr<UnexpectedMessage>> arrivals;
     std::deque<std::shared_ptr<Receiving>> receives;
     [[nodiscard]] bool empty() const { return arrivals.empty() && receives.empty(); }
   };
   // A header and what follows it, on its way out.
-  struct Parcel {
+  struct OutgoingFrame {
     std::array<std::byte, Header::kBytes> head{};
     std::span<const std::byte> body;
     std::vector<std::byte> kept;       // the body, if nobody else keeps it
@@ -154,7 +153,7 @@ class Endpoint final : public News {
   };
   struct Wire {
     int rank = 0;
-    std::size_t unasked = 0;  // bytes of its messages that nobody has asked for
+    std::size_t unexpected = 0;  // bytes of its messages that nobody has asked for
     Socket socket;
     bool is_ended = false;    // it has said farewell
     bool has_failed = false;  // and that something went wrong before
@@ -169,71 +168,81 @@ class Endpoint final : public News {
     Header header;
     std::shared_ptr<Receiving> receiving;
     std::size_t offset = 0;  // in its target
-    std::shared_ptr<Arrival> arrival;
-    std::vector<std::byte> notice;
+    std::shared_ptr<UnexpectedMessage> arrival;
+    std::vector<std::byte> control;
     std::map<std::uint64_t, Accepted> accepted;  // by id
-    std::uint64_t last_offer = 0;                // its messages are numbered upwards
+    std::uint64_t last_rts = 0;                  // its messages are numbered upwards
 
-    std::deque<Parcel> parcels;
+    std::deque<OutgoingFrame> outgoing;
     std::deque<std::shared_ptr<Sending>> granted;  // for which there is a place over there
     std::map<std::uint64_t, std::shared_ptr<Sending>> offered;
   };
 
-  [[nodiscard]] Wire& wire(int rank) { return wires_[rank]; }
+  [[nodiscard]] Wire& wire(int rank) SHIPLAP_REQUIRES(mutex_) { return wires_[rank]; }
   // Moves what epoll said can be moved.
-  void handle(std::span<const epoll_event> events);
+  void handle(std::span<const epoll_event> events) SHIPLAP_REQUIRES(mutex_);
 
   // endpoint_in.cc
-  void read(Wire& wire);
+  void read(Wire& wire) SHIPLAP_REQUIRES(mutex_);
   // True if there may be more.
-  bool read_once(Wire& wire);
-  [[nodiscard]] std::span<std::byte> place_of(Wire& wire);
-  void digest(Wire& wire);
-  void took(Wire& wire, std::size_t bytes);
-  void begin(Wire& wire);
-  [[nodiscard]] static SocketLane lane_of(const Wire& wire) {
+  bool read_once(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  [[nodiscard]] std::span<std::byte> place_of(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  void digest(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  void took(Wire& wire, std::size_t bytes) SHIPLAP_REQUIRES(mutex_);
+  void begin(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  [[nodiscard]] static MatchKey lane_of(const Wire& wire) {
     return {.group = wire.header.group, .from = wire.rank, .tag = wire.header.tag};
   }
-  [[nodiscard]] std::shared_ptr<Receiving> first_receive(const SocketLane& lane);
+  [[nodiscard]] std::shared_ptr<Receiving> first_receive(const MatchKey& lane)
+      SHIPLAP_REQUIRES(mutex_);
   // Nothing if that was more than this rank may send before it is asked for.
-  [[nodiscard]] std::shared_ptr<Arrival> add_arrival(Wire& wire, std::size_t kept);
-  void begin_eager(Wire& wire);
-  void begin_offer(Wire& wire);
-  void begin_frame(Wire& wire);
-  void withdrawn(Wire& wire);
+  [[nodiscard]] std::shared_ptr<UnexpectedMessage> add_unexpected(Wire& wire, std::size_t kept)
+      SHIPLAP_REQUIRES(mutex_);
+  void begin_eager(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  void begin_rts(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  void begin_frame(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  void withdrawn(Wire& wire) SHIPLAP_REQUIRES(mutex_);
   enum class Place { first, last };
   // In its lane, unless the message is there already.
-  void wait_for_message(const std::shared_ptr<Receiving>& receiving, Place place);
-  void finish(Wire& wire);
-  void hear(Wire& wire);
+  void wait_for_message(const std::shared_ptr<Receiving>& receiving, Place place)
+      SHIPLAP_REQUIRES(mutex_);
+  void finish(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  void hear(Wire& wire) SHIPLAP_REQUIRES(mutex_);
   // False if the message does not fit; the receive is over then.
   static bool match(Receiving& receiving, std::size_t bytes);
-  void accept(Wire& wire, std::uint64_t id, std::size_t bytes,
-              const std::shared_ptr<Receiving>& receiving);
-  void meet(const std::shared_ptr<Receiving>& receiving, Arrival& arrival);
-  void lose_wire(Wire& wire, const std::string& reason);
+  void send_cts(Wire& wire, std::uint64_t id, std::size_t bytes,
+                const std::shared_ptr<Receiving>& receiving) SHIPLAP_REQUIRES(mutex_);
+  void meet(const std::shared_ptr<Receiving>& receiving, UnexpectedMessage& arrival)
+      SHIPLAP_REQUIRES(mutex_);
+  void lose_wire(Wire& wire, const std::string& reason) SHIPLAP_REQUIRES(mutex_);
 
   // endpoint_out.cc
-  void write(Wire& wire);
-  // The next thing to be sent is at the front of the parcels; false if there is none.
-  bool prepare(Wire& wire);
-  void written(Wire& wire, std::size_t bytes);
-  void post(Wire& wire, const Header& header, std::vector<std::byte> body = {});
-  void send_to_itself(const std::shared_ptr<Sending>& sending);
-  void watch(Wire& wire);
-  void linger();
+  void write(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  // The next thing to be sent is at the front of `outgoing`; false if there is none.
+  bool prepare(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  void written(Wire& wire, std::size_t bytes) SHIPLAP_REQUIRES(mutex_);
+  void post(Wire& wire, const Header& header, std::vector<std::byte> body = {})
+      SHIPLAP_REQUIRES(mutex_);
+  void post(const ControlMessage& message, int to) SHIPLAP_REQUIRES(mutex_);
+  void send_to_itself(const std::shared_ptr<Sending>& sending) SHIPLAP_REQUIRES(mutex_);
+  void watch(Wire& wire) SHIPLAP_REQUIRES(mutex_);
+  void linger() SHIPLAP_EXCLUDES(mutex_);
 
-  std::vector<Wire> wires_;  // by rank; the own has no socket
-  Socket events_;            // epoll
+  FailureDetector detector_;
+  Socket events_;  // epoll
   bool may_spin_ = false;
-  bool is_asleep_ = false;  // one of the threads that wait
-  int sleepers_ = 0;        // the others
-  std::condition_variable_any woken_;
-  std::map<SocketLane, Queue> lanes_;
-  bool has_failed_ = false;
-  std::uint64_t next_id_ = 1;
-  std::vector<std::pair<Notice, int>> inbox_;
-  std::vector<std::byte> waste_;
+
+  Mutex mutex_;
+  std::vector<Wire> wires_ SHIPLAP_GUARDED_BY(mutex_);  // by rank; the own has no socket
+  bool is_asleep_ SHIPLAP_GUARDED_BY(mutex_) = false;   // one of the threads that wait
+  int sleepers_ SHIPLAP_GUARDED_BY(mutex_) = 0;         // the others
+  ConditionVariable woken_;
+  std::map<MatchKey, Queue> lanes_ SHIPLAP_GUARDED_BY(mutex_);
+  bool has_failed_ SHIPLAP_GUARDED_BY(mutex_) = false;
+  std::uint64_t next_id_ SHIPLAP_GUARDED_BY(mutex_) = 1;
+  // Kept until a waiter comes that knows what this rank does.
+  std::vector<std::pair<ControlMessage, int>> probes_ SHIPLAP_GUARDED_BY(mutex_);
+  std::vector<std::byte> discard_buffer_ SHIPLAP_GUARDED_BY(mutex_);
 };
 
 }  // namespace shiplap::comm

@@ -7,21 +7,21 @@
 
 #include "shiplap/comm/sockets/endpoint_internal.h"
 
-// What goes out. Messages are written from where they lie; long ones in frames, so that notices and
-// short messages need not wait for them to end.
+// What goes out. Messages are written from where they lie; long ones in frames, so that control
+// messages and short ones need not wait for them to end.
 
 namespace shiplap::comm {
 namespace {
 
-// How many parcels go with one call of the kernel.
-constexpr std::size_t kParcelsAtOnce = 8;
+// How many frames go with one call of the kernel.
+constexpr std::size_t kFramesAtOnce = 8;
 
 }  // namespace
 
-std::shared_ptr<Sending> Endpoint::start_send(const SocketLane& lane, int to,
+std::shared_ptr<Sending> Endpoint::start_send(const MatchKey& lane, int to,
                                               std::span<const std::byte> data) {
   auto sending = std::make_shared<Sending>(Sending{.lane = lane, .to = to, .data = data});
-  if (to == rank()) {
+  if (to == detector_.rank()) {
     send_to_itself(sending);
     return sending;
   }
@@ -29,12 +29,12 @@ std::shared_ptr<Sending> Endpoint::start_send(const SocketLane& lane, int to,
   if (!one.socket.is_open() || one.is_broken) return sending;
   Header header{.tag = lane.tag, .group = lane.group, .bytes = data.size()};
   if (data.size() <= Header::kMostEager) {
-    one.parcels.push_back({.head = encode(header), .body = data, .sending = sending});
+    one.outgoing.push_back({.head = encode(header), .body = data, .sending = sending});
   } else {
-    header.kind = Header::Kind::offer;
+    header.kind = Header::Kind::rts;
     header.id = sending->id = next_id_++;
     one.offered.emplace(sending->id, sending);
-    one.parcels.push_back({.head = encode(header)});
+    one.outgoing.push_back({.head = encode(header)});
   }
   write(one);
   return sending;
@@ -42,25 +42,25 @@ std::shared_ptr<Sending> Endpoint::start_send(const SocketLane& lane, int to,
 
 void Endpoint::post(Wire& wire, const Header& header, std::vector<std::byte> body) {
   if (!wire.socket.is_open() || wire.is_broken) return;
-  Parcel& parcel = wire.parcels.emplace_back(Parcel{.head = encode(header)});
-  parcel.kept = std::move(body);
-  parcel.body = parcel.kept;
+  OutgoingFrame& frame = wire.outgoing.emplace_back(OutgoingFrame{.head = encode(header)});
+  frame.kept = std::move(body);
+  frame.body = frame.kept;
   write(wire);
 }
 
 bool Endpoint::prepare(Wire& wire) {
-  if (!wire.parcels.empty()) return true;
+  if (!wire.outgoing.empty()) return true;
   if (wire.granted.empty()) return false;
   const std::shared_ptr<Sending>& sending = wire.granted.front();
   const auto body = sending->data.subspan(
       sending->written, std::min(Header::kMostFrame, sending->data.size() - sending->written));
-  wire.parcels.push_back({.head = encode(Header{.kind = Header::Kind::frame,
-                                                .tag = sending->lane.tag,
-                                                .group = sending->lane.group,
-                                                .bytes = body.size(),
-                                                .id = sending->id}),
-                          .body = body,
-                          .sending = sending});
+  wire.outgoing.push_back({.head = encode(Header{.kind = Header::Kind::frame,
+                                                 .tag = sending->lane.tag,
+                                                 .group = sending->lane.group,
+                                                 .bytes = body.size(),
+                                                 .id = sending->id}),
+                           .body = body,
+                           .sending = sending});
   return true;
 }
 
@@ -68,7 +68,7 @@ void Endpoint::write(Wire& wire) {
   wire.waits_to_write = wire.waits_to_write && !wire.is_broken;
   bool would_wait = false;
   while (!would_wait && !wire.is_broken && prepare(wire)) {
-    std::array<iovec, 2 * kParcelsAtOnce> pieces{};
+    std::array<iovec, 2 * kFramesAtOnce> pieces{};
     std::size_t count = 0;
     std::size_t bytes = 0;
     const auto add = [&](std::span<const std::byte> piece) {
@@ -79,11 +79,11 @@ void Endpoint::write(Wire& wire) {
                             .iov_len = piece.size()};
       bytes += piece.size();
     };
-    for (std::size_t k = 0; k < std::min(kParcelsAtOnce, wire.parcels.size()); ++k) {
-      const Parcel& parcel = wire.parcels[k];
-      const std::size_t of_head = std::min(parcel.sent, Header::kBytes);
-      add(std::span(parcel.head).subspan(of_head));
-      add(parcel.body.subspan(parcel.sent - of_head));
+    for (std::size_t k = 0; k < std::min(kFramesAtOnce, wire.outgoing.size()); ++k) {
+      const OutgoingFrame& frame = wire.outgoing[k];
+      const std::size_t of_head = std::min(frame.sent, Header::kBytes);
+      add(std::span(frame.head).subspan(of_head));
+      add(frame.body.subspan(frame.sent - of_head));
     }
     msghdr message{};
     message.msg_iov = pieces.data();
@@ -98,7 +98,7 @@ void Endpoint::write(Wire& wire) {
     would_wait = static_cast<std::size_t>(sent) < bytes;
   }
   if (wire.is_broken) {
-    wire.parcels.clear();
+    wire.outgoing.clear();
     wire.granted.clear();
     wire.offered.clear();
   }
@@ -116,24 +116,24 @@ void Endpoint::watch(Wire& wire) {
 
 void Endpoint::written(Wire& wire, std::size_t bytes) {
   while (bytes > 0) {
-    Parcel& parcel = wire.parcels.front();
-    const std::size_t length = Header::kBytes + parcel.body.size();
-    const std::size_t part = std::min(bytes, length - parcel.sent);
-    parcel.sent += part;
+    OutgoingFrame& frame = wire.outgoing.front();
+    const std::size_t length = Header::kBytes + frame.body.size();
+    const std::size_t part = std::min(bytes, length - frame.sent);
+    frame.sent += part;
     bytes -= part;
-    if (parcel.sent < length) return;
-    if (Sending* const sending = parcel.sending.get()) {
-      sending->written += parcel.body.size();
+    if (frame.sent < length) return;
+    if (Sending* const sending = frame.sending.get()) {
+      sending->written += frame.body.size();
       sending->is_done = sending->written == sending->data.size();
       if (sending->id != 0 && sending->is_done) wire.granted.pop_front();
     }
-    wire.parcels.pop_front();
+    wire.outgoing.pop_front();
   }
 }
 
 void Endpoint::send_to_itself(const std::shared_ptr<Sending>& sending) {
   Queue& queue = lanes_[sending->lane];
-  auto arrival = std::make_shared<Arrival>();
+  auto arrival = std::make_shared<UnexpectedMessage>();
   arrival->bytes = sending->data.size();
   if (queue.receives.empty() && arrival->bytes <= Header::kMostEager) {
     arrival->is_whole = true;
@@ -155,7 +155,7 @@ void Endpoint::send_to_itself(const std::shared_ptr<Sending>& sending) {
 
 void Endpoint::cancel(Sending& sending) {
   if (sending.is_done || sending.is_refused) return;
-  if (sending.to == rank()) {
+  if (sending.to == detector_.rank()) {
     const auto lane = lanes_.find(sending.lane);
     if (lane == lanes_.end()) return;
     std::erase_if(lane->second.arrivals,
@@ -164,13 +164,13 @@ void Endpoint::cancel(Sending& sending) {
     return;
   }
   Wire& one = wire(sending.to);
-  const auto parcel = std::ranges::find_if(
-      one.parcels, [&](const Parcel& each) { return each.sending.get() == &sending; });
-  if (parcel != one.parcels.end()) {
+  const auto frame = std::ranges::find_if(
+      one.outgoing, [&](const OutgoingFrame& each) { return each.sending.get() == &sending; });
+  if (frame != one.outgoing.end()) {
     // What has been announced must follow, but the memory may be gone by then.
-    parcel->kept.assign(parcel->body.begin(), parcel->body.end());
-    parcel->body = parcel->kept;
-    parcel->sending = nullptr;
+    frame->kept.assign(frame->body.begin(), frame->body.end());
+    frame->body = frame->kept;
+    frame->sending = nullptr;
   }
   if (sending.id == 0) return;  // so it arrives all the same
   one.offered.erase(sending.id);

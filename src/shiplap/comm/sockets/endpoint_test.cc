@@ -39,16 +39,16 @@ class HostilePeer : public testing::Test {
 
   void send(std::span<const std::byte> bytes) {
     EXPECT_TRUE(send_all(theirs_, bytes, seconds_now() + 1));
-    const Endpoint::Lock lock = endpoint_->lock();
+    const MutexLock lock(endpoint_->mutex());
     for (int k = 0; k < 10; ++k) endpoint_->progress();
   }
   void send(const Header& header) { send(encode(header)); }
   std::shared_ptr<Receiving> receive(int tag, std::span<std::byte> room) {
-    const Endpoint::Lock lock = endpoint_->lock();
+    const MutexLock lock(endpoint_->mutex());
     return endpoint_->start_receive({.group = 1, .from = 1, .tag = tag}, room);
   }
   [[nodiscard]] bool is_lost() {
-    const Endpoint::Lock lock = endpoint_->lock();
+    const MutexLock lock(endpoint_->mutex());
     return endpoint_->gone(1) == Endpoint::Gone::lost;
   }
   static Header header(Header::Kind kind, int tag, std::uint64_t bytes, std::uint64_t id) {
@@ -64,8 +64,8 @@ TEST_F(HostilePeer, CannotOfferTwoMessagesUnderOneNumber) {
   std::vector<std::byte> long_room(200'000);
   std::vector<std::byte> short_room(100);
   const auto first = receive(1, long_room);
-  send(header(Header::Kind::offer, 1, long_room.size(), 7));
-  send(header(Header::Kind::offer, 2, short_room.size(), 7));
+  send(header(Header::Kind::rts, 1, long_room.size(), 7));
+  send(header(Header::Kind::rts, 2, short_room.size(), 7));
   EXPECT_TRUE(is_lost());
   const auto second = receive(2, short_room);
   EXPECT_FALSE(first->is_done);
@@ -75,7 +75,7 @@ TEST_F(HostilePeer, CannotOfferTwoMessagesUnderOneNumber) {
 TEST_F(HostilePeer, CannotSendMoreThanItOffered) {
   std::vector<std::byte> room(100);
   const auto receiving = receive(1, room);
-  send(header(Header::Kind::offer, 1, room.size(), 1));
+  send(header(Header::Kind::rts, 1, room.size(), 1));
   send(header(Header::Kind::frame, 1, 60, 1));
   send(std::vector<std::byte>(60));
   EXPECT_FALSE(is_lost());
@@ -87,21 +87,21 @@ TEST_F(HostilePeer, CannotSendMoreThanItOffered) {
 TEST_F(HostilePeer, CannotUseANumberAgainAfterItsMessage) {
   std::vector<std::byte> room(64);
   const auto receiving = receive(1, room);
-  send(header(Header::Kind::offer, 1, room.size(), 3));
+  send(header(Header::Kind::rts, 1, room.size(), 3));
   send(header(Header::Kind::frame, 1, room.size(), 3));
   send(std::vector<std::byte>(room.size()));
   EXPECT_TRUE(receiving->is_done);
-  send(header(Header::Kind::offer, 1, room.size(), 3));
+  send(header(Header::Kind::rts, 1, room.size(), 3));
   EXPECT_TRUE(is_lost());
 }
 
 TEST_F(HostilePeer, CannotBlameARankThatDoesNotExist) {
-  Notice notice{.kind = Notice::Kind::leaving, .root = 1'000'000};
-  send(Header{.kind = Header::Kind::notice, .bytes = kNoticeBytes});
-  send(encode(notice));
-  const auto lost = endpoint_->lost_among(std::vector{1});
-  ASSERT_TRUE(lost.has_value());
-  EXPECT_EQ(lost->rank, 1);
+  ControlMessage message{.kind = ControlMessage::Kind::abort, .culprit = 1'000'000};
+  send(Header{.kind = Header::Kind::control, .bytes = kControlBytes});
+  send(encode(message));
+  const auto failed = endpoint_->detector().failed_among(std::vector{1});
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_EQ(failed->culprit, 1);
 }
 
 // Short messages are kept until they are asked for, but not without end.
@@ -112,7 +112,7 @@ TEST_F(HostilePeer, CannotFillTheMemoryWithMessagesThatNobodyAskedFor) {
   std::size_t sent = 0;
   for (; sent < (std::size_t{2} << 30U) && !is_lost(); sent += kLong) {
     (void)send_all(theirs_, message, seconds_now());
-    const Endpoint::Lock lock = endpoint_->lock();
+    const MutexLock lock(endpoint_->mutex());
     endpoint_->progress();
   }
   EXPECT_TRUE(is_lost());
@@ -136,16 +136,16 @@ TEST_F(HostilePeer, MaySendAsMuchAsIsAskedFor) {
 // A program that splits in every step.
 TEST_F(HostilePeer, MayEndAsManyGroupsAsItLikes) {
   std::vector<std::byte> room(8);
-  for (std::uint64_t group = 2; group < 3 * News::kEndedGroupsKept; ++group) {
-    endpoint_->set_arrived(group, 1);
-    const Endpoint::Lock lock = endpoint_->lock();
+  for (std::uint64_t group = 2; group < 3 * FailureDetector::kEndedGroupsKept; ++group) {
+    endpoint_->detector().set_arrived(group, 1);
+    const MutexLock lock(endpoint_->mutex());
     endpoint_->end_group(group, false);
   }
   // What comes for one that has just ended is not kept; for one of long ago it may be.
   Header late = header(Header::Kind::eager, 1, 0, 0);
-  late.group = 3 * News::kEndedGroupsKept - 1;
+  late.group = 3 * FailureDetector::kEndedGroupsKept - 1;
   send(late);
-  const Endpoint::Lock lock = endpoint_->lock();
+  const MutexLock lock(endpoint_->mutex());
   const auto receiving = endpoint_->start_receive({.group = late.group, .from = 1, .tag = 1}, room);
   EXPECT_FALSE(receiving->is_done);
 }
@@ -181,8 +181,8 @@ std::vector<int> named_when_broken(int a, int b) {
       const auto endpoint =
           std::make_shared<Endpoint>(Seat{.rank = rank, .size = kRanks}, std::move(joined[rank]));
       try {
-        tell_if_it_fails(*endpoint, [&] {
-          ListeningCommunicator::Members all{.own = rank, .group = 1};
+        abort_peers_on_exception(endpoint->detector(), [&] {
+          MonitoredCommunicator::Members all{.own = rank, .group = 1};
           all.world_ranks.resize(kRanks);
           std::iota(all.world_ranks.begin(), all.world_ranks.end(), 0);
           SocketCommunicator world(endpoint, std::move(all), "world");

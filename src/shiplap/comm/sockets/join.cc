@@ -480,8 +480,8 @@ void Joining::give_up(const GivenUp& given_up) {
       if (!is_connected_ && !welcome_[rank]) joined_.sockets[rank].close();
     }
     Endpoint endpoint(seat_, std::move(joined_));
-    endpoint.leave(given_up.culprit, given_up.why);
-    const Endpoint::Lock lock = endpoint.lock();
+    endpoint.detector().abort_peers(given_up.culprit, given_up.why);
+    const MutexLock lock(endpoint.mutex());
     endpoint.end_group(0, /*has_failed=*/true);
   });
 }

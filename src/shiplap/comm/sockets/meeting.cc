@@ -4,15 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <list>
 #include <map>
-#include <mutex>
 
 #include "shiplap/base/error.h"
 #include "shiplap/base/exhausted.h"
+#include "shiplap/base/thread_annotations.h"
 #include "shiplap/comm/failure.h"
 #include "shiplap/comm/sockets/join_internal.h"
 #include "shiplap/comm/sockets/protocol_internal.h"
@@ -85,26 +84,27 @@ class Server final : public Meeting {
   // All have come: nobody else is let in, so that the next meeting can be at the same address.
   void end_later() override {
     ring(Ending::when_all_have, /*lets_in=*/false);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !listener_.is_open(); });
+    const MutexLock lock(mutex_);
+    while (!is_closed_) changed_.wait(mutex_);
   }
   [[nodiscard]] std::string own_host() const override { return address_.host; }
 
   void put(const std::string& key, const std::string& value) override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!keep(key, value)) throw_key_taken(seat_, key);
     }
     ring(Ending::no);
   }
 
   std::optional<std::string> get(const std::string& key, Seconds within) override {
-    std::unique_lock lock(mutex_);
-    const bool is_there = changed_.wait_for(lock, std::chrono::duration<double>(within.value), [&] {
-      return values_.contains(key) || problem_ != nullptr;
-    });
+    const auto end = ConditionVariable::after(within.value);
+    const MutexLock lock(mutex_);
+    while (!values_.contains(key) && problem_ == nullptr && changed_.wait_until(mutex_, end)) {
+    }
     if (problem_ != nullptr) std::rethrow_exception(problem_);
-    return is_there ? std::optional(values_.at(key)) : std::nullopt;
+    const auto found = values_.find(key);
+    return found != values_.end() ? std::optional(found->second) : std::nullopt;
   }
 
  private:
@@ -129,8 +129,8 @@ class Server final : public Meeting {
     return 256 * (static_cast<std::size_t>(seat_.size) + 1);
   }
 
-  // With the lock; false if another value is there, or no more can be kept.
-  bool keep(const std::string& key, const std::string& value) {
+  // False if another value is there, or no more can be kept.
+  bool keep(const std::string& key, const std::string& value) SHIPLAP_REQUIRES(mutex_) {
     if (values_.size() >= most_keys() && !values_.contains(key)) return false;
     const auto [place, is_new] = values_.try_emplace(key, value);
     changed_.notify_all();
@@ -138,7 +138,7 @@ class Server final : public Meeting {
   }
   void ring(Ending ending, bool lets_in = true) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ending_ = std::max(ending_, ending);
       lets_in_ = lets_in_ && lets_in;
     }
@@ -174,19 +174,21 @@ class Server final : public Meeting {
   Secret secret_;
   Socket listener_;
   Socket bell_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-  Ending ending_ = Ending::no;
-  bool lets_in_ = true;
-  std::exception_ptr problem_;  // why nobody can be let in
-  std::list<Client> clients_;   // of the thread
-  int gone_ = 0;                // ranks that came and went
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::map<std::string, std::string> values_ SHIPLAP_GUARDED_BY(mutex_);
+  Ending ending_ SHIPLAP_GUARDED_BY(mutex_) = Ending::no;
+  bool lets_in_ SHIPLAP_GUARDED_BY(mutex_) = true;
+  bool is_closed_ SHIPLAP_GUARDED_BY(mutex_) = false;      // the listener
+  std::exception_ptr problem_ SHIPLAP_GUARDED_BY(mutex_);  // why nobody can be let in
+  // Of the thread alone, as is the listener.
+  std::list<Client> clients_;
+  int gone_ = 0;  // ranks that came and went
   std::jthread thread_;
 };
 
 bool Server::is_over() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ending_ == Ending::now) return true;
   return ending_ == Ending::when_all_have &&
          (gone_ >= seat_.size - 1 || seconds_now() >= deadline_);
@@ -213,7 +215,7 @@ void Server::let_in() {
       clients_.push_back({.socket = std::move(socket), .since = seconds_now()});
     }
   } catch (const MissingPart&) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     problem_ = std::current_exception();
     ending_ = Ending::now;
     changed_.notify_all();
@@ -221,9 +223,10 @@ void Server::let_in() {
 }
 
 void Server::close_listener() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (lets_in_ && ending_ != Ending::now) return;
   listener_.close();
+  is_closed_ = true;
   changed_.notify_all();
 }
 
@@ -253,7 +256,7 @@ void Server::serve() {
 void Server::tell_over() {
   std::string why = to_text({.culprit = -1, .why = "not all ranks had come in time"});
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ending_ == Ending::now) why = to_text({.culprit = 0, .why = "it left by an exception"});
     for (const auto& [key, value] : values_) {
       if (key.ends_with(given_up_key("", 0))) why = value;
@@ -317,7 +320,7 @@ bool Server::answer(Client& client, InquiryKind kind, const std::string& key,
   if (kind != InquiryKind::put) return false;
   bool kept = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     kept = keep(key, value);
   }
   client.has_put = client.has_put || kept;
@@ -337,7 +340,7 @@ void Server::answer_awaited() {
     if (client.awaited.empty()) continue;
     std::optional<std::string> value;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto found = values_.find(client.awaited);
       if (found != values_.end()) value = found->second;
     }

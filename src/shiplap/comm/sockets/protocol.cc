@@ -18,7 +18,7 @@ constexpr std::size_t kNonceAt = 40;
 static_assert(kNonceAt + std::tuple_size_v<Nonce> == Hello::kSaid);
 static_assert(Hello::kSaid + std::tuple_size_v<Digest> == Hello::kBytes);
 
-static_assert(std::tuple_size_v<decltype(Notice::text)> + kTextAt == kNoticeBytes);
+static_assert(std::tuple_size_v<decltype(ControlMessage::text)> + kTextAt == kControlBytes);
 
 // Writes numbers one after another.
 template <std::size_t kBytes>
@@ -68,12 +68,12 @@ bool fits(const Header& header) {
       return header.bytes <= Header::kMostEager;
     case Header::Kind::frame:
       return header.bytes > 0 && header.bytes <= Header::kMostFrame;
-    case Header::Kind::notice:
-      return header.bytes == kNoticeBytes;
-    case Header::Kind::offer:
+    case Header::Kind::control:
+      return header.bytes == kControlBytes;
+    case Header::Kind::rts:
     case Header::Kind::refuse:
       return header.bytes <= Header::kMostMessage;
-    case Header::Kind::accept:
+    case Header::Kind::cts:
     case Header::Kind::withdraw:
       return header.bytes == 0;
   }
@@ -142,7 +142,7 @@ std::optional<Header> decode_header(std::span<const std::byte, Header::kBytes> b
   if (reader.get<std::uint16_t>() != kHeaderMark) return std::nullopt;
   const auto kind = reader.get<std::uint8_t>();
   const auto unused = reader.get<std::uint8_t>();
-  if (!is_between(kind, Header::Kind::eager, Header::Kind::notice) || unused != 0) {
+  if (!is_between(kind, Header::Kind::eager, Header::Kind::control) || unused != 0) {
     return std::nullopt;
   }
   Header header{.kind = static_cast<Header::Kind>(kind)};
@@ -154,32 +154,34 @@ std::optional<Header> decode_header(std::span<const std::byte, Header::kBytes> b
   return has_tag && fits(header) ? std::optional(header) : std::nullopt;
 }
 
-std::array<std::byte, kNoticeBytes> encode(const Notice& notice) {
-  Writer<kNoticeBytes> writer;
-  writer.put(static_cast<std::int32_t>(notice.kind))
-      .put(notice.root)
-      .put(notice.group)
-      .put(notice.arrived)
-      .put(notice.waits)
-      .put(notice.run);
-  for (const std::int32_t rank : notice.awaited) writer.put(rank);
-  std::ranges::copy(std::as_bytes(std::span(notice.text)), writer.bytes().begin() + kTextAt);
+std::array<std::byte, kControlBytes> encode(const ControlMessage& message) {
+  Writer<kControlBytes> writer;
+  writer.put(static_cast<std::int32_t>(message.kind))
+      .put(message.culprit)
+      .put(message.group)
+      .put(message.arrived)
+      .put(message.waits)
+      .put(message.run);
+  for (const std::int32_t rank : message.awaited) writer.put(rank);
+  std::ranges::copy(std::as_bytes(std::span(message.text)), writer.bytes().begin() + kTextAt);
   return writer.bytes();
 }
 
-std::optional<Notice> decode_notice(std::span<const std::byte, kNoticeBytes> bytes) {
+std::optional<ControlMessage> decode_control(std::span<const std::byte, kControlBytes> bytes) {
   Reader reader(bytes);
   const auto kind = reader.get<std::int32_t>();
-  if (!is_between(kind, Notice::Kind::question, Notice::Kind::farewell)) return std::nullopt;
-  Notice notice{.kind = static_cast<Notice::Kind>(kind)};
-  notice.root = reader.get<std::int32_t>();
-  notice.group = reader.get<std::uint64_t>();
-  notice.arrived = reader.get<std::int64_t>();
-  notice.waits = reader.get<std::int32_t>();
-  notice.run = reader.get<std::int32_t>();
-  for (std::int32_t& rank : notice.awaited) rank = reader.get<std::int32_t>();
-  std::ranges::copy(bytes.subspan(kTextAt), std::as_writable_bytes(std::span(notice.text)).begin());
-  return notice.text.back() == '\0' ? std::optional(notice) : std::nullopt;
+  if (!is_between(kind, ControlMessage::Kind::probe, ControlMessage::Kind::goodbye))
+    return std::nullopt;
+  ControlMessage message{.kind = static_cast<ControlMessage::Kind>(kind)};
+  message.culprit = reader.get<std::int32_t>();
+  message.group = reader.get<std::uint64_t>();
+  message.arrived = reader.get<std::int64_t>();
+  message.waits = reader.get<std::int32_t>();
+  message.run = reader.get<std::int32_t>();
+  for (std::int32_t& rank : message.awaited) rank = reader.get<std::int32_t>();
+  std::ranges::copy(bytes.subspan(kTextAt),
+                    std::as_writable_bytes(std::span(message.text)).begin());
+  return message.text.back() == '\0' ? std::optional(message) : std::nullopt;
 }
 
 std::array<std::byte, Inquiry::kBytes> encode(const Inquiry& inquiry) {

@@ -1,5 +1,5 @@
-// What goes over a connection, as bytes: first a hello from both ends, then messages and notices,
-// each behind a header. Numbers are little-endian, whatever the machine.
+// What goes over a connection, as bytes: first a hello from both ends, then messages and control
+// messages, each behind a header. Numbers are little-endian, whatever the machine.
 //
 // Reading trusts nothing: it gives nothing for bytes that no rank of this version sends.
 #pragma once
@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "shiplap/comm/news_internal.h"
+#include "shiplap/comm/failure_detector_internal.h"
 #include "shiplap/comm/sockets/secret_internal.h"
 
 namespace shiplap::comm {
@@ -53,18 +53,19 @@ struct Hello {
 [[nodiscard]] std::optional<std::uint32_t> version_of_hello(
     std::span<const std::byte, Hello::kOfAllVersions> bytes);
 
-// A short message goes at once, with its data. A longer one is offered; when the receiver has a
-// place for it, it is accepted, and comes in frames, so that others can go between them.
+// The eager and the rendezvous protocol. A short message goes at once, with its data. A longer one
+// is announced (ready to send); when the receiver has a place for it, it says so (clear to send),
+// and the message comes in frames, so that others can go between them.
 struct Header {
   static constexpr std::size_t kBytes = 32;
   enum class Kind : std::uint8_t {
     eager = 1,  // followed by `bytes` of data
-    offer,      // of a message of `bytes`
-    accept,     // from the receiver
+    rts,        // ready to send a message of `bytes`
+    cts,        // clear to send, from the receiver
     refuse,     // from the receiver, which has only room for `bytes`
-    frame,      // followed by the next `bytes` of a message that was accepted
+    frame,      // followed by the next `bytes` of a message that has its cts
     withdraw,   // from the sender: the message will not be completed
-    notice,     // followed by one
+    control,    // followed by a ControlMessage
   };
   static constexpr std::size_t kMostEager = std::size_t{64} * 1024;
   static constexpr std::size_t kMostFrame = std::size_t{1024} * 1024;
@@ -74,15 +75,16 @@ struct Header {
   std::int32_t tag = 0;
   std::uint64_t group = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t id = 0;  // of a message that was offered, by its sender
+  std::uint64_t id = 0;  // of a message that has an rts, by its sender
   friend bool operator==(const Header&, const Header&) = default;
 };
 [[nodiscard]] std::array<std::byte, Header::kBytes> encode(const Header& header);
 [[nodiscard]] std::optional<Header> decode_header(std::span<const std::byte, Header::kBytes> bytes);
 
-inline constexpr std::size_t kNoticeBytes = 320;
-[[nodiscard]] std::array<std::byte, kNoticeBytes> encode(const Notice& notice);
-[[nodiscard]] std::optional<Notice> decode_notice(std::span<const std::byte, kNoticeBytes> bytes);
+inline constexpr std::size_t kControlBytes = 320;
+[[nodiscard]] std::array<std::byte, kControlBytes> encode(const ControlMessage& message);
+[[nodiscard]] std::optional<ControlMessage> decode_control(
+    std::span<const std::byte, kControlBytes> bytes);
 
 // What a rank asks of a Meeting, and what that answers. A key and a value follow.
 struct Inquiry {

@@ -12,16 +12,16 @@ namespace {
 
 std::byte byte(int value) { return static_cast<std::byte>(value); }
 
-Notice said(const std::string& text) {
-  Notice notice{.kind = Notice::Kind::answer,
-                .root = -1,
-                .group = 0xfedcba9876543210,
-                .arrived = 1234567890123,
-                .waits = 1,
-                .run = 3,
-                .awaited = {7, 0, 1, 2, 3, 4, 5, Notice::kMore}};
-  text.copy(notice.text.data(), notice.text.size() - 1);
-  return notice;
+ControlMessage said(const std::string& text) {
+  ControlMessage message{.kind = ControlMessage::Kind::probe_reply,
+                         .culprit = -1,
+                         .group = 0xfedcba9876543210,
+                         .arrived = 1234567890123,
+                         .waits = 1,
+                         .run = 3,
+                         .awaited = {7, 0, 1, 2, 3, 4, 5, ControlMessage::kMore}};
+  text.copy(message.text.data(), message.text.size() - 1);
+  return message;
 }
 
 TEST(Protocol, WhatIsWrittenIsReadAgain) {
@@ -33,7 +33,7 @@ TEST(Protocol, WhatIsWrittenIsReadAgain) {
                     .nonce = random_nonce(),
                     .proof = sha256({})};
   EXPECT_EQ(decode_hello(encode(hello)), hello);
-  const Header header{.kind = Header::Kind::offer,
+  const Header header{.kind = Header::Kind::rts,
                       .tag = Communicator::kLargestTag,
                       .group = 0xfedcba9876543210,
                       .bytes = 1ULL << 40,
@@ -41,17 +41,17 @@ TEST(Protocol, WhatIsWrittenIsReadAgain) {
   EXPECT_EQ(decode_header(encode(header)), header);
   const Inquiry inquiry{.kind = Inquiry::Kind::get, .key = 256, .value = 4096};
   EXPECT_EQ(decode_inquiry(encode(inquiry)), inquiry);
-  const Notice notice = said("barrier number 3 of `world`");
-  const auto again = decode_notice(encode(notice));
+  const ControlMessage message = said("barrier number 3 of `world`");
+  const auto again = decode_control(encode(message));
   ASSERT_TRUE(again);
-  EXPECT_EQ(again->kind, notice.kind);
-  EXPECT_EQ(again->root, -1);
-  EXPECT_EQ(again->group, notice.group);
-  EXPECT_EQ(again->arrived, notice.arrived);
+  EXPECT_EQ(again->kind, message.kind);
+  EXPECT_EQ(again->culprit, -1);
+  EXPECT_EQ(again->group, message.group);
+  EXPECT_EQ(again->arrived, message.arrived);
   EXPECT_EQ(again->waits, 1);
   EXPECT_EQ(again->run, 3);
-  EXPECT_EQ(again->awaited, notice.awaited);
-  EXPECT_EQ(again->text, notice.text);
+  EXPECT_EQ(again->awaited, message.awaited);
+  EXPECT_EQ(again->text, message.text);
 }
 
 // The bytes themselves, so that two machines agree on them and no version changes them unseen.
@@ -87,18 +87,19 @@ TEST(Protocol, RefusesWhatNoRankSends) {
   EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::frame, .bytes = 0})));
   EXPECT_FALSE(
       decode_header(encode(Header{.kind = Header::Kind::frame, .bytes = Header::kMostFrame + 1})));
-  EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::notice, .bytes = 1})));
-  EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::accept, .bytes = 1})));
-  EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::offer, .bytes = ~0ULL})));
+  EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::control, .bytes = 1})));
+  EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::cts, .bytes = 1})));
+  EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::rts, .bytes = ~0ULL})));
 
   EXPECT_FALSE(decode_inquiry(encode(Inquiry{.key = 257})));
   EXPECT_FALSE(decode_inquiry(encode(Inquiry{.value = 4097})));
   EXPECT_FALSE(decode_inquiry(encode(Inquiry{.kind = static_cast<Inquiry::Kind>(0)})));
 
-  auto notice = encode(said("x"));
-  notice.back() = byte('!');  // a text without an end
-  EXPECT_FALSE(decode_notice(notice));
-  EXPECT_FALSE(decode_notice(encode(Notice{.kind = static_cast<Notice::Kind>(4)})));
+  auto message = encode(said("x"));
+  message.back() = byte('!');  // a text without an end
+  EXPECT_FALSE(decode_control(message));
+  EXPECT_FALSE(
+      decode_control(encode(ControlMessage{.kind = static_cast<ControlMessage::Kind>(4)})));
 }
 
 TEST(Protocol, AnotherVersionIsUnderstoodSoFar) {

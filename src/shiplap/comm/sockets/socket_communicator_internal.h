@@ -4,18 +4,18 @@
 #include <memory>
 #include <string>
 
-#include "shiplap/comm/listening_internal.h"
+#include "shiplap/comm/monitored_communicator_internal.h"
 #include "shiplap/comm/sockets/endpoint_internal.h"
 
 namespace shiplap::comm {
 
-class SocketCommunicator final : public ListeningCommunicator {
+class SocketCommunicator final : public MonitoredCommunicator {
  public:
   SocketCommunicator(std::shared_ptr<Endpoint> endpoint, Members members, std::string name);
   ~SocketCommunicator() override;
 
   // Messages up to here go at once; longer ones wait for the receiver.
-  [[nodiscard]] std::size_t in_order_up_to(int peer) const override;
+  [[nodiscard]] std::size_t eager_limit(int peer) const override;
   [[nodiscard]] std::size_t pack_below(int peer) const override;
 
  protected:

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <numeric>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -17,9 +17,10 @@ namespace {
 
 std::unique_ptr<SocketCommunicator> make_world(const std::shared_ptr<Endpoint>& endpoint,
                                                const SocketOptions& options) {
-  ListeningCommunicator::Members everybody{.own = endpoint->rank(), .group = 1};
-  everybody.world_ranks.resize(endpoint->size());
-  std::iota(everybody.world_ranks.begin(), everybody.world_ranks.end(), 0);
+  const FailureDetector& detector = endpoint->detector();
+  const std::span<const int> ranks = detector.everybody();
+  MonitoredCommunicator::Members everybody{
+      .world_ranks = {ranks.begin(), ranks.end()}, .own = detector.rank(), .group = 1};
   auto world = std::make_unique<SocketCommunicator>(endpoint, std::move(everybody), "world");
   world->set_timeout(options.timeout);
   world->set_checked(options.checked);
@@ -127,7 +128,7 @@ void run_on_sockets(const SocketJob& job, const SocketOptions& options,
                     const std::function<void(Communicator&)>& work) {
   const Place place = join_job(job, options);
   const std::shared_ptr<Endpoint>& endpoint = place.endpoint;
-  tell_if_it_fails(*endpoint, [&] {
+  abort_peers_on_exception(endpoint->detector(), [&] {
     const auto world = make_world(endpoint, options);
     work(*world);
     if (world->alive()) world->close();  // else the others find out in the same way as this one

@@ -19,11 +19,11 @@ void copy_disjoint(std::byte* to, const std::byte* from, std::size_t bytes) {
 // ---- meeting
 
 bool ThreadCommunicator::arrive(std::int64_t& meeting) {
-  meeting = group_->meetings;
-  ++group_->arrivals[rank()];
-  if (++group_->waiting < size()) return false;
-  group_->waiting = 0;
-  ++group_->meetings;
+  meeting = shared_->meetings;
+  ++shared_->arrivals[rank()];
+  if (++shared_->waiting < size()) return false;
+  shared_->waiting = 0;
+  ++shared_->meetings;
   for (const int member : group_->world_ranks) {
     world_->wake[member].notify_all();
   }
@@ -33,7 +33,7 @@ bool ThreadCommunicator::arrive(std::int64_t& meeting) {
 std::vector<int> ThreadCommunicator::missing_from(std::int64_t meeting) const {
   std::vector<int> missing;
   for (int member = 0; member < size(); ++member) {
-    if (group_->arrivals[member] <= meeting) {
+    if (shared_->arrivals[member] <= meeting) {
       missing.push_back(world_rank(member));
     }
   }
@@ -49,31 +49,33 @@ void ThreadCommunicator::check_left() {
 }
 
 void ThreadCommunicator::meet() {
-  Lock lock(world_->mutex);
+  const MutexLock lock(world_->mutex);
   check_left();
-  if (!group_->broken.empty()) fail_dead(group_->broken);
+  if (!shared_->broken.empty()) fail_dead(shared_->broken);
   std::int64_t meeting = 0;
   if (arrive(meeting)) return;
+  const auto end = timeout_end();
   try {
-    wait_until(
-        lock, [&] { return group_->meetings > meeting; },
-        [&] { fail_late(describe(current()), missing_from(meeting)); });
+    while (shared_->meetings <= meeting) {
+      if (sleep_until(end) || shared_->meetings > meeting) continue;
+      fail_late(describe(current()), missing_from(meeting));
+    }
   } catch (...) {  // a Failure, or no memory to tell one
     // Whoever comes now must not find this rank counted: it is leaving, with its memory. It did
     // arrive, though, so nobody blames it.
-    --group_->waiting;
-    if (group_->broken.empty()) {
-      group_->broken = fmt::format("rank {} gave up waiting in {}", self(), describe(current()));
+    --shared_->waiting;
+    if (shared_->broken.empty()) {
+      shared_->broken = fmt::format("rank {} gave up waiting in {}", self(), describe(current()));
     }
     throw;
   }
 }
 
 void ThreadCommunicator::meet_again() {
-  Lock lock(world_->mutex);
+  const MutexLock lock(world_->mutex);
   std::int64_t meeting = 0;
   if (arrive(meeting)) return;
-  own_wake().wait(lock, [&] { return group_->meetings > meeting; });
+  while (shared_->meetings <= meeting) own_wake().wait(world_->mutex);
 }
 
 void ThreadCommunicator::bring(Contribution contribution) {
@@ -158,10 +160,10 @@ void ThreadCommunicator::do_all_reduce(DType type, std::span<std::byte> data, Re
   meet_again();
 }
 
-void ThreadCommunicator::fail_sizes(std::vector<int> odd_ones) {
+void ThreadCommunicator::fail_sizes(std::vector<int> outliers) {
   const std::string what = fmt::format("in `{}`, {}, rank {} does not send what rank {} expects",
-                                       name(), describe(current()), odd_ones.front(), self());
-  fail_mismatch(what, std::move(odd_ones));
+                                       name(), describe(current()), outliers.front(), self());
+  fail_mismatch(what, std::move(outliers));
 }
 
 void ThreadCommunicator::do_all_gather(std::span<const std::byte> in, std::span<std::byte> out,
@@ -262,8 +264,8 @@ std::unique_ptr<Communicator> ThreadCommunicator::do_split(int colour, int key,
   const auto own = std::ranges::find(members, rank(), &std::pair<int, int>::second);
   std::shared_ptr<Group> part;
   {
-    const Lock lock(world_->mutex);
-    std::shared_ptr<Group>& shared = group_->parts[colour];
+    const MutexLock lock(world_->mutex);
+    std::shared_ptr<Group>& shared = shared_->parts[colour];
     if (shared == nullptr) {
       std::vector<int> world_ranks;
       for (const auto& [ignored, member] : members) world_ranks.push_back(world_rank(member));
@@ -273,8 +275,8 @@ std::unique_ptr<Communicator> ThreadCommunicator::do_split(int colour, int key,
   }
   meetings.next();
   {
-    const Lock lock(world_->mutex);
-    group_->parts.erase(colour);
+    const MutexLock lock(world_->mutex);
+    shared_->parts.erase(colour);
   }
   meetings.next();  // before anybody splits again
   return std::make_unique<ThreadCommunicator>(world_, std::move(part),

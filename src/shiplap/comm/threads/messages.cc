@@ -15,15 +15,16 @@ class ThreadRequest : public Request::State {
   ~ThreadRequest() override;
   bool test(bool waits) override;
   void wait() override;
-  void give_up() override;
-  [[nodiscard]] std::int64_t bytes() const override { return std::ssize(transfer_->source); }
+  void time_out() override;
+  [[nodiscard]] std::int64_t bytes() const override { return bytes_; }
 
  private:
-  [[nodiscard]] bool complete() const {
+  [[nodiscard]] bool complete() const SHIPLAP_REQUIRES(communicator_.world_->mutex) {
     return end_ == End::send ? transfer_->sent : transfer_->received;
   }
-  // With the lock, once complete. A send that was complete before its receive cannot know.
-  void check_length() const {
+  // Once complete. A send that was complete before its receive cannot know.
+  void check_length() SHIPLAP_REQUIRES(communicator_.world_->mutex) {
+    bytes_ = std::ssize(transfer_->source);
     const bool knows = end_ == End::receive || transfer_->eager.empty();
     if (knows && transfer_->too_long) {
       communicator_.fail_too_long(transfer_->sender, std::ssize(transfer_->target));
@@ -38,13 +39,14 @@ class ThreadRequest : public Request::State {
   }
 
   ThreadCommunicator& communicator_;
-  std::shared_ptr<Transfer> transfer_;
+  std::shared_ptr<Transfer> transfer_ SHIPLAP_GUARDED_BY(communicator_.world_->mutex);
   End end_;
   Lane lane_;
+  std::int64_t bytes_ = 0;
 };
 
 bool ThreadRequest::test(bool /*waits*/) {
-  const ThreadCommunicator::Lock lock(communicator_.world_->mutex);
+  const MutexLock lock(communicator_.world_->mutex);
   if (!complete()) {
     communicator_.check_alive();
     communicator_.check_left();
@@ -55,14 +57,17 @@ bool ThreadRequest::test(bool /*waits*/) {
 }
 
 void ThreadRequest::wait() {
-  ThreadCommunicator::Lock lock(communicator_.world_->mutex);
+  const MutexLock lock(communicator_.world_->mutex);
   if (!complete()) communicator_.check_alive();
-  communicator_.wait_until(lock, [&] { return complete(); }, [&] { fail_late(); });
+  const auto end = communicator_.timeout_end();
+  while (!complete()) {
+    if (!communicator_.sleep_until(end) && !complete()) fail_late();
+  }
   check_length();
 }
 
-void ThreadRequest::give_up() {
-  const ThreadCommunicator::Lock lock(communicator_.world_->mutex);
+void ThreadRequest::time_out() {
+  const MutexLock lock(communicator_.world_->mutex);
   if (!complete()) {
     communicator_.check_alive();
     communicator_.check_left();
@@ -73,7 +78,7 @@ void ThreadRequest::give_up() {
 
 ThreadRequest::~ThreadRequest() {
   World& world = *communicator_.world_;
-  ThreadCommunicator::Lock lock(world.mutex);
+  const MutexLock lock(world.mutex);
   if (complete()) return;
   if (!transfer_->claimed) {
     // Nobody has met it: take it out of its queue.
@@ -83,16 +88,15 @@ ThreadRequest::~ThreadRequest() {
     return;
   }
   // The other end is copying right now; that takes no longer than a copy.
-  communicator_.own_wake().wait(lock, [&] { return complete(); });
+  while (!complete()) communicator_.own_wake().wait(world.mutex);
 }
 
-// Called without the lock by the end that came second.
 void ThreadCommunicator::complete(Transfer& transfer) {
   const bool fits = transfer.source.size() <= transfer.target.size();
   if (fits && !transfer.source.empty()) {
     std::memcpy(transfer.target.data(), transfer.source.data(), transfer.source.size());
   }
-  const Lock lock(world_->mutex);
+  const MutexLock lock(world_->mutex);
   transfer.too_long = !fits;
   transfer.sent = true;
   transfer.received = true;
@@ -105,7 +109,7 @@ Request ThreadCommunicator::start_send(std::span<const std::byte> data, int to, 
   std::shared_ptr<Transfer> transfer;
   bool matched = false;
   {
-    const Lock lock(world_->mutex);
+    const MutexLock lock(world_->mutex);
     check_left();
     Queue& queue = world_->lanes[lane];
     matched = !queue.receives.empty();
@@ -137,7 +141,7 @@ Request ThreadCommunicator::start_receive(std::span<std::byte> data, int from, i
   std::shared_ptr<Transfer> transfer;
   bool matched = false;
   {
-    const Lock lock(world_->mutex);
+    const MutexLock lock(world_->mutex);
     Queue& queue = world_->lanes[lane];
     matched = !queue.sends.empty();
     if (matched) {

@@ -16,25 +16,25 @@ namespace {
 // What the ranks threw, in order.
 class Exceptions {
  public:
-  void add(std::exception_ptr exception) { keep(first_, std::move(exception)); }
+  void add(std::exception_ptr exception) {
+    const MutexLock lock(mutex_);
+    if (first_ == nullptr) first_ = std::move(exception);
+  }
   // That another rank failed is told only if that rank does not tell why itself.
   void add_consequence(std::exception_ptr exception) {
-    keep(first_consequence_, std::move(exception));
+    const MutexLock lock(mutex_);
+    if (first_consequence_ == nullptr) first_consequence_ = std::move(exception);
   }
-  void rethrow() const {
+  void rethrow() {
+    const MutexLock lock(mutex_);
     if (first_ != nullptr) std::rethrow_exception(first_);
     if (first_consequence_ != nullptr) std::rethrow_exception(first_consequence_);
   }
 
  private:
-  void keep(std::exception_ptr& place, std::exception_ptr exception) {
-    const std::lock_guard lock(mutex_);
-    if (place == nullptr) place = std::move(exception);
-  }
-
-  std::mutex mutex_;
-  std::exception_ptr first_;
-  std::exception_ptr first_consequence_;
+  Mutex mutex_;
+  std::exception_ptr first_ SHIPLAP_GUARDED_BY(mutex_);
+  std::exception_ptr first_consequence_ SHIPLAP_GUARDED_BY(mutex_);
 };
 
 }  // namespace

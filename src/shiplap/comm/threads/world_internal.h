@@ -1,13 +1,11 @@
-// What the threads share: messages on their way, and the groups where ranks meet. One lock for all
-// of it; ranks take it only to meet, and copy without it.
+// What the threads share: messages on their way, and the groups where ranks meet. One mutex for all
+// of it; ranks lock it only to meet, and copy without it.
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <span>
 #include <string>
@@ -15,13 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "shiplap/base/thread_annotations.h"
 #include "shiplap/comm/communicator.h"
 #include "shiplap/comm/threads/threads.h"
 
 namespace shiplap::comm {
 
 // One message on its way: whoever of the two ends comes second copies it. The copy is made without
-// the lock; `claimed` keeps both ends from leaving with their buffers meanwhile.
+// the mutex; `claimed` keeps both ends from leaving with their buffers meanwhile.
 struct Transfer {
   std::span<const std::byte> source;
   std::span<std::byte> target;
@@ -65,19 +64,22 @@ struct Contribution {
 // Where the ranks of one group meet.
 struct Group {
   Group(std::int64_t group_id, std::vector<int> members)
-      : id(group_id),
-        world_ranks(std::move(members)),
-        contributions(world_ranks.size()),
-        arrivals(world_ranks.size()) {}
+      : id(group_id), world_ranks(std::move(members)), contributions(world_ranks.size()) {
+    shared.arrivals.resize(world_ranks.size());
+  }
 
   const std::int64_t id;
   const std::vector<int> world_ranks;
+  // Each is written by its rank before a meeting, and read by all until the next.
   std::vector<Contribution> contributions;
-  std::vector<std::int64_t> arrivals;  // how often each rank has arrived
-  std::int64_t meetings = 0;           // how often all have
-  int waiting = 0;
-  std::string broken;                           // why nobody can meet here any more
-  std::map<int, std::shared_ptr<Group>> parts;  // of a split under way, by colour
+  // Guarded by the mutex of the world.
+  struct Shared {
+    std::vector<std::int64_t> arrivals;  // how often each rank has arrived
+    std::int64_t meetings = 0;           // how often all have
+    int waiting = 0;
+    std::string broken;                           // why nobody can meet here any more
+    std::map<int, std::shared_ptr<Group>> parts;  // of a split under way, by colour
+  } shared;
 };
 
 struct World {
@@ -94,16 +96,16 @@ struct World {
   };
 
   const std::size_t eager_limit;
-  std::mutex mutex;
-  std::vector<std::condition_variable> wake;  // by rank
-  std::map<Lane, Queue> lanes;
-  std::vector<Leaving> left;  // by rank
-  bool anyone_left = false;
-  std::int64_t groups = 0;
+  std::vector<ConditionVariable> wake;  // by rank
+  Mutex mutex;
+  std::map<Lane, Queue> lanes SHIPLAP_GUARDED_BY(mutex);
+  std::vector<Leaving> left SHIPLAP_GUARDED_BY(mutex);  // by rank
+  bool anyone_left SHIPLAP_GUARDED_BY(mutex) = false;
+  std::int64_t groups SHIPLAP_GUARDED_BY(mutex) = 0;
 
   // Also where there is no memory left for the reason.
-  void leave(int rank, int root, std::string_view reason) noexcept {
-    const std::lock_guard lock(mutex);
+  void leave(int rank, int root, std::string_view reason) noexcept SHIPLAP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
     Leaving& leaving = left[rank];
     if (leaving.gone) return;
     leaving.gone = true;
@@ -113,7 +115,7 @@ struct World {
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it has none then
     }
     anyone_left = true;
-    for (std::condition_variable& one : wake) one.notify_all();
+    for (ConditionVariable& one : wake) one.notify_all();
   }
 };
 
@@ -125,7 +127,8 @@ class ThreadCommunicator : public Communicator {
                       .size = static_cast<int>(group->world_ranks.size()),
                       .name = std::move(name)}),
         world_(std::move(world)),
-        group_(std::move(group)) {}
+        group_(std::move(group)),
+        shared_(&group_->shared) {}
 
   [[nodiscard]] int world_rank(int rank) const override { return group_->world_ranks[rank]; }
 
@@ -150,11 +153,8 @@ class ThreadCommunicator : public Communicator {
 
  private:
   friend class ThreadRequest;
-  using Lock = std::unique_lock<std::mutex>;
-  using Clock = std::chrono::steady_clock;
-
   [[nodiscard]] int self() const { return world_rank(rank()); }
-  std::condition_variable& own_wake() { return world_->wake[self()]; }
+  ConditionVariable& own_wake() { return world_->wake[self()]; }
   [[nodiscard]] const Contribution& of(int rank) const { return group_->contributions[rank]; }
 
   // Shows what this rank brings and waits until all have done so. What they wrote before, all see
@@ -167,31 +167,30 @@ class ThreadCommunicator : public Communicator {
   // memory.
   void meet_again();
   // Counts this rank as present. True if it is the last to come.
-  bool arrive(std::int64_t& meeting);
-  [[nodiscard]] std::vector<int> missing_from(std::int64_t meeting) const;
+  bool arrive(std::int64_t& meeting) SHIPLAP_REQUIRES(world_->mutex);
+  [[nodiscard]] std::vector<int> missing_from(std::int64_t meeting) const
+      SHIPLAP_REQUIRES(world_->mutex);
   // Combines piece `begin` to `begin` + `bytes` of what all ranks brought, in their order.
   void combine_all(ReduceOp reduction, DType type, std::size_t begin, std::size_t bytes);
   // What `member` has for this rank; false if it is not of the expected lengths.
   bool copy_parts(int member, const Incoming& from);
-  [[noreturn]] void fail_sizes(std::vector<int> odd_ones);
+  [[noreturn]] void fail_sizes(std::vector<int> outliers);
 
-  // Waits on this rank's condition; throws when time is up or a rank of the group has left.
-  template <class Done, class Late>
-  void wait_until(Lock& lock, const Done& done, const Late& late) {
-    const Clock::time_point deadline =
-        Clock::now() +
-        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout().value));
-    while (!done()) {
-      check_left();
-      if (own_wake().wait_until(lock, deadline) == std::cv_status::timeout && !done()) late();
-    }
+  // Sleeps until this rank is woken. False if that is at the end of the timeout; throws if a rank
+  // of the group has left.
+  bool sleep_until(ConditionVariable::Clock::time_point end) SHIPLAP_REQUIRES(world_->mutex) {
+    check_left();
+    return own_wake().wait_until(world_->mutex, end);
   }
-  // With the lock: throws if a rank of this group has left.
-  void check_left();
-  void complete(Transfer& transfer);
+  [[nodiscard]] auto timeout_end() const { return ConditionVariable::after(timeout().value); }
+  // Throws if a rank of this group has left.
+  void check_left() SHIPLAP_REQUIRES(world_->mutex);
+  // Called by the end that came second.
+  void complete(Transfer& transfer) SHIPLAP_EXCLUDES(world_->mutex);
 
   std::shared_ptr<World> world_;
   std::shared_ptr<Group> group_;
+  Group::Shared* const shared_ SHIPLAP_PT_GUARDED_BY(world_->mutex);
   std::vector<std::byte> scratch_;
 };
 

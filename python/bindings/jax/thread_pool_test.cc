@@ -1,4 +1,4 @@
-#include "shiplap/base/aside.h"
+#include "thread_pool.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,15 +7,19 @@
 #include <barrier>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <future>
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 
-namespace shiplap {
+namespace shiplap::python::jax {
 namespace {
 
 using namespace std::chrono_literals;
+
+void submit(std::function<void()> task) { ThreadPool::instance().submit(std::move(task)); }
 
 // Whether it becomes ready; the bound on time is generous.
 template <class T>
@@ -23,11 +27,11 @@ bool comes(std::future<T>& result) {
   return result.wait_for(20s) == std::future_status::ready;
 }
 
-TEST(RunAside, DoesNotKeepTheCaller) {
+TEST(ThreadPool, DoesNotKeepTheCaller) {
   std::promise<void> go;
   auto done = std::make_shared<std::promise<std::thread::id>>();
   std::future<std::thread::id> result = done->get_future();
-  run_aside([may = go.get_future().share(), done] {
+  submit([may = go.get_future().share(), done] {
     may.wait();
     done->set_value(std::this_thread::get_id());
   });
@@ -37,50 +41,50 @@ TEST(RunAside, DoesNotKeepTheCaller) {
   EXPECT_NE(result.get(), std::this_thread::get_id());
 }
 
-TEST(RunAside, WorksThatWaitForEachOtherAllEnd) {
+TEST(ThreadPool, TasksThatWaitForEachOtherAllEnd) {
   for (const int count : {2, 7, 20, 5}) {
     auto meeting = std::make_shared<std::barrier<>>(count + 1);
     for (int k = 0; k < count; ++k) {
-      run_aside([meeting] { meeting->arrive_and_wait(); });
+      submit([meeting] { meeting->arrive_and_wait(); });
     }
     meeting->arrive_and_wait();  // hangs if one of them has not begun
   }
 }
 
-// What XLA does with a sum behind a call: the thread that gave the work waits for its result.
-bool inner_work_ends() {
+// What XLA does with a sum behind a call: the thread that submitted the task waits for its result.
+bool inner_task_ends() {
   auto whole = std::make_shared<std::promise<void>>();
   std::future<void> result = whole->get_future();
-  run_aside([whole] {
+  submit([whole] {
     auto inner = std::make_shared<std::promise<void>>();
     std::future<void> of_inner = inner->get_future();
-    run_aside([inner] { inner->set_value(); });
+    submit([inner] { inner->set_value(); });
     of_inner.get();
     whole->set_value();
   });
   return comes(result);
 }
 
-TEST(RunAside, AWorkThatWaitsForOneThatItGaveEnds) {
-  for (int turn = 0; turn < 100; ++turn) ASSERT_TRUE(inner_work_ends()) << turn;
+TEST(ThreadPool, ATaskThatWaitsForOneThatItSubmittedEnds) {
+  for (int turn = 0; turn < 100; ++turn) ASSERT_TRUE(inner_task_ends()) << turn;
 }
 
-// The same for works of several givers: whoever is woken may take another's.
-TEST(RunAside, WorksOfAWorkAndOfOthersAllBegin) {
+// The same for tasks of several threads: the one that is woken may take another's.
+TEST(ThreadPool, TasksOfATaskAndOfOthersAllBegin) {
   for (int turn = 0; turn < 100; ++turn) {
     auto meeting = std::make_shared<std::barrier<>>(4);
-    run_aside([meeting] {
-      run_aside([meeting] { meeting->arrive_and_wait(); });
+    submit([meeting] {
+      submit([meeting] { meeting->arrive_and_wait(); });
       meeting->arrive_and_wait();
     });
-    run_aside([meeting] { meeting->arrive_and_wait(); });
+    submit([meeting] { meeting->arrive_and_wait(); });
     meeting->arrive_and_wait();
   }
 }
 
 void hear(int /*signal*/) {}
 
-TEST(RunAside, SignalsDoNotKeepAnyoneFromBeingWoken) {
+TEST(ThreadPool, SignalsDoNotKeepAnyoneFromBeingWoken) {
   struct sigaction hearing = {};  // without SA_RESTART, as Python's are
   struct sigaction before = {};
   hearing.sa_handler = hear;
@@ -89,17 +93,17 @@ TEST(RunAside, SignalsDoNotKeepAnyoneFromBeingWoken) {
   std::thread sender([&] {
     while (!is_over) kill(getpid(), SIGUSR1);
   });
-  for (int turn = 0; turn < 100; ++turn) EXPECT_TRUE(inner_work_ends()) << turn;
+  for (int turn = 0; turn < 100; ++turn) EXPECT_TRUE(inner_task_ends()) << turn;
   is_over = true;
   sender.join();
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-constexpr int kWorks = 200;
+constexpr int kTasks = 200;
 
-TEST(RunAside, TreesOfWorksThatSometimesWaitAreDoneToTheLast) {
+TEST(ThreadPool, TreesOfTasksThatSometimesWaitAreDoneToTheLast) {
   struct Tree {
-    std::atomic<int> left = kWorks - 1;
+    std::atomic<int> left = kTasks - 1;
     std::atomic<int> done = 0;
     std::promise<void> end;
     static void grow(const std::shared_ptr<Tree>& self, unsigned seed) {
@@ -108,22 +112,22 @@ TEST(RunAside, TreesOfWorksThatSometimesWaitAreDoneToTheLast) {
         const auto next = static_cast<unsigned>(draw());
         auto inner = std::make_shared<std::promise<void>>();
         std::future<void> of_inner = inner->get_future();
-        run_aside([self, next, inner] {
+        submit([self, next, inner] {
           grow(self, next);
           inner->set_value();
         });
         if (draw() % 4 == 0) of_inner.wait();
       }
-      if (self->done.fetch_add(1) + 1 == kWorks) self->end.set_value();
+      if (self->done.fetch_add(1) + 1 == kTasks) self->end.set_value();
     }
   };
   for (unsigned seed = 1; seed <= 20; ++seed) {
     auto tree = std::make_shared<Tree>();
     std::future<void> result = tree->end.get_future();
-    run_aside([tree, seed] { Tree::grow(tree, seed); });
+    submit([tree, seed] { Tree::grow(tree, seed); });
     ASSERT_TRUE(comes(result)) << "seed " << seed << ": " << tree->done << " done";
   }
 }
 
 }  // namespace
-}  // namespace shiplap
+}  // namespace shiplap::python::jax

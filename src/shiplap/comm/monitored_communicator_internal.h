@@ -1,5 +1,5 @@
-// A communicator made of messages whose ranks also listen to each other's news: it knows who is
-// lost, and who is missing when a deadline has passed.
+// A communicator made of messages that asks the failure detector which ranks have failed, and which
+// are missing when a wait has timed out.
 #pragma once
 
 #include <cstdint>
@@ -8,39 +8,41 @@
 #include <string_view>
 #include <vector>
 
+#include "shiplap/comm/failure_detector_internal.h"
 #include "shiplap/comm/messages_internal.h"
-#include "shiplap/comm/news_internal.h"
 
 namespace shiplap::comm {
 
-class ListeningCommunicator : public MessageCommunicator {
+class MonitoredCommunicator : public MessageCommunicator {
  public:
   struct Members {
     std::vector<int> world_ranks;  // by rank of the group
     int own = 0;
     std::uint64_t group = 0;  // the same number on all its ranks and on no others
   };
-  ListeningCommunicator(News& news, Members members, std::string name);
+  MonitoredCommunicator(FailureDetector& detector, Members members, std::string name);
 
   [[nodiscard]] int world_rank(int rank) const override { return members_.world_ranks[rank]; }
   // Waits until all ranks have come to the end of their work.
   void close();
 
  protected:
-  void collective_begun() override { news_.set_arrived(members_.group, collectives()); }
-  void do_leave(int root, const std::string& reason) override { news_.leave(root, reason); }
+  void collective_begun() override { detector_.set_arrived(members_.group, collectives()); }
+  void do_leave(int root, const std::string& reason) override {
+    detector_.abort_peers(root, reason);
+  }
 
   [[nodiscard]] const Members& members() const { return members_; }
-  [[nodiscard]] News::Doing doing(const std::string& operation) const;
-  [[nodiscard]] News& news() const { return news_; }
+  [[nodiscard]] WaitState wait_state(const std::string& operation) const;
+  [[nodiscard]] FailureDetector& detector() const { return detector_; }
   // "all_reduce number 3 (..)", or what a message is called that is no part of one. `verb` is
   // "send to" or "receive from".
   [[nodiscard]] std::string operation(std::string_view verb, int peer, int tag) const;
-  // Throws if a rank of this group is lost, and was before `time`.
-  void check_lost(double time);
-  [[noreturn]] void fail_lost(const News::Lost& lost);
-  // Who keeps this rank waiting that waits for `peer`.
-  [[nodiscard]] News::RollCall call_roll(const std::string& operation, int peer);
+  // Throws if a rank of this group has failed, and had before `time`.
+  void check_failed(double time);
+  [[noreturn]] void throw_failed(const FailedRank& failed);
+  // The ranks that keep this one, which waits for `peer`, from going on.
+  [[nodiscard]] MissingRanks find_missing(const std::string& operation, int peer);
 
   // The number of a part of this group that begins now.
   [[nodiscard]] std::uint64_t next_group(int colour) const;
@@ -49,11 +51,11 @@ class ListeningCommunicator : public MessageCommunicator {
   [[nodiscard]] Members members_of(const std::vector<int>& part, int colour) const;
 
  private:
-  News& news_;
+  FailureDetector& detector_;
   Members members_;
 };
 
-// Calls `work`. If it throws, all other ranks are told why, and the exception goes on.
-void tell_if_it_fails(News& news, const std::function<void()>& work);
+// Calls `work`. If it throws, all other ranks are told why, and the exception is thrown again.
+void abort_peers_on_exception(FailureDetector& detector, const std::function<void()>& work);
 
 }  // namespace shiplap::comm
