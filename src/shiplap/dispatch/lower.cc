@@ -1,129 +1,16 @@
 #include "shiplap/dispatch/lower.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "shiplap/base/error.h"
-#include "shiplap/plan/text.h"
-
-// The program is the same for all ranks and all dispatches: it is written here as text, with lists
-// and tables of one entry, which are then replaced by the real ones.
+#include "shiplap/plan/builder.h"
 
 namespace shiplap::dispatch {
 namespace {
-
-constexpr std::string_view kHead = R"(shiplap-plan 1
-mesh cp={ranks}
-)";
-
-constexpr std::string_view kMoves = R"(
-tensor Q Query tok {tokens}
-tensor KV KeyValue key {tokens}
-table q_there
-  message 0 0 0 1 0
-table kv_there
-  message 0 0 0 1 0
-program all on all
-  buffer q rows home_rows[cp] row_bytes {q_bytes} bf16
-  buffer kv rows home_rows[cp] row_bytes {kv_bytes} bf16
-  buffer back rows home_rows[cp] row_bytes {q_bytes} bf16
-  buffer q_ rows q_rows[cp] row_bytes {q_bytes} bf16
-  buffer kv_ rows kv_rows[cp] row_bytes {kv_bytes} bf16
-  repeat i homes[cp+1]-homes[cp]
-    let t = homes[cp]+i
-    given q[hrow[t] +hn[t]] = Q tok h0[t] +hn[t]
-    given kv[hrow[t] +hn[t]] = KV key h0[t] +hn[t]
-    goal back[hrow[t] +hn[t]] = Q tok h0[t] +hn[t]
-  end
-  repeat i items[cp+1]-items[cp]
-    let t = items[cp]+i
-    goal q_[qrow[t] +qn[t]] = Q tok q0[t] +qn[t]
-    goal kv_[krow[t] +kn[t]] = KV key k0[t] +kn[t]
-  end
-  exchange q to q_ by q_there over cp
-  exchange kv to kv_ by kv_there over cp
-  exchange q_ to back by q_there reversed over cp
-)";
-
-constexpr std::string_view kStep = R"(
-tensor Q Query tok {tokens}
-tensor KV KeyValue key {tokens}
-tensor O AttentionOutput tok {tokens} sum key {tokens} mask key<=tok and doc[key]=doc[tok]
-tensor dO AttentionGrad tok {tokens}
-tensor dQ QueryGrad tok {tokens} sum key {tokens} mask key<=tok and doc[key]=doc[tok]
-tensor dKV KeyValueGrad key {tokens} sum tok {tokens} mask key<=tok and doc[key]=doc[tok]
-table q_there
-  message 0 0 0 1 0
-table kv_there
-  message 0 0 0 1 0
-program all on all
-  buffer q rows home_rows[cp] row_bytes {q_bytes} bf16
-  buffer kv rows home_rows[cp] row_bytes {kv_bytes} bf16
-  buffer o rows home_rows[cp] row_bytes {q_bytes} bf16
-  buffer do rows home_rows[cp] row_bytes {q_bytes} bf16
-  buffer dq rows home_rows[cp] row_bytes {q_bytes} bf16
-  buffer dkv rows home_rows[cp] row_bytes {kv_bytes} f32
-  buffer q_ rows q_rows[cp] row_bytes {q_bytes} bf16
-  buffer kv_ rows kv_rows[cp] row_bytes {kv_bytes} bf16
-  buffer o_ rows q_rows[cp] row_bytes {q_bytes} bf16
-  buffer do_ rows q_rows[cp] row_bytes {q_bytes} bf16
-  buffer dq_ rows q_rows[cp] row_bytes {q_bytes} bf16
-  buffer dkv_ rows kv_rows[cp] row_bytes {kv_bytes} f32
-  repeat i homes[cp+1]-homes[cp]
-    let t = homes[cp]+i
-    given q[hrow[t] +hn[t]] = Q tok h0[t] +hn[t]
-    given kv[hrow[t] +hn[t]] = KV key h0[t] +hn[t]
-    goal o[hrow[t] +hn[t]] = O tok h0[t] +hn[t]
-    goal dq[hrow[t] +hn[t]] = dQ tok h0[t] +hn[t]
-    goal dkv[hrow[t] +hn[t]] = dKV key h0[t] +hn[t]
-  end
-  exchange q to q_ by q_there over cp
-  exchange kv to kv_ by kv_there over cp
-  repeat i items[cp+1]-items[cp]
-    let t = items[cp]+i
-    compute attention
-      reads  q_[qrow[t] +qn[t]] = Q tok q0[t] +qn[t]
-      reads  kv_[krow[t] +kn[t]] = KV key k0[t] +kn[t]
-      writes o_[qrow[t] +qn[t]] = O tok q0[t] +qn[t] sum key k0[t] +kn[t]
-  end
-  exchange o_ to o by q_there reversed over cp
-  repeat i homes[cp+1]-homes[cp]
-    let t = homes[cp]+i
-    compute other label the rest of the network, forward and backward
-      reads  o[hrow[t] +hn[t]] = O tok h0[t] +hn[t]
-      writes do[hrow[t] +hn[t]] = dO tok h0[t] +hn[t]
-    compute zero
-      writes dkv[hrow[t] +hn[t]] = dKV key h0[t] +hn[t] sum none
-  end
-  exchange do to do_ by q_there over cp
-  repeat i items[cp+1]-items[cp]
-    let t = items[cp]+i
-    compute attention_backward
-      reads  q_[qrow[t] +qn[t]] = Q tok q0[t] +qn[t]
-      reads  kv_[krow[t] +kn[t]] = KV key k0[t] +kn[t]
-      reads  do_[qrow[t] +qn[t]] = dO tok q0[t] +qn[t]
-      writes dq_[qrow[t] +qn[t]] = dQ tok q0[t] +qn[t] sum key k0[t] +kn[t]
-      writes dkv_[krow[t] +kn[t]] = dKV key k0[t] +kn[t] sum tok q0[t] +qn[t]
-  end
-  exchange dq_ to dq by q_there reversed over cp
-  exchange dkv_ to dkv by kv_there reversed over cp add
-)";
-
-std::string replaced(std::string text, const std::map<std::string, std::int64_t>& numbers) {
-  for (const auto& [name, number] : numbers) {
-    const std::string wanted = "{" + name + "}";
-    for (auto place = text.find(wanted); place != std::string::npos; place = text.find(wanted)) {
-      text.replace(place, wanted.size(), std::to_string(number));
-    }
-  }
-  return text;
-}
 
 plan::ExchangeTable table_of(std::string name, const Metadata& metadata) {
   std::vector<plan::TableRow> sends;
@@ -223,6 +110,192 @@ class Lists {
   std::map<std::string, std::vector<std::int64_t>> lists_;
 };
 
+// Rows that lie together, and which tokens they are.
+struct TokenRows {
+  plan::Expr row;
+  plan::Expr first;
+  plan::Expr count;
+};
+
+// The program, which is the same for all ranks and all dispatches.
+class ProgramBuilder {
+ public:
+  ProgramBuilder(const Lists& lists, int ranks, const LowerOptions& options)
+      : options_(options),
+        tokens_(static_cast<std::int64_t>(lists.tokens())),
+        cp_(b_.axis("cp", ranks)) {
+    for (const auto& [name, values] : lists.all()) lists_.emplace(name, b_.list(name, values));
+  }
+
+  plan::Plan moves(const QkvDispatch& dispatch) && {
+    const TensorRef query = tensor("Q", "Query", tok_);
+    const TensorRef key_value = tensor("KV", "KeyValue", key_);
+    begin(dispatch);
+    const BufferRef q = buffer("q", "home_rows", options_.q_row_bytes);
+    const BufferRef kv = buffer("kv", "home_rows", options_.kv_row_bytes);
+    const BufferRef back = buffer("back", "home_rows", options_.q_row_bytes);
+    const BufferRef q_there = buffer("q_", "q_rows", options_.q_row_bytes);
+    const BufferRef kv_there = buffer("kv_", "kv_rows", options_.kv_row_bytes);
+    each_home([&](const TokenRows& home) {
+      b_.given(rows(q, home), part(query, tok_, home));
+      b_.given(rows(kv, home), part(key_value, key_, home));
+      b_.goal(rows(back, home), part(query, tok_, home));
+    });
+    each_item([&](const TokenRows& queries, const TokenRows& keys) {
+      b_.goal(rows(q_there, queries), part(query, tok_, queries));
+      b_.goal(rows(kv_there, keys), part(key_value, key_, keys));
+    });
+    exchange({.from = q, .to = q_there, .table = q_table_});
+    exchange({.from = kv, .to = kv_there, .table = kv_table_});
+    exchange({.from = q_there, .to = back, .table = q_table_, .reversed = true});
+    return std::move(b_).build();
+  }
+
+  plan::Plan step(const QkvDispatch& dispatch) && {
+    const TensorRef query = tensor("Q", "Query", tok_);
+    const TensorRef key_value = tensor("KV", "KeyValue", key_);
+    const TensorRef output = masked("O", "AttentionOutput", tok_, key_);
+    const TensorRef output_grad = tensor("dO", "AttentionGrad", tok_);
+    const TensorRef query_grad = masked("dQ", "QueryGrad", tok_, key_);
+    const TensorRef key_value_grad = masked("dKV", "KeyValueGrad", key_, tok_);
+    begin(dispatch);
+    const Buffers home = buffers("", "home_rows", "home_rows");
+    const Buffers there = buffers("_", "q_rows", "kv_rows");
+    each_home([&](const TokenRows& piece) {
+      b_.given(rows(home.q, piece), part(query, tok_, piece));
+      b_.given(rows(home.kv, piece), part(key_value, key_, piece));
+      b_.goal(rows(home.o, piece), part(output, tok_, piece));
+      b_.goal(rows(home.dq, piece), part(query_grad, tok_, piece));
+      b_.goal(rows(home.dkv, piece), part(key_value_grad, key_, piece));
+    });
+    exchange({.from = home.q, .to = there.q, .table = q_table_});
+    exchange({.from = home.kv, .to = there.kv, .table = kv_table_});
+    each_item([&](const TokenRows& queries, const TokenRows& keys) {
+      compute("attention",
+              {reads(rows(there.q, queries), part(query, tok_, queries)),
+               reads(rows(there.kv, keys), part(key_value, key_, keys)),
+               writes(rows(there.o, queries), part(part(output, tok_, queries), key_, keys))});
+    });
+    exchange({.from = there.o, .to = home.o, .table = q_table_, .reversed = true});
+    each_home([&](const TokenRows& piece) {
+      b_.add(
+          {.action = plan::Compute{"other",
+                                   {reads(rows(home.o, piece), part(output, tok_, piece)),
+                                    writes(rows(home.d_o, piece), part(output_grad, tok_, piece))}},
+           .label = "the rest of the network, forward and backward"});
+      compute("zero", {writes(rows(home.dkv, piece), part(key_value_grad, key_, piece).zero())});
+    });
+    exchange({.from = home.d_o, .to = there.d_o, .table = q_table_});
+    each_item([&](const TokenRows& queries, const TokenRows& keys) {
+      compute(
+          "attention_backward",
+          {reads(rows(there.q, queries), part(query, tok_, queries)),
+           reads(rows(there.kv, keys), part(key_value, key_, keys)),
+           reads(rows(there.d_o, queries), part(output_grad, tok_, queries)),
+           writes(rows(there.dq, queries), part(part(query_grad, tok_, queries), key_, keys)),
+           writes(rows(there.dkv, keys), part(part(key_value_grad, key_, keys), tok_, queries))});
+    });
+    exchange({.from = there.dq, .to = home.dq, .table = q_table_, .reversed = true});
+    exchange(
+        {.from = there.dkv, .to = home.dkv, .table = kv_table_, .reversed = true, .add = true});
+    return std::move(b_).build();
+  }
+
+ private:
+  using BufferRef = plan::BufferRef;
+  using TensorRef = plan::TensorRef;
+
+  struct Buffers {
+    BufferRef q, kv, o, d_o, dq, dkv;
+  };
+
+  static plan::Region rows(const BufferRef& buffer, const TokenRows& piece) {
+    return buffer(piece.row, piece.count);
+  }
+  static TensorRef part(const TensorRef& tensor, const plan::Dimension& of,
+                        const TokenRows& piece) {
+    return tensor(of, piece.first, piece.count);
+  }
+
+  TensorRef tensor(const char* name, const char* kind, const plan::Dimension& part) {
+    return b_.tensor({.name = name, .kind = kind, .part = {part}});
+  }
+  // A token sees the tokens up to itself, of its document.
+  TensorRef masked(const char* name, const char* kind, const plan::Dimension& part,
+                   const plan::Dimension& sum) {
+    const plan::ListId doc = lists_.at("doc").id;
+    const plan::DimensionId tok(part == tok_ ? 0 : 1);
+    const plan::DimensionId key(part == tok_ ? 1 : 0);
+    return b_.tensor({.name = name,
+                      .kind = kind,
+                      .part = {part},
+                      .sum = {sum},
+                      .mask = {{{{}, key}, plan::Comparator::less_equal, {{}, tok}},
+                               {{doc, key}, plan::Comparator::equal, {doc, tok}}}});
+  }
+
+  void begin(const QkvDispatch& dispatch) {
+    q_table_ = b_.table(table_of("q_there", dispatch.q.forward));
+    kv_table_ = b_.table(table_of("kv_there", dispatch.kv.forward));
+    b_.program("all");
+  }
+  BufferRef buffer(const std::string& name, const char* rows, std::int64_t bytes,
+                   DType type = DType::bf16) {
+    return b_.buffer(
+        {.name = name, .rows = lists_.at(rows)[cp_], .row_bytes = bytes, .type = type});
+  }
+  // All of a place: `after` is what their names end with.
+  Buffers buffers(const std::string& after, const char* q_rows, const char* kv_rows) {
+    const std::int64_t q = options_.q_row_bytes;
+    const std::int64_t kv = options_.kv_row_bytes;
+    return {.q = buffer("q" + after, q_rows, q),
+            .kv = buffer("kv" + after, kv_rows, kv),
+            .o = buffer("o" + after, q_rows, q),
+            .d_o = buffer("do" + after, q_rows, q),
+            .dq = buffer("dq" + after, q_rows, q),
+            .dkv = buffer("dkv" + after, kv_rows, kv, DType::f32)};
+  }
+
+  template <class Body>
+  void each(const char* bounds, const Body& body) {
+    const plan::ListRef list = lists_.at(bounds);
+    b_.repeat("i", list.size(cp_), [&](const plan::Expr& i) { body(b_.let("t", list[cp_] + i)); });
+  }
+  [[nodiscard]] TokenRows piece(const char* row, const char* first, const char* count,
+                                const plan::Expr& t) const {
+    return {lists_.at(row)[t], lists_.at(first)[t], lists_.at(count)[t]};
+  }
+  // The segments of a rank's home, and what it attends to: queries and the keys that they see.
+  template <class Body>
+  void each_home(const Body& body) {
+    each("homes", [&](const plan::Expr& t) { body(piece("hrow", "h0", "hn", t)); });
+  }
+  template <class Body>
+  void each_item(const Body& body) {
+    each("items", [&](const plan::Expr& t) {
+      body(piece("qrow", "q0", "qn", t), piece("krow", "k0", "kn", t));
+    });
+  }
+
+  void compute(const char* kernel, std::vector<plan::Access> accesses) {
+    b_.add({.action = plan::Compute{kernel, std::move(accesses)}});
+  }
+  void exchange(plan::Exchange exchange) {
+    exchange.over = cp_.group();
+    b_.add({.action = std::move(exchange)});
+  }
+
+  plan::Builder b_;
+  LowerOptions options_;
+  std::int64_t tokens_;
+  plan::Dimension tok_{"tok", tokens_};
+  plan::Dimension key_{"key", tokens_};
+  plan::AxisRef cp_;
+  std::map<std::string, plan::ListRef> lists_;
+  plan::TableId q_table_;
+  plan::TableId kv_table_;
+};
+
 }  // namespace
 
 plan::Plan lower(const Routing& routing, const QkvDispatch& dispatch, const LowerOptions& options) {
@@ -235,19 +308,8 @@ plan::Plan lower(const Routing& routing, const QkvDispatch& dispatch, const Lowe
   }
   const bool attends = lists.tokens() <= kMostAttendedTokens;
   if (attends) lists.add_documents();
-  std::string text(kHead);
-  for (const auto& [name, ignored] : lists.all()) text += "list " + name + " = 0\n";
-  text += attends ? kStep : kMoves;
-  plan::Plan plan = plan::parse_plan(
-      replaced(std::move(text), {{"ranks", routing.home.world_size()},
-                                 {"tokens", static_cast<std::int64_t>(lists.tokens())},
-                                 {"q_bytes", options.q_row_bytes},
-                                 {"kv_bytes", options.kv_row_bytes}}),
-      "dispatch");
-  for (plan::List& list : plan.lists) list.values = lists.all().at(list.name);
-  plan.tables.at(0) = table_of("q_there", dispatch.q.forward);
-  plan.tables.at(1) = table_of("kv_there", dispatch.kv.forward);
-  return plan;
+  ProgramBuilder program(lists, routing.home.world_size(), options);
+  return attends ? std::move(program).step(dispatch) : std::move(program).moves(dispatch);
 }
 
 }  // namespace shiplap::dispatch

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "shiplap/base/error.h"
@@ -64,6 +65,96 @@ TEST(Lower, GivesTheMessagesOfTheTables) {
   EXPECT_EQ(messages_of(plan.tables.at(1)), messages_of(dispatch.kv.forward));
 }
 
+constexpr std::string_view kTwoDocuments = R"(shiplap-plan 1
+mesh cp=2
+list doc = 0 0 1
+list h0 = 0 2
+list hn = 2 1
+list home_rows = 2 1
+list homes = 0 1 2
+list hrow = 0 0
+list items = 0 2 3
+list k0 = 0 2 0
+list kn = 2 1 1
+list krow = 0 2 0
+list kv_rows = 3 1
+list q0 = 1 2 0
+list q_rows = 2 1
+list qn = 1 1 1
+list qrow = 0 1 0
+tensor Q Query tok 3
+tensor KV KeyValue key 3
+tensor O AttentionOutput tok 3 sum key 3 mask key<=tok and doc[key]=doc[tok]
+tensor dO AttentionGrad tok 3
+tensor dQ QueryGrad tok 3 sum key 3 mask key<=tok and doc[key]=doc[tok]
+tensor dKV KeyValueGrad key 3 sum tok 3 mask key<=tok and doc[key]=doc[tok]
+table q_there
+  message 0 0 1 1 0
+  message 0 1 0 1 0
+  message 1 0 0 1 1
+table kv_there
+  message 0 0 0 1 0
+  message 0 0 1 1 1
+  message 0 1 0 1 0
+  message 1 0 0 1 2
+program all on all
+  buffer q rows home_rows[cp] row_bytes 8 bf16
+  buffer kv rows home_rows[cp] row_bytes 8 bf16
+  buffer o rows home_rows[cp] row_bytes 8 bf16
+  buffer do rows home_rows[cp] row_bytes 8 bf16
+  buffer dq rows home_rows[cp] row_bytes 8 bf16
+  buffer dkv rows home_rows[cp] row_bytes 8 f32
+  buffer q_ rows q_rows[cp] row_bytes 8 bf16
+  buffer kv_ rows kv_rows[cp] row_bytes 8 bf16
+  buffer o_ rows q_rows[cp] row_bytes 8 bf16
+  buffer do_ rows q_rows[cp] row_bytes 8 bf16
+  buffer dq_ rows q_rows[cp] row_bytes 8 bf16
+  buffer dkv_ rows kv_rows[cp] row_bytes 8 f32
+  repeat i homes[cp+1]-homes[cp]
+    let t = homes[cp]+i
+    given q[hrow[t] +hn[t]] = Q tok h0[t] +hn[t]
+    given kv[hrow[t] +hn[t]] = KV key h0[t] +hn[t]
+    goal o[hrow[t] +hn[t]] = O tok h0[t] +hn[t]
+    goal dq[hrow[t] +hn[t]] = dQ tok h0[t] +hn[t]
+    goal dkv[hrow[t] +hn[t]] = dKV key h0[t] +hn[t]
+  end
+  exchange q to q_ by q_there over cp
+  exchange kv to kv_ by kv_there over cp
+  repeat i items[cp+1]-items[cp]
+    let t = items[cp]+i
+    compute attention
+      reads  q_[qrow[t] +qn[t]] = Q tok q0[t] +qn[t]
+      reads  kv_[krow[t] +kn[t]] = KV key k0[t] +kn[t]
+      writes o_[qrow[t] +qn[t]] = O tok q0[t] +qn[t] sum key k0[t] +kn[t]
+  end
+  exchange o_ to o by q_there reversed over cp
+  repeat i homes[cp+1]-homes[cp]
+    let t = homes[cp]+i
+    compute other label the rest of the network, forward and backward
+      reads  o[hrow[t] +hn[t]] = O tok h0[t] +hn[t]
+      writes do[hrow[t] +hn[t]] = dO tok h0[t] +hn[t]
+    compute zero
+      writes dkv[hrow[t] +hn[t]] = dKV key h0[t] +hn[t] sum none
+  end
+  exchange do to do_ by q_there over cp
+  repeat i items[cp+1]-items[cp]
+    let t = items[cp]+i
+    compute attention_backward
+      reads  q_[qrow[t] +qn[t]] = Q tok q0[t] +qn[t]
+      reads  kv_[krow[t] +kn[t]] = KV key k0[t] +kn[t]
+      reads  do_[qrow[t] +qn[t]] = dO tok q0[t] +qn[t]
+      writes dq_[qrow[t] +qn[t]] = dQ tok q0[t] +qn[t] sum key k0[t] +kn[t]
+      writes dkv_[krow[t] +kn[t]] = dKV key k0[t] +kn[t] sum tok q0[t] +qn[t]
+  end
+  exchange dq_ to dq by q_there reversed over cp
+  exchange dkv_ to dkv by kv_there reversed over cp add
+)";
+
+TEST(Lower, GivesTheWholeStep) {
+  const Routing routing = packed({2, 1}, 2, 2);
+  EXPECT_EQ(plan::to_text(lower(routing, compute_qkv_dispatch(routing))), kTwoDocuments);
+}
+
 TEST(Lower, GivesAPlanThatReadsBackAndExpands) {
   const Routing routing = packed({5, 0, 9, 1, 14}, 4, 3);
   const plan::Plan plan = lower(routing, compute_qkv_dispatch(routing));
@@ -76,6 +167,7 @@ TEST(Lower, GivesAPlanThatReadsBackAndExpands) {
 TEST(Lower, LeavesAttentionOutWhereItsMaskWouldBeTooLong) {
   const Routing routing = packed({40000, 40000}, 2, 2);
   const plan::Plan plan = lower(routing, compute_qkv_dispatch(routing));
+  EXPECT_EQ(plan::parse_text(plan::to_text(plan), "again"), plan);
   EXPECT_EQ(plan.tensors.size(), 2U);
   EXPECT_EQ(plan.tables.size(), 2U);
   EXPECT_FALSE(plan::expand(plan, Rank(1)).operations.empty());

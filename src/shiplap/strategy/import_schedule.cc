@@ -17,20 +17,17 @@
 #include "shiplap/strategy/import_schedule.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string>
 #include <tuple>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "shiplap/plan/text.h"
+#include "shiplap/plan/builder.h"
 #include "shiplap/strategy/schedule_messages_internal.h"
 #include "shiplap/strategy/schedule_rows_internal.h"
 
@@ -40,75 +37,92 @@ namespace {
 using torch_schedule::Act;
 using torch_schedule::Action;
 using torch_schedule::Pipeline;
+using References = std::vector<plan::Reference>;
 
 constexpr int kActivationBytes = 1 << 20U;  // sizes are not in the file
 constexpr int kWeightBytes = 1 << 22U;
 
+// The tensors of the plan: a stage is a layer, a microbatch a sample.
+struct ScheduleTensors {
+  ScheduleTensors(plan::Builder& b, const Pipeline& pipeline)
+      : sample{"sample", pipeline.microbatches},
+        weight(b.tensor({"W", plan::kWeight, pipeline.stages, {{"shard", 1}}})),
+        weight_grad(b.tensor({"G", "WeightGrad", pipeline.stages, {{"shard", 1}}, {sample}})),
+        activation(b.tensor({"A", "Activation", pipeline.stages + 1, {sample}})),
+        activation_grad(b.tensor({"D", "ActivationGrad", pipeline.stages + 1, {sample}})) {}
+
+  plan::Dimension sample;
+  plan::TensorRef weight, weight_grad, activation, activation_grad;
+};
+
 // The program of one rank.
 class ScheduleWriter {
  public:
-  ScheduleWriter(const Pipeline& pipeline, int rank) : pipeline_(pipeline), rank_(rank) {
+  ScheduleWriter(plan::Builder& b, const ScheduleTensors& tensors, const Pipeline& pipeline,
+                 int rank)
+      : b_(b), tensors_(tensors), pipeline_(pipeline), rank_(rank) {
     for (const auto& [stage, home] : pipeline.rank_of) {
       if (home == rank) slot_.emplace(stage, static_cast<std::int64_t>(slot_.size()));
     }
   }
 
-  [[nodiscard]] std::string program(const std::vector<Action>& actions) {
-    if (slot_.empty()) return fmt::format("spare on pp={}\n", rank_);
+  void write(const plan::AxisRef& pp, const std::vector<Action>& actions) {
+    b_.set_origin({rank_ + 1});
+    if (slot_.empty()) return b_.spare({pp.at(rank_)});
+    b_.program(fmt::format("rank_{}", rank_), {pp.at(rank_)});
     declare(actions);
     start();
     for (const Action& action : actions) take(action);
     finish();
-    return std::move(text_);
   }
 
  private:
-  template <class... Args>
-  void line(fmt::format_string<Args...> form, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), form, std::forward<Args>(args)...);
-    text_ += '\n';
-  }
+  // ---- rows and what is in them
 
-  // ---- rows
-
-  [[nodiscard]] std::string row(std::string_view buffer, int stage, int microbatch) const {
-    return fmt::format("{}[{} +1]", buffer, slot_.at(stage) * pipeline_.microbatches + microbatch);
+  [[nodiscard]] plan::Region row(const plan::BufferRef& buffer, int stage, int microbatch) const {
+    return buffer(slot_.at(stage) * pipeline_.microbatches + microbatch, 1);
   }
   // Where a stage finds its input and the gradient of its output: with the neighbour, if that is
   // on the same rank.
-  [[nodiscard]] std::string input(int stage, int microbatch) const {
-    if (slot_.contains(stage - 1)) return row("y", stage - 1, microbatch);
-    return row("x", stage, microbatch);
+  [[nodiscard]] plan::Region input(int stage, int microbatch) const {
+    if (slot_.contains(stage - 1)) return row(y_, stage - 1, microbatch);
+    return row(x_, stage, microbatch);
   }
-  [[nodiscard]] std::string output_gradient(int stage, int microbatch) const {
-    if (slot_.contains(stage + 1)) return row("dx", stage + 1, microbatch);
-    return row("dy", stage, microbatch);
+  [[nodiscard]] plan::Region output_gradient(int stage, int microbatch) const {
+    if (slot_.contains(stage + 1)) return row(dx_, stage + 1, microbatch);
+    return row(dy_, stage, microbatch);
   }
   [[nodiscard]] bool is_sharded(int stage) const {
     return pipeline_.sharded_stages.contains(stage);
   }
+  [[nodiscard]] plan::TensorRef activation(int stage, int microbatch) const {
+    return tensors_.activation[stage](tensors_.sample, microbatch, 1);
+  }
+  [[nodiscard]] plan::TensorRef activation_grad(int stage, int microbatch) const {
+    return tensors_.activation_grad[stage](tensors_.sample, microbatch, 1);
+  }
   // The weights that a stage computes with.
-  [[nodiscard]] std::string weights(int stage) const {
-    return fmt::format("{}[{} +1]", is_sharded(stage) ? "u" : "w", slot_.at(stage));
+  [[nodiscard]] plan::Access reads_weights(int stage) const {
+    return reads((is_sharded(stage) ? u_ : w_)(slot_.at(stage), 1), tensors_.weight[stage]);
+  }
+  [[nodiscard]] plan::Access reads_gradient(int stage) const {
+    return reads(g_(slot_.at(stage), 1), tensors_.weight_grad[stage]);
   }
 
   // ---- names and order
 
   // "F[0,3]"; if that is repeated, "F[0,3,1]".
-  std::string name(const Action& action) {
+  plan::Reference name(const Action& action) {
     const int repetition = repetitions_[{action.act, action.stage, action.microbatch}]++;
-    return fmt::format("{}[{},{}{}]", to_string(action.act), action.stage, action.microbatch,
-                       repetition == 0 ? "" : fmt::format(",{}", repetition));
-  }
-
-  static std::string after(const std::vector<std::string>& names) {
-    return names.empty() ? "" : fmt::format(" after {}", fmt::join(names, ", "));
+    plan::Reference name{std::string(to_string(action.act)), {action.stage, action.microbatch}};
+    if (repetition > 0) name.indices.emplace_back(repetition);
+    return name;
   }
 
   // The receives that a computation needs and that none has waited for, and sends that a WAIT_SEND
   // has named.
-  std::string after_messages(const Action& action) {
-    std::vector<std::string> names;
+  References after_messages(const Action& action) {
+    References names;
     for (const Act act : {Act::receive_forward, Act::receive_backward}) {
       if (act == Act::receive_backward && action.act == Act::forward) break;
       const auto posted = posted_.find({act, action.stage, action.microbatch});
@@ -118,60 +132,73 @@ class ScheduleWriter {
     }
     names.insert(names.end(), waited_sends_.begin(), waited_sends_.end());
     waited_sends_.clear();
-    return after(names);
-  }
-
-  // What is computed before a message; nothing if the message before it waits for that already.
-  std::string after_computation() {
-    const std::string computed = std::exchange(computed_, "");
-    return computed.empty() ? "" : after({computed});
+    return names;
   }
 
   // ---- statements
 
+  plan::BufferRef buffer(const char* called, std::int64_t rows, int bytes,
+                         DType type = DType::bf16) {
+    return b_.buffer({.name = called, .rows = rows, .row_bytes = bytes, .type = type});
+  }
+
   void declare(const std::vector<Action>& actions) {
-    const std::size_t stages = slot_.size();
-    const auto rows = static_cast<std::int64_t>(stages) * pipeline_.microbatches;
-    line("program rank_{0} on pp={0}", rank_);
-    line("  buffer w rows {} row_bytes {} bf16", stages, kWeightBytes);
-    line("  buffer g rows {} row_bytes {} f32", stages, 2 * kWeightBytes);
-    for (const char* buffer : {"x", "y", "dy", "dx"}) {
-      line("  buffer {} rows {} row_bytes {} bf16", buffer, rows, kActivationBytes);
-    }
+    const auto stages = static_cast<std::int64_t>(slot_.size());
+    const std::int64_t rows = stages * pipeline_.microbatches;
+    w_ = buffer("w", stages, kWeightBytes);
+    g_ = buffer("g", stages, 2 * kWeightBytes, DType::f32);
+    x_ = buffer("x", rows, kActivationBytes);
+    y_ = buffer("y", rows, kActivationBytes);
+    dy_ = buffer("dy", rows, kActivationBytes);
+    dx_ = buffer("dx", rows, kActivationBytes);
     if (std::ranges::any_of(slot_, [&](const auto& entry) { return is_sharded(entry.first); })) {
-      line("  buffer u rows {} row_bytes {} bf16", stages, kWeightBytes);
+      u_ = buffer("u", stages, kWeightBytes);
     }
     if (std::ranges::any_of(actions, torch_schedule::is_message, &Action::act)) {
-      line("  streams net");
+      net_ = b_.stream("net");
     }
+  }
+
+  void compute(const char* kernel, std::vector<plan::Access> accesses, References after = {},
+               plan::Reference called = {}) {
+    b_.add({.name = std::move(called),
+            .action = plan::Compute{kernel, std::move(accesses)},
+            .after = std::move(after)});
   }
 
   void start() {
     for (const auto& [stage, slot] : slot_) {
-      line("  {} w[{} +1] = W[{}]", pipeline_.trains ? "keep" : "given", slot, stage);
+      if (pipeline_.trains) {
+        b_.keep(w_(slot, 1), tensors_.weight[stage]);
+      } else {
+        b_.given(w_(slot, 1), tensors_.weight[stage]);
+      }
     }
-    if (slot_.contains(0)) line("  given x[0 +{}] = A[0]", pipeline_.microbatches);
+    if (slot_.contains(0)) b_.given(x_(0, pipeline_.microbatches), tensors_.activation[0]);
     if (!pipeline_.trains) {
       if (const auto last = slot_.find(pipeline_.stages - 1); last != slot_.end()) {
-        line("  goal y[{} +{}] = A[{}]", last->second * pipeline_.microbatches,
-             pipeline_.microbatches, pipeline_.stages);
+        b_.goal(y_(last->second * pipeline_.microbatches, pipeline_.microbatches),
+                tensors_.activation[pipeline_.stages]);
       }
       return;
     }
-    line("  compute zero");
-    for (const auto& [stage, slot] : slot_)
-      line("    writes g[{} +1] = G[{}] sum none", slot, stage);
+    std::vector<plan::Access> zeros;
+    for (const auto& [stage, slot] : slot_) {
+      zeros.push_back(writes(g_(slot, 1), tensors_.weight_grad[stage].zero()));
+    }
+    compute("zero", std::move(zeros));
   }
 
   void finish() {
-    for (const int stage : unsharded_) line("  free u[{} +1]", slot_.at(stage));
+    for (const int stage : unsharded_) b_.add({.action = plan::Free{u_(slot_.at(stage), 1)}});
     if (!pipeline_.trains) return;
     for (const auto& [stage, slot] : slot_) {
+      const plan::TensorRef weight = tensors_.weight[stage];
       // Messages are complete in order, so the last one is enough.
-      line("  compute update{}", after(std::exchange(last_message_, {})));
-      line("    reads g[{} +1] = G[{}]", slot, stage);
-      line("    reads w[{} +1] = W[{}]", slot, stage);
-      line("    writes w[{} +1] = new W[{}]", slot, stage);
+      compute("update",
+              {reads_gradient(stage), reads(w_(slot, 1), weight),
+               writes(w_(slot, 1), weight.updated())},
+              std::exchange(last_message_, {}));
     }
   }
 
@@ -196,43 +223,48 @@ class ScheduleWriter {
   void of_stage(Act act, int stage) {
     const std::int64_t slot = slot_.at(stage);
     if (act == Act::unshard) {
-      line("  allocate u[{} +1]", slot);
-      line("  copy w[{0} +1] to u[{0} +1]", slot);
+      b_.add({.action = plan::Allocate{u_(slot, 1)}});
+      b_.add({.action = plan::Copy{w_(slot, 1), u_(slot, 1)}});
       unsharded_.insert(stage);
     } else if (act == Act::reshard) {
-      line("  free u[{} +1]", slot);
+      b_.add({.action = plan::Free{u_(slot, 1)}});
       unsharded_.erase(stage);
     } else if (act == Act::reduce_gradient && pipeline_.trains) {
-      line("  compute reduce_gradient");
-      line("    reads g[{} +1] = G[{}]", slot, stage);
+      compute("reduce_gradient", {reads_gradient(stage)});
     }
   }
 
+  // After what is computed before it, unless the message before it waits for that already.
   void message(const Action& action) {
-    const bool sends = is_send(action.act);
+    const plan::Peer peer =
+        plan::peer_rank(pipeline_.rank_of.at(peer_stage(action.act, action.stage)));
     const bool forward = action.act == Act::send_forward || action.act == Act::receive_forward;
-    const std::string region =
-        row(forward ? (sends ? "y" : "x") : (sends ? "dx" : "dy"), action.stage, action.microbatch);
-    const std::string called = name(action);
-    line("  {}: @net {} {} {} rank {} tag {}{}", called, sends ? "send" : "receive", region,
-         sends ? "to" : "from", pipeline_.rank_of.at(peer_stage(action.act, action.stage)),
-         action.tag, after_computation());
-    posted_[{action.act, action.stage, action.microbatch}] = called;
-    last_message_ = {called};
+    plan::Operation operation{
+        .name = name(action), .stream = net_, .after = std::exchange(computed_, {})};
+    if (is_send(action.act)) {
+      operation.action =
+          plan::Send{row(forward ? y_ : dx_, action.stage, action.microbatch), peer, action.tag};
+    } else {
+      operation.action =
+          plan::Receive{row(forward ? x_ : dy_, action.stage, action.microbatch), peer, action.tag};
+    }
+    posted_[{action.act, action.stage, action.microbatch}] = operation.name;
+    last_message_ = {operation.name};
+    b_.add(std::move(operation));
   }
 
   void forward(const Action& action) {
     const int stage = action.stage;
     const int microbatch = action.microbatch;
-    computed_ = name(action);
-    line("  {}: compute forward{}", computed_, after_messages(action));
-    line("    reads {} = A[{}] sample {} +1", input(stage, microbatch), stage, microbatch);
-    line("    reads {} = W[{}]", weights(stage), stage);
-    line("    writes {} = A[{}] sample {} +1", row("y", stage, microbatch), stage + 1, microbatch);
+    const plan::Region output = row(y_, stage, microbatch);
+    computed_ = {name(action)};
+    compute("forward",
+            {reads(input(stage, microbatch), activation(stage, microbatch)), reads_weights(stage),
+             writes(output, activation(stage + 1, microbatch))},
+            after_messages(action), computed_[0]);
     if (stage != pipeline_.stages - 1 || !pipeline_.trains) return;
-    line("  compute loss");
-    line("    reads {} = A[{}] sample {} +1", row("y", stage, microbatch), stage + 1, microbatch);
-    line("    writes {} = D[{}] sample {} +1", row("dy", stage, microbatch), stage + 1, microbatch);
+    compute("loss", {reads(output, activation(stage + 1, microbatch)),
+                     writes(row(dy_, stage, microbatch), activation_grad(stage + 1, microbatch))});
   }
 
   void backward(const Action& action) {
@@ -240,70 +272,55 @@ class ScheduleWriter {
     const int microbatch = action.microbatch;
     const bool for_input = action.act != Act::backward_weight;
     const bool for_weight = action.act != Act::backward_input;
-    computed_ = name(action);
-    line("  {}: compute backward{}{}", computed_,
-         !for_weight ? "_input" : (!for_input ? "_weight" : ""), after_messages(action));
+    std::vector<plan::Access> accesses;
     if (for_weight) {
-      line("    reads {} = A[{}] sample {} +1", input(stage, microbatch), stage, microbatch);
+      accesses.push_back(reads(input(stage, microbatch), activation(stage, microbatch)));
     }
-    line("    reads {} = D[{}] sample {} +1", output_gradient(stage, microbatch), stage + 1,
-         microbatch);
+    accesses.push_back(
+        reads(output_gradient(stage, microbatch), activation_grad(stage + 1, microbatch)));
     // torch refuses to compute W, too, while the weights are sharded.
-    if (for_input || is_sharded(stage)) line("    reads {} = W[{}]", weights(stage), stage);
+    if (for_input || is_sharded(stage)) accesses.push_back(reads_weights(stage));
     if (for_input) {
-      line("    writes {} = D[{}] sample {} +1", row("dx", stage, microbatch), stage, microbatch);
+      accesses.push_back(writes(row(dx_, stage, microbatch), activation_grad(stage, microbatch)));
     }
     if (for_weight) {
-      line("    adds g[{} +1] = G[{}] sum sample {} +1", slot_.at(stage), stage, microbatch);
+      accesses.push_back(adds(g_(slot_.at(stage), 1),
+                              tensors_.weight_grad[stage](tensors_.sample, microbatch, 1)));
     }
+    computed_ = {name(action)};
+    compute(!for_weight ? "backward_input" : (!for_input ? "backward_weight" : "backward"),
+            std::move(accesses), after_messages(action), computed_[0]);
   }
 
   using Key = std::tuple<Act, int, int>;  // action, stage, microbatch
 
+  plan::Builder& b_;
+  const ScheduleTensors& tensors_;
   const Pipeline& pipeline_;
   int rank_;
-  std::map<int, std::int64_t> slot_;   // by stage of this rank
-  std::set<int> unsharded_;            // stages
-  std::map<Key, int> repetitions_;     // so far
-  std::map<Key, std::string> posted_;  // messages, by name; without receives that are waited for
-  std::vector<std::string> waited_sends_;  // by the next computation
-  std::string computed_;                   // the last computation, until a message is after it
-  std::vector<std::string> last_message_;  // none or one
-  std::string text_;
+  plan::BufferRef w_, g_, x_, y_, dy_, dx_, u_;  // `u` has gathered weights
+  plan::StreamId net_;
+  std::map<int, std::int64_t> slot_;       // by stage of this rank
+  std::set<int> unsharded_;                // stages
+  std::map<Key, int> repetitions_;         // so far
+  std::map<Key, plan::Reference> posted_;  // messages; without receives that are waited for
+  References waited_sends_;                // by the next computation
+  References computed_;                    // the last one, until a message is after it
+  References last_message_;                // none or one
 };
-
-// So that findings point into the file.
-void set_lines(plan::Program& program, std::int32_t line) {
-  for (plan::Statement& statement : program.body) {
-    if (auto* const fact = std::get_if<plan::Fact>(&statement.node)) fact->origin = {line};
-    auto* const operation = std::get_if<plan::Operation>(&statement.node);
-    if (operation == nullptr) continue;
-    operation->origin = {line};
-    auto* const compute = std::get_if<plan::Compute>(&operation->action);
-    if (compute == nullptr) continue;
-    for (plan::Access& access : compute->accesses) access.origin = {line};
-  }
-}
 
 }  // namespace
 
 plan::Plan plan_of_schedule(std::string_view csv, std::string_view file) {
   const Pipeline pipeline = torch_schedule::read_schedule(csv, file);
-  std::string text = fmt::format(
-      "shiplap-plan 1\nmesh pp={}\ntensor W[{}] Weight shard 1\ntensor G[{}] WeightGrad shard 1 "
-      "sum sample {}\n"
-      "tensor A[{}] Activation sample {}\ntensor D[{}] ActivationGrad sample {}\n",
-      pipeline.rows.size(), pipeline.stages, pipeline.stages, pipeline.microbatches,
-      pipeline.stages + 1, pipeline.microbatches, pipeline.stages + 1, pipeline.microbatches);
+  plan::Builder b;
+  const plan::AxisRef pp = b.axis("pp", static_cast<std::int64_t>(pipeline.rows.size()));
+  const ScheduleTensors tensors(b, pipeline);
   int rank = 0;
   for (const std::vector<Action>& actions : torch_schedule::with_messages(pipeline)) {
-    text += ScheduleWriter(pipeline, rank++).program(actions);
+    ScheduleWriter(b, tensors, pipeline, rank++).write(pp, actions);
   }
-  plan::Plan plan = plan::parse_text(text, file);
-  for (plan::Program& program : plan.programs) {
-    set_lines(program, static_cast<std::int32_t>(program.on.terms[0].positions[0].first) + 1);
-  }
-  return plan;
+  return std::move(b).build();
 }
 
 }  // namespace shiplap::strategy

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -73,6 +74,88 @@ std::string line_of(const plan::Plan& plan, const std::string& name) {
   const std::string text = plan::to_text(plan);
   const std::size_t at = text.find("\n  " + name + ": ");
   return at == text.npos ? "" : text.substr(at + 3, text.find('\n', at + 1) - at - 3);
+}
+
+constexpr std::string_view kShardedStage = R"(shiplap-plan 1
+mesh pp=2
+tensor W[2] Weight shard 1
+tensor G[2] WeightGrad shard 1 sum sample 1
+tensor A[3] Activation sample 1
+tensor D[3] ActivationGrad sample 1
+program rank_0 on pp=0
+  buffer w rows 1 row_bytes 4194304 bf16
+  buffer g rows 1 row_bytes 8388608 f32
+  buffer x rows 1 row_bytes 1048576 bf16
+  buffer y rows 1 row_bytes 1048576 bf16
+  buffer dy rows 1 row_bytes 1048576 bf16
+  buffer dx rows 1 row_bytes 1048576 bf16
+  buffer u rows 1 row_bytes 4194304 bf16
+  streams net
+  keep w[0 +1] = W[0]
+  given x[0 +1] = A[0]
+  compute zero
+    writes g[0 +1] = G[0] sum none
+  allocate u[0 +1]
+  copy w[0 +1] to u[0 +1]
+  F[0, 0]: compute forward
+    reads  x[0 +1] = A[0] sample 0 +1
+    reads  u[0 +1] = W[0]
+    writes y[0 +1] = A[1] sample 0 +1
+  SEND_F[0, 0]: @net send y[0 +1] to rank 1 after F[0, 0]
+  RECV_B[0, 0]: @net receive dy[0 +1] from rank 1
+  I[0, 0]: compute backward_input after RECV_B[0, 0]
+    reads  dy[0 +1] = D[1] sample 0 +1
+    reads  u[0 +1] = W[0]
+    writes dx[0 +1] = D[0] sample 0 +1
+  W[0, 0]: compute backward_weight
+    reads  x[0 +1] = A[0] sample 0 +1
+    reads  dy[0 +1] = D[1] sample 0 +1
+    reads  u[0 +1] = W[0]
+    adds   g[0 +1] = G[0] sum sample 0 +1
+  compute reduce_gradient
+    reads  g[0 +1] = G[0]
+  free u[0 +1]
+  compute update after RECV_B[0, 0]
+    reads  g[0 +1] = G[0]
+    reads  w[0 +1] = W[0]
+    writes w[0 +1] = new W[0]
+program rank_1 on pp=1
+  buffer w rows 1 row_bytes 4194304 bf16
+  buffer g rows 1 row_bytes 8388608 f32
+  buffer x rows 1 row_bytes 1048576 bf16
+  buffer y rows 1 row_bytes 1048576 bf16
+  buffer dy rows 1 row_bytes 1048576 bf16
+  buffer dx rows 1 row_bytes 1048576 bf16
+  streams net
+  keep w[0 +1] = W[1]
+  compute zero
+    writes g[0 +1] = G[1] sum none
+  RECV_F[1, 0]: @net receive x[0 +1] from rank 0
+  F[1, 0]: compute forward after RECV_F[1, 0]
+    reads  x[0 +1] = A[1] sample 0 +1
+    reads  w[0 +1] = W[1]
+    writes y[0 +1] = A[2] sample 0 +1
+  compute loss
+    reads  y[0 +1] = A[2] sample 0 +1
+    writes dy[0 +1] = D[2] sample 0 +1
+  B[1, 0]: compute backward
+    reads  x[0 +1] = A[1] sample 0 +1
+    reads  dy[0 +1] = D[2] sample 0 +1
+    reads  w[0 +1] = W[1]
+    writes dx[0 +1] = D[1] sample 0 +1
+    adds   g[0 +1] = G[1] sum sample 0 +1
+  SEND_B[1, 0]: @net send dx[0 +1] to rank 0 after B[1, 0]
+  compute update after SEND_B[1, 0]
+    reads  g[0 +1] = G[1]
+    reads  w[0 +1] = W[1]
+    writes w[0 +1] = new W[1]
+)";
+
+TEST(PlanOfSchedule, IsAPlanOfTheseLines) {
+  const plan::Plan plan =
+      plan_of_schedule("0UNSHARD,0F0,0I0,0W0,0REDUCE_GRAD,0RESHARD\n1F0,1B0\n", "t.csv");
+  EXPECT_EQ(plan::to_text(plan), kShardedStage);
+  EXPECT_EQ(plan::parse_text(kShardedStage, "again"), plan);
 }
 
 TEST(PlanOfSchedule, MessagesArePlacedWhereTorchPlacesThem) {
