@@ -40,6 +40,7 @@ from shiplap._shiplap import (
 )
 from shiplap._shiplap import version as __version__
 from shiplap import dispatch, strategy
+from shiplap._plan_builder import PlanBuilder
 from shiplap._verbs import Answer, check, explain, overlap, plan_of, run, simulate
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "Mismatch",
     "MissingPart",
     "Plan",
+    "PlanBuilder",
     "RankFailed",
     "Report",
     "Run",
