@@ -53,10 +53,39 @@ program first on dp=0
   exchange w to g by route reversed over both add
   allocate g[0 +4]
   free g[0 +4]
-  compute probe work 0.001 seconds times 2*tp
+  compute probe work 0.001 seconds times 2*both
 program second on dp=1 tp=0..1|3
 spare on rank=6
 )";
+
+void masked_tensor(Builder& b, const ListRef& rows) {
+  const DimensionId tok(0);
+  const DimensionId key(1);
+  b.tensor({.name = "P",
+            .kind = "Probability",
+            .part = {{"tok", 8}},
+            .sum = {{"key", 8}},
+            .mask = {{{{}, key}, Comparator::less_equal, {{}, tok}},
+                     {{rows.id, key}, Comparator::equal, {rows.id, tok}}}});
+}
+
+// On the first two buffers.
+void other_actions(Builder& b, const AxisRef& both, const ListRef& rows, TableId route) {
+  const BufferRef w{BufferId(0)};
+  const BufferRef g{BufferId(1)};
+  b.add({.action = Copy{.from = w.listed(rows, 0, 2), .to = g(0, 2), .add = true}});
+  b.add({.action = Collective{.kind = CollectiveKind::reduce,
+                              .op = ReduceOp::max,
+                              .from = w,
+                              .to = g,
+                              .over = both.group(),
+                              .scale = {1, 2},
+                              .root = 2}});
+  b.add({.action = Exchange{w, g, route, true, true, both.group()}});
+  b.add({.action = Allocate{g(0, 4)}});
+  b.add({.action = Free{g(0, 4)}});
+  b.add({.action = Compute{"probe", {}}, .work = Work{.seconds = 0.001, .times = 2 * both}});
+}
 
 Plan everything() {
   Builder b;
@@ -75,14 +104,7 @@ Plan everything() {
                                        .part = {shard},
                                        .sum = {sample},
                                        .scale = {1, 16}});
-  const DimensionId tok(0);
-  const DimensionId key(1);
-  b.tensor({.name = "P",
-            .kind = "Probability",
-            .part = {{"tok", 8}},
-            .sum = {{"key", 8}},
-            .mask = {{{{}, key}, Comparator::less_equal, {{}, tok}},
-                     {{rows.id, key}, Comparator::equal, {rows.id, tok}}}});
+  masked_tensor(b, rows);
   const TableId route = b.table({"route", {{0, 1, 0, 2}, {1, 0, 0, 4}}, {{1, 0, 3, 2}}});
 
   b.program("first", {dp.at(0)});
@@ -134,18 +156,7 @@ Plan everything() {
       b.add({.action = Collective{.kind = CollectiveKind::barrier, .over = {.positions = {0, 3}}}});
     });
   });
-  b.add({.action = Copy{.from = w.listed(rows, 0, 2), .to = g(0, 2), .add = true}});
-  b.add({.action = Collective{.kind = CollectiveKind::reduce,
-                              .op = ReduceOp::max,
-                              .from = w,
-                              .to = g,
-                              .over = both.group(),
-                              .scale = {1, 2},
-                              .root = 2}});
-  b.add({.action = Exchange{w, g, route, true, true, both.group()}});
-  b.add({.action = Allocate{g(0, 4)}});
-  b.add({.action = Free{g(0, 4)}});
-  b.add({.action = Compute{"probe", {}}, .work = Work{.seconds = 0.001, .times = 2 * tp}});
+  other_actions(b, both, rows, route);
 
   b.program("second", {dp.at(1), {tp.id, {{0, 1}, {3, 3}}}});
   b.spare({{{}, {{6, 6}}}});
