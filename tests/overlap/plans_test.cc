@@ -103,11 +103,12 @@ int unsound_without_an_after(const Problem& problem) {
     if (!has_sums && !is_plain(problem.sums)) continue;
     const std::string text = plan_text(legal.choice, problem);
     for (const char* const words :
-         {" after r[s,u]", " after r[s+1,u]", " after t[d,u]", " after t[c]",   " after t[0,2]",
-          " after t[1,2]", " after t[2,u]",   " after g[0,u]", " after g[1,u]", " after e[u]",
-          " after s[d,u]", " after p",        " after r\n",    " after r work", " after r[u]",
-          " after o[u]",   " after b[d,u]",   " after e[0]",   " after e[1]",   " after q[0]",
-          " after q[1]",   " after g work"}) {
+         {" after r[s, u]", " after r[s+1, u]", " after t[d, u]", " after t[c]",
+          " after t[0, 2]", " after t[1, 2]",   " after t[2, u]", " after g[0, u]",
+          " after g[1, u]", " after e[u]",      " after s[d, u]", " after p",
+          " after r\n",     " after r work",    " after r[u]",    " after o[u]",
+          " after b[d, u]", " after e[0]",      " after e[1]",    " after q[0]",
+          " after q[1]",    " after g work"}) {
       if (text.find(words) == std::string::npos) continue;
       ++tried;
       const std::string kept = std::string(words).ends_with(" work") ? " work" : "";

@@ -10,7 +10,6 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/cost/price.h"
-#include "shiplap/overlap/plan_writer_internal.h"
 
 namespace shiplap::overlap {
 namespace {

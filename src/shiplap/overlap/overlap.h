@@ -111,7 +111,7 @@ struct Problem {
 // The buffers are called `x`, `w` (by rows: one for each column of W) and `y`, or `out` where the
 // result is scattered. Throws InputError D800, D801.
 [[nodiscard]] plan::Plan make_plan(const Choice& choice, const Problem& problem);
-// The same as text, with what each part does.
+// The same as text, below a comment that says which problem it is.
 [[nodiscard]] std::string plan_text(const Choice& choice, const Problem& problem);
 
 }  // namespace shiplap::overlap

@@ -11,6 +11,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/overlap/overlap.h"
 #include "shiplap/plan/expand.h"
+#include "shiplap/plan/text.h"
 
 namespace shiplap::overlap {
 namespace {
@@ -84,6 +85,19 @@ TEST(Plans, MultiplyEveryRowOnce) {
     for (const RankProgram& program : expanded(plan)) {
       EXPECT_THAT(multiplied(program, problem.rows), testing::Each(1))
           << plan_text(choice, problem);
+    }
+  }
+}
+
+// Plans are built, not read: this is where the rules of the text are asked.
+TEST(Plans, ReadBackAsTheyAre) {
+  for (auto [choice, problem] : cases()) {
+    if (problem.rows > 7) continue;
+    for (const Scaling scaling : {Scaling::none, Scaling::row, Scaling::blocks}) {
+      problem.x = problem.w = {.scaling = scaling};
+      const bool sums = choice.type == Type::reduce_scatter || choice.type == Type::all_reduce;
+      if (sums) problem.sums = problem.x;
+      EXPECT_EQ(plan::parse_text(plan_text(choice, problem), "again"), make_plan(choice, problem));
     }
   }
 }
@@ -185,9 +199,9 @@ TEST(Plans, WhatIsScatteredInBulkHasItsOwnShape) {
                         .bulk_rows = 5,
                         .bulk_columns = 7};
   const std::string text = plan_text(bulk, problem);
-  EXPECT_THAT(text, testing::HasSubstr("buffer y rows 9 row_bytes 4*(3) f32"));
-  EXPECT_THAT(text, testing::HasSubstr("buffer z rows 5 row_bytes 4*(7) f32"));
-  EXPECT_THAT(text, testing::HasSubstr("buffer out rows cut[tp+1]-cut[tp] row_bytes 4*(7) f32"));
+  EXPECT_THAT(text, testing::HasSubstr("buffer y rows 9 row_bytes 12 f32"));
+  EXPECT_THAT(text, testing::HasSubstr("buffer z rows 5 row_bytes 28 f32"));
+  EXPECT_THAT(text, testing::HasSubstr("buffer out rows cut[tp+1]-cut[tp] row_bytes 28 f32"));
   EXPECT_THAT(text, testing::HasSubstr("list cut = 0 3 5\n"));
   const plan::Plan plan = make_plan(bulk, problem);
   for (const RankProgram& program : expanded(plan)) {

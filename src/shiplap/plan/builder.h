@@ -74,6 +74,7 @@ struct BufferRef {
 // `weight[l].updated()(shard, dp, 1)`. Valid as long as its Builder.
 class TensorRef {
  public:
+  TensorRef() = default;  // of nothing, until it is assigned
   TensorRef(const Plan& plan, TensorId id) : plan_(&plan) { value_.tensor = id; }
 
   // `count` coordinates of a dimension of its part or sum; once more for more of the same one.
@@ -91,7 +92,7 @@ class TensorRef {
  private:
   [[nodiscard]] TensorRef with(const Dimension& dimension, Run run) const;
 
-  const Plan* plan_;
+  const Plan* plan_ = nullptr;
   Value value_;
 };
 
