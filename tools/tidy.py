@@ -18,14 +18,18 @@ ROWS = [
     ["plan"],
     ["cost"],
     ["schedule"],
-    ["strategy", "dispatch", "overlap"],
-    ["check", "sim", "run"],
+    ["strategy", "dispatch"],
+    ["check", "sim"],
+    ["overlap"],
+    ["run"],
     ["predict", "search", "compare", "report"],
     ["cli"],
 ]
 ALSO_ALLOWED = {("search", "predict")}
 FORBIDDEN = {
     ("sim", "engine"): "it would be no second witness to strategy",
+    ("run", "check"): "interpreters of plans do not know each other",
+    ("run", "sim"): "interpreters of plans do not know each other",
     **{(planner, below): "planners give plans and never act"
        for planner in ("strategy", "dispatch", "overlap") for below in ("comm", "kernels")},
 }

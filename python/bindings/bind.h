@@ -32,7 +32,7 @@ void bind_simulate(nb::module_& m);
 void bind_strategy(nb::module_& m);
 void bind_dispatch(nb::module_& m);
 void bind_jax(nb::module_& m);
-void bind_command(nb::module_& m);
+void bind_overlap(nb::module_& m);
 
 // Lets other threads of Python run while C++ works.
 using Released = nb::call_guard<nb::gil_scoped_release>;

@@ -12,8 +12,8 @@
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/check/fix.h"
-#include "shiplap/cli/check_formats.h"
 #include "shiplap/plan/text.h"
+#include "shiplap/report/check.h"
 #include "shiplap/report/html.h"
 
 namespace shiplap::python {
@@ -22,7 +22,7 @@ namespace {
 // What check() said of which plan.
 struct Verdict {
   SharedPlan plan;
-  cli::CheckedPlan checked;
+  report::CheckedPlan checked;
 
   [[nodiscard]] const check::Report& report() const { return checked.report; }
 };
@@ -53,7 +53,7 @@ Verdict check_plan(const SharedPlan& plan, const std::string& rules, const std::
   if (eager && *eager < 0) refuse_below_zero("eager");
   if (eager) options.eager_up_to = Bytes{*eager};
   check::Report report = placing_errors(*plan, [&] { return check::check(plan->plan, options); });
-  if (plan->source) cli::place_findings(report, *plan->source);
+  if (plan->source) report::place_findings(report, *plan->source);
   return {.plan = plan,
           .checked = {.name = plan->name,
                       .file = plan->source ? plan->source->file : "",
@@ -73,7 +73,7 @@ std::string words_of(const check::Finding& finding) {
 }
 
 std::string verdict_words(const Verdict& verdict) {
-  return without_newline(cli::check_text(verdict.checked, {}));
+  return without_newline(report::check_text(verdict.checked, {}));
 }
 
 std::string verdict_html(const Verdict& verdict) {
@@ -155,10 +155,10 @@ void bind_check(nb::module_& m) {
            "The same plan with the least change that makes it sound, and what was changed; None "
            "where no other order of two operations does.")
       .def(
-          "to_dict", [](const Verdict& v) { return to_python(cli::check_json(v.checked)); },
+          "to_dict", [](const Verdict& v) { return to_python(report::check_json(v.checked)); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.check/1``.")
       .def(
-          "to_sarif", [](const Verdict& v) { return to_python(cli::check_sarif(v.checked)); },
+          "to_sarif", [](const Verdict& v) { return to_python(report::check_sarif(v.checked)); },
           nb::sig("def to_sarif(self) -> dict[str, Any]"), "SARIF 2.1.0, for code scanning.")
       .def("__bool__", [](const Verdict& v) { return v.report().sound(); })
       .def("__str__", &verdict_words)

@@ -10,11 +10,10 @@
 #include "dispatch.h"
 #include "plan.h"
 #include "shiplap/base/error.h"
-#include "shiplap/cli/dispatch_report.h"
-#include "shiplap/cli/dispatch_show.h"
 #include "shiplap/dispatch/json.h"
 #include "shiplap/dispatch/lower.h"
 #include "shiplap/dispatch/validate.h"
+#include "shiplap/report/dispatch.h"
 #include "shiplap/report/html.h"
 #include "shiplap/run/agreement.h"
 
@@ -41,25 +40,24 @@ std::string describe(const Dispatch& d) {
                      d.dispatch.kv.forward.copies());
 }
 
+report::DispatchView view_of(const Dispatch& d) {
+  return {.dispatch = d.dispatch,
+          .routing = d.routing.get(),
+          .sizes = {.q_row_bytes = kQRowBytes, .kv_row_bytes = kKvRowBytes}};
+}
+
 // What `shiplap dispatch` prints; of what is unsound, why.
 std::string shown(const Dispatch& d) {
   if (const std::vector<Diagnostic> found = dispatch::validate(d.dispatch); !found.empty()) {
     return render(found);
   }
-  std::istringstream nothing;
-  std::ostringstream out;
-  const cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = out}};
-  return cli::show_dispatch(
-      {.dispatch = d.dispatch, .q_row_bytes = kQRowBytes, .kv_row_bytes = kKvRowBytes}, context);
+  return dispatch_text(view_of(d), {});
 }
 
 std::string picture(const Dispatch& d) {
   const bool sound = dispatch::validate(d.dispatch).empty();
   if (!d.routing || !sound) return fmt::format("<pre>{}</pre>", report::escaped(shown(d)));
-  return to_fragment(cli::dispatch_page_of({.routing = *d.routing,
-                                            .dispatch = d.dispatch,
-                                            .q_row_bytes = kQRowBytes,
-                                            .kv_row_bytes = kKvRowBytes}));
+  return to_fragment(dispatch_page(view_of(d)));
 }
 
 // ---- the layout of attention
@@ -225,10 +223,7 @@ the attention kernels must know.
                                           .what = "tables alone do not say what is a document",
                                           .help = "make it with compute_qkv_dispatch(routing)"});
             }
-            write_file(path_text(path), cli::dispatch_report({.routing = *d.routing,
-                                                              .dispatch = d.dispatch,
-                                                              .q_row_bytes = kQRowBytes,
-                                                              .kv_row_bytes = kKvRowBytes}));
+            write_file(path_text(path), to_html(dispatch_page(view_of(d))));
           },
           "path"_a, nb::sig("def save_report(self, path: str | os.PathLike[str]) -> None"),
           "A picture: one HTML file.")

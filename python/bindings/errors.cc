@@ -6,7 +6,9 @@
 #include <typeinfo>
 
 #include "bind.h"
+#include "shiplap/base/catalogue.h"
 #include "shiplap/base/error.h"
+#include "shiplap/base/version.h"
 #include "shiplap/comm/failure.h"
 #include "shiplap/run/dispatcher.h"
 
@@ -181,6 +183,10 @@ void refuse_below_zero(const char* argument) {
 void bind_errors(nb::module_& m) {
   bind_diagnostic(m);
   nb::register_exception_translator(translate);
+  m.attr("version") = std::string(version());
+  m.def(
+      "_explain", [](const std::string& code) { return look_up({code}).front()->page; }, "code"_a,
+      "The page about a diagnostic.");
 }
 
 }  // namespace shiplap::python

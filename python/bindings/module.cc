@@ -15,5 +15,5 @@ NB_MODULE(_shiplap, m) {
   bind_strategy(m);
   bind_dispatch(m);
   bind_jax(m);
-  bind_command(m);
+  bind_overlap(m);
 }

@@ -10,27 +10,27 @@
 
 #include "bind.h"
 #include "shiplap/base/error.h"
-#include "shiplap/cli/show.h"
-#include "shiplap/cli/table.h"
 #include "shiplap/plan/expand.h"
 #include "shiplap/plan/summary.h"
 #include "shiplap/plan/text.h"
+#include "shiplap/report/plan.h"
+#include "shiplap/report/text.h"
 #include "shiplap/strategy/import_schedule.h"
 
 namespace shiplap::python {
 namespace {
 
 SharedPlan parse(const std::string& text, const std::string& file) {
-  cli::SourceText source{.file = file, .text = text};
+  SourceText source{.file = file, .text = text};
   plan::Plan plan =
-      cli::placing_errors(source, [&] { return plan::parse_plan(source.text, source.file); });
+      shiplap::placing_errors(source, [&] { return plan::parse_plan(source.text, source.file); });
   std::string name = source.short_name();
   return std::make_shared<NamedPlan>(std::move(plan), std::move(name), std::move(source));
 }
 
 SharedPlan of_schedule(const std::string& csv, const std::string& file) {
-  cli::SourceText source{.file = file, .text = csv};
-  plan::Plan plan = cli::placing_errors(
+  SourceText source{.file = file, .text = csv};
+  plan::Plan plan = shiplap::placing_errors(
       source, [&] { return strategy::plan_of_schedule(source.text, source.file); });
   std::string name = source.short_name();
   return std::make_shared<NamedPlan>(std::move(plan), std::move(name), std::move(source));
@@ -46,24 +46,21 @@ std::string mesh_words(const plan::Plan& plan) {
 
 std::string describe(const NamedPlan& plan) {
   return fmt::format("<Plan {}: {} ({}), {}>", plan.name,
-                     cli::counted(plan.plan.mesh.ranks(), "rank"), mesh_words(plan.plan),
-                     cli::counted(std::ssize(plan.plan.programs), "program"));
+                     report::counted(plan.plan.mesh.ranks(), "rank"), mesh_words(plan.plan),
+                     report::counted(std::ssize(plan.plan.programs), "program"));
 }
 
 // As `shiplap show` prints it.
 std::string show(const NamedPlan& named, std::optional<std::int64_t> rank,
                  std::optional<std::int64_t> limit) {
-  std::istringstream nothing;
-  std::ostringstream out;
-  const cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = out}};
   if (limit && *limit < 0) {
     throw InputError(
         Diagnostic{.code = "D003", .where = {.flag = "limit"}, .what = "expected 0 or more"});
   }
-  const cli::ShowOptions options{.title = named.name, .limit = limit};
+  const report::ShowOptions options{.title = named.name, .limit = limit};
   return placing_errors(named, [&] {
     if (!rank) {
-      return cli::show_plan(named.plan, plan::summarize(named.plan), options, context);
+      return report::show_plan(named.plan, plan::summarize(named.plan), options, {});
     }
     if (*rank < 0 || *rank >= named.plan.mesh.ranks()) {
       throw InputError(Diagnostic{
@@ -71,8 +68,8 @@ std::string show(const NamedPlan& named, std::optional<std::int64_t> rank,
           .what = fmt::format("there is no rank {}", *rank),
           .help = fmt::format("the plan has ranks 0 to {}", named.plan.mesh.ranks() - 1)});
     }
-    return cli::show_rank(plan::expand(named.plan, Rank(static_cast<std::int32_t>(*rank))), options,
-                          context);
+    return report::show_rank(plan::expand(named.plan, Rank(static_cast<std::int32_t>(*rank))),
+                             options, {});
   });
 }
 
@@ -84,16 +81,15 @@ std::string path_text(nb::handle path) {
 
 std::string read_file(const std::string& path) {
   std::istringstream nothing;
-  std::ostringstream out;
-  cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = out}};
-  return cli::read_text(path, context).text;
+  return read_text(path, nothing).text;
 }
 
 void write_file(const std::string& path, const std::string& content) {
-  cli::write_text(path, content, "");
+  write_text(path, content, "");
 }
 
 void bind_plan(nb::module_& m) {
+  m.def("_read_file", &read_file, "path"_a);
   nb::class_<NamedPlan>(
       m, "Plan", R"(For every rank, which operations it performs, in which order, on which data.
 

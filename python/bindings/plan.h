@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "shiplap/cli/files.h"
+#include "shiplap/base/files.h"
 #include "shiplap/plan/plan.h"
 
 namespace shiplap::python {
@@ -13,7 +13,7 @@ namespace shiplap::python {
 struct NamedPlan {
   plan::Plan plan;
   std::string name;  // for titles: "1f1b on 8 ranks", "step.plan"
-  std::optional<cli::SourceText> source;
+  std::optional<SourceText> source;
 };
 
 // Plans do not change, so they are shared.
@@ -22,7 +22,7 @@ using SharedPlan = std::shared_ptr<const NamedPlan>;
 // Does something with a plan, and says where in its text a problem lies.
 template <class Do>
 auto placing_errors(const NamedPlan& plan, const Do& act) {
-  if (plan.source) return cli::placing_errors(*plan.source, act);
+  if (plan.source) return shiplap::placing_errors(*plan.source, act);
   return act();
 }
 

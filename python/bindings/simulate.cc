@@ -8,9 +8,9 @@
 #include "bind.h"
 #include "plan.h"
 #include "shiplap/base/error.h"
-#include "shiplap/cli/trace_show.h"
 #include "shiplap/comm/ranks.h"
 #include "shiplap/hardware/system.h"
+#include "shiplap/report/trace.h"
 #include "shiplap/run/training_run.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/trace/summary.h"
@@ -34,7 +34,7 @@ Simulation simulate(const SharedPlan& plan, const std::string& hardware, std::in
       *plan, [&] { return sim::replay(plan->plan, {.system = system, .eager_up_to = {eager}}); });
   if (plan->source) {
     for (Diagnostic& problem : replay.problems) {
-      problem = cli::placed(std::move(problem), *plan->source);
+      problem = placed(std::move(problem), *plan->source);
     }
   }
   Simulation result{.plan = plan,
@@ -53,7 +53,7 @@ Json to_json(const Simulation& simulation) {
   Json all = Json::object({{"schema", "shiplap.simulate/1"},
                            {"name", simulation.plan->name},
                            {"hardware", simulation.hardware}});
-  const Json of_trace = cli::trace_to_json(simulation.trace->trace, simulation.summary);
+  const Json of_trace = report::trace_to_json(simulation.trace->trace, simulation.summary);
   for (const auto& [key, value] : of_trace.as_object()) all.set(key, value);
   Json problems = Json::array();
   for (const Diagnostic& problem : simulation.problems) problems.push(shiplap::to_json(problem));

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "shiplap/cli/strategy_flags.h"
-#include "shiplap/cli/table.h"
-#include "shiplap/cli/trace_show.h"
+#include "shiplap/report/text.h"
+#include "shiplap/report/trace.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/strategy/library.h"
 #include "shiplap/strategy/to_plan.h"
@@ -31,7 +31,7 @@ class Training {
   [[nodiscard]] const strategy::Trainer& trainer() const { return ranks_->trainer; }
   [[nodiscard]] std::string title() const {
     return fmt::format("{} on {}", ranks_->name,
-                       cli::counted(std::ssize(trainer().models()), "rank"));
+                       report::counted(std::ssize(trainer().models()), "rank"));
   }
   // These are called without Python's lock, which whoever is first may need meanwhile.
   const SharedPlan& plan() {
@@ -66,7 +66,7 @@ class Training {
         .set("batch", trainer().training().batch)
         .set("microbatches", trainer().training().microbatches)
         .set("chunks", trainer().training().chunks);
-    const Json of_trace = cli::trace_to_json(trace()->trace, summary());
+    const Json of_trace = report::trace_to_json(trace()->trace, summary());
     for (const auto& [key, value] : of_trace.as_object()) all.set(key, value);
     return all;
   }

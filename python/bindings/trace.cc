@@ -10,8 +10,8 @@
 
 #include "bind.h"
 #include "shiplap/base/error.h"
-#include "shiplap/cli/trace_report.h"
-#include "shiplap/cli/trace_show.h"
+#include "shiplap/report/trace.h"
+#include "shiplap/report/trace_page.h"
 #include "shiplap/trace/event.h"
 #include "shiplap/trace/json.h"
 #include "shiplap/trace/perfetto.h"
@@ -22,8 +22,8 @@ namespace shiplap::python {
 namespace {
 
 report::Page page_of(const NamedTrace& trace) {
-  return cli::trace_page(trace.trace,
-                         {.name = trace.name, .assumed = trace.assumed, .command = ""});
+  return report::trace_page(trace.trace,
+                            {.name = trace.name, .assumed = trace.assumed, .command = ""});
 }
 
 // Weights are loaded once and steps are many: a picture that cannot be zoomed shows the step.
@@ -59,10 +59,7 @@ const trace::RankTrace& rank_of(const NamedTrace& trace, std::int64_t rank) {
 }
 
 std::string show(const NamedTrace& trace) {
-  std::istringstream nothing;
-  std::ostringstream out;
-  const cli::Context context{.in = nothing, .out = {.stream = out}, .err = {.stream = out}};
-  return cli::show_trace(trace.trace, trace::summarize(trace.trace), context);
+  return report::show_trace(trace.trace, trace::summarize(trace.trace), {});
 }
 
 std::int64_t events_of(const NamedTrace& trace) {
@@ -130,7 +127,7 @@ void bind_trace(nb::module_& m) {
       .def(
           "summary",
           [](const NamedTrace& t) {
-            return to_python(cli::trace_to_json(t.trace, trace::summarize(t.trace)));
+            return to_python(report::trace_to_json(t.trace, trace::summarize(t.trace)));
           },
           nb::sig("def summary(self) -> dict[str, Any]"),
           "Step time, bubble, memory, exposed communication; in seconds and bytes.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Union
@@ -132,20 +131,6 @@ def _words(flags: dict[str, Any]) -> list[str]:
     return words
 
 
-def ask(verb: str, *words: str, **flags: Any) -> Answer:
-    """Runs a command: ``ask("overlap", op="ag", m=8)`` is ``shiplap overlap --op ag --m 8``."""
-    for name in {"json", "help"} & flags.keys():
-        raise TypeError(f"{name}: leave it out; the answer is a dict, and help is in the docstring")
-    if "backend" in flags:
-        raise TypeError("processes of an MPI job are started by the command line: shiplap " + verb)
-    arguments = [*words, *_words(flags)]
-    answer = Answer()
-    _, answer.text = _shiplap._command(verb, arguments)
-    _, out = _shiplap._command(verb, [*arguments, "--json"])
-    answer.update(json.loads(out))
-    return answer
-
-
 def overlap(**flags: Any) -> Answer:
     """A product whose communication is hidden: how to cut it, and what that saves.
 
@@ -155,7 +140,14 @@ def overlap(**flags: Any) -> Answer:
     ...                 hardware="h100_80g_nvl8")["schema"]
     'shiplap.overlap.auto/1'
     """
-    return ask("overlap", **flags)
+    for name in {"json", "help"} & flags.keys():
+        raise TypeError(f"{name}: leave it out; the answer is a dict, and help is in the docstring")
+    if "backend" in flags:
+        raise TypeError("processes of an MPI job are started by the command line: shiplap overlap")
+    answer = Answer()
+    found, answer.text = _shiplap._overlap(_words(flags))
+    answer.update(found)
+    return answer
 
 
 def explain(code: str) -> str:
@@ -164,4 +156,4 @@ def explain(code: str) -> str:
     >>> print(shiplap.explain("D720").splitlines()[0])
     # D720: a deadlock
     """
-    return _shiplap._command("explain", [code])[1]
+    return _shiplap._explain(code)

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "shiplap/cli/dispatch_report.h"
 #include "shiplap/dispatch/compute.h"
 #include "shiplap/dispatch/layout.h"
+#include "shiplap/report/dispatch.h"
 
 namespace {
 
@@ -39,20 +39,21 @@ void write(const std::vector<std::string>& words) {
                                                                     .max_cp_degree = 4,
                                                                     .seed = kSeed});
   const dispatch::QkvDispatch made = dispatch::compute_qkv_dispatch(routing);
-  cli::DispatchReport about{.routing = routing,
-                            .dispatch = made,
-                            .ranks_per_node = ranks <= 16 ? 4 : 8,
-                            .q_row_bytes = 16'384,
-                            .kv_row_bytes = 4096,
-                            .command = "pictures_sample",
-                            .version = "of this build"};
-  for (const std::string& word : words) about.command += ' ' + word;
+  report::DispatchView about{
+      .dispatch = made,
+      .routing = &routing,
+      .sizes = {
+          .q_row_bytes = 16'384, .kv_row_bytes = 4096, .ranks_per_node = ranks <= 16 ? 4 : 8}};
+  std::string command = "pictures_sample";
+  for (const std::string& word : words) command += ' ' + word;
+  const dispatch::Trial trial{
+      .exchanges = {{.name = "Q there", .bytes = {1'234'567'890}, .median = {0.0123}},
+                    {.name = "KV there", .bytes = {456'789'012}, .median = {0.0045}}}};
   if (ranks <= 8) {
     about.backend = "nothing: these numbers are invented";
-    about.measured = {{.seconds = 0.0123, .bytes = 1'234'567'890, .name = "Q there"},
-                      {.seconds = 0.0045, .bytes = 456'789'012, .name = "KV there"}};
+    about.trial = &trial;
   }
-  std::ofstream(words.at(1)) << cli::dispatch_report(about);
+  std::ofstream(words.at(1)) << to_html(report::dispatch_page(about, command));
 }
 
 }  // namespace

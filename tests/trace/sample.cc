@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "sample_traces.h"
-#include "shiplap/cli/trace_report.h"
+#include "shiplap/report/trace_page.h"
 #include "shiplap/trace/json.h"
 #include "shiplap/trace/perfetto.h"
 
@@ -32,13 +32,13 @@ trace::Trace trace_of(const std::string& kind, int first, int second) {
 std::string content(const trace::Trace& sample, const std::string& name, const std::string& file) {
   if (file.ends_with(".pftrace")) return trace::to_perfetto(sample, {.title = name});
   if (!file.ends_with(".html")) return trace::to_json(sample);
-  const cli::TraceReportText text{
+  const report::TraceReportText text{
       .name = name,
       .assumed =
           {"Times and sizes are invented: a forward pass of a layer takes 2.1 ms, a backward "
            "pass twice that, a transfer 0.35 ms."},
       .command = "trace_sample " + name};
-  return to_html(cli::trace_page(sample, text));
+  return to_html(report::trace_page(sample, text));
 }
 
 void write(std::span<const std::string> words) {

@@ -1,10 +1,12 @@
 #include "shiplap/base/catalogue.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/suggest.h"
 #include "shiplap_embedded_pages.h"
 
 namespace shiplap {
@@ -35,6 +37,13 @@ bool same_apart_from_case(std::string_view a, std::string_view b) {
                     [](char x, char y) { return upper(x) == upper(y); });
 }
 
+std::string bare_code(const std::string& word) {
+  const std::size_t open = word.find('[');
+  const std::size_t close = word.find(']', open == word.npos ? 0 : open);
+  if (open == word.npos || close == word.npos) return word;
+  return word.substr(open + 1, close - open - 1);
+}
+
 }  // namespace
 
 std::span<const CatalogueEntry> catalogue() {
@@ -47,6 +56,29 @@ const CatalogueEntry* find_in_catalogue(std::string_view code) {
     if (same_apart_from_case(candidate.code, code)) return &candidate;
   }
   return nullptr;
+}
+
+std::vector<const CatalogueEntry*> look_up(const std::vector<std::string>& words) {
+  std::vector<const CatalogueEntry*> entries;
+  std::vector<Diagnostic> problems;
+  std::vector<std::string> codes;
+  for (const CatalogueEntry& entry : catalogue()) codes.emplace_back(entry.code);
+  for (const std::string& word : words) {
+    const std::string code = bare_code(word);
+    if (const CatalogueEntry* entry = find_in_catalogue(code)) {
+      entries.push_back(entry);
+      continue;
+    }
+    const std::string near = nearest(code, codes);
+    problems.push_back({.code = "D006",
+                        .what = fmt::format("there is no diagnostic `{}`", code),
+                        .help = near.empty() ? "`shiplap explain` lists all of them"
+                                             : fmt::format("did you mean `{}`? `shiplap explain` "
+                                                           "lists all of them",
+                                                           near)});
+  }
+  if (!problems.empty()) throw InputError(std::move(problems));
+  return entries;
 }
 
 }  // namespace shiplap

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace shiplap {
 
@@ -18,5 +20,8 @@ struct CatalogueEntry {
 
 // Null if there is no such code. Upper and lower case are the same.
 [[nodiscard]] const CatalogueEntry* find_in_catalogue(std::string_view code);
+
+// The entries of codes as people paste them: "D101", or "error[D101]:". Throws InputError D006.
+[[nodiscard]] std::vector<const CatalogueEntry*> look_up(const std::vector<std::string>& words);
 
 }  // namespace shiplap

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "shiplap/check/check.h"
-#include "shiplap/cli/check_formats.h"
-#include "shiplap/cli/table.h"
+#include "shiplap/report/check.h"
+#include "shiplap/report/text.h"
 
 namespace shiplap::cli {
 
@@ -22,10 +22,11 @@ bool is_too_large(const InputError& error) { return error.diagnostics().front().
 
 bool checked_first(const plan::Plan& plan, Context& context, const SourceText* source,
                    std::optional<Bytes> eager_up_to) {
-  CheckedPlan checked{.name = source != nullptr ? source->short_name() : "the plan",
-                      .file = source != nullptr ? source->file : "",
-                      .options = {.eager_up_to = eager_up_to, .operations = kMaxCheckedOperations},
-                      .report = {}};
+  report::CheckedPlan checked{
+      .name = source != nullptr ? source->short_name() : "the plan",
+      .file = source != nullptr ? source->file : "",
+      .options = {.eager_up_to = eager_up_to, .operations = kMaxCheckedOperations},
+      .report = {}};
   const auto act = [&] { return check::check(plan, checked.options); };
   try {
     checked.report = source != nullptr ? placing_errors(*source, act) : act();
@@ -34,14 +35,15 @@ bool checked_first(const plan::Plan& plan, Context& context, const SourceText* s
     context.err.stream << "not checked, as it is large: `shiplap check` does it\n";
     return true;
   }
-  if (source != nullptr) place_findings(checked.report, *source);
+  if (source != nullptr) report::place_findings(checked.report, *source);
   const check::Report& report = checked.report;
   if (!report.sound() || !report.findings.empty()) {
-    context.err.stream << check_text(checked,
-                                     {.colour = context.err.colour, .width = context.width()});
+    context.err.stream << report::check_text(
+        checked, {.colour = context.err.colour, .width = context.width()});
   } else {
-    context.err.stream << fmt::format("checked: sound ({}, {})\n", counted(report.ranks, "rank"),
-                                      counted(report.operations, "operation"));
+    context.err.stream << fmt::format("checked: sound ({}, {})\n",
+                                      report::counted(report.ranks, "rank"),
+                                      report::counted(report.operations, "operation"));
   }
   return report.sound();
 }

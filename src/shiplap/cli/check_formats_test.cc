@@ -1,5 +1,3 @@
-#include "shiplap/cli/check_formats.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 
 #include "shiplap/base/catalogue.h"
 #include "shiplap/cli/testing_internal.h"
+#include "shiplap/report/check.h"
 
 namespace shiplap::cli {
 namespace {
@@ -36,7 +35,7 @@ check::Finding deadlock() {
           .only_rendezvous = true};
 }
 
-CheckedPlan unsound() {
+report::CheckedPlan unsound() {
   return {.name = "a,b.plan",
           .file = "my plans/a,b.plan",
           .options = {},
@@ -50,19 +49,19 @@ CheckedPlan unsound() {
                      .absent = 2}};
 }
 
-CheckedPlan sound() {
-  CheckedPlan checked = unsound();
+report::CheckedPlan sound() {
+  report::CheckedPlan checked = unsound();
   checked.report.findings.clear();
   checked.report.examined.back() = {.property = "statements", .objects = 1234};
   return checked;
 }
 
 TEST(CheckText, SoundIsOneParagraphThatSaysWhatWasLookedAt) {
-  const std::string text = check_text(sound(), {.width = 80});
+  const std::string text = report::check_text(sound(), {.width = 80});
   EXPECT_THAT(
       text,
       StartsWith("a,b.plan is sound on NCCL, MPI and gloo with eager and with rendezvous sends."));
-  const std::string line = check_text(sound(), {.width = 10'000});
+  const std::string line = report::check_text(sound(), {.width = 10'000});
   EXPECT_THAT(line, HasSubstr("8 ranks (2 of them stand for all), 40 operations: 8 messages, "
                               "1,234 statements."));
   EXPECT_THAT(line, HasSubstr("what 1 computation writes (1 `other`)"));
@@ -73,30 +72,30 @@ TEST(CheckText, SoundIsOneParagraphThatSaysWhatWasLookedAt) {
 }
 
 TEST(CheckText, AdviceComesBeforeTheVerdictAndDoesNotChangeIt) {
-  CheckedPlan checked = sound();
+  report::CheckedPlan checked = sound();
   checked.report.advice = {{.code = "D761",
                             .severity = Severity::warning,
                             .what = "nothing says what the ranks must hold"}};
-  const std::string text = check_text(checked, {.width = 10'000});
+  const std::string text = report::check_text(checked, {.width = 10'000});
   EXPECT_THAT(text, StartsWith("warning[D761]: nothing says what the ranks must hold"));
   EXPECT_THAT(text, HasSubstr("a,b.plan is sound"));
-  const Json json = check_json(checked);
+  const Json json = report::check_json(checked);
   EXPECT_TRUE(json.find("sound")->as_bool());
   ASSERT_EQ(json.find("advice")->as_array().size(), 1U);
   EXPECT_EQ(json.find("advice")->as_array()[0].find("code")->as_string(), "D761");
 }
 
 TEST(CheckText, WhereNothingWasExaminedNothingIsClaimed) {
-  CheckedPlan checked = sound();
-  EXPECT_THAT(check_text(checked, {.width = 10'000}), HasSubstr("Proved: "));
+  report::CheckedPlan checked = sound();
+  EXPECT_THAT(report::check_text(checked, {.width = 10'000}), HasSubstr("Proved: "));
   checked.report.examined.clear();
-  const std::string text = check_text(checked, {.width = 10'000});
+  const std::string text = report::check_text(checked, {.width = 10'000});
   EXPECT_THAT(text, Not(HasSubstr("Proved")));
   EXPECT_THAT(text, HasSubstr("nothing was examined"));
 }
 
 TEST(CheckText, FindingsComeWithNotesAndTheWayToThePage) {
-  const std::string text = check_text(unsound(), {.width = 10'000});
+  const std::string text = report::check_text(unsound(), {.width = 10'000});
   EXPECT_THAT(text, StartsWith("error[D621]: 100% deadlock\n"));
   EXPECT_THAT(text, HasSubstr("--> my plans/a,b.plan:12, rank 3, send\n"));
   EXPECT_THAT(text, HasSubstr("note: waits for rank 3\n"));
@@ -107,15 +106,15 @@ TEST(CheckText, FindingsComeWithNotesAndTheWayToThePage) {
 }
 
 TEST(CheckText, WarningsLeaveItSound) {
-  CheckedPlan checked = unsound();
+  report::CheckedPlan checked = unsound();
   checked.report.findings[0].diagnostic.severity = Severity::warning;
-  const std::string text = check_text(checked, {});
+  const std::string text = report::check_text(checked, {});
   EXPECT_THAT(text, StartsWith("warning[D621]"));
   EXPECT_THAT(text, HasSubstr("a,b.plan is sound"));
 }
 
 TEST(CheckJson, HasAllOfTheReport) {
-  const Json json = check_json(unsound());
+  const Json json = report::check_json(unsound());
   EXPECT_EQ(json.find("schema")->as_string(), "shiplap.check/1");
   EXPECT_FALSE(json.find("sound")->as_bool());
   EXPECT_EQ(json.find("sends")->as_string(), "both");
@@ -141,14 +140,14 @@ TEST(CheckJson, HasAllOfTheReport) {
 }
 
 TEST(CheckJson, SaysTheLimitIfSendsGoBySize) {
-  CheckedPlan checked = sound();
+  report::CheckedPlan checked = sound();
   checked.options.eager_up_to = Bytes{4096};
-  EXPECT_EQ(check_json(checked).find("sends")->as_string(), "by_size");
-  EXPECT_EQ(check_json(checked).find("eager_up_to")->as_integer(), 4096);
+  EXPECT_EQ(report::check_json(checked).find("sends")->as_string(), "by_size");
+  EXPECT_EQ(report::check_json(checked).find("eager_up_to")->as_integer(), 4096);
 }
 
 TEST(CheckSarif, HasWhatTheStandardRequires) {
-  const Json sarif = check_sarif(unsound());
+  const Json sarif = report::check_sarif(unsound());
   EXPECT_EQ(sarif.find("version")->as_string(), "2.1.0");
   EXPECT_THAT(sarif.find("$schema")->as_string(), HasSubstr("sarif-2.1.0"));
   const Json& run = sarif.find("runs")->as_array().at(0);
@@ -170,9 +169,9 @@ TEST(CheckSarif, HasWhatTheStandardRequires) {
 }
 
 TEST(CheckSarif, WithoutAFileThereIsOnlyTheOperation) {
-  CheckedPlan checked = unsound();
+  report::CheckedPlan checked = unsound();
   checked.file = "";
-  const Json sarif = check_sarif(checked);
+  const Json sarif = report::check_sarif(checked);
   const Json& result = sarif.find("runs")->as_array().at(0).find("results")->as_array().at(0);
   const Json& location = result.find("locations")->as_array().at(0);
   EXPECT_EQ(location.find("physicalLocation"), nullptr);
@@ -182,21 +181,21 @@ TEST(CheckSarif, WithoutAFileThereIsOnlyTheOperation) {
 }
 
 TEST(CheckSarif, SoundHasNoResults) {
-  const Json sarif = check_sarif(sound());
+  const Json sarif = report::check_sarif(sound());
   EXPECT_TRUE(sarif.find("runs")->as_array().at(0).find("results")->as_array().empty());
 }
 
 TEST(CheckGithub, IsOneCommandForEachFinding) {
-  const std::string text = check_github(unsound());
+  const std::string text = report::check_github(unsound());
   EXPECT_THAT(text, StartsWith("::error file=my plans/a%2Cb.plan,line=12,title=D621::100%25 "
                                "deadlock%0Aat rank 3, send%0Aeach waits%0Afor the other%0A"));
   EXPECT_THAT(text, EndsWith("help: batch them\na,b.plan is not sound: 1 error.\n"));
 }
 
 TEST(CheckGithub, WithoutAFileThereIsOnlyATitle) {
-  CheckedPlan checked = unsound();
+  report::CheckedPlan checked = unsound();
   checked.file = "";
-  EXPECT_THAT(check_github(checked), StartsWith("::error title=D621::"));
+  EXPECT_THAT(report::check_github(checked), StartsWith("::error title=D621::"));
 }
 
 // ---- the command

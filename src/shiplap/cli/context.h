@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <iosfwd>
-#include <string>
-#include <string_view>
 
 #include "shiplap/base/diagnostic.h"
+#include "shiplap/report/text.h"
 
 namespace shiplap::cli {
 
@@ -35,17 +34,8 @@ struct Context {
 
   // How wide a table may be.
   [[nodiscard]] int width() const { return std::clamp(columns, 40, 100); }
+  // What is written to `out` looks so.
+  [[nodiscard]] report::TextLook look() const { return {.colour = out.colour, .width = width()}; }
 };
-
-inline constexpr std::string_view kBold = "\033[1m";
-inline constexpr std::string_view kDim = "\033[2m";
-inline constexpr std::string_view kCyan = "\033[36m";
-
-// `text` in a style, if there is colour.
-[[nodiscard]] inline std::string painted(std::string_view text, std::string_view style,
-                                         Colour colour) {
-  if (colour == Colour::off || text.empty()) return std::string(text);
-  return std::string(style).append(text).append("\033[0m");
-}
 
 }  // namespace shiplap::cli

@@ -1,250 +1,11 @@
 #include "shiplap/cli/files.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <system_error>
+#include <ostream>
 #include <utility>
-#include <vector>
 
-#include "shiplap/base/suggest.h"
 #include "shiplap/plan/text.h"
 
 namespace shiplap::cli {
-namespace {
-
-namespace fs = std::filesystem;
-
-constexpr std::size_t kMostNamesTried = 10'000;
-
-// As the operating system says it, but as part of a sentence.
-std::string reason(int error) {
-  std::string text = std::generic_category().message(error);
-  if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') {
-    text[0] = static_cast<char>(text[0] - 'A' + 'a');
-  }
-  return text;
-}
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (names.size() == kMostNamesTried) break;
-    names.push_back(it->path().filename().string());
-  }
-  std::ranges::sort(names);  // the order of a folder is not the same everywhere
-  return names;
-}
-
-// Editors put one in front, and nobody sees it.
-std::string without_byte_order_mark(std::string text) {
-  constexpr std::string_view kMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kMark)) text.erase(0, kMark.size());
-  return text;
-}
-
-// For a file that is not there: a name like it in the same folder, or the folder that is missing.
-std::string missing_file_help(const fs::path& path) {
-  const fs::path folder = path.parent_path();
-  std::error_code ignored;
-  if (!folder.empty() && !fs::exists(folder, ignored)) {
-    return fmt::format("there is no folder `{}`", folder.string());
-  }
-  const std::string near =
-      nearest(path.filename().string(), names_in(folder.empty() ? fs::path(".") : folder));
-  if (near.empty()) return "names are relative to the folder in which the command runs";
-  return fmt::format("did you mean `{}`?", (folder / near).string());
-}
-
-std::string directory_help(const fs::path& path) {
-  for (const std::string& name : names_in(path)) {
-    if (name.ends_with(".plan")) {
-      return fmt::format("name a file inside it, for instance `{}`", (path / name).string());
-    }
-  }
-  return "name a file inside it";
-}
-
-[[noreturn]] void cannot_read(const std::string& file, int error) {
-  std::string help;
-  if (error == ENOENT || error == ENOTDIR) help = missing_file_help(file);
-  if (error == EISDIR) help = directory_help(file);
-  throw InputError(Diagnostic{.code = "D004",
-                              .where = {.file = file},
-                              .what = "cannot read the file: " + reason(error),
-                              .help = std::move(help)});
-}
-
-// A stream throws where reading fails, and says nothing where it is closed.
-std::string all_of(std::istream& stream, const std::string& file) {
-  errno = 0;
-  try {
-    std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-    if (!stream.bad()) return text;
-  } catch (const std::ios_base::failure&) {  // NOLINT(bugprone-empty-catch): told below
-  }
-  cannot_read(file, errno != 0 ? errno : EIO);
-}
-
-[[noreturn]] void cannot_write(const std::string& file, std::string_view flag, int error) {
-  std::string help;
-  const fs::path folder = fs::path(file).parent_path();
-  if (error == ENOENT && !folder.empty()) {
-    help = fmt::format("create the folder: `mkdir -p {}`", folder.string());
-  }
-  if (error == ENOSPC || error == EDQUOT) help = "the disk is full; what was there before is left";
-  throw InputError(Diagnostic{.code = "D005",
-                              .where = {.file = file, .flag = std::string(flag)},
-                              .what = "cannot write the file: " + reason(error),
-                              .help = std::move(help)});
-}
-
-// ---- writing, with the error of the system or 0
-
-// A file that is open to be written.
-class Output {
- public:
-  Output(const fs::path& file, int flags) : descriptor_(open(file.c_str(), flags, 0666)) {}
-  ~Output() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
-
-  [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
-  [[nodiscard]] int write(std::string_view text) const {
-    while (!text.empty()) {
-      const ssize_t count = ::write(descriptor_, text.data(), text.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return errno;
-      text.remove_prefix(count);
-    }
-    return 0;
-  }
-  // With the rights of another file, if that is there.
-  void take_mode(const fs::path& file) const {
-    struct stat known{};
-    if (stat(file.c_str(), &known) == 0) (void)fchmod(descriptor_, known.st_mode & 07777U);
-  }
-  // Some file systems tell only here that there is no room. Not everything can be synced.
-  [[nodiscard]] int close() {
-    const int unsynced = fsync(descriptor_) == 0 || errno == EINVAL ? 0 : errno;
-    const bool is_closed = ::close(std::exchange(descriptor_, -1)) == 0;
-    return unsynced != 0 || is_closed ? unsynced : errno;
-  }
-
- private:
-  int descriptor_;
-};
-
-// Where a file is that may be named by way of a link.
-fs::path followed(const fs::path& file) {
-  std::error_code error;
-  const fs::path target = fs::canonical(file, error);
-  return error ? file : target;
-}
-
-fs::path name_beside(const fs::path& file) {
-  static std::atomic<int> next = 0;
-  return file.parent_path() / fmt::format(".shiplap-{}-{}.part", getpid(), next++);
-}
-
-// Devices, pipes, and files in folders where nothing may be made.
-int write_in_place(const fs::path& file, std::string_view text) {
-  Output output(file, O_WRONLY | O_TRUNC | O_CREAT | O_CLOEXEC);
-  if (!output.is_open()) return errno;
-  const int error = output.write(text);
-  const int closing = output.close();
-  return error != 0 ? error : closing;
-}
-
-bool is_replaceable(const fs::path& file) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(file, ignored);
-  return !fs::exists(status) || fs::is_regular_file(status);
-}
-
-int write_whole(const std::string& name, std::string_view text) {
-  const fs::path file = followed(name);
-  std::error_code ignored;
-  if (fs::is_directory(file, ignored)) return EISDIR;
-  if (!is_replaceable(file)) return write_in_place(file, text);
-  if (fs::exists(file, ignored) && access(file.c_str(), W_OK) != 0) return errno;
-  const fs::path part = name_beside(file);
-  Output output(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
-  if (!output.is_open()) {
-    const int error = errno;
-    return error == ENOENT || !fs::exists(file, ignored) ? error : write_in_place(file, text);
-  }
-  output.take_mode(file);
-  int error = output.write(text);
-  const int closing = output.close();
-  if (error == 0) error = closing;
-  if (error == 0 && rename(part.c_str(), file.c_str()) != 0) error = errno;
-  if (error != 0) (void)unlink(part.c_str());
-  return error;
-}
-
-// What stands in the way of writing, as far as it can be known without doing it.
-int writing_error(const std::string& name) {
-  const fs::path file = followed(name);
-  std::error_code ignored;
-  if (fs::is_directory(file, ignored)) return EISDIR;
-  if (fs::exists(file, ignored)) return access(file.c_str(), W_OK) == 0 ? 0 : errno;
-  const fs::path part = name_beside(file);
-  const Output output(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
-  if (!output.is_open()) return errno;
-  (void)unlink(part.c_str());
-  return 0;
-}
-
-std::string line_of(std::string_view text, int line) {
-  for (; line > 1; --line) {
-    const std::size_t end = text.find('\n');
-    if (end == text.npos) return "";
-    text.remove_prefix(end + 1);
-  }
-  return std::string(text.substr(0, text.find('\n')));
-}
-
-}  // namespace
-
-std::string SourceText::short_name() const {
-  const std::string name = fs::path(file).filename().string();
-  return name.empty() ? file : name;
-}
-
-SourceText read_text(const std::string& file, Context& context) {
-  if (file == "-") {
-    const std::string name = "standard input";
-    return {.file = name, .text = without_byte_order_mark(all_of(context.in, name))};
-  }
-  std::error_code ignored;
-  if (fs::is_directory(file, ignored)) cannot_read(file, EISDIR);
-  errno = 0;
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) cannot_read(file, errno != 0 ? errno : EIO);
-  return {.file = file, .text = without_byte_order_mark(all_of(stream, file))};
-}
-
-void write_text(const std::string& file, std::string_view text, std::string_view flag) {
-  if (const int error = write_whole(file, text)) cannot_write(file, flag, error);
-}
-
-void check_writable(const std::optional<std::string>& file, std::string_view flag) {
-  if (!file || *file == "-") return;
-  if (const int error = writing_error(*file)) cannot_write(*file, flag, error);
-}
 
 std::string shell_word(const std::string& word) {
   constexpr std::string_view kPlain =
@@ -253,6 +14,12 @@ std::string shell_word(const std::string& word) {
   std::string result = "'";
   for (const char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
+}
+
+std::string shell_command(const std::vector<std::string>& words) {
+  std::string command = "shiplap";
+  for (const std::string& word : words) command += " " + shell_word(word);
+  return command;
 }
 
 void declare_plan_file(Flags& flags, std::string& file) {
@@ -264,20 +31,14 @@ void declare_plan_file(Flags& flags, std::string& file) {
 }
 
 void suggest_next(std::string_view command, Context& context) {
-  context.err.stream << painted("next: ", kDim, context.err.colour) << command << '\n';
+  context.err.stream << report::painted("next: ", report::kDim, context.err.colour) << command
+                     << '\n';
 }
 
 LoadedPlan load_plan(const std::string& file, Context& context) {
-  LoadedPlan loaded{.source = read_text(file, context)};
+  LoadedPlan loaded{.source = read_text(file, context.in)};
   loaded.plan = plan::parse_plan(loaded.source.text, loaded.source.file);
   return loaded;
-}
-
-Diagnostic placed(Diagnostic diagnostic, const SourceText& source) {
-  Where& where = diagnostic.where;
-  if (where.file.empty() && where.flag.empty()) where.file = source.file;
-  if (where.line > 0 && where.excerpt.empty()) where.excerpt = line_of(source.text, where.line);
-  return diagnostic;
 }
 
 }  // namespace shiplap::cli

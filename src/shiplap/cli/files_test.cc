@@ -23,7 +23,7 @@ class Files : public testing::Test {
     std::istringstream in(input);
     std::ostringstream out;
     Context context{.in = in, .out = {.stream = out}, .err = {.stream = out}};
-    return read_text(file, context).text;
+    return read_text(file, context.in).text;
   }
 
   Diagnostic failure(const std::string& file) {

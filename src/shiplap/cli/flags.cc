@@ -27,6 +27,11 @@ std::string joined_by_commas(const std::vector<std::string>& words) {
   return result;
 }
 
+template <class T>
+std::vector<std::string> values_of(const std::optional<T>& target) {
+  return target ? std::vector{fmt::format("{}", *target)} : std::vector<std::string>();
+}
+
 }  // namespace
 
 std::optional<std::int64_t> whole_number(const std::string& text) {
@@ -69,37 +74,68 @@ const std::vector<FlagSpec>& common_flags() {
 void Flags::argument(ArgumentSpec spec, std::string& target) {
   usage_.arguments.push_back(std::move(spec));
   argument_setters_.emplace_back([&target](const std::string& word) { target = word; });
+  argument_getters_.emplace_back(
+      [&target] { return target.empty() ? std::vector<std::string>() : std::vector{target}; });
 }
 
 void Flags::arguments(ArgumentSpec spec, std::vector<std::string>& target) {
   spec.repeated = true;
   usage_.arguments.push_back(std::move(spec));
   argument_setters_.emplace_back([&target](const std::string& word) { target.push_back(word); });
+  argument_getters_.emplace_back([&target] { return target; });
 }
 
-void Flags::add(FlagSpec spec, Set set) {
+void Flags::add(FlagSpec spec, Set set, Get get) {
   usage_.flags.push_back(std::move(spec));
   flag_setters_.push_back(std::move(set));
+  flag_getters_.push_back(std::move(get));
   seen_.push_back(false);
 }
 
 void Flags::toggle(FlagSpec spec, bool& target) {
-  add(std::move(spec), [&target](const std::string&) { target = true; });
+  add(
+      std::move(spec), [&target](const std::string&) { target = true; },
+      [&target] { return std::vector<std::string>(target ? 1 : 0); });
+}
+
+void Flags::file(FlagSpec spec, std::optional<std::string>& target) {
+  if (spec.value.empty()) spec.value = "FILE";
+  spec.values = Values::files;
+  text(std::move(spec), target);
 }
 
 void Flags::text(FlagSpec spec, std::optional<std::string>& target) {
-  add(std::move(spec), [&target](const std::string& value) { target = value; });
+  if (!spec.choices.empty()) spec.values = Values::listed;
+  add(
+      std::move(spec), [&target](const std::string& value) { target = value; },
+      [&target] { return values_of(target); });
 }
 
 void Flags::count(FlagSpec spec, std::optional<std::int64_t>& target) {
+  if (spec.value.empty()) spec.value = "N";
   const std::string name = spec.name;
   const std::string example = spec.example;
-  add(std::move(spec), [this, &target, name, example](const std::string& value) {
+  const auto set = [this, &target, name, example](const std::string& value) {
     target = whole_number(value);
     if (target.value_or(-1) >= 0) return;
     wrong(name, fmt::format("expected a whole number, found `{}`", value),
           fmt::format("write for instance `{} {}`", name, example));
-  });
+  };
+  add(std::move(spec), set, [&target] { return values_of(target); });
+}
+
+std::vector<std::string> Flags::words() const {
+  std::vector<std::string> words{verb_};
+  for (const Get& get : argument_getters_) {
+    for (std::string& word : get()) words.push_back(std::move(word));
+  }
+  for (std::size_t k = 0; k < flag_getters_.size(); ++k) {
+    for (std::string& value : flag_getters_[k]()) {
+      words.push_back(usage_.flags[k].name);
+      if (!usage_.flags[k].value.empty()) words.push_back(std::move(value));
+    }
+  }
+  return words;
 }
 
 void Flags::parse(std::span<const std::string> words) {

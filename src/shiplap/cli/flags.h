@@ -25,7 +25,7 @@ enum class Values { any, files, listed };
 struct FlagSpec {
   std::string name;    // "--rank"
   std::string letter;  // "-o", or none
-  std::string value;   // what stands for the value in the help; empty: a switch, without one
+  std::string value;   // what stands for the value in the help; a switch has none
   std::string help;
   std::string example;  // a value that one could give
   Values values = Values::any;
@@ -72,7 +72,10 @@ class Flags {
   void argument(ArgumentSpec spec, std::string& target);
   void arguments(ArgumentSpec spec, std::vector<std::string>& target);
   void toggle(FlagSpec spec, bool& target);
+  // One of the choices, if there are any.
   void text(FlagSpec spec, std::optional<std::string>& target);
+  // The name of a file.
+  void file(FlagSpec spec, std::optional<std::string>& target);
   // A whole number, 0 or more.
   void count(FlagSpec spec, std::optional<std::int64_t>& target);
 
@@ -81,9 +84,13 @@ class Flags {
   void parse(std::span<const std::string> words);
 
   [[nodiscard]] const Usage& usage() const { return usage_; }
+  // The words that set the targets to what they are now, after the name of the command.
+  [[nodiscard]] std::vector<std::string> words() const;
 
  private:
   using Set = std::function<void(const std::string&)>;
+  // The values a target has; of a switch that is on, an empty one.
+  using Get = std::function<std::vector<std::string>()>;
 
   // A flag as it was given.
   struct Given {
@@ -92,7 +99,7 @@ class Flags {
     std::optional<std::string> value;
   };
 
-  void add(FlagSpec spec, Set set);
+  void add(FlagSpec spec, Set set, Get get);
   void flag(std::span<const std::string> words, std::size_t& at);
   [[nodiscard]] Given recognise(const std::string& word) const;
   void unknown(const std::string& spelled);
@@ -103,10 +110,23 @@ class Flags {
 
   std::string verb_;
   Usage usage_;
-  std::vector<Set> flag_setters_;      // as in usage_.flags
+  std::vector<Set> flag_setters_;  // as in usage_.flags
+  std::vector<Get> flag_getters_;
   std::vector<Set> argument_setters_;  // as in usage_.arguments
+  std::vector<Get> argument_getters_;
   std::vector<bool> seen_;
   std::vector<Diagnostic> problems_;
 };
+
+// The words that set options to these, to be given again.
+template <class Options>
+[[nodiscard]] std::vector<std::string> words_of(const std::string& verb,
+                                                void (*declare)(Flags& flags, Options& options),
+                                                const Options& given) {
+  Options options = given;
+  Flags flags(verb);
+  declare(flags, options);
+  return flags.words();
+}
 
 }  // namespace shiplap::cli

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "shiplap/cli/table.h"
+#include "shiplap/report/text.h"
 
 namespace shiplap::cli {
 namespace {
@@ -25,16 +25,16 @@ std::string listed(const std::vector<Entry>& entries, const Context& context) {
   const std::size_t indent = beside ? widest + 4 : 6;
   std::string result;
   for (const Entry& entry : entries) {
-    result += "  " + painted(entry.term, kCyan, context.out.colour);
+    result += "  " + report::painted(entry.term, report::kCyan, context.out.colour);
     result +=
         beside ? std::string(indent - 2 - entry.term.size(), ' ') : "\n" + std::string(indent, ' ');
-    result += wrapped(entry.says, indent, width) + "\n";
+    result += report::wrapped(entry.says, indent, width) + "\n";
   }
   return result;
 }
 
 std::string heading(const std::string& text, const Context& context) {
-  return "\n" + painted(text, kBold, context.out.colour) + "\n";
+  return "\n" + report::painted(text, report::kBold, context.out.colour) + "\n";
 }
 
 std::string examples(const std::vector<Example>& examples, const Context& context) {
@@ -69,7 +69,7 @@ std::string help(std::span<const Verb> verbs, const Context& context) {
     commands.push_back({verb.info.name, verb.info.summary});
   }
   commands.push_back({"help", "this page, or with the name of a command what it can do"});
-  std::string text = painted("shiplap", kBold, context.out.colour) +
+  std::string text = report::painted("shiplap", report::kBold, context.out.colour) +
                      ": the communication of LLM training, as a plan\n\n";
   text += examples(first, context);
   text += heading("commands", context) + listed(commands, context);
@@ -79,8 +79,9 @@ std::string help(std::span<const Verb> verbs, const Context& context) {
                  context);
   text += heading("exit codes", context);
   return text + "  " +
-         wrapped("0 yes; 1 the answer is no; 2 wrong input; 3 a part is missing; 64 a bug of ours",
-                 2, static_cast<std::size_t>(context.width())) +
+         report::wrapped(
+             "0 yes; 1 the answer is no; 2 wrong input; 3 a part is missing; 64 a bug of ours", 2,
+             static_cast<std::size_t>(context.width())) +
          "\n";
 }
 
@@ -88,8 +89,9 @@ std::string help(const Verb& verb, const Context& context) {
   const Usage usage = verb.usage();
   const auto width = static_cast<std::size_t>(context.width());
   const std::string name = "shiplap " + verb.info.name;
-  const std::string title = wrapped(name + ": " + verb.info.summary, 0, width);
-  std::string text = painted(name, kBold, context.out.colour) + title.substr(name.size()) + "\n\n";
+  const std::string title = report::wrapped(name + ": " + verb.info.summary, 0, width);
+  std::string text =
+      report::painted(name, report::kBold, context.out.colour) + title.substr(name.size()) + "\n\n";
   text += examples(verb.info.examples, context);
   text += heading("usage", context) + usage_line(verb, usage);
   std::vector<Entry> arguments;
@@ -102,7 +104,7 @@ std::string help(const Verb& verb, const Context& context) {
   for (const FlagSpec& flag : common_flags()) flags.push_back(entry_of(flag));
   text += heading("flags", context) + listed(flags, context);
   if (!verb.info.notes.empty()) {
-    text += "\n" + wrapped(verb.info.notes, 0, width) + "\n";
+    text += "\n" + report::wrapped(verb.info.notes, 0, width) + "\n";
   }
   return text;
 }

@@ -1,11 +1,10 @@
-#include "shiplap/cli/overlap_show.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
 #include "shiplap/cli/testing_internal.h"
+#include "shiplap/report/overlap.h"
 
 namespace shiplap::cli {
 namespace {
@@ -69,11 +68,11 @@ TEST(ShowOverlap, PrintsMeasuredBesidePredicted) {
 }
 
 TEST(ShowOverlap, SaysWhatIsInTheNoise) {
-  const OverlapTimes times{
+  const overlap::Times times{
       .product = {1}, .communication = {0.1}, .serial = {1.1}, .overlapped = {1.02}};
-  EXPECT_EQ(hidden_text(times), "80 %");
-  EXPECT_EQ(hidden_text(times, {0.05}), "80 %");
-  EXPECT_EQ(hidden_text(times, {0.2}), "in the noise");
+  EXPECT_EQ(report::hidden_text(times), "80 %");
+  EXPECT_EQ(report::hidden_text(times, {0.05}), "80 %");
+  EXPECT_EQ(report::hidden_text(times, {0.2}), "in the noise");
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ ExitCode report(const InputError& error, ExitCode code, const Request& request, 
 ExitCode apologise(std::string_view what, const Request& request, Context& context) {
   std::string command = "shiplap";
   for (const std::string& word : request.arguments) command += " " + shell_word(word);
-  context.err.stream << painted("bug", "\033[1;31m", context.err.colour)
+  context.err.stream << report::painted("bug", "\033[1;31m", context.err.colour)
                      << fmt::format(
                             ": shiplap broke one of its own promises, and we are sorry\n"
                             "  = {}\n"

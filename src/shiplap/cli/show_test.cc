@@ -1,13 +1,12 @@
-#include "shiplap/cli/show.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <sstream>
 
-#include "shiplap/cli/table.h"
 #include "shiplap/cli/testing_internal.h"
+#include "shiplap/report/plan.h"
+#include "shiplap/report/text.h"
 
 namespace shiplap::cli {
 namespace {
@@ -119,7 +118,8 @@ TEST(Show, EveryExampleFitsTheWindow) {
         EXPECT_EQ(outcome.code, ExitCode::yes) << file << outcome.err;
         std::istringstream lines(outcome.out);
         for (std::string line; std::getline(lines, line);) {
-          EXPECT_LE(display_width(line), static_cast<std::size_t>(columns)) << file << ": " << line;
+          EXPECT_LE(report::display_width(line), static_cast<std::size_t>(columns))
+              << file << ": " << line;
         }
       }
     }

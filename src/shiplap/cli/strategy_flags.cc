@@ -41,13 +41,12 @@ std::vector<plan::Axis> parse_mesh(const std::string& text) {
   return axes;
 }
 
-// Whether a flag was given that says how large a strategy is.
+}  // namespace
+
 bool any_size(const StrategyFlags& options) {
   return options.ranks || options.mesh || options.layers || options.batches ||
          options.microbatches || options.chunks || options.hidden || options.block;
 }
-
-}  // namespace
 
 void check_subject(const SubjectFlags& subject) {
   const bool strategy = subject.strategy.strategy.has_value();
@@ -75,65 +74,36 @@ void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaul
               .help = fmt::format("one of {}", fmt::join(names, ", ")),
               .example = "1f1b"},
              options.strategy);
-  flags.count({.name = "--ranks",
-               .value = "N",
-               .help = fmt::format("ranks ({})", defaults.ranks),
-               .example = "8"},
-              options.ranks);
+  flags.count(
+      {.name = "--ranks", .help = fmt::format("ranks ({})", defaults.ranks), .example = "8"},
+      options.ranks);
   flags.text({.name = "--mesh",
               .value = "AXES",
               .help = "how the ranks are divided, as dp=2,pp=4 (as the strategy likes it)",
               .example = "dp=2,pp=4"},
              options.mesh);
-  flags.count({.name = "--layers",
-               .value = "N",
-               .help = fmt::format("layers ({})", defaults.layers),
-               .example = "16"},
-              options.layers);
-  flags.count({.name = "--batches",
-               .value = "N",
-               .help = "samples of all ranks together (4 per rank)",
-               .example = "32"},
-              options.batches);
+  flags.count(
+      {.name = "--layers", .help = fmt::format("layers ({})", defaults.layers), .example = "16"},
+      options.layers);
+  flags.count(
+      {.name = "--batches", .help = "samples of all ranks together (4 per rank)", .example = "32"},
+      options.batches);
   flags.count({.name = "--microbatches",
-               .value = "N",
                .help = "pieces into which a pipeline cuts its samples (one sample each)",
                .example = "8"},
               options.microbatches);
   flags.count({.name = "--chunks",
-               .value = "N",
                .help = "groups of layers per rank, in an interleaved pipeline (2)",
                .example = "2"},
               options.chunks);
   flags.count({.name = "--hidden",
-               .value = "N",
                .help = fmt::format("a weight is hidden x hidden ({})", defaults.shape.hidden),
                .example = "4096"},
               options.hidden);
   flags.count({.name = "--block",
-               .value = "N",
                .help = fmt::format("tokens of a sample ({})", defaults.shape.block),
                .example = "1024"},
               options.block);
-}
-
-std::vector<std::string> words_of(const StrategyFlags& options) {
-  std::vector<std::string> words;
-  const auto add = [&](const char* flag, const auto& value) {
-    if (!value) return;
-    words.emplace_back(flag);
-    words.push_back(fmt::format("{}", *value));
-  };
-  add("--strategy", options.strategy);
-  add("--ranks", options.ranks);
-  add("--mesh", options.mesh);
-  add("--layers", options.layers);
-  add("--batches", options.batches);
-  add("--microbatches", options.microbatches);
-  add("--chunks", options.chunks);
-  add("--hidden", options.hidden);
-  add("--block", options.block);
-  return words;
 }
 
 strategy::Size size_of(const StrategyFlags& options, const StrategyDefaults& defaults) {

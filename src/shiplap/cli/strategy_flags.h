@@ -44,8 +44,8 @@ struct SubjectFlags {
 };
 // Throws InputError D003.
 void check_subject(const SubjectFlags& subject);
-// The flags that were given, to be given again.
-[[nodiscard]] std::vector<std::string> words_of(const StrategyFlags& options);
+// Whether a flag was given that says how large a strategy is.
+[[nodiscard]] bool any_size(const StrategyFlags& options);
 
 // The size that flags ask for. Throws InputError D003.
 [[nodiscard]] strategy::Size size_of(const StrategyFlags& options,

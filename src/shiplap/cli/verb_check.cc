@@ -12,14 +12,14 @@
 
 #include "shiplap/check/check.h"
 #include "shiplap/check/fix.h"
-#include "shiplap/cli/check_formats.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/strategy_flags.h"
-#include "shiplap/cli/table.h"
+#include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/plan/text.h"
+#include "shiplap/report/check.h"
+#include "shiplap/report/text.h"
 #include "shiplap/strategy/import_schedule.h"
-#include "shiplap/strategy/to_plan.h"
 
 namespace shiplap::cli {
 namespace {
@@ -46,17 +46,15 @@ void declare(Flags& flags, Options& options) {
                   .required = false},
                  options.file);
   declare_strategy(flags, options.strategy, {});
-  flags.text({.name = "--schedule",
+  flags.file({.name = "--schedule",
               .value = "CSV",
               .help = "a pipeline schedule of torch: a row of actions (0F0, 1B3, ..) per rank",
-              .example = "schedule.csv",
-              .values = Values::files},
+              .example = "schedule.csv"},
              options.schedule);
   flags.text({.name = "--rules",
               .value = "WHOSE",
               .help = "the library that it is to run on: nccl, mpi, gloo, or any of them (any)",
               .example = "nccl",
-              .values = Values::listed,
               .choices = check::rules_names()},
              options.rules);
   flags.text({.name = "--sends",
@@ -64,7 +62,6 @@ void declare(Flags& flags, Options& options) {
               .help = "when a send is complete: eager (at once), rendezvous (its receive has "
                       "started), or both are tried (both)",
               .example = "rendezvous",
-              .values = Values::listed,
               .choices = {"eager", "rendezvous", "both"}},
              options.sends);
   flags.count({.name = "--eager",
@@ -83,16 +80,14 @@ void declare(Flags& flags, Options& options) {
               .value = "FORM",
               .help = "text, json, sarif (code scanning) or github (workflow commands)",
               .example = "sarif",
-              .values = Values::listed,
               .choices = {"text", "json", "sarif", "github"}},
              options.format);
   flags.toggle({.name = "--json", .help = "the same as --format json"}, options.json);
-  flags.text({.name = "--output",
+  flags.file({.name = "--output",
               .letter = "-o",
               .value = "OUT",
               .help = "write to this file instead of standard output; with --fix, the plan",
-              .example = "check.sarif",
-              .values = Values::files},
+              .example = "check.sarif"},
              options.output);
 }
 
@@ -112,7 +107,7 @@ void check_flags(const Options& options) {
                    .keeps_plan = false,
                    .verb = "check",
                    .for_example = "1f1b"});
-  } else if (!options.file.empty() || !words_of(options.strategy).empty()) {
+  } else if (!options.file.empty() || options.strategy.strategy || any_size(options.strategy)) {
     refuse_flag("--schedule", "a schedule is a whole plan",
                 "leave out FILE, --strategy and the flags that size a strategy");
   }
@@ -130,38 +125,21 @@ check::Options check_options(const Options& options) {
   return result;
 }
 
-// What is checked.
-struct Subject {
-  plan::Plan plan;
-  std::optional<SourceText> source;
-  std::string name;
-};
-
-Subject subject_of(const Options& options, Context& context) {
-  if (options.schedule) {
-    SourceText source = read_text(*options.schedule, context);
-    plan::Plan plan = strategy::plan_of_schedule(source.text, source.file);
-    const std::string name = source.short_name();
-    return {.plan = std::move(plan), .source = std::move(source), .name = name};
-  }
-  if (!options.strategy.strategy) {
-    LoadedPlan loaded = load_plan(options.file, context);
-    const std::string name = loaded.source.short_name();
-    return {.plan = std::move(loaded.plan), .source = std::move(loaded.source), .name = name};
-  }
-  const PreparedStrategy prepared = prepare(options.strategy, {}, {});
-  prepared.trainer->run(prepared.entry->strategy);
-  return {.plan = strategy::to_plan(*prepared.trainer),
-          .source = std::nullopt,
-          .name = fmt::format("{} on {}", prepared.entry->name,
-                              counted(std::ssize(prepared.trainer->models()), "rank"))};
+Subject checked_subject(const Options& options, Context& context) {
+  if (options.strategy.strategy) return subject_of(options.strategy);
+  if (!options.schedule) return subject_of(options.file, context);
+  SourceText source = read_text(*options.schedule, context.in);
+  plan::Plan plan = strategy::plan_of_schedule(source.text, source.file);
+  const std::string name = source.short_name();
+  return {.plan = std::move(plan), .source = std::move(source), .name = name, .title = name};
 }
 
-std::string formatted(const CheckedPlan& checked, const std::string& format, const TextLook& look) {
-  if (format == "json") return to_text(check_json(checked)) + "\n";
-  if (format == "sarif") return to_text(check_sarif(checked)) + "\n";
-  if (format == "github") return check_github(checked);
-  return check_text(checked, look);
+std::string formatted(const report::CheckedPlan& checked, const std::string& format,
+                      const report::TextLook& look) {
+  if (format == "json") return to_text(report::check_json(checked)) + "\n";
+  if (format == "sarif") return to_text(report::check_sarif(checked)) + "\n";
+  if (format == "github") return report::check_github(checked);
+  return report::check_text(checked, look);
 }
 
 // Where the plan goes that --fix makes. What is there already may be somebody's work.
@@ -182,8 +160,8 @@ std::string fixed_file(const Options& options) {
   return file;
 }
 
-void write_fixed(const std::string& file, const plan::Plan& plan, const CheckedPlan& checked,
-                 Context& context) {
+void write_fixed(const std::string& file, const plan::Plan& plan,
+                 const report::CheckedPlan& checked, Context& context) {
   if (checked.report.sound()) {
     context.err.stream << "it is sound: there is nothing to fix\n";
     return;
@@ -201,19 +179,18 @@ ExitCode run_verb(const Options& options, Context& context) {
   const std::string format = format_of(options);
   check_flags(options);
   const std::string fixed = options.fix ? fixed_file(options) : "";
-  const Subject subject = subject_of(options, context);
+  const Subject subject = checked_subject(options, context);
   const bool is_file = subject.source && options.file != "-" && options.schedule != "-";
-  CheckedPlan checked{.name = subject.name,
-                      .file = is_file ? subject.source->file : "",
-                      .options = check_options(options),
-                      .report = {}};
-  const auto act = [&] { return check::check(subject.plan, checked.options); };
-  checked.report = subject.source ? placing_errors(*subject.source, act) : act();
-  if (subject.source) place_findings(checked.report, *subject.source);
+  report::CheckedPlan checked{.name = subject.title,
+                              .file = is_file ? subject.source->file : "",
+                              .options = check_options(options),
+                              .report = {}};
+  checked.report = subject.placing([&] { return check::check(subject.plan, checked.options); });
+  if (subject.source) report::place_findings(checked.report, *subject.source);
 
   const bool to_file = !options.fix && options.output && *options.output != "-";
-  const TextLook look{.colour = to_file ? Colour::off : context.out.colour,
-                      .width = context.width()};
+  const report::TextLook look{.colour = to_file ? Colour::off : context.out.colour,
+                              .width = context.width()};
   const std::string text = formatted(checked, format, look);
   if (to_file) {
     write_text(*options.output, text, "--output");

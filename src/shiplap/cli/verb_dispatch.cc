@@ -11,9 +11,6 @@
 #include <vector>
 
 #include "shiplap/base/error.h"
-#include "shiplap/base/version.h"
-#include "shiplap/cli/dispatch_report.h"
-#include "shiplap/cli/dispatch_show.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/launch.h"
 #include "shiplap/cli/verb.h"
@@ -23,6 +20,7 @@
 #include "shiplap/dispatch/lower.h"
 #include "shiplap/dispatch/validate.h"
 #include "shiplap/plan/text.h"
+#include "shiplap/report/dispatch.h"
 #include "shiplap/run/dispatch_trial.h"
 #include "shiplap/run/same_job.h"
 
@@ -67,46 +65,34 @@ void declare_input(Flags& flags, Options& options) {
                    .required = false,
                    .repeated = true},
                   options.words);
-  flags.count({.name = "--ranks", .value = "N", .help = "ranks (8)", .example = "8"},
-              options.ranks);
-  flags.text({.name = "--lengths",
-              .value = "FILE",
+  flags.count({.name = "--ranks", .help = "ranks (8)", .example = "8"}, options.ranks);
+  flags.file({.name = "--lengths",
               .help = "lengths of documents, packed over the ranks; without: random ones",
-              .example = "lengths.txt",
-              .values = Values::files},
+              .example = "lengths.txt"},
              options.lengths);
   flags.count({.name = "--tokens",
-               .value = "N",
                .help = "of random documents: tokens on each rank (4096)",
                .example = "4096"},
               options.tokens);
-  flags.count({.name = "--seqs",
-               .value = "N",
-               .help = "of random documents: documents on each rank (4)",
-               .example = "4"},
-              options.seqs);
+  flags.count(
+      {.name = "--seqs", .help = "of random documents: documents on each rank (4)", .example = "4"},
+      options.seqs);
   flags.count({.name = "--cp",
-               .value = "N",
                .help = "ranks that may share a document: it is cut into so many items (4)",
                .example = "4"},
               options.cp);
-  flags.count({.name = "--seed", .value = "N", .help = "of what is random (0)", .example = "0"},
-              options.seed);
+  flags.count({.name = "--seed", .help = "of what is random (0)", .example = "0"}, options.seed);
 }
 
 void declare_sizes(Flags& flags, Options& options) {
   flags.count({.name = "--ranks-per-node",
-               .value = "N",
                .help = "consecutive ranks that share a node (8)",
                .example = "8"},
               options.ranks_per_node);
-  flags.count({.name = "--heads", .value = "N", .help = "query heads (8)", .example = "8"},
-              options.heads);
-  flags.count({.name = "--kv-heads", .value = "N", .help = "key heads (2)", .example = "2"},
-              options.kv_heads);
-  flags.count(
-      {.name = "--head-dim", .value = "N", .help = "numbers per head (64)", .example = "64"},
-      options.head_dim);
+  flags.count({.name = "--heads", .help = "query heads (8)", .example = "8"}, options.heads);
+  flags.count({.name = "--kv-heads", .help = "key heads (2)", .example = "2"}, options.kv_heads);
+  flags.count({.name = "--head-dim", .help = "numbers per head (64)", .example = "64"},
+              options.head_dim);
 }
 
 void declare_output(Flags& flags, Options& options) {
@@ -114,42 +100,29 @@ void declare_output(Flags& flags, Options& options) {
               .value = "WHERE",
               .help = "carry it out and time it: on threads, or on mpi under mpirun",
               .example = "threads",
-              .values = Values::listed,
               .choices = {"threads", "mpi"}},
              options.run);
   flags.text({.name = "--backend",
               .value = "mpi",
               .help = "start mpirun with --ranks processes and run there",
               .example = "mpi",
-              .values = Values::listed,
               .choices = {"mpi"}},
              options.backend);
-  flags.count({.name = "--steps", .value = "N", .help = "timed steps (5)", .example = "5"},
-              options.steps);
+  flags.count({.name = "--steps", .help = "timed steps (5)", .example = "5"}, options.steps);
   flags.count({.name = "--pairs",
-               .value = "N",
                .help = "list at most N pairs of ranks; 0 lists all (10)",
                .example = "0"},
               options.pairs);
-  flags.text({.name = "--out",
+  flags.file({.name = "--out",
               .letter = "-o",
-              .value = "FILE",
               .help = "write the tables as JSON",
-              .example = "dispatch.json",
-              .values = Values::files},
+              .example = "dispatch.json"},
              options.out);
-  flags.text({.name = "--plan",
-              .value = "FILE",
-              .help = "write it as a plan",
-              .example = "dispatch.plan",
-              .values = Values::files},
+  flags.file({.name = "--plan", .help = "write it as a plan", .example = "dispatch.plan"},
              options.plan);
-  flags.text({.name = "--report",
-              .value = "FILE",
-              .help = "write a picture: one HTML file",
-              .example = "dispatch.html",
-              .values = Values::files},
-             options.report);
+  flags.file(
+      {.name = "--report", .help = "write a picture: one HTML file", .example = "dispatch.html"},
+      options.report);
   flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
 }
 
@@ -188,7 +161,7 @@ void check_numbers(const Options& options) {
 }
 
 std::vector<std::uint32_t> read_lengths(const std::string& file, Context& context) {
-  const SourceText source = read_text(file, context);
+  const SourceText source = read_text(file, context.in);
   std::vector<std::uint32_t> lengths;
   int line = 1;
   for (std::size_t at = 0; at < source.text.size();) {
@@ -216,40 +189,6 @@ std::vector<std::uint32_t> read_lengths(const std::string& file, Context& contex
   }
   if (lengths.empty()) refuse_flag("--lengths", fmt::format("`{}` has no lengths", source.file));
   return lengths;
-}
-
-// The flags that were given, to be given again.
-std::vector<std::string> words_of(const Options& options) {
-  std::vector<std::string> words;
-  const auto add = [&](const char* flag, const auto& value) {
-    if (!value) return;
-    words.emplace_back(flag);
-    words.push_back(fmt::format("{}", *value));
-  };
-  add("--ranks", options.ranks);
-  add("--lengths", options.lengths);
-  add("--tokens", options.tokens);
-  add("--seqs", options.seqs);
-  add("--cp", options.cp);
-  add("--seed", options.seed);
-  add("--ranks-per-node", options.ranks_per_node);
-  add("--heads", options.heads);
-  add("--kv-heads", options.kv_heads);
-  add("--head-dim", options.head_dim);
-  add("--steps", options.steps);
-  add("--pairs", options.pairs);
-  add("--out", options.out);
-  add("--plan", options.plan);
-  add("--report", options.report);
-  if (options.json) words.emplace_back("--json");
-  return words;
-}
-
-std::string command_of(const Options& options) {
-  std::string command = "shiplap dispatch";
-  if (options.run) command += " --run " + *options.run;
-  for (const std::string& word : words_of(options)) command += " " + shell_word(word);
-  return command;
 }
 
 struct Made {
@@ -285,7 +224,7 @@ Made make(const Options& options, const std::vector<std::uint32_t>& lengths, int
 }
 
 // What is written beside the answer.
-void write_files(const Options& options, const Made& made, const run::TrialResult* trial) {
+void write_files(const Options& options, const Made& made) {
   if (options.out) {
     write_text(*options.out, to_text(to_json(made.dispatch), Layout::compact) + "\n", "--out");
   }
@@ -295,42 +234,28 @@ void write_files(const Options& options, const Made& made, const run::TrialResul
         {.q_row_bytes = options.q_row_bytes(), .kv_row_bytes = options.kv_row_bytes()});
     write_text(*options.plan, plan::to_text(plan), "--plan");
   }
-  if (!options.report) return;
-  DispatchReport report{.routing = made.routing,
-                        .dispatch = made.dispatch,
-                        .ranks_per_node = static_cast<int>(options.ranks_per_node.value_or(8)),
-                        .q_row_bytes = options.q_row_bytes(),
-                        .kv_row_bytes = options.kv_row_bytes(),
-                        .backend = trial == nullptr ? "" : options.run.value_or(""),
-                        .command = command_of(options),
-                        .version = std::string(version())};
-  if (trial != nullptr) {
-    for (const run::TrialTimes& times : trial->exchanges) {
-      report.measured.push_back(
-          {.seconds = times.median.value, .bytes = times.bytes.count, .name = times.name});
-    }
-  }
-  write_text(*options.report, dispatch_report(report), "--report");
 }
 
-ExitCode tell(const Options& options, const Made& made, const run::TrialResult* trial,
+ExitCode tell(const Options& options, const Made& made, const dispatch::Trial* trial,
               Context& context) {
-  write_files(options, made, trial);
-  const DispatchView view{.dispatch = made.dispatch,
-                          .documents = made.documents,
-                          .ranks_per_node = static_cast<int>(options.ranks_per_node.value_or(8)),
-                          .q_row_bytes = options.q_row_bytes(),
-                          .kv_row_bytes = options.kv_row_bytes(),
-                          .pairs = options.pairs,
-                          .trial = trial,
-                          .backend = options.run.value_or("")};
-  if (options.json) {
-    context.out.stream << to_text(dispatch_to_json(view)) << '\n';
-  } else {
-    context.out.stream << show_dispatch(view, context);
+  write_files(options, made);
+  const report::DispatchView view{
+      .dispatch = made.dispatch,
+      .routing = &made.routing,
+      .documents = made.documents,
+      .sizes = {.q_row_bytes = options.q_row_bytes(),
+                .kv_row_bytes = options.kv_row_bytes(),
+                .ranks_per_node = static_cast<int>(options.ranks_per_node.value_or(8))},
+      .trial = trial,
+      .backend = options.run.value_or("")};
+  if (options.report) {
+    const std::string command = shell_command(words_of("dispatch", declare, options));
+    write_text(*options.report, to_html(report::dispatch_page(view, command)), "--report");
   }
-  const bool wrong = trial != nullptr && trial->wrong_bytes + trial->wrong_sums > 0;
-  return wrong ? ExitCode::no : ExitCode::yes;
+  context.out.stream << (options.json ? to_text(report::dispatch_json(view)) + "\n"
+                                      : report::dispatch_text(view, context.look(),
+                                                              options.pairs.value_or(10)));
+  return trial == nullptr || trial->is_right() ? ExitCode::yes : ExitCode::no;
 }
 
 ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& lengths,
@@ -339,12 +264,13 @@ ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& length
   if (on_mpi) require_launched("--run", "shiplap dispatch .. --run mpi");
   Made made;
   if (!on_mpi) made = make(options, lengths, static_cast<int>(options.ranks.value_or(8)));
-  std::optional<run::TrialResult> result;
+  std::optional<dispatch::Trial> result;
   bool speaks = true;
   try {
     comm::run_ranks(
         {.threads = static_cast<int>(options.ranks.value_or(8))}, [&](comm::Communicator& world) {
-          run::require_same_job(world, {{"the command", command_of(options)}});
+          run::require_same_job(
+              world, {{"the command", shell_command(words_of("dispatch", declare, options))}});
           if (on_mpi) {
             if (options.ranks.value_or(world.size()) != world.size()) {
               refuse_flag("--ranks", fmt::format("mpirun started {} ranks", world.size()));
@@ -352,7 +278,7 @@ ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& length
             made = make(options, lengths, world.size());
             speaks = world.rank() == 0;
           }
-          run::TrialResult own =
+          dispatch::Trial own =
               run::try_dispatch(world, made.dispatch,
                                 {.q_row_bytes = options.q_row_bytes(),
                                  .kv_row_bytes = options.kv_row_bytes(),
@@ -368,10 +294,11 @@ ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& length
 }
 
 // This command on every rank.
-[[noreturn]] void start_mpirun(const Options& options, const Context& context) {
-  std::vector<std::string> words{"dispatch", "--run", "mpi"};
-  for (std::string& word : words_of(options)) words.push_back(std::move(word));
-  become_mpirun(options.ranks.value_or(8), std::move(words), context.out.colour);
+[[noreturn]] void start_mpirun(Options options, const Context& context) {
+  options.run = "mpi";
+  options.backend.reset();
+  become_mpirun(options.ranks.value_or(8), words_of("dispatch", declare, options),
+                context.out.colour);
 }
 
 // ---- files
@@ -404,7 +331,7 @@ struct Judged {
 };
 
 Judged judge(const std::string& name, Context& context) {
-  const SourceText source = read_text(name, context);
+  const SourceText source = read_text(name, context.in);
   Judged judged{.name = source.file, .file = dispatch::read_dispatch(source.text, source.file)};
   context.err.stream << render(judged.file.warnings, context.err.colour);
   judged.found = validate(judged.file);

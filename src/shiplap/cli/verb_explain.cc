@@ -11,8 +11,8 @@
 #include "shiplap/base/error.h"
 #include "shiplap/base/json.h"
 #include "shiplap/base/suggest.h"
-#include "shiplap/cli/table.h"
 #include "shiplap/cli/verb.h"
+#include "shiplap/report/text.h"
 
 namespace shiplap::cli {
 namespace {
@@ -39,35 +39,6 @@ void declare(Flags& flags, Options& options) {
   flags.toggle({.name = "--json", .help = "for programs"}, options.json);
 }
 
-// People paste `error[D101]:` as well.
-std::string bare_code(const std::string& word) {
-  const std::size_t open = word.find('[');
-  const std::size_t close = word.find(']', open == word.npos ? 0 : open);
-  if (open == word.npos || close == word.npos) return word;
-  return word.substr(open + 1, close - open - 1);
-}
-
-std::vector<const CatalogueEntry*> wanted(const std::vector<std::string>& words) {
-  std::vector<const CatalogueEntry*> entries;
-  std::vector<Diagnostic> problems;
-  for (const std::string& word : words) {
-    const std::string code = bare_code(word);
-    if (const CatalogueEntry* entry = find_in_catalogue(code)) {
-      entries.push_back(entry);
-      continue;
-    }
-    const std::string near = nearest(code, all_codes());
-    problems.push_back({.code = "D006",
-                        .what = fmt::format("there is no diagnostic `{}`", code),
-                        .help = near.empty() ? "`shiplap explain` lists all of them"
-                                             : fmt::format("did you mean `{}`? `shiplap explain` "
-                                                           "lists all of them",
-                                                           near)});
-  }
-  if (!problems.empty()) throw InputError(std::move(problems));
-  return entries;
-}
-
 // Marks as colours: `**bold**` and `code`.
 std::string styled(std::string_view text, Colour colour) {
   std::string result;
@@ -80,7 +51,7 @@ std::string styled(std::string_view text, Colour colour) {
       continue;
     }
     const std::string_view inside = text.substr(mark.size(), end - mark.size());
-    result += painted(inside, mark == "`" ? kCyan : kBold, colour);
+    result += report::painted(inside, mark == "`" ? report::kCyan : report::kBold, colour);
     text.remove_prefix(end + mark.size());
   }
   return result;
@@ -89,9 +60,9 @@ std::string styled(std::string_view text, Colour colour) {
 // A paragraph, a heading, an item of a list, or a block of code, each without its last newline.
 std::string styled_block(const std::string& block, const Context& context) {
   const Colour colour = context.out.colour;
-  if (block.starts_with("    ")) return painted(block, kDim, colour);
+  if (block.starts_with("    ")) return report::painted(block, report::kDim, colour);
   if (block.starts_with('#'))
-    return painted(block.substr(block.find_first_not_of("# ")), kBold, colour);
+    return report::painted(block.substr(block.find_first_not_of("# ")), report::kBold, colour);
   std::string words;
   for (const char c : block) {
     const bool blank = c == '\n' || c == ' ';
@@ -99,7 +70,7 @@ std::string styled_block(const std::string& block, const Context& context) {
     if (blank && !words.ends_with(' ')) words += ' ';
   }
   const std::size_t indent = block.starts_with("- ") ? 2 : 0;
-  return styled(wrapped(words, indent, static_cast<std::size_t>(context.width())), colour);
+  return styled(report::wrapped(words, indent, static_cast<std::size_t>(context.width())), colour);
 }
 
 // Markdown as it is, unless there is somebody at a terminal to look at it.
@@ -134,15 +105,15 @@ Json to_json(const std::vector<const CatalogueEntry*>& entries) {
 
 void list_all(Context& context) {
   for (const CatalogueEntry& entry : catalogue()) {
-    context.out.stream << painted(entry.code, kBold, context.out.colour) << "  " << entry.title
-                       << '\n';
+    context.out.stream << report::painted(entry.code, report::kBold, context.out.colour) << "  "
+                       << entry.title << '\n';
   }
-  context.err.stream << painted("next: ", kDim, context.err.colour) << "shiplap explain "
-                     << catalogue().front().code << '\n';
+  context.err.stream << report::painted("next: ", report::kDim, context.err.colour)
+                     << "shiplap explain " << catalogue().front().code << '\n';
 }
 
 ExitCode explain(const Options& options, Context& context) {
-  const auto entries = wanted(options.json && options.codes.empty() ? all_codes() : options.codes);
+  const auto entries = look_up(options.json && options.codes.empty() ? all_codes() : options.codes);
   if (options.json) {
     context.out.stream << to_text(to_json(entries)) << '\n';
     return ExitCode::yes;

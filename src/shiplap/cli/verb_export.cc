@@ -28,15 +28,13 @@ void declare(Flags& flags, Options& options) {
               .value = "FORM",
               .help = "plan (text) or json; the other form than FILE has, if not given",
               .example = "json",
-              .values = Values::listed,
               .choices = {"plan", "json"}},
              options.to);
-  flags.text({.name = "--output",
+  flags.file({.name = "--output",
               .letter = "-o",
               .value = "OUT",
               .help = "write to this file instead of standard output",
-              .example = "step.json",
-              .values = Values::files},
+              .example = "step.json"},
              options.output);
   flags.toggle({.name = "--json", .help = "the same as --to json"}, options.json);
 }

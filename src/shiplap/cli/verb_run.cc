@@ -10,22 +10,16 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/check_first.h"
-#include "shiplap/cli/files.h"
 #include "shiplap/cli/launch.h"
 #include "shiplap/cli/strategy_flags.h"
-#include "shiplap/cli/table.h"
-#include "shiplap/cli/trace_report.h"
-#include "shiplap/cli/trace_show.h"
+#include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/ranks.h"
 #include "shiplap/comm/sockets/sockets.h"
-#include "shiplap/plan/text.h"
-#include "shiplap/report/page.h"
+#include "shiplap/report/text.h"
 #include "shiplap/run/same_job.h"
 #include "shiplap/run/training_run.h"
-#include "shiplap/strategy/to_plan.h"
-#include "shiplap/trace/perfetto.h"
 
 namespace shiplap::cli {
 namespace {
@@ -36,9 +30,7 @@ struct Options {
   std::optional<std::string> backend;
   std::optional<std::int64_t> steps;
   std::optional<std::int64_t> seed;
-  std::optional<std::string> plan;
-  std::optional<std::string> report;
-  std::optional<std::string> trace;
+  TraceFiles files;
   bool no_check = false;
   bool json = false;
 };
@@ -61,34 +53,12 @@ void declare(Flags& flags, Options& options) {
                       "mpirun did not start this; or the processes that SHIPLAP_SOCKETS names "
                       "(threads)",
               .example = "mpi",
-              .values = Values::listed,
               .choices = {"threads", "mpi", "sockets"}},
              options.backend);
-  flags.count({.name = "--steps", .value = "N", .help = "how often (5)", .example = "5"},
-              options.steps);
-  flags.count({.name = "--seed",
-               .value = "N",
-               .help = "of weights, inputs and targets (1)",
-               .example = "1"},
+  flags.count({.name = "--steps", .help = "how often (5)", .example = "5"}, options.steps);
+  flags.count({.name = "--seed", .help = "of weights, inputs and targets (1)", .example = "1"},
               options.seed);
-  flags.text({.name = "--plan",
-              .value = "FILE",
-              .help = "write the strategy as a plan that can be run again",
-              .example = "step.plan",
-              .values = Values::files},
-             options.plan);
-  flags.text({.name = "--report",
-              .value = "FILE",
-              .help = "write a picture of the last step: one HTML file",
-              .example = "step.html",
-              .values = Values::files},
-             options.report);
-  flags.text({.name = "--trace",
-              .value = "FILE",
-              .help = "write a trace of the last step for ui.perfetto.dev",
-              .example = "step.pftrace",
-              .values = Values::files},
-             options.trace);
+  declare_files(flags, options.files, {.of = " of the last step", .as = " that can be run again"});
   flags.toggle({.name = "--no-check", .help = "do not check first that the plan is sound"},
                options.no_check);
   flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
@@ -97,64 +67,13 @@ void declare(Flags& flags, Options& options) {
 void check(const Options& options) {
   check_subject({.file = options.file,
                  .strategy = options.strategy,
-                 .keeps_plan = options.plan.has_value(),
+                 .keeps_plan = options.files.plan.has_value(),
                  .verb = "run",
                  .for_example = "fsdp"});
   if (options.file == "-" && options.backend == "mpi") {
     refuse_flag("FILE", "standard input reaches only one rank", "give a file");
   }
   if (options.steps == 0) refuse_flag("--steps", "expected 1 or more");
-}
-
-std::vector<std::string> words_of(const Options& options) {
-  std::vector<std::string> words{"run"};
-  if (!options.file.empty()) words.push_back(options.file);
-  for (std::string& word : words_of(options.strategy)) words.push_back(std::move(word));
-  const auto add = [&](const char* flag, const auto& value) {
-    if (!value) return;
-    words.emplace_back(flag);
-    words.push_back(fmt::format("{}", *value));
-  };
-  add("--backend", options.backend);
-  add("--steps", options.steps);
-  add("--seed", options.seed);
-  add("--plan", options.plan);
-  add("--report", options.report);
-  add("--trace", options.trace);
-  if (options.no_check) words.emplace_back("--no-check");
-  if (options.json) words.emplace_back("--json");
-  return words;
-}
-
-// ---- what is run
-
-struct Subject {
-  plan::Plan plan;
-  std::optional<SourceText> source;
-  std::string name;
-  std::string title;
-  std::string detail;
-};
-
-Subject subject_of(const Options& options, Context& context) {
-  Subject subject;
-  if (!options.strategy.strategy) {
-    LoadedPlan loaded = load_plan(options.file, context);
-    subject.plan = std::move(loaded.plan);
-    subject.name = loaded.source.short_name();
-    subject.title = subject.name;
-    subject.source = std::move(loaded.source);
-    return subject;
-  }
-  const PreparedStrategy prepared = prepare(options.strategy, defaults(), {});
-  strategy::Trainer& trainer = *prepared.trainer;
-  trainer.run(prepared.entry->strategy);
-  subject.plan = strategy::to_plan(trainer);
-  subject.name = prepared.entry->name;
-  subject.title =
-      fmt::format("{} on {}", subject.name, counted(std::ssize(trainer.models()), "rank"));
-  subject.detail = describe_training(trainer);
-  return subject;
 }
 
 // ---- running it
@@ -177,7 +96,7 @@ std::string backend_of(const Options& options) {
 
 // Steps are shown as they come: who ends a long run keeps what it has found out.
 void show_begin(const Subject& subject, const std::string& backend, Context& context) {
-  context.out.stream << painted(subject.title, kBold, context.out.colour)
+  context.out.stream << report::painted(subject.title, report::kBold, context.out.colour)
                      << fmt::format(", run on {}\n", backend)
                      << (subject.detail.empty() ? "" : subject.detail + "\n")
                      << fmt::format("\n{:>6}  {:>9}  {:>9}\n", "step", "loss", "time");
@@ -195,8 +114,7 @@ bool is_sound_on_first(comm::Communicator& world, const Subject& subject, Contex
   run::require_same_job(world, {run::plan_fact(subject.plan)});
   std::int32_t sound = 1;
   if (world.rank() == 0) {
-    const SourceText* const source = subject.source ? &*subject.source : nullptr;
-    sound = checked_first(subject.plan, context, source) ? 1 : 0;
+    sound = checked_first(subject.plan, context, subject.text()) ? 1 : 0;
   }
   const Seconds timeout = world.timeout();
   world.set_timeout(std::max(timeout, kCheckWithin));
@@ -207,24 +125,12 @@ bool is_sound_on_first(comm::Communicator& world, const Subject& subject, Contex
 
 void tell(const Options& options, const Subject& subject, const std::string& where,
           const run::TrainingRun& outcome, Context& context) {
-  if (options.plan) write_text(*options.plan, plan::to_text(subject.plan), "--plan");
-  if (options.trace) {
-    write_text(*options.trace, trace::to_perfetto(outcome.trace, {.title = subject.title}),
-               "--trace");
-  }
-  if (options.report) {
-    std::string command = "shiplap";
-    for (const std::string& word : words_of(options)) command += " " + shell_word(word);
-    write_text(*options.report,
-               to_html(trace_page(
-                   outcome.trace,
-                   {.name = subject.name,
-                    .assumed = {fmt::format("Measured on {}; waiting for other ranks counts as "
-                                            "communication.",
-                                            where)},
-                    .command = command})),
-               "--report");
-  }
+  write_files(options.files, subject,
+              {.trace = outcome.trace,
+               .title = subject.title,
+               .assumed = {fmt::format(
+                   "Measured on {}; waiting for other ranks counts as communication.", where)},
+               .words = words_of("run", declare, options)});
   if (options.json) {
     Json losses = Json::array();
     Json times = Json::array();
@@ -246,20 +152,20 @@ void tell(const Options& options, const Subject& subject, const std::string& whe
 
 ExitCode act(const Options& options, Context& context) {
   check(options);
-  check_writable(options.plan, "--plan");
-  check_writable(options.report, "--report");
-  check_writable(options.trace, "--trace");
+  check_writable(options.files.plan, "--plan");
+  check_writable(options.files.report, "--report");
+  check_writable(options.files.trace, "--trace");
   const std::string backend = backend_of(options);
   const bool is_rank = comm::launched_by() || comm::socket_job();
-  const Subject subject = subject_of(options, context);
+  const Subject subject = options.strategy.strategy ? subject_of(options.strategy, defaults())
+                                                    : subject_of(options.file, context);
   const std::int64_t ranks = subject.plan.mesh.ranks();
-  const SourceText* source = subject.source ? &*subject.source : nullptr;
-  if (!is_rank && !options.no_check && !checked_first(subject.plan, context, source)) {
+  if (!is_rank && !options.no_check && !checked_first(subject.plan, context, subject.text())) {
     return ExitCode::no;
   }
   if (backend == "mpi" && !is_rank) {
     mark_checked(subject.plan);
-    become_mpirun(ranks, words_of(options), context.out.colour);
+    become_mpirun(ranks, words_of("run", declare, options), context.out.colour);
   }
   const bool first_checks = is_rank && !options.no_check && !is_marked_checked(subject.plan);
   bool sound = true;
@@ -269,7 +175,7 @@ ExitCode act(const Options& options, Context& context) {
         .training =
             run::training_for(subject.plan, static_cast<std::uint64_t>(options.seed.value_or(1))),
         .steps = options.steps.value_or(5),
-        .traces = options.report || options.trace};
+        .traces = options.files.report || options.files.trace};
     if (!options.json) {
       how.on_step = [&](const run::TrainingStep& step) {
         if (step.number == 0) show_begin(subject, backend, context);
@@ -284,11 +190,7 @@ ExitCode act(const Options& options, Context& context) {
     });
   };
   try {
-    if (subject.source) {
-      placing_errors(*subject.source, on_ranks);
-    } else {
-      on_ranks();
-    }
+    subject.placing(on_ranks);
   } catch (const comm::Failure& failure) {
     context.err.stream << render(failure.diagnostic(), context.err.colour);
     return ExitCode::no;

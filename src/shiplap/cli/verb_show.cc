@@ -9,9 +9,9 @@
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/cli/files.h"
-#include "shiplap/cli/show.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/plan/summary.h"
+#include "shiplap/report/plan.h"
 
 namespace shiplap::cli {
 namespace {
@@ -36,11 +36,9 @@ void declare(Flags& flags, Options& options) {
               .help = "what the first rank does that runs this program",
               .example = "stage"},
              options.program);
-  flags.count({.name = "--limit",
-               .value = "N",
-               .help = "at most N lines of each list; 0 shows all",
-               .example = "0"},
-              options.limit);
+  flags.count(
+      {.name = "--limit", .help = "at most N lines of each list; 0 shows all", .example = "0"},
+      options.limit);
   flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
 }
 
@@ -130,11 +128,11 @@ ExitCode show_one(const LoadedPlan& loaded, Rank rank, const Options& options, C
   const plan::RankProgram expanded =
       placing_errors(loaded.source, [&] { return plan::expand(loaded.plan, rank); });
   if (options.json) {
-    context.out.stream << to_text(rank_to_json(expanded, loaded.source.file)) << '\n';
+    context.out.stream << to_text(report::rank_to_json(expanded, loaded.source.file)) << '\n';
     return ExitCode::yes;
   }
-  context.out.stream << show_rank(
-      expanded, {.title = loaded.source.short_name(), .limit = options.limit}, context);
+  context.out.stream << report::show_rank(
+      expanded, {.title = loaded.source.short_name(), .limit = options.limit}, context.look());
   return ExitCode::yes;
 }
 
@@ -146,11 +144,13 @@ ExitCode show(const Options& options, Context& context) {
   const plan::Summary summary =
       placing_errors(loaded.source, [&] { return plan::summarize(loaded.plan); });
   if (options.json) {
-    context.out.stream << to_text(plan_to_json(loaded.plan, summary, loaded.source.file)) << '\n';
+    context.out.stream << to_text(report::plan_to_json(loaded.plan, summary, loaded.source.file))
+                       << '\n';
     return ExitCode::yes;
   }
-  context.out.stream << show_plan(
-      loaded.plan, summary, {.title = loaded.source.short_name(), .limit = options.limit}, context);
+  context.out.stream << report::show_plan(
+      loaded.plan, summary, {.title = loaded.source.short_name(), .limit = options.limit},
+      context.look());
   if (options.file != "-") {
     suggest_next(fmt::format("shiplap show {} --rank 0", shell_word(options.file)), context);
   }

@@ -8,17 +8,12 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/check_first.h"
-#include "shiplap/cli/files.h"
 #include "shiplap/cli/strategy_flags.h"
-#include "shiplap/cli/table.h"
-#include "shiplap/cli/trace_report.h"
-#include "shiplap/cli/trace_show.h"
+#include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
-#include "shiplap/plan/text.h"
-#include "shiplap/report/page.h"
+#include "shiplap/report/text.h"
+#include "shiplap/report/trace.h"
 #include "shiplap/sim/replay.h"
-#include "shiplap/strategy/to_plan.h"
-#include "shiplap/trace/perfetto.h"
 
 namespace shiplap::cli {
 namespace {
@@ -28,9 +23,7 @@ struct Options {
   StrategyFlags strategy;
   std::optional<std::string> hardware;
   std::optional<std::int64_t> eager;
-  std::optional<std::string> plan;
-  std::optional<std::string> report;
-  std::optional<std::string> trace;
+  TraceFiles files;
   bool no_check = false;
   bool json = false;
 };
@@ -54,145 +47,85 @@ void declare(Flags& flags, Options& options) {
                .help = "messages up to this size need not be waited for (0)",
                .example = "65536"},
               options.eager);
-  flags.text({.name = "--plan",
-              .value = "FILE",
-              .help = "write the strategy as a plan",
-              .example = "step.plan",
-              .values = Values::files},
-             options.plan);
-  flags.text({.name = "--report",
-              .value = "FILE",
-              .help = "write a picture: one HTML file",
-              .example = "step.html",
-              .values = Values::files},
-             options.report);
-  flags.text({.name = "--trace",
-              .value = "FILE",
-              .help = "write a trace for ui.perfetto.dev",
-              .example = "step.pftrace",
-              .values = Values::files},
-             options.trace);
+  declare_files(flags, options.files, {});
   flags.toggle({.name = "--no-check", .help = "do not check first that the plan is sound"},
                options.no_check);
   flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
 }
 
-std::string command_of(const Options& options) {
-  std::string command = "shiplap simulate";
-  const auto add = [&](const char* flag, const std::optional<std::string>& value) {
-    if (value) command += fmt::format(" {} {}", flag, shell_word(*value));
-  };
-  if (!options.file.empty()) command += " " + shell_word(options.file);
-  for (const std::string& word : words_of(options.strategy)) command += " " + shell_word(word);
-  add("--hardware", options.hardware);
-  if (options.eager) command += fmt::format(" --eager {}", *options.eager);
-  if (options.no_check) command += " --no-check";
-  add("--plan", options.plan);
-  add("--report", options.report);
-  add("--trace", options.trace);
-  return command;
+std::vector<std::string> command_of(Options options) {
+  options.json = false;  // the report is the same
+  return words_of("simulate", declare, options);
 }
 
-// What is simulated, and what to say of it.
-struct Subject {
-  plan::Plan plan;
-  std::optional<SourceText> source;  // of a plan that was read
-  std::string name;
-  std::string title;
-  std::string detail;
-  std::vector<std::string> assumed;
+// What was found out.
+struct Simulated {
+  Subject subject;
+  std::string system;  // its name
+  sim::Replay replay;
 };
 
-Subject of_strategy(const Options& options, const strategy::World& world) {
-  const PreparedStrategy prepared = prepare(options.strategy, {}, world);
-  strategy::Trainer& trainer = *prepared.trainer;
-  trainer.run(prepared.entry->strategy);
-  std::string mesh;
-  for (const plan::Axis& axis : trainer.world().mesh) {
-    mesh += fmt::format("{}{}={}", mesh.empty() ? "" : " ", axis.name, axis.size);
-  }
-  return {.plan = strategy::to_plan(trainer),
-          .source = std::nullopt,
-          .name = prepared.entry->name,
-          .title = fmt::format("{} on {} ({})", prepared.entry->name,
-                               counted(std::ssize(trainer.models()), "rank"), mesh),
-          .detail = describe_training(trainer),
-          .assumed = {describe_training(trainer) + "."}};
+Json to_json(const Simulated& found) {
+  Json json = Json::object(
+      {{"schema", "shiplap.simulate/1"}, {"name", found.subject.name}, {"hardware", found.system}});
+  const trace::Trace& trace = found.replay.trace;
+  const Json of_trace = report::trace_to_json(trace, trace::summarize(trace));
+  for (const auto& [key, value] : of_trace.as_object()) json.set(key, value);
+  Json problems = Json::array();
+  for (const Diagnostic& problem : found.replay.problems) problems.push(shiplap::to_json(problem));
+  return json.set("problems", std::move(problems));
 }
 
-Subject of_plan(const std::string& file, Context& context) {
-  LoadedPlan loaded = load_plan(file, context);
-  const std::string name = loaded.source.short_name();
-  return {.plan = std::move(loaded.plan),
-          .source = std::move(loaded.source),
-          .name = name,
-          .title = name,
-          .detail = "",
-          .assumed = {}};
-}
-
-void write_files(const Options& options, const Subject& subject, const trace::Trace& trace) {
-  if (options.plan) write_text(*options.plan, plan::to_text(subject.plan), "--plan");
-  if (options.trace) {
-    write_text(*options.trace, trace::to_perfetto(trace, {.title = subject.title}), "--trace");
-  }
-  if (options.report) {
-    write_text(*options.report,
-               to_html(trace_page(trace, {.name = subject.name,
-                                          .assumed = subject.assumed,
-                                          .command = command_of(options)})),
-               "--report");
-  }
+std::string to_text(const Simulated& found, const std::string& title,
+                    const report::TextLook& look) {
+  const trace::Trace& trace = found.replay.trace;
+  const std::string detail = found.subject.detail.empty() ? "" : found.subject.detail + "\n";
+  return report::painted(title, report::kBold, look.colour) +
+         fmt::format(", predicted for {}\n{}", found.system, detail) +
+         (found.replay.problems.empty()
+              ? "\n" + report::show_trace(trace, trace::summarize(trace), look)
+              : "cannot be carried out\n");
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
   check_subject({.file = options.file,
                  .strategy = options.strategy,
-                 .keeps_plan = options.plan.has_value(),
+                 .keeps_plan = options.files.plan.has_value(),
                  .verb = "simulate",
                  .for_example = "1f1b"});
   strategy::World world;
   world.system = hardware::find_system(options.hardware.value_or("h100_80g_nvl8"));
   world.eager_up_to = {options.eager.value_or(0)};
-  Subject subject =
-      options.strategy.strategy ? of_strategy(options, world) : of_plan(options.file, context);
-  subject.assumed.push_back(
-      fmt::format("Predicted for {}, without contention between transfers.", world.system.name));
-  const auto act = [&] {
-    return sim::replay(subject.plan, {.system = world.system, .eager_up_to = world.eager_up_to});
-  };
-  const SourceText* source = subject.source ? &*subject.source : nullptr;
+  Simulated found{.subject = options.strategy.strategy ? subject_of(options.strategy, {}, world)
+                                                       : subject_of(options.file, context),
+                  .system = world.system.name,
+                  .replay = {}};
+  const Subject& subject = found.subject;
   std::optional<Bytes> eager;
   if (options.eager) eager = world.eager_up_to;
-  const bool sound = options.no_check || checked_first(subject.plan, context, source, eager);
-  sim::Replay replay = subject.source ? placing_errors(*subject.source, act) : act();
-  for (Diagnostic& problem : replay.problems) {
+  const bool sound =
+      options.no_check || checked_first(subject.plan, context, subject.text(), eager);
+  found.replay = subject.placing([&] {
+    return sim::replay(subject.plan, {.system = world.system, .eager_up_to = world.eager_up_to});
+  });
+  for (Diagnostic& problem : found.replay.problems) {
     if (subject.source) problem = placed(std::move(problem), *subject.source);
   }
-  write_files(options, subject, replay.trace);
-  const trace::Summary summary = trace::summarize(replay.trace);
-  if (options.json) {
-    Json json = trace_to_json(replay.trace, summary);
-    Json problems = Json::array();
-    for (const Diagnostic& problem : replay.problems) problems.push(to_json(problem));
-    Json all = Json::object({{"schema", "shiplap.simulate/1"},
-                             {"name", subject.name},
-                             {"hardware", world.system.name}});
-    for (const auto& [key, value] : json.as_object()) all.set(key, value);
-    all.set("problems", std::move(problems));
-    context.out.stream << to_text(all) << '\n';
-  } else {
-    context.err.stream << render(replay.problems, context.err.colour);
-    context.out.stream << painted(subject.title, kBold, context.out.colour)
-                       << fmt::format(", predicted for {}\n", world.system.name)
-                       << (subject.detail.empty() ? "" : subject.detail + "\n");
-    if (replay.problems.empty()) {
-      context.out.stream << '\n' << show_trace(replay.trace, summary, context);
-    } else {
-      context.out.stream << "cannot be carried out\n";
-    }
-  }
-  return sound && replay.problems.empty() ? ExitCode::yes : ExitCode::no;
+  std::vector<std::string> assumed;
+  if (!subject.detail.empty()) assumed.push_back(subject.detail + ".");
+  assumed.push_back(
+      fmt::format("Predicted for {}, without contention between transfers.", found.system));
+  const std::string title =
+      subject.mesh.empty() ? subject.title : fmt::format("{} ({})", subject.title, subject.mesh);
+  write_files(options.files, subject,
+              {.trace = found.replay.trace,
+               .title = title,
+               .assumed = assumed,
+               .words = command_of(options)});
+  if (!options.json) context.err.stream << render(found.replay.problems, context.err.colour);
+  context.out.stream << (options.json ? to_text(to_json(found)) + "\n"
+                                      : to_text(found, title, context.look()));
+  return sound && found.replay.problems.empty() ? ExitCode::yes : ExitCode::no;
 }
 
 }  // namespace

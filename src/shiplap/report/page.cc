@@ -34,7 +34,7 @@ std::string list(std::string_view css_class, const std::vector<KeyNumber>& numbe
   std::string out = fmt::format("<dl class=\"{}\">\n", css_class);
   for (const KeyNumber& number : numbers) {
     fmt::format_to(std::back_inserter(out), "<div><dt>{}</dt><dd>{}</dd>", escaped(number.label),
-                   escaped(number.value));
+                   escaped(number.value.text));
     if (!number.note.empty()) out += "<dd class=\"note\">" + escaped(number.note) + "</dd>";
     out += "</div>\n";
   }

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "shiplap/report/html.h"
+#include "shiplap/report/text.h"
 
 namespace shiplap::report {
 
 struct KeyNumber {
   std::string label;
-  std::string value;  // with the unit
+  Cell value;  // with the unit
   std::string note;
 };
 

@@ -11,21 +11,23 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Table, EscapesTitlesAndCells) {
-  const Html html = to_html(Table{.columns = {{.title = "<b>"}}, .rows = {{"a<script>"}}});
+  Table table({Column::numbers("<b>")});
+  table.add({"a<script>"});
+  const Html html = to_html(table);
   EXPECT_THAT(html.markup, HasSubstr("<th>&lt;b&gt;</th>"));
   EXPECT_THAT(html.markup, HasSubstr("<td>a&lt;script&gt;</td>"));
 }
 
 TEST(Table, OnlyWordsGoLeft) {
-  const Html html =
-      to_html(Table{.columns = {{.title = "a", .holds = Column::Holds::words}, {.title = "b"}},
-                    .rows = {{"word", "12"}}});
+  Table table({Column::words("a"), Column::numbers("b")});
+  table.add({"word", "12"});
+  const Html html = to_html(table);
   EXPECT_THAT(html.markup, HasSubstr("<td class=\"words\">word</td><td>12</td>"));
 }
 
 TEST(Table, RefusesARowOfAnotherLength) {
-  EXPECT_THROW(static_cast<void>(to_html(Table{.columns = {{.title = "a"}}, .rows = {{}}})),
-               InternalError);
+  Table table({Column::numbers("a")});
+  EXPECT_THROW(table.add({}), InternalError);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class DispatchTrial {
                                 .why = "gradients are bf16, so their rows have an even number"});
   }
 
-  TrialResult run() {
+  dispatch::Trial run() {
     const auto row = at(options_.q_row_bytes);
     std::vector<std::byte> q(plan_->q_forward.send_tokens() * row);
     fill(q, row);
@@ -158,13 +158,13 @@ class DispatchTrial {
   const TrialOptions& options_;
   Dispatcher dispatcher_;
   std::shared_ptr<const DispatchPlan> plan_;
-  TrialResult result_;
+  dispatch::Trial result_;
 };
 
 }  // namespace
 
-TrialResult try_dispatch(comm::Communicator& communicator, const dispatch::QkvDispatch& dispatch,
-                         const TrialOptions& options) {
+dispatch::Trial try_dispatch(comm::Communicator& communicator,
+                             const dispatch::QkvDispatch& dispatch, const TrialOptions& options) {
   return DispatchTrial(communicator, dispatch, options).run();
 }
 

@@ -2,12 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "shiplap/base/units.h"
 #include "shiplap/comm/communicator.h"
 #include "shiplap/dispatch/compute.h"
+#include "shiplap/dispatch/summary.h"
 
 namespace shiplap::run {
 
@@ -17,26 +15,9 @@ struct TrialOptions {
   int steps = 5;
 };
 
-// One of the four exchanges.
-struct TrialTimes {
-  std::string name;  // "Q there"
-  Bytes bytes;       // between ranks, of all ranks together
-  // Of the slowest rank: the median over the steps, the least and the most.
-  Seconds median;
-  Seconds least;
-  Seconds most;
-};
-
-struct TrialResult {
-  std::vector<TrialTimes> exchanges;  // Q there, Q back, KV there, KV gradients back
-  // Bytes that are not where the tables say, or did not come back as they were.
-  std::int64_t wrong_bytes = 0;
-  std::int64_t wrong_sums = 0;
-};
-
 // All ranks together; each gets the same result. Throws comm::Failure and what Dispatcher throws.
-[[nodiscard]] TrialResult try_dispatch(comm::Communicator& communicator,
-                                       const dispatch::QkvDispatch& dispatch,
-                                       const TrialOptions& options);
+[[nodiscard]] dispatch::Trial try_dispatch(comm::Communicator& communicator,
+                                           const dispatch::QkvDispatch& dispatch,
+                                           const TrialOptions& options);
 
 }  // namespace shiplap::run

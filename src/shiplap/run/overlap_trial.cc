@@ -24,6 +24,7 @@ namespace shiplap::run {
 namespace {
 
 using overlap::Choice;
+using overlap::Measurement;
 using overlap::Method;
 using overlap::Problem;
 using overlap::Type;
@@ -184,7 +185,7 @@ class OverlapTrial {
     ensure(options.rounds >= 1, "a trial has a round");
   }
 
-  OverlapTrialResult run() {
+  Measurement run() {
     OverlappedProduct serial = made({.type = choice_.type, .method = Method::none}, false);
     OverlappedProduct overlapped = made(choice_, false);
     Alone alone(serial, problem_, own_, runs_);
@@ -255,7 +256,8 @@ class OverlapTrial {
     }
     const auto spread = [](std::vector<Seconds>& all) {
       std::ranges::sort(all);
-      return Spread{.median = all[all.size() / 2], .least = all.front(), .most = all.back()};
+      return overlap::Spread{
+          .median = all[all.size() / 2], .least = all.front(), .most = all.back()};
     };
     result_.product = spread(times[0]);
     result_.communication = spread(times[1]);
@@ -312,13 +314,13 @@ class OverlapTrial {
   OverlapTrialOptions options_;
   Own own_;
   std::vector<kernels::GroupRows> runs_;
-  OverlapTrialResult result_;
+  Measurement result_;
 };
 
 }  // namespace
 
-OverlapTrialResult try_overlap(comm::Communicator& world, const Choice& choice,
-                               const Problem& problem, const OverlapTrialOptions& options) {
+Measurement try_overlap(comm::Communicator& world, const Choice& choice, const Problem& problem,
+                        const OverlapTrialOptions& options) {
   return OverlapTrial(world, choice, problem, options).run();
 }
 

@@ -10,16 +10,16 @@ namespace {
 using overlap::Choice;
 using overlap::Problem;
 
-OverlapTrialResult tried(const Choice& choice, const Problem& problem, bool traces) {
-  OverlapTrialResult result;
+overlap::Measurement tried(const Choice& choice, const Problem& problem, bool traces) {
+  overlap::Measurement result;
   comm::run_ranks({.threads = problem.ranks}, [&](comm::Communicator& world) {
-    OverlapTrialResult own = try_overlap(world, choice, problem, {.rounds = 2, .traces = traces});
+    overlap::Measurement own = try_overlap(world, choice, problem, {.rounds = 2, .traces = traces});
     if (world.rank() == 0) result = std::move(own);
   });
   return result;
 }
 
-void expect_spread(const Spread& spread) {
+void expect_spread(const overlap::Spread& spread) {
   EXPECT_GT(spread.least.value, 0);
   EXPECT_LE(spread.least, spread.median);
   EXPECT_LE(spread.median, spread.most);
@@ -31,9 +31,9 @@ TEST(OverlapTrial, OfEveryMethodGivesWhatOneAfterTheOtherGives) {
     for (const DType type : {DType::f32, DType::bf16}) {
       const Problem problem{
           .rows = 37, .columns = 12, .depth = 20, .type = type, .ranks = 2, .chunks = 3};
-      const OverlapTrialResult result = tried(legal.choice, problem, false);
+      const overlap::Measurement result = tried(legal.choice, problem, false);
       EXPECT_LE(result.difference, result.tolerance) << to_string(legal.choice);
-      for (const Spread& spread :
+      for (const overlap::Spread& spread :
            {result.product, result.communication, result.serial, result.overlapped}) {
         expect_spread(spread);
       }
@@ -55,7 +55,7 @@ TEST(OverlapTrial, OfCodesAndGroupsGivesWhatOneAfterTheOtherGives) {
           problem.groups = groups;
           problem.x = problem.w = {.scaling = scaling, .type = codes};
           if (legal.choice.type != overlap::Type::all_gather) problem.sums = problem.x;
-          const OverlapTrialResult result = tried(legal.choice, problem, false);
+          const overlap::Measurement result = tried(legal.choice, problem, false);
           EXPECT_LE(result.difference, result.tolerance)
               << to_string(legal.choice) << ", " << name(scaling) << " " << shiplap::name(codes)
               << ", " << groups << " groups";
@@ -68,7 +68,7 @@ TEST(OverlapTrial, OfCodesAndGroupsGivesWhatOneAfterTheOtherGives) {
 TEST(OverlapTrial, TracesAStepIfAsked) {
   const Choice choice{overlap::Type::all_gather, overlap::Method::ring_exchange};
   const Problem problem{.rows = 16, .columns = 8, .depth = 8, .ranks = 2, .chunks = 2};
-  const OverlapTrialResult result = tried(choice, problem, true);
+  const overlap::Measurement result = tried(choice, problem, true);
   ASSERT_EQ(result.trace.ranks.size(), 2U);
   // Two receives, two sends, its own rows and two chunks of the other rank.
   for (const trace::RankTrace& rank : result.trace.ranks) EXPECT_EQ(rank.events.size(), 7U);

@@ -1,0 +1,54 @@
+// shiplap.overlap(): its keyword arguments are the flags of the command.
+#include "shiplap/report/overlap.h"
+
+#include <sstream>
+
+#include "bind.h"
+#include "shiplap/cli/overlap_flags.h"
+#include "shiplap/run/overlap_study.h"
+
+namespace shiplap::python {
+namespace {
+
+// What programs and people are told.
+struct Answer {
+  Json json = Json::object();
+  std::string text;
+};
+
+Answer answer(const std::vector<std::string>& words) {
+  cli::OverlapOptions options;
+  cli::Flags flags("overlap");
+  declare_overlap(flags, options);
+  flags.parse(words);
+  options.json = true;
+  check_overlap(options);
+  if (options.list) {
+    return {.json = report::overlap_list_json(), .text = report::overlap_list_text({})};
+  }
+  std::istringstream nothing;
+  const std::optional<overlap::Study> study =
+      run::study_overlap(query_of(options, nothing), "shiplap.overlap");
+  if (!study) return {};  // another rank speaks
+  write_files(options, *study);
+  return {.json = report::overlap_json(*study), .text = report::overlap_text(*study, {})};
+}
+
+}  // namespace
+
+void bind_overlap(nb::module_& m) {
+  m.def(
+      "_overlap",
+      [](const std::vector<std::string>& words) {
+        Answer found;
+        {
+          const nb::gil_scoped_release released;
+          found = answer(words);
+        }
+        return nb::make_tuple(to_python(found.json), found.text);
+      },
+      "words"_a, nb::sig("def _overlap(words: Sequence[str]) -> tuple[dict[str, Any], str]"),
+      "What is found out about an overlapped product, and the same as text.");
+}
+
+}  // namespace shiplap::python

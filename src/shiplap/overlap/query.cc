@@ -1,0 +1,180 @@
+#include "shiplap/overlap/query.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <utility>
+
+#include "shiplap/base/error.h"
+#include "shiplap/hardware/system.h"
+
+namespace shiplap::overlap {
+namespace {
+
+[[noreturn]] void throw_flag(std::string flag, std::string what, std::string help = "") {
+  throw InputError(Diagnostic{.code = "D003",
+                              .where = {.flag = std::move(flag)},
+                              .what = std::move(what),
+                              .help = std::move(help)});
+}
+
+Type type_of(const std::string& op) {
+  if (op == "ag") return Type::all_gather;
+  if (op == "rs") return Type::reduce_scatter;
+  if (op == "ar") return Type::all_reduce;
+  return Type::none;
+}
+
+std::int64_t needed(const char* flag, std::optional<std::int64_t> given) {
+  if (!given) throw_flag(flag, fmt::format("`{}` is missing", flag), "give --m, --n and --k");
+  return *given;
+}
+
+void set_forms(const Query& query, Problem& problem) {
+  problem.groups = small_number("--groups", query.groups, 0);
+  if (!query.scaling || query.scaling == "none") return;
+  const Form form{.scaling = query.scaling == "tensor" ? Scaling::row : Scaling::blocks,
+                  .type = query.fp8 == "e5m2" ? DType::fp8_e5m2 : DType::fp8_e4m3};
+  problem.x = problem.w = form;
+  const bool sums = query.op == "rs" || query.op == "ar";
+  if (sums && !query.plain_sums) problem.sums = form;
+}
+
+void check_choosing(const Query& query) {
+  if (!query.chooses()) {
+    throw_flag("--calibration", "there is nothing to choose", "add --method auto");
+  }
+  if (query.hardware && query.calibration) {
+    throw_flag("--calibration", "two machines to choose by", "give it, or --hardware");
+  }
+  if (!query.hardware && !query.calibration) {
+    throw_flag("--method", "there is nothing to choose by",
+               "add --hardware NAME, or --calibration FILE, which --calibrate FILE writes");
+  }
+  const char* const chosen = query.chunks    ? "--chunks"
+                             : query.tapered ? "--tapered"
+                             : query.atomic  ? "--atomic"
+                             : query.polled  ? "--polled"
+                                             : nullptr;
+  if (chosen != nullptr) throw_flag(chosen, "`--method auto` chooses this", "leave it out");
+  if (query.op == "none") {
+    throw_flag("--op", "a product alone hides nothing", "give --op ag, rs or ar");
+  }
+}
+
+void check_forms(const Query& query) {
+  const bool is_scaled = query.scaling && query.scaling != "none";
+  if (!is_scaled && (query.fp8 || query.plain_sums)) {
+    throw_flag(query.fp8 ? "--fp8" : "--plain-sums", "nothing has a scale",
+               "add --scaling tensor or mxfp8");
+  }
+  if (query.plain_sums && (query.op == "ag" || query.op == "none")) {
+    throw_flag("--plain-sums", "nothing is summed", "with --op rs or ar");
+  }
+  if (query.groups == 0) throw_flag("--groups", "expected 1 or more");
+}
+
+// Numbers of chunks that are worth a look, if the rows are enough and the plan stays small.
+std::vector<int> chunks_to_compare(const Query& query, const Problem& problem) {
+  if (query.chunks) return {problem.chunks};
+  std::vector<int> all{1};
+  for (const int chunks : {2, 4, 8, 16}) {
+    const std::int64_t pieces = std::int64_t{problem.ranks} * chunks;
+    if (pieces <= problem.rows && pieces * problem.ranks <= 100'000) all.push_back(chunks);
+  }
+  return all;
+}
+
+Chosen chosen_for(const Query& query, Type type, const Problem& problem) {
+  if (query.hardware) {
+    return choose(type, problem, machine_of(hardware::find_system(*query.hardware), type, problem));
+  }
+  if (!query.calibrated) throw InternalError("the calibration was not read");
+  return choose(type, problem, machine_of(*query.calibrated, type, problem));
+}
+
+}  // namespace
+
+bool Query::compares() const {
+  return hardware && !method && op && op != "none" && !run && !traces;
+}
+
+void check_query(const Query& query) {
+  if (query.chooses() || query.calibration) check_choosing(query);
+  check_forms(query);
+  if (query.run && query.rounds == 0) throw_flag("--rounds", "expected 1 or more");
+}
+
+int small_number(const char* flag, std::optional<std::int64_t> given, int usual) {
+  if (!given) return usual;
+  if (*given == 0) throw_flag(flag, "expected 1 or more");
+  if (*given > std::numeric_limits<int>::max()) throw_flag(flag, "this is too much");
+  return static_cast<int>(*given);
+}
+
+Choice choice_of(const Query& query) {
+  if (!query.op) {
+    throw_flag("--op", "it is not known what is to be hidden",
+               "give --op ag, rs or ar; `shiplap overlap --list` shows what there is");
+  }
+  Choice choice{.type = type_of(*query.op), .atomic = query.atomic};
+  const std::string method =
+      query.method.value_or(choice.type == Type::none ? "none" : "ring_exchange");
+  for (const Method each : {Method::none, Method::bulk, Method::pipeline, Method::ring_exchange}) {
+    if (name(each) == method) choice.method = each;
+  }
+  return choice;
+}
+
+Problem problem_of(const Query& query) {
+  Problem problem{.rows = needed("--m", query.rows),
+                  .columns = needed("--n", query.columns),
+                  .depth = needed("--k", query.depth),
+                  .ranks = small_number("--tp", query.ranks, 4),
+                  .chunks = small_number("--chunks", query.chunks, 1)};
+  if (query.type == "f32") problem.type = DType::f32;
+  if (query.type == "f16") problem.type = DType::f16;
+  if (query.tapered) problem.cut = Cut::tapered;
+  set_forms(query, problem);
+  return problem;
+}
+
+Study begin_study(const Query& query) {
+  Study study{.choice = choice_of(query), .problem = problem_of(query)};
+  if (query.chooses()) {
+    study.chosen = chosen_for(query, study.choice.type, study.problem);
+    study.choice = study.chosen->choice;
+    study.problem = study.chosen->problem;
+    if (!query.run && !query.traces) return study;
+  }
+  if (query.compares() && query.hardware) {
+    study.comparison = compare(study.choice, study.problem, hardware::find_system(*query.hardware),
+                               chunks_to_compare(query, study.problem));
+    return study;
+  }
+  if (study.choice.type == Type::none) {
+    throw_flag("--op", "a product alone hides nothing", "give --op ag, rs or ar");
+  }
+  static_cast<void>(make_plan(study.choice, study.problem));  // what is wrong is said once, here
+  check_replayable(study.choice, study.problem);
+  return study;
+}
+
+void finish_study(Study& study, const Query& query) {
+  if (study.measured) {
+    const Times times = study.measured->times();
+    study.calibrated =
+        predict(study.choice, study.problem,
+                calibrated(study.choice, study.problem, {times.product, times.communication}));
+  }
+  const bool is_asked = !study.comparison && (!study.chosen || query.run || query.traces);
+  if (query.hardware && is_asked) {
+    study.predicted = predict(study.choice, study.problem, hardware::find_system(*query.hardware));
+  }
+}
+
+bool is_polled(const Study& study, const Query& query) {
+  return study.chosen ? study.choice.method != Method::pipeline : query.polled;
+}
+
+}  // namespace shiplap::overlap

@@ -1,0 +1,97 @@
+#include "shiplap/report/text.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "shiplap/report/fold.h"
+#include "shiplap/report/table.h"
+
+namespace shiplap::report {
+namespace {
+
+Table example() {
+  Table table({Column::words("name", 9), Column::numbers("bytes", 9), Column::words("remark", 1),
+               Column::numbers("tag", 9).shown_if_any()});
+  table.add({"a", "8", "short", ""});
+  table.add({"longer", "1,024", "a remark that goes on for some time", ""});
+  return table;
+}
+
+std::size_t widest(const std::string& text) {
+  std::size_t width = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) width = std::max(width, display_width(line));
+  return width;
+}
+
+TEST(TextTable, AlignsAndLeavesOutEmptyColumns) {
+  EXPECT_EQ(example().text({.width = 100}),
+            "name    bytes  remark\n"
+            "a           8  short\n"
+            "longer  1,024  a remark that goes on for some time\n");
+}
+
+TEST(TextTable, CutsWordsThenDropsColumns) {
+  EXPECT_EQ(example().text({.width = 40}),
+            "name    bytes  remark\n"
+            "a           8  short\n"
+            "longer  1,024  a remark that goes on fo…\n");
+  EXPECT_EQ(example().text({.width = 20}),
+            "name    bytes\n"
+            "a           8\n"
+            "longer  1,024\n");
+}
+
+TEST(TextTable, IsNeverTooWide) {
+  for (int width = 20; width <= 100; ++width) {
+    EXPECT_LE(widest(example().text({.width = width})), static_cast<std::size_t>(width));
+  }
+}
+
+TEST(TextTable, ShowsNothingThatATerminalObeys) {
+  EXPECT_EQ(printable("a\033[31mb\xC2\x9B"
+                      "c\n"),
+            "a?[31mb?c?");
+  EXPECT_EQ(printable("größer…"), "größer…");
+}
+
+TEST(CutTo, CountsCharacters) {
+  EXPECT_EQ(cut_to("größer", 6), "größer");
+  EXPECT_EQ(cut_to("größer", 5), "größ…");
+  EXPECT_EQ(display_width(cut_to("größer", 5)), 5U);
+}
+
+TEST(ByteColumn, OneUnitServesAll) {
+  const ByteColumn column({8192, 65536, 0});
+  EXPECT_EQ(column.unit(), "KiB");
+  EXPECT_EQ(column.cell(8192), "8");
+  EXPECT_EQ(column.cell(0), "0");
+}
+
+TEST(ByteColumn, SmallOnesAreNotHidden) {
+  const ByteColumn near({std::int64_t{4} << 30, std::int64_t{8} << 20});
+  EXPECT_EQ(near.unit(), "MiB");
+  EXPECT_EQ(near.cell(std::int64_t{4} << 30), "4,096");
+  const ByteColumn far({std::int64_t{1} << 50, 8});
+  EXPECT_EQ(far.cell(8).substr(0, 1), "<");
+}
+
+TEST(ByteColumn, NothingIsZeroBytes) { EXPECT_EQ(ByteColumn({}).cell(0), "0"); }
+
+TEST(Fold, OneLineMoreIsShownRatherThanAnnounced) {
+  const Fold fold{.limit = 3};
+  EXPECT_EQ(fold.shown(4), 4U);
+  EXPECT_EQ(fold.shown(5), 3U);
+  EXPECT_EQ(fold.rest(5), "and 2 more; --limit 0 shows all\n");
+  EXPECT_EQ(fold.rest(4), "");
+  EXPECT_EQ(Fold{}.shown(1000), 1000U);
+}
+
+TEST(Counted, KnowsThePlural) {
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(131072, "rank"), "131,072 ranks");
+}
+
+}  // namespace
+}  // namespace shiplap::report

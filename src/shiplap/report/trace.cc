@@ -1,0 +1,78 @@
+#include "shiplap/report/trace.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "shiplap/report/table.h"
+#include "shiplap/report/trace_page.h"
+
+namespace shiplap::report {
+namespace {
+
+// Without a minus before what is nearly nothing.
+// Without the sign of a zero.
+std::string percent_text(double part) {
+  const double percent = 100 * part;
+  return fmt::format("{:.1f} %", std::abs(percent) < 0.05 ? 0 : percent);
+}
+
+Json rank_json(std::size_t rank, const trace::RankSummary& summary) {
+  return Json::object({{"rank", static_cast<std::int64_t>(rank)},
+                       {"computation_s", summary.computation.value},
+                       {"communication_s", summary.communication.value},
+                       {"exposed_s", summary.exposed.value},
+                       {"idle_s", summary.idle.value},
+                       {"peak_bytes", summary.peak.count},
+                       {"peak_at_s", summary.peak_time.value}});
+}
+
+}  // namespace
+
+std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
+                       const TextLook& look) {
+  const double step = summary.step_time().value;
+  std::string text;
+  const auto line = [&](const char* label, const std::string& value) {
+    text += fmt::format("  {:<24} {}\n", label, value);
+  };
+  line("step", to_string(summary.step_time()));
+  line("peak memory", fmt::format("{} on rank {}, {} after the start", to_string(summary.all.peak),
+                                  summary.peak_rank, to_string(summary.all.peak_time)));
+  if (summary.bubble) line("bubble", percent_text(*summary.bubble));
+  line("exposed communication", percent_text(summary.part_of_step(summary.all.exposed)));
+  text += "\n";
+  Table table({Column::words("ranks"), Column::numbers("computes"), Column::numbers("communicates"),
+               Column::numbers("of it exposed"), Column::numbers("idle"), Column::numbers("peak")});
+  constexpr std::size_t kMost = 16;
+  const std::vector<AlikeRanks> groups = alike(trace);
+  for (std::size_t g = 0; g < groups.size() && g < kMost; ++g) {
+    const trace::RankSummary& rank = summary.ranks[groups[g].ranks.front()];
+    const auto share = [&](Seconds time) { return percent_text(step > 0 ? time.value / step : 0); };
+    table.add({to_string(IndexSet(groups[g].ranks)), share(rank.computation),
+               share(rank.communication), share(rank.exposed), share(rank.idle),
+               to_string(rank.peak)});
+  }
+  text += table.text(look);
+  if (groups.size() > kMost) {
+    text += fmt::format("and {} kinds of rank more; --json has all\n", groups.size() - kMost);
+  }
+  return text;
+}
+
+Json trace_to_json(const trace::Trace& trace, const trace::Summary& summary) {
+  Json json = Json::object({{"ranks", static_cast<std::int64_t>(trace.ranks.size())},
+                            {"events", summary.events},
+                            {"total_s", summary.total().value},
+                            {"step_s", summary.step_time().value},
+                            {"peak_bytes", summary.all.peak.count},
+                            {"peak_rank", std::int64_t{summary.peak_rank}},
+                            {"peak_at_s", summary.all.peak_time.value}});
+  json.set("bubble", summary.bubble ? Json(*summary.bubble) : Json());
+  json.set("exposed_communication", summary.part_of_step(summary.all.exposed));
+  Json ranks = Json::array();
+  for (std::size_t r = 0; r < summary.ranks.size(); ++r) ranks.push(rank_json(r, summary.ranks[r]));
+  return json.set("by_rank", std::move(ranks));
+}
+
+}  // namespace shiplap::report
