@@ -1,5 +1,5 @@
-// What a strategy costs to run in virtual time, from 1,024 to 131,072 ranks; and the engine beside
-// the least that could do its work: a priority queue that resumes empty coroutines.
+// What a strategy costs to run and to time, from 1,024 to 131,072 ranks; and the engine beside the
+// least that could do its work: a queue that resumes empty coroutines.
 //
 //   bench_strategies [--json]
 //
@@ -20,7 +20,7 @@
 
 #include "figures.h"
 #include "shiplap/base/json.h"
-#include "shiplap/engine/simulation.h"
+#include "shiplap/engine/scheduler.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/strategy/library.h"
 #include "shiplap/strategy/to_plan.h"
@@ -35,25 +35,19 @@ double seconds(const std::function<void()>& work) {
   return took.count();
 }
 
-// ---- the engine and the bare loop, with the same pauses
+// ---- the engine and the bare loop
 
 constexpr int kRanks = 1024;
 constexpr int kEventsPerRank = 1000;
 
-// Pauses of 1 to 16: a small generator that costs both loops the same.
-double next_pause(std::uint32_t& state) {
-  state = state * 1664525U + 1013904223U;
-  return 1.0 + static_cast<double>(state >> 28U);
-}
-
-engine::Task pauses(engine::Simulation& simulation, std::uint32_t seed) {
-  for (int i = 0; i < kEventsPerRank; ++i) co_await simulation.pause({next_pause(seed)});
+engine::Task yields(engine::Scheduler& scheduler) {
+  for (int i = 0; i < kEventsPerRank; ++i) co_await scheduler.yield();
 }
 
 double engine_seconds() {
-  engine::Simulation simulation;
-  for (std::uint32_t r = 0; r < kRanks; ++r) simulation.spawn(pauses(simulation, r));
-  return seconds([&] { simulation.run(); });
+  engine::Scheduler scheduler;
+  for (int r = 0; r < kRanks; ++r) scheduler.spawn(yields(scheduler));
+  return seconds([&] { scheduler.run(); });
 }
 
 struct Empty {
@@ -71,33 +65,19 @@ Empty empty() {
   for (int i = 0; i < kEventsPerRank; ++i) co_await std::suspend_always{};
 }
 
-struct BareEvent {
-  double time = 0;
-  std::uint64_t order = 0;
-  std::coroutine_handle<> handle;
-  std::uint32_t seed = 0;
-  bool operator>(const BareEvent& other) const {
-    return time > other.time || (time == other.time && order > other.order);
-  }
-};
-
 double bare_seconds() {
   std::vector<Empty> coroutines;
-  std::priority_queue<BareEvent, std::vector<BareEvent>, std::greater<>> queue;
-  std::uint64_t order = 0;
-  for (std::uint32_t r = 0; r < kRanks; ++r) {
+  std::queue<std::coroutine_handle<>> queue;
+  for (int r = 0; r < kRanks; ++r) {
     coroutines.push_back(empty());
-    queue.push({0, order++, coroutines.back().handle, r});
+    queue.push(coroutines.back().handle);
   }
   const double took = seconds([&] {
     while (!queue.empty()) {
-      BareEvent event = queue.top();
+      const std::coroutine_handle<> next = queue.front();
       queue.pop();
-      event.handle.resume();
-      if (event.handle.done()) continue;
-      event.time += next_pause(event.seed);
-      event.order = order++;
-      queue.push(event);
+      next.resume();
+      if (!next.done()) queue.push(next);
     }
   });
   for (const Empty& coroutine : coroutines) coroutine.handle.destroy();
@@ -121,19 +101,27 @@ void measure_engine(Json& json) {
 
 // ---- strategies
 
+// From nothing to the plan of a strategy.
+plan::Plan ddp_plan(int ranks) {
+  const strategy::World world{.mesh = {{.name = "dp", .size = ranks}}};
+  strategy::Trainer trainer(world, {.layers = 6, .batch = ranks});
+  trainer.run(strategy::ddp);
+  return strategy::to_plan(trainer);
+}
+
+// To the times of all its events.
 struct Ddp {
   double seconds = 0;
   std::int64_t events = 0;
 };
-Ddp ddp(int ranks, bool record) {
+Ddp ddp(int ranks) {
   Ddp result;
   const strategy::World world{.mesh = {{.name = "dp", .size = ranks}}};
   result.seconds = seconds([&] {
-    strategy::Trainer trainer(world, {.layers = 6, .batch = ranks, .record = record});
+    strategy::Trainer trainer(world, {.layers = 6, .batch = ranks});
     trainer.run(strategy::ddp);
-    for (const auto& model : trainer.models()) {
-      result.events += static_cast<std::int64_t>(model->log().size());
-    }
+    for (const trace::RankTrace& rank : trainer.trace().ranks)
+      result.events += std::ssize(rank.events);
   });
   return result;
 }
@@ -148,15 +136,21 @@ void measure_ddp(Json& json) {
   std::vector<double> small;
   std::int64_t events = 0;
   for (int k = 0; k < 21; ++k) {
-    const Ddp run = ddp(1024, false);
+    const Ddp run = ddp(1024);
     small.push_back(run.seconds);
     events = run.events;
   }
   put(json, "ddp_1024_ms", spread(small), 1e3);
   json.set("ddp_1024_events", events);
   json.set("ddp_1024_events_per_s", static_cast<double>(events) / spread(small).median);
+  std::vector<double> large_plan;
+  for (int k = 0; k < 3; ++k) {
+    large_plan.push_back(seconds([] { (void)ddp_plan(131'072); }));
+  }
+  put(json, "ddp_131072_to_plan_s", spread(large_plan));
+  json.set("ddp_131072_to_plan_peak_gib", peak_gib());
   std::vector<double> large;
-  for (int k = 0; k < 5; ++k) large.push_back(ddp(131'072, false).seconds);
+  for (int k = 0; k < 3; ++k) large.push_back(ddp(131'072).seconds);
   put(json, "ddp_131072_s", spread(large));
   json.set("ddp_131072_peak_gib", peak_gib());
 }
@@ -169,11 +163,7 @@ void measure_plan(Json& json) {
   std::int64_t events = 0;
   for (int k = 0; k < 5; ++k) {
     plan::Plan plan;
-    recording.push_back(seconds([&] {
-      strategy::Trainer trainer(world, {.layers = 6, .batch = 1024, .record = true});
-      trainer.run(strategy::ddp);
-      plan = strategy::to_plan(trainer);
-    }));
+    recording.push_back(seconds([&] { plan = ddp_plan(1024); }));
     replay.push_back(seconds([&] {
       const sim::Replay again = sim::replay(plan, {.system = world.system, .eager_up_to = {}});
       events = 0;

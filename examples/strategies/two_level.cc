@@ -77,7 +77,7 @@ void print(const char* name, const strategy::Trainer& trainer) {
 int main(int argc, char** argv) try {
   const strategy::World world{.mesh = {{.name = "node", .size = 4}, {.name = "gpu", .size = 8}},
                               .system = hardware::find_system("h100_80g_nvl8")};
-  const strategy::Training training{.layers = 8, .batch = 128, .record = true};
+  const strategy::Training training{.layers = 8, .batch = 128};
 
   strategy::Trainer flat(world, training);
   flat.run(strategy::ddp);

@@ -255,12 +255,21 @@ void bind_holdings(nb::class_<RankModel>& type) {
           "memory", [](const RankModel& r) { return r.model->memory().count; },
           "Bytes of what is stored.")
       .def(
-          "status", [](const RankModel& r) { return r.model->status(); },
+          "status",
+          [](const RankModel& r) {
+            (void)r.ranks->timeline();
+            return r.model->status();
+          },
           "What is stored, for people.")
       .def_prop_ro(
-          "time", [](const RankModel& r) { return r.model->time().value; }, "Its clock, seconds.")
+          "time",
+          [](const RankModel& r) { return r.ranks->timeline().clock[r.model->rank()].value; },
+          "When it has done, and waited for, all that it did, seconds.")
       .def_prop_ro(
-          "log", [](const RankModel& r) { return std::as_const(*r.model).log(); },
+          "log",
+          [](const RankModel& r) {
+            return r.ranks->timeline().trace.ranks[r.model->rank()].events;
+          },
           nb::sig("def log(self) -> list[Event]"), "What it did, in its order.")
       .def_prop_ro(
           "final_weights",
@@ -462,7 +471,8 @@ such as ``"dp"``; ``""`` is all ranks. ``layer`` is that of the value.)");
   bind_messages<When::now>(type, "start_send", "start_receive");
   type.def("__repr__", [](const RankModel& r) {
     return fmt::format("<Model of rank {} of {}: {}, {}>", r.model->rank(), r.model->ranks(),
-                       to_string(r.model->time()), to_string(r.model->memory()));
+                       to_string(r.ranks->timeline().clock[r.model->rank()]),
+                       to_string(r.model->memory()));
   });
 }
 

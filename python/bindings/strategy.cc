@@ -12,7 +12,6 @@
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/report/text.h"
 #include "shiplap/report/trace.h"
-#include "shiplap/sim/replay.h"
 #include "shiplap/strategy/library.h"
 #include "shiplap/strategy/to_plan.h"
 #include "shiplap/trace/summary.h"
@@ -42,13 +41,18 @@ class Training {
     return plan_;
   }
   const trace::Summary& summary() {
-    std::call_once(summary_once_, [&] { summary_ = trace::summarize(trainer().trace()); });
+    // Peaks are those of calls, so what is held in between is left out.
+    std::call_once(summary_once_, [&] {
+      trace::Trace calls = ranks_->timeline().trace;
+      for (trace::RankTrace& rank : calls.ranks) rank.memory.clear();
+      summary_ = trace::summarize(calls);
+    });
     return summary_;
   }
   const SharedTrace& trace() {
     std::call_once(trace_once_, [&] {
       trace_ = std::make_shared<NamedTrace>(
-          with_memory(trainer().trace()), ranks_->name,
+          ranks_->timeline().trace, ranks_->name,
           std::vector{cli::describe_training(trainer()) + ".",
                       fmt::format("Predicted for {}, without contention between transfers.",
                                   trainer().world().system.name)});
@@ -72,21 +76,6 @@ class Training {
   }
 
  private:
-  // The ranks know what they hold during each call, the plan also what they hold in between.
-  trace::Trace with_memory(trace::Trace trace) {
-    try {
-      const sim::Replay replay = sim::replay(
-          plan()->plan,
-          {.system = trainer().world().system, .eager_up_to = trainer().world().eager_up_to});
-      for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
-        trace.ranks[rank].memory = replay.trace.ranks[rank].memory;
-      }
-      return trace;
-    } catch (const InputError&) {
-      return trace;  // What cannot be repeated (D625) has no plan. Whoever asks for that is told.
-    }
-  }
-
   SharedRanks ranks_;
   std::once_flag plan_once_;
   std::once_flag summary_once_;
@@ -118,7 +107,10 @@ void bind_training(nb::module_& m) {
   nb::class_<Training>(m, "Training", "A strategy that was trained, in virtual time.")
       .def_prop_ro("name", [](const Training& t) { return t.ranks()->name; })
       .def_prop_ro(
-          "time", [](const Training& t) { return t.trainer().time().value; },
+          "time",
+          [](const Training& t) {
+            return unlocked([&] { return t.ranks()->timeline().end.value; });
+          },
           "Of everything, seconds.")
       .def_prop_ro("step_time", of_summary([](const Summary& s) { return s.step_time().value; }),
                    "Without loading weights, seconds.")
@@ -209,7 +201,6 @@ SharedRanks ranks_for(const Wanted& wanted, const strategy::Entry& entry) {
   world.system = wanted.world.system;
   world.eager_up_to = wanted.world.eager_up_to;
   strategy::Training training = strategy::training_for(entry, size);
-  training.record = true;
   return std::make_shared<Ranks>(world, training, entry.name);
 }
 
@@ -225,8 +216,7 @@ SharedRanks ranks_for_own(const Wanted& wanted, std::string name) {
   const strategy::Training training{.layers = size.layers,
                                     .batch = size.batch,
                                     .microbatches = std::max(size.microbatches, 1),
-                                    .chunks = std::max(size.chunks, 1),
-                                    .record = true};
+                                    .chunks = std::max(size.chunks, 1)};
   return std::make_shared<Ranks>(world, training, std::move(name));
 }
 

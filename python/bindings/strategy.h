@@ -45,6 +45,13 @@ struct Ranks {
   // The first call whose result nobody awaited.
   std::optional<Diagnostic> forgotten;
 
+  // Threads may ask at once. REQUIRES: no strategy is under way.
+  const strategy::Timeline& timeline() {
+    const std::lock_guard lock(timeline_mutex);
+    return trainer.dist().timeline();
+  }
+  std::mutex timeline_mutex;
+
   Ranks(const strategy::World& world, const strategy::Training& how, std::string called)
       : trainer(world, how), name(std::move(called)) {}
 };

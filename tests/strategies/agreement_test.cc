@@ -66,7 +66,6 @@ TEST(Agreement, HoldsOnRandomMachinesAndWithEagerMessages) {
     world.system = system;
     world.eager_up_to = random.chance() ? Bytes{std::int64_t{1} << 40} : Bytes{0};
     Training training = training_for(entry, c.size);
-    training.record = true;
     Trainer trainer(world, training);
     trainer.run(entry.strategy);
     expect_agreement(trainer, sim::replay(to_plan(trainer),

@@ -20,7 +20,6 @@ std::unique_ptr<Trainer> trained(const Case& c, const hardware::System& system) 
   World world = world_for(entry, c.size);
   world.system = system;
   Training training = training_for(entry, c.size);
-  training.record = true;
   auto trainer = std::make_unique<Trainer>(world, training);
   trainer->run(entry.strategy);
   return trainer;

@@ -181,7 +181,7 @@ TEST(OddStrategies, AreRecordedRightly) {
       {"cut_two_ways", cut_two_ways, {{.name = "a", .size = 2}, {.name = "b", .size = 2}}}};
   for (const auto& [name, strategy, mesh] : all) {
     SCOPED_TRACE(name);
-    Trainer trainer(world_of(mesh), {.layers = 2, .batch = 12, .record = true});
+    Trainer trainer(world_of(mesh), {.layers = 2, .batch = 12});
     trainer.run(strategy);
     const plan::Plan plan = to_plan(trainer);
     EXPECT_EQ(plan::parse_text(plan::to_text(plan), name), plan);
@@ -195,7 +195,7 @@ TEST(OddStrategies, AreRecordedRightly) {
 
 std::string refusal_of(const Strategy& strategy, const std::vector<plan::Axis>& mesh) {
   try {
-    Trainer trainer(world_of(mesh), {.layers = 2, .batch = 12, .record = true});
+    Trainer trainer(world_of(mesh), {.layers = 2, .batch = 12});
     trainer.run(strategy);
     (void)to_plan(trainer);
   } catch (const InputError& error) {

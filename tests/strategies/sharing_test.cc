@@ -34,10 +34,10 @@ TEST_P(Sharing, TheSharedProgramSaysWhatEachRankDid) {
     Grain grain;
     for (const auto& model : trainer->models()) grain = common_grain(grain, model->recording());
     const Tensors tensors(trainer->training(), grain);
-    const Lowering lowering{.trainer = *trainer, .grain = grain, .tensors = tensors};
+    const Lowering lowering{.dist = trainer->dist(), .grain = grain, .tensors = tensors};
     for (const auto& model : trainer->models()) {
-      const plan::Plan own =
-          plan_of_one_rank(shared, rank_program(lowering, *model), model->rank());
+      const plan::Plan own = plan_of_one_rank(
+          shared, rank_program(lowering, model->rank(), model->recording()), model->rank());
       const plan::RankProgram a = plan::expand(own, Rank(model->rank()), plan::ProgramId(0));
       const plan::RankProgram b = plan::expand(shared, Rank(model->rank()));
       ASSERT_EQ(plan::flat_text(a), plan::flat_text(b)) << "rank " << model->rank();

@@ -44,7 +44,6 @@ plan::Plan plan_of(const std::string& name, int ranks, const run::TrainingOption
       .mesh = {},
       .shape = {.hidden = options.hidden, .block = options.block, .datatype = DType::f32}};
   strategy::Training training = strategy::training_for(entry, size);
-  training.record = true;
   strategy::Trainer trainer(strategy::world_for(entry, size), training);
   trainer.run(entry.strategy);
   return strategy::to_plan(trainer);

@@ -145,7 +145,6 @@ PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& d
   where.system = world.system;
   where.eager_up_to = world.eager_up_to;
   strategy::Training training = strategy::training_for(entry, size);
-  training.record = true;
   return {.entry = &entry, .trainer = std::make_unique<strategy::Trainer>(where, training)};
 }
 

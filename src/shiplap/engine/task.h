@@ -1,4 +1,4 @@
-// A program that runs in virtual time: lazy, owned by whoever holds it, and awaitable by another
+// A coroutine: lazy, owned by whoever holds it, and awaitable by another
 // task, which then goes on when it is done.
 #pragma once
 

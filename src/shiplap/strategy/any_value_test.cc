@@ -24,7 +24,7 @@ struct Result {
 
 Result result_of(Task (*strategy)(Model&)) {
   Trainer trainer({.mesh = {{.name = "dp", .size = 2}}, .shape = kSmall},
-                  {.layers = 2, .batch = 4, .record = true});
+                  {.layers = 2, .batch = 4});
   trainer.run(strategy);
   return {.plan = to_plan(trainer), .trace = trainer.trace()};
 }

@@ -9,6 +9,8 @@
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/plan/text.h"
+#include "shiplap/strategy/model.h"
+#include "shiplap/strategy/timeline_internal.h"
 
 namespace shiplap::strategy {
 namespace {
@@ -95,7 +97,7 @@ void Barrier::reset() {
   engine::Waiter* const first = std::exchange(first_, nullptr);
   last_ = nullptr;
   ranks_.clear();
-  if (first != nullptr) simulation_.wake(simulation_.now(), *first);
+  if (first != nullptr) scheduler_.wake(*first);
 }
 
 // ---------------------------------------------------------------- groups
@@ -104,13 +106,11 @@ struct Dist::Meeting {
   std::vector<Flight*> members;  // by position; null: not there yet
   std::int64_t arrived = 0;
   Flight* first = nullptr;  // to arrive
-  double latest = 0;
 };
 
 // All groups along the same axes, on one channel.
 struct Dist::Group {
   struct Instance {
-    cost::Reach reach;
     std::int32_t finished = 0;  // meetings before those that are open
     std::vector<Meeting> open;
   };
@@ -128,7 +128,8 @@ Dist::Dist(World world)
       world_(std::move(world)),
       mesh_(checked_mesh(world_.mesh)),
       ranks_(mesh_.ranks()),
-      predictor_(ranks_, world_.system, world_.shape) {}
+      predictor_(ranks_, world_.system, world_.shape),
+      models_(ranks_, nullptr) {}
 
 Dist::~Dist() = default;
 
@@ -158,7 +159,7 @@ std::int32_t Dist::group(std::string_view axes, std::string_view channel) {
       group->instance_of[members[p].index()] = static_cast<std::int32_t>(group->instances.size());
       group->position_of[members[p].index()] = static_cast<std::int32_t>(p);
     }
-    group->instances.push_back({.reach = cost::reach_of(members), .finished = 0, .open = {}});
+    group->instances.emplace_back();
   }
   groups_.push_back(std::move(group));
   return static_cast<std::int32_t>(groups_.size() - 1);
@@ -229,40 +230,43 @@ void Dist::refuse_other(const Flight& received) {
                  .help = "receive what is sent"});
 }
 
-const Dist::Priced& Dist::price(Kind kind, std::int64_t samples, std::int64_t held,
-                                std::int64_t of) {
-  Priced& known = prices_.at(static_cast<std::size_t>(kind));
-  if (known.samples == samples && known.held == held && known.of == of) return known;
-  known = {.samples = samples, .held = held, .of = of, .work = {}, .time = {}};
+cost::ComputeWork Dist::work(Kind kind, std::int64_t samples, std::int64_t held,
+                             std::int64_t of) const {
   switch (kind) {
     case Kind::load_weights:
-      known.work = predictor_.load_work(held, of);
-      break;
+      return predictor_.load_work(held, of);
     case Kind::forward:
-      known.work = predictor_.forward_work(samples, held, of);
-      break;
+      return predictor_.forward_work(samples, held, of);
     case Kind::backward_input:
     case Kind::backward_weight:
-      known.work = predictor_.backward_half_work(samples, held, of);
-      break;
+      return predictor_.backward_half_work(samples, held, of);
     case Kind::backward:
-      known.work = predictor_.backward_work(samples, held, of);
-      break;
+      return predictor_.backward_work(samples, held, of);
     case Kind::update:
-      known.work = predictor_.update_work(held, of);
-      break;
+      return predictor_.update_work(held, of);
     default:
-      return known;  // it takes no time
+      return {.kernel_class = ""};  // it takes no time
   }
-  known.time = predictor_.time(known.work);
-  return known;
+}
+
+void Dist::enter(const Model& model) {
+  models_[model.rank()] = &model;
+  changed();
+}
+
+void Dist::leave(const Model& model) {
+  if (models_[model.rank()] == &model) models_[model.rank()] = nullptr;
+}
+
+const Timeline& Dist::timeline() const {
+  if (!timeline_) timeline_ = replay(*this);
+  return *timeline_;
 }
 
 // ---------------------------------------------------------------- flights
 
 // One flight that lands may let another start, and so on: a list instead of a deep recursion.
-void Dist::start(Flight& flight, Seconds time) {
-  flight.begin = time;
+void Dist::start(Flight& flight) {
   to_start_.push_back(&flight);
   if (std::exchange(starting_, true)) return;
   while (!to_start_.empty() && !problem_) {
@@ -283,15 +287,7 @@ void Dist::report(Diagnostic diagnostic) {
 
 void Dist::land(Flight& flight) {
   flight.complete = true;
-  // Whoever sleeps on it hears of it when it wakes, with its memory at hand.
-  if (flight.sender != nullptr && !flight.awaited) {
-    flight.told = true;
-    flight.sender->landed(flight);
-  }
-  if (flight.behind == nullptr) return;
-  Flight& next = *std::exchange(flight.behind, nullptr);
-  next.begin = std::max(next.asked, flight.end);
-  to_start_.push_back(&next);
+  if (flight.behind != nullptr) to_start_.push_back(std::exchange(flight.behind, nullptr));
 }
 
 void Dist::join(Flight& flight) {
@@ -305,7 +301,6 @@ void Dist::join(Flight& flight) {
   if (meeting.members.empty()) meeting.members.resize(group.size);
   meeting.members[group.position_of[rank]] = &flight;
   if (meeting.first == nullptr) meeting.first = &flight;
-  meeting.latest = std::max(meeting.latest, flight.begin.value);
   const Flight& first = *meeting.first;
   if (first.kind != flight.kind || first.in.index() != flight.in.index()) {
     report({.code = "D616",
@@ -324,7 +319,7 @@ void Dist::join(Flight& flight) {
 
 void Dist::finish(Group& group, std::size_t instance, Meeting& meeting) {
   try {
-    combine(group, meeting);
+    combine(meeting);
   } catch (const InputError& error) {
     Diagnostic wrong = error.diagnostics().front();
     wrong.where.rank = meeting.first->rank;
@@ -334,24 +329,15 @@ void Dist::finish(Group& group, std::size_t instance, Meeting& meeting) {
     report(std::move(wrong));
     return;
   }
-  const Flight& first = *meeting.members.front();
-  const Bytes whole = memory(first.kind == Kind::all_gather ? first.out : first.in, world_.shape);
-  const Seconds duration = cost::collective_time(world_.system, trace::collective_of(first.kind),
-                                                 whole, group.instances[instance].reach);
-  const Seconds end{meeting.latest + duration.value};
   engine::Waiter* to_wake = nullptr;
   for (std::size_t i = meeting.members.size(); i-- > 0;) {
     Flight& flight = *meeting.members[i];
-    flight.begin = {meeting.latest};
-    flight.end = end;
-    flight.duration = duration;
-    flight.bytes = whole;
     land(flight);
     if (!flight.awaited) continue;
     flight.next = to_wake;
     to_wake = &flight;
   }
-  if (to_wake != nullptr) simulation_.wake(end, *to_wake);
+  if (to_wake != nullptr) scheduler_.wake(*to_wake);
   // Meetings end in order, as their members come in order.
   Group::Instance& where = group.instances[instance];
   where.open.erase(where.open.begin());
@@ -442,7 +428,7 @@ void combine_as(std::span<Flight* const> members, IndexSet T::* set, const char*
 
 }  // namespace
 
-void Dist::combine(const Group& /*group*/, const Meeting& meeting) {
+void Dist::combine(const Meeting& meeting) {
   const std::span<Flight* const> members = meeting.members;
   const bool gathers = members.front()->kind == Kind::all_gather;
   if (members.front()->kind == Kind::barrier) return;
@@ -465,7 +451,6 @@ void Dist::combine(const Group& /*group*/, const Meeting& meeting) {
 
 void Dist::post(Flight& flight) {
   if (flight.kind == Kind::send) {
-    flight.bytes = memory(flight.in, world_.shape);
     send(flight, mailboxes_[{flight.rank, flight.peer, flight.channel, flight.tag}]);
   } else {
     receive(flight, mailboxes_[{flight.peer, flight.rank, flight.channel, flight.tag}]);
@@ -476,11 +461,11 @@ void Dist::post(Flight& flight) {
 void Dist::arrive(Flight& flight) {
   land(flight);
   flight.next = nullptr;
-  if (flight.awaited) simulation_.wake(flight.end, flight);
+  if (flight.awaited) scheduler_.wake(flight);
 }
 
 void Dist::send(Flight& flight, Mailbox& box) {
-  const bool eager = flight.bytes <= world_.eager_up_to;
+  const bool eager = is_eager(flight);
   if (!box.receives.empty()) {
     Flight& receiver = *box.receives.front();
     box.receives.erase(box.receives.begin());
@@ -495,7 +480,6 @@ void Dist::send(Flight& flight, Mailbox& box) {
     box.sends.push_back({.flight = &flight, .copy = nullptr});
     return;
   }
-  flight.end = flight.begin;
   arrive(flight);
 }
 
@@ -510,21 +494,8 @@ void Dist::receive(Flight& flight, Mailbox& box) {
 }
 
 void Dist::settle(Flight& send, Flight& receive) {
-  receive.bytes = send.bytes;
   receive.out = send.in;
-  receive.match = send.match;
-  const double begin = std::max(send.begin.value, receive.begin.value);
-  const Seconds duration =
-      cost::message_time(world_.system, send.bytes, Rank(send.rank), Rank(receive.rank));
-  receive.begin = {begin};
-  receive.end = {begin + duration.value};
-  receive.duration = duration;
-  if (send.bytes > world_.eager_up_to) {
-    send.begin = receive.begin;
-    send.end = receive.end;
-    send.duration = duration;
-    arrive(send);
-  }
+  if (!is_eager(send)) arrive(send);
   arrive(receive);
 }
 

@@ -1,10 +1,10 @@
-// The world that ranks share: who they are, how they meet, and what that costs them.
+// The world that ranks share: who they are and how they meet.
 //
-// Everything happens in virtual time. Collectives meet by their number on a group, messages by
-// sender, receiver and tag, in order; so the result does not depend on who runs first.
+// Collectives meet by their number on a group, messages by sender, receiver and tag, in order; so
+// the result does not depend on who runs first. Values pass, and nothing has a clock: when
+// everything happens is what sim::replay says of the record (Dist::timeline).
 #pragma once
 
-#include <array>
 #include <coroutine>
 #include <cstdint>
 #include <map>
@@ -20,10 +20,11 @@
 #include "shiplap/base/diagnostic.h"
 #include "shiplap/cost/price.h"
 #include "shiplap/cost/runtime_predictor.h"
-#include "shiplap/engine/simulation.h"
+#include "shiplap/engine/scheduler.h"
 #include "shiplap/hardware/system.h"
 #include "shiplap/plan/mesh.h"
 #include "shiplap/strategy/flight.h"
+#include "shiplap/trace/trace.h"
 #include "shiplap/workload/shape.h"
 
 namespace shiplap::strategy {
@@ -31,7 +32,7 @@ namespace shiplap::strategy {
 // All that arrive at a barrier of `target` ranks go on together. It can be used again at once.
 class Barrier {
  public:
-  Barrier(engine::Simulation& simulation, int target) : simulation_(simulation), target_(target) {}
+  Barrier(engine::Scheduler& scheduler, int target) : scheduler_(scheduler), target_(target) {}
   Barrier(const Barrier&) = delete;
   Barrier& operator=(const Barrier&) = delete;
   ~Barrier() = default;
@@ -55,7 +56,7 @@ class Barrier {
 
  private:
   void arrive(Await& await);
-  engine::Simulation& simulation_;
+  engine::Scheduler& scheduler_;
   int target_;
   std::vector<int> ranks_;
   engine::Waiter* first_ = nullptr;
@@ -68,6 +69,15 @@ struct World {
   hardware::System system = hardware::find_system("h100_80g_nvl8");
   workload::ModelShape shape;
   Bytes eager_up_to{0};  // messages up to this size are sent whether or not they are waited for
+};
+
+class Model;
+
+// What the ranks have done so far, in virtual time.
+struct Timeline {
+  trace::Trace trace;          // of every rank the calls that are complete, in its order
+  Seconds end;                 // of everything
+  std::vector<Seconds> clock;  // by rank: when it has done, and waited for, all that it did
 };
 
 class Dist {
@@ -83,47 +93,49 @@ class Dist {
   [[nodiscard]] const World& world() const { return world_; }
   [[nodiscard]] const plan::Mesh& mesh() const { return mesh_; }
   [[nodiscard]] const cost::RuntimePredictor& predictor() const { return predictor_; }
-  [[nodiscard]] engine::Simulation& simulation() { return simulation_; }
+  [[nodiscard]] engine::Scheduler& scheduler() { return scheduler_; }
+
+  // The replay of what its models have recorded. It is kept until one of them does something more.
+  [[nodiscard]] const Timeline& timeline() const;
+  // Models say that they are there, and that they have done something.
+  void enter(const Model& model);
+  void leave(const Model& model);
+  void changed() { timeline_.reset(); }
+  // By rank; null: none.
+  [[nodiscard]] const std::vector<const Model*>& models() const { return models_; }
 
   // Where ranks put what lives as long as the world does.
   [[nodiscard]] std::pmr::memory_resource& arena() { return *arena_; }
 
-  // What a computation on so many samples with so many shards of a weight is, and how long it
-  // takes. The last one of each kind is kept, as ranks mostly ask for the same.
-  struct Priced {
-    std::int64_t samples = -1;
-    std::int64_t held = 0;
-    std::int64_t of = 0;
-    cost::ComputeWork work;
-    Seconds time;
-  };
-  const Priced& price(trace::Kind kind, std::int64_t samples, std::int64_t held, std::int64_t of);
+  // A computation on so many samples with so many shards of a weight.
+  [[nodiscard]] cost::ComputeWork work(trace::Kind kind, std::int64_t samples, std::int64_t held,
+                                       std::int64_t of) const;
 
-  // ---- as a rank: `co_await dist.all_reduce(rank, gradient, time)` gives the sum and the time at
-  // which it is there. Throws InputError D621 for a rank that is not there, D616 where something
-  // else is sent than is received. What is wrong with a collective, problem() says.
+  // ---- as a rank: `co_await dist.all_reduce(rank, gradient)` gives the sum. Throws InputError
+  // D621 for a rank that is not there, D616 where something else is sent than is received. What is
+  // wrong with a collective, problem() says.
   template <workload::Reduceable T>
-  [[nodiscard]] auto all_reduce(int rank, const T& in, Seconds time) {
-    return meet<T>(trace::Kind::all_reduce, rank, in, time);
+  [[nodiscard]] auto all_reduce(int rank, const T& in) {
+    return meet<T>(trace::Kind::all_reduce, rank, in);
   }
   template <workload::Gatherable T>
-  [[nodiscard]] auto all_gather(int rank, const T& in, Seconds time) {
-    return meet<T>(trace::Kind::all_gather, rank, in, time);
+  [[nodiscard]] auto all_gather(int rank, const T& in) {
+    return meet<T>(trace::Kind::all_gather, rank, in);
   }
   template <workload::ReduceableGatherable T>
-  [[nodiscard]] auto reduce_scatter(int rank, const T& in, Seconds time) {
-    return meet<T>(trace::Kind::reduce_scatter, rank, in, time);
+  [[nodiscard]] auto reduce_scatter(int rank, const T& in) {
+    return meet<T>(trace::Kind::reduce_scatter, rank, in);
   }
   template <class T>
-  [[nodiscard]] auto send(int source, int dest, const T& value, Seconds time = {}) {
-    Await<T> await(*this, trace::Kind::send, source, time);
+  [[nodiscard]] auto send(int source, int dest, const T& value) {
+    Await<T> await(*this, trace::Kind::send, source);
     await.flight.peer = present(dest);
     await.flight.in = value;
     return await;
   }
   template <class T>
-  [[nodiscard]] auto receive(int source, int dest, Seconds time = {}) {
-    Await<T> await(*this, trace::Kind::recv, dest, time);
+  [[nodiscard]] auto receive(int source, int dest) {
+    Await<T> await(*this, trace::Kind::recv, dest);
     await.flight.peer = present(source);
     return await;
   }
@@ -143,9 +155,8 @@ class Dist {
   std::int32_t channel(std::string_view name);
   [[nodiscard]] const std::string& channel_name(std::int32_t channel) const;
 
-  // Starts at `time` of the rank's clock. Tells flight.sender and wakes the rank when it is
-  // complete.
-  void start(Flight& flight, Seconds time);
+  // Wakes the rank when it is complete, if it is awaited.
+  void start(Flight& flight);
 
   // What is wrong, once something is: then nobody is woken any more.
   [[nodiscard]] const std::optional<Diagnostic>& problem() const { return problem_; }
@@ -169,27 +180,26 @@ class Dist {
   struct [[nodiscard]] Await {
     Dist& dist;
     Flight flight;
-    Await(Dist& d, trace::Kind kind, int rank, Seconds time) : dist(d) {
+    Await(Dist& d, trace::Kind kind, int rank) : dist(d) {
       flight.kind = kind;
       flight.rank = d.present(rank);
-      flight.asked = time;
     }
     static bool await_ready() { return false; }
     void await_suspend(std::coroutine_handle<> caller) {
       flight.handle = caller;
       flight.awaited = true;
-      dist.start(flight, flight.asked);
+      dist.start(flight);
     }
-    std::pair<T, Seconds> await_resume() const {
+    T await_resume() const {
       const T* const value =
           std::get_if<T>(flight.kind == trace::Kind::send ? &flight.in : &flight.out);
       if (value == nullptr) refuse_other(flight);
-      return {*value, flight.end};
+      return *value;
     }
   };
   template <class T>
-  Await<T> meet(trace::Kind kind, int rank, const T& in, Seconds time) {
-    Await<T> await(*this, kind, rank, time);
+  Await<T> meet(trace::Kind kind, int rank, const T& in) {
+    Await<T> await(*this, kind, rank);
     await.flight.group = group("", "rank");  // not where models meet, which count on their own
     await.flight.number = next_number(rank);
     await.flight.in = in;
@@ -204,10 +214,13 @@ class Dist {
   void send(Flight& flight, Mailbox& box);
   void receive(Flight& flight, Mailbox& box);
   void settle(Flight& send, Flight& receive);
+  [[nodiscard]] bool is_eager(const Flight& send) const {
+    return memory(send.in, world_.shape) <= world_.eager_up_to;
+  }
   void arrive(Flight& flight);
   void finish(Group& group, std::size_t instance, Meeting& meeting);
-  void combine(const Group& group, const Meeting& meeting);
-  // Complete at `flight.end`: told, and what waited behind it may start.
+  static void combine(const Meeting& meeting);
+  // Complete: what waited behind it may start.
   void land(Flight& flight);
   void report(Diagnostic diagnostic);
 
@@ -216,11 +229,12 @@ class Dist {
   plan::Mesh mesh_;
   std::int64_t ranks_;
   cost::RuntimePredictor predictor_;
-  engine::Simulation simulation_;
+  engine::Scheduler scheduler_;
+  std::vector<const Model*> models_;  // by rank
+  mutable std::optional<Timeline> timeline_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<std::string> channels_{""};  // of messages
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>, Mailbox> mailboxes_;
-  std::array<Priced, 8> prices_;  // by kind of computation
   std::vector<Flight*> to_start_;
   bool starting_ = false;
   std::vector<std::int32_t> numbers_;  // by rank, of those who ask as a rank

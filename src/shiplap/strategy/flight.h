@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "shiplap/base/units.h"
-#include "shiplap/engine/simulation.h"
+#include "shiplap/engine/scheduler.h"
 #include "shiplap/trace/event.h"
 #include "shiplap/workload/values.h"
 
@@ -21,20 +21,6 @@ using AnyValue = std::variant<std::monostate, workload::Weight, workload::OptSta
 [[nodiscard]] const IndexSet& shown_samples(const AnyValue& value);
 [[nodiscard]] std::int32_t layer_of(const AnyValue& value);
 
-struct Flight;
-
-// Who is told when a communication is complete, in virtual time maybe long before it is taken.
-class Sender {
- public:
-  Sender() = default;
-  Sender(const Sender&) = delete;
-  Sender& operator=(const Sender&) = delete;
-  virtual void landed(Flight& flight) = 0;
-
- protected:
-  ~Sender() = default;
-};
-
 struct Flight : engine::Waiter {
   trace::Kind kind = trace::Kind::all_reduce;
   std::int32_t rank = 0;
@@ -43,22 +29,12 @@ struct Flight : engine::Waiter {
   std::int32_t peer = -1;    // of a message
   std::int32_t tag = 0;      // of a message
   std::int32_t channel = 0;  // of a message, in Dist
-  std::int32_t event = -1;   // in the rank's log
   std::int32_t step = -1;    // in the rank's record
-  std::int64_t match = -1;   // of a message: the same on both ends
   bool complete = false;
   bool awaited = false;  // a coroutine sleeps until it is complete
-  bool told = false;     // its sender knows that it is complete
-  Seconds asked;         // by the rank's clock
-  Seconds begin;         // when all had started
-  Seconds end;
-  Seconds duration;  // of what is done between the two, without the rounding of their difference
-  Bytes bytes;
-  Bytes reserved;  // for its result
   AnyValue in;
   AnyValue out;
   Flight* behind = nullptr;  // the next on its stream, that cannot start before this is complete
-  Sender* sender = nullptr;
 };
 
 }  // namespace shiplap::strategy

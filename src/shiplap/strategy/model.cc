@@ -20,6 +20,7 @@ Model::Model(int rank)
       storage_(*this, dist_.arena()) {
   final_weights_.resize(training_.layers);
   if (rank != 0) refuse("D621", fmt::format("there is no rank {} in a world of one", rank), "", "");
+  dist_.enter(*this);
 }
 
 Model::Model(int rank, Dist& dist, const Training& training)
@@ -37,14 +38,15 @@ Model::Model(int rank, Dist& dist, const Training& training)
     refuse("D621", fmt::format("there is no rank {} in a world of {}", rank, dist.size()),
            "ranks count from 0", "");
   }
-  const auto layers = static_cast<std::size_t>(training.layers);
-  final_weights_.resize(layers);
-  log_.reserve(6 * layers + 2);
-  known_.reserve(8 * layers + 8);
+  final_weights_.resize(training.layers);
   dist_.group("", "");
+  dist_.enter(*this);
 }
 
-Model::~Model() = default;
+Model::~Model() { dist_.leave(*this); }
+
+const std::vector<Event>& Model::log() const { return dist_.timeline().trace.ranks[rank_].events; }
+Seconds Model::time() const { return dist_.timeline().clock[rank_]; }
 
 int Model::position(std::string_view axis) const {
   return static_cast<int>(dist_.group_position(dist_.group(axis, ""), rank_));
@@ -79,7 +81,8 @@ std::string Model::last_call() const {
 }
 
 std::string Model::status() const {
-  std::string text = fmt::format("rank {} at {}: {}\n", rank_, to_string(now_), to_string(memory_));
+  std::string text =
+      fmt::format("rank {} at {}: {}\n", rank_, to_string(time()), to_string(memory_));
   const auto list = [&](const char* name, const auto& shelf) {
     shelf.for_each([&](Key key, const auto& slot) {
       if (slot.empty()) return;
@@ -171,21 +174,10 @@ void Model::begin_call(std::string_view call, int layer) {
   release_loose();
 }
 
-void Model::compute(const Call& call, std::initializer_list<const Trail*> reads) {
-  const Seconds duration = call.price.time;
-  Event& event = log_.emplace_back();
-  event.kind = call.kind;
-  event.rank = rank_;
-  event.layer = call.layer;
-  event.time = now_;
-  event.duration = duration;
-  event.memory = memory_ + reserved_ + call.extra;
-  if (call.samples != nullptr) event.samples = *call.samples;
-  now_ += duration;
-  if (!training_.record) return;
+void Model::compute(Kind kind, const Extent& extent, std::initializer_list<const Trail*> reads) {
   Step& step = record(Step::What::compute);
-  step.kind = call.kind;
-  step.work = call.price.work;
+  step.kind = kind;
+  step.work = dist_.work(kind, extent.samples, extent.held, extent.of);
   std::size_t i = 0;
   for (const Trail* trail : reads) step.reads[i++] = trail->first;
 }
@@ -196,12 +188,11 @@ void Model::log_event(Kind kind, const What& what) {
     refuse("D614", fmt::format("a {} cannot be logged alone", name(kind)),
            "communication needs the other ranks", "call it");
   }
-  compute({.kind = kind,
-           .layer = what.layer,
-           .samples = &what.samples,
-           .price = dist_.price(kind, what.samples.size(), what.shards_on_device, what.num_shards),
-           .extra = {}},
-          {});
+  compute(kind, {what.samples.size(), what.shards_on_device, what.num_shards}, {});
+  recording_.steps.back().what = Step::What::log;
+  recording_.steps.back().reads[0] = static_cast<ValueNumber>(known_.size());
+  known_.push_back({.gone = true});
+  recording_.values.push_back({.value = Activation{.layer = what.layer, .samples = what.samples}});
 }
 
 std::pair<Weight, OptState> Model::load_weights(int layer, int shard, int num_shards) {
@@ -221,20 +212,10 @@ std::pair<Weight, OptState> Model::load_weights(int layer, int shard, int num_sh
                .shards = weight.shards,
                .num_shards = num_shards,
                .trail = {}};
-  const Bytes loaded = weight.memory(shape()) + opt.memory(shape());
-  compute({.kind = Kind::load_weights,
-           .layer = layer,
-           .samples = nullptr,
-           .price = dist_.price(Kind::load_weights, 0, 1, num_shards),
-           .extra = loaded},
-          {});
-  // A step is repeated, and weights stay from one to the next: so they are there from the start.
-  for (std::size_t i = 0; i + 1 < log_.size(); ++i) log_[i].memory += loaded;
-  make(weight, Kind::load_weights, -1);
-  make(opt, Kind::load_weights, -1);
-  if (training_.record) {
-    recording_.steps.back().writes = {weight.trail.first, opt.trail.first};
-  }
+  compute(Kind::load_weights, {.held = 1, .of = num_shards}, {});
+  make(weight, -1);
+  make(opt, -1);
+  recording_.steps.back().writes = {weight.trail.first, opt.trail.first};
   return {std::move(weight), std::move(opt)};
 }
 
@@ -266,9 +247,9 @@ Activation Model::get_input_activation(const IndexSet& samples) {
                    .samples = samples,
                    .total_samples = training_.batch,
                    .trail = {}};
-  if (training_.record) record(Step::What::compute).kind = Kind::compute;
-  make(input, Kind::compute, -1);
-  if (training_.record) recording_.steps.back().writes[0] = input.trail.first;
+  record(Step::What::compute).kind = Kind::compute;
+  make(input, -1);
+  recording_.steps.back().writes[0] = input.trail.first;
   return input;
 }
 
@@ -287,15 +268,10 @@ Activation Model::forward(int layer, const Activation& input, const Weight& weig
     output.shards = weight.shards;
     output.num_shards = weight.num_shards;
   }
-  const std::int64_t held = weight.shards.size();
-  compute({.kind = Kind::forward,
-           .layer = layer,
-           .samples = &input.samples,
-           .price = dist_.price(Kind::forward, input.samples.size(), held, weight.num_shards),
-           .extra = output.memory(shape())},
+  compute(Kind::forward, {input.samples.size(), weight.shards.size(), weight.num_shards},
           {&input.trail, &weight.trail});
-  make(output, Kind::forward, -1);
-  if (training_.record) recording_.steps.back().writes[0] = output.trail.first;
+  make(output, -1);
+  recording_.steps.back().writes[0] = output.trail.first;
   return output;
 }
 
@@ -308,14 +284,9 @@ ActivationGrad Model::loss(const Activation& input) {
                       .samples = input.samples,
                       .total_samples = input.total_samples,
                       .trail = {}};
-  compute({.kind = Kind::loss,
-           .layer = -1,
-           .samples = &input.samples,
-           .price = dist_.price(Kind::loss, 0, 0, 0),
-           .extra = grad.memory(shape())},
-          {&input.trail});
-  make(grad, Kind::loss, -1);
-  if (training_.record) recording_.steps.back().writes[0] = grad.trail.first;
+  compute(Kind::loss, {0, 0, 0}, {&input.trail});
+  make(grad, -1);
+  recording_.steps.back().writes[0] = grad.trail.first;
   return grad;
 }
 
@@ -363,18 +334,11 @@ std::pair<WeightGrad, ActivationGrad> Model::backward(int layer, const Activatio
   check_backward(layer, input, grad, weight);
   WeightGrad of_weight = weight_grad(input, weight);
   ActivationGrad of_input = input_grad(input, weight);
-  compute({.kind = Kind::backward,
-           .layer = layer,
-           .samples = &input.samples,
-           .price = dist_.price(Kind::backward, input.samples.size(), weight.shards.size(),
-                                weight.num_shards),
-           .extra = of_weight.memory(shape()) + of_input.memory(shape())},
+  compute(Kind::backward, {input.samples.size(), weight.shards.size(), weight.num_shards},
           {&input.trail, &grad.trail, &weight.trail});
-  make(of_weight, Kind::backward, -1);
-  make(of_input, Kind::backward, -1);
-  if (training_.record) {
-    recording_.steps.back().writes = {of_weight.trail.first, of_input.trail.first};
-  }
+  make(of_weight, -1);
+  make(of_input, -1);
+  recording_.steps.back().writes = {of_weight.trail.first, of_input.trail.first};
   return {std::move(of_weight), std::move(of_input)};
 }
 
@@ -383,15 +347,10 @@ ActivationGrad Model::backward_input(int layer, const Activation& input, const A
   begin_call(Kind::backward_input, layer);
   check_backward(layer, input, grad, weight);
   ActivationGrad result = input_grad(input, weight);
-  compute({.kind = Kind::backward_input,
-           .layer = layer,
-           .samples = &input.samples,
-           .price = dist_.price(Kind::backward_input, input.samples.size(), weight.shards.size(),
-                                weight.num_shards),
-           .extra = result.memory(shape())},
+  compute(Kind::backward_input, {input.samples.size(), weight.shards.size(), weight.num_shards},
           {&input.trail, &grad.trail, &weight.trail});
-  make(result, Kind::backward_input, -1);
-  if (training_.record) recording_.steps.back().writes[0] = result.trail.first;
+  make(result, -1);
+  recording_.steps.back().writes[0] = result.trail.first;
   return result;
 }
 
@@ -400,15 +359,10 @@ WeightGrad Model::backward_weight(int layer, const Activation& input, const Acti
   begin_call(Kind::backward_weight, layer);
   check_backward(layer, input, grad, weight);
   WeightGrad result = weight_grad(input, weight);
-  compute({.kind = Kind::backward_weight,
-           .layer = layer,
-           .samples = &input.samples,
-           .price = dist_.price(Kind::backward_weight, input.samples.size(), weight.shards.size(),
-                                weight.num_shards),
-           .extra = result.memory(shape())},
+  compute(Kind::backward_weight, {input.samples.size(), weight.shards.size(), weight.num_shards},
           {&input.trail, &grad.trail});
-  make(result, Kind::backward_weight, -1);
-  if (training_.record) recording_.steps.back().writes[0] = result.trail.first;
+  make(result, -1);
+  recording_.steps.back().writes[0] = result.trail.first;
   return result;
 }
 
@@ -437,17 +391,11 @@ std::pair<Weight, OptState> Model::update(int layer, const WeightGrad& grad, con
   ++new_state.step;
   const ValueNumber old_weight = weight.trail.first;
   const ValueNumber old_state = opt_state.trail.first;
-  compute({.kind = Kind::update,
-           .layer = layer,
-           .samples = nullptr,
-           .price = dist_.price(Kind::update, 0, weight.shards.size(), weight.num_shards),
-           .extra = {}},
+  compute(Kind::update, {0, weight.shards.size(), weight.num_shards},
           {&grad.trail, &weight.trail, &opt_state.trail});
-  make(new_weight, Kind::update, old_weight);
-  make(new_state, Kind::update, old_state);
-  if (training_.record) {
-    recording_.steps.back().writes = {new_weight.trail.first, new_state.trail.first};
-  }
+  make(new_weight, old_weight);
+  make(new_state, old_state);
+  recording_.steps.back().writes = {new_weight.trail.first, new_state.trail.first};
   return {std::move(new_weight), std::move(new_state)};
 }
 

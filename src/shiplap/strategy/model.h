@@ -109,10 +109,9 @@ struct Training {
   int batch = 1;         // samples of all ranks together
   int microbatches = 1;  // pieces into which a rank cuts its samples, for those who cut them
   int chunks = 1;        // groups of layers on each rank of an interleaved pipeline
-  bool record = false;   // keep what a plan is made from
 };
 
-class Model final : private Bookkeeper, private Sender {
+class Model final : private Bookkeeper {
  public:
   explicit Model(int rank = 0);  // alone in a world of its own
   Model(int rank, Dist& dist, int num_layers = 2, int global_batch_size = 1)
@@ -137,6 +136,7 @@ class Model final : private Bookkeeper, private Sender {
   // The samples of part `part`, if the batch is cut into `parts` equal ones. Throws InputError D622
   // if it cannot be.
   [[nodiscard]] IndexSet samples(int part, int parts) const;
+  [[nodiscard]] const Training& training() const { return training_; }
   [[nodiscard]] Dist& dist() { return dist_; }
 
   // ---- what it holds
@@ -144,13 +144,16 @@ class Model final : private Bookkeeper, private Sender {
   [[nodiscard]] Storage& storage() { return storage_; }
   [[nodiscard]] Bytes memory() const { return memory_; }
   [[nodiscard]] std::string status() const;
-  [[nodiscard]] Seconds time() const { return now_; }
-  [[nodiscard]] const std::vector<Event>& log() const { return log_; }
-  [[nodiscard]] std::vector<Event>& log() { return log_; }
+  // What it has done, in its order, and when it has done all that it has waited for: from
+  // Dist::timeline(), so of all ranks together.
+  [[nodiscard]] const std::vector<Event>& log() const;
+  [[nodiscard]] Seconds time() const;
   [[nodiscard]] const std::vector<std::optional<Weight>>& final_weights() const {
     return final_weights_;
   }
   [[nodiscard]] const Recording& recording() const { return recording_; }
+  // The same, with the results of communications that are complete and not yet waited for.
+  [[nodiscard]] Recording recording_so_far() const;
 
   // Something that took time and has no value: "forward" of these samples costs what forward costs.
   struct What {
@@ -268,15 +271,8 @@ class Model final : private Bookkeeper, private Sender {
     std::int16_t readers = 0;  // communications under way that read it
     bool held = false;         // one of them also writes it
     bool gone = false;
-    trace::Kind made_by = trace::Kind::compute;
-    std::int32_t event = -1;
     ValueNumber source = -1;  // the value in whose place the result may stand
     Bytes bytes;
-    Bytes reserved;  // what its maker holds for it until it is stored
-  };
-  struct Stream {
-    Flight* last = nullptr;  // that has not landed
-    Seconds free;
   };
 
   // Bookkeeper
@@ -295,21 +291,18 @@ class Model final : private Bookkeeper, private Sender {
   template <class T>
   ValueNumber place_derived(T& value, ValueNumber before);
 
-  // Sender
-  void landed(Flight& flight) override;
-
   // ---- calls
-  struct Call {
-    trace::Kind kind = trace::Kind::compute;
-    int layer = -1;
-    const IndexSet* samples = nullptr;
-    const Dist::Priced& price;
-    Bytes extra;  // what its results take beside what is stored
-  };
   void begin_call(std::string_view call, int layer);
   void begin_call(trace::Kind kind, int layer) { begin_call(name(kind), layer); }
-  // Logs a computation and lets its time pass. The record's step is the last one then.
-  void compute(const Call& call, std::initializer_list<const workload::Trail*> reads);
+  // Of so many samples with so many shards of a weight.
+  struct Extent {
+    std::int64_t samples = 0;
+    std::int64_t held = 0;
+    std::int64_t of = 0;
+  };
+  // The record's step is the last one then.
+  void compute(trace::Kind kind, const Extent& extent,
+               std::initializer_list<const workload::Trail*> reads);
   // Texts are made only for those who need them: most values are in order.
   template <class T>
   void require_stored(const workload::Trail& trail, const T& value) const {
@@ -334,15 +327,11 @@ class Model final : private Bookkeeper, private Sender {
                                    std::string help) const;
   // A result of the last call: it has to be stored before the next.
   template <class T>
-  void make(T& value, trace::Kind kind, ValueNumber source, Bytes reserved = {}) {
+  void make(T& value, ValueNumber source) {
     value.trail = {.how = workload::Trail::How::made,
                    .first = static_cast<ValueNumber>(known_.size())};
-    known_.push_back({.made_by = kind,
-                      .event = static_cast<std::int32_t>(log_.size()) - 1,
-                      .source = source,
-                      .bytes = value.memory(shape()),
-                      .reserved = reserved});
-    if (training_.record) recording_.values.push_back({.value = value, .in_place_of = -1});
+    known_.push_back({.source = source, .bytes = value.memory(shape())});
+    recording_.values.push_back({.value = value, .in_place_of = -1});
     loose_.push_back(value.trail.first);
   }
   void check_backward(int layer, const Activation& input, const ActivationGrad& grad,
@@ -368,7 +357,7 @@ class Model final : private Bookkeeper, private Sender {
   Flight ask_any(trace::Kind kind, const AnyValue& value, int layer, const Over& over,
                  std::string_view channel);
   Flight message(trace::Kind kind, int peer, const AnyValue& value, Tagged tagged);
-  // Enters it into the log and the record, on a stream.
+  // Enters it into the record, on a stream.
   void issue(Flight& flight, std::int32_t stream, bool async);
   void start(Flight& flight, const Over& over);
   // Nobody need wait for it, so it lives here.
@@ -380,8 +369,6 @@ class Model final : private Bookkeeper, private Sender {
   void taken(Flight& flight);
   std::int32_t stream_called(std::string_view name);
   void release_loose();
-  // Adds to the memory of all events from one on.
-  void patch_memory(std::int32_t from_event, Bytes bytes);
   Step& record(Step::What what);
 
   std::unique_ptr<Dist> own_dist_;
@@ -389,19 +376,15 @@ class Model final : private Bookkeeper, private Sender {
   int rank_;
   Training training_;
   Storage storage_;
-  Seconds now_;
   Bytes memory_;
-  Bytes reserved_;  // for results of what is under way
-  std::vector<Event> log_;
   std::pmr::vector<Known> known_{&dist_.arena()};
   std::pmr::vector<ValueNumber> loose_{
       &dist_.arena()};                 // made by the last call, and not stored yet
   std::vector<std::int32_t> numbers_;  // collectives so far, by kind of group
   std::vector<std::unique_ptr<Flight>> under_way_;
-  std::vector<Stream> streams_{{}};
+  std::vector<Flight*> streams_{nullptr};  // the last on each that is not taken
   std::vector<std::string> stream_names_{"main"};
   std::vector<std::optional<Weight>> final_weights_;
-  std::int64_t sends_ = 0;
   std::string_view call_ = "Model";
   int call_layer_ = -1;
   const Flight* waiting_for_ = nullptr;
@@ -416,7 +399,7 @@ void Arrival<T>::Await::await_suspend(std::coroutine_handle<> caller) {
   Model& model = arrival.model_;
   model.issue(arrival.flight_, 0, false);
   model.await(arrival.flight_, caller);
-  model.dist_.start(arrival.flight_, arrival.flight_.asked);
+  model.dist_.start(arrival.flight_);
 }
 
 template <class T>
@@ -432,14 +415,12 @@ bool Pending<T>::Await::await_ready() const {
                                 .why = "a communication is started once and waited for once",
                                 .help = "start it again before you wait again"});
   }
-  return pending.flight_->complete && pending.flight_->end <= pending.model_->now_;
+  return pending.flight_->complete;
 }
 
 template <class T>
 void Pending<T>::Await::await_suspend(std::coroutine_handle<> caller) {
-  Flight& flight = *pending.flight_;
-  pending.model_->await(flight, caller);
-  if (flight.complete) pending.model_->dist_.simulation().wake(flight.end, flight);
+  pending.model_->await(*pending.flight_, caller);
 }
 
 template <class T>

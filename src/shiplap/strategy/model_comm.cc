@@ -79,9 +79,6 @@ Flight Model::ask(Kind kind, const AnyValue& value, int layer, const Over& over,
   flight.rank = rank_;
   flight.group = dist_.group(over.axes, channel);
   flight.in = value;
-  if (kind == Kind::all_gather) {
-    flight.reserved = dist_.group_size(flight.group) * strategy::memory(value, shape());
-  }
   if (static_cast<std::size_t>(flight.group) >= numbers_.size()) {
     numbers_.resize(static_cast<std::size_t>(flight.group) + 1, 0);
   }
@@ -103,36 +100,19 @@ Flight Model::message(Kind kind, int peer, const AnyValue& value, Tagged tagged)
   flight.peer = peer;
   flight.tag = tagged.tag;
   flight.channel = dist_.channel(tagged.channel);
-  if (kind == Kind::send) {
-    require_stored(trail_of(value), value);
-    flight.match = (std::int64_t{rank_} << 24) + sends_++;
-  }
+  if (kind == Kind::send) require_stored(trail_of(value), value);
   flight.in = value;
   return flight;
 }
 
 void Model::issue(Flight& flight, std::int32_t stream, bool async) {
-  flight.sender = this;
-  flight.asked = now_;
-  flight.event = static_cast<std::int32_t>(log_.size());
   const bool collective = flight.peer < 0;
   if (collective) flight.number = numbers_[flight.group]++;
-  reserved_ += flight.reserved;
-  Event& event = log_.emplace_back();
-  event.kind = flight.kind;
-  event.rank = rank_;
-  event.stream = stream;
-  event.peer = flight.peer;
-  event.match = flight.match;
-  event.memory = memory_ + reserved_;
   if (flight.kind != Kind::recv) {
-    event.layer = layer_of(flight.in);
-    event.samples = shown_samples(flight.in);
     Known& known = known_[trail_of(flight.in).first];
     ++known.readers;
     if (writes_operand(flight.kind)) known.held = true;
   }
-  if (!training_.record) return;
   flight.step = static_cast<std::int32_t>(recording_.steps.size());
   Step& step = record(Step::What::communicate);
   step.kind = flight.kind;
@@ -154,6 +134,7 @@ void Model::forget(const Flight& flight) {
   const auto found =
       std::ranges::find_if(under_way_, [&](const auto& own) { return own.get() == &flight; });
   ensure(found != under_way_.end(), "what is under way is kept");
+  std::ranges::replace(streams_, found->get(), static_cast<Flight*>(nullptr));
   std::swap(*found, under_way_.back());
   under_way_.pop_back();
 }
@@ -162,7 +143,7 @@ std::int32_t Model::stream_called(std::string_view name) {
   const auto found = std::ranges::find(stream_names_, name);
   if (found == stream_names_.end()) {
     stream_names_.emplace_back(name);
-    streams_.emplace_back();
+    streams_.push_back(nullptr);
     return static_cast<std::int32_t>(stream_names_.size() - 1);
   }
   return static_cast<std::int32_t>(found - stream_names_.begin());
@@ -172,7 +153,7 @@ std::int32_t Model::stream_called(std::string_view name) {
 void Model::start(Flight& flight, const Over& over) {
   if (flight.peer >= 0) {
     issue(flight, 0, true);
-    dist_.start(flight, now_);
+    dist_.start(flight);
     return;
   }
   if (!plan::is_name(over.stream) || over.stream == stream_names_.front()) {
@@ -182,30 +163,12 @@ void Model::start(Flight& flight, const Over& over) {
   }
   const std::int32_t stream = stream_called(over.stream);
   issue(flight, stream, false);
-  Stream& where = streams_[stream];
-  Flight* const last = std::exchange(where.last, &flight);
-  if (last != nullptr) {
+  Flight* const last = std::exchange(streams_[stream], &flight);
+  if (last != nullptr && !last->complete) {
     last->behind = &flight;
   } else {
-    dist_.start(flight, std::max(now_, where.free));
+    dist_.start(flight);
   }
-}
-
-void Model::landed(Flight& flight) {
-  Event& event = log_[flight.event];
-  event.time = flight.begin;
-  event.duration = flight.duration;
-  event.bytes = flight.bytes;
-  if (flight.kind == Kind::recv) {
-    event.layer = layer_of(flight.out);
-    event.samples = shown_samples(flight.out);
-    event.match = flight.match;
-    flight.reserved = flight.bytes;
-    patch_memory(flight.event, flight.bytes);
-    reserved_ += flight.bytes;
-  }
-  Stream& stream = streams_[event.stream];
-  if (stream.last == &flight) stream = {.last = nullptr, .free = flight.end};
 }
 
 void Model::await(Flight& flight, std::coroutine_handle<> caller) {
@@ -228,18 +191,30 @@ const Flight* Model::waiting_for() const {
   return flight;
 }
 
+Recording Model::recording_so_far() const {
+  Recording all = recording_;
+  const auto add = [&](const Flight& flight) {
+    if (!flight.complete || flight.kind == Kind::send) return;
+    all.steps[flight.step].writes[0] = static_cast<ValueNumber>(all.values.size());
+    all.values.push_back({.value = flight.out, .in_place_of = -1});
+  };
+  for (const auto& flight : under_way_) add(*flight);
+  if (waiting_for_ != nullptr && waiting_for_->step >= 0 &&
+      all.steps[waiting_for_->step].writes[0] < 0) {
+    add(*waiting_for_);
+  }
+  return all;
+}
+
 // The rank has waited until it was complete.
 void Model::taken(Flight& flight) {
   waiting_for_ = nullptr;
-  if (!flight.told) landed(flight);
-  now_ = std::max(now_, flight.end);
   begin_call(flight.kind, flight.kind == Kind::recv ? -1 : layer_of(flight.in));
   if (flight.kind != Kind::recv) {
     Known& known = known_[trail_of(flight.in).first];
     --known.readers;
     known.held = false;
   }
-  if (!training_.record) return;
   const Step& step = recording_.steps[flight.step];
   if (step.async || step.stream != 0) record(Step::What::wait).of = flight.step;
 }
@@ -256,11 +231,8 @@ T Model::take(Flight& flight) {
   const ValueNumber source =
       may_be_in_place(flight.kind) ? trail_of(flight.in).first : ValueNumber{-1};
   T result = std::move(*value);
-  make(result, flight.kind, source, flight.reserved);
-  known_.back().event = flight.event;
-  if (training_.record) {
-    recording_.steps[flight.step].writes[0] = result.trail.first;
-  }
+  make(result, source);
+  recording_.steps[flight.step].writes[0] = result.trail.first;
   return result;
 }
 

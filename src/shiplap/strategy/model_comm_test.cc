@@ -30,14 +30,14 @@ struct Ranks {
       : Ranks(World{.mesh = {{.name = "dp", .size = ranks}}, .shape = kPuzzles}, batch) {}
 
   void run(Task (*program)(Model&)) {
-    engine::Simulation& simulation = dist.simulation();
-    for (const auto& model : models) simulation.spawn(program(*model));
-    simulation.run();
-    if (simulation.failed() < models.size()) {
-      std::rethrow_exception(simulation.tasks()[simulation.failed()].failure());
+    engine::Scheduler& scheduler = dist.scheduler();
+    for (const auto& model : models) scheduler.spawn(program(*model));
+    scheduler.run();
+    if (scheduler.failed() < models.size()) {
+      std::rethrow_exception(scheduler.tasks()[scheduler.failed()].failure());
     }
     if (dist.problem()) throw InputError(*dist.problem());
-    for (const Task& task : simulation.tasks()) EXPECT_TRUE(task.done());
+    for (const Task& task : scheduler.tasks()) EXPECT_TRUE(task.done());
   }
   Diagnostic refusal(Task (*program)(Model&)) {
     try {

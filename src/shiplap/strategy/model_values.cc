@@ -8,7 +8,6 @@
 namespace shiplap::strategy {
 namespace {
 
-using trace::Kind;
 using workload::Trail;
 
 }  // namespace
@@ -18,23 +17,13 @@ void Model::release_loose() {
     Known& known = known_[number];
     if (known.places > 0 || known.gone) continue;
     known.gone = true;
-    reserved_ = reserved_ - std::exchange(known.reserved, Bytes{0});
-    // It did not take the place of its operand, so it had one of its own.
-    if (known.source >= 0 && known.made_by != Kind::all_gather) {
-      patch_memory(known.event, known.bytes);
-    }
-    if (training_.record) record(Step::What::drop).reads[0] = number;
+    record(Step::What::drop).reads[0] = number;
   }
   loose_.clear();
 }
 
-void Model::patch_memory(std::int32_t from_event, Bytes bytes) {
-  for (auto i = static_cast<std::size_t>(from_event); i < log_.size(); ++i) {
-    log_[i].memory += bytes;
-  }
-}
-
 Step& Model::record(Step::What what) {
+  dist_.changed();
   recording_.steps.push_back({.what = what});
   return recording_.steps.back();
 }
@@ -44,19 +33,8 @@ Step& Model::record(Step::What what) {
 template <class T>
 ValueNumber Model::place_fresh(T& value, ValueNumber before) {
   const ValueNumber number = value.trail.first;
-  Known& known = known_[number];
-  reserved_ = reserved_ - std::exchange(known.reserved, Bytes{0});
-  const bool in_place = known.source >= 0 && known.source == before;
-  if (known.made_by == Kind::all_gather) {
-    if (in_place) {
-      patch_memory(known.event, Bytes{} - known_[before].bytes);
-    }
-  } else if (known.source >= 0 && !in_place) {
-    patch_memory(known.event, known.bytes);
-  }
-  if (in_place && training_.record) {
-    recording_.values[number].in_place_of = before;
-  }
+  const bool in_place = known_[number].source >= 0 && known_[number].source == before;
+  if (in_place) recording_.values[number].in_place_of = before;
   return number;
 }
 
@@ -77,7 +55,6 @@ ValueNumber Model::place_derived(T& value, ValueNumber before) {
   const auto number = static_cast<ValueNumber>(known_.size());
   known_.push_back({.bytes = value.memory(shape())});
   value.trail = {.how = Trail::How::made, .first = number};
-  if (!training_.record) return number;
   recording_.values.push_back({.value = value, .in_place_of = -1});
   if (in_place) {
     recording_.values.back().in_place_of = before;
@@ -124,7 +101,6 @@ void Model::store_value(T& value, const T* before) {
   gone.places = 0;
   gone.gone = true;
   memory_ = memory_ - gone.bytes;
-  if (!training_.record) return;
   if (recording_.values[number].in_place_of != old) {
     record(Step::What::drop).reads[0] = old;
   }
@@ -154,7 +130,7 @@ void Model::drop(const Trail& trail, Bytes bytes) {
   known.places = 0;
   known.gone = true;
   memory_ = memory_ - bytes;
-  if (training_.record) record(Step::What::drop).reads[0] = trail.first;
+  record(Step::What::drop).reads[0] = trail.first;
 }
 
 }  // namespace shiplap::strategy

@@ -28,23 +28,27 @@ T narrowed(const T& whole, const IndexSet& shards, std::int32_t num_shards) {
 
 class ProgramWriter {
  public:
-  ProgramWriter(const Lowering& lowering, const Model& model)
+  ProgramWriter(const Lowering& lowering, int rank, const Recording& recording)
       : lowering_(lowering),
-        model_(model),
-        record_(model.recording()),
+        rank_(rank),
+        record_(recording),
         places_(find_places(record_, lowering.grain)) {}
 
-  plan::Program write() {
+  plan::Program write(std::vector<std::int32_t>* steps) {
     declare_buffers();
-    for (std::size_t s = 1; s < model_.streams().size(); ++s) {
-      program_.streams.push_back(model_.streams()[s]);
+    if (const Model* model = lowering_.dist.models()[rank_]) {
+      program_.streams.insert(program_.streams.end(), model->streams().begin() + 1,
+                              model->streams().end());
     }
-    require_repeatable();
+    if (repeated()) require_repeatable();
     for (std::size_t v = 0; v < record_.values.size(); ++v) {
       if (places_.kept[v]) fact(static_cast<ValueNumber>(v));
     }
     step_items_.assign(record_.steps.size(), -1);
-    for (std::size_t s = 0; s < record_.steps.size(); ++s) step(s);
+    for (std::size_t s = 0; s < record_.steps.size(); ++s) {
+      step(s);
+      if (steps != nullptr) steps->resize(items_.size(), static_cast<std::int32_t>(s));
+    }
     release_rest();
     finish();
     return std::move(program_);
@@ -57,10 +61,12 @@ class ProgramWriter {
     bool named = false;
   };
 
+  [[nodiscard]] bool repeated() const { return lowering_.purpose == Lowered::to_be_repeated; }
+
   // ---------------------------------------------------------------- regions and values
 
   void declare_buffers() {
-    const workload::ModelShape& shape = lowering_.trainer.world().shape;
+    const workload::ModelShape& shape = lowering_.dist.world().shape;
     const Bytes weight{shape.weight().count / lowering_.grain.weight};
     const Bytes sample{shape.activation().count / lowering_.grain.sample};
     const std::array<Bytes, kPlaces> row{weight, shape.moments * weight, weight, sample,
@@ -157,7 +163,7 @@ class ProgramWriter {
                                        : "it is updated more than once";
       throw InputError(Diagnostic{
           .code = "D625",
-          .where = {.rank = model_.rank()},
+          .where = {.rank = rank_},
           .what = fmt::format("the step cannot be repeated with {}: {}",
                               describe(record_.values[v].value), why),
           .why = "a plan is a step that runs again and again: what was loaded must in the end, "
@@ -225,24 +231,28 @@ class ProgramWriter {
 
   [[nodiscard]] plan::Work work_of(const Step& step) const {
     if (step.work.kernel_class.empty()) return free_of_charge();
-    const workload::ModelShape& shape = lowering_.trainer.world().shape;
+    const workload::ModelShape& shape = lowering_.dist.world().shape;
     return {.kernel_class = std::string(step.work.kernel_class),
             .flop = static_cast<std::int64_t>(step.work.flop),
             .bytes = static_cast<std::int64_t>(step.work.bytes),
             .type = shape.datatype};
   }
 
-  void compute_step(const Step& step) {
-    if (step.reads[0] < 0 && step.writes[0] < 0) {
+  void logged_step(const Step& step) {
+    if (repeated()) {
       throw InputError(Diagnostic{
           .code = "D625",
-          .where = {.rank = model_.rank(), .operation = std::string(name(step.kind))},
+          .where = {.rank = rank_, .operation = std::string(name(step.kind))},
           .what = fmt::format("a {} that was only logged cannot be carried out", name(step.kind)),
           .why =
               "`log_event` has no values, and a plan says of every computation what it reads and "
               "writes",
-          .help = "call it instead of logging it, or do not record"});
+          .help = "call it instead of logging it"});
     }
+    compute(std::string(name(step.kind)), {}, work_of(step));
+  }
+
+  void compute_step(const Step& step) {
     for (const ValueNumber v : step.writes) make_room(v);
     std::vector<Access> accesses;
     const bool loads = step.kind == Kind::load_weights;
@@ -272,9 +282,10 @@ class ProgramWriter {
     const Step& step = record_.steps[index];
     const ValueNumber result = step.writes[0];
     if (step.kind != Kind::send && result < 0) {
+      if (!repeated()) return;  // it is not complete
       throw InputError(
           Diagnostic{.code = "D623",
-                     .where = {.rank = model_.rank(), .operation = std::string(name(step.kind))},
+                     .where = {.rank = rank_, .operation = std::string(name(step.kind))},
                      .what = fmt::format("nobody waits for the result of a {}", name(step.kind)),
                      .why = "what is started must be waited for, or its result has no place",
                      .help = "`co_await` what the start_ call returned, and store it"});
@@ -287,8 +298,8 @@ class ProgramWriter {
       collective.kind = trace::collective_of(step.kind);
       collective.from = region(rows(step.reads[0]));
       collective.to = region(rows(result));
-      collective.over.axes = lowering_.trainer.dist().group_axes(step.group);
-      collective.over.channel = lowering_.trainer.dist().group_channel(step.group);
+      collective.over.axes = lowering_.dist.group_axes(step.group);
+      collective.over.channel = lowering_.dist.group_channel(step.group);
       step_items_[index] = emit(std::move(collective), step.stream, step.async);
     }
     if (step.stream == 0 && !step.async) {
@@ -301,7 +312,7 @@ class ProgramWriter {
   void message(std::size_t index) {
     const Step& step = record_.steps[index];
     const plan::Peer peer{.axis = {}, .wrap = false, .where = step.peer};
-    const std::string& channel = lowering_.trainer.dist().channel_name(step.channel);
+    const std::string& channel = lowering_.dist.channel_name(step.channel);
     if (step.kind == Kind::send) {
       plan::Send send{.from = region(rows(step.reads[0])), .peer = peer, .tag = step.tag};
       send.channel = channel;
@@ -340,6 +351,8 @@ class ProgramWriter {
         return give_back(step.writes[0]);
       case What::drop:
         return release(rows(step.reads[0]));
+      case What::log:
+        return logged_step(step);
     }
   }
 
@@ -389,7 +402,7 @@ class ProgramWriter {
   }
 
   const Lowering& lowering_;
-  const Model& model_;
+  int rank_;
   const Recording& record_;
   Places places_;
   plan::Program program_;
@@ -404,8 +417,9 @@ class ProgramWriter {
 
 }  // namespace
 
-plan::Program rank_program(const Lowering& lowering, const Model& model) {
-  return ProgramWriter(lowering, model).write();
+plan::Program rank_program(const Lowering& lowering, int rank, const Recording& recording,
+                           std::vector<std::int32_t>* steps) {
+  return ProgramWriter(lowering, rank, recording).write(steps);
 }
 
 }  // namespace shiplap::strategy

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "shiplap/plan/plan.h"
+#include "shiplap/strategy/model.h"
 #include "shiplap/strategy/places_internal.h"
-#include "shiplap/strategy/train.h"
 
 namespace shiplap::strategy {
 
@@ -27,13 +28,28 @@ class Tensors {
   IdVector<plan::TensorId, plan::Tensor> tensors_;
 };
 
-struct Lowering {
-  const Trainer& trainer;
-  Grain grain;
-  const Tensors& tensors;
+enum class Lowered : std::uint8_t {
+  to_be_repeated,  // it must be possible to do the step again: else D625
+  to_be_timed,     // whatever was done so far
 };
 
-// Every number in it is a literal; a peer is named by its rank.
-[[nodiscard]] plan::Program rank_program(const Lowering& lowering, const Model& model);
+struct Lowering {
+  const Dist& dist;
+  Grain grain;
+  const Tensors& tensors;
+  Lowered purpose = Lowered::to_be_repeated;
+};
+
+// Every number in it is a literal; a peer is named by its rank. `steps` gets the step of each
+// operation.
+[[nodiscard]] plan::Program rank_program(const Lowering& lowering, int rank,
+                                         const Recording& recording,
+                                         std::vector<std::int32_t>* steps = nullptr);
+
+// Of all ranks, shared by those that did the same. `steps` gets, by rank, the step of each
+// operation. Throws what to_plan throws.
+[[nodiscard]] plan::Plan lower(const Dist& dist, std::span<const Recording> recordings,
+                               Lowered purpose,
+                               std::vector<std::vector<std::int32_t>>* steps = nullptr);
 
 }  // namespace shiplap::strategy

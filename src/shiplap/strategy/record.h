@@ -23,6 +23,7 @@ struct Step {
     add,         // reads[0] is added to writes[0]
     keep_shard,  // of reads[0] only the shard writes[0] stays, where it is
     drop,        // reads[0]
+    log,         // a computation that was only logged; reads[0] says of what
   };
   What what = What::compute;
   trace::Kind kind = trace::Kind::compute;  // of compute and communicate

@@ -25,22 +25,36 @@ void require_whole_rows(const workload::ModelShape& shape, const Grain& grain) {
 
 }  // namespace
 
-plan::Plan to_plan(Trainer& trainer) {
-  ensure(trainer.training().record, "what becomes a plan was recorded");
+plan::Plan lower(const Dist& dist, std::span<const Recording> recordings, Lowered purpose,
+                 std::vector<std::vector<std::int32_t>>* steps) {
   Grain grain;
-  for (const auto& model : trainer.models()) grain = common_grain(grain, model->recording());
+  for (const Recording& recording : recordings) grain = common_grain(grain, recording);
   // Where layers are split, the features that a weight writes and an activation has are the same.
   if (grain.sample > 1) grain.weight = grain.sample = std::lcm(grain.weight, grain.sample);
-  require_whole_rows(trainer.world().shape, grain);
-  const Tensors tensors(trainer.training(), grain);
+  if (purpose == Lowered::to_be_repeated) require_whole_rows(dist.world().shape, grain);
+  Training training;
+  for (const Model* model : dist.models()) {
+    if (model != nullptr) training = model->training();
+  }
+  const Tensors tensors(training, grain);
   plan::Plan plan;
-  plan.mesh = trainer.dist().mesh();
+  plan.mesh = dist.mesh();
   plan.tensors = tensors.all();
   ProgramSharing sharing(plan.mesh);
-  const Lowering lowering{.trainer = trainer, .grain = grain, .tensors = tensors};
-  for (const auto& model : trainer.models()) sharing.add(rank_program(lowering, *model));
+  const Lowering lowering{.dist = dist, .grain = grain, .tensors = tensors, .purpose = purpose};
+  if (steps != nullptr) steps->resize(recordings.size());
+  for (std::size_t rank = 0; rank < recordings.size(); ++rank) {
+    sharing.add(rank_program(lowering, static_cast<int>(rank), recordings[rank],
+                             steps == nullptr ? nullptr : &(*steps)[rank]));
+  }
   sharing.finish(plan);
   return plan;
+}
+
+plan::Plan to_plan(const Trainer& trainer) {
+  std::vector<Recording> recordings;
+  for (const auto& model : trainer.models()) recordings.push_back(model->recording());
+  return lower(trainer.dist(), recordings, Lowered::to_be_repeated);
 }
 
 }  // namespace shiplap::strategy

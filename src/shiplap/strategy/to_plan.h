@@ -10,9 +10,9 @@
 
 namespace shiplap::strategy {
 
-// Promises that the trainer has run, with Training::record. Throws InputError D625 where a step
+// REQUIRES: the trainer has run. Throws InputError D625 where a step
 // cannot be repeated: a loaded weight that is dropped, or whose update lies elsewhere; D622 where a
 // weight cannot be cut into that many shards.
-[[nodiscard]] plan::Plan to_plan(Trainer& trainer);
+[[nodiscard]] plan::Plan to_plan(const Trainer& trainer);
 
 }  // namespace shiplap::strategy

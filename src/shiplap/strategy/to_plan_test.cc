@@ -67,7 +67,7 @@ Task copies(Model& model) {
 TEST(ToPlan, RefusesAStepThatCannotBeRepeated) {
   for (const auto& [strategy, what] : std::vector<std::pair<Strategy, std::string>>{
            {elsewhere, "it is never updated"}, {dropped, "it is dropped"}}) {
-    Trainer trainer(World{}, {.layers = 1, .batch = 1, .record = true});
+    Trainer trainer(World{}, {.layers = 1, .batch = 1});
     trainer.run(strategy);
     const Diagnostic found = refusal([&] { (void)to_plan(trainer); });
     EXPECT_EQ(found.code, "D625");
@@ -77,7 +77,7 @@ TEST(ToPlan, RefusesAStepThatCannotBeRepeated) {
 }
 
 TEST(ToPlan, WritesACopyAsACast) {
-  Trainer trainer(World{}, {.layers = 1, .batch = 1, .record = true});
+  Trainer trainer(World{}, {.layers = 1, .batch = 1});
   trainer.run(copies);
   const std::string text = plan::to_text(to_plan(trainer));
   EXPECT_NE(text.find("compute cast work 0 seconds\n    reads  w[0 +1] = W[0]\n    writes w[1 +1]"),
@@ -88,7 +88,7 @@ TEST(ToPlan, WritesACopyAsACast) {
 // What is left at the end: the activations, their gradients and that of the weight; what was
 // erased is not freed again, and the weights stay.
 TEST(ToPlan, FreesAtTheEndWhatIsStillStored) {
-  Trainer trainer(World{}, {.layers = 1, .batch = 1, .record = true});
+  Trainer trainer(World{}, {.layers = 1, .batch = 1});
   trainer.run(copies);
   const std::string text = plan::to_text(to_plan(trainer));
   const std::size_t update = text.find("compute update");
@@ -103,14 +103,13 @@ TEST(ToPlan, FreesAtTheEndWhatIsStillStored) {
 TEST(ToPlan, RefusesShardsThatDoNotFit) {
   World world{.mesh = {{.name = "dp", .size = 3}}};
   world.shape.hidden = 4;
-  Trainer trainer(world, {.layers = 1, .batch = 3, .record = true});
+  Trainer trainer(world, {.layers = 1, .batch = 3});
   trainer.run(fsdp);
   EXPECT_EQ(refusal([&] { (void)to_plan(trainer); }).code, "D622");
 }
 
 TEST(ToPlan, TheShardsOfAWeightAreExpressionsOfThePosition) {
-  Trainer trainer(World{.mesh = {{.name = "dp", .size = 4}}},
-                  {.layers = 1, .batch = 4, .record = true});
+  Trainer trainer(World{.mesh = {{.name = "dp", .size = 4}}}, {.layers = 1, .batch = 4});
   trainer.run(fsdp);
   const plan::Plan plan = to_plan(trainer);
   ASSERT_EQ(plan.programs.size(), 1U);
@@ -119,7 +118,7 @@ TEST(ToPlan, TheShardsOfAWeightAreExpressionsOfThePosition) {
 
 TEST(ToPlan, NeighboursInAPipelineAreNamedByTheAxis) {
   Trainer trainer(World{.mesh = {{.name = "pp", .size = 4}}},
-                  {.layers = 4, .batch = 4, .microbatches = 4, .record = true});
+                  {.layers = 4, .batch = 4, .microbatches = 4});
   trainer.run(one_f_one_b);
   const std::string text = plan::to_text(to_plan(trainer));
   EXPECT_NE(text.find(" to pp+1 "), std::string::npos);

@@ -42,10 +42,10 @@ Trainer::Trainer(const World& world, const Training& training) : training_(train
 }
 
 void Trainer::run(const Strategy& strategy) {
-  engine::Simulation& simulation = dist_.simulation();
-  ensure(simulation.tasks().empty(), "a trainer runs once");
-  for (const auto& model : models_) simulation.spawn(strategy(*model));
-  simulation.run();
+  engine::Scheduler& scheduler = dist_.scheduler();
+  ensure(scheduler.tasks().empty(), "a trainer runs once");
+  for (const auto& model : models_) scheduler.spawn(strategy(*model));
+  scheduler.run();
   report_failure();
   if (dist_.problem()) throw InputError(*dist_.problem());
   report_deadlock();
@@ -53,36 +53,9 @@ void Trainer::run(const Strategy& strategy) {
   check_final_weights();
 }
 
-Seconds Trainer::time() const {
-  Seconds last;
-  for (const auto& model : models_) {
-    last = std::max(last, model->time());
-    for (const Event& event : model->log()) last = std::max(last, event.end());
-  }
-  return last;
-}
-
-trace::Trace Trainer::trace() const {
-  trace::Trace trace;
-  for (const auto& model : models_) {
-    // Each rank numbers its streams in the order in which it first used them.
-    std::vector<std::int32_t> number;
-    for (const std::string& name : model->streams()) {
-      const auto found = std::ranges::find(trace.streams, name);
-      number.push_back(static_cast<std::int32_t>(found - trace.streams.begin()));
-      if (found == trace.streams.end()) trace.streams.push_back(name);
-    }
-    trace.ranks.push_back({.events = model->log(), .memory = {}});
-    for (Event& event : trace.ranks.back().events) {
-      event.stream = number[event.stream];
-    }
-  }
-  return trace;
-}
-
 // A rank that fails leaves others waiting: what it failed of is the cause.
 void Trainer::report_failure() {
-  const std::vector<Task>& tasks = dist_.simulation().tasks();
+  const std::vector<Task>& tasks = dist_.scheduler().tasks();
   for (std::size_t rank = 0; rank < tasks.size(); ++rank) {
     if (!tasks[rank].failure()) continue;
     try {
@@ -116,7 +89,7 @@ bool Trainer::in_circle(const Model& model) const {
 void Trainer::report_deadlock() {
   std::vector<const Model*> stuck;
   for (const auto& model : models_) {
-    const Task& task = dist_.simulation().tasks()[model->rank()];
+    const Task& task = dist_.scheduler().tasks()[model->rank()];
     if (!task.done()) stuck.push_back(model.get());
   }
   if (stuck.empty()) return;

@@ -1,4 +1,4 @@
-// Runs a strategy: one coroutine per rank, in virtual time, to its end.
+// Runs a strategy: one coroutine per rank, to its end.
 #pragma once
 
 #include <functional>
@@ -32,9 +32,9 @@ class Trainer {
   [[nodiscard]] const Training& training() const { return training_; }
   [[nodiscard]] const std::vector<std::unique_ptr<Model>>& models() const { return models_; }
   [[nodiscard]] Model& model(int rank) { return *models_[rank]; }
-  [[nodiscard]] Seconds time() const;
-  // Copies what the ranks logged.
-  [[nodiscard]] trace::Trace trace() const;
+  // From the replay of what the ranks recorded.
+  [[nodiscard]] Seconds time() const { return dist_.timeline().end; }
+  [[nodiscard]] const trace::Trace& trace() const { return dist_.timeline().trace; }
 
  private:
   void report_failure();

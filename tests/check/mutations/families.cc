@@ -87,7 +87,6 @@ void add_strategies(std::vector<Sound>& all) {
           strategy::World world = strategy::world_for(entry, size);
           world.system = system;
           strategy::Training training = strategy::training_for(entry, size);
-          training.record = true;
           strategy::Trainer trainer(world, training);
           trainer.run(entry.strategy);
           all.push_back({.family = entry.name,

@@ -1,0 +1,65 @@
+#include <algorithm>
+#include <utility>
+
+#include "shiplap/sim/replay.h"
+#include "shiplap/strategy/rank_program_internal.h"
+#include "shiplap/strategy/timeline_internal.h"
+
+namespace shiplap::strategy {
+namespace {
+
+// Reading a batch, sums and copies are in the plan, and no calls that a rank logs.
+bool is_logged(const Step& step) {
+  if (step.what == Step::What::compute) return step.kind != trace::Kind::compute;
+  return step.what == Step::What::communicate || step.what == Step::What::log;
+}
+
+// Keeps the events of calls, and says of those that were only logged of what they are. Returns when
+// the rank had done, and waited for, all of them.
+Seconds keep_calls(const Recording& recording, const std::vector<std::int32_t>& step_of,
+                   std::vector<trace::Event>& events) {
+  std::vector<bool> awaited(recording.steps.size(), false);
+  for (const Step& step : recording.steps) {
+    if (step.what == Step::What::wait) awaited[step.of] = true;
+  }
+  Seconds clock;
+  std::size_t kept = 0;
+  for (trace::Event& event : events) {
+    const std::int32_t index = step_of[event.operation];
+    const Step& step = recording.steps[index];
+    const bool beside = step.async || step.stream != 0;
+    if (!beside || awaited[index]) clock = std::max(clock, event.end());
+    if (!is_logged(step)) continue;
+    event.operation = -1;  // of a plan that nobody sees
+    if (step.what == Step::What::log) {
+      const auto& what = std::get<Activation>(recording.values[step.reads[0]].value);
+      event.kind = step.kind;
+      event.layer = what.layer;
+      event.samples = what.samples;
+    }
+    events[kept++] = std::move(event);
+  }
+  events.resize(kept);
+  return clock;
+}
+
+}  // namespace
+
+Timeline replay(const Dist& dist) {
+  std::vector<Recording> recordings;
+  for (const Model* model : dist.models()) {
+    recordings.push_back(model == nullptr ? Recording{} : model->recording_so_far());
+  }
+  std::vector<std::vector<std::int32_t>> steps;
+  const plan::Plan plan = lower(dist, recordings, Lowered::to_be_timed, &steps);
+  sim::Replay replay =
+      sim::replay(plan, {.system = dist.world().system, .eager_up_to = dist.world().eager_up_to});
+  Timeline timeline{.trace = std::move(replay.trace), .end = replay.end, .clock = {}};
+  for (std::size_t rank = 0; rank < recordings.size(); ++rank) {
+    timeline.clock.push_back(
+        keep_calls(recordings[rank], steps[rank], timeline.trace.ranks[rank].events));
+  }
+  return timeline;
+}
+
+}  // namespace shiplap::strategy

@@ -1,0 +1,50 @@
+// The figures of the last commit at which strategies ran on a clock of their own. It shared nothing
+// with the replay but the costs of single operations, and both agreed to 1e-9.
+#include <gtest/gtest.h>
+
+#include "cases.h"
+#include "shiplap/hardware/system.h"
+
+namespace shiplap::strategy {
+namespace {
+
+struct Figure {
+  const char* strategy;
+  double h100;  // seconds on h100_80g_nvl8
+  double a100;  // on a100_80g
+};
+
+// 8 ranks, 16 layers, 16 samples.
+constexpr Figure kFigures[] = {
+    {"single", 0.05581153549113796, 0.14405786103313514},
+    {"gradient_accumulation", 0.0348131600921817, 0.07175357081918993},
+    {"ddp", 0.03468318449969956, 0.07134139821918384},
+    {"ddp_overlap", 0.03146750660964742, 0.06636332593200434},
+    {"weight_sharded", 0.01416064847885257, 0.02874858234017704},
+    {"zero1", 0.012394624383126069, 0.026179546196587314},
+    {"zero2", 0.010788600287399577, 0.023770510052997542},
+    {"fsdp", 0.007975357577111567, 0.018953567283766775},
+    {"gpipe", 0.011074099594732382, 0.026892860286757757},
+    {"1f1b", 0.010455235567381968, 0.026044564245732076},
+    {"interleaved", 0.015098935717100248, 0.03088118931604558},
+    {"pipeline_fsdp", 0.02003043940879595, 0.038933093576764194},
+    {"tensor_parallel", 0.026035829196801284, 0.04664635341710008},
+    {"hybrid", 0.01685509394185643, 0.03498671399113119},
+};
+
+TEST(Figures, OfAllStrategiesAreThoseOfTheirOwnClock) {
+  EXPECT_EQ(std::size(kFigures), strategies().size());
+  for (const Figure& figure : kFigures) {
+    SCOPED_TRACE(figure.strategy);
+    const bool alone = find_strategy(figure.strategy).axes.empty();
+    const Case c{.strategy = figure.strategy,
+                 .size = {.ranks = alone ? 1 : 8, .layers = 16, .batch = 16}};
+    const double h100 = trained(c, hardware::find_system("h100_80g_nvl8"))->time().value;
+    const double a100 = trained(c, hardware::find_system("a100_80g"))->time().value;
+    EXPECT_NEAR(h100, figure.h100, 1e-9 * figure.h100);
+    EXPECT_NEAR(a100, figure.a100, 1e-9 * figure.a100);
+  }
+}
+
+}  // namespace
+}  // namespace shiplap::strategy
