@@ -275,9 +275,8 @@ void bind_holdings(nb::class_<RankModel>& type) {
           "final_weights",
           [](const RankModel& r) {
             nb::dict all;
-            const auto& weights = r.model->final_weights();
-            for (std::size_t l = 0; l < weights.size(); ++l) {
-              if (weights[l]) all[nb::int_(l)] = *weights[l];
+            for (const auto& [layer, weight] : r.model->final_weights()) {
+              all[nb::int_(layer)] = weight;
             }
             return all;
           },

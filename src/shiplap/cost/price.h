@@ -60,6 +60,7 @@ struct ComputeWork {
   double flop = 0;
   double bytes = 0;
   DType type = DType::f16;
+  friend bool operator==(const ComputeWork&, const ComputeWork&) = default;
 };
 [[nodiscard]] Seconds compute_time(const hardware::System& system, const ComputeWork& work);
 

@@ -24,6 +24,7 @@
 #include "shiplap/hardware/system.h"
 #include "shiplap/plan/mesh.h"
 #include "shiplap/strategy/flight.h"
+#include "shiplap/strategy/recorder.h"
 #include "shiplap/trace/trace.h"
 #include "shiplap/workload/shape.h"
 
@@ -101,6 +102,7 @@ class Dist {
   void enter(const Model& model);
   void leave(const Model& model);
   void changed() { timeline_.reset(); }
+  [[nodiscard]] Tapes& tapes() { return tapes_; }
   // By rank; null: none.
   [[nodiscard]] const std::vector<const Model*>& models() const { return models_; }
 
@@ -230,6 +232,7 @@ class Dist {
   std::int64_t ranks_;
   cost::RuntimePredictor predictor_;
   engine::Scheduler scheduler_;
+  Tapes tapes_;
   std::vector<const Model*> models_;  // by rank
   mutable std::optional<Timeline> timeline_;
   std::vector<std::unique_ptr<Group>> groups_;

@@ -30,6 +30,7 @@ struct Flight : engine::Waiter {
   std::int32_t tag = 0;      // of a message
   std::int32_t channel = 0;  // of a message, in Dist
   std::int32_t step = -1;    // in the rank's record
+  bool beside = false;       // the rank goes on meanwhile
   bool complete = false;
   bool awaited = false;  // a coroutine sleeps until it is complete
   AnyValue in;

@@ -18,7 +18,6 @@ Model::Model(int rank)
       dist_(*own_dist_),
       rank_(rank),
       storage_(*this, dist_.arena()) {
-  final_weights_.resize(training_.layers);
   if (rank != 0) refuse("D621", fmt::format("there is no rank {} in a world of one", rank), "", "");
   dist_.enter(*this);
 }
@@ -38,7 +37,6 @@ Model::Model(int rank, Dist& dist, const Training& training)
     refuse("D621", fmt::format("there is no rank {} in a world of {}", rank, dist.size()),
            "ranks count from 0", "");
   }
-  final_weights_.resize(training.layers);
   dist_.group("", "");
   dist_.enter(*this);
 }
@@ -174,12 +172,12 @@ void Model::begin_call(std::string_view call, int layer) {
   release_loose();
 }
 
-void Model::compute(Kind kind, const Extent& extent, std::initializer_list<const Trail*> reads) {
-  Step& step = record(Step::What::compute);
-  step.kind = kind;
-  step.work = dist_.work(kind, extent.samples, extent.held, extent.of);
-  std::size_t i = 0;
-  for (const Trail* trail : reads) step.reads[i++] = trail->first;
+void Model::compute(Kind kind, const Extent& extent, const Operands& operands) {
+  record({.what = Step::What::compute,
+          .kind = kind,
+          .reads = operands.reads,
+          .writes = operands.writes,
+          .work = dist_.work(kind, extent.samples, extent.held, extent.of)});
 }
 
 void Model::log_event(Kind kind, const What& what) {
@@ -188,11 +186,13 @@ void Model::log_event(Kind kind, const What& what) {
     refuse("D614", fmt::format("a {} cannot be logged alone", name(kind)),
            "communication needs the other ranks", "call it");
   }
-  compute(kind, {what.samples.size(), what.shards_on_device, what.num_shards}, {});
-  recording_.steps.back().what = Step::What::log;
-  recording_.steps.back().reads[0] = static_cast<ValueNumber>(known_.size());
+  const auto number = static_cast<ValueNumber>(known_.size());
   known_.push_back({.gone = true});
-  recording_.values.push_back({.value = Activation{.layer = what.layer, .samples = what.samples}});
+  recorder_.add(Activation{.layer = what.layer, .samples = what.samples});
+  record({.what = Step::What::log,
+          .kind = kind,
+          .reads = {number, -1, -1},
+          .work = dist_.work(kind, what.samples.size(), what.shards_on_device, what.num_shards)});
 }
 
 std::pair<Weight, OptState> Model::load_weights(int layer, int shard, int num_shards) {
@@ -212,10 +212,10 @@ std::pair<Weight, OptState> Model::load_weights(int layer, int shard, int num_sh
                .shards = weight.shards,
                .num_shards = num_shards,
                .trail = {}};
-  compute(Kind::load_weights, {.held = 1, .of = num_shards}, {});
   make(weight, -1);
   make(opt, -1);
-  recording_.steps.back().writes = {weight.trail.first, opt.trail.first};
+  compute(Kind::load_weights, {.held = 1, .of = num_shards},
+          {.writes = {weight.trail.first, opt.trail.first}});
   return {std::move(weight), std::move(opt)};
 }
 
@@ -223,7 +223,7 @@ void Model::set_final_weight(int layer, const Weight& weight) {
   begin_call("set_final_weight", layer);
   require_layer(layer);
   require(weight, weight.layer == layer, "the weight of this layer");
-  final_weights_[layer] = weight;
+  final_weights_.insert_or_assign(layer, weight);
 }
 
 Activation Model::get_input_activation(std::initializer_list<std::int32_t> samples) {
@@ -247,9 +247,8 @@ Activation Model::get_input_activation(const IndexSet& samples) {
                    .samples = samples,
                    .total_samples = training_.batch,
                    .trail = {}};
-  record(Step::What::compute).kind = Kind::compute;
   make(input, -1);
-  recording_.steps.back().writes[0] = input.trail.first;
+  record({.kind = Kind::compute, .writes = {input.trail.first, -1}});
   return input;
 }
 
@@ -268,10 +267,10 @@ Activation Model::forward(int layer, const Activation& input, const Weight& weig
     output.shards = weight.shards;
     output.num_shards = weight.num_shards;
   }
-  compute(Kind::forward, {input.samples.size(), weight.shards.size(), weight.num_shards},
-          {&input.trail, &weight.trail});
   make(output, -1);
-  recording_.steps.back().writes[0] = output.trail.first;
+  compute(
+      Kind::forward, {input.samples.size(), weight.shards.size(), weight.num_shards},
+      {.reads = {input.trail.first, weight.trail.first, -1}, .writes = {output.trail.first, -1}});
   return output;
 }
 
@@ -284,9 +283,9 @@ ActivationGrad Model::loss(const Activation& input) {
                       .samples = input.samples,
                       .total_samples = input.total_samples,
                       .trail = {}};
-  compute(Kind::loss, {0, 0, 0}, {&input.trail});
   make(grad, -1);
-  recording_.steps.back().writes[0] = grad.trail.first;
+  compute(Kind::loss, {0, 0, 0},
+          {.reads = {input.trail.first, -1, -1}, .writes = {grad.trail.first, -1}});
   return grad;
 }
 
@@ -334,11 +333,11 @@ std::pair<WeightGrad, ActivationGrad> Model::backward(int layer, const Activatio
   check_backward(layer, input, grad, weight);
   WeightGrad of_weight = weight_grad(input, weight);
   ActivationGrad of_input = input_grad(input, weight);
-  compute(Kind::backward, {input.samples.size(), weight.shards.size(), weight.num_shards},
-          {&input.trail, &grad.trail, &weight.trail});
   make(of_weight, -1);
   make(of_input, -1);
-  recording_.steps.back().writes = {of_weight.trail.first, of_input.trail.first};
+  compute(Kind::backward, {input.samples.size(), weight.shards.size(), weight.num_shards},
+          {.reads = {input.trail.first, grad.trail.first, weight.trail.first},
+           .writes = {of_weight.trail.first, of_input.trail.first}});
   return {std::move(of_weight), std::move(of_input)};
 }
 
@@ -347,10 +346,10 @@ ActivationGrad Model::backward_input(int layer, const Activation& input, const A
   begin_call(Kind::backward_input, layer);
   check_backward(layer, input, grad, weight);
   ActivationGrad result = input_grad(input, weight);
-  compute(Kind::backward_input, {input.samples.size(), weight.shards.size(), weight.num_shards},
-          {&input.trail, &grad.trail, &weight.trail});
   make(result, -1);
-  recording_.steps.back().writes[0] = result.trail.first;
+  compute(Kind::backward_input, {input.samples.size(), weight.shards.size(), weight.num_shards},
+          {.reads = {input.trail.first, grad.trail.first, weight.trail.first},
+           .writes = {result.trail.first, -1}});
   return result;
 }
 
@@ -359,10 +358,9 @@ WeightGrad Model::backward_weight(int layer, const Activation& input, const Acti
   begin_call(Kind::backward_weight, layer);
   check_backward(layer, input, grad, weight);
   WeightGrad result = weight_grad(input, weight);
-  compute(Kind::backward_weight, {input.samples.size(), weight.shards.size(), weight.num_shards},
-          {&input.trail, &grad.trail});
   make(result, -1);
-  recording_.steps.back().writes[0] = result.trail.first;
+  compute(Kind::backward_weight, {input.samples.size(), weight.shards.size(), weight.num_shards},
+          {.reads = {input.trail.first, grad.trail.first, -1}, .writes = {result.trail.first, -1}});
   return result;
 }
 
@@ -391,11 +389,11 @@ std::pair<Weight, OptState> Model::update(int layer, const WeightGrad& grad, con
   ++new_state.step;
   const ValueNumber old_weight = weight.trail.first;
   const ValueNumber old_state = opt_state.trail.first;
-  compute(Kind::update, {0, weight.shards.size(), weight.num_shards},
-          {&grad.trail, &weight.trail, &opt_state.trail});
   make(new_weight, old_weight);
   make(new_state, old_state);
-  recording_.steps.back().writes = {new_weight.trail.first, new_state.trail.first};
+  compute(Kind::update, {0, weight.shards.size(), weight.num_shards},
+          {.reads = {grad.trail.first, weight.trail.first, opt_state.trail.first},
+           .writes = {new_weight.trail.first, new_state.trail.first}});
   return {std::move(new_weight), std::move(new_state)};
 }
 

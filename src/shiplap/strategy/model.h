@@ -16,6 +16,7 @@
 #include <coroutine>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -27,7 +28,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/engine/task.h"
 #include "shiplap/strategy/dist.h"
-#include "shiplap/strategy/record.h"
+#include "shiplap/strategy/recorder.h"
 #include "shiplap/strategy/storage.h"
 #include "shiplap/trace/event.h"
 
@@ -148,10 +149,10 @@ class Model final : private Bookkeeper {
   // Dist::timeline(), so of all ranks together.
   [[nodiscard]] const std::vector<Event>& log() const;
   [[nodiscard]] Seconds time() const;
-  [[nodiscard]] const std::vector<std::optional<Weight>>& final_weights() const {
-    return final_weights_;
-  }
-  [[nodiscard]] const Recording& recording() const { return recording_; }
+  // By layer.
+  [[nodiscard]] const std::map<int, Weight>& final_weights() const { return final_weights_; }
+  [[nodiscard]] const Recorder& recorder() const { return recorder_; }
+  [[nodiscard]] Recording recording() const { return recorder_.recording(); }
   // The same, with the results of communications that are complete and not yet waited for.
   [[nodiscard]] Recording recording_so_far() const;
 
@@ -248,6 +249,10 @@ class Model final : private Bookkeeper {
     return pending<AnyValue>(message(trace::Kind::send, dest, value, tagged), {});
   }
 
+  // Whether something is under way, or it sleeps on something.
+  [[nodiscard]] bool is_between_waits() const {
+    return waiting_for_ != nullptr || !under_way_.empty();
+  }
   // What it sleeps on, if it does; on a stream, the first that is not complete.
   [[nodiscard]] const Flight* waiting_for() const;
   // What was started and never waited for, if anything.
@@ -286,10 +291,14 @@ class Model final : private Bookkeeper {
   [[noreturn]] void nothing_there(Key key) const override;
   template <class T>
   void store_value(T& value, const T* before);
+  struct Placed {
+    ValueNumber number = -1;
+    bool in_place = false;  // of what lay there
+  };
   template <class T>
-  ValueNumber place_fresh(T& value, ValueNumber before);
+  Placed place_fresh(T& value, ValueNumber before);
   template <class T>
-  ValueNumber place_derived(T& value, ValueNumber before);
+  Placed place_derived(T& value, ValueNumber before);
 
   // ---- calls
   void begin_call(std::string_view call, int layer);
@@ -300,9 +309,11 @@ class Model final : private Bookkeeper {
     std::int64_t held = 0;
     std::int64_t of = 0;
   };
-  // The record's step is the last one then.
-  void compute(trace::Kind kind, const Extent& extent,
-               std::initializer_list<const workload::Trail*> reads);
+  struct Operands {
+    std::array<ValueNumber, 3> reads{-1, -1, -1};
+    std::array<ValueNumber, 2> writes{-1, -1};
+  };
+  void compute(trace::Kind kind, const Extent& extent, const Operands& operands);
   // Texts are made only for those who need them: most values are in order.
   template <class T>
   void require_stored(const workload::Trail& trail, const T& value) const {
@@ -331,7 +342,7 @@ class Model final : private Bookkeeper {
     value.trail = {.how = workload::Trail::How::made,
                    .first = static_cast<ValueNumber>(known_.size())};
     known_.push_back({.source = source, .bytes = value.memory(shape())});
-    recording_.values.push_back({.value = value, .in_place_of = -1});
+    recorder_.add(value);
     loose_.push_back(value.trail.first);
   }
   void check_backward(int layer, const Activation& input, const ActivationGrad& grad,
@@ -369,7 +380,7 @@ class Model final : private Bookkeeper {
   void taken(Flight& flight);
   std::int32_t stream_called(std::string_view name);
   void release_loose();
-  Step& record(Step::What what);
+  std::int32_t record(const Step& step);
 
   std::unique_ptr<Dist> own_dist_;
   Dist& dist_;
@@ -384,11 +395,11 @@ class Model final : private Bookkeeper {
   std::vector<std::unique_ptr<Flight>> under_way_;
   std::vector<Flight*> streams_{nullptr};  // the last on each that is not taken
   std::vector<std::string> stream_names_{"main"};
-  std::vector<std::optional<Weight>> final_weights_;
+  std::map<int, Weight> final_weights_;
   std::string_view call_ = "Model";
   int call_layer_ = -1;
   const Flight* waiting_for_ = nullptr;
-  Recording recording_;
+  Recorder recorder_{dist_.tapes()};
 };
 
 template <>

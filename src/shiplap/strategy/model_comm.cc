@@ -113,16 +113,17 @@ void Model::issue(Flight& flight, std::int32_t stream, bool async) {
     ++known.readers;
     if (writes_operand(flight.kind)) known.held = true;
   }
-  flight.step = static_cast<std::int32_t>(recording_.steps.size());
-  Step& step = record(Step::What::communicate);
-  step.kind = flight.kind;
-  step.async = async;
-  step.stream = stream;
-  step.group = collective ? flight.group : -1;
-  step.peer = flight.peer;
-  step.tag = flight.tag;
-  step.channel = flight.channel;
-  step.reads[0] = flight.kind == Kind::recv ? -1 : trail_of(flight.in).first;
+  flight.beside = async || stream != 0;
+  flight.step =
+      record({.what = Step::What::communicate,
+              .kind = flight.kind,
+              .async = async,
+              .stream = stream,
+              .group = collective ? flight.group : -1,
+              .peer = flight.peer,
+              .tag = flight.tag,
+              .channel = flight.channel,
+              .reads = {flight.kind == Kind::recv ? -1 : trail_of(flight.in).first, -1, -1}});
 }
 
 Flight& Model::keep(Flight&& flight) {
@@ -192,7 +193,7 @@ const Flight* Model::waiting_for() const {
 }
 
 Recording Model::recording_so_far() const {
-  Recording all = recording_;
+  Recording all = recorder_.recording();
   const auto add = [&](const Flight& flight) {
     if (!flight.complete || flight.kind == Kind::send) return;
     all.steps[flight.step].writes[0] = static_cast<ValueNumber>(all.values.size());
@@ -215,8 +216,7 @@ void Model::taken(Flight& flight) {
     --known.readers;
     known.held = false;
   }
-  const Step& step = recording_.steps[flight.step];
-  if (step.async || step.stream != 0) record(Step::What::wait).of = flight.step;
+  if (flight.beside) record({.what = Step::What::wait, .of = flight.step});
 }
 
 template <class T>
@@ -232,7 +232,7 @@ T Model::take(Flight& flight) {
       may_be_in_place(flight.kind) ? trail_of(flight.in).first : ValueNumber{-1};
   T result = std::move(*value);
   make(result, source);
-  recording_.steps[flight.step].writes[0] = result.trail.first;
+  record({.what = Step::What::take, .of = flight.step, .writes = {result.trail.first, -1}});
   return result;
 }
 

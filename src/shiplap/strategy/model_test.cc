@@ -92,9 +92,8 @@ TEST(Model, TrainsAStepByDefault) {
   Model model;
   run_step(model);
   for (int l = 0; l < 2; ++l) {
-    const std::optional<Weight>& set = model.final_weights()[l];
-    ASSERT_TRUE(set);
-    const Weight weight = set.value_or(Weight{});
+    ASSERT_TRUE(model.final_weights().contains(l));
+    const Weight& weight = model.final_weights().at(l);
     EXPECT_EQ(weight.step, 1);
     EXPECT_EQ(weight.layer, l);
     EXPECT_TRUE(weight.is_complete());

@@ -17,30 +17,31 @@ void Model::release_loose() {
     Known& known = known_[number];
     if (known.places > 0 || known.gone) continue;
     known.gone = true;
-    record(Step::What::drop).reads[0] = number;
+    record({.what = Step::What::drop, .reads = {number, -1, -1}});
   }
   loose_.clear();
 }
 
-Step& Model::record(Step::What what) {
+std::int32_t Model::record(const Step& step) {
   dist_.changed();
-  recording_.steps.push_back({.what = what});
-  return recording_.steps.back();
+  return recorder_.add(step);
 }
 
 // The first place of a result. Where it takes that of what it was made from, it needs no memory of
 // its own.
 template <class T>
-ValueNumber Model::place_fresh(T& value, ValueNumber before) {
+Model::Placed Model::place_fresh(T& value, ValueNumber before) {
   const ValueNumber number = value.trail.first;
   const bool in_place = known_[number].source >= 0 && known_[number].source == before;
-  if (in_place) recording_.values[number].in_place_of = before;
-  return number;
+  if (in_place) {
+    record({.what = Step::What::in_place, .reads = {before, -1, -1}, .writes = {number, -1}});
+  }
+  return {.number = number, .in_place = in_place};
 }
 
 // A copy, a shard or a sum of what is stored.
 template <class T>
-ValueNumber Model::place_derived(T& value, ValueNumber before) {
+Model::Placed Model::place_derived(T& value, ValueNumber before) {
   const Trail from = value.trail;
   const auto alive = [&](ValueNumber n) { return n < 0 || !known_[n].gone; };
   if (!alive(from.first) || !alive(from.second)) {
@@ -55,22 +56,19 @@ ValueNumber Model::place_derived(T& value, ValueNumber before) {
   const auto number = static_cast<ValueNumber>(known_.size());
   known_.push_back({.bytes = value.memory(shape())});
   value.trail = {.how = Trail::How::made, .first = number};
-  recording_.values.push_back({.value = value, .in_place_of = -1});
+  recorder_.add(value);
   if (in_place) {
-    recording_.values.back().in_place_of = before;
-    Step& step = record(sum ? Step::What::add : Step::What::keep_shard);
-    step.reads[0] = sum && before == from.first ? from.second : from.first;
-    step.writes[0] = number;
-    return number;
+    record({.what = Step::What::in_place, .reads = {before, -1, -1}, .writes = {number, -1}});
+    const ValueNumber read = sum && before == from.first ? from.second : from.first;
+    record({.what = sum ? Step::What::add : Step::What::keep_shard,
+            .reads = {read, -1, -1},
+            .writes = {number, -1}});
+    return {.number = number, .in_place = true};
   }
-  Step& cast = record(Step::What::cast);
-  cast.reads[0] = from.first;
-  cast.writes[0] = number;
-  if (!sum) return number;
-  Step& add = record(Step::What::add);
-  add.reads[0] = from.second;
-  add.writes[0] = number;
-  return number;
+  record({.what = Step::What::cast, .reads = {from.first, -1, -1}, .writes = {number, -1}});
+  if (sum)
+    record({.what = Step::What::add, .reads = {from.second, -1, -1}, .writes = {number, -1}});
+  return {.number = number, .in_place = false};
 }
 
 template <class T>
@@ -92,7 +90,7 @@ void Model::store_value(T& value, const T* before) {
   if (before != nullptr && known_[old].readers > 0) {
     refuse_read(describe(*before));
   }
-  const ValueNumber number = fresh ? place_fresh(value, old) : place_derived(value, old);
+  const auto [number, in_place] = fresh ? place_fresh(value, old) : place_derived(value, old);
   known_[number].places = 1;
   memory_ += known_[number].bytes;
   if (before == nullptr) return;
@@ -101,9 +99,7 @@ void Model::store_value(T& value, const T* before) {
   gone.places = 0;
   gone.gone = true;
   memory_ = memory_ - gone.bytes;
-  if (recording_.values[number].in_place_of != old) {
-    record(Step::What::drop).reads[0] = old;
-  }
+  if (!in_place) record({.what = Step::What::drop, .reads = {old, -1, -1}});
 }
 
 void Model::store(Weight& value, const Weight* before) { store_value(value, before); }
@@ -130,7 +126,7 @@ void Model::drop(const Trail& trail, Bytes bytes) {
   known.places = 0;
   known.gone = true;
   memory_ = memory_ - bytes;
-  record(Step::What::drop).reads[0] = trail.first;
+  record({.what = Step::What::drop, .reads = {trail.first, -1, -1}});
 }
 
 }  // namespace shiplap::strategy

@@ -353,6 +353,9 @@ class ProgramWriter {
         return release(rows(step.reads[0]));
       case What::log:
         return logged_step(step);
+      case What::take:
+      case What::in_place:
+        return;
     }
   }
 

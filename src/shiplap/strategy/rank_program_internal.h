@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -46,10 +45,18 @@ struct Lowering {
                                          const Recording& recording,
                                          std::vector<std::int32_t>* steps = nullptr);
 
-// Of all ranks, shared by those that did the same. `steps` gets, by rank, the step of each
-// operation. Throws what to_plan throws.
-[[nodiscard]] plan::Plan lower(const Dist& dist, std::span<const Recording> recordings,
-                               Lowered purpose,
-                               std::vector<std::vector<std::int32_t>>* steps = nullptr);
+// The plan of all ranks, shared by those that did the same.
+struct LoweredRanks {
+  // Ranks with equal steps (Recorder::position).
+  struct Kind {
+    std::vector<std::int32_t> ranks;
+    Recording first;                    // of the first of them
+    std::vector<std::int32_t> step_of;  // of each operation
+  };
+  plan::Plan plan;
+  std::vector<Kind> kinds;
+};
+// Throws what to_plan throws.
+[[nodiscard]] LoweredRanks lower(const Dist& dist, Lowered purpose);
 
 }  // namespace shiplap::strategy

@@ -1,4 +1,5 @@
-// What one rank did, in the order in which it did it: what a plan is made from.
+// What one rank did, in the order in which it did it: what a plan is made from. A Recorder keeps
+// it.
 #pragma once
 
 #include <array>
@@ -23,6 +24,8 @@ struct Step {
     add,         // reads[0] is added to writes[0]
     keep_shard,  // of reads[0] only the shard writes[0] stays, where it is
     drop,        // reads[0]
+    take,        // writes[0], the result of the communication `of`
+    in_place,    // writes[0] lies where reads[0] lay
     log,         // a computation that was only logged; reads[0] says of what
   };
   What what = What::compute;
@@ -37,6 +40,7 @@ struct Step {
   std::array<ValueNumber, 3> reads{-1, -1, -1};
   std::array<ValueNumber, 2> writes{-1, -1};
   cost::ComputeWork work;
+  friend bool operator==(const Step&, const Step&) = default;
 };
 
 struct RecordedValue {

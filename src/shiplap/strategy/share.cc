@@ -224,7 +224,7 @@ std::vector<plan::PositionRange> ranges(const std::set<std::int64_t>& positions)
 
 }  // namespace
 
-void ProgramSharing::add(plan::Program program) {
+void ProgramSharing::add(std::int32_t rank, plan::Program program) {
   const std::vector<std::int64_t> numbers = take_numbers(program);
   const std::uint64_t hash = hash_of(program);
   auto found = std::ranges::find_if(kinds_, [&](const Kind& kind) {
@@ -233,12 +233,13 @@ void ProgramSharing::add(plan::Program program) {
   if (found == kinds_.end()) {
     kinds_.push_back({.program = std::move(program),
                       .hash = hash,
-                      .ranks = {},
+                      .added = {},
+                      .others = {},
                       .numbers = {},
                       .count = numbers.size()});
     found = kinds_.end() - 1;
   }
-  found->ranks.push_back(added_++);
+  found->added.push_back(rank);
   found->numbers.insert(found->numbers.end(), numbers.begin(), numbers.end());
 }
 
@@ -264,21 +265,38 @@ plan::Selector ProgramSharing::selector(const std::vector<std::int32_t>& ranks) 
   return selector;
 }
 
-void ProgramSharing::fit(Kind& kind, plan::Plan& plan) const {
-  Fitter fitter(plan, kind.ranks);
+void ProgramSharing::fit(const Kind& kind, plan::Program& program, plan::Plan& plan) {
+  Fitter fitter(plan, kind.added);
   std::size_t next = 0;
   const auto put = [&](Expr& expr) { expr = fitter.fit(Column(kind.numbers, kind.count, next++)); };
   const auto put_peer = [&](plan::Peer& peer) {
     peer = fitter.fit_peer(Column(kind.numbers, kind.count, next++));
   };
-  NumberVisitor(put, put_peer).program(kind.program);
+  NumberVisitor(put, put_peer).program(program);
+}
+
+bool ProgramSharing::extend(const std::vector<std::int32_t>& added,
+                            const std::vector<std::int32_t>& ranks) {
+  const auto kind = std::ranges::find_if(
+      kinds_, [&](const Kind& k) { return std::ranges::binary_search(k.added, added.front()); });
+  if (!std::ranges::includes(kind->added, added)) return false;
+  plan::Plan trial;
+  trial.mesh = mesh_;
+  plan::Program program = kind->program;
+  fit(*kind, program, trial);
+  if (!trial.lists.empty()) return false;
+  std::ranges::set_difference(ranks, added, std::back_inserter(kind->others));
+  return true;
 }
 
 void ProgramSharing::finish(plan::Plan& plan) {
   for (Kind& kind : kinds_) {
-    fit(kind, plan);
-    kind.program.on = selector(kind.ranks);
-    kind.program.name = kinds_.size() == 1 ? "all" : fmt::format("as_rank_{}", kind.ranks.front());
+    fit(kind, kind.program, plan);
+    const std::int32_t first = kind.added.front();
+    kind.added.insert(kind.added.end(), kind.others.begin(), kind.others.end());
+    std::ranges::sort(kind.added);
+    kind.program.on = selector(kind.added);
+    kind.program.name = kinds_.size() == 1 ? "all" : fmt::format("as_rank_{}", first);
     plan.programs.push_back(std::move(kind.program));
   }
   kinds_.clear();

@@ -8,12 +8,17 @@
 
 namespace shiplap::strategy {
 
-// Gathers programs in the order of ranks, each in plain numbers and with peers named by rank.
+// Gathers programs in the order of ranks, each in plain numbers and with peers named by rank. Of
+// ranks whose numbers are known to be affine, some are enough.
 class ProgramSharing {
  public:
   explicit ProgramSharing(const plan::Mesh& mesh) : mesh_(mesh) {}
 
-  void add(plan::Program program);
+  void add(std::int32_t rank, plan::Program program);
+  // Some of these ranks were added, and all of them have the program that those share. False if
+  // those share none, or if expressions do not say all of its numbers.
+  [[nodiscard]] bool extend(const std::vector<std::int32_t>& added,
+                            const std::vector<std::int32_t>& ranks);
   // Into `plan`, which has the mesh: its programs and the lists that they need.
   void finish(plan::Plan& plan);
 
@@ -22,15 +27,15 @@ class ProgramSharing {
   struct Kind {
     plan::Program program;  // that of the first rank
     std::uint64_t hash = 0;
-    std::vector<std::int32_t> ranks;
+    std::vector<std::int32_t> added;
+    std::vector<std::int32_t> others;
     std::vector<std::int64_t> numbers;  // as many for each rank, rank after rank
     std::size_t count = 0;              // of numbers per rank
   };
-  void fit(Kind& kind, plan::Plan& plan) const;
+  static void fit(const Kind& kind, plan::Program& program, plan::Plan& plan);
   [[nodiscard]] plan::Selector selector(const std::vector<std::int32_t>& ranks) const;
 
   plan::Mesh mesh_;
-  std::int32_t added_ = 0;
   std::vector<Kind> kinds_;
 };
 

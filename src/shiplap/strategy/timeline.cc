@@ -46,18 +46,21 @@ Seconds keep_calls(const Recording& recording, const std::vector<std::int32_t>& 
 }  // namespace
 
 Timeline replay(const Dist& dist) {
-  std::vector<Recording> recordings;
-  for (const Model* model : dist.models()) {
-    recordings.push_back(model == nullptr ? Recording{} : model->recording_so_far());
-  }
-  std::vector<std::vector<std::int32_t>> steps;
-  const plan::Plan plan = lower(dist, recordings, Lowered::to_be_timed, &steps);
-  sim::Replay replay =
-      sim::replay(plan, {.system = dist.world().system, .eager_up_to = dist.world().eager_up_to});
-  Timeline timeline{.trace = std::move(replay.trace), .end = replay.end, .clock = {}};
-  for (std::size_t rank = 0; rank < recordings.size(); ++rank) {
-    timeline.clock.push_back(
-        keep_calls(recordings[rank], steps[rank], timeline.trace.ranks[rank].events));
+  const LoweredRanks lowered = lower(dist, Lowered::to_be_timed);
+  sim::Replay replay = sim::replay(
+      lowered.plan, {.system = dist.world().system, .eager_up_to = dist.world().eager_up_to});
+  Timeline timeline{.trace = std::move(replay.trace),
+                    .end = replay.end,
+                    .clock = std::vector<Seconds>(dist.models().size())};
+  for (const LoweredRanks::Kind& kind : lowered.kinds) {
+    const bool logs = std::ranges::any_of(
+        kind.first.steps, [](const Step& step) { return step.what == Step::What::log; });
+    for (const std::int32_t rank : kind.ranks) {
+      std::vector<trace::Event>& events = timeline.trace.ranks[rank].events;
+      timeline.clock[rank] =
+          logs ? keep_calls(dist.models()[rank]->recording_so_far(), kind.step_of, events)
+               : keep_calls(kind.first, kind.step_of, events);
+    }
   }
   return timeline;
 }

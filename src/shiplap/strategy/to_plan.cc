@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
 
 #include "shiplap/base/error.h"
 #include "shiplap/strategy/rank_program_internal.h"
@@ -11,6 +15,18 @@
 
 namespace shiplap::strategy {
 namespace {
+
+// The axis on which alone two positions differ, if there is one.
+std::optional<std::size_t> only_difference(const std::vector<std::int64_t>& a,
+                                           const std::vector<std::int64_t>& b, std::size_t axes) {
+  std::optional<std::size_t> found;
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    if (a[axis] == b[axis]) continue;
+    if (found) return std::nullopt;
+    found = axis;
+  }
+  return found;
+}
 
 void require_whole_rows(const workload::ModelShape& shape, const Grain& grain) {
   const bool fits = shape.weight().count % grain.weight == 0 && shape.hidden % grain.sample == 0;
@@ -23,12 +39,113 @@ void require_whole_rows(const workload::ModelShape& shape, const Grain& grain) {
       .help = "take a hidden size that is a multiple of the number of shards"});
 }
 
+using Kind = LoweredRanks::Kind;
+
+Recording recording_of(const Dist& dist, std::int32_t rank, Lowered purpose) {
+  const Model* const model = dist.models()[rank];
+  if (model == nullptr) return {};
+  return purpose == Lowered::to_be_repeated ? model->recording() : model->recording_so_far();
+}
+
+std::vector<Kind> find_kinds(const Dist& dist, Lowered purpose) {
+  std::vector<Kind> kinds;
+  std::map<std::tuple<const Tape*, std::int32_t, std::int32_t>, std::size_t> known;
+  for (std::int32_t rank = 0; rank < dist.size(); ++rank) {
+    const Model* const model = dist.models()[rank];
+    Tapes::Position at;
+    if (model != nullptr) at = model->recorder().position();
+    // What is complete and not yet waited for is on no tape.
+    const bool alone = model != nullptr && model->is_between_waits();
+    const auto [kind, is_new] = known.try_emplace({at.tape, at.steps, at.values}, kinds.size());
+    if (is_new || alone) kinds.push_back({.first = recording_of(dist, rank, purpose)});
+    kinds[alone ? kinds.size() - 1 : kind->second].ranks.push_back(rank);
+  }
+  return kinds;
+}
+
+// Whether every recorded number of these ranks is base + sum of factor * position on the axes. Then
+// so are the numbers of their programs, which are made from them alone: rows are cut where shards
+// begin and end, in proportion.
+bool are_affine(const Dist& dist, const std::vector<std::int32_t>& ranks,
+                const std::vector<std::int32_t>& samples) {
+  const auto numbers_of = [&](std::int32_t rank) {
+    const Recorder& recorder = dist.models()[rank]->recorder();
+    std::vector<std::int64_t> all(recorder.numbers().begin(), recorder.numbers().end());
+    all.insert(all.end(), recorder.messages().begin(), recorder.messages().end());
+    return all;
+  };
+  const plan::Mesh& mesh = dist.mesh();
+  std::vector<std::int64_t> base = numbers_of(ranks.front());
+  const std::vector<std::int64_t> origin = mesh.positions(Rank(ranks.front()));
+  std::vector<std::vector<std::int64_t>> slopes(mesh.axes.size());
+  for (const std::int32_t rank : samples) {
+    const std::vector<std::int64_t> at = mesh.positions(Rank(rank));
+    const auto axis = only_difference(at, origin, mesh.axes.size());
+    if (!axis || !slopes[*axis].empty()) continue;
+    slopes[*axis] = numbers_of(rank);
+    for (std::size_t i = 0; i < base.size(); ++i) {
+      std::int64_t& slope = slopes[*axis][i];
+      slope -= base[i];
+      if (slope % (at[*axis] - origin[*axis]) != 0) return false;
+      slope /= at[*axis] - origin[*axis];
+    }
+  }
+  return std::ranges::all_of(ranks, [&](std::int32_t rank) {
+    const std::vector<std::int64_t> at = mesh.positions(Rank(rank));
+    std::vector<std::int64_t> expected = base;
+    for (std::size_t a = 0; a < slopes.size(); ++a) {
+      if (slopes[a].empty() || at[a] == origin[a]) continue;
+      for (std::size_t i = 0; i < base.size(); ++i) {
+        expected[i] += slopes[a][i] * (at[a] - origin[a]);
+      }
+    }
+    return expected == numbers_of(rank);
+  });
+}
+
+// The first, a neighbour of it on every axis, the last, and some between them.
+std::vector<std::int32_t> samples_of(const plan::Mesh& mesh,
+                                     const std::vector<std::int32_t>& ranks) {
+  std::vector<std::int32_t> samples{ranks.front(), ranks.back()};
+  const std::vector<std::int64_t> origin = mesh.positions(Rank(ranks.front()));
+  std::vector<bool> found(mesh.axes.size(), false);
+  for (const std::int32_t rank : ranks) {
+    const auto axis = only_difference(mesh.positions(Rank(rank)), origin, mesh.axes.size());
+    if (!axis || found[*axis]) continue;
+    found[*axis] = true;
+    samples.push_back(rank);
+  }
+  constexpr std::size_t kBetween = 30;
+  for (std::size_t k = 1; k <= kBetween; ++k)
+    samples.push_back(ranks[k * ranks.size() / (kBetween + 1)]);
+  std::ranges::sort(samples);
+  samples.erase(std::unique(samples.begin(), samples.end()), samples.end());
+  return samples;
+}
+
+// Lowering a rank takes as long as hundreds of comparisons: of many alike, some are lowered, if the
+// others can differ from them only by expressions of the position.
+constexpr std::size_t kMaxAllLowered = 64;
+
+std::vector<std::vector<std::int32_t>> ranks_to_lower(const Dist& dist,
+                                                      const std::vector<Kind>& kinds) {
+  std::vector<std::vector<std::int32_t>> result;
+  for (const Kind& kind : kinds) {
+    result.push_back(kind.ranks);
+    if (kind.ranks.size() <= kMaxAllLowered || dist.models()[kind.ranks.front()] == nullptr)
+      continue;
+    std::vector<std::int32_t> samples = samples_of(dist.mesh(), kind.ranks);
+    if (are_affine(dist, kind.ranks, samples)) result.back() = std::move(samples);
+  }
+  return result;
+}
+
 }  // namespace
 
-plan::Plan lower(const Dist& dist, std::span<const Recording> recordings, Lowered purpose,
-                 std::vector<std::vector<std::int32_t>>* steps) {
+LoweredRanks lower(const Dist& dist, Lowered purpose) {
+  LoweredRanks result{.plan = {}, .kinds = find_kinds(dist, purpose)};
   Grain grain;
-  for (const Recording& recording : recordings) grain = common_grain(grain, recording);
+  for (const Kind& kind : result.kinds) grain = common_grain(grain, kind.first);
   // Where layers are split, the features that a weight writes and an activation has are the same.
   if (grain.sample > 1) grain.weight = grain.sample = std::lcm(grain.weight, grain.sample);
   if (purpose == Lowered::to_be_repeated) require_whole_rows(dist.world().shape, grain);
@@ -37,24 +154,38 @@ plan::Plan lower(const Dist& dist, std::span<const Recording> recordings, Lowere
     if (model != nullptr) training = model->training();
   }
   const Tensors tensors(training, grain);
-  plan::Plan plan;
-  plan.mesh = dist.mesh();
-  plan.tensors = tensors.all();
-  ProgramSharing sharing(plan.mesh);
+  result.plan.mesh = dist.mesh();
+  result.plan.tensors = tensors.all();
   const Lowering lowering{.dist = dist, .grain = grain, .tensors = tensors, .purpose = purpose};
-  if (steps != nullptr) steps->resize(recordings.size());
-  for (std::size_t rank = 0; rank < recordings.size(); ++rank) {
-    sharing.add(rank_program(lowering, static_cast<int>(rank), recordings[rank],
-                             steps == nullptr ? nullptr : &(*steps)[rank]));
+  std::vector<std::vector<std::int32_t>> chosen = ranks_to_lower(dist, result.kinds);
+  for (bool done = false; !done;) {
+    // In the order of ranks, in which kinds are found.
+    std::vector<std::pair<std::int32_t, std::size_t>> all;
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      for (const std::int32_t rank : chosen[k]) all.emplace_back(rank, k);
+    }
+    std::ranges::sort(all);
+    ProgramSharing sharing(result.plan.mesh);
+    for (const auto& [rank, k] : all) {
+      Kind& kind = result.kinds[k];
+      const bool is_first = rank == kind.ranks.front();
+      sharing.add(rank, is_first ? rank_program(lowering, rank, kind.first, &kind.step_of)
+                                 : rank_program(lowering, rank, recording_of(dist, rank, purpose)));
+    }
+    done = true;
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      if (chosen[k].size() == result.kinds[k].ranks.size()) continue;
+      if (sharing.extend(chosen[k], result.kinds[k].ranks)) continue;
+      chosen[k] = result.kinds[k].ranks;
+      done = false;
+    }
+    if (done) sharing.finish(result.plan);
   }
-  sharing.finish(plan);
-  return plan;
+  return result;
 }
 
 plan::Plan to_plan(const Trainer& trainer) {
-  std::vector<Recording> recordings;
-  for (const auto& model : trainer.models()) recordings.push_back(model->recording());
-  return lower(trainer.dist(), recordings, Lowered::to_be_repeated);
+  return lower(trainer.dist(), Lowered::to_be_repeated).plan;
 }
 
 }  // namespace shiplap::strategy

@@ -131,20 +131,24 @@ void Trainer::report_unwaited() const {
 }
 
 void Trainer::check_final_weights() const {
+  std::vector<std::vector<const Model*>> holders(training_.layers);
+  for (const auto& model : models_) {
+    for (const auto& [layer, weight] : model->final_weights())
+      holders[layer].push_back(model.get());
+  }
   for (int layer = 0; layer < training_.layers; ++layer) {
     std::vector<const IndexSet*> shards;
     int num_shards = 0;
-    for (const auto& model : models_) {
-      const std::optional<Weight>& weight = model->final_weights()[layer];
-      if (!weight) continue;
-      if (shards.empty()) num_shards = weight->num_shards;
-      shards.push_back(&weight->shards);
-      if (weight->step == 1 && weight->num_shards == num_shards) continue;
+    for (const Model* model : holders[layer]) {
+      const Weight& weight = model->final_weights().at(layer);
+      if (shards.empty()) num_shards = weight.num_shards;
+      shards.push_back(&weight.shards);
+      if (weight.step == 1 && weight.num_shards == num_shards) continue;
       throw InputError(Diagnostic{
           .code = "D619",
           .where = {.rank = model->rank(),
                     .operation = fmt::format("set_final_weight(layer {})", layer)},
-          .what = fmt::format("{} is no final weight", describe(*weight)),
+          .what = fmt::format("{} is no final weight", describe(weight)),
           .why = "at the end a weight was updated once, and all ranks hold equal shards of it",
           .help = "update it before you set it"});
     }
