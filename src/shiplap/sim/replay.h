@@ -2,8 +2,7 @@
 // every rank, every operation, with the order that streams, `after` and meetings with other ranks
 // impose, and nothing else. docs/simulate.md states the rules of time exactly.
 //
-// It shares no code with the clock on which strategies are recorded, and so is a second witness of
-// their times.
+// The times of strategies are those of the replay of what they recorded.
 #pragma once
 
 #include <cstdint>
