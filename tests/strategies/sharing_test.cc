@@ -2,6 +2,7 @@
 // program says, number by number.
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <string>
 
 #include "../flat_text.h"
@@ -23,25 +24,42 @@ plan::Plan plan_of_one_rank(const plan::Plan& shared, plan::Program program, std
   return plan;
 }
 
+void expect_what_each_rank_did(const Case& c, const hardware::System& system) {
+  SCOPED_TRACE(testing::Message() << c);
+  const auto trainer = trained(c, system);
+  const plan::Plan shared = to_plan(*trainer);
+  Grain grain;
+  for (const auto& model : trainer->models()) grain = common_grain(grain, model->recording());
+  if (grain.sample > 1) grain.weight = grain.sample = std::lcm(grain.weight, grain.sample);
+  const Tensors tensors(trainer->training(), grain);
+  const Lowering lowering{.dist = trainer->dist(), .grain = grain, .tensors = tensors};
+  for (const auto& model : trainer->models()) {
+    const plan::Plan own = plan_of_one_rank(
+        shared, rank_program(lowering, model->rank(), model->recording()), model->rank());
+    const plan::RankProgram a = plan::expand(own, Rank(model->rank()), plan::ProgramId(0));
+    const plan::RankProgram b = plan::expand(shared, Rank(model->rank()));
+    ASSERT_EQ(plan::flat_text(a), plan::flat_text(b)) << "rank " << model->rank();
+  }
+}
+
 class Sharing : public testing::TestWithParam<int> {};
 
 TEST_P(Sharing, TheSharedProgramSaysWhatEachRankDid) {
   const hardware::System system = hardware::find_system("h100_80g_nvl8");
-  for (const Case& c : all_cases(GetParam())) {
-    SCOPED_TRACE(testing::Message() << c);
-    const auto trainer = trained(c, system);
-    const plan::Plan shared = to_plan(*trainer);
-    Grain grain;
-    for (const auto& model : trainer->models()) grain = common_grain(grain, model->recording());
-    const Tensors tensors(trainer->training(), grain);
-    const Lowering lowering{.dist = trainer->dist(), .grain = grain, .tensors = tensors};
-    for (const auto& model : trainer->models()) {
-      const plan::Plan own = plan_of_one_rank(
-          shared, rank_program(lowering, model->rank(), model->recording()), model->rank());
-      const plan::RankProgram a = plan::expand(own, Rank(model->rank()), plan::ProgramId(0));
-      const plan::RankProgram b = plan::expand(shared, Rank(model->rank()));
-      ASSERT_EQ(plan::flat_text(a), plan::flat_text(b)) << "rank " << model->rank();
-    }
+  for (const Case& c : all_cases(GetParam())) expect_what_each_rank_did(c, system);
+}
+
+// Of more than 64 ranks that do the same, only some are lowered.
+TEST(Sharing, HoldsForRanksThatWereNotLowered) {
+  const hardware::System system = hardware::find_system("h100_80g_nvl8");
+  for (const Entry& entry : strategies()) {
+    // One that is interleaved would need as many microbatches as stages.
+    if (entry.axes.empty() || entry.cut == Cut::chunks) continue;
+    const bool pipeline = entry.axes.front() == "pp" && entry.axes.size() == 1;
+    const int layers = pipeline ? 128 : 2;
+    const int batch = pipeline ? 2 : 128;
+    expect_what_each_rank_did(
+        {.strategy = entry.name, .size = {.ranks = 128, .layers = layers, .batch = batch}}, system);
   }
 }
 
