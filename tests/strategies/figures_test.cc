@@ -1,5 +1,6 @@
-// The figures of the last commit at which strategies ran on a clock of their own. It shared nothing
-// with the replay but the costs of single operations, and both agreed to 1e-9.
+// The figures of the last commit at which strategies ran on a clock of their own. They are those of
+// its replay; a test of that commit held the replay to the clock, with which it shared nothing but
+// the costs of single operations, to 1e-9.
 #include <gtest/gtest.h>
 
 #include "cases.h"
@@ -32,7 +33,7 @@ constexpr Figure kFigures[] = {
     {"hybrid", 0.01685509394185643, 0.03498671399113119},
 };
 
-TEST(Figures, OfAllStrategiesAreThoseOfTheirOwnClock) {
+TEST(Figures, OfAllStrategiesAreThoseThatAgreedWithAClock) {
   EXPECT_EQ(std::size(kFigures), strategies().size());
   for (const Figure& figure : kFigures) {
     SCOPED_TRACE(figure.strategy);
