@@ -94,8 +94,10 @@ class Tidy(unittest.TestCase):
         self.accepts(module("search", '#include "shiplap/predict/a.h"\n', "predict"))
         self.refuses(module("predict", '#include "shiplap/search/a.h"\n'), "neighbours")
 
-    def test_sim_is_a_second_witness(self):
-        self.refuses(module("sim", '#include "shiplap/engine/task.h"\n'), "no second witness")
+    def test_interpreters_do_not_know_each_other(self):
+        self.refuses(module("run", '#include "shiplap/sim/replay.h"\n'),
+                     "interpreters of plans do not know each other")
+        self.refuses(module("run", '#include "shiplap/check/check.h"\n'), "neighbours")
         self.accepts(module("run", '#include "shiplap/engine/task.h"\n', "engine"))
 
     def test_planners_do_not_act(self):
@@ -105,7 +107,7 @@ class Tidy(unittest.TestCase):
                              "planners give plans and never act")
 
     def test_a_dependency_that_the_tree_forbids(self):
-        self.refuses(module("sim", "", "engine"), "sim/CMakeLists.txt:1: sim must not use engine")
+        self.refuses(module("run", "", "sim"), "run/CMakeLists.txt:1: run must not use sim")
 
     def test_a_module_that_is_not_in_the_tree(self):
         self.refuses(module("utils", ""), "utils is not in the tree of modules")

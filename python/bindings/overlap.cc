@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "bind.h"
+#include "shiplap/cli/files.h"
 #include "shiplap/cli/overlap_flags.h"
 #include "shiplap/run/overlap_study.h"
 
@@ -28,7 +29,7 @@ Answer answer(const std::vector<std::string>& words) {
   }
   std::istringstream nothing;
   const std::optional<overlap::Study> study =
-      run::study_overlap(query_of(options, nothing), "shiplap.overlap");
+      run::study_overlap(query_of(options, nothing), cli::shell_command(words_of(options)));
   if (!study) return {};  // another rank speaks
   write_files(options, *study);
   return {.json = report::overlap_json(*study), .text = report::overlap_text(*study, {})};

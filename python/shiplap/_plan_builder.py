@@ -192,6 +192,9 @@ def _reference(name: Name) -> str:
 
 
 def _work(work: Mapping[str, Any]) -> str:
+    known = {"seconds", "times"} if "seconds" in work else {"kernel_class", "flop", "bytes", "type"}
+    if unknown := sorted(set(work) - known):
+        raise TypeError(f"work has no {unknown[0]!r}: its keys are {', '.join(sorted(known))}")
     if "seconds" in work:
         times = f" times {_number(work['times'])}" if "times" in work else ""
         return f"{float(work['seconds'])!r} seconds{times}"
@@ -323,10 +326,16 @@ class PlanBuilder:
 
     @contextlib.contextmanager
     def _block(self, line: str) -> Iterator[None]:
+        before = len(self._lines)
         self._line(line)
         self._depth += 1
-        yield
-        self._depth -= 1
+        try:
+            yield
+        except BaseException:
+            del self._lines[before:]  # as if the block had not been begun
+            raise
+        finally:
+            self._depth -= 1
         self._line("end")
 
     @contextlib.contextmanager

@@ -182,7 +182,21 @@ def test_a_builder_refuses_as_the_text_does():
     with pytest.raises(shiplap.InputError, match=r"D102.*`u` stands for no number here") as caught:
         b.build("late")
     assert caught.value.diagnostics[0].file == "late" and caught.value.diagnostics[0].line == 7
+    with pytest.raises(TypeError, match="work has no 'flops': its keys are bytes, flop"):
+        b.compute("gemm", work={"kernel_class": "gemm", "flops": 2})
     with pytest.raises(TypeError, match="colour"):
         b.free(x, colour="red")
     with pytest.raises(TypeError):
         b.buffer("y", rows=1.5, row_bytes=4)
+
+
+def test_a_block_that_fails_leaves_nothing_behind():
+    b = shiplap.PlanBuilder()
+    b.axis("tp", 2)
+    b.program("all")
+    x = b.buffer("x", rows=4, row_bytes=4)
+    with pytest.raises(TypeError, match="colour"), b.repeat("u", 2):
+        b.free(x, colour="red")
+    with b.repeat("u", 2) as u:
+        b.free(x(u, 1))
+    assert "repeat u 2" in b.build().to_text()

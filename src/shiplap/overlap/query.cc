@@ -155,8 +155,10 @@ Study begin_study(const Query& query) {
   if (study.choice.type == Type::none) {
     throw_flag("--op", "a product alone hides nothing", "give --op ag, rs or ar");
   }
-  static_cast<void>(make_plan(study.choice, study.problem));  // what is wrong is said once, here
+  // What is wrong is said once, here, before anything is measured.
+  static_cast<void>(make_plan(study.choice, study.problem));
   check_replayable(study.choice, study.problem);
+  if (query.hardware) static_cast<void>(hardware::find_system(*query.hardware));
   return study;
 }
 

@@ -58,7 +58,7 @@ void check_query(const Query& query);
 [[nodiscard]] int small_number(const char* flag, std::optional<std::int64_t> given, int usual);
 
 // What is to be studied: chosen if that is asked for, and checked. A comparison is complete.
-// Throws InputError D003, D602, D632, D8xx.
+// Throws InputError D003, D601, D602, D632, D8xx.
 [[nodiscard]] Study begin_study(const Query& query);
 // Predicts it, for the hardware and from what was measured.
 void finish_study(Study& study, const Query& query);

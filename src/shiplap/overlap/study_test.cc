@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shiplap/base/error.h"
+#include "shiplap/overlap/query.h"
 
 namespace shiplap::overlap {
 namespace {
@@ -130,6 +131,20 @@ TEST(Prediction, OfOneRankHidesNothing) {
 TEST(Prediction, RefusesWhatWouldTakeTooLong) {
   const Problem problem{.rows = 1 << 20, .columns = 1024, .depth = 8, .ranks = 1024, .chunks = 100};
   EXPECT_THROW(static_cast<void>(predict(kGather, problem, simple(1, 1))), InputError);
+}
+
+// Before ranks are started and rounds are measured, for what cannot be predicted afterwards.
+TEST(BeginStudy, RefusesAMachineThatNobodyKnows) {
+  Query query{.op = "ag",
+              .method = "ring_exchange",
+              .rows = 64,
+              .columns = 64,
+              .depth = 64,
+              .hardware = "h10",
+              .run = true};
+  EXPECT_THROW(static_cast<void>(begin_study(query)), InputError);
+  query.hardware = "h200";
+  EXPECT_NO_THROW(static_cast<void>(begin_study(query)));
 }
 
 TEST(CompareOverlaps, PutsTheFastestFirst) {

@@ -19,6 +19,17 @@ namespace {
       .code = code, .what = std::move(what), .why = std::move(why), .help = std::move(help)});
 }
 
+void check_member(const Operation& operation) {
+  const Action& action = operation.action;
+  const bool communicates =
+      std::holds_alternative<Send>(action) || std::holds_alternative<Receive>(action) ||
+      std::holds_alternative<Collective>(action) || std::holds_alternative<Exchange>(action);
+  const bool is_plain = operation.name.name.empty() && operation.after.empty() && !operation.async;
+  if (communicates && is_plain) return;
+  fail("D111", "a batch holds sends, receives, collectives and exchanges without more words",
+       "they start together", "give name, `after` and `async` to the batch");
+}
+
 // Operations, streams, programs, channels and kernels may have any name, the rest may not.
 void check_not_reserved(const std::string& name) {
   if (!is_reserved(name)) return;
@@ -143,7 +154,13 @@ AxisRef Builder::axis(std::string name, std::int64_t size) {
 AxisRef Builder::alias(std::string name, const std::vector<AxisRef>& axes) {
   claim_shared(in_expressions_, name);
   Alias alias{.name = std::move(name), .axes = {}};
-  for (const AxisRef& axis : axes) alias.axes.push_back(axis.id);
+  for (const AxisRef& axis : axes) {
+    if (plan_.mesh.is_alias(axis.id)) {
+      fail("D109", fmt::format("`{}` is an alias itself", plan_.mesh.name(axis.id)), "",
+           "name the axes that it stands for");
+    }
+    alias.axes.push_back(axis.id);
+  }
   plan_.mesh.aliases.push_back(std::move(alias));
   return AxisRef(AxisId(plan_.mesh.axes.size() + plan_.mesh.aliases.size() - 1));
 }
@@ -223,7 +240,10 @@ void Builder::add(Operation operation) {
   const bool in_batch = std::ranges::any_of(blocks_, [](const Block& block) {
     return std::holds_alternative<Operation>(block.opened.node);
   });
-  if (in_batch) operation.stream = StreamId();  // its batch has one
+  if (in_batch) {
+    operation.stream = StreamId();  // its batch has one
+    check_member(operation);
+  }
   if (!operation.name.name.empty()) operations_.insert(operation.name.name);
   for (const Reference& other : operation.after) waited_for_.insert(other.name);
   operation.origin = origin_;

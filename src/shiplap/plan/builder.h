@@ -14,8 +14,9 @@
 //   });
 //   const Plan plan = std::move(b).build();
 //
-// What text.h refuses is refused here, with the same codes and without a place. A Builder that
-// threw is of no more use.
+// Names, blocks, batches, dimensions and the assignment of ranks are checked with the codes of
+// text.h; the other rules of the format when a printed plan is read. A Builder that threw is of no
+// more use.
 #pragma once
 
 #include <cstdint>

@@ -264,5 +264,23 @@ TEST(Builder, TellsFromWhichLineStatementsAre) {
   EXPECT_EQ(std::get<Compute>(operation.action).accesses[0].origin.line, 7);
 }
 
+TEST(Builder, RefusesAnAliasOfAnAlias) {
+  Builder b;
+  const AxisRef x = b.alias("x", {b.axis("dp", 2), b.axis("tp", 2)});
+  EXPECT_THROW(static_cast<void>(b.alias("y", {x})), InputError);
+}
+
+TEST(Builder, RefusesMembersOfABatchWithMoreWords) {
+  Builder b;
+  const AxisRef tp = b.axis("tp", 2);
+  b.program("all");
+  const BufferRef x = b.buffer({.name = "x", .rows = 2, .row_bytes = 4});
+  const auto add = [&](const Operation& operation) {
+    b.batch({.action = Batch{}}, [&] { b.add(operation); });
+  };
+  add({.action = Send{x(0, 1), tp.wrap(1), 0}});
+  EXPECT_THROW(add({.async = true, .action = Send{x(0, 1), tp.wrap(1), 0}}), InputError);
+}
+
 }  // namespace
 }  // namespace shiplap::plan

@@ -376,6 +376,11 @@ class Execution::CycleSearch {
   std::vector<Visit> path_;
 };
 
+std::int64_t Execution::cost_of_needs(Place place) const {
+  const bool looks_at_all = is_call(step(place).act) && state(place) == State::started;
+  return looks_at_all ? 1 + std::ssize(linked_.group(place).callers) : 1;
+}
+
 // Breadth first, among operations at most `longest` waits away; `budget` counts those looked at.
 std::vector<Place> Execution::shortest_cycle(Place through, std::size_t longest,
                                              std::int64_t& budget) const {
@@ -390,8 +395,9 @@ std::vector<Place> Execution::shortest_cycle(Place through, std::size_t longest,
     queue.pop_front();
     const std::size_t length = reached.at(place).length + 1;
     if (length >= longest) break;
-    for (const Place& next : needs(place)) {
-      --budget;
+    const std::vector<Place> next_places = needs(place);
+    budget -= cost_of_needs(place);
+    for (const Place& next : next_places) {
       if (next == through) {
         std::vector<Place> path{place};
         while (path.back() != through) path.push_back(reached.at(path.back()).from);

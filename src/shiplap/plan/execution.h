@@ -53,8 +53,8 @@ class Execution {
     Place awaited;
     friend bool operator==(const Wait&, const Wait&) = default;
   };
-  // Operations in which ranks wait for each other, each for the next, the last for the first; none
-  // if somebody waits for what nobody does. REQUIRES: run() returned false.
+  // Operations in which ranks wait for each other, each for the next, the last for the first. None
+  // if there is no cycle: then somebody waits for what nobody does. REQUIRES: run() returned false.
   [[nodiscard]] std::vector<Wait> wait_cycle() const;
   // The operation in which each rank that is not done waits, in order of rank.
   [[nodiscard]] std::vector<Place> stuck() const;
@@ -80,6 +80,8 @@ class Execution {
   // What must happen before it can start or be complete.
   [[nodiscard]] std::vector<Place> needs(Place place) const;
   [[nodiscard]] std::vector<Place> absent_members(Match call) const;
+  // How many operations that looks at.
+  [[nodiscard]] std::int64_t cost_of_needs(Place place) const;
   // Shorter than `longest`, or nothing.
   [[nodiscard]] std::vector<Place> shortest_cycle(Place through, std::size_t longest,
                                                   std::int64_t& budget) const;

@@ -198,8 +198,10 @@ LinkedProgram link(const Plan& plan, const LinkOptions& options) {
   Assignment assignment = assign_programs(plan);
   if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
   Linker linker(plan, options);
+  RankProgram expanded;
   for (std::size_t rank = 0; rank < assignment.program_of.size(); ++rank) {
-    linker.add(expand(plan, Rank(rank), assignment.program_of[rank]));
+    expanded = expand(plan, Rank(rank), assignment.program_of[rank], {}, std::move(expanded));
+    linker.add(expanded);
   }
   return std::move(linker).finish();
 }

@@ -26,9 +26,9 @@ std::int64_t grown(std::int64_t total, std::int64_t count, std::int64_t bytes) {
   return total;
 }
 
-class Builder {
+class TemplateBuilder {
  public:
-  Builder(const RankProgram& program, const LinkOptions& options)
+  TemplateBuilder(const RankProgram& program, const LinkOptions& options)
       : program_(program), options_(options) {}
 
   RankTemplate build() && {
@@ -205,7 +205,7 @@ const flat::Region& whole_buffer(const RankProgram& program, const flat::Operati
 }
 
 RankTemplate template_of(const RankProgram& program, const LinkOptions& options) {
-  return Builder(program, options).build();
+  return TemplateBuilder(program, options).build();
 }
 
 void connect(RankTemplate& rank_template) {

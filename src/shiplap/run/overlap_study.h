@@ -18,8 +18,8 @@ void check_ranks(const comm::Communicator& world, int ranks);
 
 // All that a query asks for: chosen, compared, measured, predicted. What is measured is measured on
 // threads, or on the ranks of the job of which this process is one; nothing on those but rank 0.
-// `job` is the same on all of them, or else D644. Throws comm::Failure, InputError D003, D602,
-// D632, D8xx.
+// `job` is the same on all of them, or else D644. Throws comm::Failure, InputError D003, D601,
+// D602, D632, D8xx.
 [[nodiscard]] std::optional<overlap::Study> study_overlap(const overlap::Query& query,
                                                           const std::string& job);
 

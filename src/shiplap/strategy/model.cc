@@ -9,7 +9,6 @@ namespace shiplap::strategy {
 namespace {
 
 using trace::Kind;
-using workload::Trail;
 
 }  // namespace
 

@@ -146,7 +146,8 @@ class Model final : private Bookkeeper {
   [[nodiscard]] Bytes memory() const { return memory_; }
   [[nodiscard]] std::string status() const;
   // What it has done, in its order, and when it has done all that it has waited for: from
-  // Dist::timeline(), so of all ranks together.
+  // Dist::timeline(), so of all ranks together: asking in the middle of a step replays what all
+  // ranks did so far. The log is valid until a rank does something more.
   [[nodiscard]] const std::vector<Event>& log() const;
   [[nodiscard]] Seconds time() const;
   // By layer.

@@ -83,6 +83,11 @@ class Positions {
 struct Affine {
   std::int64_t base = 0;
   std::vector<std::int64_t> factors;
+  [[nodiscard]] std::int64_t at(const Positions& positions, std::size_t rank) const {
+    std::int64_t value = base;
+    for (std::size_t a = 0; a < factors.size(); ++a) value += factors[a] * positions.at(rank, a);
+    return value;
+  }
   [[nodiscard]] Expr expr() const {
     Expr sum = base;
     bool first = base == 0;
@@ -121,8 +126,14 @@ class Column {
 
 class Fitter {
  public:
-  Fitter(plan::Plan& plan, const std::vector<std::int32_t>& ranks)
-      : plan_(plan), ranks_(ranks), positions_(plan.mesh, ranks) {
+  // `others` have affine numbers as `ranks` do, which are not in the columns.
+  Fitter(plan::Plan& plan, const std::vector<std::int32_t>& ranks,
+         const std::vector<std::int32_t>& others)
+      : plan_(plan),
+        ranks_(ranks),
+        positions_(plan.mesh, ranks),
+        others_(others),
+        other_positions_(plan.mesh, others) {
     for (std::size_t a = 0; a < positions_.axes(); ++a) {
       neighbours_.push_back(positions_.neighbour(a));
     }
@@ -159,33 +170,45 @@ class Fitter {
       affine.base -= affine.factors[a] * positions_.at(0, a);
     }
     for (std::size_t r = 0; r < column.size(); ++r) {
-      std::int64_t value = affine.base;
-      for (std::size_t a = 0; a < positions_.axes(); ++a) {
-        value += affine.factors[a] * positions_.at(r, a);
-      }
-      if (value != column[r]) return std::nullopt;
+      if (affine.at(positions_, r) != column[r]) return std::nullopt;
     }
     return affine;
   }
 
+  // By how much the peer of all ranks is shifted on an axis, if it is by the same on all of them.
   [[nodiscard]] std::optional<std::int64_t> fit_shift(const Column& column, std::size_t axis,
                                                       bool wrap) const {
-    const plan::AxisId id(axis);
-    const std::int64_t size = plan_.mesh.size(id);
-    const std::int64_t stride = plan_.mesh.stride(id);
     std::optional<std::int64_t> shift;
-    for (std::size_t r = 0; r < column.size(); ++r) {
-      const std::int64_t apart = column[r] - ranks_[r];
-      if (apart == 0 || apart % stride != 0) return std::nullopt;
-      std::int64_t steps = apart / stride;
-      const std::int64_t to = positions_.at(r, axis) + steps;
-      if (to < 0 || to >= size) return std::nullopt;
-      if (wrap) steps = ((steps % size) + size) % size;
-      if (wrap && steps > size / 2) steps -= size;
-      if (shift && *shift != steps) return std::nullopt;
+    const auto agrees = [&](std::int32_t rank, std::int64_t position, std::int64_t peer) {
+      const auto steps = steps_to(peer - rank, position, plan::AxisId(axis), wrap);
+      if (!steps || (shift && *shift != *steps)) return false;
       shift = steps;
+      return true;
+    };
+    for (std::size_t r = 0; r < column.size(); ++r) {
+      if (!agrees(ranks_[r], positions_.at(r, axis), column[r])) return std::nullopt;
+    }
+    if (others_.empty()) return shift;
+    const std::optional<Affine> affine = fit_affine(column);
+    if (!affine) return std::nullopt;
+    for (std::size_t r = 0; r < others_.size(); ++r) {
+      const std::int64_t peer = affine->at(other_positions_, r);
+      if (!agrees(others_[r], other_positions_.at(r, axis), peer)) return std::nullopt;
     }
     return shift;
+  }
+
+  // How many positions a peer so many ranks away is on an axis; none if that is not where it is.
+  [[nodiscard]] std::optional<std::int64_t> steps_to(std::int64_t apart, std::int64_t position,
+                                                     plan::AxisId axis, bool wrap) const {
+    const std::int64_t size = plan_.mesh.size(axis);
+    const std::int64_t stride = plan_.mesh.stride(axis);
+    if (apart == 0 || apart % stride != 0) return std::nullopt;
+    std::int64_t steps = apart / stride;
+    if (position + steps < 0 || position + steps >= size) return std::nullopt;
+    if (wrap) steps = ((steps % size) + size) % size;
+    if (wrap && steps > size / 2) steps -= size;
+    return steps;
   }
 
   // What no expression fits is a list, by rank.
@@ -207,6 +230,8 @@ class Fitter {
   plan::Plan& plan_;
   const std::vector<std::int32_t>& ranks_;
   Positions positions_;
+  const std::vector<std::int32_t>& others_;
+  Positions other_positions_;
   std::vector<std::optional<std::size_t>> neighbours_;
 };
 
@@ -266,7 +291,7 @@ plan::Selector ProgramSharing::selector(const std::vector<std::int32_t>& ranks) 
 }
 
 void ProgramSharing::fit(const Kind& kind, plan::Program& program, plan::Plan& plan) {
-  Fitter fitter(plan, kind.added);
+  Fitter fitter(plan, kind.added, kind.others);
   std::size_t next = 0;
   const auto put = [&](Expr& expr) { expr = fitter.fit(Column(kind.numbers, kind.count, next++)); };
   const auto put_peer = [&](plan::Peer& peer) {
@@ -280,13 +305,12 @@ bool ProgramSharing::extend(const std::vector<std::int32_t>& added,
   const auto kind = std::ranges::find_if(
       kinds_, [&](const Kind& k) { return std::ranges::binary_search(k.added, added.front()); });
   if (!std::ranges::includes(kind->added, added)) return false;
+  std::ranges::set_difference(ranks, added, std::back_inserter(kind->others));
   plan::Plan trial;
   trial.mesh = mesh_;
   plan::Program program = kind->program;
   fit(*kind, program, trial);
-  if (!trial.lists.empty()) return false;
-  std::ranges::set_difference(ranks, added, std::back_inserter(kind->others));
-  return true;
+  return trial.lists.empty();
 }
 
 void ProgramSharing::finish(plan::Plan& plan) {

@@ -16,7 +16,7 @@ class ProgramSharing {
 
   void add(std::int32_t rank, plan::Program program);
   // Some of these ranks were added, and all of them have the program that those share. False if
-  // those share none, or if expressions do not say all of its numbers.
+  // those share none, or if expressions do not say all of its numbers: then no more can be added.
   [[nodiscard]] bool extend(const std::vector<std::int32_t>& added,
                             const std::vector<std::int32_t>& ranks);
   // Into `plan`, which has the mesh: its programs and the lists that they need.

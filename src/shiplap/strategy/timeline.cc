@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "shiplap/sim/replay.h"
@@ -47,8 +48,10 @@ Seconds keep_calls(const Recording& recording, const std::vector<std::int32_t>& 
 
 Timeline replay(const Dist& dist) {
   const LoweredRanks lowered = lower(dist, Lowered::to_be_timed);
-  sim::Replay replay = sim::replay(
-      lowered.plan, {.system = dist.world().system, .eager_up_to = dist.world().eager_up_to});
+  sim::Replay replay =
+      sim::replay(lowered.plan, {.system = dist.world().system,
+                                 .eager_up_to = dist.world().eager_up_to,
+                                 .operations = std::numeric_limits<std::int64_t>::max()});
   Timeline timeline{.trace = std::move(replay.trace),
                     .end = replay.end,
                     .clock = std::vector<Seconds>(dist.models().size())};

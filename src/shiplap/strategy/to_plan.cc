@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -49,16 +50,24 @@ Recording recording_of(const Dist& dist, std::int32_t rank, Lowered purpose) {
 
 std::vector<Kind> find_kinds(const Dist& dist, Lowered purpose) {
   std::vector<Kind> kinds;
-  std::map<std::tuple<const Tape*, std::int32_t, std::int32_t>, std::size_t> known;
+  using Key = std::tuple<const Tape*, std::int32_t, std::int32_t, std::vector<std::string>>;
+  std::map<Key, std::size_t> known;
   for (std::int32_t rank = 0; rank < dist.size(); ++rank) {
     const Model* const model = dist.models()[rank];
-    Tapes::Position at;
-    if (model != nullptr) at = model->recorder().position();
+    Key key;
+    if (model != nullptr) {
+      const Tapes::Position at = model->recorder().position();
+      key = {at.tape, at.steps, at.values, model->streams()};
+    }
     // What is complete and not yet waited for is on no tape.
     const bool alone = model != nullptr && model->is_between_waits();
-    const auto [kind, is_new] = known.try_emplace({at.tape, at.steps, at.values}, kinds.size());
-    if (is_new || alone) kinds.push_back({.first = recording_of(dist, rank, purpose)});
-    kinds[alone ? kinds.size() - 1 : kind->second].ranks.push_back(rank);
+    const auto found = alone ? known.end() : known.find(key);
+    if (found != known.end()) {
+      kinds[found->second].ranks.push_back(rank);
+      continue;
+    }
+    if (!alone) known.emplace(std::move(key), kinds.size());
+    kinds.push_back({.ranks = {rank}, .first = recording_of(dist, rank, purpose)});
   }
   return kinds;
 }
@@ -104,8 +113,8 @@ bool are_affine(const Dist& dist, const std::vector<std::int32_t>& ranks,
 }
 
 // The first, a neighbour of it on every axis, the last, and some between them.
-std::vector<std::int32_t> samples_of(const plan::Mesh& mesh,
-                                     const std::vector<std::int32_t>& ranks) {
+std::vector<std::int32_t> sampled_ranks(const plan::Mesh& mesh,
+                                        const std::vector<std::int32_t>& ranks) {
   std::vector<std::int32_t> samples{ranks.front(), ranks.back()};
   const std::vector<std::int64_t> origin = mesh.positions(Rank(ranks.front()));
   std::vector<bool> found(mesh.axes.size(), false);
@@ -134,7 +143,7 @@ std::vector<std::vector<std::int32_t>> ranks_to_lower(const Dist& dist,
     result.push_back(kind.ranks);
     if (kind.ranks.size() <= kMaxAllLowered || dist.models()[kind.ranks.front()] == nullptr)
       continue;
-    std::vector<std::int32_t> samples = samples_of(dist.mesh(), kind.ranks);
+    std::vector<std::int32_t> samples = sampled_ranks(dist.mesh(), kind.ranks);
     if (are_affine(dist, kind.ranks, samples)) result.back() = std::move(samples);
   }
   return result;
