@@ -40,16 +40,14 @@ void require_whole_rows(const workload::ModelShape& shape, const Grain& grain) {
       .help = "take a hidden size that is a multiple of the number of shards"});
 }
 
-using Kind = LoweredRanks::Kind;
-
 Recording recording_of(const Dist& dist, std::int32_t rank, Lowered purpose) {
   const Model* const model = dist.models()[rank];
   if (model == nullptr) return {};
   return purpose == Lowered::to_be_repeated ? model->recording() : model->recording_so_far();
 }
 
-std::vector<Kind> find_kinds(const Dist& dist, Lowered purpose) {
-  std::vector<Kind> kinds;
+std::vector<LoweredRanks::Kind> find_kinds(const Dist& dist, Lowered purpose) {
+  std::vector<LoweredRanks::Kind> kinds;
   using Key = std::tuple<const Tape*, std::int32_t, std::int32_t, std::vector<std::string>>;
   std::map<Key, std::size_t> known;
   for (std::int32_t rank = 0; rank < dist.size(); ++rank) {
@@ -136,10 +134,10 @@ std::vector<std::int32_t> sampled_ranks(const plan::Mesh& mesh,
 // others can differ from them only by expressions of the position.
 constexpr std::size_t kMaxAllLowered = 64;
 
-std::vector<std::vector<std::int32_t>> ranks_to_lower(const Dist& dist,
-                                                      const std::vector<Kind>& kinds) {
+std::vector<std::vector<std::int32_t>> ranks_to_lower(
+    const Dist& dist, const std::vector<LoweredRanks::Kind>& kinds) {
   std::vector<std::vector<std::int32_t>> result;
-  for (const Kind& kind : kinds) {
+  for (const LoweredRanks::Kind& kind : kinds) {
     result.push_back(kind.ranks);
     if (kind.ranks.size() <= kMaxAllLowered || dist.models()[kind.ranks.front()] == nullptr)
       continue;
@@ -154,7 +152,7 @@ std::vector<std::vector<std::int32_t>> ranks_to_lower(const Dist& dist,
 LoweredRanks lower(const Dist& dist, Lowered purpose) {
   LoweredRanks result{.plan = {}, .kinds = find_kinds(dist, purpose)};
   Grain grain;
-  for (const Kind& kind : result.kinds) grain = common_grain(grain, kind.first);
+  for (const LoweredRanks::Kind& kind : result.kinds) grain = common_grain(grain, kind.first);
   // Where layers are split, the features that a weight writes and an activation has are the same.
   if (grain.sample > 1) grain.weight = grain.sample = std::lcm(grain.weight, grain.sample);
   if (purpose == Lowered::to_be_repeated) require_whole_rows(dist.world().shape, grain);
@@ -176,7 +174,7 @@ LoweredRanks lower(const Dist& dist, Lowered purpose) {
     std::ranges::sort(all);
     ProgramSharing sharing(result.plan.mesh);
     for (const auto& [rank, k] : all) {
-      Kind& kind = result.kinds[k];
+      LoweredRanks::Kind& kind = result.kinds[k];
       const bool is_first = rank == kind.ranks.front();
       sharing.add(rank, is_first ? rank_program(lowering, rank, kind.first, &kind.step_of)
                                  : rank_program(lowering, rank, recording_of(dist, rank, purpose)));
