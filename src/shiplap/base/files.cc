@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostNamesTried = 10'000;
+constexpr std::size_t kMaxNamesTried = 10'000;
 
 // As the operating system says it, but as part of a sentence.
 std::string reason(int error) {
@@ -38,7 +38,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (names.size() == kMostNamesTried) break;
+    if (names.size() == kMaxNamesTried) break;
     names.push_back(it->path().filename().string());
   }
   std::ranges::sort(names);  // the order of a folder is not the same everywhere

@@ -99,11 +99,7 @@ Body members_of(const plan::Operation& operation) {
 bool can_be_in_batch(const plan::Operation& operation) {
   const plan::Action& action = operation.action;
   return !operation.async && operation.label.empty() && !operation.work &&
-         (std::holds_alternative<plan::Send>(action) ||
-          std::holds_alternative<plan::Receive>(action) ||
-          std::holds_alternative<plan::Collective>(action) ||
-          std::holds_alternative<plan::Exchange>(action) ||
-          std::holds_alternative<plan::Batch>(action));
+         (plan::communicates(action) || std::holds_alternative<plan::Batch>(action));
 }
 
 void rename(Body& body, const plan::Reference& from, const std::string& to) {

@@ -44,7 +44,7 @@ std::int64_t share(std::int64_t whole, std::int64_t on_device, std::int64_t num_
 RuntimePredictor::RuntimePredictor(std::int64_t world_size, hardware::System system,
                                    workload::ModelShape shape)
     : world_size_(world_size), system_(std::move(system)), shape_(shape) {
-  ensure(world_size >= 1 && world_size <= plan::kMostRanks, "a world has a rank");
+  ensure(world_size >= 1 && world_size <= plan::kMaxRanks, "a world has a rank");
 }
 
 Reach RuntimePredictor::world() const {

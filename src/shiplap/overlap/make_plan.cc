@@ -576,7 +576,7 @@ class OverlapBuilder {
 
 plan::Plan make_plan(const Choice& choice, const Problem& problem) {
   demand_legal(choice);
-  demand_sense(choice, problem);
+  check_problem(choice, problem);
   return OverlapBuilder(choice, problem).build();
 }
 

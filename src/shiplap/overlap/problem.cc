@@ -8,15 +8,15 @@
 namespace shiplap::overlap {
 namespace {
 
-void demand_within(std::string_view what, std::int64_t number, std::int64_t least,
-                   std::int64_t most) {
+void check_within(std::string_view what, std::int64_t number, std::int64_t least,
+                  std::int64_t most) {
   if (least <= number && number <= most) return;
   throw InputError(Diagnostic{.code = "D801",
                               .what = fmt::format("{}: {}", what, number),
                               .help = fmt::format("choose {} to {}", least, most)});
 }
 
-void demand_form(const char* what, const Form& form) {
+void check_form(const char* what, const Form& form) {
   using enum DType;
   if (is_plain(form) || form.type == fp8_e4m3 || form.type == fp8_e5m2) return;
   throw InputError(Diagnostic{
@@ -25,10 +25,10 @@ void demand_form(const char* what, const Form& form) {
       .help = "choose fp8_e4m3 or fp8_e5m2"});
 }
 
-void demand_forms(const Choice& choice, const Problem& problem) {
-  demand_form("X", problem.x);
-  demand_form("W", problem.w);
-  demand_form("sums", problem.sums);
+void check_forms(const Choice& choice, const Problem& problem) {
+  check_form("X", problem.x);
+  check_form("W", problem.w);
+  check_form("sums", problem.sums);
   const bool has_sums = choice.type == Type::reduce_scatter || choice.type == Type::all_reduce;
   if (has_sums || is_plain(problem.sums)) return;
   throw InputError(Diagnostic{.code = "D801",
@@ -39,24 +39,24 @@ void demand_forms(const Choice& choice, const Problem& problem) {
 
 }  // namespace
 
-void demand_sense(const Choice& choice, const Problem& problem) {
+void check_problem(const Choice& choice, const Problem& problem) {
   constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 2;
-  demand_within("the number of ranks", problem.ranks, 1, 1024);
-  demand_within("the number of chunks of a rank's rows", problem.chunks, 1, 4096);
+  check_within("the number of ranks", problem.ranks, 1, 1024);
+  check_within("the number of chunks of a rank's rows", problem.chunks, 1, 4096);
   const bool gathers = choice.type == Type::all_gather;  // then columns are cut, else depth
-  demand_within("the rows of X", problem.rows, 1, kMost);
-  demand_within("the columns of W", problem.columns, gathers ? problem.ranks : 1, kMost);
-  demand_within("the columns of X", problem.depth, gathers ? 1 : problem.ranks, kMost);
+  check_within("the rows of X", problem.rows, 1, kMost);
+  check_within("the columns of W", problem.columns, gathers ? problem.ranks : 1, kMost);
+  check_within("the columns of X", problem.depth, gathers ? 1 : problem.ranks, kMost);
   // The plan states how many operations each tile takes, in 64 bits.
   const std::int64_t most_depth = (std::int64_t{1} << 61) / problem.rows / problem.columns;
-  demand_within("the columns of X, with so many rows and columns of W", problem.depth, 0,
-                most_depth);
-  demand_within("the number of groups", problem.groups, 0, 65536);
-  demand_within("the columns of all W", problem.columns, 0, kMost / std::max(1, problem.groups));
-  demand_forms(choice, problem);
+  check_within("the columns of X, with so many rows and columns of W", problem.depth, 0,
+               most_depth);
+  check_within("the number of groups", problem.groups, 0, 65536);
+  check_within("the columns of all W", problem.columns, 0, kMost / std::max(1, problem.groups));
+  check_forms(choice, problem);
   if (choice.method != Method::bulk) return;
-  demand_within("the rows of what is scattered", problem.bulk_rows, 0, kMost);
-  demand_within("the columns of what is scattered", problem.bulk_columns, 0, kMost);
+  check_within("the rows of what is scattered", problem.bulk_rows, 0, kMost);
+  check_within("the columns of what is scattered", problem.bulk_columns, 0, kMost);
 }
 
 Cuts cuts_of(std::int64_t count, std::int64_t parts) {

@@ -24,6 +24,6 @@ using Cuts = std::vector<std::int64_t>;
 }
 
 // Throws InputError D801.
-void demand_sense(const Choice& choice, const Problem& problem);
+void check_problem(const Choice& choice, const Problem& problem);
 
 }  // namespace shiplap::overlap

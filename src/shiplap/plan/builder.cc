@@ -20,12 +20,8 @@ namespace {
 }
 
 void check_member(const Operation& operation) {
-  const Action& action = operation.action;
-  const bool communicates =
-      std::holds_alternative<Send>(action) || std::holds_alternative<Receive>(action) ||
-      std::holds_alternative<Collective>(action) || std::holds_alternative<Exchange>(action);
   const bool is_plain = operation.name.name.empty() && operation.after.empty() && !operation.async;
-  if (communicates && is_plain) return;
+  if (communicates(operation.action) && is_plain) return;
   fail("D111", "a batch holds sends, receives, collectives and exchanges without more words",
        "they start together", "give name, `after` and `async` to the batch");
 }
@@ -143,9 +139,9 @@ void Builder::claim_shared(Names& names, const std::string& name) {
 
 AxisRef Builder::axis(std::string name, std::int64_t size) {
   claim_shared(in_expressions_, name);
-  if (size < 1 || size > kMostRanks / plan_.mesh.ranks() || !plan_.mesh.aliases.empty()) {
+  if (size < 1 || size > kMaxRanks / plan_.mesh.ranks() || !plan_.mesh.aliases.empty()) {
     fail("D109", fmt::format("axis `{}` of size {} cannot be added to this mesh", name, size),
-         fmt::format("a mesh has axes, then aliases, and 1 to {} ranks", kMostRanks));
+         fmt::format("a mesh has axes, then aliases, and 1 to {} ranks", kMaxRanks));
   }
   plan_.mesh.axes.push_back({std::move(name), size});
   return AxisRef(AxisId(plan_.mesh.axes.size() - 1));

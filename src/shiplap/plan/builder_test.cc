@@ -199,7 +199,7 @@ TEST(Builder, RefusesWrongNamesAndMeshes) {
   EXPECT_EQ(code_of([](Sound& s) { s.b.list("2nd", {1}); }), "D103");
   EXPECT_EQ(code_of([](Sound& s) { s.b.tensor({.name = "A", .kind = "Activation"}); }), "D103");
   EXPECT_EQ(code_of([](Sound& s) { s.b.axis("tp", 0); }), "D109");
-  EXPECT_EQ(code_of([](Sound& s) { s.b.axis("tp", kMostRanks); }), "D109");
+  EXPECT_EQ(code_of([](Sound& s) { s.b.axis("tp", kMaxRanks); }), "D109");
   EXPECT_EQ(code_of([](Sound& s) {
               s.b.alias("both", {s.dp});
               s.b.axis("tp", 2);

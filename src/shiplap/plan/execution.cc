@@ -138,7 +138,7 @@ void Execution::start_call(Place place) {
   if (observer_ != nullptr) observer_->call(call);
   // The last to be woken goes on first, and that should be the first of the group.
   for (std::size_t slot = group.callers.size(); slot-- > 0;) {
-    complete({group.callers[slot], group.calls(slot)[call.n]});
+    complete(group.call(slot, call.n));
   }
 }
 
@@ -183,7 +183,7 @@ std::set<Communicator> communicators_of(const LinkedProgram& linked, Place place
   return all;
 }
 
-bool communicates(Act act) { return is_message(act) || is_call(act) || act == Act::batch; }
+bool is_launched(Act act) { return is_message(act) || is_call(act) || act == Act::batch; }
 
 }  // namespace
 
@@ -196,7 +196,7 @@ void Execution::order_launches(LaunchOrder order) {
     std::map<Communicator, std::int32_t> last_of;
     for (std::int32_t k = 0; k < std::ssize(steps.steps); ++k) {
       before_first_.push_back(std::ssize(before_));
-      if (!communicates(steps[k].act) || steps[k].member) continue;
+      if (!is_launched(steps[k].act) || steps[k].member) continue;
       if (order == LaunchOrder::one_queue) {
         if (last >= 0) before_.push_back(last);
         last = k;
@@ -225,10 +225,8 @@ std::vector<Place> Execution::absent_members(Match call) const {
   const GroupCalls& group = linked_.matching.groups[call.with];
   std::vector<Place> absent;
   for (std::size_t slot = 0; slot < group.callers.size(); ++slot) {
-    const std::span<const std::int32_t> calls = group.calls(slot);
-    if (call.n >= std::ssize(calls)) continue;
-    const Place member{group.callers[slot], calls[call.n]};
-    if (state(member) == State::waiting) absent.push_back(member);
+    const Place member = group.call(slot, call.n);
+    if (member.exists() && state(member) == State::waiting) absent.push_back(member);
   }
   return absent;
 }

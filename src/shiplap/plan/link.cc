@@ -90,7 +90,7 @@ class Linker::State {
         return recent = it->second;
       }
     }
-    connect(made);
+    if (options_.events) connect(made);
     recent = static_cast<std::int32_t>(linked_.templates.size());
     linked_.templates.push_back(std::move(made));
     known_.emplace(hash, recent);

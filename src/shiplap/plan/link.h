@@ -154,7 +154,8 @@ struct LinkOptions {
   // The time of a computation, copy or exchange, by whatever measure the caller has; called while
   // its rank is expanded. Ranks share a template only if their costs are equal.
   std::function<double(const RankProgram&, const flat::Operation&)> cost;
-  bool events = true;  // without: no trace, and nothing about memory
+  // Without: no trace, nothing about memory, and of templates only the steps.
+  bool events = true;
 };
 
 // Links ranks one after the other, for those who want some of the ranks only or look at each

@@ -50,6 +50,11 @@ struct GroupCalls {
     const std::int64_t begin = slot == 0 ? 0 : ends[slot - 1];
     return std::span(operations).subspan(begin, ends[slot] - begin);
   }
+  // Call number `n` of a slot; none if it makes fewer.
+  [[nodiscard]] Place call(std::size_t slot, std::int64_t n) const {
+    const std::span<const std::int32_t> own = calls(slot);
+    return n < std::ssize(own) ? Place{callers[slot], own[n]} : Place{};
+  }
   // The slot of a rank; -1 if it has none.
   [[nodiscard]] std::int32_t slot_of(std::int32_t rank) const;
 };

@@ -24,7 +24,7 @@ struct Alias {
   friend bool operator==(const Alias&, const Alias&) = default;
 };
 
-inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMaxRanks = std::int64_t{1} << 20;
 
 // The last axis varies fastest: rank = (.. * size of axis k + position on axis k) ..
 struct Mesh {

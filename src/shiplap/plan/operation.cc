@@ -18,6 +18,11 @@ struct Word {
 
 }  // namespace
 
+bool communicates(const Action& action) {
+  return std::holds_alternative<Send>(action) || std::holds_alternative<Receive>(action) ||
+         std::holds_alternative<Collective>(action) || std::holds_alternative<Exchange>(action);
+}
+
 std::string_view word(const Action& action) { return std::visit(Word{}, action); }
 
 }  // namespace shiplap::plan

@@ -231,4 +231,7 @@ inline bool operator==(const When& a, const When& b) {
 // "compute", "send", "all_gather", ..: the first word of the action in the text.
 [[nodiscard]] std::string_view word(const Action& action);
 
+// A send, receive, collective or exchange: what a batch may hold.
+[[nodiscard]] bool communicates(const Action& action);
+
 }  // namespace shiplap::plan

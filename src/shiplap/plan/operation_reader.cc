@@ -104,11 +104,7 @@ Operation OperationReader::member() {
     not_in_batch(first);
   }
   Operation operation{.stream = StreamId(), .action = action()};
-  const bool communicates = std::holds_alternative<Send>(operation.action) ||
-                            std::holds_alternative<Receive>(operation.action) ||
-                            std::holds_alternative<Collective>(operation.action) ||
-                            std::holds_alternative<Exchange>(operation.action);
-  if (!communicates) not_in_batch(first);
+  if (!communicates(operation.action)) not_in_batch(first);
   if (!lexer_.at_line_end()) left_over(word(operation.action));
   return operation;
 }

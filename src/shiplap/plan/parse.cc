@@ -154,12 +154,12 @@ class PlanReader {
       std::string name = new_name_in_expressions("an axis");
       phrases_.symbol("=", "and the size of the axis");
       const Token number = lexer_.peek();
-      const std::int64_t size = phrases_.integer("the size of an axis", 1, kMostRanks);
-      if (plan_.mesh.ranks() * size > kMostRanks) {
+      const std::int64_t size = phrases_.integer("the size of an axis", 1, kMaxRanks);
+      if (plan_.mesh.ranks() * size > kMaxRanks) {
         lexer_.fail(number, {.code = "D109",
                              .what = fmt::format("with this axis the mesh has {} ranks",
                                                  plan_.mesh.ranks() * size),
-                             .why = fmt::format("a mesh has at most {}", kMostRanks)});
+                             .why = fmt::format("a mesh has at most {}", kMaxRanks)});
       }
       names_.axes.emplace(name, static_cast<std::int32_t>(plan_.mesh.axes.size()));
       plan_.mesh.axes.push_back({std::move(name), size});

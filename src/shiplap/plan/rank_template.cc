@@ -114,7 +114,7 @@ class TemplateBuilder {
   }
 
   void read(const flat::Operation& /*op*/, const Compute& compute, Step& step) const {
-    step.kind = trace::kind_of_kernel(compute.kernel);
+    if (options_.events) step.kind = trace::kind_of_kernel(compute.kernel);
   }
 
   void read(const flat::Operation& /*op*/, const Copy& /*copy*/, Step& step) const {

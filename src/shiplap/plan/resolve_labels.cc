@@ -72,11 +72,8 @@ class Resolution {
     const Step& step = linked_.step(place);
     if (step.act == Act::receive) return linked_.other_end(place);
     const GroupCalls& group = linked_.group(place);
-    const std::int32_t root = group.ranks[step.detail].value;
-    const std::int32_t slot = group.slot_of(root);
-    const std::int32_t n = linked_.match(place).n;
-    if (slot < 0 || n >= std::ssize(group.calls(slot))) return {};
-    return {root, group.calls(slot)[n]};
+    const std::int32_t slot = group.slot_of(group.ranks[step.detail].value);
+    return slot < 0 ? Place{} : group.call(slot, linked_.match(place).n);
   }
 
   void fill_in(const DeferredLabel& label) {

@@ -16,7 +16,7 @@ namespace shiplap::report {
 namespace {
 
 constexpr int kMaxLanes = 16;
-constexpr std::size_t kMostStepsListed = 1000;
+constexpr std::size_t kMaxStepsListed = 1000;
 
 // As many ranks as are drawn.
 int drawn(const overlap::Problem& problem) { return std::min(problem.ranks, kMaxLanes); }
@@ -166,14 +166,14 @@ Panel steps_panel(const overlap::Study& study) {
                Column::numbers(times.title("end")), Column::numbers("bytes"),
                Column::numbers("with rank")});
   for (const overlap::TimedStep& one : prediction.steps) {
-    if (table.rows() == kMostStepsListed) break;
+    if (table.rows() == kMaxStepsListed) break;
     table.add({one.step.word, one.step.name, std::to_string(one.step.first_row),
                std::to_string(one.step.rows), times.cell(one.start), times.cell(one.end),
                one.bytes.count > 0 ? Cell(one.bytes) : Cell(""),
                one.peer >= 0 ? std::to_string(one.peer) : ""});
   }
   std::string note = fmt::format("Of rank {}, which ends last; predicted.", prediction.last_rank);
-  if (table.rows() == kMostStepsListed) note += " Only the first 1,000.";
+  if (table.rows() == kMaxStepsListed) note += " Only the first 1,000.";
   return {.title = "Step by step",
           .note = note,
           .body = to_html(table),

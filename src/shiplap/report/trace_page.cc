@@ -28,7 +28,7 @@ using trace::RankSummary;
 using trace::Trace;
 
 constexpr std::size_t kMaxRankRows = 64;
-constexpr std::size_t kMostEventsListed = 1000;
+constexpr std::size_t kMaxEventsListed = 1000;
 constexpr double kSameTime = 1e-9;  // of the whole
 
 // The sign is not to be parted from its number.
@@ -258,7 +258,7 @@ Panel events_panel(const Trace& trace, const trace::Summary& known, const Rows& 
                Column::numbers("bytes"), Column::numbers("memory"), Column::numbers("operation")});
   for (const Row& row : rows.rows) {
     for (const trace::Event& event : trace.ranks[row.rank].events) {
-      if (table.rows() == kMostEventsListed) break;
+      if (table.rows() == kMaxEventsListed) break;
       const bool communicates = trace::is_communication(event.kind);
       table.add({std::to_string(row.rank), trace::label(event),
                  times.cell(event.time - known.whole.begin), times.cell(event.duration),
@@ -267,7 +267,7 @@ Panel events_panel(const Trace& trace, const trace::Summary& known, const Rows& 
     }
   }
   std::string note = "As listed: L is the layer, s the samples.";
-  if (table.rows() == kMostEventsListed) note += " Only the first 1,000.";
+  if (table.rows() == kMaxEventsListed) note += " Only the first 1,000.";
   return {.title = "Event by event",
           .note = note,
           .body = to_html(table),

@@ -98,9 +98,7 @@ void Clock::begin_meeting(Place place) {
 // Everybody is there.
 void Clock::gather(plan::Match match, double time) {
   const GroupCalls& group = linked_.matching.groups[match.with];
-  const auto member = [&](std::size_t slot) {
-    return Place{group.callers[slot], group.calls(slot)[match.n]};
-  };
+  const auto member = [&](std::size_t slot) { return group.call(slot, match.n); };
   const Step& reference = linked_.step(member(0));
   Misfit misfit{.first = member(0)};
   for (std::size_t slot = 0; slot < group.callers.size(); ++slot) {

@@ -124,8 +124,8 @@ class Report {
     for (std::int64_t k = 0; k < group.ranks.size(); ++k) {
       const std::int32_t rank = group.ranks[k].value;
       const std::int32_t slot = group.slot_of(rank);
-      const bool calls = slot >= 0 && n < std::ssize(group.calls(slot));
-      const bool here = calls && execution_.state({rank, group.calls(slot)[n]}) != State::waiting;
+      const Place place = slot < 0 ? Place{} : group.call(slot, n);
+      const bool here = place.exists() && execution_.state(place) != State::waiting;
       if (!here) absent.push_back(rank);
     }
     std::ranges::sort(absent);

@@ -45,13 +45,13 @@ class Arena : public std::pmr::memory_resource {
 plan::Mesh checked_mesh(const std::vector<plan::Axis>& axes) {
   std::int64_t ranks = 1;
   for (const plan::Axis& axis : axes) {
-    const bool fits = axis.size >= 1 && axis.size <= plan::kMostRanks / ranks;
+    const bool fits = axis.size >= 1 && axis.size <= plan::kMaxRanks / ranks;
     if (!fits) {
       throw InputError(Diagnostic{
           .code = "D622",
           .what = fmt::format("an axis `{}` of size {} makes no mesh", axis.name, axis.size),
           .why = fmt::format("every axis has at least one position, and there are at most {} ranks",
-                             with_separators(plan::kMostRanks)),
+                             with_separators(plan::kMaxRanks)),
           .help = "give each axis a size from 1 up"});
     }
     ranks *= axis.size;

@@ -153,11 +153,11 @@ std::vector<plan::Axis> mesh_for(const Entry& entry, const Size& size) {
   require_axes(entry, size.mesh);
   std::int64_t ranks = 1;
   for (const plan::Axis& axis : size.mesh) {
-    const bool fits = axis.size >= 1 && axis.size <= plan::kMostRanks / ranks;
+    const bool fits = axis.size >= 1 && axis.size <= plan::kMaxRanks / ranks;
     if (!fits) {
       refuse(fmt::format("an axis `{}` of size {} makes no mesh", axis.name, axis.size),
              fmt::format("every axis has at least one position, and there are at most {} ranks",
-                         with_separators(plan::kMostRanks)),
+                         with_separators(plan::kMaxRanks)),
              "give each axis a size from 1 up");
     }
     ranks *= axis.size;

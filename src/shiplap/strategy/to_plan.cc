@@ -17,18 +17,6 @@
 namespace shiplap::strategy {
 namespace {
 
-// The axis on which alone two positions differ, if there is one.
-std::optional<std::size_t> only_difference(const std::vector<std::int64_t>& a,
-                                           const std::vector<std::int64_t>& b, std::size_t axes) {
-  std::optional<std::size_t> found;
-  for (std::size_t axis = 0; axis < axes; ++axis) {
-    if (a[axis] == b[axis]) continue;
-    if (found) return std::nullopt;
-    found = axis;
-  }
-  return found;
-}
-
 void require_whole_rows(const workload::ModelShape& shape, const Grain& grain) {
   const bool fits = shape.weight().count % grain.weight == 0 && shape.hidden % grain.sample == 0;
   if (fits) return;
@@ -74,53 +62,44 @@ std::vector<LoweredRanks::Kind> find_kinds(const Dist& dist, Lowered purpose) {
 // so are the numbers of their programs, which are made from them alone: rows are cut where shards
 // begin and end, in proportion.
 bool are_affine(const Dist& dist, const std::vector<std::int32_t>& ranks,
-                const std::vector<std::int32_t>& samples) {
-  const auto numbers_of = [&](std::int32_t rank) {
-    const Recorder& recorder = dist.models()[rank]->recorder();
+                const Positions& positions) {
+  const auto numbers_of = [&](std::size_t k) {
+    const Recorder& recorder = dist.models()[ranks[k]]->recorder();
     std::vector<std::int64_t> all(recorder.numbers().begin(), recorder.numbers().end());
     all.insert(all.end(), recorder.messages().begin(), recorder.messages().end());
     return all;
   };
-  const plan::Mesh& mesh = dist.mesh();
-  std::vector<std::int64_t> base = numbers_of(ranks.front());
-  const std::vector<std::int64_t> origin = mesh.positions(Rank(ranks.front()));
-  std::vector<std::vector<std::int64_t>> slopes(mesh.axes.size());
-  for (const std::int32_t rank : samples) {
-    const std::vector<std::int64_t> at = mesh.positions(Rank(rank));
-    const auto axis = only_difference(at, origin, mesh.axes.size());
-    if (!axis || !slopes[*axis].empty()) continue;
-    slopes[*axis] = numbers_of(rank);
+  const std::vector<std::int64_t> base = numbers_of(0);
+  std::vector<std::vector<std::int64_t>> slopes(positions.axes());
+  for (std::size_t a = 0; a < slopes.size(); ++a) {
+    const std::optional<std::size_t> neighbour = positions.neighbour(a);
+    if (!neighbour) continue;
+    const std::int64_t steps = positions.at(*neighbour, a) - positions.at(0, a);
+    slopes[a] = numbers_of(*neighbour);
     for (std::size_t i = 0; i < base.size(); ++i) {
-      std::int64_t& slope = slopes[*axis][i];
-      slope -= base[i];
-      if (slope % (at[*axis] - origin[*axis]) != 0) return false;
-      slope /= at[*axis] - origin[*axis];
+      slopes[a][i] -= base[i];
+      if (slopes[a][i] % steps != 0) return false;
+      slopes[a][i] /= steps;
     }
   }
-  return std::ranges::all_of(ranks, [&](std::int32_t rank) {
-    const std::vector<std::int64_t> at = mesh.positions(Rank(rank));
+  for (std::size_t k = 0; k < ranks.size(); ++k) {
     std::vector<std::int64_t> expected = base;
     for (std::size_t a = 0; a < slopes.size(); ++a) {
-      if (slopes[a].empty() || at[a] == origin[a]) continue;
-      for (std::size_t i = 0; i < base.size(); ++i) {
-        expected[i] += slopes[a][i] * (at[a] - origin[a]);
-      }
+      const std::int64_t steps = positions.at(k, a) - positions.at(0, a);
+      if (slopes[a].empty() || steps == 0) continue;
+      for (std::size_t i = 0; i < base.size(); ++i) expected[i] += slopes[a][i] * steps;
     }
-    return expected == numbers_of(rank);
-  });
+    if (expected != numbers_of(k)) return false;
+  }
+  return true;
 }
 
 // The first, a neighbour of it on every axis, the last, and some between them.
-std::vector<std::int32_t> sampled_ranks(const plan::Mesh& mesh,
-                                        const std::vector<std::int32_t>& ranks) {
+std::vector<std::int32_t> sampled_ranks(const std::vector<std::int32_t>& ranks,
+                                        const Positions& positions) {
   std::vector<std::int32_t> samples{ranks.front(), ranks.back()};
-  const std::vector<std::int64_t> origin = mesh.positions(Rank(ranks.front()));
-  std::vector<bool> found(mesh.axes.size(), false);
-  for (const std::int32_t rank : ranks) {
-    const auto axis = only_difference(mesh.positions(Rank(rank)), origin, mesh.axes.size());
-    if (!axis || found[*axis]) continue;
-    found[*axis] = true;
-    samples.push_back(rank);
+  for (std::size_t a = 0; a < positions.axes(); ++a) {
+    if (const auto neighbour = positions.neighbour(a)) samples.push_back(ranks[*neighbour]);
   }
   constexpr std::size_t kBetween = 30;
   for (std::size_t k = 1; k <= kBetween; ++k)
@@ -141,8 +120,10 @@ std::vector<std::vector<std::int32_t>> ranks_to_lower(
     result.push_back(kind.ranks);
     if (kind.ranks.size() <= kMaxAllLowered || dist.models()[kind.ranks.front()] == nullptr)
       continue;
-    std::vector<std::int32_t> samples = sampled_ranks(dist.mesh(), kind.ranks);
-    if (are_affine(dist, kind.ranks, samples)) result.back() = std::move(samples);
+    const Positions positions(dist.mesh(), kind.ranks);
+    if (are_affine(dist, kind.ranks, positions)) {
+      result.back() = sampled_ranks(kind.ranks, positions);
+    }
   }
   return result;
 }
