@@ -98,7 +98,7 @@ class Subject {
                  .type = which.type,
                  .packing = packing,
                  .typical_rows = typical_rows}) {
-    kernel_.prepare({.data = matrices_.weights.data()});
+    kernel_.prepare({.data = matrices_.weights.data(), .type = which.type});
   }
 
   [[nodiscard]] std::string_view by() const { return kernel_.by(); }
@@ -122,7 +122,9 @@ class Subject {
                   .activation = case_.activation,
                   .before_activation = {.data = matrices_.before.data() + at, .type = case_.type}};
     }
-    kernel_.multiply({.data = matrices_.a.data() + first * case_.depth * size, .count = count},
+    kernel_.multiply({.data = matrices_.a.data() + first * case_.depth * size,
+                      .type = case_.type,
+                      .rows = count},
                      {.data = matrices_.c.data() + at, .type = case_.type}, epilogue);
   }
 

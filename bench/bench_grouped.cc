@@ -7,15 +7,15 @@
 // the most beside them. One thread. The loop is a LinearKernel for each group, prepared, with these
 // sizes seen before and the typical number of rows with which it was fastest.
 //
-//   CASE_grouped_over_loop              GroupedLinear over the loop
+//   CASE_grouped_over_loop              one LinearKernel with groups over it
 //   CASE_grouped_over_loop_fresh_sizes  both with numbers of rows that neither has seen
-//   CASE_grouped_fresh_over_loop        of these, GroupedLinear's first call over the loop's second
+//   CASE_grouped_fresh_over_loop        of these, its first call over the loop's second
 //   CASE_packing_grouped_over_loop      both pack the weights they use, as after a step of
 //   training:
-//                                       GroupedLinear on the way (Packing::every_call), the loop
+//                                       groups on the way (Packing::every_call), the loop
 //                                       all
 //   CASE_packing_grouped_over_one       the same over one LinearKernel, prepared for group after
-//   group CASE_preparing_grouped_over_one     GroupedLinear packs all first (Packing::once), over
+//   group CASE_preparing_grouped_over_one     groups pack all first (Packing::once), over
 //   the same
 //
 // Without CASE_, the first of them are those of the main case.
@@ -40,14 +40,12 @@
 #include "shiplap/kernels/attention.h"
 #include "shiplap/kernels/bf16.h"
 #include "shiplap/kernels/f16.h"
-#include "shiplap/kernels/grouped.h"
 #include "shiplap/kernels/linear.h"
 
 namespace shiplap {
 namespace {
 
 using kernels::Activation;
-using kernels::GroupedLinear;
 using kernels::GroupRows;
 using kernels::LinearKernel;
 using kernels::Packing;
@@ -128,15 +126,16 @@ struct Matrices {
     before = c;
   }
 
-  [[nodiscard]] kernels::Weights weights_of(std::int64_t group) {
+  [[nodiscard]] kernels::ConstMatrixView weights_of(std::int64_t group) {
     const auto size = bytes_of(shape.type);
-    return {.data = weights.data() + group * shape.depth * shape.columns * size};
+    return {.data = weights.data() + group * shape.depth * shape.columns * size,
+            .type = shape.type};
   }
-  [[nodiscard]] kernels::Rows rows(std::int64_t first, std::int64_t count) {
+  [[nodiscard]] kernels::ConstMatrixView rows(std::int64_t first, std::int64_t count) {
     const auto size = bytes_of(shape.type);
-    return {.data = a.data() + first * shape.depth * size, .count = count};
+    return {.data = a.data() + first * shape.depth * size, .type = shape.type, .rows = count};
   }
-  [[nodiscard]] kernels::Result result(std::vector<std::byte>& of, std::int64_t first) const {
+  [[nodiscard]] kernels::MatrixView result(std::vector<std::byte>& of, std::int64_t first) const {
     const auto size = bytes_of(shape.out);
     return {.data = of.data() + first * shape.columns * size, .type = shape.out};
   }
@@ -179,25 +178,26 @@ class Grouped final : public Way {
                  .columns = m_.shape.columns,
                  .depth = m_.shape.depth,
                  .type = m_.shape.type,
-                 .packing = packing}) {
+                 .packing = packing,
+                 .typical_rows = 64}) {
     for (std::int64_t i = 0; i < kGroups; ++i) weights_.push_back(m_.weights_of(i));
   }
   [[nodiscard]] std::string_view by() const { return kernel_.by(); }
   void prepare() override { kernel_.prepare(weights_); }
   void multiply(Runs runs) override {
-    kernels::GroupedEpilogue epilogue;
+    kernels::Epilogue epilogue;
     if (m_.shape.activation != Activation::none) {
       epilogue = {.bias = {.data = m_.bias.data()},
                   .activation = m_.shape.activation,
                   .before_activation = m_.result(m_.before, 0)};
     }
-    kernel_.multiply(m_.rows(0, m_.shape.tokens), runs, m_.result(m_.c, 0), epilogue);
+    kernel_.multiply(m_.rows(0, m_.shape.tokens), m_.result(m_.c, 0), epilogue, runs);
   }
 
  private:
   Matrices& m_;
-  GroupedLinear kernel_;
-  std::vector<kernels::Weights> weights_;
+  LinearKernel kernel_;
+  std::vector<kernels::ConstMatrixView> weights_;
 };
 
 LinearKernel linear_kernel(const Case& which, std::int64_t typical_rows) {

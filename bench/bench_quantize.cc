@@ -34,9 +34,9 @@ namespace shiplap {
 namespace {
 
 using kernels::Bf16;
-using kernels::Fp8Rows;
+using kernels::ConstMatrixView;
+using kernels::MatrixView;
 using kernels::Scales;
-using kernels::WideRows;
 
 constexpr std::int64_t kColumns = 4096;
 
@@ -66,24 +66,24 @@ class Arrays {
     }
   }
 
-  [[nodiscard]] WideRows wide() const {
+  [[nodiscard]] ConstMatrixView wide() const {
     return {.data = from_.data(), .type = DType::bf16, .rows = rows_, .columns = kColumns};
   }
-  [[nodiscard]] Fp8Rows codes(DType format, Scales kind) {
-    return {.codes = codes_.data(),
+  [[nodiscard]] MatrixView codes(DType format, Scales kind) {
+    return {.data = codes_.data(),
+            .type = format,
             .rows = rows_,
             .columns = kColumns,
-            .format = format,
-            .kind = kind,
+            .scaling = kind,
             .scales = scales_.data()};
   }
   [[nodiscard]] std::size_t bytes() const { return from_.size() * sizeof(Bf16); }
   void copy(std::size_t bytes) { std::memcpy(copy_.data(), from_.data(), bytes); }
   // 16 rows of sums stay in the cache.
   void add(DType format, Scales kind) {
-    const Fp8Rows all = codes(format, kind);
+    const MatrixView all = codes(format, kind);
     for (std::int64_t row = 0; row + 16 <= rows_; row += 16) {
-      kernels::dequantize_add(kernels::some_rows(all, row, 16), sums_.data());
+      kernels::dequantize_add(all.some_rows(row, 16), {.data = sums_.data()});
     }
   }
   void widen(DType format, Scales kind) {

@@ -63,11 +63,12 @@ struct Numbers {
     const auto shape = kernels::mx_scale_shape(rows, columns, kernels::ScaleOrder::plain);
     codes.resize(wide.size());
     scales.resize(static_cast<std::size_t>(shape.count()));
-    const kernels::Fp8Rows to{.codes = codes.data(),
-                              .rows = rows,
-                              .columns = columns,
-                              .kind = kernels::Scales::blocks,
-                              .scales = scales.data()};
+    const kernels::MatrixView to{.data = codes.data(),
+                                 .type = kMxfp8.type,
+                                 .rows = rows,
+                                 .columns = columns,
+                                 .scaling = kernels::Scales::blocks,
+                                 .scales = scales.data()};
     kernels::quantize_blocks({.data = wide.data(), .rows = rows, .columns = columns}, to);
     return {.data = codes.data(),
             .rows = rows,

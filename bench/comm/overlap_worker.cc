@@ -93,14 +93,16 @@ class Alone {
         columns_(std::ssize(product.buffer("w")) / 2 / depth_),
         y_(static_cast<std::size_t>(rows_ * columns_)),
         linear_({.columns = columns_, .depth = depth_, .type = DType::bf16, .typical_rows = 256}) {
-    linear_.prepare({.data = product.buffer("w").data(), .is_transposed = true});
+    linear_.prepare(
+        {.data = product.buffer("w").data(), .type = DType::bf16, .is_transposed = true});
   }
   void multiply(std::int64_t pieces) {
     for (std::int64_t k = 0; k < pieces; ++k) {
       const std::int64_t begin = k * rows_ / pieces;
       const std::int64_t end = (k + 1) * rows_ / pieces;
-      linear_.multiply({.data = x_.data() + begin * depth_ * 2, .count = end - begin},
-                       {.data = y_.data() + begin * columns_, .type = DType::bf16});
+      linear_.multiply(
+          {.data = x_.data() + begin * depth_ * 2, .type = DType::bf16, .rows = end - begin},
+          {.data = y_.data() + begin * columns_, .type = DType::bf16});
     }
   }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/kernels/quantize.h"
 
 namespace shiplap::tests {
 
@@ -196,25 +197,25 @@ struct Coded {
 // Rows of f32; of several groups each has its own blocks.
 Coded coded(const Held& wide, const overlap::Form& form) {
   Coded made{.codes = held(wide.rows, wide.columns, form.type), .scales = {}, .inverse = {}};
-  kernels::Fp8Rows rows{.codes = made.codes.bytes->data(),
-                        .rows = wide.rows,
-                        .columns = wide.columns,
-                        .format = form.type == DType::fp8_e5m2 ? DType::fp8_e5m2 : DType::fp8_e4m3};
-  const kernels::WideRows from{
+  kernels::MatrixView rows{.data = made.codes.bytes->data(),
+                           .type = form.type,
+                           .rows = wide.rows,
+                           .columns = wide.columns};
+  const kernels::ConstMatrixView from{
       .data = wide.bytes->data(), .rows = wide.rows, .columns = wide.columns};
   if (form.scaling == overlap::Scaling::row) {
     made.scales.resize(sizeof(float));
     rows.scales = made.scales.data();
-    kernels::quantize(from, kernels::current_scale(kernels::largest_absolute(from), rows.format),
+    kernels::quantize(from, kernels::current_scale(kernels::largest_absolute(from), rows.type),
                       rows);
     return made;
   }
-  const kernels::ScaleShape shape =
+  const kernels::MatrixShape shape =
       kernels::mx_scale_shape(wide.rows, wide.columns, kernels::ScaleOrder::plain);
   made.scales.resize(shape.count());
   made.inverse.rows = shape.rows;
   made.inverse.columns = shape.columns;
-  rows.kind = kernels::Scales::blocks;
+  rows.scaling = kernels::Scales::blocks;
   rows.scales = made.scales.data();
   kernels::quantize_blocks(from, rows);
   return made;
@@ -222,7 +223,7 @@ Coded coded(const Held& wide, const overlap::Form& form) {
 
 Coded swizzled(const Coded& plain) {
   Coded made = plain;
-  const kernels::ScaleShape shape =
+  const kernels::MatrixShape shape =
       kernels::mx_scale_shape(plain.codes.rows, plain.codes.columns, kernels::ScaleOrder::swizzled);
   made.scales.assign(shape.count(), std::byte{});
   kernels::swizzle({plain.inverse.rows, plain.inverse.columns}, plain.scales, made.scales);

@@ -17,7 +17,7 @@
 #include "shiplap/comm/ranks.h"
 #include "shiplap/hardware/system.h"
 #include "shiplap/kernels/bf16.h"
-#include "shiplap/kernels/grouped.h"
+#include "shiplap/kernels/linear.h"
 #include "shiplap/kernels/quantize.h"
 #include "shiplap/overlap/choose.h"
 #include "shiplap/run/buffer_registry.h"
@@ -190,10 +190,13 @@ TEST(Scaling, TensorsHaveAScaleThatIsFoundStepByStep) {
       return std::as_writable_bytes(std::span(&inverse, 1)).data();
     };
     const std::vector<float> weights(512, 2);
-    const kernels::WideRows wide_w{.data = weights.data(), .rows = 16, .columns = 32};
-    kernels::quantize(
-        wide_w, kernels::current_scale(2, DType::fp8_e4m3),
-        {.codes = w_codes.data(), .rows = 16, .columns = 32, .scales = put_scale(w_inverse)});
+    const kernels::ConstMatrixView wide_w{.data = weights.data(), .rows = 16, .columns = 32};
+    kernels::quantize(wide_w, kernels::current_scale(2, DType::fp8_e4m3),
+                      {.data = w_codes.data(),
+                       .type = DType::fp8_e4m3,
+                       .rows = 16,
+                       .columns = 32,
+                       .scales = put_scale(w_inverse)});
 
     BufferRegistry registry(world);
     const auto gather = registry.find(registry.create_comm_overlap_buffer(
@@ -206,10 +209,13 @@ TEST(Scaling, TensorsHaveAScaleThatIsFoundStepByStep) {
 
     kernels::AmaxHistory history({.format = DType::fp8_e4m3, .length = 16});
     for (int step = 0; step < 3; ++step) {
-      const kernels::WideRows x{.data = rows.data(), .rows = 8, .columns = 32};
-      kernels::quantize(
-          x, history.scale(),  // from the steps before
-          {.codes = codes.data(), .rows = 8, .columns = 32, .scales = put_scale(x_inverse)});
+      const kernels::ConstMatrixView x{.data = rows.data(), .rows = 8, .columns = 32};
+      kernels::quantize(x, history.scale(),  // from the steps before
+                        {.data = codes.data(),
+                         .type = DType::fp8_e4m3,
+                         .rows = 8,
+                         .columns = 32,
+                         .scales = put_scale(x_inverse)});
       gather->split_overlap_ag({.x = {.data = codes.data(),
                                       .rows = 8,
                                       .columns = 32,
@@ -231,11 +237,11 @@ TEST(Scaling, TensorsHaveAScaleThatIsFoundStepByStep) {
 }
 
 TEST(Scaling, ScalesMayBeSwizzled) {
-  const kernels::ScaleShape plain = kernels::mx_scale_shape(200, 100, kernels::ScaleOrder::plain);
-  const kernels::ScaleShape tiles =
+  const kernels::MatrixShape plain = kernels::mx_scale_shape(200, 100, kernels::ScaleOrder::plain);
+  const kernels::MatrixShape tiles =
       kernels::mx_scale_shape(200, 100, kernels::ScaleOrder::swizzled);
-  EXPECT_EQ(plain, (kernels::ScaleShape{200, 4}));  // 100 numbers are 4 blocks, the last of 4
-  EXPECT_EQ(tiles, (kernels::ScaleShape{256, 4}));
+  EXPECT_EQ(plain, (kernels::MatrixShape{200, 4}));  // 100 numbers are 4 blocks, the last of 4
+  EXPECT_EQ(tiles, (kernels::MatrixShape{256, 4}));
   std::vector<std::byte> scales(index(plain.count()), std::byte{127});
   std::vector<std::byte> swizzled(index(tiles.count()));
   kernels::swizzle(plain, scales, swizzled);
@@ -251,14 +257,15 @@ TEST(Groups, AreMultipliedAlone) {
   std::vector<Bf16> x = numbers({5, kDepth}, 1);
   std::vector<Bf16> y = numbers({5, kColumns}, 0);
 
-  kernels::GroupedLinear experts(
+  kernels::LinearKernel experts(
       {.groups = 3, .columns = kColumns, .depth = kDepth, .type = DType::bf16});
-  std::vector<kernels::Weights> weights;
-  for (auto& numbers_of_one : each) weights.push_back({.data = numbers_of_one.data()});
+  std::vector<kernels::ConstMatrixView> weights;
+  for (auto& numbers_of_one : each) weights.push_back({numbers_of_one.data(), DType::bf16});
   experts.prepare(weights);  // one for each group
   const std::array runs{kernels::GroupRows{.group = 0, .rows = 2},
                         kernels::GroupRows{.group = 2, .rows = 3}};
-  experts.multiply({.data = x.data(), .count = 5}, runs, {.data = y.data(), .type = DType::bf16});
+  experts.multiply({.data = x.data(), .type = DType::bf16, .rows = 5},
+                   {.data = y.data(), .type = DType::bf16}, {}, runs);
 
   EXPECT_EQ(kernels::to_float(y.front()), 8);
   EXPECT_EQ(kernels::to_float(y.back()), 24);

@@ -167,7 +167,8 @@ TEST(Gathered, HasTheBitsOfItsChunks) {
       product.run();
       kernels::LinearKernel linear(
           {.columns = 8, .depth = 40, .type = DType::bf16, .typical_rows = 128});
-      linear.prepare({.data = product.buffer("w").data(), .is_transposed = true});
+      linear.prepare(
+          {.data = product.buffer("w").data(), .type = DType::bf16, .is_transposed = true});
       std::vector<std::byte> right(product.buffer("y").size());
       for (int rank = 0; rank < 3; ++rank) {
         const std::int64_t begin = begin_of(rank, 37, 3);
@@ -175,8 +176,9 @@ TEST(Gathered, HasTheBitsOfItsChunks) {
         for (std::int64_t u = 0; u < 2; ++u) {
           const std::int64_t row = begin + begin_of(u, count, 2);
           const std::int64_t rows = begin_of(u + 1, count, 2) - begin_of(u, count, 2);
-          linear.multiply({.data = product.buffer("x").data() + row * 80, .count = rows},
-                          {.data = right.data() + row * 16, .type = DType::bf16});
+          linear.multiply(
+              {.data = product.buffer("x").data() + row * 80, .type = DType::bf16, .rows = rows},
+              {.data = right.data() + row * 16, .type = DType::bf16});
         }
       }
       EXPECT_EQ(copy_of(product.buffer("y")), right);

@@ -239,9 +239,10 @@ void multiply_by_groups(const GemmOperands& operands, const GemmResults& results
                                     .type = weight_dtype(a.type),
                                     .packing = kernels::Packing::every_call,
                                     .typical_rows = a.columns});
-      kernel.prepare({.data = from_b});
-      kernel.multiply({.data = from_a, .count = a.columns, .is_transposed = true},
-                      {.data = to, .type = weight_dtype(out.type)});
+      kernel.prepare({.data = from_b, .type = weight_dtype(a.type)});
+      kernel.multiply(
+          {.data = from_a, .type = weight_dtype(a.type), .rows = a.columns, .is_transposed = true},
+          {.data = to, .type = weight_dtype(out.type)});
     }
     left -= rows;
     from_a += rows * a.columns * bytes;

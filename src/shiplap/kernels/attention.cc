@@ -11,7 +11,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/blocks_internal.h"
-#include "shiplap/kernels/products_internal.h"
+#include "shiplap/kernels/engines_internal.h"
 #include "shiplap/kernels/softmax_internal.h"
 #include "shiplap/kernels/workspace_internal.h"
 
@@ -186,70 +186,78 @@ class Pass {
   }
 
  private:
+  static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
+  struct Factors {
+    const T* a;
+    const T* b;
+  };
+
   void forward_block(const QueryBlock& queries, const KeyBlock& keys) {
-    scores(queries, keys, {space_.queries.data(), space_.keys.data(), space_.scores.data()});
+    scores(queries, keys, {space_.queries.data(), space_.keys.data()}, space_.scores.data());
     softmax_step(SoftmaxStep<T>{.block = score_block(queries, keys),
                                 .weights = space_.weights(),
                                 .maximum = space_.lse.data(),
                                 .sum = space_.dot.data(),
                                 .output = space_.sums.data(),
                                 .head_dim = dim_});
-    add_by_query(queries, keys, {space_.weights(), space_.values.data(), space_.sums.data()});
+    add_by_query(queries, keys, {space_.weights(), space_.values.data()}, space_.sums.data());
   }
 
   // P = exp(S - lse), dV += P^T dO, dP = dO V^T, dS = P (dP - D), dQ += dS K, dK += dS^T Q; the
   // scale of the last two is put in at the end. The products over rows add up the heads of the
   // group.
   void backward_block(const QueryBlock& queries, const KeyBlock& keys) {
-    scores(queries, keys, {space_.queries.data(), space_.keys.data(), space_.scores.data()});
-    scores(queries, keys, {space_.d_output.data(), space_.values.data(), space_.d_weights.data()});
+    scores(queries, keys, {space_.queries.data(), space_.keys.data()}, space_.scores.data());
+    scores(queries, keys, {space_.d_output.data(), space_.values.data()}, space_.d_weights.data());
     gradient_step(GradientStep<T>{.block = score_block(queries, keys),
                                   .lse = space_.lse.data(),
                                   .dot = space_.dot.data(),
                                   .d_weights = space_.d_weights.data(),
                                   .weights = space_.weights(),
                                   .d_scores = space_.d_scores()});
-    add_by_key(queries, keys, {space_.weights(), space_.d_output.data(), space_.d_values.data()});
-    add_by_query(queries, keys, {space_.d_scores(), space_.keys.data(), space_.sums.data()});
-    add_by_key(queries, keys, {space_.d_scores(), space_.queries.data(), space_.d_keys.data()});
+    add_by_key(queries, keys, {space_.weights(), space_.d_output.data()}, space_.d_values.data());
+    add_by_query(queries, keys, {space_.d_scores(), space_.keys.data()}, space_.sums.data());
+    add_by_key(queries, keys, {space_.d_scores(), space_.queries.data()}, space_.d_keys.data());
   }
 
   // c = a b^T for rows of queries and keys, where b begins with the sequence.
-  void scores(const QueryBlock& queries, const KeyBlock& keys, Operands<T> operands) {
-    operands.b += keys.first * dim_;
+  void scores(const QueryBlock& queries, const KeyBlock& keys, const Factors& factors, float* c) {
     products_.multiply({.rows = queries.rows,
                         .columns = keys.padded,
                         .depth = dim_,
+                        .type = kType,
                         .a = {.stride = dim_},
-                        .b = {.order = Order::columns, .stride = dim_},
+                        .b = {.is_transposed = true, .stride = dim_},
                         .stride_c = keys.padded},
-                       operands);
+                       {.a = factors.a, .b = factors.b + keys.first * dim_, .c = c});
   }
 
   // c += a b, where a is a block of weights or d_scores and b begins with the sequence.
-  void add_by_query(const QueryBlock& queries, const KeyBlock& keys, Operands<T> operands) {
-    operands.b += keys.first * dim_;
+  void add_by_query(const QueryBlock& queries, const KeyBlock& keys, const Factors& factors,
+                    float* c) {
     products_.multiply({.rows = queries.rows,
                         .columns = dim_,
                         .depth = keys.padded,
+                        .type = kType,
                         .a = {.stride = keys.padded},
                         .b = {.stride = dim_},
                         .stride_c = dim_,
                         .into = Into::accumulate},
-                       operands);
+                       {.a = factors.a, .b = factors.b + keys.first * dim_, .c = c});
   }
 
   // c += a^T b, where a is a block of weights or d_scores and c begins with the sequence.
-  void add_by_key(const QueryBlock& queries, const KeyBlock& keys, Operands<T> operands) {
-    operands.c += keys.first * dim_;
+  void add_by_key(const QueryBlock& queries, const KeyBlock& keys, const Factors& factors,
+                  float* c) {
     products_.multiply({.rows = keys.padded,
                         .columns = dim_,
                         .depth = queries.rows,
-                        .a = {.order = Order::columns, .stride = keys.padded},
+                        .type = kType,
+                        .a = {.is_transposed = true, .stride = keys.padded},
                         .b = {.stride = dim_},
                         .stride_c = dim_,
                         .into = Into::accumulate},
-                       operands);
+                       {.a = factors.a, .b = factors.b, .c = c + keys.first * dim_});
   }
 
   ScoreBlock score_block(const QueryBlock& queries, const KeyBlock& keys) {

@@ -17,8 +17,8 @@ struct EpilogueStep {
   float alpha = 1;
   float beta = 0;
   Activation activation = Activation::none;
-  Result before_activation;  // may be null
-  Result c;
+  MatrixView before_activation;  // may be null
+  MatrixView c;
 };
 
 struct WidenStep {

@@ -47,7 +47,7 @@ struct From {
 }
 
 struct To {
-  const Result& result;
+  const MatrixView& result;
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
@@ -93,7 +93,7 @@ struct To {
       load_some(step.bias + j, count, bias);
       x += bias;
     }
-    const Result& before = step.before_activation;
+    const MatrixView& before = step.before_activation;
     if (before.data != nullptr) store_some(x, {before, row * before.stride + j, count});
     if (step.activation == Activation::gelu_tanh) gelu_tanh(x);
     store_some(x, {step.c, at, count});

@@ -11,25 +11,20 @@ struct Loops {
   void (*widen)(const WidenStep&);
 };
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-void epilogue_512(const EpilogueStep& step) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] void epilogue_512(
+    const EpilogueStep& step) {
   apply_epilogue_here(step);
 }
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-void widen_512(const WidenStep& step) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] void widen_512(const WidenStep& step) {
   widen_here(step);
 }
 
-[[gnu::target("avx2,fma")]]
-void epilogue_256(const EpilogueStep& step) {
+[[gnu::target("avx2,fma")]] void epilogue_256(const EpilogueStep& step) {
   apply_epilogue_here(step);
 }
 
-[[gnu::target("avx2,fma")]]
-void widen_256(const WidenStep& step) {
-  widen_here(step);
-}
+[[gnu::target("avx2,fma")]] void widen_256(const WidenStep& step) { widen_here(step); }
 
 void epilogue_128(const EpilogueStep& step) { apply_epilogue_here(step); }
 void widen_128(const WidenStep& step) { widen_here(step); }

@@ -1,5 +1,3 @@
-#include "shiplap/kernels/finish.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "shiplap/kernels/bf16.h"
+#include "shiplap/kernels/linear.h"
 
 namespace shiplap::kernels {
 namespace {

@@ -11,9 +11,10 @@
 namespace shiplap::kernels {
 namespace {
 
-float at(const Matrix& matrix, std::int64_t row, std::int64_t column) {
-  return matrix.is_transposed ? matrix.data[column * matrix.stride + row]
-                              : matrix.data[row * matrix.stride + column];
+float at(const ConstMatrixView& matrix, std::int64_t row, std::int64_t column) {
+  const auto* const data = static_cast<const float*>(matrix.data);
+  return matrix.is_transposed ? data[column * matrix.stride + row]
+                              : data[row * matrix.stride + column];
 }
 
 // Small whole numbers, so that every product and sum is exact.
@@ -32,9 +33,9 @@ TEST(Gemm, IsExactForWholeNumbersHoweverFactorsLie) {
     const std::int64_t k = random.between(1, 40);
     std::vector<float> left = whole_numbers(random, m * k);
     std::vector<float> right = whole_numbers(random, k * n);
-    const Matrix a =
+    const ConstMatrixView a =
         random.chance() ? by_rows(left.data(), m, k) : transposed(by_rows(left.data(), k, m));
-    const Matrix b =
+    const ConstMatrixView b =
         random.chance() ? by_rows(right.data(), k, n) : transposed(by_rows(right.data(), n, k));
     std::vector<float> c = whole_numbers(random, m * n);
     std::vector<float> expected = c;
@@ -46,7 +47,7 @@ TEST(Gemm, IsExactForWholeNumbersHoweverFactorsLie) {
         for (std::int64_t l = 0; l < k; ++l) here += at(a, i, l) * at(b, l, j);
       }
     }
-    const ProductAt into{.data = c.data(), .stride = n};
+    const MatrixView into{.data = c.data(), .stride = n};
     adds ? gemm.multiply_add(a, b, into) : gemm.multiply(a, b, into);
     EXPECT_EQ(c, expected) << "trial " << trial;
   }
@@ -56,7 +57,7 @@ TEST(Gemm, TakesColumnsOutOfAWiderMatrix) {
   Gemm gemm;
   std::vector<float> wide = {1, 2, 3, 4, 5, 6, 7, 8};  // 2 x 4
   std::vector<float> one = {1, 1};
-  const Matrix columns{.data = wide.data() + 2, .rows = 2, .columns = 2, .stride = 4};
+  const ConstMatrixView columns{.data = wide.data() + 2, .rows = 2, .columns = 2, .stride = 4};
   std::vector<float> sums(2);
   gemm.multiply(columns, by_rows(one.data(), 2, 1), {.data = sums.data(), .stride = 1});
   EXPECT_EQ(sums, (std::vector<float>{7, 15}));

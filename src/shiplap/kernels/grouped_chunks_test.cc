@@ -11,7 +11,6 @@
 
 #include "shiplap/kernels/allocations_testing_internal.h"
 #include "shiplap/kernels/attention.h"
-#include "shiplap/kernels/grouped_internal.h"
 #include "shiplap/kernels/grouped_testing_internal.h"
 
 namespace shiplap::kernels {
@@ -35,7 +34,7 @@ std::vector<std::vector<GroupRows>> cut(std::span<const GroupRows> runs, std::in
   return chunks;
 }
 
-void multiply_in_chunks(GroupedArrays& arrays, GroupedLinear& kernel, std::int64_t rows) {
+void multiply_in_chunks(GroupedArrays& arrays, LinearKernel& kernel, std::int64_t rows) {
   std::int64_t first = 0;
   for (const std::vector<GroupRows>& runs : cut(arrays.question.runs, rows)) {
     arrays.multiply(kernel, first, runs);
@@ -46,7 +45,7 @@ void multiply_in_chunks(GroupedArrays& arrays, GroupedLinear& kernel, std::int64
 void expect_same_bits(const GroupedQuestion& q, std::uint64_t seed) {
   Random random(seed);
   GroupedArrays given(q, random, Fill::fractions);
-  GroupedLinear kernel(given.shape());
+  LinearKernel kernel(given.shape());
   given.prepare(kernel);
   GroupedArrays whole = given;
   whole.multiply(kernel);
@@ -118,7 +117,7 @@ TEST(GroupedChunks, PackedOnceOrByEveryCallTheBitsAreTheSame) {
       GroupedArrays every_call = once;
       every_call.question.packing = Packing::every_call;
       for (GroupedArrays* const arrays : {&once, &every_call}) {
-        GroupedLinear kernel(arrays->shape());
+        LinearKernel kernel(arrays->shape());
         arrays->prepare(kernel);
         arrays->multiply(kernel);
       }
@@ -128,35 +127,27 @@ TEST(GroupedChunks, PackedOnceOrByEveryCallTheBitsAreTheSame) {
 }
 
 // What would be used for bf16 if there were no tiles.
-TEST(GroupedChunks, TheCommonEngineIsRightAndKeepsTheBits) {
+TEST(GroupedChunks, WithoutTilesItIsRightAndKeepsTheBits) {
   Random random(6);
   GroupedQuestion q{.groups = 3, .runs = {{2, 70}, {0, 9}, {2, 3}, {1, 17}}};
   q.all = {.rows = 99, .columns = 70, .depth = 90, .type = DType::bf16, .out = DType::bf16};
   GroupedArrays whole(q, random, Fill::fractions);
   GroupedArrays rows = whole;
   const GroupedArrays given = whole;
-  const std::unique_ptr<GroupedEngine> engine = make_common_engine(whole.shape());
-  for (std::int64_t i = 0; i < 3; ++i) {
-    engine->prepare(i, {.data = whole.weights[i].data(), .stride = 70});
-  }
-  const auto multiply = [&](GroupedArrays& arrays, std::int64_t first,
-                            std::span<const GroupRows> runs) {
-    engine->multiply(
-        {.a = {.data = arrays.a.data(first * 90), .count = rows_of(runs), .stride = 90},
-         .runs = runs,
-         .c = {.data = arrays.c.data(first * 70), .type = DType::bf16, .stride = 70},
-         .epilogue = {}});
-  };
-  multiply(whole, 0, q.runs);
+  LinearShape shape = whole.shape();
+  shape.engine = Engine::no_tiles;
+  LinearKernel kernel(shape);
+  whole.prepare(kernel);
+  whole.multiply(kernel);
   std::int64_t row = 0;
   for (const GroupRows& run : q.runs) {
     for (std::int64_t i = 0; i < run.rows; ++i, ++row) {
       const GroupRows one{.group = run.group, .rows = 1};
-      multiply(rows, row, {&one, 1});
+      rows.multiply(kernel, row, {&one, 1});
       expect_right_row(whole, given, run.group, row);
     }
   }
-  EXPECT_TRUE(rows.c == whole.c) << engine->name();
+  EXPECT_TRUE(rows.c == whole.c) << kernel.by();
 }
 
 TEST(GroupedChunks, TwoThreadsHaveOneEach) {
@@ -169,7 +160,7 @@ TEST(GroupedChunks, TwoThreadsHaveOneEach) {
     std::vector<std::thread> threads;
     for (GroupedArrays& result : results) {
       threads.emplace_back([&result] {
-        GroupedLinear kernel(result.shape());
+        LinearKernel kernel(result.shape());
         result.prepare(kernel);
         for (const std::int64_t rows : {7, 60, 16}) multiply_in_chunks(result, kernel, rows);
       });
@@ -195,7 +186,7 @@ TEST(GroupedChunks, ALaterCallOfOtherSizesAllocatesNothing) {
                .bias = type,
                .activation = activation};
       GroupedArrays arrays(q, random, Fill::fractions);
-      GroupedLinear kernel(arrays.shape());
+      LinearKernel kernel(arrays.shape());
       arrays.prepare(kernel);
       std::vector<GroupRows> all_classes;
       for (std::int64_t rows = 4; rows <= 64; rows += 4) all_classes.push_back({1, rows});
@@ -264,11 +255,12 @@ TEST(GroupedChunks, NothingBehindTheMatricesIsTouched) {
           Guarded a(arrays.a);
           Guarded weights(arrays.weights[0]);
           Guarded c(arrays.c);
-          GroupedLinear kernel(arrays.shape());
-          kernel.prepare(0,
-                         {.data = weights.data(), .is_transposed = q.all.weights_are_transposed});
-          kernel.multiply({.data = a.data(), .count = rows}, q.runs,
-                          {.data = c.data(), .type = q.all.out});
+          LinearKernel kernel(arrays.shape());
+          kernel.prepare({.data = weights.data(),
+                          .type = DType::bf16,
+                          .is_transposed = q.all.weights_are_transposed});
+          kernel.multiply({.data = a.data(), .type = DType::bf16, .rows = rows},
+                          {.data = c.data(), .type = q.all.out}, {}, q.runs);
           arrays.prepare(kernel);
           arrays.multiply(kernel);
           ASSERT_TRUE(c.has(arrays.c)) << q;
@@ -284,10 +276,10 @@ TEST(GroupedChunks, AKernelCanBeMoved) {
   q.all = {.rows = 5, .columns = 6, .depth = 7};
   GroupedArrays first(q, random, Fill::fractions);
   GroupedArrays second = first;
-  GroupedLinear kernel(first.shape());
+  LinearKernel kernel(first.shape());
   first.prepare(kernel);
   first.multiply(kernel);
-  GroupedLinear moved = std::move(kernel);
+  LinearKernel moved = std::move(kernel);
   second.multiply(moved);
   EXPECT_TRUE(first.c == second.c);
 }

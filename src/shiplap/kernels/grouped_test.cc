@@ -1,5 +1,3 @@
-#include "shiplap/kernels/grouped.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,11 +6,12 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/grouped_testing_internal.h"
+#include "shiplap/kernels/linear.h"
 
 namespace shiplap::kernels {
 namespace {
 
-GroupedQuestion question_for(const GroupedShape& shape, Random& random, std::int64_t most_rows) {
+GroupedQuestion question_for(const LinearShape& shape, Random& random, std::int64_t most_rows) {
   GroupedQuestion q{.groups = shape.groups,
                     .runs = random_runs(random, shape.groups, most_rows),
                     .bias_gap = random.chance(0.3) ? random.between(1, 9) : 0,
@@ -34,9 +33,9 @@ void expect_right_for_small_shapes(Engine engine) {
   for (const DType type : kNumbers) {
     for (std::int64_t columns = 1; columns <= 6; ++columns) {
       for (std::int64_t depth = 0; depth <= 6; ++depth) {
-        const GroupedShape shape{
+        const LinearShape shape{
             .groups = 3, .columns = columns, .depth = depth, .type = type, .engine = engine};
-        GroupedLinear kernel(shape);
+        LinearKernel kernel(shape);
         for (int i = 0; i < 4; ++i) expect_right(kernel, question_for(shape, random, 5), random);
         if (testing::Test::HasFatalFailure()) return;
       }
@@ -53,13 +52,13 @@ TEST(Grouped, IsRightForRandomShapes) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
-    const GroupedShape shape{.groups = random.between(1, 9),
-                             .columns = random.between(1, 71),
-                             .depth = random.between(1, 131),
-                             .type = kNumbers[random.between(0, 3)],
-                             .packing = random.chance() ? Packing::once : Packing::every_call,
-                             .typical_rows = random.between(1, 100)};
-    GroupedLinear kernel(shape);
+    const LinearShape shape{.groups = random.between(1, 9),
+                            .columns = random.between(1, 71),
+                            .depth = random.between(1, 131),
+                            .type = kNumbers[random.between(0, 3)],
+                            .packing = random.chance() ? Packing::once : Packing::every_call,
+                            .typical_rows = random.between(1, 100)};
+    LinearKernel kernel(shape);
     for (int i = 0; i < 2; ++i) expect_right(kernel, question_for(shape, random, 40), random);
     if (HasFatalFailure()) return;
   }
@@ -70,11 +69,11 @@ TEST(Grouped, IsRightForEveryNumberOfRows) {
   Random random(2);
   for (const DType type : kNumbers) {
     for (std::int64_t rows = 0; rows <= 100; ++rows) {
-      const GroupedShape shape{.groups = 2,
-                               .columns = random.between(1, 71),
-                               .depth = random.between(1, 131),
-                               .type = type};
-      GroupedLinear kernel(shape);
+      const LinearShape shape{.groups = 2,
+                              .columns = random.between(1, 71),
+                              .depth = random.between(1, 131),
+                              .type = type};
+      LinearKernel kernel(shape);
       GroupedQuestion q = question_for(shape, random, 1);
       q.runs = {{.group = 1, .rows = rows}, {.group = 0, .rows = 1}};
       q.all.rows = rows + 1;
@@ -89,11 +88,11 @@ TEST(Grouped, IsRightForEveryDepthAndNumberOfColumns) {
   Random random(4);
   for (std::int64_t i = 1; i <= 130; ++i) {
     for (const bool is_depth : {true, false}) {
-      const GroupedShape shape{.groups = 2,
-                               .columns = is_depth ? random.between(1, 71) : i,
-                               .depth = is_depth ? i : random.between(1, 131),
-                               .type = DType::bf16};
-      GroupedLinear kernel(shape);
+      const LinearShape shape{.groups = 2,
+                              .columns = is_depth ? random.between(1, 71) : i,
+                              .depth = is_depth ? i : random.between(1, 131),
+                              .type = DType::bf16};
+      LinearKernel kernel(shape);
       expect_right(kernel, question_for(shape, random, 12), random);
       if (HasFatalFailure()) return;
     }
@@ -110,7 +109,7 @@ TEST(Grouped, SomeRowsOfLargeProductsAreRight) {
       q.all = {.rows = 620, .columns = 290, .depth = depth, .type = DType::bf16};
       GroupedArrays arrays(q, random, Fill::fractions);
       const GroupedArrays given = arrays;
-      GroupedLinear kernel(arrays.shape());
+      LinearKernel kernel(arrays.shape());
       arrays.prepare(kernel);
       arrays.multiply(kernel);
       for (const std::int64_t row : {0, 255, 256, 599}) expect_right_row(arrays, given, 1, row);
@@ -125,16 +124,16 @@ TEST(Grouped, SomeRowsOfLargeProductsAreRight) {
 TEST(Grouped, RoundsOnceToNearestEven) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
-    const GroupedShape shape{.groups = 4,
-                             .columns = random.between(1, 71),
-                             .depth = random.between(1, 131),
-                             .type = kNumbers[random.between(0, 3)]};
+    const LinearShape shape{.groups = 4,
+                            .columns = random.between(1, 71),
+                            .depth = random.between(1, 131),
+                            .type = kNumbers[random.between(0, 3)]};
     GroupedQuestion q = question_for(shape, random, 40);
     q.all.activation = Activation::none;
     q.all.saves = false;
     GroupedArrays arrays(q, random, Fill::whole_numbers);
     const GroupedArrays given = arrays;
-    GroupedLinear kernel(shape);
+    LinearKernel kernel(shape);
     arrays.prepare(kernel);
     arrays.multiply(kernel);
     Numbers one(q.all.out, 1);
@@ -160,12 +159,12 @@ TEST(Grouped, WeightsOfOneGroupCanBePreparedAgain) {
     GroupedArrays second = first;
     second.weights[1] = random_numbers(random, type, second.weights[1].count(), Fill::fractions);
     GroupedArrays changed = second;
-    GroupedLinear kernel(first.shape());
+    LinearKernel kernel(first.shape());
     first.prepare(kernel);
     first.multiply(kernel);
-    kernel.prepare(1, {.data = changed.weights[1].data()});
+    kernel.prepare({.data = changed.weights[1].data(), .type = type}, 1);
     changed.multiply(kernel);
-    GroupedLinear fresh(first.shape());
+    LinearKernel fresh(first.shape());
     second.prepare(fresh);
     second.multiply(fresh);
     EXPECT_TRUE(changed.c == second.c);
@@ -180,14 +179,15 @@ TEST(Grouped, WithoutPackingWeightsAreReadByEveryCall) {
     Numbers c(type, 2);
     a.put(0, 1);
     a.put(1, 1);
-    GroupedLinear kernel(
+    LinearKernel kernel(
         {.groups = 2, .columns = 1, .depth = 1, .type = type, .packing = Packing::every_call});
-    kernel.prepare(std::vector<Weights>{{.data = weights.data(0)}, {.data = weights.data(1)}});
+    kernel.prepare({.data = weights.data(0), .type = type}, 0);
+    kernel.prepare({.data = weights.data(1), .type = type}, 1);
     for (const double value : {2.0, 3.0}) {
       weights.put(0, value);
       weights.put(1, -value);
-      kernel.multiply({.data = a.data(), .count = 2}, std::vector<GroupRows>{{1, 1}, {0, 1}},
-                      {.data = c.data(), .type = type});
+      kernel.multiply({.data = a.data(), .type = type, .rows = 2}, {.data = c.data(), .type = type},
+                      {}, std::vector<GroupRows>{{1, 1}, {0, 1}});
       EXPECT_EQ(c.get(0), -value);
       EXPECT_EQ(c.get(1), value);
     }
@@ -207,7 +207,7 @@ TEST(Grouped, NansAndInfinitiesReachTheirRowAndNoOther) {
         for (const std::int64_t bad : {0, 4, 5, 24}) {
           GroupedArrays arrays(q, random, Fill::fractions);
           arrays.a.put(arrays.a_at(bad, 0), special);
-          GroupedLinear kernel(arrays.shape());
+          LinearKernel kernel(arrays.shape());
           arrays.prepare(kernel);
           arrays.multiply(kernel);
           for (std::int64_t i = 0; i < arrays.c.count(); ++i) {
@@ -228,7 +228,7 @@ TEST(Grouped, WhatWasThereDoesNotMatterIfBetaIsZero) {
       q.all = {.rows = 3, .columns = 20, .depth = 10, .type = type, .alpha = alpha};
       GroupedArrays arrays(q, random, Fill::fractions);
       for (std::int64_t i = 0; i < arrays.c.count(); ++i) arrays.c.put(i, std::nan(""));
-      GroupedLinear kernel(arrays.shape());
+      LinearKernel kernel(arrays.shape());
       arrays.prepare(kernel);
       arrays.multiply(kernel);
       for (std::int64_t i = 0; i < arrays.c.count(); ++i) {
@@ -239,13 +239,13 @@ TEST(Grouped, WhatWasThereDoesNotMatterIfBetaIsZero) {
 }
 
 TEST(Grouped, PlainLoopsSaySo) {
-  const GroupedLinear kernel(
+  const LinearKernel kernel(
       {.groups = 1, .columns = 8, .depth = 8, .type = DType::bf16, .engine = Engine::plain_loops});
   EXPECT_EQ(kernel.by(), "plain loops");
 }
 
 TEST(Grouped, AnySizeMayBeZero) {
-  const auto act = [](const GroupedShape& shape, std::vector<GroupRows> runs) {
+  const auto act = [](const LinearShape& shape, std::vector<GroupRows> runs) {
     Random random(8);
     GroupedQuestion q{.groups = shape.groups, .runs = std::move(runs)};
     q.all = {.rows = rows_of(q.runs),
@@ -253,7 +253,7 @@ TEST(Grouped, AnySizeMayBeZero) {
              .depth = shape.depth,
              .type = shape.type,
              .has_bias = true};
-    GroupedLinear kernel(shape);
+    LinearKernel kernel(shape);
     expect_right(kernel, q, random);
   };
   for (const DType type : kNumbers) {
@@ -268,14 +268,14 @@ TEST(Grouped, AnySizeMayBeZero) {
 
 TEST(Grouped, PromisesWhatItSays) {
   float x = 0;
-  const auto act = [&](const GroupedShape& shape, const Rows& a, std::vector<GroupRows> runs,
-                       const GroupedEpilogue& epilogue) {
-    GroupedLinear kernel(shape);
-    kernel.prepare(std::vector<Weights>(shape.groups, {.data = &x}));
-    kernel.multiply(a, runs, {.data = &x}, epilogue);
+  const auto act = [&](const LinearShape& shape, const ConstMatrixView& a,
+                       std::vector<GroupRows> runs, const Epilogue& epilogue) {
+    LinearKernel kernel(shape);
+    kernel.prepare(std::vector<ConstMatrixView>(shape.groups, {.data = &x}));
+    kernel.multiply(a, {.data = &x}, epilogue, runs);
   };
-  const GroupedShape one{.groups = 1, .columns = 1, .depth = 1};
-  const Rows row{.data = &x, .count = 1};
+  const LinearShape one{.groups = 1, .columns = 1, .depth = 1};
+  const ConstMatrixView row{.data = &x, .rows = 1};
   const GroupRows run{.group = 0, .rows = 1};
   EXPECT_NO_THROW(act(one, row, {run}, {}));
   EXPECT_THROW(act({.groups = -1}, {}, {}, {}), InternalError);
@@ -287,13 +287,13 @@ TEST(Grouped, PromisesWhatItSays) {
   EXPECT_THROW(act(one, row, {{.group = 1, .rows = 1}}, {}), InternalError);
   EXPECT_THROW(act(one, row, {{.group = -1, .rows = 1}}, {}), InternalError);
   EXPECT_THROW(act(one, row, {run, run, {.group = 0, .rows = -1}}, {}), InternalError);
-  EXPECT_THROW(act(one, {.data = &x, .count = 1, .stride = -1}, {run}, {}), InternalError);
+  EXPECT_THROW(act(one, {.data = &x, .rows = 1, .stride = -1}, {run}, {}), InternalError);
   EXPECT_THROW(act(one, row, {run}, {.bias = {.data = &x, .type = DType::f16}}), InternalError);
   EXPECT_THROW(act(one, row, {run}, {.bias = {.data = &x, .stride = -1}}), InternalError);
-  GroupedLinear kernel(one);
-  EXPECT_THROW(kernel.multiply(row, std::vector{run}, {.data = &x}), InternalError);
-  EXPECT_THROW(kernel.prepare(1, {.data = &x}), InternalError);
-  EXPECT_THROW(kernel.prepare(std::vector<Weights>{}), InternalError);
+  LinearKernel kernel(one);
+  EXPECT_THROW(kernel.multiply(row, {.data = &x}, {}, std::vector{run}), InternalError);
+  EXPECT_THROW(kernel.prepare({.data = &x}, 1), InternalError);
+  EXPECT_THROW(kernel.prepare(std::vector<ConstMatrixView>{}), InternalError);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Grouped products in double by plain loops, for tests of GroupedLinear: they share nothing with
-// it.
+// Grouped products in double by plain loops, for tests of groups of a LinearKernel: they share
+// nothing with it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "shiplap/kernels/grouped.h"
+#include "shiplap/kernels/linear.h"
 #include "shiplap/kernels/linear_testing_internal.h"
 
 namespace shiplap::kernels {
@@ -93,7 +93,7 @@ struct GroupedArrays {
                                                : k * weights_stride() + j;
   }
 
-  [[nodiscard]] GroupedShape shape() const {
+  [[nodiscard]] LinearShape shape() const {
     return {.groups = question.groups,
             .columns = question.all.columns,
             .depth = question.all.depth,
@@ -102,18 +102,19 @@ struct GroupedArrays {
             .typical_rows = question.typical_rows,
             .engine = question.engine};
   }
-  void prepare(GroupedLinear& kernel) {
-    std::vector<Weights> all;
+  void prepare(LinearKernel& kernel) {
+    std::vector<ConstMatrixView> all;
     for (Numbers& one : weights) {
       all.push_back({.data = one.data(),
+                     .type = one.type(),
                      .stride = weights_stride(),
                      .is_transposed = question.all.weights_are_transposed});
     }
     kernel.prepare(all);
   }
-  [[nodiscard]] GroupedEpilogue epilogue_from(std::int64_t first) {
+  [[nodiscard]] Epilogue epilogue_from(std::int64_t first) {
     const Question& q = question.all;
-    GroupedEpilogue epilogue{.alpha = q.alpha, .beta = q.beta, .activation = q.activation};
+    Epilogue epilogue{.alpha = q.alpha, .beta = q.beta, .activation = q.activation};
     if (q.has_bias) {
       epilogue.bias = {.data = bias.data(), .type = bias.type(), .stride = bias_stride()};
     }
@@ -124,16 +125,16 @@ struct GroupedArrays {
     return epilogue;
   }
   // Some runs of rows, from a row on.
-  void multiply(GroupedLinear& kernel, std::int64_t first, std::span<const GroupRows> runs) {
+  void multiply(LinearKernel& kernel, std::int64_t first, std::span<const GroupRows> runs) {
     kernel.multiply({.data = a.data(a_at(first, 0)),
-                     .count = rows_of(runs),
+                     .type = a.type(),
+                     .rows = rows_of(runs),
                      .stride = a_stride(),
                      .is_transposed = question.all.a_is_transposed},
-                    runs,
                     {.data = c.data(first * c_stride()), .type = c.type(), .stride = c_stride()},
-                    epilogue_from(first));
+                    epilogue_from(first), runs);
   }
-  void multiply(GroupedLinear& kernel) { multiply(kernel, 0, question.runs); }
+  void multiply(LinearKernel& kernel) { multiply(kernel, 0, question.runs); }
 };
 
 // The number in row i, which belongs to `group`, and column j.
@@ -175,7 +176,7 @@ inline void expect_right_row(const GroupedArrays& arrays, const GroupedArrays& g
   }
 }
 
-inline void expect_right(GroupedLinear& kernel, const GroupedQuestion& q, Random& random) {
+inline void expect_right(LinearKernel& kernel, const GroupedQuestion& q, Random& random) {
   GroupedArrays arrays(q, random, Fill::fractions);
   const GroupedArrays given = arrays;
   arrays.prepare(kernel);

@@ -137,10 +137,11 @@ TEST(Linear, WithoutPackingWeightsAreReadByEveryCall) {
     Numbers c(type, 1);
     a.put(0, 1);
     LinearKernel kernel({.columns = 1, .depth = 1, .type = type, .packing = Packing::every_call});
-    kernel.prepare({.data = weights.data()});
+    kernel.prepare({.data = weights.data(), .type = type});
     for (const double value : {2.0, 3.0}) {
       weights.put(0, value);
-      kernel.multiply({.data = a.data(), .count = 1}, {.data = c.data(), .type = type});
+      kernel.multiply({.data = a.data(), .type = type, .rows = 1},
+                      {.data = c.data(), .type = type});
       EXPECT_EQ(c.get(0), value);
     }
   }
@@ -154,8 +155,9 @@ TEST(Linear, TakesSomeColumnsOfWiderWeights) {
   Numbers parts(DType::f32, std::int64_t{6} * 50);
   const auto multiply = [&](std::int64_t first, std::int64_t columns, Numbers& c) {
     LinearKernel kernel({.columns = columns, .depth = 20, .type = DType::bf16});
-    kernel.prepare({.data = weights.data(first), .stride = 50});
-    kernel.multiply({.data = a.data(), .count = 6}, {.data = c.data(first), .stride = 50});
+    kernel.prepare({.data = weights.data(first), .type = DType::bf16, .stride = 50});
+    kernel.multiply({.data = a.data(), .type = DType::bf16, .rows = 6},
+                    {.data = c.data(first), .stride = 50});
   };
   multiply(0, 50, whole);
   multiply(0, 17, parts);
@@ -176,10 +178,10 @@ TEST(Linear, EveryNumberPassesThroughUnchanged) {
     Numbers kept(type, kCount);
     std::memcpy(kept.data(), all.data(), static_cast<std::size_t>(kCount) * bytes_of(type));
     LinearKernel kernel({.columns = kCount, .depth = 0, .type = type});
-    kernel.prepare({});
-    kernel.multiply({.count = 1}, {.data = by_bias.data(), .type = type},
+    kernel.prepare({.type = type});
+    kernel.multiply({.type = type, .rows = 1}, {.data = by_bias.data(), .type = type},
                     {.bias = {.data = all.data(), .type = type}});
-    kernel.multiply({.count = 1}, {.data = kept.data(), .type = type}, {.beta = 1});
+    kernel.multiply({.type = type, .rows = 1}, {.data = kept.data(), .type = type}, {.beta = 1});
     for (std::int64_t i = 0; i < kCount; ++i) {
       if (std::isnan(all.get(i))) {
         ASSERT_TRUE(std::isnan(by_bias.get(i)) && std::isnan(kept.get(i))) << i;
@@ -197,8 +199,8 @@ TEST(Linear, GeluIsThatOfTheFormulaEverywhere) {
   Numbers c(DType::f32, kCount);
   for (std::int64_t i = 0; i < kCount; ++i) bias.put(i, static_cast<double>(i - 2000) / 100);
   LinearKernel kernel({.columns = kCount, .depth = 0});
-  kernel.prepare({});
-  kernel.multiply({.count = 1}, {.data = c.data()},
+  kernel.prepare(ConstMatrixView{});
+  kernel.multiply({.rows = 1}, {.data = c.data()},
                   {.bias = {.data = bias.data()}, .activation = Activation::gelu_tanh});
   for (std::int64_t i = 0; i < kCount; ++i) {
     const double expected = gelu(bias.get(i));
@@ -286,19 +288,20 @@ TEST(Linear, OnednnAndPlainLoopsAgree) {
 
 TEST(Linear, PromisesWhatItSays) {
   float x = 0;
-  const auto act = [&](const LinearShape& shape, const Rows& rows, const Epilogue& epilogue) {
+  const auto act = [&](const LinearShape& shape, const ConstMatrixView& rows,
+                       const Epilogue& epilogue) {
     LinearKernel kernel(shape);
     kernel.prepare({.data = &x});
     kernel.multiply(rows, {.data = &x}, epilogue);
   };
   const LinearShape one{.columns = 1, .depth = 1};
-  const Rows row{.data = &x, .count = 1};
+  const ConstMatrixView row{.data = &x, .rows = 1};
   EXPECT_NO_THROW(act({.columns = 0, .depth = 0}, {}, {}));
   EXPECT_THROW(act({.columns = -1, .depth = 1}, row, {}), InternalError);
   EXPECT_THROW(act({.columns = 1, .depth = -1}, row, {}), InternalError);
   EXPECT_THROW(act({.columns = 1, .depth = 1, .typical_rows = 0}, row, {}), InternalError);
-  EXPECT_THROW(act(one, {.data = &x, .count = -1}, {}), InternalError);
-  EXPECT_THROW(act(one, {.data = &x, .count = 1, .stride = -1}, {}), InternalError);
+  EXPECT_THROW(act(one, {.data = &x, .rows = -1}, {}), InternalError);
+  EXPECT_THROW(act(one, {.data = &x, .rows = 1, .stride = -1}, {}), InternalError);
   EXPECT_THROW(act(one, row, {.bias = {.data = &x, .type = DType::f16}}), InternalError);
   LinearKernel unprepared(one);
   EXPECT_THROW(unprepared.multiply(row, {.data = &x}), InternalError);

@@ -159,6 +159,7 @@ struct Arrays2d {
   }
   void prepare(LinearKernel& kernel) {
     kernel.prepare({.data = weights.data(),
+                    .type = weights.type(),
                     .stride = weights_stride(),
                     .is_transposed = question.weights_are_transposed});
   }
@@ -173,7 +174,8 @@ struct Arrays2d {
           .data = before.data(at), .type = before.type(), .stride = c_stride()};
     }
     kernel.multiply({.data = a.data(a_at(first, 0)),
-                     .count = count,
+                     .type = a.type(),
+                     .rows = count,
                      .stride = a_stride(),
                      .is_transposed = question.a_is_transposed},
                     {.data = c.data(at), .type = c.type(), .stride = c_stride()}, epilogue);

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "shiplap/base/random.h"
-#include "shiplap/kernels/products_internal.h"
+#include "shiplap/kernels/bf16.h"
+#include "shiplap/kernels/engines_internal.h"
 
 namespace shiplap::kernels {
 namespace {
@@ -15,8 +16,8 @@ namespace {
 constexpr float kUntouched = 12345;
 
 std::size_t at(const Layout& layout, std::int64_t row, std::int64_t column) {
-  return static_cast<std::size_t>(layout.order == Order::rows ? row * layout.stride + column
-                                                              : column * layout.stride + row);
+  return static_cast<std::size_t>(layout.is_transposed ? column * layout.stride + row
+                                                       : row * layout.stride + column);
 }
 
 void put(float& to, int value) { to = static_cast<float>(value); }
@@ -33,7 +34,8 @@ std::vector<T> whole_numbers(Random& random, std::size_t count) {
 }
 
 template <class T>
-void expect_exact(Products& products, const Product& p, std::uint64_t seed) {
+void expect_exact(Products& products, Product p, std::uint64_t seed) {
+  p.type = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
   Random random(seed);
   const std::size_t a_size = at(p.a, p.rows - 1, p.depth - 1) + 1;
   const std::size_t b_size = at(p.b, p.depth - 1, p.columns - 1) + 1;
@@ -50,7 +52,7 @@ void expect_exact(Products& products, const Product& p, std::uint64_t seed) {
       here = p.into == Into::accumulate ? here + sum : sum;
     }
   }
-  products.multiply(p, Operands<T>{.a = a.data(), .b = b.data(), .c = c.data()});
+  products.multiply(p, {.a = a.data(), .b = b.data(), .c = c.data()});
   EXPECT_EQ(c, expected) << p.rows << " x " << p.columns << " x " << p.depth << ", seed " << seed;
 }
 
@@ -59,9 +61,9 @@ Product random_product(Random& random) {
             .columns = random.between(1, 70),
             .depth = random.between(1, 70)};
   const auto layout = [&](std::int64_t rows, std::int64_t columns) {
-    const Order order = random.chance() ? Order::rows : Order::columns;
-    const std::int64_t least = order == Order::rows ? columns : rows;
-    return Layout{order, least + (random.chance() ? random.between(0, 9) : 0)};
+    const bool is_transposed = !random.chance();
+    const std::int64_t least = is_transposed ? rows : columns;
+    return Layout{is_transposed, least + (random.chance() ? random.between(0, 9) : 0)};
   };
   p.a = layout(p.rows, p.depth);
   p.b = layout(p.depth, p.columns);
@@ -93,7 +95,7 @@ TEST(Products, AreExactForTheBlocksOfAttention) {
                                         .columns = 256,
                                         .depth = 64,
                                         .a = {.stride = 64},
-                                        .b = {.order = Order::columns, .stride = 64},
+                                        .b = {.is_transposed = true, .stride = 64},
                                         .stride_c = 256},
                                        {.rows = 512,
                                         .columns = 64,
@@ -105,7 +107,7 @@ TEST(Products, AreExactForTheBlocksOfAttention) {
                                        {.rows = 256,
                                         .columns = 64,
                                         .depth = 512,
-                                        .a = {.order = Order::columns, .stride = 256},
+                                        .a = {.is_transposed = true, .stride = 256},
                                         .b = {.stride = 64},
                                         .stride_c = 64,
                                         .into = Into::accumulate}};
@@ -133,8 +135,8 @@ TEST(Products, BothWaysAgreeOnFractions) {
                         .a = {.stride = 64},
                         .b = {.stride = 96},
                         .stride_c = 96};
-  make_products()->multiply(product, Operands<float>{a.data(), b.data(), left.data()});
-  make_plain_products()->multiply(product, Operands<float>{a.data(), b.data(), right.data()});
+  make_products()->multiply(product, {a.data(), b.data(), left.data()});
+  make_plain_products()->multiply(product, {a.data(), b.data(), right.data()});
   for (std::size_t i = 0; i < left.size(); ++i) EXPECT_NEAR(left[i], right[i], 2e-5F) << i;
 }
 

@@ -7,48 +7,23 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/quantize_internal.h"
-#include "shiplap/kernels/rows_internal.h"
 
 namespace shiplap::kernels {
 namespace {
 
-// With strides that are not 0, except for one scale of all rows.
-Fp8Rows with_strides(Fp8Rows rows) {
-  ensure(rows.rows >= 0 && rows.columns >= 0, "no size is negative");
-  rows.stride = stride_or(rows.stride, rows.columns);
-  const std::int64_t bytes = scale_bytes(rows.kind, rows.columns);
-  if (rows.kind == Scales::blocks || rows.scale_stride != 0) {
-    rows.scale_stride = stride_or(rows.scale_stride, bytes);
-  }
-  return rows;
-}
-
-// With a stride that is not 0 unless there are no columns.
-WideRows with_stride(WideRows rows) {
-  ensure(rows.rows >= 0 && rows.columns >= 0, "no size is negative");
-  rows.stride = stride_or(rows.stride, rows.columns);
-  return rows;
-}
-
-const std::byte* row_of(const WideRows& rows, std::int64_t row) {
-  return static_cast<const std::byte*>(rows.data) + row * rows.stride * bytes_of(rows.type);
-}
-
-void check_shapes(const WideRows& from, const Fp8Rows& to, Scales kind) {
-  ensure(to.kind == kind, "the scales are of the kind that is written");
+void check_shapes(const ConstMatrixView& from, const MatrixView& to, Scales kind) {
+  ensure(to.scaling == kind, "the scales are of the kind that is written");
   ensure(from.rows == to.rows && from.columns == to.columns, "both sides have the same shape");
 }
 
-float row_scale(const Fp8Rows& rows, std::int64_t row) {
-  float scale = 0;
-  std::memcpy(&scale, rows.scales + row * rows.scale_stride, sizeof scale);
-  return scale;
+// Of numbers in one row, or in all if they have no gaps.
+float amax_of(const ConstMatrixView& rows, std::int64_t first, std::int64_t count) {
+  return best_quantize_loops().largest_absolute(
+      {.from = rows.at(first), .type = rows.type, .count = count});
 }
 
-// Of numbers in one row, or in all if they have no gaps.
-float amax_of(const WideRows& rows, std::int64_t first, std::int64_t count) {
-  return best_quantize_loops().largest_absolute(
-      {.from = row_of(rows, first), .type = rows.type, .count = count});
+std::byte* codes_of(const MatrixView& matrix, std::int64_t row) {
+  return static_cast<std::byte*>(matrix.data) + row * matrix.stride;
 }
 
 struct ScaledRow {
@@ -57,47 +32,37 @@ struct ScaledRow {
   float scale = 1;
 };
 
-void quantize_row(const WideRows& from, const ScaledRow& which, const Fp8Rows& to) {
-  best_quantize_loops().round_to_codes({.from = row_of(from, which.row),
+void quantize_row(const ConstMatrixView& from, const ScaledRow& which, const MatrixView& to) {
+  best_quantize_loops().round_to_codes({.from = from.at(which.row),
                                         .type = from.type,
                                         .count = which.count,
                                         .scale = which.scale,
-                                        .format = to.format,
-                                        .to = to.codes + which.row * to.stride});
+                                        .format = to.type,
+                                        .to = codes_of(to, which.row)});
 }
 
-void put_inverse(float scale, const Fp8Rows& to, std::int64_t row) {
+void put_inverse(float scale, const MatrixView& to, std::int64_t row) {
   const float inverse = 1 / scale;
   std::memcpy(to.scales + row * to.scale_stride, &inverse, sizeof inverse);
 }
 
-WidenCodesStep step_of(const Fp8Rows& from, std::int64_t row) {
-  const bool has_blocks = from.kind == Scales::blocks;
-  return {.from = from.codes + row * from.stride,
-          .format = from.format,
-          .count = from.columns,
-          .factor = has_blocks ? 1 : row_scale(from, row),
-          .scales = has_blocks ? from.scales + row * from.scale_stride : nullptr};
+WidenCodesStep step_of(const ConstMatrixView& from, std::int64_t row) {
+  WidenCodesStep step{.from = static_cast<const std::byte*>(from.data) + row * from.stride,
+                      .format = from.type,
+                      .count = from.columns};
+  const std::byte* const scales = from.scales + row * from.scale_stride;
+  if (from.scaling == Scales::blocks) {
+    step.scales = scales;
+  } else {
+    std::memcpy(&step.factor, scales, sizeof step.factor);
+  }
+  return step;
 }
 
 }  // namespace
 
-std::int64_t scale_bytes(Scales kind, std::int64_t columns) {
-  if (kind == Scales::rows) return sizeof(float);
-  return (columns + kMxBlock - 1) / kMxBlock;
-}
-
-Fp8Rows some_rows(const Fp8Rows& all, std::int64_t first, std::int64_t count) {
-  ensure(first >= 0 && count >= 0 && first + count <= all.rows, "rows are some of those there are");
-  Fp8Rows some = with_strides(all);
-  some.codes += first * some.stride;
-  some.scales += first * some.scale_stride;
-  some.rows = count;
-  return some;
-}
-
-float largest_absolute(const WideRows& rows) {
-  const WideRows all = with_stride(rows);
+float largest_absolute(const ConstMatrixView& rows) {
+  const ConstMatrixView all = rows.with_strides();
   if (all.stride == all.columns) return amax_of(all, 0, all.rows * all.columns);
   float largest = 0;
   for (std::int64_t row = 0; row < all.rows; ++row) {
@@ -106,11 +71,11 @@ float largest_absolute(const WideRows& rows) {
   return largest;
 }
 
-void quantize(const WideRows& from, float scale, const Fp8Rows& to) {
+void quantize(const ConstMatrixView& from, float scale, const MatrixView& to) {
   check_shapes(from, to, Scales::rows);
   ensure(std::isnormal(scale), "a scale is a normal number");
-  const WideRows wide = with_stride(from);
-  const Fp8Rows codes = with_strides(to);
+  const ConstMatrixView wide = from.with_strides();
+  const MatrixView codes = to.with_strides();
   if (wide.stride == wide.columns && codes.stride == codes.columns) {
     quantize_row(wide, {.row = 0, .count = wide.rows * wide.columns, .scale = scale}, codes);
   } else {
@@ -123,37 +88,37 @@ void quantize(const WideRows& from, float scale, const Fp8Rows& to) {
   for (std::int64_t row = 0; row < slots; ++row) put_inverse(scale, codes, row);
 }
 
-void quantize_by_row(const WideRows& from, const Fp8Rows& to) {
+void quantize_by_row(const ConstMatrixView& from, const MatrixView& to) {
   check_shapes(from, to, Scales::rows);
   ensure(to.scale_stride != 0 || to.rows <= 1, "each row has a slot for its scale");
-  const WideRows wide = with_stride(from);
-  const Fp8Rows codes = with_strides(to);
+  const ConstMatrixView wide = from.with_strides();
+  const MatrixView codes = to.with_strides();
   for (std::int64_t row = 0; row < wide.rows; ++row) {
     const float amax = amax_of(wide, row, wide.columns);
-    const float scale = current_scale(amax, to.format);
+    const float scale = current_scale(amax, to.type);
     quantize_row(wide, {.row = row, .count = wide.columns, .scale = scale}, codes);
     put_inverse(std::isfinite(amax) ? scale : std::numeric_limits<float>::quiet_NaN(), codes, row);
   }
 }
 
-void quantize_blocks(const WideRows& from, const Fp8Rows& to, MxRule rule) {
+void quantize_blocks(const ConstMatrixView& from, const MatrixView& to, MxRule rule) {
   check_shapes(from, to, Scales::blocks);
-  const WideRows wide = with_stride(from);
-  const Fp8Rows codes = with_strides(to);
+  const ConstMatrixView wide = from.with_strides();
+  const MatrixView codes = to.with_strides();
   for (std::int64_t row = 0; row < wide.rows; ++row) {
-    best_quantize_loops().round_to_blocks({.from = row_of(wide, row),
+    best_quantize_loops().round_to_blocks({.from = wide.at(row),
                                            .type = wide.type,
                                            .count = wide.columns,
                                            .rule = rule,
-                                           .format = codes.format,
-                                           .to = codes.codes + row * codes.stride,
+                                           .format = codes.type,
+                                           .to = codes_of(codes, row),
                                            .scales = codes.scales + row * codes.scale_stride});
   }
 }
 
-void dequantize(const Fp8Rows& from, const Result& to) {
+void dequantize(const ConstMatrixView& from, const MatrixView& to) {
   ensure(to.type == DType::f32 || to.type == DType::bf16, "codes become f32 or bf16");
-  const Fp8Rows codes = with_strides(from);
+  const ConstMatrixView codes = from.with_strides();
   const std::int64_t stride = stride_or(to.stride, codes.columns);
   const QuantizeLoops& loops = best_quantize_loops();
   for (std::int64_t row = 0; row < codes.rows; ++row) {
@@ -166,11 +131,13 @@ void dequantize(const Fp8Rows& from, const Result& to) {
   }
 }
 
-void dequantize_add(const Fp8Rows& from, float* to, std::int64_t stride) {
-  const Fp8Rows codes = with_strides(from);
-  const std::int64_t step = stride_or(stride, codes.columns);
+void dequantize_add(const ConstMatrixView& from, const MatrixView& to) {
+  ensure(to.type == DType::f32, "codes are added to f32");
+  const ConstMatrixView codes = from.with_strides();
+  const std::int64_t stride = stride_or(to.stride, codes.columns);
   for (std::int64_t row = 0; row < codes.rows; ++row) {
-    best_quantize_loops().add_codes(step_of(codes, row), to + row * step);
+    best_quantize_loops().add_codes(step_of(codes, row),
+                                    static_cast<float*>(to.data) + row * stride);
   }
 }
 

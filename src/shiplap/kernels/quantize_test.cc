@@ -313,18 +313,18 @@ struct Mixed {
   Mixed(std::int64_t rows, std::int64_t columns, Scales kind, DType format)
       : stride(columns + scale_bytes(kind, columns) + 3),
         bytes(static_cast<std::size_t>(rows * stride), kUntouched),
-        view{.codes = bytes.data(),
+        view{.data = bytes.data(),
+             .type = format,
              .rows = rows,
              .columns = columns,
              .stride = stride,
-             .format = format,
-             .kind = kind,
+             .scaling = kind,
              .scales = bytes.data() + columns,
              .scale_stride = stride} {}
 
   std::int64_t stride;
   std::vector<std::byte> bytes;
-  Fp8Rows view;
+  MatrixView view;
 };
 
 struct Case {
@@ -345,7 +345,7 @@ void expect_near(const Case& which, const Numbers& from, const Mixed& to) {
   for (std::int64_t i = 0; i < sums.count(); ++i) sums.put(i, 1);
   dequantize(to.view, {.data = back.data(), .stride = stride});
   dequantize(to.view, {.data = narrow.data(), .type = DType::bf16});
-  dequantize_add(to.view, static_cast<float*>(sums.data()));
+  dequantize_add(to.view, {.data = sums.data()});
   for (std::int64_t i = 0; i < which.rows; ++i) {
     const float amax = amax_one_by_one(from, i * stride, which.columns);
     const double step = smallest_step(which.format) * double{amax} / double{largest(which.format)};
@@ -367,11 +367,11 @@ void expect_near(const Case& which, const Numbers& from, const Mixed& to) {
 void expect_there_and_back(const Case& which, Random& random) {
   const std::int64_t stride = which.columns + which.gap;
   const Numbers from = random_numbers(random, which.type, which.rows * stride, Fill::fractions);
-  const WideRows wide{.data = from.data(),
-                      .type = which.type,
-                      .rows = which.rows,
-                      .columns = which.columns,
-                      .stride = stride};
+  const ConstMatrixView wide{.data = from.data(),
+                             .type = which.type,
+                             .rows = which.rows,
+                             .columns = which.columns,
+                             .stride = stride};
   Mixed blocks(which.rows, which.columns, Scales::blocks, which.format);
   quantize_blocks(wide, blocks.view);
   expect_near(which, from, blocks);
@@ -412,22 +412,26 @@ float float_at(const std::byte* at) {
 TEST(Quantize, OneScaleForAllRowsGivesTheSameCodesHoweverTheyLie) {
   Random random(5);
   const Numbers from = random_numbers(random, DType::bf16, std::int64_t{7} * 45, Fill::fractions);
-  const WideRows wide{.data = from.data(), .type = DType::bf16, .rows = 7, .columns = 45};
+  const ConstMatrixView wide{.data = from.data(), .type = DType::bf16, .rows = 7, .columns = 45};
   const float scale = current_scale(largest_absolute(wide), DType::fp8_e4m3);
   std::vector<std::byte> codes(std::size_t{7} * 45);
   std::vector<std::byte> inverse(4);
   quantize(wide, scale,
-           {.codes = codes.data(), .rows = 7, .columns = 45, .scales = inverse.data()});
+           {.data = codes.data(),
+            .type = DType::fp8_e4m3,
+            .rows = 7,
+            .columns = 45,
+            .scales = inverse.data()});
   Mixed mixed(7, 45, Scales::rows, DType::fp8_e4m3);
   quantize(wide, scale, mixed.view);
   const float expected = 1 / scale;
   EXPECT_EQ(float_at(inverse.data()), expected);
   for (std::int64_t i = 0; i < 7; ++i) {
-    const Fp8Rows row = some_rows(mixed.view, i, 1);
-    EXPECT_EQ(std::memcmp(row.codes, &codes[static_cast<std::size_t>(i) * 45], 45), 0) << i;
+    const MatrixView row = mixed.view.some_rows(i, 1);
+    EXPECT_EQ(std::memcmp(row.data, &codes[static_cast<std::size_t>(i) * 45], 45), 0) << i;
     EXPECT_EQ(float_at(row.scales), expected) << i;
     for (std::int64_t j = 0; j < 45; ++j) {
-      EXPECT_EQ(row.codes[j],
+      EXPECT_EQ(static_cast<const std::byte*>(row.data)[j],
                 code_of(DType::fp8_e4m3, static_cast<float>(from.get(i * 45 + j)) * scale));
     }
   }
@@ -449,8 +453,12 @@ TEST(Quantize, ANanInABlockLeavesTheOthersAlone) {
   numbers[5] = std::nanf("");
   std::vector<std::byte> codes(32);
   std::byte scale{};
-  const Fp8Rows to{
-      .codes = codes.data(), .rows = 1, .columns = 32, .kind = Scales::blocks, .scales = &scale};
+  const MatrixView to{.data = codes.data(),
+                      .type = DType::fp8_e4m3,
+                      .rows = 1,
+                      .columns = 32,
+                      .scaling = Scales::blocks,
+                      .scales = &scale};
   quantize_blocks({.data = numbers.data(), .rows = 1, .columns = 32}, to);
   std::vector<float> back(32);
   dequantize(to, {.data = back.data()});
@@ -463,18 +471,22 @@ TEST(Quantize, PromisesWhatItSays) {
   float x = 1;
   std::byte code{};
   std::vector<std::byte> scales(8);
-  const WideRows from{.data = &x, .rows = 1, .columns = 1};
-  const Fp8Rows to{.codes = &code, .rows = 1, .columns = 1, .scales = scales.data()};
+  const ConstMatrixView from{.data = &x, .rows = 1, .columns = 1};
+  const MatrixView to{
+      .data = &code, .type = DType::fp8_e4m3, .rows = 1, .columns = 1, .scales = scales.data()};
   EXPECT_NO_THROW(quantize(from, 1, to));
   EXPECT_THROW(quantize(from, 0, to), InternalError);
   EXPECT_THROW(quantize(from, kInfinity, to), InternalError);
   EXPECT_THROW(quantize({.data = &x, .rows = 1, .columns = 2}, 1, to), InternalError);
   EXPECT_THROW(quantize_blocks(from, to), InternalError);
-  EXPECT_THROW(quantize_by_row({.data = &x, .rows = 2, .columns = 1},
-                               {.codes = &code, .rows = 2, .columns = 1, .scales = scales.data()}),
+  EXPECT_THROW(quantize_by_row({.data = &x, .rows = 2, .columns = 1}, {.data = &code,
+                                                                       .type = DType::fp8_e4m3,
+                                                                       .rows = 2,
+                                                                       .columns = 1,
+                                                                       .scales = scales.data()}),
                InternalError);
   EXPECT_THROW(dequantize(to, {.data = &x, .type = DType::f16}), InternalError);
-  EXPECT_THROW(static_cast<void>(some_rows(to, 1, 1)), InternalError);
+  EXPECT_THROW(static_cast<void>(to.some_rows(1, 1)), InternalError);
   EXPECT_THROW(static_cast<void>(largest_absolute({.rows = -1})), InternalError);
 }
 

@@ -6,51 +6,45 @@ namespace shiplap::kernels {
 namespace {
 
 // See epilogue_x86.cc.
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-float largest_absolute_512(const AmaxStep& step) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] float largest_absolute_512(
+    const AmaxStep& step) {
   if (step.type == DType::bf16) return largest_absolute_by_avx512(step);
   return largest_absolute_here(step);
 }
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-void round_to_codes_512(const RoundStep& step) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] void round_to_codes_512(
+    const RoundStep& step) {
   if (step.type == DType::bf16) return round_to_codes_by_avx512(step);
   round_to_codes_here(step);
 }
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-void round_to_blocks_512(const RoundBlocksStep& step) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] void round_to_blocks_512(
+    const RoundBlocksStep& step) {
   if (step.type == DType::bf16) return round_to_blocks_by_avx512(step);
   round_to_blocks_here(step);
 }
 
-[[gnu::target("avx2,fma")]]
-float largest_absolute_256(const AmaxStep& step) {
+[[gnu::target("avx2,fma")]] float largest_absolute_256(const AmaxStep& step) {
   return largest_absolute_here(step);
 }
 
-[[gnu::target("avx2,fma")]]
-void round_to_codes_256(const RoundStep& step) {
+[[gnu::target("avx2,fma")]] void round_to_codes_256(const RoundStep& step) {
   round_to_codes_here(step);
 }
 
-[[gnu::target("avx2,fma")]]
-void round_to_blocks_256(const RoundBlocksStep& step) {
+[[gnu::target("avx2,fma")]] void round_to_blocks_256(const RoundBlocksStep& step) {
   round_to_blocks_here(step);
 }
 
-[[gnu::target("avx2,fma")]]
-void widen_to_floats_256(const WidenCodesStep& step, float* to) {
+[[gnu::target("avx2,fma")]] void widen_to_floats_256(const WidenCodesStep& step, float* to) {
   widen_to_floats_here(step, to);
 }
 
-[[gnu::target("avx2,fma")]]
-void widen_to_bf16_256(const WidenCodesStep& step, Bf16* to) {
+[[gnu::target("avx2,fma")]] void widen_to_bf16_256(const WidenCodesStep& step, Bf16* to) {
   widen_to_bf16_here(step, to);
 }
 
-[[gnu::target("avx2,fma")]]
-void add_codes_256(const WidenCodesStep& step, float* to) {
+[[gnu::target("avx2,fma")]] void add_codes_256(const WidenCodesStep& step, float* to) {
   add_codes_here(step, to);
 }
 

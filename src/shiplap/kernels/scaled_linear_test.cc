@@ -1,5 +1,3 @@
-#include "shiplap/kernels/scaled_linear.h"
-
 #include <algorithm>
 #include <limits>
 #include <thread>
@@ -7,6 +5,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/allocations_testing_internal.h"
 #include "shiplap/kernels/attention.h"
+#include "shiplap/kernels/linear.h"
 #include "shiplap/kernels/scaled_testing_internal.h"
 
 namespace shiplap::kernels {
@@ -40,7 +39,8 @@ void expect_right_for_small_shapes(Engine engine) {
   for_all_factors([&](ScaledQuestion q) {
     for (const std::int64_t depth : {0, 1, 31, 32, 33, 70}) {
       for (const std::int64_t columns : {1, 3, 17}) {
-        ScaledLinear linear({.columns = columns, .depth = depth, .engine = engine});
+        LinearKernel linear(
+            {.columns = columns, .depth = depth, .type = DType::bf16, .engine = engine});
         for (const std::int64_t rows : {0, 1, 2, 5}) {
           q.rows = rows;
           q.columns = columns;
@@ -76,15 +76,15 @@ TEST(ScaledLinear, IsRightForRandomShapesAndEpilogues) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
     ScaledArrays arrays(random_question(random), random);
-    ScaledShape shape = arrays.shape();
+    LinearShape shape = arrays.shape();
     shape.typical_rows = random.between(1, 80);
-    ScaledLinear linear(shape);
+    LinearKernel linear(shape);
     expect_right(linear, arrays);
   }
 }
 
 // All rows, in chunks of `rows`, the last one ragged.
-void multiply_in_chunks(ScaledArrays& arrays, ScaledLinear& linear, std::int64_t rows) {
+void multiply_in_chunks(ScaledArrays& arrays, LinearKernel& linear, std::int64_t rows) {
   for (std::int64_t first = 0; first < arrays.question.rows; first += rows) {
     arrays.multiply(linear, first, std::min(rows, arrays.question.rows - first));
   }
@@ -107,9 +107,9 @@ void spread_scales(ScaledArrays& arrays, Random& random) {
 void expect_same_bits(const ScaledQuestion& q, std::int64_t typical_rows, Random& random) {
   ScaledArrays given(q, random);
   spread_scales(given, random);
-  ScaledShape shape = given.shape();
+  LinearShape shape = given.shape();
   shape.typical_rows = typical_rows;
-  ScaledLinear linear(shape);
+  LinearKernel linear(shape);
   given.prepare(linear);
   ScaledArrays whole = given;
   whole.multiply(linear, 0, q.rows);
@@ -159,7 +159,7 @@ TEST(ScaledLinear, BlocksAreAlongTheDepthHoweverTheWeightsLie) {
           left.weights.scales[left.weights.scale_at(j, b)];
     }
   }
-  ScaledLinear linear(left.shape());
+  LinearKernel linear(left.shape());
   left.prepare(linear);
   left.multiply(linear, 0, 5);
   right.prepare(linear);
@@ -168,7 +168,7 @@ TEST(ScaledLinear, BlocksAreAlongTheDepthHoweverTheWeightsLie) {
 }
 
 TEST(ScaledLinear, WeightsCanBePreparedAgain) {
-  ScaledLinear linear({.columns = 40, .depth = 70});
+  LinearKernel linear({.columns = 40, .depth = 70, .type = DType::bf16});
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     Random random(seed);
     ScaledArrays arrays({.rows = 7,
@@ -200,7 +200,7 @@ TEST(ScaledLinear, ScalesOfRowsMayBeVerySmallOrVeryLarge) {
         arrays.a.put_scale(1, scale);
         arrays.a.put_scale(2, scale);
         arrays.weights.put_scale(0, other);
-        ScaledLinear linear(arrays.shape());
+        LinearKernel linear(arrays.shape());
         expect_right(linear, arrays);
       }
     }
@@ -211,7 +211,7 @@ TEST(ScaledLinear, WhatWasThereDoesNotMatterIfBetaIsZero) {
   Random random(5);
   ScaledArrays arrays({.rows = 3, .columns = 20, .depth = 40, .a = Stored::scale_per_row}, random);
   for (std::int64_t i = 0; i < arrays.c.count(); ++i) arrays.c.put(i, std::nan(""));
-  ScaledLinear linear(arrays.shape());
+  LinearKernel linear(arrays.shape());
   expect_right(linear, arrays);
 }
 
@@ -222,12 +222,13 @@ TEST(ScaledLinear, TakesTransposedRowsOfBf16) {
   for (std::int64_t i = 0; i < 9; ++i) {
     for (std::int64_t k = 0; k < 40; ++k) transposed.a.wide.put(k * 9 + i, arrays.a.get(i, k));
   }
-  ScaledShape shape = arrays.shape();
+  LinearShape shape = arrays.shape();
   shape.typical_rows = 4;
-  ScaledLinear linear(shape);
+  LinearKernel linear(shape);
   expect_right(linear, arrays);
-  linear.multiply(Rows{.data = transposed.a.wide.data(), .count = 9, .is_transposed = true},
-                  {.data = transposed.c.data()});
+  linear.multiply(
+      {.data = transposed.a.wide.data(), .type = DType::bf16, .rows = 9, .is_transposed = true},
+      {.data = transposed.c.data()});
   for (std::int64_t i = 0; i < arrays.c.count(); ++i) {
     EXPECT_NEAR(transposed.c.get(i), arrays.c.get(i), 1e-3);
   }
@@ -247,7 +248,7 @@ TEST(ScaledLinear, ALaterCallOfTheSameSizesAllocatesNothing) {
                            .activation = Activation::gelu_tanh},
                           random);
       if (has_tails) spread_scales(arrays, random);
-      ScaledLinear linear(arrays.shape());
+      LinearKernel linear(arrays.shape());
       arrays.prepare(linear);
       multiply_in_chunks(arrays, linear, 16);
       allocations = 0;
@@ -269,7 +270,7 @@ TEST(ScaledLinear, TwoThreadsHaveOneEach) {
   spread_scales(given, random);
   std::vector<ScaledArrays> results(3, given);
   const auto compute = [](ScaledArrays& arrays) {
-    ScaledLinear linear(arrays.shape());
+    LinearKernel linear(arrays.shape());
     arrays.prepare(linear);
     multiply_in_chunks(arrays, linear, 16);
   };
@@ -286,10 +287,10 @@ TEST(ScaledLinear, CanBeMoved) {
   Random random(9);
   ScaledArrays first({.rows = 5, .columns = 6, .depth = 7}, random);
   ScaledArrays second = first;
-  ScaledLinear linear(first.shape());
+  LinearKernel linear(first.shape());
   first.prepare(linear);
   first.multiply(linear, 0, 5);
-  ScaledLinear moved = std::move(linear);
+  LinearKernel moved = std::move(linear);
   second.multiply(moved, 0, 5);
   EXPECT_TRUE(first.c == second.c);
 }
@@ -297,18 +298,17 @@ TEST(ScaledLinear, CanBeMoved) {
 TEST(ScaledLinear, PromisesWhatItSays) {
   Random random(10);
   ScaledArrays arrays({.rows = 2, .columns = 3, .depth = 4, .a = Stored::scale_per_row}, random);
-  ScaledLinear unprepared(arrays.shape());
+  LinearKernel unprepared(arrays.shape());
   EXPECT_THROW(arrays.multiply(unprepared, 0, 2), InternalError);
-  ScaledLinear shorter({.columns = 3, .depth = 3});
+  LinearKernel shorter({.columns = 3, .depth = 3, .type = DType::bf16});
   EXPECT_THROW(arrays.prepare(shorter), InternalError);
   arrays.prepare(unprepared);
   EXPECT_NO_THROW(arrays.multiply(unprepared, 0, 2));
-  Fp8Rows longer = arrays.a.view();
+  ConstMatrixView longer = arrays.a.view();
   longer.columns = longer.stride = 5;
   EXPECT_THROW(unprepared.multiply(longer, {.data = arrays.c.data()}), InternalError);
-  const ScaledWeights two_scales{.factor = arrays.a.view()};
-  ScaledLinear narrow({.columns = 2, .depth = 4});
-  EXPECT_THROW(narrow.prepare(two_scales), InternalError);
+  LinearKernel narrow({.columns = 2, .depth = 4, .type = DType::bf16});
+  EXPECT_THROW(narrow.prepare(transposed(arrays.a.view())), InternalError);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "shiplap/kernels/bf16.h"
 #include "shiplap/kernels/fp8.h"
+#include "shiplap/kernels/matrix_view.h"
 #include "shiplap/kernels/quantize_internal.h"
 
 namespace shiplap::kernels {

@@ -57,7 +57,7 @@ TEST(ScaledTails, AreRightInEitherFactorAndInBoth) {
         if (which == 1 || which == 2) put_tail(arrays.weights, scale);
         if (which == 3) balance(arrays.weights, scale);
         if (which == 4) put_tail(arrays.weights, 254 - scale);
-        ScaledLinear linear(arrays.shape());
+        LinearKernel linear(arrays.shape());
         expect_right(linear, arrays);
       }
     }
@@ -81,7 +81,7 @@ TEST(ScaledTails, ProductsOfAnyTwoScalesAreExact) {
         factor->put_block_codes(i, 0, std::byte{i % 3 == 0 ? std::uint8_t{1} : std::uint8_t{0x7b}});
       }
     }
-    ScaledLinear linear(arrays.shape());
+    LinearKernel linear(arrays.shape());
     arrays.prepare(linear);
     arrays.multiply(linear, 0, count);
     for (std::int64_t i = 0; i < count; ++i) {
@@ -117,9 +117,9 @@ TEST(ScaledTails, ZerosAreZerosWhateverTheirScale) {
         factor->put_block_scale(2, 1, scale);
         factor->put_block_scale(3, 0, scale);
       }
-      ScaledLinear linear(arrays.shape());
+      LinearKernel linear(arrays.shape());
       expect_right(linear, arrays);
-      ScaledLinear other(plain.shape());
+      LinearKernel other(plain.shape());
       expect_right(other, plain);
       EXPECT_TRUE(arrays.c == plain.c);
     }
@@ -140,7 +140,7 @@ TEST(ScaledTails, ANanReachesItsRowOrColumnAndNoOther) {
         factor.codes[factor.at(2, 40)] = std::byte{0x7f};
       }
       if (which >= 4) factor.put_block_scale(2, 0, 3);
-      ScaledLinear linear(arrays.shape());
+      LinearKernel linear(arrays.shape());
       expect_right(linear, arrays);
       EXPECT_TRUE(std::isnan(arrays.c.get(which % 2 == 0 ? std::int64_t{2} * 9 : 2)));
     }
@@ -158,7 +158,7 @@ TEST(ScaledTails, SubnormalCodesCount) {
         arrays.a.put_block_scale(2, block, scale);
       }
       balance(arrays.weights, scale);
-      ScaledLinear linear(arrays.shape());
+      LinearKernel linear(arrays.shape());
       expect_right(linear, arrays);
       EXPECT_NE(arrays.c.get(std::int64_t{2} * 9), 0);
     }
@@ -175,9 +175,9 @@ TEST(ScaledTails, ManyRowsAndColumnsHaveThem) {
         if (line % 3 != 0) factor->put_block_scale(line, line % 4, line % 3 == 1 ? 4 : 100);
       }
     }
-    ScaledShape shape = arrays.shape();
+    LinearShape shape = arrays.shape();
     shape.typical_rows = typical_rows;
-    ScaledLinear linear(shape);
+    LinearKernel linear(shape);
     expect_right(linear, arrays);
   }
 }

@@ -1,5 +1,5 @@
-// Products of FP8 matrices in double by plain loops, for tests of ScaledLinear: they share nothing
-// with it but the numbers of codes.
+// Products of FP8 matrices in double by plain loops, for tests of a LinearKernel: they share
+// nothing with it but the numbers of codes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "shiplap/base/random.h"
+#include "shiplap/kernels/fp8.h"
 #include "shiplap/kernels/linear_testing_internal.h"
-#include "shiplap/kernels/scaled_linear.h"
 
 namespace shiplap::kernels {
 
@@ -105,13 +105,20 @@ struct Factor {
     return number * static_cast<double>(scale);
   }
 
-  [[nodiscard]] Fp8Rows view() {
-    return {.codes = codes.data(),
+  [[nodiscard]] ConstMatrixView view() const {
+    if (stored == Stored::bf16) {
+      return {.data = wide.data(),
+              .type = DType::bf16,
+              .rows = rows(),
+              .columns = columns(),
+              .stride = stride()};
+    }
+    return {.data = codes.data(),
+            .type = format,
             .rows = rows(),
             .columns = columns(),
             .stride = stride(),
-            .format = format,
-            .kind = stored == Stored::blocks ? Scales::blocks : Scales::rows,
+            .scaling = stored == Stored::blocks ? Scales::blocks : Scales::rows,
             .scales = scales.data(),
             .scale_stride = scale_stride()};
   }
@@ -180,22 +187,16 @@ struct ScaledArrays {
   }
 
   [[nodiscard]] std::int64_t c_stride() const { return question.columns + question.gap; }
-  [[nodiscard]] ScaledShape shape() const {
-    return {.columns = question.columns, .depth = question.depth};
+  [[nodiscard]] LinearShape shape() const {
+    return {.columns = question.columns, .depth = question.depth, .type = DType::bf16};
   }
 
-  void prepare(ScaledLinear& linear) {
-    if (weights.stored == Stored::bf16) {
-      linear.prepare(Weights{.data = weights.wide.data(),
-                             .stride = weights.stride(),
-                             .is_transposed = weights.is_along});
-    } else {
-      linear.prepare(ScaledWeights{.factor = weights.view(), .is_transposed = weights.is_along});
-    }
+  void prepare(LinearKernel& linear) {
+    linear.prepare(weights.is_along ? transposed(weights.view()) : weights.view());
   }
 
   // Some of the rows.
-  void multiply(ScaledLinear& linear, std::int64_t first, std::int64_t count) {
+  void multiply(LinearKernel& linear, std::int64_t first, std::int64_t count) {
     Epilogue epilogue{
         .alpha = question.alpha, .beta = question.beta, .activation = question.activation};
     const std::int64_t from = first * c_stride();
@@ -204,15 +205,8 @@ struct ScaledArrays {
       epilogue.before_activation = {
           .data = before.data(from), .type = before.type(), .stride = c_stride()};
     }
-    const Result to{.data = c.data(from), .type = c.type(), .stride = c_stride()};
-    if (a.stored == Stored::bf16) {
-      linear.multiply(Rows{.data = a.wide.data(static_cast<std::int64_t>(a.at(first, 0))),
-                           .count = count,
-                           .stride = a.stride()},
-                      to, epilogue);
-    } else {
-      linear.multiply(some_rows(a.view(), first, count), to, epilogue);
-    }
+    linear.multiply(a.view().some_rows(first, count),
+                    {.data = c.data(from), .type = c.type(), .stride = c_stride()}, epilogue);
   }
 };
 
@@ -266,7 +260,7 @@ inline void expect_number(const ScaledQuestion& q, const ScaledExpected& expecte
   }
 }
 
-inline void expect_right(ScaledLinear& linear, ScaledArrays& arrays) {
+inline void expect_right(LinearKernel& linear, ScaledArrays& arrays) {
   const ScaledArrays given = arrays;
   const ScaledQuestion& q = given.question;
   arrays.prepare(linear);

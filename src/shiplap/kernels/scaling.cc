@@ -15,22 +15,22 @@ constexpr ScalingMode kModes[] = {ScalingMode::no_scaling, ScalingMode::delayed_
                                   ScalingMode::mxfp8_1d_scaling,
                                   ScalingMode::current_tensor_scaling};
 
-constexpr ScaleShape kTile{.rows = 128, .columns = 4};
+constexpr MatrixShape kTile{.rows = 128, .columns = 4};
 
-ScaleShape padded(const ScaleShape& plain) {
+MatrixShape padded(const MatrixShape& plain) {
   return {.rows = divide_up(plain.rows, kTile.rows) * kTile.rows,
           .columns = divide_up(plain.columns, kTile.columns) * kTile.columns};
 }
 
 // Where the scale of a row and a column lies in swizzled order.
-std::size_t swizzled_at(const ScaleShape& padded, std::int64_t row, std::int64_t column) {
+std::size_t swizzled_at(const MatrixShape& padded, std::int64_t row, std::int64_t column) {
   const std::int64_t tile =
       row / kTile.rows * (padded.columns / kTile.columns) + column / kTile.columns;
   const std::int64_t inside = row % 32 * 16 + row % kTile.rows / 32 * 4 + column % kTile.columns;
   return static_cast<std::size_t>(tile * kTile.count() + inside);
 }
 
-void check_sizes(const ScaleShape& matrix, std::size_t plain, std::size_t swizzled) {
+void check_sizes(const MatrixShape& matrix, std::size_t plain, std::size_t swizzled) {
   ensure(matrix.rows >= 0 && matrix.columns >= 0, "no size is negative");
   ensure(plain == static_cast<std::size_t>(matrix.count()), "plain scales fill their matrix");
   ensure(swizzled == static_cast<std::size_t>(padded(matrix).count()),
@@ -110,17 +110,17 @@ E8m0 mx_scale(float block_amax, DType format, MxRule rule) {
   return {static_cast<std::uint8_t>(std::max(code, 0))};
 }
 
-ScaleShape mx_scale_shape(std::int64_t rows, std::int64_t columns, ScaleOrder order) {
+MatrixShape mx_scale_shape(std::int64_t rows, std::int64_t columns, ScaleOrder order) {
   ensure(rows >= 0 && columns >= 0, "no size is negative");
-  const ScaleShape plain{.rows = rows, .columns = divide_up(columns, kMxBlock)};
+  const MatrixShape plain{.rows = rows, .columns = divide_up(columns, kMxBlock)};
   return order == ScaleOrder::plain ? plain : padded(plain);
 }
 
-void swizzle(const ScaleShape& matrix, std::span<const std::byte> plain,
+void swizzle(const MatrixShape& matrix, std::span<const std::byte> plain,
              std::span<std::byte> swizzled) {
   check_sizes(matrix, plain.size(), swizzled.size());
   std::ranges::fill(swizzled, std::byte{});
-  const ScaleShape whole = padded(matrix);
+  const MatrixShape whole = padded(matrix);
   std::size_t from = 0;
   for (std::int64_t row = 0; row < matrix.rows; ++row) {
     for (std::int64_t column = 0; column < matrix.columns; ++column) {
@@ -129,10 +129,10 @@ void swizzle(const ScaleShape& matrix, std::span<const std::byte> plain,
   }
 }
 
-void unswizzle(const ScaleShape& matrix, std::span<const std::byte> swizzled,
+void unswizzle(const MatrixShape& matrix, std::span<const std::byte> swizzled,
                std::span<std::byte> plain) {
   check_sizes(matrix, plain.size(), swizzled.size());
-  const ScaleShape whole = padded(matrix);
+  const MatrixShape whole = padded(matrix);
   std::size_t to = 0;
   for (std::int64_t row = 0; row < matrix.rows; ++row) {
     for (std::int64_t column = 0; column < matrix.columns; ++column) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "shiplap/kernels/fp8.h"
+#include "shiplap/kernels/matrix_view.h"
 
 namespace shiplap::kernels {
 
@@ -71,9 +72,6 @@ class AmaxHistory {
   float scale_ = 1;
 };
 
-// MXFP8: numbers of a row that share a scale.
-inline constexpr std::int64_t kMxBlock = 32;
-
 // How the scale of a block follows from its largest absolute number.
 enum class MxRule : std::uint8_t {
   round_up,  // the smallest power of two that is at least amax / largest: TransformerEngine's
@@ -88,20 +86,13 @@ enum class MxRule : std::uint8_t {
 // zeros in what the matrix does not reach.
 enum class ScaleOrder : std::uint8_t { plain, swizzled };
 
-struct ScaleShape {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  [[nodiscard]] std::int64_t count() const { return rows * columns; }
-  friend bool operator==(const ScaleShape&, const ScaleShape&) = default;
-};
-
 // Of the scales of a matrix of rows x columns, in blocks of 32 along its rows.
-[[nodiscard]] ScaleShape mx_scale_shape(std::int64_t rows, std::int64_t columns, ScaleOrder order);
+[[nodiscard]] MatrixShape mx_scale_shape(std::int64_t rows, std::int64_t columns, ScaleOrder order);
 
 // `matrix` is the shape of the scales in plain order; promises that the spans have the sizes.
-void swizzle(const ScaleShape& matrix, std::span<const std::byte> plain,
+void swizzle(const MatrixShape& matrix, std::span<const std::byte> plain,
              std::span<std::byte> swizzled);
-void unswizzle(const ScaleShape& matrix, std::span<const std::byte> swizzled,
+void unswizzle(const MatrixShape& matrix, std::span<const std::byte> swizzled,
                std::span<std::byte> plain);
 
 }  // namespace shiplap::kernels

@@ -185,7 +185,7 @@ TEST(MxScale, KnowsWhatIsNoSize) {
 
 // The layout that cuBLAS documents, told as nested loops over the bytes of the result instead of a
 // formula for a place.
-std::vector<std::byte> swizzled_by_loops(const ScaleShape& matrix,
+std::vector<std::byte> swizzled_by_loops(const MatrixShape& matrix,
                                          const std::vector<std::byte>& plain) {
   std::vector<std::byte> result;
   for (std::int64_t tile_row = 0; tile_row * 128 < matrix.rows; ++tile_row) {
@@ -205,7 +205,7 @@ std::vector<std::byte> swizzled_by_loops(const ScaleShape& matrix,
   return result;
 }
 
-void expect_swizzles(const ScaleShape& matrix, Random& random) {
+void expect_swizzles(const MatrixShape& matrix, Random& random) {
   std::vector<std::byte> plain(matrix.count());
   for (std::byte& scale : plain) scale = static_cast<std::byte>(random.between(1, 256));
   const std::vector<std::byte> expected = swizzled_by_loops(matrix, plain);
@@ -227,11 +227,11 @@ TEST(ScaleOrder, SwizzlesThereAndBack) {
 }
 
 TEST(ScaleOrder, ShapesArePaddedToTiles) {
-  EXPECT_EQ(mx_scale_shape(5, 33, ScaleOrder::plain), (ScaleShape{5, 2}));
-  EXPECT_EQ(mx_scale_shape(5, 33, ScaleOrder::swizzled), (ScaleShape{128, 4}));
-  EXPECT_EQ(mx_scale_shape(129, 128, ScaleOrder::plain), (ScaleShape{129, 4}));
-  EXPECT_EQ(mx_scale_shape(129, 129, ScaleOrder::swizzled), (ScaleShape{256, 8}));
-  EXPECT_EQ(mx_scale_shape(0, 0, ScaleOrder::swizzled), (ScaleShape{0, 0}));
+  EXPECT_EQ(mx_scale_shape(5, 33, ScaleOrder::plain), (MatrixShape{5, 2}));
+  EXPECT_EQ(mx_scale_shape(5, 33, ScaleOrder::swizzled), (MatrixShape{128, 4}));
+  EXPECT_EQ(mx_scale_shape(129, 128, ScaleOrder::plain), (MatrixShape{129, 4}));
+  EXPECT_EQ(mx_scale_shape(129, 129, ScaleOrder::swizzled), (MatrixShape{256, 8}));
+  EXPECT_EQ(mx_scale_shape(0, 0, ScaleOrder::swizzled), (MatrixShape{0, 0}));
   EXPECT_THROW(static_cast<void>(mx_scale_shape(-1, 1, ScaleOrder::plain)), InternalError);
 }
 

@@ -14,26 +14,24 @@ struct Loops {
 };
 
 template <class T>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-void softmax_512(const SoftmaxStep<T>& step) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] void softmax_512(
+    const SoftmaxStep<T>& step) {
   softmax_step_here(step);
 }
 
 template <class T>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-void gradient_512(const GradientStep<T>& step) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] void gradient_512(
+    const GradientStep<T>& step) {
   gradient_step_here(step);
 }
 
 template <class T>
-[[gnu::target("avx2,fma")]]
-void softmax_256(const SoftmaxStep<T>& step) {
+[[gnu::target("avx2,fma")]] void softmax_256(const SoftmaxStep<T>& step) {
   softmax_step_here(step);
 }
 
 template <class T>
-[[gnu::target("avx2,fma")]]
-void gradient_256(const GradientStep<T>& step) {
+[[gnu::target("avx2,fma")]] void gradient_256(const GradientStep<T>& step) {
   gradient_step_here(step);
 }
 

@@ -208,8 +208,7 @@ bool only_rounds(const EpilogueStep& step) {
 
 // As store() of lanes_internal.h, except that this instruction takes subnormals as zero; the sums
 // of tiles are none.
-[[gnu::target("avx512f,avx512bw,avx512vl,avx512bf16")]]
-void round_sums(const EpilogueStep& step) {
+[[gnu::target("avx512f,avx512bw,avx512vl,avx512bf16")]] void round_sums(const EpilogueStep& step) {
   for (std::int64_t j = 0; j < step.columns; j += 32) {
     const std::int64_t count = std::min<std::int64_t>(32, step.columns - j);
     const __mmask32 mask = 0xffffffffU >> (32 - count);
@@ -224,10 +223,8 @@ void round_sums(const EpilogueStep& step) {
   }
 }
 
-Result part_of(Result whole, std::int64_t row, std::int64_t column) {
-  if (whole.data == nullptr) return whole;
-  const auto at = (row * whole.stride + column) * bytes_of(whole.type);
-  whole.data = static_cast<std::byte*>(whole.data) + at;
+MatrixView part_of(MatrixView whole, std::int64_t row, std::int64_t column) {
+  if (whole.data != nullptr) whole.data = whole.at(row, column);
   return whole;
 }
 
@@ -250,9 +247,9 @@ class Multiplication {
 
  private:
   void pack(std::int64_t begin, std::int64_t end) {
-    PackTiles some = product_.unpacked;
+    ConstMatrixView some = product_.unpacked;
     const std::int64_t column = begin * kPanelColumns;
-    some.from += column * some.right;
+    some.data = some.at(0, column);
     some.columns = std::min(some.columns, end * kPanelColumns) - column;
     pack_tiles(some, product_.near);
     near_begin_ = begin;
@@ -366,8 +363,8 @@ class Multiplication {
 };
 
 // Sixteen columns of a step that lies by rows.
-[[gnu::target("avx512f,avx512bw,avx512vl")]]
-void pack_rows(const Bf16* from, std::int64_t stride, Bf16* to) {
+[[gnu::target("avx512f,avx512bw,avx512vl")]] void pack_rows(const Bf16* from, std::int64_t stride,
+                                                            Bf16* to) {
   for (std::int64_t i = 0; i < kTileRows; ++i) {
     Halves even;
     Halves odd;
@@ -382,8 +379,8 @@ void pack_rows(const Bf16* from, std::int64_t stride, Bf16* to) {
 // Sixteen columns of a step that lies by columns: 16 x 16 pairs, transposed. Four times, as with
 // cards, the first half of all pairs is shuffled into the second; this turns row 4 bits, column 4
 // bits of a place into column, row.
-[[gnu::target("avx512f,avx512bw,avx512vl")]]
-void pack_columns(const Bf16* from, std::int64_t stride, Bf16* to) {
+[[gnu::target("avx512f,avx512bw,avx512vl")]] void pack_columns(const Bf16* from,
+                                                               std::int64_t stride, Bf16* to) {
   Words lines[2][16];
   for (std::size_t i = 0; i < 16; ++i)
     std::memcpy(&lines[0][i], from + static_cast<std::int64_t>(i) * stride, sizeof(Words));
@@ -401,23 +398,25 @@ void pack_columns(const Bf16* from, std::int64_t stride, Bf16* to) {
 }
 
 // A tile that the matrix does not fill.
-void pack_edge(const PackTiles& pack, std::int64_t depth, std::int64_t column, Bf16* to) {
+void pack_edge(const ConstMatrixView& from, std::int64_t depth, std::int64_t column, Bf16* to) {
+  const auto* const numbers = static_cast<const Bf16*>(from.data);
   for (std::int64_t k = 0; k < kStepDepth; ++k) {
     for (std::int64_t j = 0; j < kTileRows; ++j) {
-      const bool is_there = depth + k < pack.depth && column + j < pack.columns;
+      const bool is_there = depth + k < from.rows && column + j < from.columns;
       to[k / 2 * 32 + 2 * j + k % 2] =
-          is_there ? pack.from[(depth + k) * pack.down + (column + j) * pack.right] : Bf16{};
+          is_there ? numbers[(depth + k) * from.down() + (column + j) * from.right()] : Bf16{};
     }
   }
 }
 
-void pack_tile(const PackTiles& pack, std::int64_t depth, std::int64_t column, Bf16* to) {
-  if (depth + kStepDepth > pack.depth || column + kTileRows > pack.columns) {
-    return pack_edge(pack, depth, column, to);
+void pack_tile(const ConstMatrixView& from, std::int64_t depth, std::int64_t column, Bf16* to) {
+  if (depth + kStepDepth > from.rows || column + kTileRows > from.columns) {
+    return pack_edge(from, depth, column, to);
   }
-  const Bf16* const from = pack.from + depth * pack.down + column * pack.right;
-  if (pack.right == 1) return pack_rows(from, pack.down, to);
-  pack_columns(from, pack.right, to);
+  const Bf16* const numbers =
+      static_cast<const Bf16*>(from.data) + depth * from.down() + column * from.right();
+  if (!from.is_transposed) return pack_rows(numbers, from.stride, to);
+  pack_columns(numbers, from.stride, to);
 }
 
 bool ask_for_tiles() {
@@ -449,17 +448,17 @@ Arena make_arena(std::int64_t count) {
 }
 
 // In the order in which the matrix lies, so that it is read in one go.
-void pack_tiles(const PackTiles& pack, Bf16* to) {
-  const std::int64_t steps = divide_up(pack.depth, kStepDepth);
-  const std::int64_t panels = divide_up(pack.columns, kPanelColumns);
-  const bool is_by_rows = pack.right == 1;
+void pack_tiles(const ConstMatrixView& weights, Bf16* to) {
+  const std::int64_t steps = divide_up(weights.rows, kStepDepth);
+  const std::int64_t panels = divide_up(weights.columns, kPanelColumns);
+  const bool is_by_rows = !weights.is_transposed;
   for (std::int64_t i = 0; i < steps * panels; ++i) {
     const std::int64_t step = is_by_rows ? i / panels : i % steps;
     const std::int64_t panel = is_by_rows ? i % panels : i / steps;
     Bf16* const tiles = to + (panel * steps + step) * kStepNumbers;
     const std::int64_t column = panel * kPanelColumns;
-    pack_tile(pack, step * kStepDepth, column, tiles);
-    pack_tile(pack, step * kStepDepth, column + kTileRows, tiles + kTileNumbers);
+    pack_tile(weights, step * kStepDepth, column, tiles);
+    pack_tile(weights, step * kStepDepth, column + kTileRows, tiles + kTileNumbers);
   }
 }
 

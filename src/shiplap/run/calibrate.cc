@@ -64,11 +64,11 @@ class Multiplier {
                  .type = number_,
                  .typical_rows = kLooks}) {
     std::vector<std::byte> w(weight_bytes(), kFill);
-    linear_.prepare({.data = w.data(), .is_transposed = true});
+    linear_.prepare({.data = w.data(), .type = number_, .is_transposed = true});
   }
   void multiply(std::int64_t rows) {
     for (; rows > 0; rows -= kLooks) {
-      linear_.multiply({.data = x_.data(), .count = std::min(rows, kLooks)},
+      linear_.multiply({.data = x_.data(), .type = number_, .rows = std::min(rows, kLooks)},
                        {.data = y_.data(), .type = number_});
     }
   }
@@ -174,7 +174,8 @@ class Calibrator {
       const auto bytes = static_cast<double>(multiplier.weight_bytes());
       const Terms terms{.times = size <= 64 ? 16 : 1, .before = {}};
       const auto few = [&] { multiplier.multiply(kFewRows); };
-      const Pair pair = in_turn(few, [&] { multiplier.multiply(kLooks); }, terms);
+      const Pair pair = in_turn(
+          few, [&] { multiplier.multiply(kLooks); }, terms);
       const auto point = [&](std::int64_t rows, double total) {
         const auto flop = 2.0 * static_cast<double>(rows * size * size);
         points.push_back({.parts = {1, bytes, flop}, .total = total});

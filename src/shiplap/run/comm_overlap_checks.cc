@@ -33,12 +33,7 @@ std::optional<std::int64_t> times(std::optional<std::int64_t> a, std::int64_t b)
                  .help = std::move(help)});
 }
 
-struct FlatShape {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-};
-
-FlatShape flat_shape(const BufferRequest& request) {
+Shape flat_shape(const BufferRequest& request) {
   const std::vector<std::int64_t>& shape = request.buffer_shape;
   const std::int64_t last = std::ssize(shape) - 1;
   if (last < 1) {

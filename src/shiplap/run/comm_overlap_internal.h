@@ -68,10 +68,7 @@ void demand_scaling(const BufferRequest& request);
 // The product of a call. Throws InputError D804, D807, D811, D812, D814.
 [[nodiscard]] overlap::Problem checked(const OverlapBuffer& buffer, const OverlapCall& call);
 // Throws InputError D804 unless `matrix` is of this shape, and of this type or that of results.
-struct Shape {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-};
+using Shape = kernels::MatrixShape;
 void demand_shape(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
                   const Shape& shape, std::optional<DType> type = {});
 // The same of a factor, as it is given, which may be FP8 if the buffer has a scaling mode; of the
@@ -85,9 +82,9 @@ void demand_factor(const OverlapBuffer& buffer, std::string_view name, const Mat
 void write_rows(const Matrix& matrix, const overlap::Form& form,
                 std::span<const std::int64_t> group_sizes, std::span<std::byte> to);
 // The weights of each group, or the only ones. What they need beside the call is in `scales`.
-[[nodiscard]] std::vector<ProductWeights> weights_of(const OverlapBuffer& buffer,
-                                                     const OverlapCall& call,
-                                                     std::vector<std::byte>& scales);
+[[nodiscard]] std::vector<kernels::ConstMatrixView> weights_of(const OverlapBuffer& buffer,
+                                                               const OverlapCall& call,
+                                                               std::vector<std::byte>& scales);
 
 class OverlapObject {
  public:
@@ -124,7 +121,7 @@ class OverlapObject {
   void deliver_gathered(const Places& places, const OverlapCall& call) const;
   // `weights` that are not prepared yet.
   StepResult run_at(Product& product, const Places& places, const OverlapCall& call,
-                    std::span<const ProductWeights> weights);
+                    std::span<const kernels::ConstMatrixView> weights);
   void deliver(const Places& places, const OverlapCall& call, bool is_finished) const;
 
   OverlapBuffer buffer_;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
-#include "shiplap/kernels/finish.h"
+#include "shiplap/kernels/linear.h"
 #include "shiplap/run/comm_overlap_internal.h"
 #include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/packing_internal.h"
@@ -41,18 +41,20 @@ void copy_transposed(const Matrix& from, std::span<std::byte> to) {
   }
 }
 
-kernels::Result result_in(const Matrix& matrix) {
+kernels::MatrixView view_of(const Matrix& matrix) {
+  if (matrix.data == nullptr) return {};
   return {.data = matrix.data,
-          .type = matrix.data == nullptr ? DType::f32 : gemm_dtype(matrix.type)};
+          .type = gemm_dtype(matrix.type),
+          .rows = matrix.rows,
+          .columns = matrix.columns};
 }
 
 kernels::Epilogue epilogue_of(const OverlapCall& call) {
   return {.alpha = call.alpha,
           .beta = call.beta,
-          .bias = {.data = call.bias.data,
-                   .type = call.bias.data == nullptr ? DType::f32 : gemm_dtype(call.bias.type)},
+          .bias = view_of(call.bias),
           .activation = call.activation,
-          .before_activation = result_in(call.before_activation)};
+          .before_activation = view_of(call.before_activation)};
 }
 
 // The buffer of the plan that is communicated, and lies in memory of the registry.
@@ -217,7 +219,7 @@ StepResult OverlapObject::run(const OverlapCall& call) {
   if (channel_ != nullptr && !channel_->alive()) channel_->barrier();  // says why it is dead
   Product& product = product_for(problem);
   std::vector<std::byte> scales;
-  std::vector<ProductWeights> weights;
+  std::vector<kernels::ConstMatrixView> weights;
   if (call.weights_version == 0 || call.weights_version != product.weights_version) {
     weights = weights_of(buffer_, call, scales);
   }
@@ -284,7 +286,7 @@ void OverlapObject::fill(const Places& places, const OverlapCall& call) const {
 }
 
 StepResult OverlapObject::run_at(Product& product, const Places& places, const OverlapCall& call,
-                                 std::span<const ProductWeights> weights) {
+                                 std::span<const kernels::ConstMatrixView> weights) {
   OverlappedProduct& overlapped = product.overlapped;
   for (const Place& place : places) {
     if (place.is_left_out) {
@@ -303,9 +305,6 @@ StepResult OverlapObject::run_at(Product& product, const Places& places, const O
     for (const std::int64_t rows : call.group_sizes) runs.push_back({std::ssize(runs), rows});
     terms.runs = runs;
     terms.weights = weights;
-    if (!runs.empty()) {
-      terms.group_bias = {.data = terms.epilogue.bias.data, .type = terms.epilogue.bias.type};
-    }
     product.weights_version = 0;
     result = overlapped.run(terms);
     product.weights_version = call.weights_version;
@@ -324,8 +323,7 @@ void OverlapObject::deliver_gathered(const Places& places, const OverlapCall& ca
   const std::int64_t row_bytes = std::ssize(rows) / buffer_.rows;
   const std::span<std::byte> to = bytes_in(call.gathered);
   if (!is_plain(buffer_.form())) {
-    return decode(rows.data(), buffer_.form(), row_bytes, buffer_.rows, buffer_.columns,
-                  {.data = to.data(), .type = gemm_dtype(buffer_.type())});
+    return decode(rows.data(), buffer_.form(), row_bytes, view_of(call.gathered));
   }
   const std::size_t bytes = to.size() / static_cast<std::size_t>(buffer_.rows);
   for (std::size_t i = 0; i < static_cast<std::size_t>(buffer_.rows); ++i) {

@@ -12,8 +12,8 @@
 namespace shiplap::run {
 namespace {
 
+using kernels::MatrixShape;
 using kernels::ScaleOrder;
-using kernels::ScaleShape;
 using kernels::ScalingMode;
 using overlap::Form;
 using overlap::Scaling;
@@ -25,14 +25,14 @@ using overlap::Scaling;
 constexpr const char* kModes =
     "choose current_tensor_scaling, delayed_tensor_scaling or mxfp8_1d_scaling";
 
-std::string in_words(const ScaleShape& shape) {
+std::string in_words(const MatrixShape& shape) {
   return fmt::format("{} x {}", shape.rows, shape.columns);
 }
 
 // The scales of an MXFP8 matrix whose blocks go along the inner size.
-ScaleShape scale_shape(const Shape& matrix, Inner inner, ScaleOrder order) {
+MatrixShape scale_shape(const Shape& matrix, Inner inner, ScaleOrder order) {
   if (inner == Inner::columns) return kernels::mx_scale_shape(matrix.rows, matrix.columns, order);
-  const ScaleShape turned = kernels::mx_scale_shape(matrix.columns, matrix.rows, order);
+  const MatrixShape turned = kernels::mx_scale_shape(matrix.columns, matrix.rows, order);
   return {turned.columns, turned.rows};
 }
 
@@ -54,7 +54,7 @@ void demand_scales(const OverlapBuffer& buffer, std::string_view name, const Mat
   }
   const bool has_blocks = buffer.request.scaling_mode == ScalingMode::mxfp8_1d_scaling;
   const Shape shape{matrix.rows, matrix.columns};
-  const ScaleShape right = has_blocks ? scale_shape(shape, inner, given.order) : ScaleShape{1, 1};
+  const MatrixShape right = has_blocks ? scale_shape(shape, inner, given.order) : MatrixShape{1, 1};
   const bool can_be_swizzled = has_blocks && inner == Inner::columns;
   const bool is_right = given.rows == right.rows && given.columns == right.columns;
   if (is_right && (given.order == ScaleOrder::plain || can_be_swizzled)) return;
@@ -62,7 +62,7 @@ void demand_scales(const OverlapBuffer& buffer, std::string_view name, const Mat
       .code = "D812",
       .where = {.rank = buffer.rank},
       .what = fmt::format("the scales of `{}` are {}{}, and should be {}", name,
-                          in_words(ScaleShape{given.rows, given.columns}),
+                          in_words(MatrixShape{given.rows, given.columns}),
                           given.order == ScaleOrder::swizzled ? " swizzled" : "", in_words(right)),
       .why = fmt::format("{} with {}: `{}` is {} x {}", describe_with_id(buffer),
                          kernels::name(buffer.request.scaling_mode), name, matrix.rows,
@@ -76,8 +76,8 @@ void demand_scales(const OverlapBuffer& buffer, std::string_view name, const Mat
 
 // The scales of an MXFP8 matrix whose blocks lie in its rows, in plain order.
 std::vector<std::byte> plain_scales(const Matrix& matrix) {
-  const ScaleShape plain = kernels::mx_scale_shape(matrix.rows, matrix.columns, ScaleOrder::plain);
-  const ScaleShape there =
+  const MatrixShape plain = kernels::mx_scale_shape(matrix.rows, matrix.columns, ScaleOrder::plain);
+  const MatrixShape there =
       kernels::mx_scale_shape(matrix.rows, matrix.columns, matrix.scale_inv.order);
   const std::span given(static_cast<const std::byte*>(matrix.scale_inv.data),
                         static_cast<std::size_t>(there.count()));
@@ -115,23 +115,6 @@ void write_groups(std::span<const std::int64_t> sizes, std::byte* to, std::int64
     }
     ++group;
   }
-}
-
-// FP8 weights as kernels want them, of one group.
-kernels::ScaledWeights scaled_weights(const OverlapBuffer& buffer, const OverlapCall& call,
-                                      std::int64_t group, std::int64_t groups, std::byte* scales) {
-  const Matrix& w = call.w;
-  const std::int64_t lines = w.rows / groups;
-  const Form form = form_of(w.type, buffer.request.scaling_mode);
-  const bool has_blocks = form.scaling == Scaling::blocks;
-  kernels::Fp8Rows factor{.codes = static_cast<std::byte*>(w.data) + group * lines * w.columns,
-                          .rows = lines,
-                          .columns = w.columns,
-                          .format = form.type,
-                          .kind = has_blocks ? kernels::Scales::blocks : kernels::Scales::rows,
-                          .scales = scales};
-  if (has_blocks) factor.scales += group * (w.scale_inv.rows / groups) * w.scale_inv.columns;
-  return {.factor = factor, .is_transposed = call.w_is_transposed};
 }
 
 }  // namespace
@@ -211,22 +194,29 @@ void write_rows(const Matrix& matrix, const Form& form, std::span<const std::int
   write_groups(group_sizes, to.data(), row_bytes);
 }
 
-std::vector<ProductWeights> weights_of(const OverlapBuffer& buffer, const OverlapCall& call,
-                                       std::vector<std::byte>& scales) {
+std::vector<kernels::ConstMatrixView> weights_of(const OverlapBuffer& buffer,
+                                                 const OverlapCall& call,
+                                                 std::vector<std::byte>& scales) {
+  const Matrix& w = call.w;
   const auto groups = std::max<std::int64_t>(1, std::ssize(call.group_sizes));
-  const bool is_swizzled = call.w.scale_inv.order == ScaleOrder::swizzled;
-  if (is_swizzled) scales = plain_scales(call.w);
-  std::byte* const inverse =
-      is_swizzled ? scales.data() : static_cast<std::byte*>(call.w.scale_inv.data);
-  std::vector<ProductWeights> weights;
-  for (std::int64_t group = 0; group < groups; ++group) {
-    if (is_fp8(call.w.type)) {
-      weights.push_back(scaled_weights(buffer, call, group, groups, inverse));
-      continue;
+  kernels::ConstMatrixView all{
+      .data = w.data, .type = w.type, .rows = w.rows / groups, .columns = w.columns};
+  std::int64_t scales_of_group = 0;  // in bytes
+  if (is_fp8(w.type)) {
+    const bool is_swizzled = w.scale_inv.order == ScaleOrder::swizzled;
+    if (is_swizzled) scales = plain_scales(w);
+    all.scales = is_swizzled ? scales.data() : static_cast<const std::byte*>(w.scale_inv.data);
+    if (form_of(w.type, buffer.request.scaling_mode).scaling == Scaling::blocks) {
+      all.scaling = kernels::Scales::blocks;
+      scales_of_group = w.scale_inv.rows / groups * w.scale_inv.columns;
     }
-    weights.push_back(kernels::Weights{
-        .data = static_cast<std::byte*>(call.w.data) + group * bytes_of(call.w) / groups,
-        .is_transposed = call.w_is_transposed});
+  }
+  std::vector<kernels::ConstMatrixView> weights;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    kernels::ConstMatrixView one = all;
+    one.data = static_cast<const std::byte*>(w.data) + group * bytes_of(w) / groups;
+    one.scales += group * scales_of_group;
+    weights.push_back(call.w_is_transposed ? transposed(one) : one);
   }
   return weights;
 }

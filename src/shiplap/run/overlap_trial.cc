@@ -15,7 +15,6 @@
 #include "shiplap/kernels/bf16.h"
 #include "shiplap/kernels/f16.h"
 #include "shiplap/kernels/fp8.h"
-#include "shiplap/kernels/grouped.h"
 #include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/overlapped_product.h"
 #include "shiplap/run/tile_product_internal.h"
@@ -154,22 +153,23 @@ class Alone {
  public:
   Alone(const OverlappedProduct& product, const Problem& problem, const Own& own,
         std::span<const kernels::GroupRows> runs)
-      : x_{.data = product.buffer("x").data(), .count = problem.rows, .row_bytes = own.x_bytes},
+      : runs_(runs),
         type_(gemm_dtype(problem.type)),
         y_(static_cast<std::size_t>(problem.rows * own.columns * bytes_of(problem.type))),
-        tiles_(problem, own.columns, own.depth, kTypicalRows) {
-    if (problem.groups > 0) x_.runs = runs;
+        tiles_(problem, own.columns, own.depth, kTypicalRows),
+        x_(tiles_.rows_of_x(product.buffer("x").data(), problem.rows, own.x_bytes)) {
     tiles_.prepare(product.buffer("w"));
   }
   [[nodiscard]] std::string by() const { return std::string(tiles_.by()); }
-  void multiply() { tiles_.multiply(x_, {.data = y_.data(), .type = type_}, {}, {}); }
+  void multiply() { tiles_.multiply(x_, {.data = y_.data(), .type = type_}, {}, runs_); }
 
  private:
   static constexpr std::int64_t kTypicalRows = 256;
-  TileRows x_;
+  std::span<const kernels::GroupRows> runs_;
   DType type_;
   std::vector<std::byte> y_;
   TileProduct tiles_;
+  kernels::ConstMatrixView x_;
 };
 
 class OverlapTrial {

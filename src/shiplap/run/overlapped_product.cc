@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
-#include "shiplap/kernels/finish.h"
-#include "shiplap/kernels/linear.h"
+#include "shiplap/kernels/quantize.h"
 #include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/location_internal.h"
 #include "shiplap/run/rounding_internal.h"
@@ -89,7 +88,7 @@ class OverlappedProduct::State {
         tiles_(made_tiles()) {}
 
   void prepare() { tiles_.prepare(executor_.rows("w")); }
-  void prepare(std::span<const ProductWeights> weights) { tiles_.prepare(weights); }
+  void prepare(std::span<const kernels::ConstMatrixView> weights) { tiles_.prepare(weights); }
   StepResult run(const ProductTerms& terms) {
     ensure(finishes() || kernels::is_identity(terms.epilogue), "an epilogue that can be done");
     ensure(!terms.x_is_transposed || choice_.type != overlap::Type::all_gather,
@@ -147,7 +146,10 @@ class OverlappedProduct::State {
   // The epilogue of results that begin with this row.
   [[nodiscard]] kernels::Epilogue epilogue_from(std::int64_t row, std::int64_t columns) const {
     kernels::Epilogue epilogue = terms_.epilogue;
-    epilogue.before_activation = from_row(epilogue.before_activation, row, columns);
+    kernels::MatrixView& before = epilogue.before_activation;
+    before.stride = columns;
+    if (before.data != nullptr) before.data = before.at(row);
+    before.rows = 0;
     return epilogue;
   }
 
@@ -162,12 +164,11 @@ class OverlappedProduct::State {
                     into.bytes.data(), into.row_bytes, ScaleOf::each_row);
     }
     if (!is_coded(from)) return convert(call);
-    const kernels::Fp8Rows codes =
-        rows_of(problem_.sums, from.bytes.data(), rows, columns, from.row_bytes);
-    if (into.kind == plan::Access::Kind::adds) {
-      return kernels::dequantize_add(codes, into.as<float>().data());
-    }
-    kernels::dequantize(codes, {.data = into.bytes.data(), .type = gemm_dtype(into.type)});
+    const kernels::MatrixView codes =
+        rows_of(problem_.sums, from.type, from.bytes.data(), {rows, columns}, from.row_bytes);
+    const kernels::MatrixView to{.data = into.bytes.data(), .type = gemm_dtype(into.type)};
+    if (into.kind == plan::Access::Kind::adds) return kernels::dequantize_add(codes, to);
+    kernels::dequantize(codes, to);
   }
   [[nodiscard]] std::int64_t sum_columns() const {
     const bool beside = choice_.method == overlap::Method::bulk && problem_.bulk_columns != 0;
@@ -212,33 +213,34 @@ class OverlappedProduct::State {
   void multiply_rows(const KernelCall& call, std::int64_t row, std::int64_t count) {
     const KernelAccess& y = call.accesses[2];
     std::byte* const into = y.bytes.data() + row * y.row_bytes;
-    const TileRows x = factor(call, row, count);
+    const kernels::ConstMatrixView x = factor(call, row, count);
+    std::optional<std::span<const kernels::GroupRows>> runs;
+    if (problem_.groups > 0 && choice_.type != overlap::Type::all_gather) {
+      const std::int64_t first = first_row(call, 0) + row;
+      runs = runs_between(first, first + count);
+    }
     if (is_coded(y)) {
       sums_.resize(std::max(sums_.size(), static_cast<std::size_t>(count * problem_.columns)));
-      tiles_.multiply(x, {.data = sums_.data()}, {}, {});
+      tiles_.multiply(x, {.data = sums_.data()}, {}, runs);
       return encode({.data = sums_.data(), .rows = count, .columns = problem_.columns},
                     problem_.sums, into, y.row_bytes, ScaleOf::each_row);
     }
-    if (!makes_result()) {
-      return tiles_.multiply(x, {.data = into, .type = gemm_dtype(y.type)}, {}, {});
+    kernels::Epilogue epilogue;
+    if (makes_result()) {
+      epilogue = epilogue_from(first_row(call, 2) + row, y.row_bytes / bytes_of(y.type));
     }
-    tiles_.multiply(x, {.data = into, .type = gemm_dtype(y.type)},
-                    epilogue_from(first_row(call, 2) + row, y.row_bytes / bytes_of(y.type)),
-                    terms_.group_bias);
+    tiles_.multiply(x, {.data = into, .type = gemm_dtype(y.type)}, epilogue, runs);
   }
 
-  [[nodiscard]] TileRows factor(const KernelCall& call, std::int64_t row, std::int64_t count) {
+  [[nodiscard]] kernels::ConstMatrixView factor(const KernelCall& call, std::int64_t row,
+                                                std::int64_t count) const {
     const KernelAccess& x = call.accesses[0];
-    const std::int64_t first = first_row(call, 0) + row;
-    TileRows rows{
-        .data = x.bytes.data() + row * x.row_bytes, .count = count, .row_bytes = x.row_bytes};
+    kernels::ConstMatrixView rows =
+        tiles_.rows_of_x(x.bytes.data() + row * x.row_bytes, count, x.row_bytes);
     if (terms_.x_is_transposed) {
-      rows.data = executor_.rows("x").data() + first * bytes_of(x.type);
       rows.stride = problem_.rows;
       rows.is_transposed = true;
-    }
-    if (problem_.groups > 0 && choice_.type != overlap::Type::all_gather) {
-      rows.runs = runs_between(first, first + count);
+      rows.data = executor_.rows("x").data() + (first_row(call, 0) + row) * bytes_of(x.type);
     }
     return rows;
   }
@@ -305,10 +307,10 @@ void OverlappedProduct::unbind() {
 }
 
 void OverlappedProduct::prepare() { state_->prepare(); }
-void OverlappedProduct::prepare(const ProductWeights& weights) {
+void OverlappedProduct::prepare(const kernels::ConstMatrixView& weights) {
   state_->prepare(std::span(&weights, 1));
 }
-void OverlappedProduct::prepare(std::span<const ProductWeights> weights) {
+void OverlappedProduct::prepare(std::span<const kernels::ConstMatrixView> weights) {
   state_->prepare(weights);
 }
 

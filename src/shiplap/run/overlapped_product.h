@@ -12,13 +12,9 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <variant>
 
 #include "shiplap/comm/communicator.h"
-#include "shiplap/kernels/grouped.h"
 #include "shiplap/kernels/linear.h"
-#include "shiplap/kernels/quantize.h"
-#include "shiplap/kernels/scaled_linear.h"
 #include "shiplap/overlap/overlap.h"
 #include "shiplap/run/execute.h"
 
@@ -27,35 +23,32 @@ namespace shiplap::run {
 // What of it is really done.
 enum class Work { all, communication };
 
-// Weights of one group.
-using ProductWeights = std::variant<kernels::Weights, kernels::ScaledWeights>;
-
 // What else becomes of a product.
 struct ProductTerms {
   Work work = Work::all;
   // Of the product of gathered rows or beside a bulk transfer, or of sums that messages bring to
   // their owner (finishes()), in float, before the only rounding. Its results have the rows of `y`
-  // or `out`, without gaps.
+  // or `out`, without gaps. Groups have a row of the bias each.
   kernels::Epilogue epilogue;
   // What is bound to `x` lies by columns. Promises that its rows are not communicated.
   bool x_is_transposed = false;
   // Of groups: which rows of x belong to which, all of them. Not given where rows are gathered:
   // each of them says its own.
   std::span<const kernels::GroupRows> runs;
-  kernels::GroupedBias group_bias;
   // Prepared before the first product, when the first messages are on their way. Not given: they
   // are prepared already.
-  std::span<const ProductWeights> weights;
+  std::span<const kernels::ConstMatrixView> weights;
 };
 
-// Rows of numbers as a form with scales has them, each `row_bytes` after the one before; and back.
+// Rows of numbers as a form with scales has them, each `row_bytes` after the one before; and back,
+// to f32 or bf16.
 // A row gets the scale of its own largest number, or that of the largest of all rows, which weights
 // need; or each of its blocks does.
 enum class ScaleOf { each_row, all_rows };
-void encode(const kernels::WideRows& from, const overlap::Form& form, std::byte* to,
+void encode(const kernels::ConstMatrixView& from, const overlap::Form& form, std::byte* to,
             std::int64_t row_bytes, ScaleOf scale);
-void decode(std::byte* from, const overlap::Form& form, std::int64_t row_bytes, std::int64_t rows,
-            std::int64_t columns, const kernels::Result& to);
+void decode(std::byte* from, const overlap::Form& form, std::int64_t row_bytes,
+            const kernels::MatrixView& to);
 
 class OverlappedProduct {
  public:
@@ -85,8 +78,8 @@ class OverlappedProduct {
   void prepare();
   // Takes these, wherever they lie; `w` is not read then. One for each group, or one, of the form
   // of the problem.
-  void prepare(const ProductWeights& weights);
-  void prepare(std::span<const ProductWeights> weights);
+  void prepare(const kernels::ConstMatrixView& weights);
+  void prepare(std::span<const kernels::ConstMatrixView> weights);
   // All ranks together. Promises that there are weights, by prepare() or by `terms`. With the
   // communication alone, to time it, there is no result. Throws comm::Failure with the overlap and
   // the step of it where it happened; it is of no use then.

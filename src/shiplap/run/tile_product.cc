@@ -1,12 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <utility>
 
 #include "shiplap/base/error.h"
-#include "shiplap/kernels/finish.h"
+#include "shiplap/kernels/quantize.h"
 #include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/tile_product_internal.h"
 
@@ -39,101 +37,79 @@ void demand_kernels(const overlap::Problem& problem) {
   }
 }
 
-kernels::Fp8Rows rows_of(const overlap::Form& form, std::byte* data, std::int64_t rows,
-                         std::int64_t columns, std::int64_t row_bytes) {
-  return {.codes = data,
-          .rows = rows,
-          .columns = columns,
-          .stride = row_bytes,
-          .format = form.type,
-          .kind = form.scaling == overlap::Scaling::row ? kernels::Scales::rows
-                                                        : kernels::Scales::blocks,
-          .scales = data + columns,
-          .scale_stride = row_bytes};
-}
-
-void encode(const kernels::WideRows& from, const overlap::Form& form, std::byte* to,
-            std::int64_t row_bytes, ScaleOf scale) {
-  const kernels::Fp8Rows rows = rows_of(form, to, from.rows, from.columns, row_bytes);
-  switch (form.scaling) {
-    case overlap::Scaling::row:
-      if (scale == ScaleOf::each_row) return kernels::quantize_by_row(from, rows);
-      return kernels::quantize(
-          from, kernels::current_scale(kernels::largest_absolute(from), rows.format), rows);
-    case overlap::Scaling::blocks:
-      return kernels::quantize_blocks(from, rows);
-    case overlap::Scaling::none:
-      break;
+kernels::MatrixView rows_of(const overlap::Form& form, DType type, std::byte* data,
+                            const kernels::MatrixShape& shape, std::int64_t row_bytes) {
+  kernels::MatrixView rows{
+      .data = data, .type = type, .rows = shape.rows, .columns = shape.columns};
+  if (!is_plain(form)) {
+    rows.type = form.type;
+    rows.scaling =
+        form.scaling == overlap::Scaling::row ? kernels::Scales::rows : kernels::Scales::blocks;
+    rows.scales = data + shape.columns;
+    rows.scale_stride = row_bytes;
   }
-  throw InternalError("numbers without a scale are not encoded");
+  rows.stride = row_bytes / bytes_of(rows.type);
+  return rows;
 }
 
-void decode(std::byte* from, const overlap::Form& form, std::int64_t row_bytes, std::int64_t rows,
-            std::int64_t columns, const kernels::Result& to) {
-  kernels::dequantize(rows_of(form, from, rows, columns, row_bytes), to);
+void encode(const kernels::ConstMatrixView& from, const overlap::Form& form, std::byte* to,
+            std::int64_t row_bytes, ScaleOf scale) {
+  ensure(!is_plain(form), "numbers without a scale are not encoded");
+  const kernels::MatrixView rows =
+      rows_of(form, form.type, to, {from.rows, from.columns}, row_bytes);
+  if (form.scaling == overlap::Scaling::blocks) return kernels::quantize_blocks(from, rows);
+  if (scale == ScaleOf::each_row) return kernels::quantize_by_row(from, rows);
+  kernels::quantize(from, kernels::current_scale(kernels::largest_absolute(from), rows.type), rows);
+}
+
+void decode(std::byte* from, const overlap::Form& form, std::int64_t row_bytes,
+            const kernels::MatrixView& to) {
+  kernels::dequantize(rows_of(form, form.type, from, {to.rows, to.columns}, row_bytes), to);
 }
 
 TileProduct::TileProduct(const overlap::Problem& problem, std::int64_t columns, std::int64_t depth,
                          std::int64_t typical_rows)
-    : problem_(problem), columns_(columns), depth_(depth), type_(gemm_dtype(problem.type)) {
-  if (has_codes(problem)) {
-    for (int group = 0; group < std::max(1, problem.groups); ++group) {
-      // Groups have few rows each, and every one its own memory for so many.
-      scaled_.emplace_back(
-          kernels::ScaledShape{.columns = columns,
-                               .depth = depth,
-                               .typical_rows = problem.groups == 0 ? typical_rows : kRowsOfGroup});
-    }
-  } else if (problem.groups > 0) {
-    grouped_.emplace(kernels::GroupedShape{
-        .groups = problem.groups, .columns = columns, .depth = depth, .type = type_});
-  } else {
-    linear_.emplace(kernels::LinearShape{
-        .columns = columns, .depth = depth, .type = type_, .typical_rows = typical_rows});
-  }
-}
+    : problem_(problem),
+      columns_(columns),
+      depth_(depth),
+      linear_({.groups = problem.groups,
+               .columns = columns,
+               .depth = depth,
+               .type = has_codes(problem) ? DType::bf16 : gemm_dtype(problem.type),
+               .typical_rows = problem.groups == 0 ? typical_rows : kRowsOfGroup}) {}
 
 void TileProduct::prepare(std::span<std::byte> rows) {
   const std::int64_t width = overlap::row_bytes(problem_.w, problem_.type, depth_);
-  std::vector<ProductWeights> weights;
+  std::vector<kernels::ConstMatrixView> weights;
   for (int group = 0; group < std::max(1, problem_.groups); ++group) {
     std::byte* const data = rows.data() + group * columns_ * width;
-    if (is_plain(problem_.w)) {
-      weights.push_back(kernels::Weights{.data = data, .is_transposed = true});
-    } else {
-      const kernels::Fp8Rows factor = rows_of(problem_.w, data, columns_, depth_, width);
-      weights.push_back(kernels::ScaledWeights{.factor = factor});
-    }
+    weights.push_back(
+        transposed(rows_of(problem_.w, problem_.type, data, {columns_, depth_}, width)));
   }
   prepare(weights);
 }
 
-void TileProduct::prepare(std::span<const ProductWeights> weights) {
+void TileProduct::prepare(std::span<const kernels::ConstMatrixView> weights) {
   ensure(std::ssize(weights) == std::max(1, problem_.groups), "weights of every group");
   for (std::size_t group = 0; group < weights.size(); ++group) {
-    const auto* const plain = std::get_if<kernels::Weights>(&weights[group]);
-    ensure((plain != nullptr) == is_plain(problem_.w), "weights of the form that was said");
-    if (linear_) linear_->prepare(*plain);
-    if (grouped_) grouped_->prepare(static_cast<std::int64_t>(group), *plain);
-    if (scaled_.empty()) continue;
-    std::visit([&](const auto& each) { scaled_[group].prepare(each); }, weights[group]);
+    ensure(is_fp8(weights[group].type) != is_plain(problem_.w), "weights of the form of the plan");
+    linear_.prepare(weights[group], static_cast<std::int64_t>(group));
   }
 }
 
-kernels::Rows TileProduct::plain_rows(const TileRows& x) const {
-  const auto bytes = bytes_of(type_);
-  return {.data = x.data,
-          .count = x.count,
-          .stride = x.is_transposed ? x.stride : x.row_bytes / bytes,
-          .is_transposed = x.is_transposed};
+kernels::ConstMatrixView TileProduct::rows_of_x(std::byte* data, std::int64_t rows,
+                                                std::int64_t row_bytes) const {
+  return rows_of(problem_.x, problem_.type, data, {rows, depth_}, row_bytes);
 }
 
-std::span<const kernels::GroupRows> TileProduct::runs_of(const TileRows& x) {
-  if (x.runs) return *x.runs;
+std::span<const kernels::GroupRows> TileProduct::runs_in(const kernels::ConstMatrixView& x) {
   runs_.clear();
-  for (std::int64_t k = 0; k < x.count; ++k) {
+  const std::int64_t row_bytes = x.stride * bytes_of(x.type);
+  const auto* end = static_cast<const std::byte*>(x.data);
+  for (std::int64_t k = 0; k < x.rows; ++k) {
+    end += row_bytes;
     std::int32_t group = 0;
-    std::memcpy(&group, x.data + (k + 1) * x.row_bytes - overlap::kGroupBytes, sizeof group);
+    std::memcpy(&group, end - overlap::kGroupBytes, sizeof group);
     if (group < 0 || group >= problem_.groups) {
       throw InputError(Diagnostic{
           .code = "D814",
@@ -146,50 +122,11 @@ std::span<const kernels::GroupRows> TileProduct::runs_of(const TileRows& x) {
   return runs_;
 }
 
-void TileProduct::multiply(const TileRows& x, const kernels::Result& c,
-                           const kernels::Epilogue& epilogue, const kernels::GroupedBias& bias) {
-  if (linear_) return linear_->multiply(plain_rows(x), c, epilogue);
-  if (!grouped_) return multiply_coded(x, c, epilogue, bias);
-  grouped_->multiply(plain_rows(x), runs_of(x), c,
-                     {.alpha = epilogue.alpha,
-                      .beta = epilogue.beta,
-                      .bias = bias,
-                      .activation = epilogue.activation,
-                      .before_activation = epilogue.before_activation});
-}
-
-void TileProduct::multiply_coded(const TileRows& x, const kernels::Result& c,
-                                 const kernels::Epilogue& epilogue,
-                                 const kernels::GroupedBias& bias) {
-  const std::array<kernels::GroupRows, 1> all{{{.group = 0, .rows = x.count}}};
-  const std::span<const kernels::GroupRows> runs = problem_.groups == 0 ? all : runs_of(x);
-  std::int64_t row = 0;
-  for (const kernels::GroupRows& run : runs) {
-    kernels::ScaledLinear& linear = scaled_[run.group];
-    kernels::Epilogue here = epilogue;
-    here.before_activation = kernels::from_row(epilogue.before_activation, row, columns_);
-    if (bias.data != nullptr) {
-      const std::int64_t stride = bias.stride == 0 ? columns_ : bias.stride;
-      here.bias = {.data = static_cast<const std::byte*>(bias.data) +
-                           run.group * stride * bytes_of(bias.type),
-                   .type = bias.type};
-    }
-    TileRows some = x;
-    some.data += row * x.row_bytes;
-    some.count = run.rows;
-    const kernels::Result to = kernels::from_row(c, row, columns_);
-    if (is_plain(problem_.x)) {
-      linear.multiply(plain_rows(some), to, here);
-    } else {
-      linear.multiply(rows_of(problem_.x, some.data, some.count, depth_, some.row_bytes), to, here);
-    }
-    row += run.rows;
-  }
-}
-
-std::string_view TileProduct::by() const {
-  if (linear_) return linear_->by();
-  return grouped_ ? grouped_->by() : scaled_.front().by();
+void TileProduct::multiply(const kernels::ConstMatrixView& x, const kernels::MatrixView& c,
+                           const kernels::Epilogue& epilogue,
+                           std::optional<std::span<const kernels::GroupRows>> runs) {
+  if (problem_.groups == 0) return linear_.multiply(x, c, epilogue);
+  linear_.multiply(x, c, epilogue, runs ? *runs : runs_in(x));
 }
 
 }  // namespace shiplap::run

@@ -9,30 +9,17 @@
 #include <string_view>
 #include <vector>
 
-#include "shiplap/kernels/grouped.h"
 #include "shiplap/kernels/linear.h"
-#include "shiplap/kernels/scaled_linear.h"
 #include "shiplap/overlap/overlap.h"
 #include "shiplap/run/overlapped_product.h"
 
 namespace shiplap::run {
 
-// Rows that lie as a form has them.
-[[nodiscard]] kernels::Fp8Rows rows_of(const overlap::Form& form, std::byte* data,
-                                       std::int64_t rows, std::int64_t columns,
-                                       std::int64_t row_bytes);
-
-// Some rows of X, as the plan has them.
-struct TileRows {
-  std::byte* data = nullptr;
-  std::int64_t count = 0;
-  std::int64_t row_bytes = 0;
-  // Plain numbers only: `data` is depth x all rows, and a row of that has so many numbers.
-  bool is_transposed = false;
-  std::int64_t stride = 0;
-  // The groups of these rows. Not given: each row says its own, behind its numbers.
-  std::optional<std::span<const kernels::GroupRows>> runs;
-};
+// Rows that lie as a form has them, each `row_bytes` after the one before; plain ones are of
+// `type`.
+[[nodiscard]] kernels::MatrixView rows_of(const overlap::Form& form, DType type, std::byte* data,
+                                          const kernels::MatrixShape& shape,
+                                          std::int64_t row_bytes);
 
 class TileProduct {
  public:
@@ -43,27 +30,26 @@ class TileProduct {
   // Takes weights as the plan has them: a row for each column, of one group after another.
   void prepare(std::span<std::byte> rows);
   // One for each group, or one.
-  void prepare(std::span<const ProductWeights> weights);
+  void prepare(std::span<const kernels::ConstMatrixView> weights);
 
-  void multiply(const TileRows& x, const kernels::Result& c, const kernels::Epilogue& epilogue,
-                const kernels::GroupedBias& bias);
-  [[nodiscard]] std::string_view by() const;
+  // Some rows of X, of which each begins `row_bytes` after the one before unless it is transposed.
+  [[nodiscard]] kernels::ConstMatrixView rows_of_x(std::byte* data, std::int64_t rows,
+                                                   std::int64_t row_bytes) const;
+
+  // Rows of X by the groups of `runs`. Not given: each row says its own, behind its numbers.
+  void multiply(const kernels::ConstMatrixView& x, const kernels::MatrixView& c,
+                const kernels::Epilogue& epilogue = {},
+                std::optional<std::span<const kernels::GroupRows>> runs = {});
+  [[nodiscard]] std::string_view by() const { return linear_.by(); }
 
  private:
-  [[nodiscard]] kernels::Rows plain_rows(const TileRows& x) const;
-  [[nodiscard]] std::span<const kernels::GroupRows> runs_of(const TileRows& x);
-  void multiply_coded(const TileRows& x, const kernels::Result& c,
-                      const kernels::Epilogue& epilogue, const kernels::GroupedBias& bias);
+  [[nodiscard]] std::span<const kernels::GroupRows> runs_in(const kernels::ConstMatrixView& x);
 
   overlap::Problem problem_;
   std::int64_t columns_;
   std::int64_t depth_;
-  DType type_;
-  // One of these.
-  std::optional<kernels::LinearKernel> linear_;
-  std::optional<kernels::GroupedLinear> grouped_;
-  std::vector<kernels::ScaledLinear> scaled_;  // one for each group
-  std::vector<kernels::GroupRows> runs_;       // kept, so that calls do not allocate
+  kernels::LinearKernel linear_;
+  std::vector<kernels::GroupRows> runs_;  // kept, so that calls do not allocate
 };
 
 }  // namespace shiplap::run
