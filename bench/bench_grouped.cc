@@ -126,12 +126,12 @@ struct Matrices {
     before = c;
   }
 
-  [[nodiscard]] kernels::ConstMatrixView weights_of(std::int64_t group) {
+  [[nodiscard]] kernels::MatrixView weights_of(std::int64_t group) {
     const auto size = bytes_of(shape.type);
     return {.data = weights.data() + group * shape.depth * shape.columns * size,
             .type = shape.type};
   }
-  [[nodiscard]] kernels::ConstMatrixView rows(std::int64_t first, std::int64_t count) {
+  [[nodiscard]] kernels::MatrixView rows(std::int64_t first, std::int64_t count) {
     const auto size = bytes_of(shape.type);
     return {.data = a.data() + first * shape.depth * size, .type = shape.type, .rows = count};
   }
@@ -197,7 +197,7 @@ class Grouped final : public Way {
  private:
   Matrices& m_;
   LinearKernel kernel_;
-  std::vector<kernels::ConstMatrixView> weights_;
+  std::vector<kernels::MatrixView> weights_;
 };
 
 LinearKernel linear_kernel(const Case& which, std::int64_t typical_rows) {

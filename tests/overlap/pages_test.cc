@@ -259,7 +259,7 @@ TEST(Groups, AreMultipliedAlone) {
 
   kernels::LinearKernel experts(
       {.groups = 3, .columns = kColumns, .depth = kDepth, .type = DType::bf16});
-  std::vector<kernels::ConstMatrixView> weights;
+  std::vector<kernels::MatrixView> weights;
   for (auto& numbers_of_one : each) weights.push_back({numbers_of_one.data(), DType::bf16});
   experts.prepare(weights);  // one for each group
   const std::array runs{kernels::GroupRows{.group = 0, .rows = 2},

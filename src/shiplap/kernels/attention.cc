@@ -188,8 +188,8 @@ class Pass {
  private:
   static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
   struct Factors {
-    const T* a;
-    const T* b;
+    T* a;
+    T* b;
   };
 
   void forward_block(const QueryBlock& queries, const KeyBlock& keys) {

@@ -42,9 +42,11 @@ struct Product {
   friend auto operator<=>(const Product&, const Product&) = default;
 };
 
+// `a` and `b` are only read. They are not const because oneDNN describes all its memory by pointers
+// through which it could write.
 struct Operands {
-  const void* a = nullptr;
-  const void* b = nullptr;
+  void* a = nullptr;
+  void* b = nullptr;
   float* c = nullptr;
 };
 
@@ -71,7 +73,7 @@ class LinearEngine {
   [[nodiscard]] virtual DType type() const = 0;
   // The stride is set. With Packing::every_call, the weights stay where they are until the next
   // call of this.
-  virtual void prepare(const ConstMatrixView& weights, std::int64_t group) = 0;
+  virtual void prepare(const MatrixView& weights, std::int64_t group) = 0;
   // Whether it multiplies so; a row then gets the same bits as in any other product of this engine
   // by this layout of weights. It can do `typical_rows` or fewer rows of a that lie without gaps,
   // at worst with rows added to them, into a c without gaps.

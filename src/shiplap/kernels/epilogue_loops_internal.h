@@ -11,22 +11,6 @@
 
 namespace shiplap::kernels {
 
-template <class T>
-[[gnu::always_inline]] inline void load_some(const T* from, std::int64_t count, Lanes& lanes) {
-  if (count >= kLanes) return load(from, lanes);
-  T some[kLanes]{};
-  std::copy_n(from, count, some);
-  load(some, lanes);
-}
-
-template <class T>
-[[gnu::always_inline]] inline void store_some(const Lanes& lanes, std::int64_t count, T* to) {
-  if (count >= kLanes) return store(lanes, to);
-  T some[kLanes];
-  store(lanes, some);
-  std::copy_n(some, count, to);
-}
-
 // Some numbers of any type, from one on.
 struct From {
   const void* data = nullptr;

@@ -19,7 +19,7 @@ const ProductsPlugin* onednn() {
   return found;
 }
 
-void multiply_into(Products& products, const ConstMatrixView& a, const ConstMatrixView& b,
+void multiply_into(Products& products, const MatrixView& a, const MatrixView& b,
                    const MatrixView& c, Into into) {
   ensure(a.columns == b.rows, "the inner sizes of a product agree");
   if (a.rows == 0 || b.columns == 0) return;
@@ -48,11 +48,11 @@ Gemm::Gemm(Gemm&&) noexcept = default;
 Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 Gemm::~Gemm() = default;
 
-void Gemm::multiply(const ConstMatrixView& a, const ConstMatrixView& b, const MatrixView& c) {
+void Gemm::multiply(const MatrixView& a, const MatrixView& b, const MatrixView& c) {
   multiply_into(*products_, a, b, c, Into::overwrite);
 }
 
-void Gemm::multiply_add(const ConstMatrixView& a, const ConstMatrixView& b, const MatrixView& c) {
+void Gemm::multiply_add(const MatrixView& a, const MatrixView& b, const MatrixView& c) {
   multiply_into(*products_, a, b, c, Into::accumulate);
 }
 

@@ -16,8 +16,7 @@
 namespace shiplap::kernels {
 
 // Rows one after another, without gaps.
-[[nodiscard]] inline ConstMatrixView by_rows(const float* data, std::int64_t rows,
-                                             std::int64_t columns) {
+[[nodiscard]] inline MatrixView by_rows(float* data, std::int64_t rows, std::int64_t columns) {
   return {.data = data, .rows = rows, .columns = columns, .stride = columns};
 }
 
@@ -34,9 +33,9 @@ class Gemm {
 
   // c = a b; the sizes of c need not be given. REQUIRES: the inner sizes agree; `c` overlaps
   // neither factor.
-  void multiply(const ConstMatrixView& a, const ConstMatrixView& b, const MatrixView& c);
+  void multiply(const MatrixView& a, const MatrixView& b, const MatrixView& c);
   // c += a b
-  void multiply_add(const ConstMatrixView& a, const ConstMatrixView& b, const MatrixView& c);
+  void multiply_add(const MatrixView& a, const MatrixView& b, const MatrixView& c);
 
  private:
   std::unique_ptr<Products> products_;

@@ -60,9 +60,6 @@ Memory::desc matrix(const Memory::dims& sizes, DType type, const Layout& layout)
   return {sizes, data_type(type), strides};
 }
 
-// It describes all memory by pointers through which it could write.
-void* unlocked(const void* data) { return const_cast<void*>(data); }  // NOLINT
-
 dnnl::primitive_attr attributes_for(Into into) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -158,8 +155,7 @@ class Primitives {
   }
 
   void execute(Prepared& prepared, const Operands& operands) {
-    prepared.execute(stream_,
-                     {unlocked(operands.a), unlocked(operands.b), operands.c, scratchpad_.start()});
+    prepared.execute(stream_, {operands.a, operands.b, operands.c, scratchpad_.start()});
     stream_.wait();
   }
 
@@ -209,7 +205,7 @@ class OnednnLinear final : public LinearEngine {
   [[nodiscard]] DType type() const override { return shape_.type; }
   [[nodiscard]] std::string_view name() const override { return way_; }
 
-  void prepare(const ConstMatrixView& weights, std::int64_t group) override {
+  void prepare(const MatrixView& weights, std::int64_t group) override {
     const OneThread only;
     if (group >= std::ssize(groups_)) groups_.resize(group + 1);
     const Memory::desc here =
@@ -236,7 +232,7 @@ class OnednnLinear final : public LinearEngine {
  private:
   struct Group {
     Memory packed{nullptr};
-    const void* weights = nullptr;  // these, or those of the caller
+    void* weights = nullptr;  // these, or those of the caller
   };
 
   [[nodiscard]] Product typical() const {
@@ -263,9 +259,9 @@ class OnednnLinear final : public LinearEngine {
     return true;
   }
 
-  void pack(const ConstMatrixView& weights, const Memory::desc& here, Group& group) {
+  void pack(const MatrixView& weights, const Memory::desc& here, Group& group) {
     if (!group.packed) group.packed = Memory(layout_of_weights_, primitives_.engine());
-    Memory from(here, primitives_.engine(), unlocked(weights.data));
+    Memory from(here, primitives_.engine(), weights.data);
     dnnl::reorder(from, group.packed).execute(primitives_.stream(), from, group.packed);
     primitives_.stream().wait();
     group.weights = group.packed.get_data_handle();

@@ -70,7 +70,7 @@ class PlainLinear final : public LinearEngine {
   [[nodiscard]] DType type() const override { return DType::f32; }
   [[nodiscard]] std::string_view name() const override { return "plain loops"; }
 
-  void prepare(const ConstMatrixView& weights, std::int64_t group) override {
+  void prepare(const MatrixView& weights, std::int64_t group) override {
     if (group >= std::ssize(weights_)) weights_.resize(group + 1);
     grow(weights_[group], weights.rows * weights.columns);
     copy_as_floats(weights, weights_[group].data());

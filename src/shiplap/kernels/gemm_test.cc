@@ -33,9 +33,9 @@ TEST(Gemm, IsExactForWholeNumbersHoweverFactorsLie) {
     const std::int64_t k = random.between(1, 40);
     std::vector<float> left = whole_numbers(random, m * k);
     std::vector<float> right = whole_numbers(random, k * n);
-    const ConstMatrixView a =
+    const MatrixView a =
         random.chance() ? by_rows(left.data(), m, k) : transposed(by_rows(left.data(), k, m));
-    const ConstMatrixView b =
+    const MatrixView b =
         random.chance() ? by_rows(right.data(), k, n) : transposed(by_rows(right.data(), n, k));
     std::vector<float> c = whole_numbers(random, m * n);
     std::vector<float> expected = c;
@@ -57,7 +57,7 @@ TEST(Gemm, TakesColumnsOutOfAWiderMatrix) {
   Gemm gemm;
   std::vector<float> wide = {1, 2, 3, 4, 5, 6, 7, 8};  // 2 x 4
   std::vector<float> one = {1, 1};
-  const ConstMatrixView columns{.data = wide.data() + 2, .rows = 2, .columns = 2, .stride = 4};
+  const MatrixView columns{.data = wide.data() + 2, .rows = 2, .columns = 2, .stride = 4};
   std::vector<float> sums(2);
   gemm.multiply(columns, by_rows(one.data(), 2, 1), {.data = sums.data(), .stride = 1});
   EXPECT_EQ(sums, (std::vector<float>{7, 15}));

@@ -268,14 +268,14 @@ TEST(Grouped, AnySizeMayBeZero) {
 
 TEST(Grouped, PromisesWhatItSays) {
   float x = 0;
-  const auto act = [&](const LinearShape& shape, const ConstMatrixView& a,
-                       std::vector<GroupRows> runs, const Epilogue& epilogue) {
+  const auto act = [&](const LinearShape& shape, const MatrixView& a, std::vector<GroupRows> runs,
+                       const Epilogue& epilogue) {
     LinearKernel kernel(shape);
-    kernel.prepare(std::vector<ConstMatrixView>(shape.groups, {.data = &x}));
+    kernel.prepare(std::vector<MatrixView>(shape.groups, {.data = &x}));
     kernel.multiply(a, {.data = &x}, epilogue, runs);
   };
   const LinearShape one{.groups = 1, .columns = 1, .depth = 1};
-  const ConstMatrixView row{.data = &x, .rows = 1};
+  const MatrixView row{.data = &x, .rows = 1};
   const GroupRows run{.group = 0, .rows = 1};
   EXPECT_NO_THROW(act(one, row, {run}, {}));
   EXPECT_THROW(act({.groups = -1}, {}, {}, {}), InternalError);
@@ -293,7 +293,7 @@ TEST(Grouped, PromisesWhatItSays) {
   LinearKernel kernel(one);
   EXPECT_THROW(kernel.multiply(row, {.data = &x}, {}, std::vector{run}), InternalError);
   EXPECT_THROW(kernel.prepare({.data = &x}, 1), InternalError);
-  EXPECT_THROW(kernel.prepare(std::vector<ConstMatrixView>{}), InternalError);
+  EXPECT_THROW(kernel.prepare(std::vector<MatrixView>{}), InternalError);
 }
 
 }  // namespace

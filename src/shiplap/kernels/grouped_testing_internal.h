@@ -103,7 +103,7 @@ struct GroupedArrays {
             .engine = question.engine};
   }
   void prepare(LinearKernel& kernel) {
-    std::vector<ConstMatrixView> all;
+    std::vector<MatrixView> all;
     for (Numbers& one : weights) {
       all.push_back({.data = one.data(),
                      .type = one.type(),

@@ -5,6 +5,7 @@
 // passing one by value depends on the processor.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <numbers>
@@ -68,6 +69,23 @@ using Halves [[gnu::vector_size(kLanes * 2)]] = std::uint16_t;
   chosen = magnitude > 0x7f800000U ? nan : chosen;
   const Halves halves = __builtin_convertvector(chosen | ((bits >> 16) & 0x8000U), Halves);
   std::memcpy(&to->bits, &halves, sizeof halves);
+}
+
+// As many as there are, if that is fewer than kLanes.
+template <class T>
+[[gnu::always_inline]] inline void load_some(const T* from, std::int64_t count, Lanes& lanes) {
+  if (count >= kLanes) return load(from, lanes);
+  T some[kLanes]{};
+  std::copy_n(from, count, some);
+  load(some, lanes);
+}
+
+template <class T>
+[[gnu::always_inline]] inline void store_some(const Lanes& lanes, std::int64_t count, T* to) {
+  if (count >= kLanes) return store(lanes, to);
+  T some[kLanes];
+  store(lanes, some);
+  std::copy_n(some, count, to);
 }
 
 // Coefficient k of the Taylor series of 2^x.

@@ -97,7 +97,7 @@ bool is_usual(double factor) { return factor == 0 || std::isnormal(static_cast<f
 // Of one group.
 struct PreparedWeights {
   bool is_prepared = false;
-  ConstMatrixView given;  // for Packing::every_call
+  MatrixView given;  // for Packing::every_call
   // Of FP8: the scale of all, and columns that have other parts than the usual one. These have them
   // in a kernel of their own: first all the small parts, then all the large ones.
   bool is_scaled = false;
@@ -166,7 +166,7 @@ struct LinearKernel::State {
 
   // ---- weights
 
-  void prepare(ConstMatrixView weights, std::int64_t group) {
+  void prepare(MatrixView weights, std::int64_t group) {
     ensure(group >= 0 && group < std::ssize(groups), "weights belong to one of the groups");
     const bool has_codes = is_fp8(weights.type);
     ensure(weights.type == shape.type || (has_codes && shape.type == DType::bf16),
@@ -180,7 +180,7 @@ struct LinearKernel::State {
     if (shape.packing == Packing::once) pack(weights, group);
   }
 
-  void pack(ConstMatrixView weights, std::int64_t group) {
+  void pack(MatrixView weights, std::int64_t group) {
     if (tiles != nullptr) return tiles->prepare(weights, group);
     if (engine == nullptr) return;
     if (takes_type()) return engine->prepare(weights, group);
@@ -230,11 +230,11 @@ struct LinearKernel::State {
         widen_codes(codes, j, to);
       }
     }
-    const ConstMatrixView usual{.data = wide.data(),
-                                .type = DType::bf16,
-                                .rows = codes.rows,
-                                .columns = codes.columns,
-                                .stride = codes.columns};
+    const MatrixView usual{.data = wide.data(),
+                           .type = DType::bf16,
+                           .rows = codes.rows,
+                           .columns = codes.columns,
+                           .stride = codes.columns};
     pack(is_transposed ? transposed(usual) : usual, group);
     if (weights.others_count() > 0) prepare_others(codes, weights);
   }
@@ -269,7 +269,7 @@ struct LinearKernel::State {
     ensure(rows == 0, "the runs have as many rows as there are");
   }
 
-  void multiply(const ConstMatrixView& a, const MatrixView& c, const Epilogue& epilogue,
+  void multiply(const MatrixView& a, const MatrixView& c, const Epilogue& epilogue,
                 std::span<const GroupRows> runs) {
     std::int64_t first = 0;
     for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -296,7 +296,7 @@ struct LinearKernel::State {
   }
 
   // Rows from `first` on of all.
-  void multiply_run(const ConstMatrixView& a, std::int64_t first, TilesWeights weights,
+  void multiply_run(const MatrixView& a, std::int64_t first, TilesWeights weights,
                     const EpilogueStep& whole) {
     if (shape.packing == Packing::every_call && tiles == nullptr) pack(weights.given, 0);
     const bool is_coded = is_fp8(a.type) || groups[weights.group].is_scaled;
@@ -304,7 +304,7 @@ struct LinearKernel::State {
     const bool is_direct = !is_grouped() && !is_coded && can_directly(a, whole);
     const std::int64_t most = is_direct ? a.rows : block_rows;
     for (std::int64_t done = 0; done < a.rows; done += most) {
-      const ConstMatrixView rows = a.some_rows(done, std::min(most, a.rows - done));
+      const MatrixView rows = a.some_rows(done, std::min(most, a.rows - done));
       EpilogueStep step = whole;
       step.rows = rows.rows;
       step.c = whole.c.some_rows(first + done, rows.rows);
@@ -353,7 +353,7 @@ struct LinearKernel::State {
   }
 
   // to = a times the weights, without gaps. Rows are read where they lie if the engine can.
-  void sum_up(const ConstMatrixView& a, const TilesWeights& weights, Buffer<float>& to) {
+  void sum_up(const MatrixView& a, const TilesWeights& weights, Buffer<float>& to) {
     grow(to, a.rows * shape.columns);
     if (tiles != nullptr) {
       const MatrixView c{
@@ -365,7 +365,7 @@ struct LinearKernel::State {
       return;
     }
     Product product = product_of(a, {.c = {.stride = shape.columns}});
-    const void* rows = a.data;
+    void* rows = a.data;
     if (!takes_type() || !is_common(a) || !engine->can(product)) {
       gather(a);
       pad(product);
@@ -396,7 +396,7 @@ struct LinearKernel::State {
 
   // ---- FP8
 
-  void multiply_codes(const ConstMatrixView& a, const TilesWeights& weights, EpilogueStep& step) {
+  void multiply_codes(const MatrixView& a, const TilesWeights& weights, EpilogueStep& step) {
     const bool has_codes = is_fp8(a.type);
     if (has_codes) {
       grow(wide_rows, a.rows * shape.depth);
@@ -409,7 +409,7 @@ struct LinearKernel::State {
     finish_rows(a, groups[weights.group].scale, step);
   }
 
-  [[nodiscard]] ConstMatrixView in_wide_rows(std::int64_t rows) const {
+  [[nodiscard]] MatrixView in_wide_rows(std::int64_t rows) {
     return {.data = wide_rows.data(),
             .type = DType::bf16,
             .rows = rows,
@@ -418,7 +418,7 @@ struct LinearKernel::State {
   }
 
   // Rows of sums of usual numbers; columns in parts are put together.
-  void sum_up_columns(const ConstMatrixView& a, const TilesWeights& weights, Buffer<float>& to) {
+  void sum_up_columns(const MatrixView& a, const TilesWeights& weights, Buffer<float>& to) {
     sum_up(a, weights, to);
     PreparedWeights& group = groups[weights.group];
     if (!group.others) return;
@@ -515,18 +515,18 @@ LinearKernel::LinearKernel(LinearKernel&&) noexcept = default;
 LinearKernel& LinearKernel::operator=(LinearKernel&&) noexcept = default;
 LinearKernel::~LinearKernel() = default;
 
-void LinearKernel::prepare(const ConstMatrixView& weights, std::int64_t group) {
+void LinearKernel::prepare(const MatrixView& weights, std::int64_t group) {
   state_->prepare(weights, group);
 }
 
-void LinearKernel::prepare(std::span<const ConstMatrixView> weights) {
+void LinearKernel::prepare(std::span<const MatrixView> weights) {
   ensure(std::ssize(weights) == state_->shape.groups, "there are weights for each group");
   for (std::size_t i = 0; i < weights.size(); ++i) {
     state_->prepare(weights[i], static_cast<std::int64_t>(i));
   }
 }
 
-void LinearKernel::multiply(const ConstMatrixView& a, const MatrixView& c, const Epilogue& epilogue,
+void LinearKernel::multiply(const MatrixView& a, const MatrixView& c, const Epilogue& epilogue,
                             std::span<const GroupRows> runs) {
   const LinearShape& shape = state_->shape;
   const bool has_codes = is_fp8(a.type) && shape.type == DType::bf16;
@@ -535,7 +535,7 @@ void LinearKernel::multiply(const ConstMatrixView& a, const MatrixView& c, const
   const DType bias = epilogue.bias.type;
   ensure(bias == DType::f32 || bias == shape.type || has_codes,
          "a bias is f32 or of the type of the factors");
-  const ConstMatrixView rows = fitted(a, a.rows, shape.depth);
+  const MatrixView rows = fitted(a, a.rows, shape.depth);
   const GroupRows all{.group = 0, .rows = a.rows};
   ensure(state_->is_grouped() || runs.empty(), "there are runs if there are groups");
   if (!state_->is_grouped()) runs = std::span(&all, 1);

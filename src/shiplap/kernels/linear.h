@@ -12,7 +12,8 @@
 //
 // and rounds once, to nearest even, when a number is stored. A row may come alone or with any
 // number of others; no size need divide another, and any may be zero. Of matrices but for the rows
-// of `a`, sizes that follow from the shape need not be given.
+// of `a`, sizes that follow from the shape need not be given. Factors are only read; they are not
+// const because oneDNN describes all its memory by pointers through which it could write.
 //
 // oneDNN does it where it is there and has a fast way for the type, plain loops where not; groups
 // of bf16 go through the tiles of AMX where there are any. by() says which. A call uses only the
@@ -39,7 +40,7 @@
 //
 // FP8 and MXFP8: a kernel of bf16 also takes factors of these, with their scales.
 //
-//   linear.prepare(transposed(ConstMatrixView{.data = w, .type = DType::fp8_e4m3, .rows = n,
+//   linear.prepare(transposed(MatrixView{.data = w, .type = DType::fp8_e4m3, .rows = n,
 //                                             .columns = k, .scales = w_inverse}));
 //
 // Codes are widened to bf16, which holds all of them exactly. The power of two of an MXFP8 block is
@@ -117,14 +118,14 @@ class LinearKernel {
   // The weights of a group: depth x columns (a Linear of PyTorch has them transposed). May be
   // called again, with new weights. With Packing::once, which FP8 needs, they are not used after
   // it; else they have to stay where they are.
-  void prepare(const ConstMatrixView& weights, std::int64_t group = 0);
+  void prepare(const MatrixView& weights, std::int64_t group = 0);
   // Those of each group.
-  void prepare(std::span<const ConstMatrixView> weights);
+  void prepare(std::span<const MatrixView> weights);
 
   // `a` is cut into `runs`, one after the other, which together have as many rows as it. A group
   // may occur several times, in any order, or not at all. Without groups there are no runs. Results
   // overlap neither each other nor the factors. REQUIRES: the weights that are used are prepared.
-  void multiply(const ConstMatrixView& a, const MatrixView& c, const Epilogue& epilogue = {},
+  void multiply(const MatrixView& a, const MatrixView& c, const Epilogue& epilogue = {},
                 std::span<const GroupRows> runs = {});
 
   // "plain loops", "tiles of AMX", or what oneDNN calls its way, such as "brg:avx512_core_amx".

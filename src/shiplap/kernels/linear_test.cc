@@ -199,7 +199,7 @@ TEST(Linear, GeluIsThatOfTheFormulaEverywhere) {
   Numbers c(DType::f32, kCount);
   for (std::int64_t i = 0; i < kCount; ++i) bias.put(i, static_cast<double>(i - 2000) / 100);
   LinearKernel kernel({.columns = kCount, .depth = 0});
-  kernel.prepare(ConstMatrixView{});
+  kernel.prepare(MatrixView{});
   kernel.multiply({.rows = 1}, {.data = c.data()},
                   {.bias = {.data = bias.data()}, .activation = Activation::gelu_tanh});
   for (std::int64_t i = 0; i < kCount; ++i) {
@@ -288,14 +288,13 @@ TEST(Linear, OnednnAndPlainLoopsAgree) {
 
 TEST(Linear, PromisesWhatItSays) {
   float x = 0;
-  const auto act = [&](const LinearShape& shape, const ConstMatrixView& rows,
-                       const Epilogue& epilogue) {
+  const auto act = [&](const LinearShape& shape, const MatrixView& rows, const Epilogue& epilogue) {
     LinearKernel kernel(shape);
     kernel.prepare({.data = &x});
     kernel.multiply(rows, {.data = &x}, epilogue);
   };
   const LinearShape one{.columns = 1, .depth = 1};
-  const ConstMatrixView row{.data = &x, .rows = 1};
+  const MatrixView row{.data = &x, .rows = 1};
   EXPECT_NO_THROW(act({.columns = 0, .depth = 0}, {}, {}));
   EXPECT_THROW(act({.columns = -1, .depth = 1}, row, {}), InternalError);
   EXPECT_THROW(act({.columns = 1, .depth = -1}, row, {}), InternalError);

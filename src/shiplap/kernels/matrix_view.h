@@ -88,7 +88,9 @@ struct BasicMatrixView {
   }
 
   // NOLINTNEXTLINE(google-explicit-constructor): what may be written may be read
-  [[nodiscard]] operator BasicMatrixView<const void>() const requires(!std::is_const_v<Void>) {
+  [[nodiscard]] operator BasicMatrixView<const void>() const
+    requires(!std::is_const_v<Void>)
+  {
     return {data, type, rows, columns, stride, is_transposed, scaling, scales, scale_stride};
   }
 };

@@ -13,13 +13,13 @@
 namespace shiplap::kernels {
 namespace {
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512i words(
-    std::uint32_t value) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512i words(std::uint32_t value) {
   return _mm512_set1_epi32(static_cast<int>(value));
 }
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512i halves(
-    std::uint32_t value) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512i halves(std::uint32_t value) {
   return _mm512_set1_epi16(static_cast<short>(value));
 }
 
@@ -34,8 +34,8 @@ std::uint32_t lowest_32(std::int64_t count) {
 }
 
 // What is needed in a while. An address may lie behind the end.
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline void prefetch(
-    const std::uint16_t* from, const std::byte* to) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline void prefetch(const std::uint16_t* from, const std::byte* to) {
   constexpr std::int64_t kAhead = 2048;  // in bytes
   const char* const read = reinterpret_cast<const char*>(from) + kAhead;
   _mm_prefetch(read, _MM_HINT_T0);
@@ -50,30 +50,30 @@ struct Split {
   __mmask32 nan;
 };
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline Split split(
-    __m512i bits) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline Split split(__m512i bits) {
   const __m512i sizes = _mm512_and_si512(bits, halves(0x7fff));
   return {.sizes = sizes,
           .negative = _mm512_movepi16_mask(bits),
           .nan = _mm512_cmpgt_epu16_mask(sizes, halves(0x7f80))};
 }
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline Split load_32(
-    const std::uint16_t* from) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline Split load_32(const std::uint16_t* from) {
   return split(_mm512_loadu_si512(from));
 }
 
 // With zeros behind the last.
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline Split load_few(
-    const std::uint16_t* from, std::int64_t count) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline Split load_few(const std::uint16_t* from, std::int64_t count) {
   return split(_mm512_maskz_loadu_epi16(lowest_32(count), from));
 }
 
 // As encode() of 16 floats that have no sign. The number that is taken off there is added to the
 // power here, of which it is a few of the lowest bits; it is even, so that ties stay as they are.
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512i encode_16(
-    __m512i floats, __m512 factor) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512i encode_16(__m512i floats, __m512 factor) {
   using F = Format<kFormat>;
   constexpr std::uint32_t kTakenOff = (0 - (F::kSmallestNormal >> F::kShift)) & 0xff;
   static_assert(kTakenOff % 2 == 0);
@@ -90,8 +90,8 @@ template <DType kFormat>
 
 // Codes without signs, of 16 bits each. Behind zeros, halves are floats.
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512i encode_32(
-    __m512i sizes, __m512 factor) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512i encode_32(__m512i sizes, __m512 factor) {
   const __m512i zero = _mm512_setzero_si512();
   return _mm512_packus_epi32(encode_16<kFormat>(_mm512_unpacklo_epi16(zero, sizes), factor),
                              encode_16<kFormat>(_mm512_unpackhi_epi16(zero, sizes), factor));
@@ -99,8 +99,8 @@ template <DType kFormat>
 
 // Puts codes of twice 32 numbers together, with their signs.
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512i join(
-    const Split& a, const Split& b, __m512i codes_a, __m512i codes_b) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512i join(const Split& a, const Split& b, __m512i codes_a, __m512i codes_b) {
   constexpr char kNan = kFormat == DType::fp8_e4m3 ? 0x7f : 0x7e;
   const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
   __m512i codes = _mm512_permutexvar_epi64(order, _mm512_packus_epi16(codes_a, codes_b));
@@ -111,8 +111,8 @@ template <DType kFormat>
 }
 
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512i encode_64(
-    Split a, Split b, __m512 factor, __mmask32 flips) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512i encode_64(Split a, Split b, __m512 factor, __mmask32 flips) {
   a.negative ^= flips & ~a.nan;
   b.negative ^= flips & ~b.nan;
   return join<kFormat>(a, b, encode_32<kFormat>(a.sizes, factor),
@@ -120,7 +120,8 @@ template <DType kFormat>
 }
 
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void round_bf16(const RoundStep& step) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
+void round_bf16(const RoundStep& step) {
   const auto* from = static_cast<const std::uint16_t*>(step.from);
   std::byte* to = step.to;
   std::int64_t left = step.count;
@@ -136,8 +137,8 @@ template <DType kFormat>
 }
 
 // The size of the largest number, as a float has it.
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline std::uint32_t
-most_of(__m512i sizes) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline std::uint32_t most_of(__m512i sizes) {
   const __m256i some =
       _mm256_max_epu16(_mm512_castsi512_si256(sizes), _mm512_extracti64x4_epi64(sizes, 1));
   const __m128i few =
@@ -146,8 +147,8 @@ most_of(__m512i sizes) {
   return ~static_cast<std::uint32_t>(_mm_cvtsi128_si32(least)) << 16;
 }
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512i
-without_nans(__m512i sizes) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512i without_nans(__m512i sizes) {
   return _mm512_maskz_mov_epi16(_mm512_cmple_epu16_mask(sizes, halves(0x7f80)), sizes);
 }
 
@@ -158,8 +159,8 @@ without_nans(__m512i sizes) {
 constexpr std::uint32_t kLeastShifted = 18;
 
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512i
-encode_shifted(__m512i sizes, std::uint32_t scale) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512i encode_shifted(__m512i sizes, std::uint32_t scale) {
   using F = Format<kFormat>;
   constexpr std::uint32_t kFewer = F::kShift - 16;
   constexpr std::uint32_t kBias = kFormat == DType::fp8_e4m3 ? 7 : 15;
@@ -179,8 +180,8 @@ encode_shifted(__m512i sizes, std::uint32_t scale) {
 
 // The largest shows whether there are NaNs, which is seldom.
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512i
-encode_block(__m512i sizes, MxRule rule, std::byte* scale) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512i encode_block(__m512i sizes, MxRule rule, std::byte* scale) {
   std::uint32_t most = most_of(sizes);
   if (most > 0x7f800000) [[unlikely]] {
     most = most_of(without_nans(sizes));
@@ -194,8 +195,8 @@ encode_block(__m512i sizes, MxRule rule, std::byte* scale) {
 }
 
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void round_bf16_blocks(
-    const RoundBlocksStep& step) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
+void round_bf16_blocks(const RoundBlocksStep& step) {
   const auto* from = static_cast<const std::uint16_t*>(step.from);
   std::byte* to = step.to;
   std::byte* scales = step.scales;
@@ -218,7 +219,8 @@ template <DType kFormat>
   _mm512_mask_storeu_epi8(to, lowest(left), join<kFormat>(a, b, codes_a, codes_b));
 }
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] float largest_bf16(const AmaxStep& step) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
+float largest_bf16(const AmaxStep& step) {
   const auto* from = static_cast<const std::uint16_t*>(step.from);
   std::int64_t left = step.count;
   __m512i largest = _mm512_setzero_si512();
@@ -231,8 +233,8 @@ template <DType kFormat>
 
 // The numbers of 32 codes as bf16, times 2^power, which bf16 can hold as normal numbers.
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512i bf16_of(
-    __m256i codes, int power) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512i bf16_of(__m256i codes, int power) {
   using F = Format<kFormat>;
   constexpr std::uint32_t kTiny = 1U << (23 - F::kShift);
   const __m512i bits = _mm512_cvtepu8_epi16(codes);
@@ -259,8 +261,8 @@ template <DType kFormat>
 
 // At most 32.
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline void widen_some(
-    const std::byte* from, std::int64_t count, int power, Bf16* to) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline void widen_some(const std::byte* from, std::int64_t count, int power, Bf16* to) {
   if (count >= 32) {
     const auto codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     return _mm512_storeu_si512(to, bf16_of<kFormat>(codes, power));
@@ -271,8 +273,8 @@ template <DType kFormat>
 
 // Blocks that bf16 cannot hold as normal numbers go the usual way.
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void widen_blocks(const WidenCodesStep& step,
-                                                                        Bf16* to) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
+void widen_blocks(const WidenCodesStep& step, Bf16* to) {
   for (std::int64_t j = 0; j < step.count; j += kMxBlock) {
     const std::byte* const scale = step.scales + j / kMxBlock;
     if (part_of(kFormat, *scale) == Part::usual && *scale != std::byte{0xff}) {
@@ -289,8 +291,8 @@ template <DType kFormat>
 }
 
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void widen_codes(const WidenCodesStep& step,
-                                                                       Bf16* to) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
+void widen_codes(const WidenCodesStep& step, Bf16* to) {
   for (std::int64_t j = 0; j < step.count; j += 32) {
     widen_some<kFormat>(step.from + j, step.count - j, 0, to + j);
   }
@@ -298,8 +300,8 @@ template <DType kFormat>
 
 // As decode().
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512 decode_16(
-    __m128i codes) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512 decode_16(__m128i codes) {
   using F = Format<kFormat>;
   constexpr std::uint32_t kTiny = 1U << (23 - F::kShift);
   constexpr auto kStep = static_cast<float>(smallest_step(kFormat));
@@ -322,20 +324,20 @@ struct Sixteen {
   __mmask16 which = 0;
 };
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline Sixteen sixteen(
-    const WidenCodesStep& step, std::int64_t j) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline Sixteen sixteen(const WidenCodesStep& step, std::int64_t j) {
   return {.from = step.from + j, .which = static_cast<__mmask16>(lowest_32(step.count - j))};
 }
 
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m512 decode_some(
-    const Sixteen& some) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m512 decode_some(const Sixteen& some) {
   return decode_16<kFormat>(_mm_maskz_loadu_epi8(some.which, some.from));
 }
 
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void widen_floats(const WidenCodesStep& step,
-                                                                        float* to) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
+void widen_floats(const WidenCodesStep& step, float* to) {
   for (std::int64_t j = 0; j < step.count; j += kLanes) {
     const Sixteen some = sixteen(step, j);
     const __m512 numbers =
@@ -345,8 +347,8 @@ template <DType kFormat>
 }
 
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void add_floats(const WidenCodesStep& step,
-                                                                      float* to) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
+void add_floats(const WidenCodesStep& step, float* to) {
   for (std::int64_t j = 0; j < step.count; j += kLanes) {
     const Sixteen some = sixteen(step, j);
     const __m512 numbers =
@@ -357,8 +359,8 @@ template <DType kFormat>
 }
 
 // As multiply_for_bf16(), and rounded.
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]] inline __m256i
-multiply_to_bf16(__m512 codes, __m512 factor) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq"), gnu::always_inline]]
+inline __m256i multiply_to_bf16(__m512 codes, __m512 factor) {
   const __m512 product = _mm512_mul_ps(codes, factor);
   const __m512 beyond = _mm512_fmsub_ps(codes, factor, product);
   const __m512i bits = _mm512_castps_si512(product);
@@ -378,8 +380,8 @@ multiply_to_bf16(__m512 codes, __m512 factor) {
 }
 
 template <DType kFormat>
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void widen_scaled(const WidenCodesStep& step,
-                                                                        Bf16* to) {
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
+void widen_scaled(const WidenCodesStep& step, Bf16* to) {
   const __m512 factor = _mm512_set1_ps(step.factor);
   for (std::int64_t j = 0; j < step.count; j += kLanes) {
     const Sixteen some = sixteen(step, j);

@@ -28,14 +28,6 @@ struct Format {
   static constexpr std::uint32_t kPowerOfLargest = kIsE4m3 ? 8 : 15;
 };
 
-template <class T>
-[[gnu::always_inline]] inline void load_few(const T* from, std::int64_t count, Lanes& lanes) {
-  if (count >= kLanes) return load(from, lanes);
-  T some[kLanes]{};
-  std::copy_n(from, count, some);
-  load(some, lanes);
-}
-
 // Codes of 16 numbers. 2^(23 - bits of mantissa) times the power of two of a number, added to it,
 // leaves in the lowest bits how many steps of that power the number is, rounded; subnormal numbers
 // take the steps of the smallest normal one. Only eight bits are of interest, of which that power
@@ -118,7 +110,7 @@ template <class T>
     load(from + j, x);
     raise(x, largest);
   }
-  load_few(from + j, count - j, x);
+  load_some(from + j, count - j, x);
   raise(x, largest);
   return std::bit_cast<float>(most(largest));
 }
@@ -136,7 +128,7 @@ template <class T, DType kFormat>
     x *= scale;
     encode<kFormat>(x, to + j);
   }
-  load_few(from + j, count - j, x);
+  load_some(from + j, count - j, x);
   x *= scale;
   encode_some<kFormat>(x, count - j, to + j);
 }
@@ -164,8 +156,8 @@ template <class T, DType kFormat>
   const std::int64_t second = std::clamp<std::int64_t>(step.count - j - kLanes, 0, kLanes);
   Lanes a;
   Lanes b{};
-  load_few(from, first, a);
-  if (second > 0) load_few(from + kLanes, second, b);
+  load_some(from, first, a);
+  if (second > 0) load_some(from + kLanes, second, b);
   Words largest{};
   raise(a, largest);
   raise(b, largest);
@@ -189,21 +181,13 @@ template <class T, DType kFormat>
   return to_float(E8m0{std::to_integer<std::uint8_t>(step.scales[j / kMxBlock])});
 }
 
-template <class T>
-[[gnu::always_inline]] inline void store_few(const Lanes& x, std::int64_t count, T* to) {
-  if (count >= kLanes) return store(x, to);
-  T some[kLanes];
-  store(x, some);
-  std::copy_n(some, count, to);
-}
-
 template <DType kFormat>
 [[gnu::always_inline]] inline void widen_to_floats(const WidenCodesStep& step, float* to) {
   for (std::int64_t j = 0; j < step.count; j += kLanes) {
     Lanes x;
     decode_some<kFormat>(step.from + j, step.count - j, x);
     x *= factor_at(step, j);
-    store_few(x, step.count - j, to + j);
+    store_some(x, step.count - j, to + j);
   }
 }
 
@@ -213,10 +197,10 @@ template <DType kFormat>
     Lanes x;
     Lanes old;
     decode_some<kFormat>(step.from + j, step.count - j, x);
-    load_few(to + j, step.count - j, old);
+    load_some(to + j, step.count - j, old);
     x *= factor_at(step, j);
     x += old;
-    store_few(x, step.count - j, to + j);
+    store_some(x, step.count - j, to + j);
   }
 }
 
@@ -274,7 +258,7 @@ template <DType kFormat>
     } else {
       x *= factor_at(step, j);
     }
-    store_few(x, step.count - j, to + j);
+    store_some(x, step.count - j, to + j);
   }
 }
 

@@ -15,11 +15,6 @@ namespace shiplap::kernels {
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 template <class T>
-void grow(Buffer<T>& buffer, std::int64_t count) {
-  buffer.resize(std::max(buffer.size(), static_cast<std::size_t>(count)));
-}
-
-template <class T>
 void copy_transposed(const ConstMatrixView& from, T* to, std::int64_t stride_to) {
   const auto* const numbers = static_cast<const T*>(from.data);
   for (std::int64_t i = 0; i < from.rows; ++i, to += stride_to) {

@@ -304,7 +304,7 @@ TEST(ScaledLinear, PromisesWhatItSays) {
   EXPECT_THROW(arrays.prepare(shorter), InternalError);
   arrays.prepare(unprepared);
   EXPECT_NO_THROW(arrays.multiply(unprepared, 0, 2));
-  ConstMatrixView longer = arrays.a.view();
+  MatrixView longer = arrays.a.view();
   longer.columns = longer.stride = 5;
   EXPECT_THROW(unprepared.multiply(longer, {.data = arrays.c.data()}), InternalError);
   LinearKernel narrow({.columns = 2, .depth = 4, .type = DType::bf16});

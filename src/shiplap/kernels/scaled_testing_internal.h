@@ -105,7 +105,7 @@ struct Factor {
     return number * static_cast<double>(scale);
   }
 
-  [[nodiscard]] ConstMatrixView view() const {
+  [[nodiscard]] MatrixView view() {
     if (stored == Stored::bf16) {
       return {.data = wide.data(),
               .type = DType::bf16,

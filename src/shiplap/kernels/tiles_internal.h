@@ -57,7 +57,7 @@ void multiply_tiles(const TilesProduct& product);
 struct TilesWeights {
   std::int64_t group = 0;
   std::int64_t next = -1;  // the group of the next block; -1: there is none
-  ConstMatrixView given;   // Packing::every_call: where they lie
+  MatrixView given;        // Packing::every_call: where they lie
   // Packing::every_call: whether the run has more blocks, and which is the first.
   bool is_long = false;
   bool is_first = true;

@@ -208,7 +208,8 @@ bool only_rounds(const EpilogueStep& step) {
 
 // As store() of lanes_internal.h, except that this instruction takes subnormals as zero; the sums
 // of tiles are none.
-[[gnu::target("avx512f,avx512bw,avx512vl,avx512bf16")]] void round_sums(const EpilogueStep& step) {
+[[gnu::target("avx512f,avx512bw,avx512vl,avx512bf16")]]
+void round_sums(const EpilogueStep& step) {
   for (std::int64_t j = 0; j < step.columns; j += 32) {
     const std::int64_t count = std::min<std::int64_t>(32, step.columns - j);
     const __mmask32 mask = 0xffffffffU >> (32 - count);
@@ -363,8 +364,8 @@ class Multiplication {
 };
 
 // Sixteen columns of a step that lies by rows.
-[[gnu::target("avx512f,avx512bw,avx512vl")]] void pack_rows(const Bf16* from, std::int64_t stride,
-                                                            Bf16* to) {
+[[gnu::target("avx512f,avx512bw,avx512vl")]]
+void pack_rows(const Bf16* from, std::int64_t stride, Bf16* to) {
   for (std::int64_t i = 0; i < kTileRows; ++i) {
     Halves even;
     Halves odd;
@@ -379,8 +380,8 @@ class Multiplication {
 // Sixteen columns of a step that lies by columns: 16 x 16 pairs, transposed. Four times, as with
 // cards, the first half of all pairs is shuffled into the second; this turns row 4 bits, column 4
 // bits of a place into column, row.
-[[gnu::target("avx512f,avx512bw,avx512vl")]] void pack_columns(const Bf16* from,
-                                                               std::int64_t stride, Bf16* to) {
+[[gnu::target("avx512f,avx512bw,avx512vl")]]
+void pack_columns(const Bf16* from, std::int64_t stride, Bf16* to) {
   Words lines[2][16];
   for (std::size_t i = 0; i < 16; ++i)
     std::memcpy(&lines[0][i], from + static_cast<std::int64_t>(i) * stride, sizeof(Words));

@@ -30,6 +30,11 @@ struct LineAllocator {
 template <class T>
 using Buffer = std::vector<T, LineAllocator<T>>;
 
+template <class T>
+void grow(Buffer<T>& buffer, std::int64_t count) {
+  buffer.resize(std::max(buffer.size(), static_cast<std::size_t>(count)));
+}
+
 struct WorkspaceSizes {
   std::int64_t rows = 0;     // of a block: queries times the heads that share keys
   std::int64_t columns = 0;  // of a block
@@ -91,12 +96,6 @@ struct Workspace {
     } else {
       return rounded_d_scores.data();
     }
-  }
-
- private:
-  template <class U>
-  static void grow(Buffer<U>& buffer, std::int64_t count) {
-    buffer.resize(std::max(buffer.size(), static_cast<std::size_t>(count)));
   }
 };
 

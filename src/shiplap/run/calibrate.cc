@@ -174,8 +174,7 @@ class Calibrator {
       const auto bytes = static_cast<double>(multiplier.weight_bytes());
       const Terms terms{.times = size <= 64 ? 16 : 1, .before = {}};
       const auto few = [&] { multiplier.multiply(kFewRows); };
-      const Pair pair = in_turn(
-          few, [&] { multiplier.multiply(kLooks); }, terms);
+      const Pair pair = in_turn(few, [&] { multiplier.multiply(kLooks); }, terms);
       const auto point = [&](std::int64_t rows, double total) {
         const auto flop = 2.0 * static_cast<double>(rows * size * size);
         points.push_back({.parts = {1, bytes, flop}, .total = total});

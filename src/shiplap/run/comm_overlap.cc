@@ -15,10 +15,6 @@ using overlap::Type;
 
 namespace {
 
-constexpr Choice kBulk{Type::reduce_scatter, Method::bulk, false};
-constexpr Choice split(Type type, Method method) { return {type, method, false}; }
-constexpr Choice atomic_gemm(Type type, Method method) { return {type, method, true}; }
-
 // The request that makes a buffer for it: "comm_type = all_gather, method = ring_exchange".
 std::string request_for(const Choice& choice) {
   return fmt::format("comm_type = {}, method = {}{}", name(choice.type), name(choice.method),
@@ -52,6 +48,10 @@ std::string function_of(const Choice& choice) {
 CommOverlapCore::CommOverlapCore(std::unique_ptr<OverlapObject> object)
     : object_(std::move(object)) {}
 CommOverlapCore::~CommOverlapCore() = default;
+CommOverlapBase::CommOverlapBase(std::unique_ptr<OverlapObject> object)
+    : CommOverlapCore(std::move(object)) {}
+CommOverlapP2PBase::CommOverlapP2PBase(std::unique_ptr<OverlapObject> object)
+    : CommOverlapCore(std::move(object)) {}
 
 std::int64_t CommOverlapCore::id() const { return object_->buffer().id; }
 const BufferRequest& CommOverlapCore::request() const { return object_->buffer().request; }
@@ -65,8 +65,8 @@ std::int64_t CommOverlapCore::shared_bytes() const { return object_->shared_byte
 void CommOverlapCore::connect() { object_->connect(); }
 StepResult CommOverlapCore::multiply(const OverlapCall& call) { return object_->run(call); }
 
-StepResult CommOverlapCore::multiply_as(const Choice& choice, const OverlapCall& call) {
-  if (choice != this->choice()) refuse(function_of(choice));
+StepResult CommOverlapCore::multiply_as(std::string_view function, const OverlapCall& call) {
+  if (function != function_of(choice())) refuse(function);
   return object_->run(call);
 }
 
@@ -81,57 +81,26 @@ void CommOverlapCore::refuse(std::string_view function) const {
                                      buffers_for(function))});
 }
 
-StepResult CommOverlapCore::bulk_overlap(const OverlapCall&) { refuse("bulk_overlap"); }
-StepResult CommOverlapCore::split_overlap_ag(const OverlapCall&) { refuse("split_overlap_ag"); }
-StepResult CommOverlapCore::split_overlap_rs(const OverlapCall&) { refuse("split_overlap_rs"); }
-StepResult CommOverlapCore::split_overlap_ar(const OverlapCall&) { refuse("split_overlap_ar"); }
-StepResult CommOverlapCore::atomic_gemm_overlap_ag(const OverlapCall&) {
-  refuse("atomic_gemm_overlap_ag");
+StepResult CommOverlapCore::bulk_overlap(const OverlapCall& call) {
+  return multiply_as("bulk_overlap", call);
 }
-StepResult CommOverlapCore::atomic_gemm_overlap_rs(const OverlapCall&) {
-  refuse("atomic_gemm_overlap_rs");
+StepResult CommOverlapCore::split_overlap_ag(const OverlapCall& call) {
+  return multiply_as("split_overlap_ag", call);
 }
-StepResult CommOverlapCore::atomic_gemm_overlap_ar(const OverlapCall&) {
-  refuse("atomic_gemm_overlap_ar");
+StepResult CommOverlapCore::split_overlap_rs(const OverlapCall& call) {
+  return multiply_as("split_overlap_rs", call);
 }
-
-CommOverlapBase::CommOverlapBase(std::unique_ptr<OverlapObject> object)
-    : CommOverlapCore(std::move(object)) {}
-StepResult CommOverlapBase::bulk_overlap(const OverlapCall& call) {
-  return multiply_as(kBulk, call);
+StepResult CommOverlapCore::split_overlap_ar(const OverlapCall& call) {
+  return multiply_as("split_overlap_ar", call);
 }
-StepResult CommOverlapBase::split_overlap_rs(const OverlapCall& call) {
-  return multiply_as(split(Type::reduce_scatter, Method::pipeline), call);
+StepResult CommOverlapCore::atomic_gemm_overlap_ag(const OverlapCall& call) {
+  return multiply_as("atomic_gemm_overlap_ag", call);
 }
-StepResult CommOverlapBase::split_overlap_ar(const OverlapCall& call) {
-  return multiply_as(split(Type::all_reduce, Method::pipeline), call);
+StepResult CommOverlapCore::atomic_gemm_overlap_rs(const OverlapCall& call) {
+  return multiply_as("atomic_gemm_overlap_rs", call);
 }
-StepResult CommOverlapBase::atomic_gemm_overlap_rs(const OverlapCall& call) {
-  return multiply_as(atomic_gemm(Type::reduce_scatter, Method::pipeline), call);
-}
-StepResult CommOverlapBase::atomic_gemm_overlap_ar(const OverlapCall& call) {
-  return multiply_as(atomic_gemm(Type::all_reduce, Method::pipeline), call);
-}
-
-CommOverlapP2PBase::CommOverlapP2PBase(std::unique_ptr<OverlapObject> object)
-    : CommOverlapCore(std::move(object)) {}
-StepResult CommOverlapP2PBase::split_overlap_ag(const OverlapCall& call) {
-  return multiply_as(split(Type::all_gather, Method::ring_exchange), call);
-}
-StepResult CommOverlapP2PBase::split_overlap_rs(const OverlapCall& call) {
-  return multiply_as(split(Type::reduce_scatter, Method::ring_exchange), call);
-}
-StepResult CommOverlapP2PBase::split_overlap_ar(const OverlapCall& call) {
-  return multiply_as(split(Type::all_reduce, Method::ring_exchange), call);
-}
-StepResult CommOverlapP2PBase::atomic_gemm_overlap_ag(const OverlapCall& call) {
-  return multiply_as(atomic_gemm(Type::all_gather, Method::ring_exchange), call);
-}
-StepResult CommOverlapP2PBase::atomic_gemm_overlap_rs(const OverlapCall& call) {
-  return multiply_as(atomic_gemm(Type::reduce_scatter, Method::ring_exchange), call);
-}
-StepResult CommOverlapP2PBase::atomic_gemm_overlap_ar(const OverlapCall& call) {
-  return multiply_as(atomic_gemm(Type::all_reduce, Method::ring_exchange), call);
+StepResult CommOverlapCore::atomic_gemm_overlap_ar(const OverlapCall& call) {
+  return multiply_as("atomic_gemm_overlap_ar", call);
 }
 
 }  // namespace shiplap::run

@@ -159,20 +159,20 @@ class CommOverlapCore {
   StepResult multiply(const OverlapCall& call);
 
   // The same by name. Throws InputError D803 if the object was made for something else.
-  virtual StepResult bulk_overlap(const OverlapCall& call);
-  virtual StepResult split_overlap_ag(const OverlapCall& call);
-  virtual StepResult split_overlap_rs(const OverlapCall& call);
-  virtual StepResult split_overlap_ar(const OverlapCall& call);
-  virtual StepResult atomic_gemm_overlap_ag(const OverlapCall& call);
-  virtual StepResult atomic_gemm_overlap_rs(const OverlapCall& call);
-  virtual StepResult atomic_gemm_overlap_ar(const OverlapCall& call);
+  StepResult bulk_overlap(const OverlapCall& call);
+  StepResult split_overlap_ag(const OverlapCall& call);
+  StepResult split_overlap_rs(const OverlapCall& call);
+  StepResult split_overlap_ar(const OverlapCall& call);
+  StepResult atomic_gemm_overlap_ag(const OverlapCall& call);
+  StepResult atomic_gemm_overlap_rs(const OverlapCall& call);
+  StepResult atomic_gemm_overlap_ar(const OverlapCall& call);
 
  protected:
   explicit CommOverlapCore(std::unique_ptr<OverlapObject> object);
-  // Throws InputError D803 unless this is what the object was made for.
-  StepResult multiply_as(const overlap::Choice& choice, const OverlapCall& call);
 
  private:
+  // Throws InputError D803 unless this is what the object was made for.
+  StepResult multiply_as(std::string_view function, const OverlapCall& call);
   [[noreturn]] void refuse(std::string_view function) const;
   std::unique_ptr<OverlapObject> object_;
 };
@@ -181,23 +181,12 @@ class CommOverlapCore {
 class CommOverlapBase final : public CommOverlapCore {
  public:
   explicit CommOverlapBase(std::unique_ptr<OverlapObject> object);
-  StepResult bulk_overlap(const OverlapCall& call) override;
-  StepResult split_overlap_rs(const OverlapCall& call) override;
-  StepResult split_overlap_ar(const OverlapCall& call) override;
-  StepResult atomic_gemm_overlap_rs(const OverlapCall& call) override;
-  StepResult atomic_gemm_overlap_ar(const OverlapCall& call) override;
 };
 
 // By messages between pairs of ranks: ring_exchange.
 class CommOverlapP2PBase final : public CommOverlapCore {
  public:
   explicit CommOverlapP2PBase(std::unique_ptr<OverlapObject> object);
-  StepResult split_overlap_ag(const OverlapCall& call) override;
-  StepResult split_overlap_rs(const OverlapCall& call) override;
-  StepResult split_overlap_ar(const OverlapCall& call) override;
-  StepResult atomic_gemm_overlap_ag(const OverlapCall& call) override;
-  StepResult atomic_gemm_overlap_rs(const OverlapCall& call) override;
-  StepResult atomic_gemm_overlap_ar(const OverlapCall& call) override;
 };
 
 // The function that does it, as it is called here: "split_overlap_rs"; "multiply" if it has no

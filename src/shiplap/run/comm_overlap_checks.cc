@@ -252,23 +252,16 @@ void check_result(const OverlapBuffer& buffer, const OverlapCall& call, const Sh
 // Rows that travel as FP8 may be given wide.
 void demand_gathered(const OverlapBuffer& buffer, const OverlapCall& call, const Shape& own) {
   const bool is_coded = !is_plain(buffer.form());
-  if (!is_coded && is_fp8(call.x.type)) {
+  const DType travels = buffer.request.buffer_dtype;
+  if (is_fp8(call.x.type) && call.x.type != travels) {
     throw InputError(
         Diagnostic{.code = "D804",
                    .where = {.rank = buffer.rank},
                    .what = fmt::format("Buffer size is incorrect: `x` is of {}, and {} travels",
-                                       shiplap::name(call.x.type), shiplap::name(buffer.type())),
+                                       shiplap::name(call.x.type), shiplap::name(travels)),
                    .why = describe_with_id(buffer),
-                   .help = "create a buffer of FP8 for rows of FP8"});
-  }
-  if (is_coded && is_fp8(call.x.type) && call.x.type != buffer.request.buffer_dtype) {
-    throw InputError(Diagnostic{
-        .code = "D804",
-        .where = {.rank = buffer.rank},
-        .what = fmt::format("Buffer size is incorrect: `x` is of {}, and {} travels",
-                            shiplap::name(call.x.type), shiplap::name(buffer.request.buffer_dtype)),
-        .why = describe_with_id(buffer),
-        .help = "give x as the buffer has it, or wide"});
+                   .help = is_coded ? "give x as the buffer has it, or wide"
+                                    : "create a buffer of FP8 for rows of FP8"});
   }
   if (is_coded && !is_fp8(call.x.type) && call.x_is_transposed) {
     refuse_call(buffer, "`x` that becomes FP8 is transposed", "give it by rows");

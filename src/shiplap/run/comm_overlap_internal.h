@@ -82,9 +82,9 @@ void demand_factor(const OverlapBuffer& buffer, std::string_view name, const Mat
 void write_rows(const Matrix& matrix, const overlap::Form& form,
                 std::span<const std::int64_t> group_sizes, std::span<std::byte> to);
 // The weights of each group, or the only ones. What they need beside the call is in `scales`.
-[[nodiscard]] std::vector<kernels::ConstMatrixView> weights_of(const OverlapBuffer& buffer,
-                                                               const OverlapCall& call,
-                                                               std::vector<std::byte>& scales);
+[[nodiscard]] std::vector<kernels::MatrixView> weights_of(const OverlapBuffer& buffer,
+                                                          const OverlapCall& call,
+                                                          std::vector<std::byte>& scales);
 
 class OverlapObject {
  public:
@@ -121,7 +121,7 @@ class OverlapObject {
   void deliver_gathered(const Places& places, const OverlapCall& call) const;
   // `weights` that are not prepared yet.
   StepResult run_at(Product& product, const Places& places, const OverlapCall& call,
-                    std::span<const kernels::ConstMatrixView> weights);
+                    std::span<const kernels::MatrixView> weights);
   void deliver(const Places& places, const OverlapCall& call, bool is_finished) const;
 
   OverlapBuffer buffer_;

@@ -219,7 +219,7 @@ StepResult OverlapObject::run(const OverlapCall& call) {
   if (channel_ != nullptr && !channel_->alive()) channel_->barrier();  // says why it is dead
   Product& product = product_for(problem);
   std::vector<std::byte> scales;
-  std::vector<kernels::ConstMatrixView> weights;
+  std::vector<kernels::MatrixView> weights;
   if (call.weights_version == 0 || call.weights_version != product.weights_version) {
     weights = weights_of(buffer_, call, scales);
   }
@@ -286,7 +286,7 @@ void OverlapObject::fill(const Places& places, const OverlapCall& call) const {
 }
 
 StepResult OverlapObject::run_at(Product& product, const Places& places, const OverlapCall& call,
-                                 std::span<const kernels::ConstMatrixView> weights) {
+                                 std::span<const kernels::MatrixView> weights) {
   OverlappedProduct& overlapped = product.overlapped;
   for (const Place& place : places) {
     if (place.is_left_out) {

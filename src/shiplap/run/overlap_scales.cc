@@ -194,27 +194,26 @@ void write_rows(const Matrix& matrix, const Form& form, std::span<const std::int
   write_groups(group_sizes, to.data(), row_bytes);
 }
 
-std::vector<kernels::ConstMatrixView> weights_of(const OverlapBuffer& buffer,
-                                                 const OverlapCall& call,
-                                                 std::vector<std::byte>& scales) {
+std::vector<kernels::MatrixView> weights_of(const OverlapBuffer& buffer, const OverlapCall& call,
+                                            std::vector<std::byte>& scales) {
   const Matrix& w = call.w;
   const auto groups = std::max<std::int64_t>(1, std::ssize(call.group_sizes));
-  kernels::ConstMatrixView all{
+  kernels::MatrixView all{
       .data = w.data, .type = w.type, .rows = w.rows / groups, .columns = w.columns};
   std::int64_t scales_of_group = 0;  // in bytes
   if (is_fp8(w.type)) {
     const bool is_swizzled = w.scale_inv.order == ScaleOrder::swizzled;
     if (is_swizzled) scales = plain_scales(w);
-    all.scales = is_swizzled ? scales.data() : static_cast<const std::byte*>(w.scale_inv.data);
+    all.scales = is_swizzled ? scales.data() : static_cast<std::byte*>(w.scale_inv.data);
     if (form_of(w.type, buffer.request.scaling_mode).scaling == Scaling::blocks) {
       all.scaling = kernels::Scales::blocks;
       scales_of_group = w.scale_inv.rows / groups * w.scale_inv.columns;
     }
   }
-  std::vector<kernels::ConstMatrixView> weights;
+  std::vector<kernels::MatrixView> weights;
   for (std::int64_t group = 0; group < groups; ++group) {
-    kernels::ConstMatrixView one = all;
-    one.data = static_cast<const std::byte*>(w.data) + group * bytes_of(w) / groups;
+    kernels::MatrixView one = all;
+    one.data = static_cast<std::byte*>(w.data) + group * bytes_of(w) / groups;
     one.scales += group * scales_of_group;
     weights.push_back(call.w_is_transposed ? transposed(one) : one);
   }

@@ -169,7 +169,7 @@ class Alone {
   DType type_;
   std::vector<std::byte> y_;
   TileProduct tiles_;
-  kernels::ConstMatrixView x_;
+  kernels::MatrixView x_;
 };
 
 class OverlapTrial {

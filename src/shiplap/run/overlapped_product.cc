@@ -88,7 +88,7 @@ class OverlappedProduct::State {
         tiles_(made_tiles()) {}
 
   void prepare() { tiles_.prepare(executor_.rows("w")); }
-  void prepare(std::span<const kernels::ConstMatrixView> weights) { tiles_.prepare(weights); }
+  void prepare(std::span<const kernels::MatrixView> weights) { tiles_.prepare(weights); }
   StepResult run(const ProductTerms& terms) {
     ensure(finishes() || kernels::is_identity(terms.epilogue), "an epilogue that can be done");
     ensure(!terms.x_is_transposed || choice_.type != overlap::Type::all_gather,
@@ -213,7 +213,7 @@ class OverlappedProduct::State {
   void multiply_rows(const KernelCall& call, std::int64_t row, std::int64_t count) {
     const KernelAccess& y = call.accesses[2];
     std::byte* const into = y.bytes.data() + row * y.row_bytes;
-    const kernels::ConstMatrixView x = factor(call, row, count);
+    const kernels::MatrixView x = factor(call, row, count);
     std::optional<std::span<const kernels::GroupRows>> runs;
     if (problem_.groups > 0 && choice_.type != overlap::Type::all_gather) {
       const std::int64_t first = first_row(call, 0) + row;
@@ -232,10 +232,10 @@ class OverlappedProduct::State {
     tiles_.multiply(x, {.data = into, .type = gemm_dtype(y.type)}, epilogue, runs);
   }
 
-  [[nodiscard]] kernels::ConstMatrixView factor(const KernelCall& call, std::int64_t row,
-                                                std::int64_t count) const {
+  [[nodiscard]] kernels::MatrixView factor(const KernelCall& call, std::int64_t row,
+                                           std::int64_t count) const {
     const KernelAccess& x = call.accesses[0];
-    kernels::ConstMatrixView rows =
+    kernels::MatrixView rows =
         tiles_.rows_of_x(x.bytes.data() + row * x.row_bytes, count, x.row_bytes);
     if (terms_.x_is_transposed) {
       rows.stride = problem_.rows;
@@ -307,10 +307,10 @@ void OverlappedProduct::unbind() {
 }
 
 void OverlappedProduct::prepare() { state_->prepare(); }
-void OverlappedProduct::prepare(const kernels::ConstMatrixView& weights) {
+void OverlappedProduct::prepare(const kernels::MatrixView& weights) {
   state_->prepare(std::span(&weights, 1));
 }
-void OverlappedProduct::prepare(std::span<const kernels::ConstMatrixView> weights) {
+void OverlappedProduct::prepare(std::span<const kernels::MatrixView> weights) {
   state_->prepare(weights);
 }
 

@@ -37,7 +37,7 @@ struct ProductTerms {
   std::span<const kernels::GroupRows> runs;
   // Prepared before the first product, when the first messages are on their way. Not given: they
   // are prepared already.
-  std::span<const kernels::ConstMatrixView> weights;
+  std::span<const kernels::MatrixView> weights;
 };
 
 // Rows of numbers as a form with scales has them, each `row_bytes` after the one before; and back,
@@ -78,8 +78,8 @@ class OverlappedProduct {
   void prepare();
   // Takes these, wherever they lie; `w` is not read then. One for each group, or one, of the form
   // of the problem.
-  void prepare(const kernels::ConstMatrixView& weights);
-  void prepare(std::span<const kernels::ConstMatrixView> weights);
+  void prepare(const kernels::MatrixView& weights);
+  void prepare(std::span<const kernels::MatrixView> weights);
   // All ranks together. Promises that there are weights, by prepare() or by `terms`. With the
   // communication alone, to time it, there is no result. Throws comm::Failure with the overlap and
   // the step of it where it happened; it is of no use then.

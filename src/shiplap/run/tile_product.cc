@@ -80,7 +80,7 @@ TileProduct::TileProduct(const overlap::Problem& problem, std::int64_t columns, 
 
 void TileProduct::prepare(std::span<std::byte> rows) {
   const std::int64_t width = overlap::row_bytes(problem_.w, problem_.type, depth_);
-  std::vector<kernels::ConstMatrixView> weights;
+  std::vector<kernels::MatrixView> weights;
   for (int group = 0; group < std::max(1, problem_.groups); ++group) {
     std::byte* const data = rows.data() + group * columns_ * width;
     weights.push_back(
@@ -89,7 +89,7 @@ void TileProduct::prepare(std::span<std::byte> rows) {
   prepare(weights);
 }
 
-void TileProduct::prepare(std::span<const kernels::ConstMatrixView> weights) {
+void TileProduct::prepare(std::span<const kernels::MatrixView> weights) {
   ensure(std::ssize(weights) == std::max(1, problem_.groups), "weights of every group");
   for (std::size_t group = 0; group < weights.size(); ++group) {
     ensure(is_fp8(weights[group].type) != is_plain(problem_.w), "weights of the form of the plan");
@@ -97,12 +97,12 @@ void TileProduct::prepare(std::span<const kernels::ConstMatrixView> weights) {
   }
 }
 
-kernels::ConstMatrixView TileProduct::rows_of_x(std::byte* data, std::int64_t rows,
-                                                std::int64_t row_bytes) const {
+kernels::MatrixView TileProduct::rows_of_x(std::byte* data, std::int64_t rows,
+                                           std::int64_t row_bytes) const {
   return rows_of(problem_.x, problem_.type, data, {rows, depth_}, row_bytes);
 }
 
-std::span<const kernels::GroupRows> TileProduct::runs_in(const kernels::ConstMatrixView& x) {
+std::span<const kernels::GroupRows> TileProduct::runs_in(const kernels::MatrixView& x) {
   runs_.clear();
   const std::int64_t row_bytes = x.stride * bytes_of(x.type);
   const auto* end = static_cast<const std::byte*>(x.data);
@@ -122,7 +122,7 @@ std::span<const kernels::GroupRows> TileProduct::runs_in(const kernels::ConstMat
   return runs_;
 }
 
-void TileProduct::multiply(const kernels::ConstMatrixView& x, const kernels::MatrixView& c,
+void TileProduct::multiply(const kernels::MatrixView& x, const kernels::MatrixView& c,
                            const kernels::Epilogue& epilogue,
                            std::optional<std::span<const kernels::GroupRows>> runs) {
   if (problem_.groups == 0) return linear_.multiply(x, c, epilogue);

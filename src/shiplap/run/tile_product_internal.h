@@ -30,20 +30,20 @@ class TileProduct {
   // Takes weights as the plan has them: a row for each column, of one group after another.
   void prepare(std::span<std::byte> rows);
   // One for each group, or one.
-  void prepare(std::span<const kernels::ConstMatrixView> weights);
+  void prepare(std::span<const kernels::MatrixView> weights);
 
   // Some rows of X, of which each begins `row_bytes` after the one before unless it is transposed.
-  [[nodiscard]] kernels::ConstMatrixView rows_of_x(std::byte* data, std::int64_t rows,
-                                                   std::int64_t row_bytes) const;
+  [[nodiscard]] kernels::MatrixView rows_of_x(std::byte* data, std::int64_t rows,
+                                              std::int64_t row_bytes) const;
 
   // Rows of X by the groups of `runs`. Not given: each row says its own, behind its numbers.
-  void multiply(const kernels::ConstMatrixView& x, const kernels::MatrixView& c,
+  void multiply(const kernels::MatrixView& x, const kernels::MatrixView& c,
                 const kernels::Epilogue& epilogue = {},
                 std::optional<std::span<const kernels::GroupRows>> runs = {});
   [[nodiscard]] std::string_view by() const { return linear_.by(); }
 
  private:
-  [[nodiscard]] std::span<const kernels::GroupRows> runs_in(const kernels::ConstMatrixView& x);
+  [[nodiscard]] std::span<const kernels::GroupRows> runs_in(const kernels::MatrixView& x);
 
   overlap::Problem problem_;
   std::int64_t columns_;

@@ -76,7 +76,7 @@ Common common(const Stripe& a, const Stripe& b) {
 }
 
 // Columns begin .. of a matrix of `tokens` rows that begins with column `stripe.begin`.
-kernels::ConstMatrixView columns(const Stripe& stripe, const Common& which, std::int64_t tokens) {
+kernels::MatrixView columns(const Stripe& stripe, const Common& which, std::int64_t tokens) {
   return {.data = stripe.data + (which.begin - stripe.begin),
           .rows = tokens,
           .columns = which.count,
@@ -361,8 +361,8 @@ class TrainingKernels::State {
       const Common both = common(weight, from);
       if (both.count <= 0) continue;
       float* const rows = weight.data + (both.begin - weight.begin) * weight.stride;
-      const kernels::ConstMatrixView a = columns(from, both, options_.block);
-      const kernels::ConstMatrixView b = by_rows(rows, both.count, options_.hidden);
+      const kernels::MatrixView a = columns(from, both, options_.block);
+      const kernels::MatrixView b = by_rows(rows, both.count, options_.hidden);
       const kernels::MatrixView c{.data = work.product.data(), .stride = options_.hidden};
       is_first ? work.gemm.multiply(a, b, c) : work.gemm.multiply_add(a, b, c);
       is_first = false;
