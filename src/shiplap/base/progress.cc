@@ -41,6 +41,15 @@ std::string left_text(Seconds left) {
 
 }  // namespace
 
+ProgressTicker::~ProgressTicker() {
+  if (!was_called_) return;
+  point_.is_over = true;
+  try {
+    callback_(point_);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): there is nothing left to end
+  }
+}
+
 Progress::Progress(Work work, Output output) : work_(std::move(work)), output_(std::move(output)) {
   if (!output_.enabled) return;
   ensure(output_.now && output_.write, "progress that is shown has a clock and a place");

@@ -158,6 +158,41 @@ TEST(Progress, NeedsAClockAndAPlaceToBeShown) {
   EXPECT_THROW(Progress({.what = "checking", .unit = "ranks"}, {.enabled = true}), InternalError);
 }
 
+TEST(ProgressTicker, CallsBackOnceInAWhileAndWhenTheWorkIsOver) {
+  std::vector<ProgressPoint> points;
+  const ProgressCallback callback = [&](const ProgressPoint& point) { points.push_back(point); };
+  {
+    ProgressTicker ticker(callback, {.what = "checking", .unit = "ranks", .total = 25}, 10);
+    for (int k = 0; k < 25; ++k) ticker.advance();
+  }
+  ASSERT_EQ(points.size(), 3U);
+  EXPECT_EQ(points[0].done, 10);
+  EXPECT_EQ(points[1].done, 20);
+  EXPECT_FALSE(points[1].is_over);
+  EXPECT_TRUE(points[2].is_over);
+  EXPECT_EQ(points[2].what, "checking");
+}
+
+TEST(ProgressTicker, EndsWorkByWhatTheCallbackThrows) {
+  bool over = false;
+  const ProgressCallback callback = [&](const ProgressPoint& point) {
+    over = point.is_over;
+    throw 7;  // also when it is over: nobody notices
+  };
+  const auto work = [&] {
+    ProgressTicker ticker(callback, {.what = "checking", .unit = "ranks"});
+    ticker.advance();
+  };
+  EXPECT_THROW(work(), int);
+  EXPECT_TRUE(over);
+}
+
+TEST(ProgressTicker, NeedsNobodyWhoLooks) {
+  const ProgressCallback nobody;
+  ProgressTicker ticker(nobody, {.what = "checking", .unit = "ranks"});
+  EXPECT_NO_THROW(ticker.advance());
+}
+
 TEST(ProgressOnStderr, HasAClockThatGoesForward) {
   const Progress::Output output = progress_on_stderr();
   const Seconds first = output.now();

@@ -137,11 +137,11 @@ class Examination {
 
   // Whether it comes to an end.
   bool run(std::int64_t eager, bool with_values) {
-    if (!with_values) return plan::Execution(job_->linked, eager).run();
+    if (!with_values) return plan::Execution(job_->linked, eager).run(options_.progress);
     value_troubles_.clear();
     std::ranges::copy_if(troubles_, std::back_inserter(value_troubles_), is_law);
     Values values(*job_, value_troubles_);
-    const bool done = plan::Execution(job_->linked, eager, &values).run();
+    const bool done = plan::Execution(job_->linked, eager, &values).run(options_.progress);
     if (done) values.finish();
     statements_ = values.statements();
     unions_ = values.unions();

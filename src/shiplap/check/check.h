@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "shiplap/base/diagnostic.h"
+#include "shiplap/base/progress.h"
 #include "shiplap/base/units.h"
 #include "shiplap/plan/expand.h"
 #include "shiplap/plan/matching.h"
@@ -44,6 +45,7 @@ struct Options {
   std::int64_t operations = 200'000'000;  // of all ranks that are looked at; beyond that, D632
   std::int64_t iterations = plan::kMaxIterations;  // likewise, of loops that are expanded
   plan::ExpandLimits one_rank;                     // beyond that, D207
+  ProgressCallback progress;
 };
 
 using plan::Place;

@@ -88,8 +88,11 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
   std::int64_t operations = 0;
   std::int64_t iterations = 0;
   plan::RankProgram expanded;
+  ProgressTicker ticker(options.progress,
+                        {.what = "expanding ranks", .unit = "ranks", .total = ranks});
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
     if (symmetry.representative(rank) != rank) continue;
+    ticker.advance_to(rank);
     const plan::ProgramId program = assignment.program_of[rank];
     expanded = plan::expand(plan, Rank(rank), program, options.one_rank, std::move(expanded));
     operations += std::ssize(expanded.operations);

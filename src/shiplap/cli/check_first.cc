@@ -22,11 +22,12 @@ bool is_too_large(const InputError& error) { return error.diagnostics().front().
 
 bool checked_first(const plan::Plan& plan, Context& context, const SourceText* source,
                    std::optional<Bytes> eager_up_to) {
-  report::CheckedPlan checked{
-      .name = source != nullptr ? source->short_name() : "the plan",
-      .file = source != nullptr ? source->file : "",
-      .options = {.eager_up_to = eager_up_to, .operations = kMaxCheckedOperations},
-      .report = {}};
+  report::CheckedPlan checked{.name = source != nullptr ? source->short_name() : "the plan",
+                              .file = source != nullptr ? source->file : "",
+                              .options = {.eager_up_to = eager_up_to,
+                                          .operations = kMaxCheckedOperations,
+                                          .progress = context.progress},
+                              .report = {}};
   const auto act = [&] { return check::check(plan, checked.options); };
   try {
     checked.report = source != nullptr ? placing_errors(*source, act) : act();

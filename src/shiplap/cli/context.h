@@ -6,6 +6,7 @@
 #include <iosfwd>
 
 #include "shiplap/base/diagnostic.h"
+#include "shiplap/base/progress.h"
 #include "shiplap/report/text.h"
 
 namespace shiplap::cli {
@@ -17,6 +18,7 @@ enum class ExitCode {
   wrong_input = 2,   // a file, a flag or an argument
   missing_part = 3,  // an MPI, a library
   bug = 64,          // ours
+  interrupted = 130,
 };
 
 // One of the two streams that people or programs read.
@@ -31,6 +33,7 @@ struct Context {
   Sink out;  // data
   Sink err;  // warnings, progress, the suggested next command
   int columns = 100;
+  ProgressCallback progress;  // for work that may take long
 
   // How wide a table may be.
   [[nodiscard]] int width() const { return std::clamp(columns, 40, 100); }

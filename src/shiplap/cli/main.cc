@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shiplap/cli/progress.h"
 #include "shiplap/cli/run.h"
 
 namespace {
@@ -46,7 +47,8 @@ int run_command(int count, char** words) {
   shiplap::cli::Context context{.in = std::cin,
                                 .out = sink(std::cout, STDOUT_FILENO),
                                 .err = sink(std::cerr, STDERR_FILENO),
-                                .columns = columns()};
+                                .columns = columns(),
+                                .progress = shiplap::cli::process_progress()};
   return static_cast<int>(shiplap::cli::run(arguments, context));
 }
 

@@ -14,6 +14,7 @@
 #include "shiplap/base/version.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/help.h"
+#include "shiplap/cli/progress.h"
 #include "shiplap/cli/verbs.h"
 
 namespace shiplap::cli {
@@ -170,6 +171,14 @@ MissingPart not_enough_memory() {
       .help = "try a smaller problem, or raise the limit (`ulimit -v`, that of a container)"});
 }
 
+ExitCode say_interrupted(const Interrupted& interrupted, const Request& request, Context& context) {
+  context.err.stream << fmt::format("{}: there is no answer\n", interrupted.what());
+  if (request.json) {
+    print_json_error(Json::array({to_json(Diagnostic{.what = interrupted.what()})}), context);
+  }
+  return ExitCode::interrupted;
+}
+
 ExitCode guarded(const Request& request, std::span<const Verb> verbs, Context& context) {
   try {
     return dispatch(request.arguments, verbs, context);
@@ -177,6 +186,8 @@ ExitCode guarded(const Request& request, std::span<const Verb> verbs, Context& c
     return report(error, ExitCode::missing_part, request, context);
   } catch (const InputError& error) {
     return report(error, ExitCode::wrong_input, request, context);
+  } catch (const Interrupted& interrupted) {
+    return say_interrupted(interrupted, request, context);
   } catch (const std::bad_alloc&) {
     return report(not_enough_memory(), ExitCode::missing_part, request, context);
   } catch (const std::exception& error) {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "shiplap/base/error.h"
+#include "shiplap/cli/progress.h"
 #include "shiplap/cli/testing_internal.h"
 
 namespace shiplap::cli {
@@ -30,6 +31,16 @@ Verb verb_that(ExitCode (*act)(const NoOptions&, Context&)) {
 Outcome run_act(ExitCode (*act)(const NoOptions&, Context&),
                 const std::vector<std::string>& arguments = {"act"}) {
   return shiplap(arguments, {.verbs = {verb_that(act)}});
+}
+
+TEST(Run, AnInterruptionIsNoAnswer) {
+  const auto act = [](const NoOptions&, Context&) -> ExitCode {
+    throw Interrupted({.what = "expanding ranks", .unit = "ranks", .done = 41, .total = 100});
+  };
+  const Outcome outcome = run_act(act, {"act", "--json"});
+  EXPECT_EQ(outcome.code, ExitCode::interrupted);
+  EXPECT_EQ(outcome.err, "interrupted while expanding ranks, 41 % done: there is no answer\n");
+  EXPECT_THAT(outcome.out, HasSubstr("interrupted while expanding ranks"));
 }
 
 TEST(Run, HelpIsAnAnswer) {

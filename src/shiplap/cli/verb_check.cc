@@ -13,6 +13,7 @@
 #include "shiplap/check/check.h"
 #include "shiplap/check/fix.h"
 #include "shiplap/cli/files.h"
+#include "shiplap/cli/progress.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
@@ -116,8 +117,8 @@ void check_flags(const Options& options) {
   }
 }
 
-check::Options check_options(const Options& options) {
-  check::Options result{.symmetry = !options.no_symmetry};
+check::Options check_options(const Options& options, const Context& context) {
+  check::Options result{.symmetry = !options.no_symmetry, .progress = context.progress};
   if (options.rules) result.rules = check::rules_called(*options.rules).value_or(result.rules);
   if (options.sends == "eager") result.sends = check::Sends::eager;
   if (options.sends == "rendezvous") result.sends = check::Sends::rendezvous;
@@ -126,7 +127,8 @@ check::Options check_options(const Options& options) {
 }
 
 Subject checked_subject(const Options& options, Context& context) {
-  if (options.strategy.strategy) return subject_of(options.strategy);
+  if (options.strategy.strategy)
+    return subject_of(options.strategy, {}, {.progress = context.progress});
   if (!options.schedule) return subject_of(options.file, context);
   SourceText source = read_text(*options.schedule, context.in);
   plan::Plan plan = strategy::plan_of_schedule(source.text, source.file);
@@ -183,9 +185,16 @@ ExitCode run_verb(const Options& options, Context& context) {
   const bool is_file = subject.source && options.file != "-" && options.schedule != "-";
   report::CheckedPlan checked{.name = subject.title,
                               .file = is_file ? subject.source->file : "",
-                              .options = check_options(options),
+                              .options = check_options(options, context),
                               .report = {}};
-  checked.report = subject.placing([&] { return check::check(subject.plan, checked.options); });
+  try {
+    checked.report = subject.placing([&] { return check::check(subject.plan, checked.options); });
+  } catch (const Interrupted& interrupted) {
+    if (interrupted.work() == "following operations") {
+      context.err.stream << "so far: every call and message meets its partner\n";
+    }
+    throw;
+  }
   if (subject.source) report::place_findings(checked.report, *subject.source);
 
   const bool to_file = !options.fix && options.output && *options.output != "-";

@@ -96,6 +96,7 @@ ExitCode run_verb(const Options& options, Context& context) {
   strategy::World world;
   world.system = hardware::find_system(options.hardware.value_or("h100_80g_nvl8"));
   world.eager_up_to = {options.eager.value_or(0)};
+  world.progress = context.progress;
   Simulated found{.subject = options.strategy.strategy ? subject_of(options.strategy, {}, world)
                                                        : subject_of(options.file, context),
                   .system = world.system.name,
@@ -106,7 +107,9 @@ ExitCode run_verb(const Options& options, Context& context) {
   const bool sound =
       options.no_check || checked_first(subject.plan, context, subject.text(), eager);
   found.replay = subject.placing([&] {
-    return sim::replay(subject.plan, {.system = world.system, .eager_up_to = world.eager_up_to});
+    return sim::replay(
+        subject.plan,
+        {.system = world.system, .eager_up_to = world.eager_up_to, .progress = context.progress});
   });
   for (Diagnostic& problem : found.replay.problems) {
     if (subject.source) problem = placed(std::move(problem), *subject.source);

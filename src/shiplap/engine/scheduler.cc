@@ -33,8 +33,9 @@ void Scheduler::resume(Waiter* first) {
   }
 }
 
-void Scheduler::start_tasks() {
+void Scheduler::start_tasks(ProgressTicker& ticker) {
   while (started_ < tasks_.size()) {
+    ticker.advance_to(woken_);
     const std::coroutine_handle<> task = tasks_[started_++].handle();
     ++woken_;
     task.resume();
@@ -43,14 +44,20 @@ void Scheduler::start_tasks() {
   }
 }
 
-void Scheduler::run() {
+void Scheduler::run(const ProgressCallback& progress) {
+  constexpr std::int64_t kInterval = 4096;
+  ProgressTicker ticker(progress, {.what = "recording", .unit = "calls", .done = woken_},
+                        kInterval);
   std::vector<Waiter*> turn;
-  start_tasks();
+  start_tasks(ticker);
   while (!ready_.empty()) {
     turn.clear();
     std::swap(turn, ready_);
-    for (Waiter* const first : turn) resume(first);
-    start_tasks();
+    for (Waiter* const first : turn) {
+      resume(first);
+      ticker.advance_to(woken_);
+    }
+    start_tasks(ticker);
   }
 }
 

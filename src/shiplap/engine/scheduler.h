@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "shiplap/base/progress.h"
 #include "shiplap/engine/task.h"
 
 namespace shiplap::engine {
@@ -52,7 +53,7 @@ class Scheduler {
   }
 
   // Until nothing is left to wake. A task that fails is over; the others go on.
-  void run();
+  void run(const ProgressCallback& progress = {});
 
   [[nodiscard]] const std::vector<Task>& tasks() const { return tasks_; }
   // The first task that failed, or the number of tasks.
@@ -60,7 +61,7 @@ class Scheduler {
 
  private:
   void resume(Waiter* first);
-  void start_tasks();
+  void start_tasks(ProgressTicker& ticker);
 
   std::int64_t woken_ = 0;
   std::vector<Waiter*> ready_;  // a queue, emptied as a whole

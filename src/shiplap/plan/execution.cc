@@ -26,7 +26,11 @@ Execution::Execution(const LinkedProgram& linked, std::int64_t eager_limit, Obse
   if (order != LaunchOrder::free) order_launches(order);
 }
 
-bool Execution::run() {
+bool Execution::run(const ProgressCallback& progress) {
+  constexpr std::int64_t kInterval = 4096;
+  const std::int64_t all = left_;
+  ProgressTicker ticker(
+      progress, {.what = "following operations", .unit = "operations", .total = all}, kInterval);
   for (std::size_t rank = next_.size(); rank-- > 0;) {
     if (!next_[rank].empty()) wake(static_cast<std::int32_t>(rank));
   }
@@ -35,6 +39,7 @@ bool Execution::run() {
     ready_.pop_back();
     awake_[rank] = false;
     poll(rank);
+    ticker.advance_to(all - left_);
   }
   return left_ == 0;
 }

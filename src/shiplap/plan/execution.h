@@ -42,7 +42,7 @@ class Execution {
   Execution(const LinkedProgram& linked, std::int64_t eager_limit, Observer* observer = nullptr,
             LaunchOrder order = LaunchOrder::free);
   // Whether everything was done.
-  bool run();
+  bool run(const ProgressCallback& progress = {});
 
   enum class State : std::uint8_t { waiting, started, complete };
   [[nodiscard]] State state(Place place) const { return states_[linked_.index(place)]; }

@@ -198,10 +198,14 @@ LinkedProgram link(const Plan& plan, const LinkOptions& options) {
   Assignment assignment = assign_programs(plan);
   if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
   Linker linker(plan, options);
+  ProgressTicker ticker(
+      options.progress,
+      {.what = "expanding ranks", .unit = "ranks", .total = std::ssize(assignment.program_of)});
   RankProgram expanded;
   for (std::size_t rank = 0; rank < assignment.program_of.size(); ++rank) {
     expanded = expand(plan, Rank(rank), assignment.program_of[rank], {}, std::move(expanded));
     linker.add(expanded);
+    ticker.advance();
   }
   return std::move(linker).finish();
 }

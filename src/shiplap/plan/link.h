@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "shiplap/base/id.h"
+#include "shiplap/base/progress.h"
 #include "shiplap/plan/expand.h"
 #include "shiplap/plan/matching.h"
 #include "shiplap/plan/plan.h"
@@ -156,6 +157,7 @@ struct LinkOptions {
   std::function<double(const RankProgram&, const flat::Operation&)> cost;
   // Without: no trace, nothing about memory, and of templates only the steps.
   bool events = true;
+  ProgressCallback progress;
 };
 
 // Links ranks one after the other, for those who want some of the ranks only or look at each

@@ -4,6 +4,11 @@
 #include "shiplap/sim/clock_internal.h"
 
 namespace shiplap::sim {
+namespace {
+
+constexpr std::int64_t kProgressInterval = 65'536;
+
+}  // namespace
 
 Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager)
     : linked_(linked),
@@ -22,7 +27,10 @@ Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager)
   }
 }
 
-void Clock::run() {
+void Clock::run(const ProgressCallback& progress) {
+  ProgressTicker ticker(
+      progress, {.what = "replaying operations", .unit = "operations", .total = std::ssize(state_)},
+      kProgressInterval);
   std::size_t at = 0;
   for (std::size_t rank = 0; rank < linked_.ranks.size(); ++rank) {
     const auto count = std::ssize(linked_.template_of(static_cast<std::int32_t>(rank)).steps);
@@ -34,6 +42,7 @@ void Clock::run() {
         const Place place = ready_.back();
         ready_.pop_back();
         begin(place);
+        ticker.advance_to(complete_);
       }
     }
   }

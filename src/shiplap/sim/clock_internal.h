@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "shiplap/base/progress.h"
 #include "shiplap/base/units.h"
 #include "shiplap/cost/price.h"
 #include "shiplap/hardware/system.h"
@@ -20,7 +21,7 @@ class Clock {
   // receive.
   Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager);
   // Writes times and durations of what becomes complete into the events of the linked.
-  void run();
+  void run(const ProgressCallback& progress);
 
   enum class State : std::uint8_t { waiting, started, complete };
   [[nodiscard]] State state(Place place) const { return state_[linked_.index(place)]; }

@@ -51,14 +51,16 @@ void drop_incomplete(LinkedProgram& linked, const Clock& clock) {
 }  // namespace
 
 Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
-  LinkedProgram linked = plan::link(
-      plan, {.operations = options.operations,
-             .iterations = options.iterations,
-             .cost = [&](const plan::RankProgram& program, const plan::flat::Operation& op) {
-               return operation_cost(options.system, program, op);
-             }});
+  LinkedProgram linked =
+      plan::link(plan, {.operations = options.operations,
+                        .iterations = options.iterations,
+                        .cost =
+                            [&](const plan::RankProgram& program, const plan::flat::Operation& op) {
+                              return operation_cost(options.system, program, op);
+                            },
+                        .progress = options.progress});
   Clock clock(linked, options.system, options.eager_up_to);
-  clock.run();
+  clock.run(options.progress);
 
   Replay result{.end = clock.end(), .problems = misfit_problems(linked, clock.misfits())};
   if (!clock.all_complete()) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shiplap/base/diagnostic.h"
+#include "shiplap/base/progress.h"
 #include "shiplap/base/units.h"
 #include "shiplap/hardware/system.h"
 #include "shiplap/plan/expand.h"
@@ -24,6 +25,7 @@ struct ReplayOptions {
   Bytes eager_up_to;
   std::int64_t operations = 50'000'000;            // of all ranks together; beyond that, D632
   std::int64_t iterations = plan::kMaxIterations;  // likewise, of loops that are expanded
+  ProgressCallback progress;
 };
 
 struct Replay {

@@ -70,6 +70,7 @@ struct World {
   hardware::System system = hardware::find_system("h100_80g_nvl8");
   workload::ModelShape shape;
   Bytes eager_up_to{0};  // messages up to this size are sent whether or not they are waited for
+  ProgressCallback progress;  // of a run, of its plan and of its replay
 };
 
 class Model;

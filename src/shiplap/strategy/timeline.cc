@@ -51,7 +51,8 @@ Timeline replay(const Dist& dist) {
   sim::Replay replay =
       sim::replay(lowered.plan, {.system = dist.world().system,
                                  .eager_up_to = dist.world().eager_up_to,
-                                 .operations = std::numeric_limits<std::int64_t>::max()});
+                                 .operations = std::numeric_limits<std::int64_t>::max(),
+                                 .progress = dist.world().progress});
   Timeline timeline{.trace = std::move(replay.trace),
                     .end = replay.end,
                     .clock = std::vector<Seconds>(dist.models().size())};

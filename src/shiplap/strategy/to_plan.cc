@@ -154,8 +154,11 @@ LoweredRanks lower(const Dist& dist, Lowered purpose) {
     }
     std::ranges::sort(all);
     ProgramSharing sharing(result.plan.mesh);
+    ProgressTicker ticker(dist.world().progress,
+                          {.what = "lowering ranks", .unit = "ranks", .total = std::ssize(all)});
     for (const auto& [rank, k] : all) {
       LoweredRanks::Kind& kind = result.kinds[k];
+      ticker.advance();
       const bool is_first = rank == kind.ranks.front();
       sharing.add(rank, is_first ? rank_program(lowering, rank, kind.first, &kind.step_of)
                                  : rank_program(lowering, rank, recording_of(dist, rank, purpose)));

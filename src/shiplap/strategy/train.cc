@@ -45,7 +45,7 @@ void Trainer::run(const Strategy& strategy) {
   engine::Scheduler& scheduler = dist_.scheduler();
   ensure(scheduler.tasks().empty(), "a trainer runs once");
   for (const auto& model : models_) scheduler.spawn(strategy(*model));
-  scheduler.run();
+  scheduler.run(world().progress);
   report_failure();
   if (dist_.problem()) throw InputError(*dist_.problem());
   report_deadlock();
