@@ -1,10 +1,10 @@
-// What it costs to check a plan: a step in the shape of Llama 3 405B, up to 131,072 ranks; and how
-// much the checker finds of what is wrong.
+// Benchmark of check: its time for a training step of the size of Llama 3 405B, up to 131,072
+// ranks, and its detection rate.
 //
 //   bench_check [--json] [--only time|found] [--oracle-plans N] [--oracle-seed N]
 //
-// Prints a table, or one JSON object. Times are of check() alone, not of reading the plan; medians,
-// with the least and the most beside them.
+// Prints a table, or one JSON object. Times are of check() only, without parsing the plan: median,
+// minimum and maximum.
 #include <malloc.h>
 
 #include <chrono>
@@ -30,8 +30,7 @@
 namespace shiplap {
 namespace {
 
-// As if the process had just begun: what was freed goes back to the system, and the peak is
-// forgotten.
+// Returns freed memory to the system and resets the peak.
 void start_over() {
   malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << "5";
@@ -52,10 +51,10 @@ enum class Symmetry { off, on };
 
 struct Timed {
   double seconds = 0;
-  std::int64_t operations = 0;  // that were looked at
+  std::int64_t operations = 0;  // that were checked
 };
 
-// A benchmark of a checker that does not get to the end would say nothing.
+// Throws if the plan is not sound: a check that stops early is not a benchmark.
 Timed timed_check(const plan::Plan& plan, Symmetry symmetry) {
   check::Options options;
   options.symmetry = symmetry == Symmetry::on;
@@ -70,17 +69,17 @@ Timed timed_check(const plan::Plan& plan, Symmetry symmetry) {
 
 plan::Plan plan_for(int dp) { return plan::parse_text(llama_plan({.dp = dp}), "llama"); }
 
-// Checks the plan a few times; once is enough of what takes long.
+// Checks the plan a few times, or once if that takes long.
 struct Runs {
   std::vector<double> seconds;
   std::int64_t operations = 0;
 };
 Runs runs_of(const plan::Plan& plan, Symmetry symmetry) {
-  constexpr std::size_t kMost = 5;
+  constexpr std::size_t kMaxRuns = 5;
   constexpr double kLong = 20;
   Runs runs;
   double total = 0;
-  while (runs.seconds.size() < kMost && total < kLong) {
+  while (runs.seconds.size() < kMaxRuns && total < kLong) {
     const Timed run = timed_check(plan, symmetry);
     runs.seconds.push_back(run.seconds);
     runs.operations = run.operations;
@@ -94,7 +93,7 @@ struct Series {
   int dp = 1;
   Symmetry symmetry = Symmetry::on;
 };
-// Returns the median, and the operations that were looked at.
+// Returns the median time, and the number of checked operations.
 Timed measure(Json& json, const Series& series) {
   start_over();
   const Runs runs = runs_of(plan_for(series.dp), series.symmetry);
@@ -105,7 +104,7 @@ Timed measure(Json& json, const Series& series) {
   return {.seconds = spread(runs.seconds).median, .operations = runs.operations};
 }
 
-// The slope of a straight line through the logarithms; nothing if there is none.
+// The slope of a linear fit to the logarithms; nullopt if it is undefined.
 std::optional<double> exponent(const std::vector<Timed>& points) {
   double x_sum = 0;
   double y_sum = 0;
@@ -139,7 +138,7 @@ void measure_time(Json& json) {
   json.set("growth_exponent", slope ? Json(*slope) : Json());
 }
 
-// ---- what was asked for
+// ---- options
 
 struct Options {
   bool json = false;
@@ -151,15 +150,15 @@ struct Options {
 constexpr const char* kUsage =
     "usage: bench_check [--json] [--only time|found] [--oracle-plans N] [--oracle-seed N]";
 
-Options options_of(std::span<char*> words) {
+Options parse_options(std::span<char*> arguments) {
   Options options;
-  for (std::size_t k = 1; k < words.size(); ++k) {
-    const std::string_view word = words[k];
+  for (std::size_t k = 1; k < arguments.size(); ++k) {
+    const std::string_view word = arguments[k];
     if (word == "--json") {
       options.json = true;
       continue;
     }
-    const std::string value = k + 1 < words.size() ? words[k + 1] : "";
+    const std::string value = k + 1 < arguments.size() ? arguments[k + 1] : "";
     const bool half = word == "--only" && (value == "time" || value == "found");
     const bool number = !value.empty() && value.find_first_not_of("0123456789") == value.npos;
     if (half) {
@@ -182,7 +181,7 @@ Options options_of(std::span<char*> words) {
 
 int main(int argc, char** argv) try {
   const shiplap::Options options =
-      shiplap::options_of(std::span(argv, static_cast<std::size_t>(argc)));
+      shiplap::parse_options(std::span(argv, static_cast<std::size_t>(argc)));
   shiplap::Json result = shiplap::Json::object({{"schema", "shiplap.bench.check/1"}});
   if (options.time) shiplap::measure_time(result);
   if (options.found) shiplap::measure_findings(result, options.sizes, SHIPLAP_MUSEUM);

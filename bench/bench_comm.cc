@@ -1,9 +1,10 @@
-// What our calls cost over MPI's own, and how much of a real link they use.
+// Benchmark of comm over MPI: overhead over bare MPI calls, and utilization of a real link.
 //
 //   bench_comm [--json]
 //
-// Starts bench_comm_worker (beside it) with tools/ranks: two ranks on this machine, then two hosts
-// with a link of 1 Gbit/s between them, which needs root. Prints a table, or one JSON object.
+// Starts bench_comm_worker (in the same folder) with tools/ranks: two ranks on this machine, then
+// two hosts with a link of 1 Gbit/s between them, which needs root. Prints a table, or one JSON
+// object.
 #include <cstdio>
 #include <exception>
 #include <string>

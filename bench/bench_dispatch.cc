@@ -1,9 +1,9 @@
-// What a dispatch costs: its tables, and moving the tokens.
+// Benchmark of dispatch: computing its tables, and exchanging the tokens.
 //
 //   bench_dispatch [--json] [--lengths FOLDER]
 //
 // Tables: four for 8 to 4,096 ranks, from in_RANKS_wlbllm4.txt in FOLDER (../shared/data/
-// document_lengths beside the project unless it is given), CP 4; CPU time. Moving: starts
+// document_lengths next to the project by default), CP 4; CPU time. Exchange: starts
 // bench_dispatch_worker with tools/ranks on two ranks of this machine, then on four hosts with
 // links of 1 Gbit/s, which needs root. Prints a table, or one JSON object.
 #include <algorithm>
@@ -85,7 +85,7 @@ Json tables(const std::string& folder, int ranks) {
                        {"layout_bytes", made.attention.bytes().count}});
 }
 
-// The worst ratio of those with so many pieces a pair; null if none was measured.
+// The worst ratio of the measurements with `pieces` pieces per pair; null if there is none.
 Json worst(const Json::Array& all, int pieces, std::string_view key) {
   Json most;
   for (const Json& one : all) {

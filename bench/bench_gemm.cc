@@ -1,13 +1,13 @@
-// What it costs to multiply in chunks of rows, as they would arrive from other ranks.
+// Benchmark of a GEMM in chunks of rows, as they would arrive from other ranks.
 //
 //   bench_gemm [--json] [--rounds N]
 //
-// Per shape: the whole product in one call, which the kernel may cut into blocks of its own
-// (`_whole_by_<rows>` has the choices; the fastest counts as the whole), and the same rows in
-// chunks, a call each, with weights that were packed once, or are by every call (`_unprepared`).
-// All take turns. A ratio is that of a chunked time to the whole one measured next to it; medians,
-// with the least and the most beside them. One thread. Chunks of as many rows as the blocks of the
-// whole, or a multiple, are the same work, so that their ratio shows only the noise.
+// Per shape: the whole GEMM in one call, which the kernel may split into blocks (`_whole_by_<rows>`
+// has the block sizes; the fastest counts as the whole), and the same rows in chunks, one call
+// each, with weights that are packed once, or by every call (`_unprepared`). Measurements are
+// interleaved. A ratio is that of a chunked time to the whole one measured next to it: median,
+// minimum and maximum. One thread. Chunks of a multiple of the whole's block size are the same
+// work, so their ratio shows only the noise.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -45,7 +45,7 @@ struct Case {
   Activation activation = Activation::none;
 };
 
-// Rows x depth x columns.
+// M x K x N.
 const std::vector<Case> kCases = {
     {"bf16_1024x2048x4096", 1024, 2048, 4096, DType::bf16},
     {"bf16_512x4096x1024", 512, 4096, 1024, DType::bf16},
@@ -86,22 +86,22 @@ struct Matrices {
   std::vector<std::byte> before;
 };
 
-// A kernel for a case. Several share the matrices.
+// A kernel for a case. Several kernels share the matrices.
 class Subject {
  public:
   Subject(const Case& which, Matrices& matrices, Packing packing, std::int64_t typical_rows)
       : case_(which),
         matrices_(matrices),
         typical_rows_(typical_rows),
-        kernel_({.columns = which.columns,
-                 .depth = which.depth,
+        kernel_({.n = which.columns,
+                 .k = which.depth,
                  .type = which.type,
                  .packing = packing,
                  .typical_rows = typical_rows}) {
     kernel_.prepare({.data = matrices_.weights.data(), .type = which.type});
   }
 
-  [[nodiscard]] std::string_view by() const { return kernel_.by(); }
+  [[nodiscard]] std::string_view backend_name() const { return kernel_.backend_name(); }
   [[nodiscard]] std::int64_t typical_rows() const { return typical_rows_; }
 
   double seconds_in_chunks_of(std::int64_t rows) {
@@ -120,7 +120,7 @@ class Subject {
     if (case_.activation != Activation::none) {
       epilogue = {.bias = {.data = matrices_.bias.data()},
                   .activation = case_.activation,
-                  .before_activation = {.data = matrices_.before.data() + at, .type = case_.type}};
+                  .pre_activation = {.data = matrices_.before.data() + at, .type = case_.type}};
     }
     kernel_.multiply({.data = matrices_.a.data() + first * case_.depth * size,
                       .type = case_.type,
@@ -134,7 +134,7 @@ class Subject {
   LinearKernel kernel_;
 };
 
-// Of one way to compute the product: how long it took, and the whole one next to it.
+// The times of one variant of the GEMM, and of the whole one measured next to each.
 struct Times {
   std::vector<double> own;
   std::vector<double> whole;
@@ -153,67 +153,69 @@ Spread ratio(const Times& times) {
   return spread(ratios);
 }
 
-// One way to compute the product.
-struct Way {
+// One way to compute the GEMM.
+struct Variant {
   std::string name;
   Subject* subject = nullptr;
   std::int64_t rows = 0;  // per call
   Times times;
 };
 
-// Each is measured right after the whole one.
-void measure(std::vector<Way>& ways, const Way& whole, int rounds) {
-  for (Way& way : ways) way.subject->seconds_in_chunks_of(way.rows);
+// Each variant is measured right after the whole GEMM.
+void measure(std::vector<Variant>& variants, const Variant& whole, int rounds) {
+  for (Variant& variant : variants) variant.subject->seconds_in_chunks_of(variant.rows);
   for (int round = 0; round < rounds; ++round) {
-    for (Way& way : ways) {
-      way.times.whole.push_back(whole.subject->seconds_in_chunks_of(whole.rows));
-      way.times.own.push_back(way.subject->seconds_in_chunks_of(way.rows));
+    for (Variant& variant : variants) {
+      variant.times.whole.push_back(whole.subject->seconds_in_chunks_of(whole.rows));
+      variant.times.own.push_back(variant.subject->seconds_in_chunks_of(variant.rows));
     }
   }
 }
 
-std::vector<Way> chunks_of(const Case& which, Subject& subject, const std::string& prefix) {
-  std::vector<Way> ways;
+std::vector<Variant> chunks_of(const Case& which, Subject& subject, const std::string& prefix) {
+  std::vector<Variant> variants;
   for (const std::int64_t rows : kChunks) {
     if (rows >= which.rows) continue;
-    ways.push_back({prefix + "chunked_over_whole_" + std::to_string(rows), &subject, rows, {}});
+    variants.push_back({prefix + "chunked_over_whole_" + std::to_string(rows), &subject, rows, {}});
   }
-  return ways;
+  return variants;
 }
 
-// The fastest of several ways to compute the whole in one call. None may run right after itself,
-// or it alone would find its weights in the cache.
-Way whole_of(Json& json, const Case& which, std::span<Subject> subjects, int rounds) {
-  std::vector<Way> ways;
+// The fastest of several variants that compute the whole in one call. None may run right after
+// itself, or it would be the only one with its weights in the cache.
+Variant whole_of(Json& json, const Case& which, std::span<Subject> subjects, int rounds) {
+  std::vector<Variant> variants;
   for (Subject& subject : subjects) {
     subject.seconds_in_chunks_of(which.rows);
-    ways.push_back(
+    variants.push_back(
         {"whole_by_" + std::to_string(subject.typical_rows()) + "_ms", &subject, which.rows, {}});
   }
   for (int round = 0; round < rounds; ++round) {
-    for (Way& way : ways) way.times.own.push_back(way.subject->seconds_in_chunks_of(way.rows));
+    for (Variant& variant : variants)
+      variant.times.own.push_back(variant.subject->seconds_in_chunks_of(variant.rows));
   }
-  for (const Way& way : ways) put(json, which.name + "_" + way.name, in_milliseconds(way.times));
-  return *std::ranges::min_element(ways, {},
-                                   [](const Way& way) { return spread(way.times.own).median; });
+  for (const Variant& variant : variants)
+    put(json, which.name + "_" + variant.name, in_milliseconds(variant.times));
+  return *std::ranges::min_element(
+      variants, {}, [](const Variant& variant) { return spread(variant.times.own).median; });
 }
 
-// From the largest down, as long as they are cheap enough.
-Json smallest_cheap(const std::vector<Way>& ways) {
+// The smallest chunk, counted from the largest down, whose overhead is allowed.
+Json smallest_cheap(const std::vector<Variant>& variants) {
   Json smallest;
-  for (const Way& way : ways | std::views::reverse) {
-    if (ratio(way.times).median > kAllowed) break;
-    smallest = Json(way.rows);
+  for (const Variant& variant : variants | std::views::reverse) {
+    if (ratio(variant.times).median > kAllowed) break;
+    smallest = Json(variant.rows);
   }
   return smallest;
 }
 
-// Of the whole ones next to others: those by which it was chosen are the lucky ones.
-Spread speed(const Case& which, const std::vector<Way>& ways) {
+// From the whole GEMMs measured next to the variants: the times that selected it are biased.
+Spread speed(const Case& which, const std::vector<Variant>& variants) {
   const double operations = 2e-9 * static_cast<double>(which.rows * which.depth * which.columns);
   std::vector<double> speeds;
-  for (const Way& way : ways) {
-    for (const double seconds : way.times.whole) speeds.push_back(operations / seconds);
+  for (const Variant& variant : variants) {
+    for (const double seconds : variant.times.whole) speeds.push_back(operations / seconds);
   }
   return spread(speeds);
 }
@@ -224,24 +226,25 @@ void measure_case(Json& json, const Case& which, int rounds) {
   for (const std::int64_t rows : {std::int64_t{128}, std::int64_t{256}, which.rows}) {
     wholes.emplace_back(which, matrices, Packing::once, rows);
   }
-  const Way whole = whole_of(json, which, wholes, rounds);
-  json.set(which.name + "_by", std::string(whole.subject->by()));
+  const Variant whole = whole_of(json, which, wholes, rounds);
+  json.set(which.name + "_by", std::string(whole.subject->backend_name()));
   json.set(which.name + "_whole_blocks", whole.subject->typical_rows());
   Subject unprepared(which, matrices, Packing::every_call, kernels::LinearShape{}.typical_rows);
   Subject unprepared_whole(which, matrices, Packing::every_call, which.rows);
-  std::vector<Way> chunks = chunks_of(which, *whole.subject, "");
-  std::vector<Way> others = chunks_of(which, unprepared, "unprepared_");
+  std::vector<Variant> chunks = chunks_of(which, *whole.subject, "");
+  std::vector<Variant> others = chunks_of(which, unprepared, "unprepared_");
   others.push_back({"unprepared_over_whole", &unprepared_whole, which.rows, {}});
   measure(chunks, whole, rounds);
   measure(others, whole, rounds);
   put(json, which.name + "_whole_gflops", speed(which, chunks));
   json.set(which.name + "_smallest_chunk_within_1.05", smallest_cheap(chunks));
   chunks.insert(chunks.end(), others.begin(), others.end());
-  for (const Way& way : chunks) put(json, which.name + "_" + way.name, ratio(way.times));
+  for (const Variant& variant : chunks)
+    put(json, which.name + "_" + variant.name, ratio(variant.times));
 }
 
 void measure_all(Json& json, int rounds) {
-  json.set("products_by", std::string(kernels::products_by()));
+  json.set("products_by", std::string(kernels::gemm_backend_name()));
   double load = 0;
   if (getloadavg(&load, 1) == 1) json.set("load_before", load);
   for (const Case& which : kCases) measure_case(json, which, rounds);
@@ -253,11 +256,11 @@ struct Options {
   int rounds = 9;
 };
 
-Options options_of(std::span<char*> words) {
+Options parse_options(std::span<char*> arguments) {
   Options options;
-  for (std::size_t k = 1; k < words.size(); ++k) {
-    const std::string_view word = words[k];
-    const std::string value = k + 1 < words.size() ? words[k + 1] : "";
+  for (std::size_t k = 1; k < arguments.size(); ++k) {
+    const std::string_view word = arguments[k];
+    const std::string value = k + 1 < arguments.size() ? arguments[k + 1] : "";
     const bool number = !value.empty() && value.find_first_not_of("0123456789") == value.npos;
     if (word == "--json") {
       options.json = true;
@@ -276,7 +279,7 @@ Options options_of(std::span<char*> words) {
 
 int main(int argc, char** argv) try {
   const shiplap::Options options =
-      shiplap::options_of(std::span(argv, static_cast<std::size_t>(argc)));
+      shiplap::parse_options(std::span(argv, static_cast<std::size_t>(argc)));
   shiplap::Json result = shiplap::Json::object({{"schema", "shiplap.bench.gemm/1"}});
   shiplap::measure_all(result, options.rounds);
   if (options.json) {

@@ -1,24 +1,21 @@
-// What grouped products save over a loop of products.
+// Benchmark of grouped GEMMs against a loop of GEMMs.
 //
 //   bench_grouped [--json] [--rounds N] [--case NAME]
 //
-// 64 groups have ragged numbers of rows, drawn with a seed: some none, a few many. All ways take
-// turns, and a ratio is that of two times measured next to each other; medians, with the least and
-// the most beside them. One thread. The loop is a LinearKernel for each group, prepared, with these
-// sizes seen before and the typical number of rows with which it was fastest.
+// 64 groups have random ragged sizes: some are empty, a few are large. Measurements of all variants
+// are interleaved, and a ratio is that of two times measured next to each other: median, minimum
+// and maximum. One thread. The loop has a prepared LinearKernel for each group, which has seen
+// these sizes before, with the typical number of rows for which it was fastest.
 //
 //   CASE_grouped_over_loop              one LinearKernel with groups over it
 //   CASE_grouped_over_loop_fresh_sizes  both with numbers of rows that neither has seen
 //   CASE_grouped_fresh_over_loop        of these, its first call over the loop's second
-//   CASE_packing_grouped_over_loop      both pack the weights they use, as after a step of
-//   training:
-//                                       groups on the way (Packing::every_call), the loop
-//                                       all
-//   CASE_packing_grouped_over_one       the same over one LinearKernel, prepared for group after
-//   group CASE_preparing_grouped_over_one     groups pack all first (Packing::once), over
-//   the same
+//   CASE_packing_grouped_over_loop      both pack the weights, as after an optimizer step: grouped
+//                                       in each call (Packing::every_call), the loop all at once
+//   CASE_packing_grouped_over_one       the same over one LinearKernel, prepared for each group
+//   CASE_preparing_grouped_over_one     grouped packs all first (Packing::once), over the same
 //
-// Without CASE_, the first of them are those of the main case.
+// Keys without CASE_ are those of the main case.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -94,7 +91,7 @@ std::vector<std::byte> random_numbers(Random& random, DType type, std::int64_t c
   return bytes;
 }
 
-// An eighth of the groups is empty; the shares of the others have a tail like 1 / x.
+// An eighth of the groups is empty; the sizes of the others have a tail like 1 / x.
 std::vector<GroupRows> ragged_runs(std::int64_t tokens, std::uint64_t seed) {
   Random random(seed);
   std::vector<double> ends;
@@ -115,7 +112,7 @@ std::vector<GroupRows> ragged_runs(std::int64_t tokens, std::uint64_t seed) {
   return runs;
 }
 
-// What all ways share.
+// The operands of all variants.
 struct Matrices {
   explicit Matrices(const Case& which) : shape(which) {
     Random random(1);
@@ -151,9 +148,9 @@ struct Matrices {
 using Runs = std::span<const GroupRows>;
 
 // A way to multiply all groups.
-class Way {
+class Variant {
  public:
-  virtual ~Way() = default;
+  virtual ~Variant() = default;
   virtual void prepare() = 0;
   virtual void multiply(Runs runs) = 0;
 
@@ -170,26 +167,26 @@ class Way {
   }
 };
 
-class Grouped final : public Way {
+class Grouped final : public Variant {
  public:
   Grouped(Matrices& matrices, Packing packing)
       : m_(matrices),
         kernel_({.groups = kGroups,
-                 .columns = m_.shape.columns,
-                 .depth = m_.shape.depth,
+                 .n = m_.shape.columns,
+                 .k = m_.shape.depth,
                  .type = m_.shape.type,
                  .packing = packing,
                  .typical_rows = 64}) {
     for (std::int64_t i = 0; i < kGroups; ++i) weights_.push_back(m_.weights_of(i));
   }
-  [[nodiscard]] std::string_view by() const { return kernel_.by(); }
+  [[nodiscard]] std::string_view backend_name() const { return kernel_.backend_name(); }
   void prepare() override { kernel_.prepare(weights_); }
   void multiply(Runs runs) override {
     kernels::Epilogue epilogue;
     if (m_.shape.activation != Activation::none) {
       epilogue = {.bias = {.data = m_.bias.data()},
                   .activation = m_.shape.activation,
-                  .before_activation = m_.result(m_.before, 0)};
+                  .pre_activation = m_.result(m_.before, 0)};
     }
     kernel_.multiply(m_.rows(0, m_.shape.tokens), m_.result(m_.c, 0), epilogue, runs);
   }
@@ -201,10 +198,8 @@ class Grouped final : public Way {
 };
 
 LinearKernel linear_kernel(const Case& which, std::int64_t typical_rows) {
-  return LinearKernel({.columns = which.columns,
-                       .depth = which.depth,
-                       .type = which.type,
-                       .typical_rows = typical_rows});
+  return LinearKernel(
+      {.n = which.columns, .k = which.depth, .type = which.type, .typical_rows = typical_rows});
 }
 
 void multiply_one(Matrices& m, LinearKernel& kernel, const GroupRows& run, std::int64_t first) {
@@ -212,13 +207,13 @@ void multiply_one(Matrices& m, LinearKernel& kernel, const GroupRows& run, std::
   if (m.shape.activation != Activation::none) {
     epilogue = {.bias = {.data = m.bias.data() + run.group * m.shape.columns * 4},
                 .activation = m.shape.activation,
-                .before_activation = m.result(m.before, first)};
+                .pre_activation = m.result(m.before, first)};
   }
   kernel.multiply(m.rows(first, run.rows), m.result(m.c, first), epilogue);
 }
 
 // A kernel for each group.
-class Loop final : public Way {
+class Loop final : public Variant {
  public:
   Loop(Matrices& matrices, std::int64_t typical_rows) : m_(matrices) {
     for (std::int64_t i = 0; i < kGroups; ++i) {
@@ -244,8 +239,8 @@ class Loop final : public Way {
   std::vector<LinearKernel> kernels_;
 };
 
-// One kernel, prepared for group after group.
-class One final : public Way {
+// One kernel, prepared again for each group.
+class One final : public Variant {
  public:
   One(Matrices& matrices, std::int64_t typical_rows)
       : m_(matrices), kernel_(linear_kernel(matrices.shape, typical_rows)) {}
@@ -265,7 +260,7 @@ class One final : public Way {
   LinearKernel kernel_;
 };
 
-// The typical number of rows with which the loop is fastest.
+// The typical number of rows for which the loop is fastest.
 std::int64_t fastest_typical_rows(Matrices& matrices, Runs runs) {
   std::int64_t best = 0;
   double least = HUGE_VAL;
@@ -303,13 +298,13 @@ Times take_turns(int rounds, const Timed& left, const Timed& right) {
   return times;
 }
 
-// Puts a ratio, and if the case is the main one, also without its name.
+// Stores a ratio; that of the main case also without the name of the case.
 void put_ratio(Json& json, const Case& which, const std::string& name, const Spread& ratio) {
   put(json, which.name + "_" + name, ratio);
   if (which.name == kMain) put(json, name, ratio);
 }
 
-void measure_seen(Json& json, const Case& which, Way& grouped, Way& loop, int rounds) {
+void measure_seen(Json& json, const Case& which, Variant& grouped, Variant& loop, int rounds) {
   const std::vector<GroupRows> runs = ragged_runs(which.tokens, 1);
   for (int i = 0; i < 2; ++i) {
     loop.multiply(runs);
@@ -325,7 +320,7 @@ void measure_seen(Json& json, const Case& which, Way& grouped, Way& loop, int ro
   json.set(which.name + "_loop_gflops", operations / spread(times.right).median * 1e-9);
 }
 
-void measure_fresh(Json& json, const Case& which, Way& grouped, Way& loop, int rounds) {
+void measure_fresh(Json& json, const Case& which, Variant& grouped, Variant& loop, int rounds) {
   Times first;
   Times second;
   for (int round = 0; round < rounds; ++round) {
@@ -340,7 +335,7 @@ void measure_fresh(Json& json, const Case& which, Way& grouped, Way& loop, int r
   put_ratio(json, which, "grouped_fresh_over_loop", second.ratio());
 }
 
-void measure_packing(Json& json, Matrices& matrices, Way& grouped, Way& loop, Way& one,
+void measure_packing(Json& json, Matrices& matrices, Variant& grouped, Variant& loop, Variant& one,
                      int rounds) {
   const Case& which = matrices.shape;
   const std::vector<GroupRows> runs = ragged_runs(which.tokens, 1);
@@ -367,7 +362,7 @@ void measure_case(Json& json, const Case& which, int rounds) {
   One one(matrices, typical);
   loop.prepare();
   grouped.prepare();
-  json.set(which.name + "_by", std::string(grouped.by()));
+  json.set(which.name + "_by", std::string(grouped.backend_name()));
   json.set(which.name + "_loop_typical_rows", typical);
   measure_seen(json, which, grouped, loop, rounds);
   measure_fresh(json, which, grouped, loop, rounds);
@@ -380,11 +375,11 @@ struct Options {
   std::string only;
 };
 
-Options options_of(std::span<char*> words) {
+Options parse_options(std::span<char*> arguments) {
   Options options;
-  for (std::size_t k = 1; k < words.size(); ++k) {
-    const std::string_view word = words[k];
-    const std::string value = k + 1 < words.size() ? words[k + 1] : "";
+  for (std::size_t k = 1; k < arguments.size(); ++k) {
+    const std::string_view word = arguments[k];
+    const std::string value = k + 1 < arguments.size() ? arguments[k + 1] : "";
     const bool number = !value.empty() && value.find_first_not_of("0123456789") == value.npos;
     if (word == "--json") {
       options.json = true;
@@ -402,7 +397,7 @@ Options options_of(std::span<char*> words) {
 }
 
 void measure_all(Json& json, const Options& options) {
-  json.set("products_by", std::string(kernels::products_by()));
+  json.set("products_by", std::string(kernels::gemm_backend_name()));
   double load = 0;
   if (getloadavg(&load, 1) == 1) json.set("load_before", load);
   for (const Case& which : all_cases()) {
@@ -418,7 +413,7 @@ void measure_all(Json& json, const Options& options) {
 
 int main(int argc, char** argv) try {
   const shiplap::Options options =
-      shiplap::options_of(std::span(argv, static_cast<std::size_t>(argc)));
+      shiplap::parse_options(std::span(argv, static_cast<std::size_t>(argc)));
   shiplap::Json result = shiplap::Json::object({{"schema", "shiplap.bench.grouped/1"}});
   shiplap::measure_all(result, options);
   if (options.json) {

@@ -1,16 +1,17 @@
-// How much of the communication of a product is hidden.
+// Benchmark of overlap: how much of the communication of a GEMM is hidden.
 //
 //   bench_overlap [--json] [--part overlap|choice|kernels]... [--rounds N] [--megabits 200]
 //                 [--choice-megabits 1000]
 //
 // Overlap: starts bench_overlap_worker on two hosts with a slow link, which needs root. Rows of X
-// are gathered, for several numbers of columns of W. Each time is taken between two of the product
-// alone, each overlap after the communication alone; what stands between two products that differ,
-// or after a communication that was slow, is void. The others are sorted by C / G into about a
-// half, one and two, whatever the speed of the machine was at the time.
+// are gathered, for several values of N. Each measurement is between two of the GEMM alone, and
+// each overlap after the communication alone; it is discarded if those GEMM times differ or that
+// communication was slow. The others are binned by C / G into about a half, one and two, whatever
+// the speed of the machine was at the time.
 //
-// Choice: what overlap::choose() chooses for thirty shapes by a calibration, beside other ways
-// (choice.h). Kernels: the main figures of bench_quantize and bench_grouped. Without --part, all.
+// Choice: what overlap::choose() selects for thirty shapes from a calibration, compared with other
+// methods (choice.h). Kernels: the main results of bench_quantize and bench_grouped. Without
+// --part, all.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -36,12 +37,12 @@ constexpr std::int64_t kRows = 1024;
 constexpr std::int64_t kDepth = 2048;
 constexpr std::int64_t kRanks = 2;
 // Numbers of chunks; `p`: polled, `t`: tapered (overlap_worker.cc).
-constexpr std::array kWays{"1", "4", "4p", "4tp", "8p", "8tp"};
-// The product takes about as long as the communication with one of them, as fast as the machine is.
+constexpr std::array kVariants{"1", "4", "4p", "4tp", "8p", "8tp"};
+// Values of N: with one of them the GEMM takes about as long as the communication, on any machine.
 constexpr std::array kColumns{4096, 6144, 9216, 12288, 20480, 28672};
-// How far two times of the product may be from each other, and C / G from what it stands for.
+// The maximum ratio of two times of the GEMM, and of C / G to its bin.
 constexpr double kSame = 1.2;
-// How far C may be from what it usually is: the link has one speed.
+// The maximum ratio of C to its usual value: the link has one speed.
 constexpr double kSteady = 1.1;
 
 constexpr std::array<std::string_view, 3> kParts{"overlap", "choice", "kernels"};
@@ -60,20 +61,20 @@ struct Options {
 
 double number(const Json& json, const std::string& key) { return json.find(key)->as_number(); }
 
-// One time and what belongs to it.
+// One measurement of an overlap, with the times measured next to it.
 struct Sample {
   double g = 0;
   double c = 0;
-  double serial = 0;  // 0: void
+  double serial = 0;  // 0: discarded
   double t = 0;
 };
 
-// By ratio of C to G (0: half, 1: one, 2: two), then by way.
+// By ratio of C to G (0: half, 1: one, 2: two), then by variant.
 struct Pool {
   std::array<std::map<std::string, std::vector<Sample>>, 3> samples;
   std::map<int, std::vector<double>> chunked_over_whole;
-  std::int64_t taken = 0;  // times in all
-  std::int64_t used = 0;   // of those of an overlap
+  std::int64_t taken = 0;  // all measurements
+  std::int64_t used = 0;   // overlap measurements that were not discarded
 };
 
 bool are_alike(double a, double b) { return std::max(a, b) < kSame * std::min(a, b); }
@@ -85,12 +86,13 @@ std::optional<std::size_t> bin_of(double ratio) {
   return std::nullopt;
 }
 
-// A link that is faster than it can be is none.
-void demand_throttle(const Options& options, double took_ms) {
+// Throws if the communication was faster than the throttled link allows.
+void check_throttle(const Options& options, double took_ms) {
   constexpr double kBurst = 65536;
   constexpr std::int64_t kSent = kRows / kRanks * kDepth * 2;
   const double least_ms = (static_cast<double>(kSent) - kBurst) * 8 / (options.megabits * 1e3);
-  if (took_ms < least_ms) throw std::runtime_error("void: the link was not throttled");
+  if (took_ms < least_ms)
+    throw std::runtime_error("invalid measurement: the link was not throttled");
 }
 
 void add(const Options& options, const Json& result, Pool& pool) {
@@ -100,7 +102,7 @@ void add(const Options& options, const Json& result, Pool& pool) {
   }
   const double usual = spread(all_c).median;
   double c = 0;
-  double serial_over_g = 0;  // without the communication, in this round; 0: void
+  double serial_over_g = 0;  // without the communication, in this round; 0: discarded
   double round = -1;
   for (const Json& each : result.find("rounds")->as_array()) {
     const std::string& what = each.find("what")->as_string();
@@ -115,7 +117,7 @@ void add(const Options& options, const Json& result, Pool& pool) {
     ++pool.taken;
     if (what == "C") {
       c = took;
-      demand_throttle(options, took);
+      check_throttle(options, took);
     }
     if (!are_alike(before, after)) continue;
     if (what == "serial") serial_over_g = c > kSteady * usual ? 0 : (took - c) / g;
@@ -152,7 +154,7 @@ Json judged(const std::vector<Sample>& samples) {
   set("ring_bound_over_T",
       [](const Sample& s) { return (s.g / 2 + std::max(s.g / 2, s.c)) / s.t; });
   set("C_over_G", [](const Sample& s) { return s.c / s.g; });
-  // C and the product after it, as slow as in the same round, at the speed of the moment.
+  // C followed by the GEMM, scaled to the current speed of the machine.
   std::vector<Sample> with_serial = samples;
   std::erase_if(with_serial, [](const Sample& s) { return s.serial == 0; });
   if (with_serial.empty()) with_serial = {{.serial = 0, .t = 0}};
@@ -165,8 +167,8 @@ Json judged(const std::vector<Sample>& samples) {
 
 constexpr std::array kRatios{"T_over_serial", "max_over_T", "ring_bound_over_T", "hidden"};
 
-// All ways of one ratio, and the one with the largest max(G, C) / T of those that were seen often:
-// a choice among noisy numbers, so the others are told as well.
+// All variants of one ratio, and the best one: the largest max(G, C) / T among those with enough
+// samples. That is a selection among noisy values, so the others are printed as well.
 Json shape_of(const std::map<std::string, std::vector<Sample>>& ways) {
   constexpr std::size_t kOften = 5;
   Json shape = Json::object({});
@@ -189,7 +191,7 @@ Pool measured(const Options& options) {
   Pool pool;
   const std::string launch = "-n 2 --on hosts --hosts 2 --rate " + options.rate();
   std::string ways;
-  for (const char* const way : kWays) ways += std::string(" ") + way;
+  for (const char* const way : kVariants) ways += std::string(" ") + way;
   for (const int columns : kColumns) {
     const Json result = worker(launch, kWorker,
                                "ag " + std::to_string(kRows) + " " + std::to_string(columns) + " " +
@@ -201,7 +203,7 @@ Pool measured(const Options& options) {
 }
 
 void print(const std::string& ratio, const Json& shape) {
-  for (const char* const way : kWays) {
+  for (const char* const way : kVariants) {
     const Json* const of = shape.find("ways")->find(way);
     if (of == nullptr) continue;
     std::printf(
@@ -213,7 +215,7 @@ void print(const std::string& ratio, const Json& shape) {
   }
 }
 
-// What another program here finds in a few rounds: these keys of it.
+// Runs another benchmark for a few rounds and adds some of its keys.
 void add_kernels(const std::string& program, const std::string& arguments,
                  const std::vector<std::string>& keys, Json& result) {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
@@ -283,7 +285,7 @@ int run(const Options& options) {
   return 0;
 }
 
-std::optional<Options> options_of(int argc, char** argv) {
+std::optional<Options> parse_options(int argc, char** argv) {
   Options options;
   for (int k = 1; k < argc; ++k) {
     const std::string_view word = argv[k];
@@ -309,7 +311,7 @@ std::optional<Options> options_of(int argc, char** argv) {
 }  // namespace shiplap
 
 int main(int argc, char** argv) {
-  const auto options = shiplap::options_of(argc, argv);
+  const auto options = shiplap::parse_options(argc, argv);
   if (!options) {
     std::fprintf(stderr,
                  "usage: bench_overlap [--json] [--part overlap|choice|kernels]... [--rounds N] "

@@ -1,5 +1,5 @@
-// What a plan costs: the memory of a large one, and the time to print, read, compare, copy and
-// expand.
+// Benchmark of plans: the memory of a large one, and the time to print, parse, compare, copy and
+// expand it.
 //
 //   bench_plan [--json] [--write FILE]
 //
@@ -49,7 +49,7 @@ std::int64_t heap_in_use() {
   return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
 }
 
-// The compiler must not drop what is measured.
+// Keeps the compiler from removing the measured code.
 std::size_t sink = 0;
 
 // ---- (a) 131,072 ranks on five axes, 64 programs of 1,000 operations
@@ -215,7 +215,7 @@ void append_order(Order& order, int stage, int microbatches) {
   for (int k = total - warm_up; k < total; ++k) add(k, true);
 }
 
-// The text of a plan is one long thing. NOLINTNEXTLINE(readability-function-size)
+// The text of a plan is one long literal. NOLINTNEXTLINE(readability-function-size)
 std::string interleaved(int microbatches) {
   Order order;
   for (int stage = 0; stage < kStages; ++stage) append_order(order, stage, microbatches);
@@ -323,7 +323,7 @@ Plan million_messages() {
   return plan;
 }
 
-// ---- all of it
+// ---- main
 
 class Report {
  public:

@@ -1,14 +1,13 @@
-// What it costs to round bf16 to FP8, against a plain copy of the same bytes.
+// Benchmark of quantization from bf16 to FP8, compared with memcpy.
 //
 //   bench_quantize [--json] [--rounds N]
 //
 // Of 2n bytes of bf16: `_over_memcpy` is the time over that of a memcpy of these 2n bytes, measured
 // right before. Rounding reads 2n bytes and writes n; `_over_memcpy_moved` is the time over that of
-// a memcpy of 1.5n bytes, which moves as many. Medians, with the least and the most beside them;
-// one thread. Tensor scaling with a scale that is known (delayed scaling has it) is `e4m3` and
-// `e5m2`; current scaling first looks for the largest number (`amax`, `current_`); `mx_` is MXFP8;
-// back to bf16 is `dequantize_`. quantize_over_memcpy is the worst of the first and of MXFP8,
-// beyond the second cache.
+// a memcpy of 1.5n bytes, which moves as many. Median, minimum and maximum; one thread. Tensor
+// scaling with a known scale (as in delayed scaling) is `e4m3` and `e5m2`; current scaling first
+// computes the maximum (`amax`, `current_`); `mx_` is MXFP8; back to bf16 is `dequantize_`.
+// quantize_over_memcpy is the worst of the first and of MXFP8, for sizes beyond the L2 cache.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -36,7 +35,7 @@ namespace {
 using kernels::Bf16;
 using kernels::ConstMatrixView;
 using kernels::MatrixView;
-using kernels::Scales;
+using kernels::ScaleGranularity;
 
 constexpr std::int64_t kColumns = 4096;
 
@@ -60,7 +59,7 @@ class Arrays {
         sums_(std::size_t{16} * kColumns) {
     Random random(1);
     for (std::size_t i = 0; i < from_.size(); ++i) {
-      // A few million different ones are enough.
+      // A few million distinct values are enough.
       from_[i] = i < (1U << 22U) ? kernels::to_bf16(static_cast<float>(2 * random.unit() - 1))
                                  : from_[i - (1U << 22U)];
     }
@@ -69,7 +68,7 @@ class Arrays {
   [[nodiscard]] ConstMatrixView wide() const {
     return {.data = from_.data(), .type = DType::bf16, .rows = rows_, .columns = kColumns};
   }
-  [[nodiscard]] MatrixView codes(DType format, Scales kind) {
+  [[nodiscard]] MatrixView codes(DType format, ScaleGranularity kind) {
     return {.data = codes_.data(),
             .type = format,
             .rows = rows_,
@@ -80,13 +79,13 @@ class Arrays {
   [[nodiscard]] std::size_t bytes() const { return from_.size() * sizeof(Bf16); }
   void copy(std::size_t bytes) { std::memcpy(copy_.data(), from_.data(), bytes); }
   // 16 rows of sums stay in the cache.
-  void add(DType format, Scales kind) {
+  void add(DType format, ScaleGranularity kind) {
     const MatrixView all = codes(format, kind);
     for (std::int64_t row = 0; row + 16 <= rows_; row += 16) {
-      kernels::dequantize_add(all.some_rows(row, 16), {.data = sums_.data()});
+      kernels::dequantize_add(all.slice_rows(row, 16), {.data = sums_.data()});
     }
   }
-  void widen(DType format, Scales kind) {
+  void widen(DType format, ScaleGranularity kind) {
     kernels::dequantize(codes(format, kind), {.data = copy_.data(), .type = DType::bf16});
   }
 
@@ -105,41 +104,44 @@ double seconds(int repeats, const std::function<void()>& act) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / repeats;
 }
 
-struct Way {
+struct Variant {
   std::string name;
   std::function<void()> act;
   bool counts = false;  // for the worst
 };
 
-std::vector<Way> ways_of(Arrays& arrays) {
-  std::vector<Way> ways;
-  ways.push_back({"amax", [&] {
-                    if (kernels::largest_absolute(arrays.wide()) == 0) std::abort();
-                  }});
+std::vector<Variant> variants_of(Arrays& arrays) {
+  std::vector<Variant> variants;
+  variants.push_back({"amax", [&] {
+                        if (kernels::compute_amax(arrays.wide()) == 0) std::abort();
+                      }});
   for (const DType format : {DType::fp8_e4m3, DType::fp8_e5m2}) {
     const std::string name(shiplap::name(format));
-    ways.push_back({name,
-                    [&arrays, format] {
-                      kernels::quantize(arrays.wide(), 300, arrays.codes(format, Scales::rows));
-                    },
-                    true});
-    ways.push_back({"mx_" + name,
-                    [&arrays, format] {
-                      kernels::quantize_blocks(arrays.wide(), arrays.codes(format, Scales::blocks));
-                    },
-                    true});
-    ways.push_back(
-        {"dequantize_mx_" + name, [&arrays, format] { arrays.widen(format, Scales::blocks); }});
-    ways.push_back({"add_mx_" + name, [&arrays, format] { arrays.add(format, Scales::blocks); }});
-    ways.push_back({"current_" + name, [&arrays, format] {
-                      const float amax = kernels::largest_absolute(arrays.wide());
-                      kernels::quantize(arrays.wide(), kernels::current_scale(amax, format),
-                                        arrays.codes(format, Scales::rows));
-                    }});
-    ways.push_back(
-        {"dequantize_" + name, [&arrays, format] { arrays.widen(format, Scales::rows); }});
+    variants.push_back({name,
+                        [&arrays, format] {
+                          kernels::quantize(arrays.wide(), 300,
+                                            arrays.codes(format, ScaleGranularity::per_row));
+                        },
+                        true});
+    variants.push_back({"mx_" + name,
+                        [&arrays, format] {
+                          kernels::quantize_blocks(
+                              arrays.wide(), arrays.codes(format, ScaleGranularity::per_block));
+                        },
+                        true});
+    variants.push_back({"dequantize_mx_" + name,
+                        [&arrays, format] { arrays.widen(format, ScaleGranularity::per_block); }});
+    variants.push_back(
+        {"add_mx_" + name, [&arrays, format] { arrays.add(format, ScaleGranularity::per_block); }});
+    variants.push_back({"current_" + name, [&arrays, format] {
+                          const float amax = kernels::compute_amax(arrays.wide());
+                          kernels::quantize(arrays.wide(), kernels::current_scale(amax, format),
+                                            arrays.codes(format, ScaleGranularity::per_row));
+                        }});
+    variants.push_back({"dequantize_" + name,
+                        [&arrays, format] { arrays.widen(format, ScaleGranularity::per_row); }});
   }
-  return ways;
+  return variants;
 }
 
 struct Times {
@@ -154,13 +156,13 @@ Spread ratio(const std::vector<double>& own, const std::vector<double>& copies) 
   return spread(ratios);
 }
 
-Times measure(Arrays& arrays, const Way& way, int rounds, int repeats) {
+Times measure(Arrays& arrays, const Variant& variant, int rounds, int repeats) {
   Times times;
-  way.act();
+  variant.act();
   for (int round = 0; round < rounds; ++round) {
     times.copies_moved.push_back(seconds(repeats, [&] { arrays.copy(arrays.bytes() / 4 * 3); }));
     times.copies.push_back(seconds(repeats, [&] { arrays.copy(arrays.bytes()); }));
-    times.own.push_back(seconds(repeats, way.act));
+    times.own.push_back(seconds(repeats, variant.act));
   }
   return times;
 }
@@ -171,15 +173,15 @@ void measure_size(Json& json, const Size& size, int rounds) {
   const double gigabytes = 1e-9 * static_cast<double>(arrays.bytes());
   std::vector<double> speeds;
   Spread worst;
-  for (const Way& way : ways_of(arrays)) {
-    const Times times = measure(arrays, way, rounds, size.repeats);
-    const std::string prefix = size.name + "_" + way.name;
+  for (const Variant& variant : variants_of(arrays)) {
+    const Times times = measure(arrays, variant, rounds, size.repeats);
+    const std::string prefix = size.name + "_" + variant.name;
     const Spread over = ratio(times.own, times.copies);
     put(json, prefix + "_over_memcpy", over);
     json.set(prefix + "_over_memcpy_moved", ratio(times.own, times.copies_moved).median);
     json.set(prefix + "_source_gb_per_s", gigabytes / spread(times.own).median);
     for (const double copy : times.copies) speeds.push_back(gigabytes / copy);
-    if (way.counts && over.median > worst.median) worst = over;
+    if (variant.counts && over.median > worst.median) worst = over;
   }
   put(json, size.name + "_memcpy_gb_per_s", spread(speeds));
   put(json, size.name + "_quantize_over_memcpy", worst);
@@ -191,11 +193,11 @@ struct Options {
   int rounds = 9;
 };
 
-Options options_of(std::span<char*> words) {
+Options parse_options(std::span<char*> arguments) {
   Options options;
-  for (std::size_t k = 1; k < words.size(); ++k) {
-    const std::string_view word = words[k];
-    const std::string value = k + 1 < words.size() ? words[k + 1] : "";
+  for (std::size_t k = 1; k < arguments.size(); ++k) {
+    const std::string_view word = arguments[k];
+    const std::string value = k + 1 < arguments.size() ? arguments[k + 1] : "";
     const bool number = !value.empty() && value.find_first_not_of("0123456789") == value.npos;
     if (word == "--json") {
       options.json = true;
@@ -214,7 +216,7 @@ Options options_of(std::span<char*> words) {
 
 int main(int argc, char** argv) try {
   const shiplap::Options options =
-      shiplap::options_of(std::span(argv, static_cast<std::size_t>(argc)));
+      shiplap::parse_options(std::span(argv, static_cast<std::size_t>(argc)));
   shiplap::Json result = shiplap::Json::object({{"schema", "shiplap.bench.quantize/1"}});
   double load = 0;
   if (getloadavg(&load, 1) == 1) result.set("load_before", load);

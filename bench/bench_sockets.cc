@@ -1,10 +1,10 @@
-// Ranks over our own sockets beside Open MPI over TCP: what a message costs on one machine, and how
-// much of a link of 1 Gbit/s is used between hosts.
+// Benchmark of the sockets transport against Open MPI over TCP: message cost on one machine, and
+// utilization of a link of 1 Gbit/s between hosts.
 //
 //   bench_sockets [--json]
 //
-// Starts bench_sockets_worker (beside it) with tools/ranks, in turn on both; hosts need root.
-// Prints a table, or one JSON object.
+// Starts bench_sockets_worker (in the same folder) with tools/ranks, alternating between both;
+// hosts need root. Prints a table, or one JSON object.
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -22,7 +22,7 @@ namespace {
 constexpr int kTurns = 5;
 constexpr const char* kWorker = "bench_sockets_worker";
 
-// The same question to both, in turn: the answers of each, in the order of `kinds`.
+// Runs the same measurement on both, alternating; returns their results in the order of `kinds`.
 std::vector<std::vector<Json>> in_turn(const std::vector<std::string>& kinds,
                                        const std::string& question) {
   std::vector<std::vector<Json>> answers(kinds.size());

@@ -1,10 +1,10 @@
-// What a strategy costs to run and to time, from 1,024 to 131,072 ranks; and the engine beside the
-// least that could do its work: a queue that resumes empty coroutines.
+// Benchmark of strategies: recording and timing them, for 1,024 to 131,072 ranks; and the engine's
+// scheduler against a lower bound: a queue that resumes empty coroutines.
 //
 //   bench_strategies [--json]
 //
-// Prints a table, or one JSON object. Times are medians, with the least and the most beside them;
-// the two loops alternate.
+// Prints a table, or one JSON object. Times are median, minimum and maximum; the two loops
+// alternate.
 #include <sys/resource.h>
 
 #include <chrono>
@@ -101,7 +101,7 @@ void measure_engine(Json& json) {
 
 // ---- strategies
 
-// From nothing to the plan of a strategy.
+// Records a strategy and makes its plan.
 plan::Plan ddp_plan(int ranks) {
   const strategy::World world{.mesh = {{.name = "dp", .size = ranks}}};
   strategy::Trainer trainer(world, {.layers = 6, .batch = ranks});
@@ -109,7 +109,7 @@ plan::Plan ddp_plan(int ranks) {
   return strategy::to_plan(trainer);
 }
 
-// To the times of all its events.
+// Computes the times of all its events.
 struct Ddp {
   double seconds = 0;
   std::int64_t events = 0;
@@ -155,7 +155,7 @@ void measure_ddp(Json& json) {
   json.set("ddp_131072_peak_gib", peak_gib());
 }
 
-// From a strategy to its plan, and back to times.
+// From a strategy to its plan, and from the plan to times.
 void measure_plan(Json& json) {
   const strategy::World world{.mesh = {{.name = "dp", .size = 1024}}};
   std::vector<double> recording;
@@ -165,7 +165,7 @@ void measure_plan(Json& json) {
     plan::Plan plan;
     recording.push_back(seconds([&] { plan = ddp_plan(1024); }));
     replay.push_back(seconds([&] {
-      const sim::Replay again = sim::replay(plan, {.system = world.system, .eager_up_to = {}});
+      const sim::Replay again = sim::replay(plan, {.system = world.system, .eager_limit = {}});
       events = 0;
       for (const trace::RankTrace& rank : again.trace.ranks) {
         events += static_cast<std::int64_t>(rank.events.size());

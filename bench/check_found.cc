@@ -48,7 +48,7 @@ void count_disagreements(Json& json, const FoundSizes& sizes) {
   oracle::Comparison comparison;
   for (std::int64_t k = 0; k < sizes.oracle_plans; ++k) {
     const std::uint64_t seed = sizes.oracle_seed + static_cast<std::uint64_t>(k);
-    comparison.look("seed " + std::to_string(seed), oracle::random_small(seed));
+    comparison.compare("seed " + std::to_string(seed), oracle::random_small(seed));
   }
   json.set("oracle_plans", comparison.plans());
   json.set("oracle_first_seed", static_cast<std::int64_t>(sizes.oracle_seed));
@@ -71,7 +71,7 @@ check::Report report_on(const std::string& path) {
   return check::check(plan::parse_plan(text_of(path), path), {});
 }
 
-// The first finding has one of the codes, at the place, and the cured plan is sound.
+// Whether the first finding has one of the codes and the location, and the fixed plan is sound.
 bool is_found(const Json& exhibit, const std::string& museum) {
   const std::string path = museum + "/" + member(exhibit, "name").as_string();
   const check::Report report = report_on(path + ".plan");

@@ -1,4 +1,4 @@
-// How much check finds of what is wrong, and how often it objects to what is not.
+// The detection rate and the false positive rate of check.
 #pragma once
 
 #include <cstdint>

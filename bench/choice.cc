@@ -13,8 +13,8 @@ namespace shiplap {
 namespace {
 
 constexpr int kShapes = 30;
-constexpr int kAtOnce = 10;  // shapes of one worker, which calibrates once
-// A round in which one after the other was so much slower or faster than it usually is, is void.
+constexpr int kShapesPerWorker = 10;  // a worker calibrates once
+// A round is discarded if its serial time differs from the usual one by more than this factor.
 constexpr double kFarOff = 1.3;
 constexpr double kNoticedMs = 0.02;  // milliseconds: what choosing may cost, whatever the shape
 constexpr double kWorthIt = 0.8;     // T / serial of a shape that was worth it
@@ -25,7 +25,7 @@ std::vector<double> numbers(const Json& list) {
   return all;
 }
 
-// One shape: the median of each way, over the rounds that are not void.
+// One shape: the median of each method, over the rounds that are not discarded.
 struct Tried {
   std::map<std::string, Spread> ways;
   std::map<std::string, std::vector<double>> times;  // by round, of those that count
@@ -37,7 +37,7 @@ struct Tried {
     return std::ranges::min_element(ways, {}, median_of)->first;
   }
   [[nodiscard]] double best() const { return of(best_way()); }
-  // The median over the rounds: the machine is faster in some, for all ways.
+  // The median over the rounds: in some, the machine is faster for all methods.
   [[nodiscard]] double auto_over(const std::string& way, double noticed = 0) const {
     std::vector<double> ratios;
     for (std::size_t k = 0; k < rounds; ++k) {
@@ -116,10 +116,11 @@ Json measured_choices(const ChoiceOptions& options) {
   std::vector<double> regrets;
   double worst = 0;
   std::int64_t overlapped = 0;
-  for (int first = 0; first < kShapes; first += kAtOnce) {
-    const Json part = worker(
-        "-n 2 --on hosts --hosts 2 --rate " + options.rate, "bench_choice_worker",
-        options.seconds + " " + std::to_string(first) + " " + std::to_string(first + kAtOnce));
+  for (int first = 0; first < kShapes; first += kShapesPerWorker) {
+    const Json part =
+        worker("-n 2 --on hosts --hosts 2 --rate " + options.rate, "bench_choice_worker",
+               options.seconds + " " + std::to_string(first) + " " +
+                   std::to_string(first + kShapesPerWorker));
     if (part.is_null()) throw std::runtime_error("the worker failed");
     for (const Json& shape : part.find("shapes")->as_array()) {
       const Tried tried = tried_of(shape);

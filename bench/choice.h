@@ -1,4 +1,4 @@
-// How good the choices of overlap::choose() are: the part `choice` of bench_overlap.
+// The quality of the choices of overlap::choose(): the part `choice` of bench_overlap.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct ChoiceOptions {
   bool prints = true;             // a line for each shape
 };
 
-// Starts bench_choice_worker on two hosts, which needs root. All shapes, with what was chosen and
-// why, and the worst of each figure.
+// Starts bench_choice_worker on two hosts, which needs root. Returns all shapes, with the choice
+// and its reason, and the worst value of each metric.
 [[nodiscard]] Json measured_choices(const ChoiceOptions& options);
 
 }  // namespace shiplap

@@ -1,4 +1,4 @@
-// Several measurements of one thing, as benchmarks tell them.
+// Statistics of repeated measurements, for benchmarks.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Starts a worker on ranks with tools/ranks and reads what it prints.
+// Starts a worker on ranks with tools/ranks and reads its output.
 #pragma once
 
 #include <array>
@@ -25,7 +25,8 @@ inline std::string output_of(const std::string& command) {
   return text;
 }
 
-// `program` lies beside this one. Null, with a line on stderr from tools/ranks, if it failed.
+// `program` is in the folder of this one. Returns null, after an error message of tools/ranks on
+// stderr, if it failed.
 inline Json worker(const std::string& launch, const std::string& program,
                    const std::string& arguments) {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();

@@ -18,13 +18,13 @@ struct Numbers {
   explicit Numbers(const LlamaSize& size)
       : halves(2 * size.layers / (size.pp * size.chunks)),
         stages(size.pp * size.chunks),
-        turns(2 * size.chunks * size.microbatches),
+        actions(2 * size.chunks * size.microbatches),
         slots(size.chunks * size.microbatches),
         weights(size.chunks * halves),
         samples(size.dp * size.microbatches) {}
   int halves;  // of a chunk
   int stages;  // of all ranks
-  int turns;
+  int actions;
   int slots;
   int weights;
   int samples;
@@ -58,18 +58,18 @@ std::string tensors(const LlamaSize& size, const Numbers& n) {
   return text;
 }
 
-// The turns of all stages, one after the other.
+// The actions of all stages, one after the other.
 std::string lists(const LlamaSize& size) {
   std::string back = "list back =";
   std::string chunk = "list chunk =";
   std::string microbatch = "list mb =";
   for (int stage = 0; stage < size.pp; ++stage) {
-    const std::vector<schedule::Turn> turns = schedule::interleaved(
+    const std::vector<schedule::PipelineAction> actions = schedule::interleaved(
         {.stages = size.pp, .microbatches = size.microbatches, .chunks = size.chunks}, stage);
-    for (const schedule::Turn& turn : turns) {
-      back += turn.direction == schedule::Direction::backward ? " 1" : " 0";
-      chunk += fmt::format(" {}", turn.chunk);
-      microbatch += fmt::format(" {}", turn.microbatch);
+    for (const schedule::PipelineAction& action : actions) {
+      back += action.direction == schedule::Direction::backward ? " 1" : " 0";
+      chunk += fmt::format(" {}", action.chunk);
+      microbatch += fmt::format(" {}", action.microbatch);
     }
   }
   return back + "\n" + chunk + "\n" + microbatch + "\n";
@@ -98,7 +98,7 @@ std::string buffers(const LlamaSize& size, const Numbers& n) {
   return text + "  streams net\n";
 }
 
-// What is kept and given, and gradients that start at zero.
+// The keep and given statements, and gradients that start at zero.
 constexpr std::string_view kStart = R"(
   repeat c {chunks}
     repeat k {halves}
@@ -122,10 +122,10 @@ constexpr std::string_view kStart = R"(
   end
 )";
 
-constexpr std::string_view kTurn = R"(
-  repeat t {turns}
-    let c = chunk[pp*{turns}+t]
-    let m = mb[pp*{turns}+t]
+constexpr std::string_view kAction = R"(
+  repeat t {actions}
+    let c = chunk[pp*{actions}+t]
+    let m = mb[pp*{actions}+t]
     let i = {microbatches}*dp+m
     let s = c*{pp}+pp
     let slot = c*{microbatches}+m
@@ -134,7 +134,7 @@ constexpr std::string_view kTurn = R"(
 )";
 
 constexpr std::string_view kForward = R"(
-    when back[pp*{turns}+t]=0
+    when back[pp*{actions}+t]=0
       allocate h[hr +{halves}+1]
       allocate x[xr +{halves}]
       when s=0
@@ -174,7 +174,7 @@ constexpr std::string_view kForward = R"(
 )";
 
 constexpr std::string_view kBackward = R"(
-    when back[pp*{turns}+t]=1
+    when back[pp*{actions}+t]=1
       when s={stages}-1
         compute other label loss
           reads h[hr+{halves} +1] = H[{all}] sample i +1 tok tp +1
@@ -221,7 +221,7 @@ constexpr std::string_view kBackward = R"(
       free x[xr +{halves}]
 )";
 
-// The gradients of a chunk are reduced while others go on.
+// The gradients of a chunk are reduced while other chunks are computed.
 constexpr std::string_view kReduce = R"(
       when m={microbatches}-1
         repeat j {halves}
@@ -264,7 +264,7 @@ std::string filled(std::string_view text, const LlamaSize& size, const Numbers& 
   return fmt::format(
       fmt::runtime(text.substr(1)), fmt::arg("chunks", size.chunks), fmt::arg("halves", n.halves),
       fmt::arg("pp", size.pp), fmt::arg("dp", size.dp), fmt::arg("microbatches", size.microbatches),
-      fmt::arg("turns", n.turns), fmt::arg("stages", n.stages), fmt::arg("samples", n.samples),
+      fmt::arg("actions", n.actions), fmt::arg("stages", n.stages), fmt::arg("samples", n.samples),
       fmt::arg("all", 2 * size.layers), fmt::arg("gemm", 2 * kTokens * (kHalfLayer / size.tp)),
       fmt::arg("norm_bytes", 4 * kTokens / size.tp * kHidden));
 }
@@ -277,7 +277,7 @@ std::string llama_plan(const LlamaSize& size) {
   std::string text =
       fmt::format("shiplap-plan 1\nmesh dp={} pp={} tp={}\n", size.dp, size.pp, size.tp);
   text += lists(size) + tensors(size, n) + "program all on all\n" + buffers(size, n);
-  for (const std::string_view piece : {kStart, kTurn, kForward, kBackward, kReduce, kUpdate}) {
+  for (const std::string_view piece : {kStart, kAction, kForward, kBackward, kReduce, kUpdate}) {
     text += filled(piece, size, n);
   }
   return text;

@@ -1,5 +1,4 @@
-// A training step of a large language model in the shape of Llama 3 405B, as the text of a plan:
-// what the benchmarks of `check` are made of.
+// The plan text of a training step of the size of Llama 3 405B, for the benchmarks of `check`.
 #pragma once
 
 #include <string>
@@ -15,8 +14,8 @@ struct LlamaSize {
   int chunks = 2;  // of each rank
 };
 
-// One program for all ranks: what differs by `pp` is in lists, and `tp` and `dp` occur only in
-// values. Promises that pp * chunks divides the layers.
+// One program for all ranks: values that depend on `pp` are in lists, and `tp` and `dp` occur only
+// in values. REQUIRES: pp * chunks divides the number of layers.
 [[nodiscard]] std::string llama_plan(const LlamaSize& size);
 
 }  // namespace shiplap

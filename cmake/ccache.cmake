@@ -1,9 +1,9 @@
-# Compiles through ccache where it is installed. Paths are made relative to the repository, in the
-# objects and in what ccache hashes, so that a second clone finds what the first one compiled.
+# Compiles through ccache if it is installed. Paths are relative to the repository, in the objects
+# and in the hashes of ccache, so that a second clone hits the cache of the first.
 #
-# ccache also stores precompiled headers, and hashes the file when one is used. It requires the
-# sloppiness below for that: no file of ours uses a macro for the time, and the dates of headers do
-# not matter. In depend mode it trusts the compiler's list of headers and preprocesses nothing.
+# ccache also caches precompiled headers, and hashes the file when one is used. It requires the
+# sloppiness below for that: none of our files uses a time macro, and the timestamps of headers do
+# not matter. In depend mode it uses the compiler's list of headers and does not preprocess.
 add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")

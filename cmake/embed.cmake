@@ -1,20 +1,20 @@
 # shiplap_embed(<target> HEADER <file> FUNCTION <name> FILES <file>...)
 #
-# Compiles text files into <target>. Its sources, and nobody else, can then include <file>, which
-# declares, in namespace shiplap::embedded,
+# Compiles text files into <target>. Only its sources can then include <file>, which declares, in
+# namespace shiplap::embedded,
 #
 #   struct File { std::string_view name; std::string_view content; };
 #   std::span<const File> <name>();
 #
-# with the files in order of their names, which are given without folder and extension.
+# with the files sorted by name; names have no folder and no extension.
 #
-# Run as a script (cmake -P), this same file writes the two generated files.
+# Run as a script (cmake -P), this file writes the two generated files.
 function(shiplap_embed target)
   cmake_parse_arguments(E "" "HEADER;FUNCTION" "FILES" ${ARGN})
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/embedded)
   set(source ${folder}/${E_FUNCTION}.cc)
   list(SORT E_FILES)
-  # A page that is removed changes this list and nothing else, so the list is a dependency as well.
+  # Removing a file changes only this list, so the list is a dependency as well.
   string(REPLACE ";" "\n" lines "${E_FILES}")
   file(CONFIGURE OUTPUT ${folder}/${E_FUNCTION}.list CONTENT "${lines}\n" @ONLY)
   add_custom_command(
@@ -23,7 +23,7 @@ function(shiplap_embed target)
             -D SOURCE=${source} -D FUNCTION=${E_FUNCTION} -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
     DEPENDS ${E_FILES} ${folder}/${E_FUNCTION}.list ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
     COMMENT "Embedding ${E_FUNCTION}" VERBATIM)
-  # Who compiles without building, as tools/lint does, builds this.
+  # For tools that compile without building, such as tools/lint.
   add_custom_target(embed_${E_FUNCTION} DEPENDS ${source} ${folder}/${E_HEADER})
   add_dependencies(${target} embed_${E_FUNCTION})
   target_sources(${target} PRIVATE ${source} ${folder}/${E_HEADER})
@@ -31,7 +31,7 @@ function(shiplap_embed target)
 endfunction()
 
 # Sets `result` to `text` as adjacent raw string literals, each short enough for every compiler and
-# cut at the end of a line, so that no character is cut in two.
+# split at the end of a line, so that no multi-byte character is split.
 function(shiplap_raw_literals text result)
   set(limit 8000)
   set(literals "")

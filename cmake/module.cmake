@@ -1,21 +1,21 @@
-# The functions with which every CMakeLists.txt of the project says what it builds.
+# The functions that every CMakeLists.txt of the project uses to declare its targets.
 #
-# In all of them DEPENDS lists what the public headers use and PRIVATE_DEPENDS what only the sources
-# use. A plain word is a module of ours (base is shiplap::base); a name with :: is a foreign target,
-# which must not be needed by those who use an installed shiplap: it may appear only in
-# PRIVATE_DEPENDS and only if it is header-only or a shared object of its own.
+# DEPENDS lists the dependencies of public headers, PRIVATE_DEPENDS those of sources only. A plain
+# word is one of our modules (base is shiplap::base); a name with :: is an external target. Users of
+# an installed shiplap must not need external targets, so one may appear only in PRIVATE_DEPENDS,
+# and only if it is header-only or a separate shared object.
 
 # shiplap_module(<name> [INTERNAL] [HEADERS ...] [SOURCES ...] [SOURCES_ALONE ...] [TESTS ...]
 #                [DEPENDS ...] [PRIVATE_DEPENDS ...])
 #
 # One module of the library: a target shiplap::<name> with its public headers, and one test program,
 # <name>_tests, of all files in TESTS. ctest lists its cases as <name>/<stem of the file>/<case>. An
-# INTERNAL module is not installed. With SHIPLAP_UNITY, SOURCES are compiled eight at a time;
-# SOURCES_ALONE never are, so only they can have properties of their own.
+# INTERNAL module is not installed. With SHIPLAP_UNITY, SOURCES are compiled in batches of eight;
+# SOURCES_ALONE are not, so only they can have source file properties.
 function(shiplap_module name)
   set(lists HEADERS SOURCES SOURCES_ALONE TESTS DEPENDS PRIVATE_DEPENDS)
   cmake_parse_arguments(M "INTERNAL" "" "${lists}" ${ARGN})
-  _shiplap_refuse_unknown(shiplap_module ${name} "${M_UNPARSED_ARGUMENTS}")
+  _shiplap_check_arguments(shiplap_module ${name} "${M_UNPARSED_ARGUMENTS}")
   set(target shiplap_${name})
   _shiplap_targets(depends ${M_DEPENDS})
   if(M_SOURCES)
@@ -25,7 +25,7 @@ function(shiplap_module name)
     _shiplap_compile(${target})
     _shiplap_link_privately(${target} ${M_PRIVATE_DEPENDS})
     if(SHIPLAP_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-      # With more to inline, GCC 12 warns of members of std::variant that are not there.
+      # With more inlining, GCC 12 has false warnings about members of std::variant.
       target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
     endif()
   else()
@@ -52,7 +52,7 @@ endfunction()
 # An installed program, in build/<preset>/bin. The fuzz build leaves it out.
 function(shiplap_program name)
   cmake_parse_arguments(P "" "" "SOURCES;PRIVATE_DEPENDS" ${ARGN})
-  _shiplap_refuse_unknown(shiplap_program ${name} "${P_UNPARSED_ARGUMENTS}")
+  _shiplap_check_arguments(shiplap_program ${name} "${P_UNPARSED_ARGUMENTS}")
   if(SHIPLAP_FUZZ)
     return()
   endif()
@@ -64,12 +64,12 @@ endfunction()
 
 # shiplap_tests(<folder> SOURCES ... [DEPENDS ...] [TIMEOUT seconds] [SAMPLES name=value ...])
 #
-# The test program of a folder of tests/, for what no module can test alone: tests_<folder>, with
-# the cases tests/<folder>/<stem of the file>/<case> in ctest. SAMPLES are variables that
-# make campaigns short; with SHIPLAP_SAMPLES=OFF they are not set.
+# The test program of a folder of tests/, for integration tests of several modules: tests_<folder>,
+# with the cases tests/<folder>/<stem of the file>/<case> in ctest. SAMPLES are environment
+# variables that shorten randomized tests; with SHIPLAP_SAMPLES=OFF they are not set.
 function(shiplap_tests folder)
   cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;DEPENDS;SAMPLES" ${ARGN})
-  _shiplap_refuse_unknown(shiplap_tests ${folder} "${T_UNPARSED_ARGUMENTS}")
+  _shiplap_check_arguments(shiplap_tests ${folder} "${T_UNPARSED_ARGUMENTS}")
   _shiplap_gtest(tests_${folder} PREFIX tests/${folder} SOURCES ${T_SOURCES} DEPENDS ${T_DEPENDS}
                  TIMEOUT ${T_TIMEOUT} SAMPLES ${T_SAMPLES})
 endfunction()
@@ -79,7 +79,7 @@ endfunction()
 # A program that tests start, for example on ranks.
 function(shiplap_test_program target)
   cmake_parse_arguments(T "" "" "SOURCES;DEPENDS" ${ARGN})
-  _shiplap_refuse_unknown(shiplap_test_program ${target} "${T_UNPARSED_ARGUMENTS}")
+  _shiplap_check_arguments(shiplap_test_program ${target} "${T_UNPARSED_ARGUMENTS}")
   add_executable(${target} ${T_SOURCES})
   _shiplap_compile(${target})
   _shiplap_link_privately(${target} ${T_DEPENDS})
@@ -87,7 +87,7 @@ endfunction()
 
 # shiplap_disabled_test(<name>)
 #
-# A test that cannot run here because a part is missing: ctest lists it as disabled.
+# A test that cannot run because a dependency is missing: ctest lists it as disabled.
 function(shiplap_disabled_test name)
   add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E false)
   set_tests_properties(${name} PROPERTIES DISABLED TRUE)
@@ -95,10 +95,10 @@ endfunction()
 
 # shiplap_bench(<name> SOURCES ... [DEPENDS ...])
 #
-# A benchmark, bench_<name> in build/<preset>/bin, with Google Benchmark at hand.
+# A benchmark, bench_<name> in build/<preset>/bin, linked with Google Benchmark.
 function(shiplap_bench name)
   cmake_parse_arguments(B "" "" "SOURCES;DEPENDS" ${ARGN})
-  _shiplap_refuse_unknown(shiplap_bench ${name} "${B_UNPARSED_ARGUMENTS}")
+  _shiplap_check_arguments(shiplap_bench ${name} "${B_UNPARSED_ARGUMENTS}")
   add_executable(bench_${name} ${B_SOURCES})
   _shiplap_compile(bench_${name})
   _shiplap_link_privately(bench_${name} ${B_DEPENDS} benchmark::benchmark)
@@ -111,7 +111,7 @@ endfunction()
 # of the corpus once: fuzz/<name> in ctest.
 function(shiplap_fuzz name)
   cmake_parse_arguments(F "" "" "SOURCES;DEPENDS" ${ARGN})
-  _shiplap_refuse_unknown(shiplap_fuzz ${name} "${F_UNPARSED_ARGUMENTS}")
+  _shiplap_check_arguments(shiplap_fuzz ${name} "${F_UNPARSED_ARGUMENTS}")
   set(target fuzz_${name})
   add_executable(${target} ${F_SOURCES})
   _shiplap_compile(${target})
@@ -127,9 +127,10 @@ function(shiplap_fuzz name)
   endif()
 endfunction()
 
-# With SHIPLAP_UNITY, files that include eight of the sources each; otherwise the sources. Local
-# names are therefore unique in a module, not only in a file. CMake's UNITY_BUILD names sources by
-# absolute paths, with which ccache finds nothing in another clone or build folder.
+# With SHIPLAP_UNITY, generates files that include eight sources each; otherwise returns the
+# sources. Names in anonymous namespaces must therefore be unique in a module, not only in a file.
+# CMake's UNITY_BUILD includes sources by absolute paths, which would be ccache misses in another
+# clone or build folder.
 function(_shiplap_batches result)
   if(NOT SHIPLAP_UNITY)
     set(${result} ${ARGN} PARENT_SCOPE)
@@ -152,16 +153,16 @@ function(_shiplap_batches result)
   set(${result} ${batches} PARENT_SCOPE)
 endfunction()
 
-# Writes the names of the fuzz targets where the script that runs them looks.
+# Writes the names of the fuzz targets to a file for the script that runs them.
 function(shiplap_list_fuzz_targets)
   get_property(names GLOBAL PROPERTY SHIPLAP_FUZZ_TARGETS)
   list(JOIN names "\n" lines)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/fuzz_targets.txt CONTENT "${lines}\n" @ONLY)
 endfunction()
 
-# A GoogleTest program, each of whose cases is a test of ctest: tools/list-cases asks the program
-# for them after it is linked. Tests run in the root of the repository, so that they can name the
-# files there, and find the command line tool in the environment variable SHIPLAP_PROGRAM.
+# A GoogleTest program. Each of its cases is a test of ctest: tools/list-cases lists them after the
+# program is linked. Tests run in the root of the repository, so that they can use relative paths,
+# and get the path of the command line tool in the environment variable SHIPLAP_PROGRAM.
 function(_shiplap_gtest target)
   if(NOT SHIPLAP_TESTS)
     return()
@@ -198,8 +199,8 @@ endif()
                ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake)
 endfunction()
 
-# With sanitizers, optimizing the tests themselves takes longer than it saves, and looking for
-# undefined behaviour in them doubles the time to compile them: `.ci/run --long` does.
+# With sanitizers, optimizing the tests takes longer than it saves, and UBSan doubles the time to
+# compile them, so only `.ci/run --long` uses it in tests.
 function(_shiplap_test_options target)
   if(SHIPLAP_SANITIZER)
     target_compile_options(${target} PRIVATE -O0)
@@ -211,7 +212,7 @@ endfunction()
 
 # _shiplap_compile(<target> [TEST])
 #
-# How every target of ours is compiled: warnings, and the precompiled headers in
+# Compile options of all our targets: warnings, and the precompiled headers in
 # cmake/precompiled.cmake.
 function(_shiplap_compile target)
   _shiplap_warnings(${target})
@@ -219,8 +220,8 @@ function(_shiplap_compile target)
 endfunction()
 
 function(_shiplap_warnings target)
-  # A field that a designated initializer leaves out has its default value, which is what we want.
-  # Indices are signed: clang warns of that with -Wconversion, gcc does not.
+  # A field that a designated initializer omits has its default value, which is intended.
+  # Indices are signed: clang warns about that with -Wconversion, gcc does not.
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow
                          -Wpedantic
                          -Wno-missing-field-initializers
@@ -228,8 +229,8 @@ function(_shiplap_warnings target)
                          $<$<BOOL:${SHIPLAP_WERROR}>:-Werror>)
 endfunction()
 
-# Links modules and foreign targets. The latter serve only this build: an installed shiplap does not
-# mention them.
+# Links modules and external targets. The latter are used only in this build and are not exported
+# with an installed shiplap.
 function(_shiplap_link_privately target)
   foreach(dependency IN LISTS ARGN)
     if(dependency MATCHES "::")
@@ -251,8 +252,8 @@ function(_shiplap_targets result)
   set(${result} ${names} PARENT_SCOPE)
 endfunction()
 
-function(_shiplap_refuse_unknown function name arguments)
+function(_shiplap_check_arguments function name arguments)
   if(arguments)
-    message(FATAL_ERROR "${function}(${name}) does not know what to do with: ${arguments}")
+    message(FATAL_ERROR "${function}(${name}): unknown arguments: ${arguments}")
   endif()
 endfunction()

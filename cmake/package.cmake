@@ -1,4 +1,4 @@
-# What makes find_package(shiplap 0.1) work for others once shiplap is installed.
+# What makes find_package(shiplap 0.1) work after shiplap is installed.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/shiplap)
 configure_package_config_file(cmake/shiplapConfig.cmake.in ${PROJECT_BINARY_DIR}/shiplapConfig.cmake

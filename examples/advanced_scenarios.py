@@ -29,7 +29,7 @@ def pairs_of(item: Segment) -> int:
 
 
 def assign_by_work(items: list[Segment]) -> Layout:
-    """The largest item first, each to the rank that has the least to do so far."""
+    """Greedy (LPT): the largest item first, each to the least loaded rank."""
     by_rank: list[list[Segment]] = [[] for _ in range(RANKS)]
     work = [0] * RANKS
     for item in sorted(items, key=pairs_of, reverse=True):
@@ -69,7 +69,7 @@ def show_batch() -> None:
               f"{made.attention.cu_seqlens_kv(rank)[-1]} keys, {work} pairs")
 
 
-# ---- scenario 2: what travels
+# ---- scenario 2: traffic
 
 
 def show_bytes(name: str, table: Metadata, row_bytes: int) -> None:
@@ -105,7 +105,7 @@ def show_steps() -> None:
         lengths = dispatch.gen_seq_lens(1, 6, 200 + 60 * (step % 3), seed=100 + step)[0].tolist()
         made = dispatch.compute_qkv_dispatch(route(lengths, 4))
         there, home = made.kv.reverse, made.kv.forward
-        # Small whole numbers, so that every sum is exact whatever its order.
+        # Small integers, so that every sum is exact in any order.
         gradients = [(7 * rank + 3 * np.arange(there.num_send_tokens(rank))) % 17 - 8.0
                      for rank in range(RANKS)]
         sums = [np.zeros(home.num_send_tokens(rank)) for rank in range(RANKS)]
@@ -128,7 +128,7 @@ def show_findings(made: QkvDispatch, most_of_a_kind: int = 4) -> None:
 
 
 def delivered(table: Metadata, back: Metadata) -> list[np.ndarray]:
-    """Tokens that say where they come from: the rank, from 1 (0 is nobody), and the token."""
+    """Tokens that encode their origin: the rank, from 1 (0 is none), and the token."""
     home = [np.stack([np.full(n, rank + 1), np.arange(n)], axis=1)
             for rank in range(RANKS) for n in [table.num_send_tokens(rank)]]
     there = [np.zeros((back.num_send_tokens(rank), 2), dtype=home[0].dtype)
@@ -167,7 +167,7 @@ def show_bugs() -> None:
                   most_of_a_kind=1)
 
 
-# ---- scenario 5: a rank with another opinion
+# ---- scenario 5: a rank with mismatched metadata
 
 
 def show_disagreement() -> None:

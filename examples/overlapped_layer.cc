@@ -34,7 +34,7 @@ using overlap::Type;
 constexpr std::int64_t kTokens = 250;  // rows of X and Y
 constexpr std::int64_t kHidden = 96;   // columns of X and Y
 constexpr std::int64_t kInner = 398;   // columns of H
-constexpr overlap::Form kMxfp8{.scaling = overlap::Scaling::blocks, .type = DType::fp8_e4m3};
+constexpr overlap::QuantFormat kMxfp8{.scaling = overlap::Scaling::blocks, .type = DType::fp8_e4m3};
 
 // What a rank has of `count` rows or columns: as even as can be, the first have one more.
 struct Share {
@@ -67,7 +67,7 @@ struct Numbers {
                                  .type = kMxfp8.type,
                                  .rows = rows,
                                  .columns = columns,
-                                 .scaling = kernels::Scales::blocks,
+                                 .scaling = kernels::ScaleGranularity::per_block,
                                  .scales = scales.data()};
     kernels::quantize_blocks({.data = wide.data(), .rows = rows, .columns = columns}, to);
     return {.data = codes.data(),
@@ -159,11 +159,9 @@ bool work(comm::Communicator& world, bool fp8) {
   Numbers y{tokens.size, kHidden};
 
   const auto up =
-      choose_for(Type::all_gather,
-                 {.rows = 8192, .columns = 28672, .depth = 8192, .ranks = world.size()}, fp8);
-  const auto down =
-      choose_for(Type::reduce_scatter,
-                 {.rows = 8192, .columns = 8192, .depth = 28672, .ranks = world.size()}, fp8);
+      choose_for(Type::all_gather, {.m = 8192, .n = 28672, .k = 8192, .ranks = world.size()}, fp8);
+  const auto down = choose_for(Type::reduce_scatter,
+                               {.m = 8192, .n = 8192, .k = 28672, .ranks = world.size()}, fp8);
   run::BufferRegistry registry(world);
   const auto gather = registry.find(create_buffer(registry, up, fp8));
   const auto scatter = registry.find(create_buffer(registry, down, fp8));
@@ -171,13 +169,13 @@ bool work(comm::Communicator& world, bool fp8) {
   gather->multiply({.x = x.factor(fp8),
                     .w = a.factor(fp8),
                     .w_is_transposed = true,
-                    .size_of_all = kInner,
+                    .global_size = kInner,
                     .result = h.matrix(),
                     .activation = kernels::Activation::gelu_tanh});
   scatter->multiply({.x = h.factor(fp8),
                      .w = b.factor(fp8),
                      .w_is_transposed = true,
-                     .size_of_all = kInner,
+                     .global_size = kInner,
                      .result = y.matrix()});
 
   const double most = fp8 ? 0.1 : 1e-6;

@@ -1,4 +1,4 @@
-"""Four ranks exchange queries, keys and values as a dispatch says, and get back what they must.
+"""Four ranks exchange queries, keys and values by a dispatch, and check the results.
 
 All ranks are in this process: the referee copies what would be sent. Needs numpy. The output is
 that of examples/dispatch/simple_usage.cc, which really sends.

@@ -51,8 +51,8 @@ class Layer(nn.Module):
 
 
 def plan(lengths, ranks, step):
-    """Where tokens are, and where they attend. The same on every rank: only the lengths and the
-    number of the step go in."""
+    """The home and the attention layout. The same on every rank: they depend only on the lengths
+    and the number of the step."""
     items = dispatch.cut_documents(lengths, [min(3, length) for length in lengths])
     return dispatch.Routing(dispatch.pack_documents(lengths, ranks),
                             dispatch.assign_randomly(items, ranks, seed=step))

@@ -1,4 +1,4 @@
-// Reads any text as a calibration, and what it accepts says the same when it is written again.
+// Parses arbitrary text as a calibration. What is accepted must round-trip.
 #include "shiplap/overlap/calibration.h"
 
 #include <cstddef>
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto read = calibration_from(shiplap::parse_json(text, "fuzz.json"), "fuzz.json");
     const std::string written = shiplap::to_text(to_json(read));
     const auto again = calibration_from(shiplap::parse_json(written, "again.json"), "again.json");
-    shiplap::ensure(again == read, "what is written again says the same");
+    shiplap::ensure(again == read, "a calibration round-trips");
   } catch (const shiplap::InputError&) {
     return 0;
   }

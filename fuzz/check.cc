@@ -1,4 +1,4 @@
-// Any plan that can be read is judged: sound, not sound, or refused, in bounded time.
+// Checks any plan that can be parsed, in bounded time, with and without symmetry: same verdict.
 #include "shiplap/check/check.h"
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// What would take long for no other reason than its size.
+// Excludes plans that are slow only because of their size.
 bool is_small(const shiplap::plan::Plan& plan) {
   if (plan.mesh.ranks() > 32) return false;
   for (const shiplap::plan::Tensor& tensor : plan.tensors) {

@@ -14,7 +14,7 @@
 namespace shiplap::plan {
 namespace {
 
-// What is refused here was accepted before, so a refusal is our mistake.
+// The text was written from a valid plan, so an error is a bug.
 template <class Read>
 Plan read_again(const Read& read, const std::string& written) {
   try {
@@ -39,12 +39,12 @@ void check_json(const Plan& plan) {
   ensure(shiplap::to_text(to_json(again), Layout::compact) == text, "JSON is a fixed point");
 }
 
-template <class Act>
-void tolerating_refusal(const Act& act) {
+template <class Function>
+void allow_input_error(const Function& function) {
   try {
-    act();
+    function();
   } catch (const InputError& error) {
-    ensure(!error.diagnostics().empty(), "a refusal says what is wrong");
+    ensure(!error.diagnostics().empty(), "an InputError has a diagnostic");
   }
 }
 
@@ -52,7 +52,7 @@ void check_expansion(const Plan& plan) {
   constexpr ExpandLimits kSmall{.operations = 10'000, .iterations = 100'000, .entries = 1'000'000};
   const std::int64_t last = plan.mesh.ranks() - 1;
   for (const std::int64_t rank : {std::int64_t{0}, last / 3, last / 2, last}) {
-    tolerating_refusal([&] {
+    allow_input_error([&] {
       const RankProgram program = expand(plan, Rank(static_cast<std::int32_t>(rank)), kSmall);
       for (const flat::Operation& operation : program.operations) {
         ensure(!program.describe(operation).empty(), "an operation can be named");
@@ -68,13 +68,13 @@ void check_plan(const Plan& plan) {
   check_text(plan);
   check_json(plan);
   check_expansion(plan);
-  tolerating_refusal([&] { (void)summarize(plan, 10'000); });
+  allow_input_error([&] { (void)summarize(plan, 10'000); });
 }
 
 void check_bytes(const std::uint8_t* data, std::size_t size,
                  Plan (*read)(std::string_view text, std::string_view file)) {
   std::optional<Plan> plan;
-  tolerating_refusal([&] { plan = read({reinterpret_cast<const char*>(data), size}, "fuzz"); });
+  allow_input_error([&] { plan = read({reinterpret_cast<const char*>(data), size}, "fuzz"); });
   if (plan) check_plan(*plan);
 }
 

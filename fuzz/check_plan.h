@@ -1,4 +1,4 @@
-// What must hold of every plan that could be read, wherever it came from.
+// Invariants of every plan that can be parsed.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 namespace shiplap::plan {
 
 // Prints, reads again and compares, in both forms; expands a few ranks; summarizes. Throws
-// InternalError if a promise is broken; refusals of expand() and summarize() are fine.
+// InternalError if an invariant is violated; InputErrors of expand() and summarize() are allowed.
 void check_plan(const Plan& plan);
 
-// Reads arbitrary bytes with `read`. A refusal is fine; whatever is accepted is checked.
+// Parses arbitrary bytes with `read`. An InputError is allowed; an accepted plan is checked.
 void check_bytes(const std::uint8_t* data, std::size_t size,
                  Plan (*read)(std::string_view text, std::string_view file));
 

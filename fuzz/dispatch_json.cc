@@ -1,4 +1,4 @@
-// Reads any text as a dispatch, and checks what it reads.
+// Parses arbitrary text as a dispatch, and validates it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

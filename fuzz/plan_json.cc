@@ -1,4 +1,4 @@
-// A plan in its JSON form, read from arbitrary bytes.
+// Parses arbitrary bytes as a plan in its JSON form.
 #include <cstddef>
 #include <cstdint>
 

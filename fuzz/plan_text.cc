@@ -1,4 +1,4 @@
-// A plan in its text form, read from arbitrary bytes.
+// Parses arbitrary bytes as a plan in its text form.
 #include <cstddef>
 #include <cstdint>
 

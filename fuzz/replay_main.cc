@@ -1,5 +1,5 @@
-// Runs a fuzz target once on every file of the folders it is given: what the fuzzer found before
-// stays found, in every build and without libFuzzer.
+// Runs a fuzz target once on every file of the given folders: a regression test of the corpus, in
+// every build and without libFuzzer.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ void replay(const std::filesystem::path& file) {
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
 }
 
-// The file that is being replayed is named when it fails.
+// Adds the name of the file to errors.
 std::size_t replay_all(const std::filesystem::path& folder) {
   const auto files = files_below(folder);
   for (const auto& file : files) {

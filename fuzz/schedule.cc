@@ -1,4 +1,4 @@
-// Reads any text as a pipeline schedule of torch; the plan that is made of it can be expanded.
+// Parses arbitrary text as a pipeline schedule of torch, and expands the resulting plan.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// What a rank makes of any bytes that come over a connection: of the parts of a handshake, and,
-// once it is let in, of a stream of messages.
+// Feeds arbitrary bytes to a connection of a rank: the decoders of the handshake, and, after the
+// handshake, the stream of frames.
 #include <sys/socket.h>
 
 #include <array>
@@ -16,34 +16,34 @@
 namespace shiplap::comm {
 namespace {
 
-constexpr std::size_t kLongest = std::size_t{128} * 1024;  // the kernel takes it at once
+constexpr std::size_t kMaxInput = std::size_t{128} * 1024;  // fits in the socket buffer
 constexpr int kRounds = 1000;
 
-// What is accepted says the same when it is written again.
+// What is accepted must round-trip.
 template <std::size_t kBytes, class Decode>
 void check(std::span<const std::byte> bytes, const Decode& decode) {
   if (bytes.size() < kBytes) return;
   const auto found = decode(bytes.first<kBytes>());
   if (!found) return;
   const auto again = decode(encode(*found));
-  ensure(again && encode(*again) == encode(*found), "what is written again says the same");
+  ensure(again && encode(*again) == encode(*found), "a message round-trips");
 }
 
 void check_parts(std::span<const std::byte> bytes) {
   check<Hello::kBytes>(bytes, [](auto part) { return decode_hello(part); });
   check<Header::kBytes>(bytes, [](auto part) { return decode_header(part); });
-  check<Inquiry::kBytes>(bytes, [](auto part) { return decode_inquiry(part); });
+  check<StoreMessage::kBytes>(bytes, [](auto part) { return decode_store_message(part); });
   check<kControlBytes>(bytes, [](auto part) { return decode_control(part); });
 }
 
-// A receive with a place of its own, so that whatever is written beside it is seen.
+// A receive with its own allocation, so that AddressSanitizer detects overflows.
 struct Receive {
   std::vector<std::byte> room;
-  std::shared_ptr<Receiving> receiving;
+  std::shared_ptr<PendingReceive> receiving;
 };
 
-// The last bytes say where the others are cut, and for what a receive is posted between two pieces:
-// a program asks for its messages while they come.
+// The last bytes choose where the others are split, and which receive is posted between two pieces:
+// a program posts receives while messages arrive.
 std::vector<std::unique_ptr<Receive>> send_in_pieces(const Socket& theirs,
                                                      std::span<const std::byte> bytes,
                                                      Endpoint& endpoint)
@@ -53,12 +53,12 @@ std::vector<std::unique_ptr<Receive>> send_in_pieces(const Socket& theirs,
   std::vector<std::unique_ptr<Receive>> receives;
   const auto send = [&](std::span<const std::byte> piece) SHIPLAP_REQUIRES(endpoint.mutex()) {
     for (int k = 0; k < kRounds && !piece.empty(); ++k) {
-      const Socket::Moved moved = theirs.send(piece);
-      if (moved.error != 0) return;  // it has hung up on us
+      const Socket::IoResult moved = theirs.send(piece);
+      if (moved.error != 0) return;  // it has closed the connection
       piece = piece.subspan(moved.bytes);
-      if (moved.would_wait) endpoint.progress();
+      if (moved.would_block) endpoint.progress();
     }
-    ensure(piece.empty(), "what comes is read");
+    ensure(piece.empty(), "all bytes are read");
   };
   const auto cuts = bytes.last(std::min(kCuts, bytes.size() / 8));
   for (const std::byte cut : cuts) {
@@ -77,13 +77,13 @@ std::vector<std::unique_ptr<Receive>> send_in_pieces(const Socket& theirs,
   return receives;
 }
 
-// Rank 0 of two, whose other is the fuzzer. It has a short and a long receive, and sends something.
+// Rank 0 of two; rank 1 is the fuzzer. Rank 0 posts a short and a long receive, and a send.
 void check_stream(std::span<const std::byte> bytes) {
   std::array<int, 2> ends{};
   ensure(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0,
-         "there are sockets");
+         "socketpair() succeeds");
   const Socket theirs(ends[1]);
-  Joined joined;
+  PeerSockets joined;
   joined.sockets.resize(2);
   joined.sockets[1] = Socket(ends[0]);
   std::vector<std::byte> short_room(100);
@@ -96,13 +96,13 @@ void check_stream(std::span<const std::byte> bytes) {
   const auto third = endpoint.start_send({.group = 1, .from = 0, .tag = 0}, 1, data);
   const auto between = send_in_pieces(theirs, bytes, endpoint);
   shutdown(theirs.descriptor(), SHUT_WR);
-  for (int k = 0; k < kRounds && endpoint.gone(1) == Endpoint::Gone::no; ++k) {
-    endpoint.serve({.text = "fuzz"});
+  for (int k = 0; k < kRounds && endpoint.peer_state(1) == Endpoint::PeerState::active; ++k) {
+    endpoint.answer_probes({.text = "fuzz"});
     const auto late = endpoint.start_receive({.group = 1, .from = 1, .tag = 2}, short_room);
     if (!late->is_done) endpoint.cancel(*late);
   }
-  ensure(first->bytes <= short_room.size() || first->is_too_long, "what came fits");
-  ensure(second->bytes <= long_room.size() || second->is_too_long, "what came fits");
+  ensure(first->bytes <= short_room.size() || first->is_too_long, "the received bytes fit");
+  ensure(second->bytes <= long_room.size() || second->is_too_long, "the received bytes fit");
   for (const auto& one : between) {
     if (!one->receiving->is_done) endpoint.cancel(*one->receiving);
   }
@@ -117,6 +117,6 @@ void check_stream(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   shiplap::comm::check_parts(bytes);
-  if (size <= shiplap::comm::kLongest) shiplap::comm::check_stream(bytes);
+  if (size <= shiplap::comm::kMaxInput) shiplap::comm::check_stream(bytes);
   return 0;
 }

@@ -1,10 +1,10 @@
-// Reads any text as a system, and uses what it reads: whatever a file says, times are sound.
+// Parses arbitrary text as a system. Times on an accepted system must be valid.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "shiplap/base/error.h"
-#include "shiplap/cost/price.h"
+#include "shiplap/cost/cost_model.h"
 #include "shiplap/hardware/system.h"
 
 namespace {
@@ -19,7 +19,7 @@ void use(const shiplap::hardware::System& system) {
   for (const char* const kernel_class : {"gemm", "update", "load"}) {
     const shiplap::cost::ComputeWork work{
         .kernel_class = kernel_class, .flop = 1e10, .bytes = 1e7, .type = shiplap::DType::fp8_e4m3};
-    // Somewhere a width is listed, and float8 computes in every width.
+    // At least one width has a speed, and float8 can be computed in every width.
     ensure(shiplap::cost::compute_time(system, work).value >= 0, "a computation takes time");
   }
   for (std::int64_t ranks = 2; ranks < 20; ++ranks) {

@@ -1,4 +1,4 @@
-// Laws of expansion: what a rank does depends on the meaning of its program, not on how it is said.
+// Properties of expansion: it depends on the meaning of a program, not on how it is written.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,8 +98,7 @@ TEST(Expansion, OfALoopIsThatOfItsBodyWrittenOutByHand) {
   });
 }
 
-// Inside a block whose condition always holds, nothing changes; where it never does, nothing is
-// left.
+// A block whose condition always holds changes nothing; one whose condition never holds is empty.
 TEST(Expansion, ABlockUnderACertainConditionIsItsContent) {
   expect_no_difference([](Plan& plan) {
     for (Program& program : plan.programs) {

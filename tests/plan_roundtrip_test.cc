@@ -1,4 +1,4 @@
-// Laws that hold for every plan: writing and reading it back changes nothing.
+// Properties of every plan: writing and parsing it gives the same plan.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ constexpr std::uint64_t kSeeds = 1000;
 
 std::string json_text(const Plan& plan) { return shiplap::to_text(to_json(plan), Layout::compact); }
 
-// What was written by us must be readable; if not, the test shows why.
+// Parses text that was written from a plan. An error fails the test.
 template <class Read>
 Plan read(const Read& parse, const std::string& text) {
   try {

@@ -1,4 +1,4 @@
-// The summary expands one rank of each kind; here every rank is expanded and counted by hand.
+// The summary expands one rank of each class; here every rank is expanded and counted directly.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::string joined(const Mesh& mesh, const std::vector<AxisId>& axes) {
   return names.empty() ? "listed ranks" : names;
 }
 
-// The axes on which two ranks stand apart.
+// The axes on which two ranks differ.
 std::string apart(const Mesh& mesh, Rank a, Rank b) {
   std::vector<AxisId> axes;
   for (std::size_t k = 0; k < mesh.axes.size(); ++k) {
@@ -42,7 +42,7 @@ std::string apart(const Mesh& mesh, Rank a, Rank b) {
   return axes.empty() ? "self" : joined(mesh, axes);
 }
 
-// What one rank hands to others in one operation, with where and how.
+// The traffic of one operation of one rank: axes, kind, bytes.
 struct Moved {
   std::string axes;
   std::string kind;
@@ -110,7 +110,7 @@ Traffic summarized(const Summary& summary) {
   Traffic traffic;
   for (const TrafficSummary& line : summary.traffic) {
     traffic[{line.axes, line.kind}] = {line.operations, line.payload.count, line.sent.count,
-                                       line.sent_per_rank.most};
+                                       line.sent_per_rank.max};
   }
   return traffic;
 }
@@ -162,8 +162,8 @@ void expect_counted_right(const Plan& plan, const std::string& which) {
       peak = std::max(peak, peak_by_rows(rank));
     }
     EXPECT_EQ(program.ranks, ranks) << which;
-    EXPECT_EQ(program.operations.most, most) << which;
-    EXPECT_EQ(program.peak_bytes.most, peak) << which;
+    EXPECT_EQ(program.operations.max, most) << which;
+    EXPECT_EQ(program.peak_bytes.max, peak) << which;
   }
 }
 
@@ -175,8 +175,7 @@ TEST(Summary, CountsTheExamplesAsAllTheirRanksDo) {
   }
 }
 
-// A random plan may wait for what comes later, or step outside a buffer; then there is nothing to
-// sum.
+// A random plan may wait for a later operation or exceed a buffer; such plans are skipped.
 bool can_be_expanded(const Plan& plan) {
   try {
     for (std::int32_t r = 0; r < plan.mesh.ranks(); ++r) (void)expand(plan, Rank(r));
@@ -218,7 +217,7 @@ TEST(Summary, ExpandsRanksThatAreAlikeOnlyOnce) {
       "  when pp>0\n    receive x[dp mod 4 +1] from pp-1\n  end\n",
       "alike");
   const Summary summary = summarize(plan);
-  EXPECT_EQ(summary.programs[0].kinds, 4);
+  EXPECT_EQ(summary.programs[0].classes, 4);
   ASSERT_EQ(summary.traffic.size(), 1U);
   EXPECT_EQ(summary.traffic[0].sent, Bytes{12288}) << "3 stages x 1024 ranks x 4 bytes";
 }

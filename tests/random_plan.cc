@@ -96,8 +96,7 @@ class Generator {
       case 0:
         return one_of({kMax, kMin, kMax - 1, kMin + 1});
       case 1:
-        return one_of(
-            {kLargestLiteral, kLargestLiteral + 1, -kLargestLiteral - 1, -kLargestLiteral - 2});
+        return one_of({kMaxLiteral, kMaxLiteral + 1, -kMaxLiteral - 1, -kMaxLiteral - 2});
       case 2:
         if (maybe(0.2)) return one_of({k56Bits, k56Bits - 1, -k56Bits, -k56Bits - 1});
         return -upto(10);

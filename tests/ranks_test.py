@@ -276,7 +276,7 @@ class Usage(Case):
                 done = subprocess.run([sys.executable, str(script), "-n", "2", "--on", kind,
                                        "/bin/true"], env={"PATH": ""}, capture_output=True,
                                       text=True, check=False)
-                self.expect(done, 3, f"{name} is missing; tools/setup brings it")
+                self.expect(done, 3, f"{name} is missing; run tools/setup")
 
 
 if __name__ == "__main__":

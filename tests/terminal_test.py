@@ -92,7 +92,7 @@ class TerminalTest(unittest.TestCase):
         code, out = terminal.finish()
         self.assertEqual(code, 130, terminal.screen)
         self.assertRegex(terminal.screen, r"interrupted while expanding ranks, \d+ % done: "
-                                          r"there is no answer\r?\n$")
+                                          r"no result\r?\n$")
         self.assertEqual(out, "")
 
     def test_control_c_ends_what_does_not_look(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Executes a notebook with the Python that runs this, and keeps what it prints.
+"""Executes a notebook with the current Python, and stores its outputs.
 
     PYTHONPATH=build/release/python tools/notebook.py examples/puzzles.ipynb
 """
@@ -13,7 +13,7 @@ SECONDS = 300  # for one cell
 
 
 def executed(path):
-    """The notebook with the outputs that it has now."""
+    """Returns the notebook with its new outputs."""
     notebook = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(notebook, timeout=SECONDS, kernel_name="python3",
                                      record_timing=False)

@@ -1,10 +1,10 @@
-// One rank of bench_overlap --choice: what choose() chooses for many shapes, beside other ways.
+// One rank of bench_overlap --choice: the choice of choose() for many shapes, compared with others.
 //
 //   bench_choice_worker SECONDS FIRST LAST
 //
-// Calibrates, then tries the shapes from FIRST up to LAST, each for about so many seconds, in
-// rounds of all ways. Each rank keeps to a core of its own. Rank 0 prints one JSON object, with all
-// times in milliseconds.
+// Calibrates, then measures the shapes from FIRST up to LAST, each for about SECONDS, in rounds of
+// all candidates. Each rank is pinned to a core. Rank 0 prints one JSON object, with all times in
+// milliseconds.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -17,12 +17,12 @@
 #include <string_view>
 #include <vector>
 
-#include "cores.h"
+#include "pin_to_core.h"
 #include "shiplap/base/json.h"
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/overlap/choose.h"
 #include "shiplap/run/calibrate.h"
-#include "shiplap/run/overlapped_product.h"
+#include "shiplap/run/overlapped_gemm.h"
 
 namespace shiplap {
 namespace {
@@ -33,10 +33,10 @@ using overlap::Cut;
 using overlap::Method;
 using overlap::Problem;
 using overlap::Type;
-using run::OverlappedProduct;
+using run::OverlappedGemm;
 
-constexpr int kFewestRounds = 7;
-constexpr int kMostRounds = 61;
+constexpr int kMinRounds = 7;
+constexpr int kMaxRounds = 61;
 
 struct Shape {
   Type type = Type::all_gather;
@@ -46,7 +46,7 @@ struct Shape {
   DType element = DType::bf16;
 };
 
-// From what is over before anything could be hidden to what is worth a lot.
+// From shapes that are too small for any overlap to those with a large gain.
 std::vector<Shape> shapes() {
   using enum Type;
   const DType f32 = DType::f32;
@@ -82,13 +82,14 @@ std::vector<Shape> shapes() {
           {all_gather, 2048, 4096, 4096}};
 }
 
-std::string name_of(const Candidate& way) {
-  if (way.choice.method == Method::none) return "none";
-  const std::string method = way.choice.method == Method::pipeline ? "pipeline" : "ring";
-  return method + " " + std::to_string(way.chunks) + (way.cut == Cut::tapered ? " tapered" : "");
+std::string name_of(const Candidate& candidate) {
+  if (candidate.choice.method == Method::none) return "none";
+  const std::string method = candidate.choice.method == Method::pipeline ? "pipeline" : "ring";
+  return method + " " + std::to_string(candidate.chunks) +
+         (candidate.cut == Cut::tapered ? " tapered" : "");
 }
 
-std::vector<Candidate> others(Type type) {
+std::vector<Candidate> other_candidates(Type type) {
   const Choice ring{type, Method::ring_exchange};
   std::vector<Candidate> all{{ring, 1}, {ring, 2}, {ring, 4}, {ring, 8}, {ring, 4, Cut::tapered}};
   if (type != Type::reduce_scatter) return all;
@@ -104,8 +105,8 @@ double now_ms() {
       .count();
 }
 
-// Of the slowest rank, after the link was idle for a while: it always takes the same bytes at once.
-// A core that slept would be slow at first.
+// Milliseconds of the slowest rank. Waits until the link is idle, so that its buffers are empty; a
+// busy wait, since a core that slept would be slow at first.
 double timed(comm::Communicator& world, const std::function<void()>& act) {
   constexpr double kRest = 2;
   for (const double end = now_ms() + kRest; now_ms() < end;) {
@@ -118,37 +119,36 @@ double timed(comm::Communicator& world, const std::function<void()>& act) {
   return took;
 }
 
-// Collectives beside a product need a thread; all else is faster without.
-OverlappedProduct made(comm::Communicator& world, const Candidate& way, Problem problem) {
-  problem.chunks = way.chunks;
-  problem.cut = way.cut;
-  const bool needs_thread = way.choice.method == Method::pipeline;
-  OverlappedProduct product(
-      way.choice, problem, world,
-      {.progress = needs_thread ? run::Progress::threads : run::Progress::polled});
+// Overlapped collectives need a thread; all others are faster without one.
+OverlappedGemm make_gemm(comm::Communicator& world, const Candidate& candidate, Problem problem) {
+  problem.chunks = candidate.chunks;
+  problem.cut = candidate.cut;
+  const bool needs_thread = candidate.choice.method == Method::pipeline;
+  OverlappedGemm gemm(candidate.choice, problem, world,
+                      {.progress = needs_thread ? run::Progress::threads : run::Progress::polled});
   for (const char* const buffer : {"x", "w"}) {
-    std::ranges::fill(product.buffer(buffer), std::byte{0x3c});  // 0.01 in f32 and bf16
+    std::ranges::fill(gemm.buffer(buffer), std::byte{0x3c});  // 0.01 in f32 and bf16
   }
-  product.prepare();
-  return product;
+  gemm.prepare();
+  return gemm;
 }
 
-// One of the ways to be tried, with its times.
-struct Trial {
+// A candidate and its times.
+struct Measurement {
   std::string name;
-  OverlappedProduct product;
+  OverlappedGemm gemm;
   std::vector<double> times;
 };
 
-// All in turn, each round beginning with another, until the time is up.
-void measure(comm::Communicator& world, std::vector<Trial>& trials, double seconds) {
-  for (Trial& each : trials) timed(world, [&] { each.product.run(); });
+// All in turn, each round beginning with another one, until the time is up.
+void measure(comm::Communicator& world, std::vector<Measurement>& measurements, double seconds) {
+  for (Measurement& each : measurements) timed(world, [&] { each.gemm.run(); });
   double spent = 0;
-  for (int round = 0; round < kMostRounds && (round < kFewestRounds || spent < 1e3 * seconds);
+  for (int round = 0; round < kMaxRounds && (round < kMinRounds || spent < 1e3 * seconds);
        ++round) {
-    for (std::size_t k = 0; k < trials.size(); ++k) {
-      Trial& each = trials[(k + static_cast<std::size_t>(round)) % trials.size()];
-      each.times.push_back(timed(world, [&] { each.product.run(); }));
+    for (std::size_t k = 0; k < measurements.size(); ++k) {
+      Measurement& each = measurements[(k + static_cast<std::size_t>(round)) % measurements.size()];
+      each.times.push_back(timed(world, [&] { each.gemm.run(); }));
       spent += each.times.back();
     }
   }
@@ -160,35 +160,37 @@ Json numbers(const std::vector<double>& all) {
   return json;
 }
 
-Json tried(comm::Communicator& world, const Shape& shape, const overlap::Calibration& here,
-           double seconds) {
-  const Problem problem{.rows = shape.rows,
-                        .columns = shape.columns,
-                        .depth = shape.depth,
+Json measure_shape(comm::Communicator& world, const Shape& shape,
+                   const overlap::Calibration& calibration, double seconds) {
+  const Problem problem{.m = shape.rows,
+                        .n = shape.columns,
+                        .k = shape.depth,
                         .type = shape.element,
                         .ranks = world.size()};
-  const overlap::Machine machine = overlap::machine_of(here, shape.type, problem);
+  const overlap::Machine machine = overlap::machine_of(calibration, shape.type, problem);
   const overlap::Chosen chosen = overlap::choose(shape.type, problem, machine);
   const Candidate choice{chosen.choice, chosen.problem.chunks, chosen.problem.cut};
-  std::vector<Trial> trials;
-  const auto add = [&](const std::string& name, const Candidate& way) {
-    trials.push_back({name, made(world, way, problem), {}});
+  std::vector<Measurement> measurements;
+  const auto add = [&](const std::string& name, const Candidate& candidate) {
+    measurements.push_back({name, make_gemm(world, candidate, problem), {}});
   };
   add("serial", {.choice = {.type = shape.type}});
   add("auto", choice);
   Json estimates =
       Json::object({{"serial", 1e3 * chosen.serial.value}, {"auto", 1e3 * chosen.time.value}});
-  for (const Candidate& way : others(shape.type)) {
-    if (way.chunks > 1 && shape.rows < std::int64_t{16} * way.chunks * world.size()) continue;
+  for (const Candidate& candidate : other_candidates(shape.type)) {
+    if (candidate.chunks > 1 && shape.rows < std::int64_t{16} * candidate.chunks * world.size())
+      continue;
     Problem cut = problem;
-    cut.chunks = way.chunks;
-    cut.cut = way.cut;
-    estimates.set(name_of(way), 1e3 * overlap::estimate(way.choice, cut, machine).value);
-    add(name_of(way), way);
+    cut.chunks = candidate.chunks;
+    cut.cut = candidate.cut;
+    estimates.set(name_of(candidate),
+                  1e3 * overlap::estimate(candidate.choice, cut, machine).value);
+    add(name_of(candidate), candidate);
   }
-  measure(world, trials, seconds);
+  measure(world, measurements, seconds);
   Json times = Json::object({});
-  for (const Trial& each : trials) times.set(each.name, numbers(each.times));
+  for (const Measurement& each : measurements) times.set(each.name, numbers(each.times));
   return Json::object({{"type", std::string(overlap::name(shape.type))},
                        {"rows", shape.rows},
                        {"columns", shape.columns},
@@ -200,22 +202,22 @@ Json tried(comm::Communicator& world, const Shape& shape, const overlap::Calibra
                        {"times_ms", times}});
 }
 
-// The communication of a ring of 4 chunks alone, where bytes are nearly all that counts: of codes
-// and of bf16, in turn.
-Json coded_communication(comm::Communicator& world, Type type) {
+// Communication only of a ring of 4 chunks, which is limited by bandwidth: quantized and bf16,
+// alternately.
+Json quantized_communication(comm::Communicator& world, Type type) {
   constexpr int kRounds = 9;
-  const overlap::Form codes{.scaling = overlap::Scaling::blocks};
-  Problem plain{.rows = 1024, .columns = 2048, .depth = 2048, .ranks = world.size()};
-  Problem coded = plain;
-  coded.x = coded.w = codes;
-  if (type == Type::reduce_scatter) coded.sums = codes;
+  const overlap::QuantFormat format{.scaling = overlap::Scaling::blocks};
+  Problem plain{.m = 1024, .n = 2048, .k = 2048, .ranks = world.size()};
+  Problem quantized = plain;
+  quantized.x = quantized.w = format;
+  if (type == Type::reduce_scatter) quantized.sums = format;
   const Candidate ring{{type, Method::ring_exchange}, 4};
-  OverlappedProduct of_plain = made(world, ring, plain);
-  OverlappedProduct of_coded = made(world, ring, coded);
+  OverlappedGemm plain_gemm = make_gemm(world, ring, plain);
+  OverlappedGemm quantized_gemm = make_gemm(world, ring, quantized);
   std::array<std::vector<double>, 2> times;
   for (int round = -1; round < kRounds; ++round) {
-    const double bf16 = timed(world, [&] { of_plain.run(run::Work::communication); });
-    const double fp8 = timed(world, [&] { of_coded.run(run::Work::communication); });
+    const double bf16 = timed(world, [&] { plain_gemm.run(run::GemmMode::comm_only); });
+    const double fp8 = timed(world, [&] { quantized_gemm.run(run::GemmMode::comm_only); });
     if (round < 0) continue;
     times[0].push_back(bf16);
     times[1].push_back(fp8);
@@ -225,21 +227,22 @@ Json coded_communication(comm::Communicator& world, Type type) {
                        {"mxfp8_ms", numbers(times[1])}});
 }
 
-Json all_of(comm::Communicator& world, double seconds, std::size_t first, std::size_t last) {
-  const overlap::Calibration here = run::calibrate(world);
+Json measure_all(comm::Communicator& world, double seconds, std::size_t first, std::size_t last) {
+  const overlap::Calibration calibration = run::calibrate(world);
   Json list = Json::array();
   const std::vector<Shape> all = shapes();
   for (std::size_t k = first; k < std::min(last, all.size()); ++k) {
-    list.push(tried(world, all[k], here, seconds));
+    list.push(measure_shape(world, all[k], calibration, seconds));
   }
-  Json coded = Json::array();
+  Json quantized = Json::array();
   if (first == 0) {
     for (const Type type : {Type::all_gather, Type::reduce_scatter}) {
-      coded.push(coded_communication(world, type));
+      quantized.push(quantized_communication(world, type));
     }
   }
-  return Json::object(
-      {{"calibration", to_json(here)}, {"shapes", list}, {"coded_communication", coded}});
+  return Json::object({{"calibration", to_json(calibration)},
+                       {"shapes", list},
+                       {"coded_communication", quantized}});
 }
 
 }  // namespace
@@ -254,9 +257,9 @@ int main(int argc, char** argv) {
     return static_cast<std::size_t>(std::strtoull(argv[k], nullptr, 10));
   };
   shiplap::comm::run_on_mpi({}, [&](shiplap::comm::Communicator& world) {
-    shiplap::keep_to_core(world.rank());
+    shiplap::pin_to_core(world.rank());
     const shiplap::Json result =
-        shiplap::all_of(world, std::strtod(argv[1], nullptr), number(2), number(3));
+        shiplap::measure_all(world, std::strtod(argv[1], nullptr), number(2), number(3));
     if (world.rank() == 0) std::printf("%s\n", to_text(result).c_str());
   });
   return 0;

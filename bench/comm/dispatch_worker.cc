@@ -1,7 +1,7 @@
-// One rank of bench_dispatch: our forward exchange of queries beside a bare MPI_Alltoallv of the
-// same counts, in turn.
+// One rank of bench_dispatch: our forward exchange of queries and an MPI_Alltoallv of the same
+// counts, alternately.
 //
-//   bench_dispatch_worker BYTES PIECES    for each pair of ranks: bytes, cut into ragged pieces
+//   bench_dispatch_worker BYTES PIECES    for each pair of ranks: bytes, split into ragged pieces
 //
 // Rank 0 prints one JSON object.
 #include <mpi.h>
@@ -12,7 +12,7 @@
 #include <set>
 #include <vector>
 
-#include "compared.h"
+#include "compare_with_mpi.h"
 #include "shiplap/base/json.h"
 #include "shiplap/base/random.h"
 #include "shiplap/comm/mpi/mpi.h"
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t kRowBytes = 1024;
 
-std::vector<std::uint32_t> ragged(std::uint32_t tokens, int pieces) {
+std::vector<std::uint32_t> ragged_lengths(std::uint32_t tokens, int pieces) {
   Random random(1);
   std::set<std::int64_t> cuts{0, tokens};
   while (std::ssize(cuts) < pieces + 1) cuts.insert(random.between(1, tokens));
@@ -36,9 +36,9 @@ std::vector<std::uint32_t> ragged(std::uint32_t tokens, int pieces) {
   return lengths;
 }
 
-// Pieces for all ranks by turns, at both ends, so that no two of a pair are neighbours.
-dispatch::Metadata table(int ranks, std::uint32_t tokens, int pieces) {
-  const std::vector<std::uint32_t> lengths = ragged(tokens, pieces);
+// Pieces for the ranks are interleaved on both ends, so that no two of a pair are contiguous.
+dispatch::Metadata make_metadata(int ranks, std::uint32_t tokens, int pieces) {
+  const std::vector<std::uint32_t> lengths = ragged_lengths(tokens, pieces);
   dispatch::Metadata::Builder builder({.world_size = ranks});
   for (int from = 0; from < ranks; ++from) {
     std::uint32_t before = 0;
@@ -58,7 +58,7 @@ dispatch::Metadata table(int ranks, std::uint32_t tokens, int pieces) {
 
 Json measure(Communicator& world, std::int64_t bytes, int pieces) {
   const auto tokens = static_cast<std::uint32_t>(bytes / kRowBytes);
-  const run::ExchangePlan plan(table(world.size(), tokens, pieces), world.rank());
+  const run::ExchangePlan plan(make_metadata(world.size(), tokens, pieces), world.rank());
   run::Dispatcher dispatcher(world);
   const auto total = static_cast<std::size_t>(bytes * world.size());
   const std::vector<std::byte> in(total, std::byte{1});
@@ -73,8 +73,8 @@ Json measure(Communicator& world, std::int64_t bytes, int pieces) {
     MPI_Alltoallv(packed.data(), counts.data(), offsets.data(), MPI_BYTE, arrived.data(),
                   counts.data(), offsets.data(), MPI_BYTE, MPI_COMM_WORLD);
   };
-  Json result = compared(world, bytes, ours, bare);
-  const Json copied = compared(world, bytes, ours, [&] {
+  Json result = compare_with_mpi(world, bytes, ours, bare);
+  const Json copied = compare_with_mpi(world, bytes, ours, [&] {
     std::memcpy(packed.data(), in.data(), total);
     bare();
     std::memcpy(out.data(), arrived.data(), total);

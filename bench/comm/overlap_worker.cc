@@ -1,10 +1,10 @@
-// One rank of bench_overlap: a product with its communication hidden, beside its parts, in turn.
+// One rank of bench_overlap: an overlapped GEMM, and its GEMM and communication alone, alternately.
 //
-//   bench_overlap_worker OP ROWS COLUMNS DEPTH ROUNDS WAY...
+//   bench_overlap_worker OP ROWS COLUMNS DEPTH ROUNDS CONFIG...
 //
-// OP is ag or rs; sizes are those of the whole product, in bf16. A way is a number of chunks, with
-// `t` behind it if they are tapered and `p` if progress is polled: 8tp. Each rank keeps to a core
-// of its own, as ranks of a training run do. Rank 0 prints one JSON object.
+// OP is ag or rs; ROWS, COLUMNS and DEPTH are M, N and K of the global GEMM, in bf16. CONFIG is a
+// number of chunks, followed by `t` if they are tapered and `p` if progress is polled: 8tp. Each
+// rank is pinned to a core. Rank 0 prints one JSON object.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,23 +16,22 @@
 #include <thread>
 #include <vector>
 
-#include "cores.h"
+#include "pin_to_core.h"
 #include "shiplap/base/json.h"
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/kernels/bf16.h"
 #include "shiplap/kernels/linear.h"
-#include "shiplap/run/overlapped_product.h"
+#include "shiplap/run/overlapped_gemm.h"
 
 namespace shiplap {
 namespace {
 
 using overlap::Method;
 using overlap::Type;
-using run::OverlappedProduct;
-using run::Work;
+using run::GemmMode;
+using run::OverlappedGemm;
 
-// A way to overlap.
-struct Way {
+struct OverlapConfig {
   std::string name;
   int chunks = 1;
   overlap::Cut cut = overlap::Cut::even;
@@ -43,7 +42,7 @@ struct Setting {
   Type type = Type::all_gather;
   overlap::Problem problem;
   int rounds = 9;
-  std::vector<Way> ways;
+  std::vector<OverlapConfig> configs;
 };
 
 double now_ms() {
@@ -52,7 +51,7 @@ double now_ms() {
       .count();
 }
 
-// Of the slowest rank.
+// Milliseconds of the slowest rank.
 double timed(comm::Communicator& world, const std::function<void()>& act) {
   world.barrier();
   const double begin = now_ms();
@@ -69,32 +68,31 @@ void fill(std::span<std::byte> bytes) {
   }
 }
 
-std::unique_ptr<OverlappedProduct> made(comm::Communicator& world, const Setting& setting,
-                                        Method method, const Way& way = {}) {
+std::unique_ptr<OverlappedGemm> make_gemm(comm::Communicator& world, const Setting& setting,
+                                          Method method, const OverlapConfig& config = {}) {
   overlap::Problem problem = setting.problem;
-  problem.chunks = way.chunks;
-  problem.cut = way.cut;
-  auto product =
-      std::make_unique<OverlappedProduct>(overlap::Choice{setting.type, method}, problem, world,
-                                          run::ExecuteOptions{.progress = way.progress});
-  fill(product->buffer("x"));
-  fill(product->buffer("w"));
-  product->prepare();
-  return product;
+  problem.chunks = config.chunks;
+  problem.cut = config.cut;
+  auto gemm =
+      std::make_unique<OverlappedGemm>(overlap::Choice{setting.type, method}, problem, world,
+                                       run::ExecuteOptions{.progress = config.progress});
+  fill(gemm->buffer("x"));
+  fill(gemm->buffer("w"));
+  gemm->prepare();
+  return gemm;
 }
 
-// All rows of X on this rank, as one product or in chunks.
-class Alone {
+// The GEMM of all rows of X on this rank, without communication, whole or in chunks.
+class GemmOnly {
  public:
-  Alone(const OverlappedProduct& product, const Setting& setting)
-      : x_(product.buffer("x")),
-        rows_(setting.problem.rows),
+  GemmOnly(const OverlappedGemm& gemm, const Setting& setting)
+      : x_(gemm.buffer("x")),
+        rows_(setting.problem.m),
         depth_(std::ssize(x_) / rows_ / 2),
-        columns_(std::ssize(product.buffer("w")) / 2 / depth_),
+        columns_(std::ssize(gemm.buffer("w")) / 2 / depth_),
         y_(static_cast<std::size_t>(rows_ * columns_)),
-        linear_({.columns = columns_, .depth = depth_, .type = DType::bf16, .typical_rows = 256}) {
-    linear_.prepare(
-        {.data = product.buffer("w").data(), .type = DType::bf16, .is_transposed = true});
+        linear_({.n = columns_, .k = depth_, .type = DType::bf16, .typical_rows = 256}) {
+    linear_.prepare({.data = gemm.buffer("w").data(), .type = DType::bf16, .is_transposed = true});
   }
   void multiply(std::int64_t pieces) {
     for (std::int64_t k = 0; k < pieces; ++k) {
@@ -115,23 +113,23 @@ class Alone {
   kernels::LinearKernel linear_;
 };
 
-// The speed of a shared machine can change threefold from one second to the next. So the product
-// alone is timed before and after everything else, and the communication before every overlap: what
-// stands between two that differ is void.
+// The speed of a shared host can change threefold within a second. So the GEMM alone is timed
+// before and after every measurement, and the communication before every overlap: a measurement
+// between two that differ is invalid.
 Json measure(comm::Communicator& world, const Setting& setting) {
-  const auto serial = made(world, setting, Method::none);
-  Alone alone(*serial, setting);
-  std::vector<std::unique_ptr<OverlappedProduct>> overlapped;
-  for (const Way& way : setting.ways) {
-    overlapped.push_back(made(world, setting, Method::ring_exchange, way));
+  const auto serial = make_gemm(world, setting, Method::none);
+  GemmOnly gemm_only(*serial, setting);
+  std::vector<std::unique_ptr<OverlappedGemm>> overlapped;
+  for (const OverlapConfig& config : setting.configs) {
+    overlapped.push_back(make_gemm(world, setting, Method::ring_exchange, config));
   }
   const auto communication = [&] {
-    return timed(world, [&] { overlapped.front()->run(Work::communication); });
+    return timed(world, [&] { overlapped.front()->run(GemmMode::comm_only); });
   };
   Json rounds = Json::array();
   double before = 0;
   const auto note = [&](int round, const std::string& what, double took) {
-    const double after = timed(world, [&] { alone.multiply(1); });
+    const double after = timed(world, [&] { gemm_only.multiply(1); });
     if (round >= 0) {
       rounds.push(Json::object(
           {{"round", round}, {"what", what}, {"ms", took}, {"before", before}, {"after", after}}));
@@ -139,39 +137,40 @@ Json measure(comm::Communicator& world, const Setting& setting) {
     before = after;
   };
   for (int round = -1; round < setting.rounds; ++round) {
-    before = timed(world, [&] { alone.multiply(1); });
+    before = timed(world, [&] { gemm_only.multiply(1); });
     note(round, "C", communication());
     note(round, "serial", timed(world, [&] { serial->run(); }));
     for (std::size_t k = 0; k < overlapped.size(); ++k) {
-      const Way& way = setting.ways[k];
+      const OverlapConfig& config = setting.configs[k];
       const double moved = communication();
       note(round, "C", moved);
-      note(round, "T_" + way.name, timed(world, [&] { overlapped[k]->run(); }));
-      if (way.name.find_first_not_of("0123456789") != std::string::npos) continue;
+      note(round, "T_" + config.name, timed(world, [&] { overlapped[k]->run(); }));
+      if (config.name.find_first_not_of("0123456789") != std::string::npos) continue;
       // The same chunks alone, after an idle wait as long as the communication: a core that slept
       // is slow at first.
       world.barrier();
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(moved));
-      note(round, "chunked_" + way.name,
-           timed(world, [&] { alone.multiply(std::int64_t{world.size()} * way.chunks); }));
+      note(round, "chunked_" + config.name,
+           timed(world, [&] { gemm_only.multiply(std::int64_t{world.size()} * config.chunks); }));
     }
   }
-  return Json::object({{"columns", setting.problem.columns}, {"rounds", rounds}});
+  return Json::object({{"columns", setting.problem.n}, {"rounds", rounds}});
 }
 
-Setting setting_of(int argc, char** argv) {
+Setting parse_setting(int argc, char** argv) {
   const auto number = [&](int k) { return std::strtoll(argv[k], nullptr, 10); };
   Setting setting;
   setting.type = std::string_view(argv[1]) == "rs" ? Type::reduce_scatter : Type::all_gather;
-  setting.problem = {.rows = number(2), .columns = number(3), .depth = number(4)};
+  setting.problem = {.m = number(2), .n = number(3), .k = number(4)};
   setting.rounds = static_cast<int>(number(5));
   for (int k = 6; k < argc; ++k) {
-    const std::string_view word = argv[k];
-    const auto has = [&](char letter) { return word.find(letter) != std::string_view::npos; };
-    setting.ways.push_back({.name = std::string(word),
-                            .chunks = static_cast<int>(number(k)),
-                            .cut = has('t') ? overlap::Cut::tapered : overlap::Cut::even,
-                            .progress = has('p') ? run::Progress::polled : run::Progress::threads});
+    const std::string_view arg = argv[k];
+    const auto has = [&](char letter) { return arg.find(letter) != std::string_view::npos; };
+    setting.configs.push_back(
+        {.name = std::string(arg),
+         .chunks = static_cast<int>(number(k)),
+         .cut = has('t') ? overlap::Cut::tapered : overlap::Cut::even,
+         .progress = has('p') ? run::Progress::polled : run::Progress::threads});
   }
   return setting;
 }
@@ -181,13 +180,13 @@ Setting setting_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 7) {
-    std::fprintf(stderr, "usage: bench_overlap_worker OP ROWS COLUMNS DEPTH ROUNDS WAY...\n");
+    std::fprintf(stderr, "usage: bench_overlap_worker OP ROWS COLUMNS DEPTH ROUNDS CONFIG...\n");
     return 2;
   }
   shiplap::comm::run_on_mpi({}, [&](shiplap::comm::Communicator& world) {
-    shiplap::Setting setting = shiplap::setting_of(argc, argv);
+    shiplap::Setting setting = shiplap::parse_setting(argc, argv);
     setting.problem.ranks = world.size();
-    shiplap::keep_to_core(world.rank());
+    shiplap::pin_to_core(world.rank());
     const shiplap::Json result = shiplap::measure(world, setting);
     if (world.rank() == 0) std::printf("%s\n", to_text(result).c_str());
   });

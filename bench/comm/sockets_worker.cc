@@ -1,8 +1,9 @@
-// One rank of bench_sockets: what messages cost, whatever carries them.
+// One rank of bench_sockets: latency and bandwidth of messages, on any transport.
 //
 //   bench_sockets_worker messages      ping-pong of several sizes; 2 ranks
-//   bench_sockets_worker line RATE     how much of links of RATE bit/s ping-pong uses (2 ranks), or
-//                                      an exchange of all with all (more)
+//   bench_sockets_worker line RATE     fraction of links of RATE bit/s that ping-pong uses (2
+//   ranks),
+//                                      or all_to_all (more ranks)
 //
 // Rank 0 prints one JSON object.
 #include <algorithm>
@@ -20,7 +21,7 @@ namespace shiplap::comm {
 namespace {
 
 constexpr int kRounds = 11;
-constexpr double kLeastBatch = 10e-3;  // seconds
+constexpr double kMinBatch = 10e-3;  // seconds
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -55,7 +56,7 @@ Json messages(Communicator& world) {
     std::vector<std::byte> data(bytes);
     const auto once = [&] { ping_pong(world, data); };
     int repetitions = 1;
-    while (seconds_of(world, once, repetitions) < kLeastBatch) repetitions *= 2;
+    while (seconds_of(world, once, repetitions) < kMinBatch) repetitions *= 2;
     std::vector<double> times;
     for (int round = 0; round < kRounds; ++round) {
       times.push_back(seconds_of(world, once, repetitions) / repetitions / 2);
@@ -66,7 +67,7 @@ Json messages(Communicator& world) {
   return Json::object({{"sizes", sizes}});
 }
 
-// The time that the bytes take on the links against the time it took.
+// The time of the bytes on the links, divided by the measured time.
 Json line(Communicator& world, double bits_per_second) {
   constexpr std::size_t kBytes = std::size_t{32} << 20;
   std::vector<std::byte> in(kBytes);

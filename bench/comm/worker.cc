@@ -1,7 +1,7 @@
-// One rank of bench_comm: our calls beside the bare calls of MPI, on the same buffers, in turn.
+// One rank of bench_comm: our calls and the calls of MPI, on the same buffers, alternately.
 //
 //   bench_comm_worker calls       ratios of all_to_all_v, all_reduce and ping-pong; 2 ranks
-//   bench_comm_worker line RATE   how much of a link of RATE bit/s ping-pong uses; 2 ranks
+//   bench_comm_worker line RATE   fraction of a link of RATE bit/s that ping-pong uses; 2 ranks
 //
 // Rank 0 prints one JSON object.
 #include <mpi.h>
@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compared.h"
+#include "compare_with_mpi.h"
 #include "shiplap/base/json.h"
 #include "shiplap/comm/mpi/mpi.h"
 
@@ -33,7 +33,7 @@ Json all_to_all_v(Communicator& world, Buffers& buffers, std::int64_t bytes) {
   for (std::size_t k = 1; k < ranks; ++k) bare_offsets[k] = bare_offsets[k - 1] + bare_counts[k];
   const auto in = std::span<const std::byte>(buffers.in).first(bytes);
   const auto out = std::span(buffers.out).first(bytes);
-  return compared(
+  return compare_with_mpi(
       world, bytes, [&] { world.all_to_all_v(in, {.counts = counts}, out, {.counts = counts}); },
       [&] {
         MPI_Alltoallv(in.data(), bare_counts.data(), bare_offsets.data(), MPI_BYTE, out.data(),
@@ -44,7 +44,7 @@ Json all_to_all_v(Communicator& world, Buffers& buffers, std::int64_t bytes) {
 Json all_reduce(Communicator& world, Buffers& buffers, std::int64_t bytes) {
   const std::span<float> data(reinterpret_cast<float*>(buffers.in.data()),
                               static_cast<std::size_t>(bytes) / sizeof(float));
-  return compared(
+  return compare_with_mpi(
       world, bytes, [&] { world.all_reduce(data); },
       [&] {
         MPI_Allreduce(MPI_IN_PLACE, data.data(), static_cast<int>(data.size()), MPI_FLOAT, MPI_SUM,
@@ -58,7 +58,7 @@ Json ping_pong(Communicator& world, Buffers& buffers, std::int64_t bytes) {
   const int count = static_cast<int>(bytes);
   const bool begins = world.rank() == 0;
   const int peer = 1 - world.rank();
-  return compared(
+  return compare_with_mpi(
       world, bytes,
       [&] {
         if (begins) world.send(in, peer);
@@ -72,7 +72,7 @@ Json ping_pong(Communicator& world, Buffers& buffers, std::int64_t bytes) {
       });
 }
 
-// What checking adds to the cheapest collective.
+// Overhead of checked mode for the cheapest collective.
 Json checked_mode(Communicator& world) {
   std::vector<double> added;
   constexpr int kCalls = 2000;
@@ -87,9 +87,10 @@ Json checked_mode(Communicator& world) {
 }
 
 double worst(const Json& sizes) {
-  double most = 0;
-  for (const Json& one : sizes.as_array()) most = std::max(most, one.find("ratio")->as_number());
-  return most;
+  double max_ratio = 0;
+  for (const Json& one : sizes.as_array())
+    max_ratio = std::max(max_ratio, one.find("ratio")->as_number());
+  return max_ratio;
 }
 
 Json calls(Communicator& world) {
@@ -113,7 +114,7 @@ Json calls(Communicator& world) {
                        {"pingpong", messages}});
 }
 
-// Half of a ping-pong against the time that the bytes take on the link.
+// The time of the bytes on the link, divided by that of half a ping-pong.
 Json line(Communicator& world, double bits_per_second) {
   constexpr std::int64_t kBytes = std::int64_t{32} << 20;
   std::vector<std::byte> data(kBytes);

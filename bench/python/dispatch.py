@@ -1,8 +1,8 @@
-"""What dispatch costs from Python. Prints one JSON object.
+"""Benchmark of dispatch from Python. Prints one JSON object.
 
     PYTHONPATH=build/release/python python bench/python/dispatch.py [--lengths FILE]
 
-Tables of 512 ranks: the call from Python against the same work repeated within C++, in turns. A
+Tables of 512 ranks: the call from Python against the same work repeated in C++, interleaved. A
 Dispatcher and an exchange: on two gloo processes, against a plain all_to_all_single of as many
 bytes. FILE has lengths of documents; without it they are random. Medians; needs torch and numpy.
 """
@@ -27,7 +27,7 @@ def median_of(times):
 
 
 def timed(act, times=1):
-    """Milliseconds of one call, of several one after another."""
+    """Mean milliseconds of one of several consecutive calls."""
     begin = time.perf_counter()
     for _ in range(times):
         act()
@@ -41,7 +41,7 @@ def routing_of(lengths):
 
 
 def tables(lengths):
-    """Each round times both, so that what disturbs one disturbs the other."""
+    """Each round times both, so that noise affects both alike."""
     routing = routing_of(lengths)
     cpp, python = [], []
     for _ in range(ROUNDS):
@@ -68,7 +68,7 @@ def tables(lengths):
 
 
 def together(act):
-    """What a call takes, begun together."""
+    """The time of a call after a barrier."""
     dist.barrier()
     return timed(act)
 
@@ -88,7 +88,7 @@ def exchanges(size, tokens, width):
         dist.all_to_all_single(out, sent, way.recv_counts, way.send_counts)
 
     def by_hand():
-        """What anybody would write who has the index tensors."""
+        """The straightforward implementation with index tensors."""
         arrived = x.new_empty((way.arriving, width))
         dist.all_to_all_single(arrived, x.index_select(0, rows), way.recv_counts, way.send_counts)
         return torch.empty_like(moved).index_copy_(0, places, arrived)
@@ -96,7 +96,7 @@ def exchanges(size, tokens, width):
     found = {"ranks": size, "tokens": tokens, "row_bytes": 4 * width}
     acts = [("all_to_all_ms", plain), ("by_hand_ms", by_hand),
             ("exchange_ms", lambda: dispatcher.q(x)),
-            ("agreeing_ms", lambda: dispatcher._link.agree_on_rows("q forward", (x,))),
+            ("agreeing_ms", lambda: dispatcher._group.check_rows("q forward", (x,))),
             ("dispatch_and_combine_ms",
              lambda: dispatcher.combine(dispatcher.dispatch(x, x, x)[0])),
             ("make_ms", lambda: shiplap.torch.Dispatcher(made)),

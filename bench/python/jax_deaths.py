@@ -1,14 +1,13 @@
-"""Do the survivors of a killed process say which one it was, and when? Prints one JSON object.
+"""Fault injection: do survivors report which process was killed? Prints one JSON object.
 
     PYTHONPATH=build/release/python python bench/python/jax_deaths.py
         [--json] [--times 20] [--seed 1] [--stopped]
 
-Each time 3 or 4 processes of JAX take jitted steps with overlapped products, and a random one,
+Each time 3 or 4 processes of JAX take jitted steps with overlapped GEMMs, and a random one,
 process 0 too, is killed at a random moment. JAX's coordinator is in this process, which outlives
 them (python/tests/workers/jax_victims.py says why). A death counts if every survivor raised
 RankFailed with the rank and the process, within the deadline, and ended by itself. With --stopped
-it stands still instead (SIGSTOP); then the deadline must pass, and the ranks ask each other who it
-is.
+it hangs instead (SIGSTOP); then the call must time out, and the ranks probe each other to find it.
 """
 
 import argparse
@@ -27,7 +26,7 @@ import shiplap  # noqa: E402
 
 DEADLINE = 10.0
 STOPPED_DEADLINE = 2.0
-ASKING = 2.0  # seconds that questions may take
+PROBING = 2.0  # seconds that probes may take
 
 
 def is_right(end, victim, stopped):
@@ -35,7 +34,7 @@ def is_right(end, victim, stopped):
         return False
     if stopped:
         return (end.error in ("DeadlinePassed", "RankFailed")
-                and end.after < STOPPED_DEADLINE + ASKING)
+                and end.after < STOPPED_DEADLINE + PROBING)
     return end.error == "RankFailed" and end.after < DEADLINE
 
 

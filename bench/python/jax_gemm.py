@@ -1,24 +1,24 @@
-"""What a product costs when it is called from a jitted function. Prints one JSON object.
+"""Benchmark of a GEMM called from a jitted function. Prints one JSON object.
 
     PYTHONPATH=build/release/python python bench/python/jax_gemm.py [--json]
         [--part overhead|overlap|bench] [--rounds N] [--megabits 200] [--columns N]
         [--worker build/release/bin/bench_overlap_worker]
 
-Overhead: tiny products, many in a loop of one jitted function, against as many calls of the C++
-function in a loop of C++; on one process and on two. What XLA's loop takes counts as ours.
+Overhead: tiny GEMMs, many in a loop of one jitted function, against as many calls of the C++
+function in a loop of C++; on one process and on two. The time of XLA's loop counts as overhead.
 
 Overlap: two processes on two hosts with a slow link, which needs root (tools/testbed). Rows of X
-are gathered behind a product that takes about as long; the jitted layer against the C++ function
-with the same arrays in the same processes, each after both have met. A link that was faster than
-it can be makes all void.
+are gathered behind a GEMM that takes about as long; the jitted layer against the C++ function
+with the same arrays in the same processes, each after a barrier. The result is discarded if the
+link was faster than its limit.
 
-A round of either is: C++, jitted, jitted, C++. It counts if the two times of each are alike, or
-else something else disturbed it.
+A round of either is: C++, jitted, jitted, C++. It is discarded as noise if the two times of one
+of them differ.
 
 Bench: the same layer against the worker of bench_overlap with the same shape and chunks, which is
-C++ alone, over Open MPI, with weights that were packed before. They are programs of their own, so
-they take turns, each on hosts of its own: worker, jitted, worker, jitted, .. A jitted one is
-compared with the workers before and after it, and counts if those are alike. Without --part, all.
+pure C++, over Open MPI, with prepacked weights. They are separate programs, so they alternate, each
+on separate hosts: worker, jitted, worker, jitted, .. A jitted one is compared with the workers
+before and after it, and is discarded if those differ. Without --part, all.
 """
 
 import argparse
@@ -36,7 +36,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTBED = ROOT / "tools" / "testbed"
 ROWS, DEPTH, CHUNKS = 1024, 2048, 4  # as bench_overlap has them
 COLUMNS = (2048, 3072, 4096, 6144, 9216, 12288, 20480, 28672)
-SAME = 1.1  # how far two times of the same may be from each other
+MAX_RATIO = 1.1  # of two times of the same call
 BURST = 65536
 LOOPS, TINY = 200, 16
 
@@ -51,7 +51,7 @@ def spread(name, values):
 
 
 class Rank:
-    """This process, its group, and products of both kinds."""
+    """This process, its group, and GEMMs of both kinds."""
 
     def __init__(self, words):
         import jax
@@ -113,11 +113,11 @@ def timed(act):
 
 
 def are_alike(times):
-    return max(times) < SAME * min(times)
+    return max(times) < MAX_RATIO * min(times)
 
 
 def overhead_of(rank, kind, rounds):
-    """Microseconds of a tiny product: from XLA, directly, and the difference."""
+    """Microseconds of a tiny GEMM: from XLA, directly, and the difference."""
     import jax
     import numpy as np
     from jax.sharding import PartitionSpec as P
@@ -131,7 +131,7 @@ def overhead_of(rank, kind, rounds):
     y = rank.array((TINY * gathered * rank.size, TINY), P("tp", None), np.float32)
 
     def loop(x, w):
-        def once(_, rows):  # each has the result of the one before: none is left out
+        def once(_, rows):  # each depends on the previous result, so none is optimized away
             return shiplap.jax.gemm(rows, w, comm_type=kind, comm_overlap_method=method,
                                     group=rank.group)[:TINY]
 
@@ -145,7 +145,7 @@ def overhead_of(rank, kind, rounds):
     def jitted():
         return timed(lambda: run(x, w)) / LOOPS * 1e6
 
-    direct(), jitted()  # the first ones prepare what the others find
+    direct(), jitted()  # warm-up
     found, counted = {"direct_us": [], "jitted_us": []}, []
     for _ in range(rounds):
         first, second, third, fourth = direct(), jitted(), jitted(), direct()
@@ -165,7 +165,7 @@ def overhead(rank, words):
 
 
 class Layer:
-    """The product of an overlap, as all ways of it."""
+    """The GEMM of an overlap, in all variants."""
 
     def __init__(self, rank, columns):
         import jax.numpy as jnp
@@ -208,7 +208,7 @@ class Layer:
 
 
 def columns_for(rank):
-    """With which the product takes about as long as the communication."""
+    """The value of N for which the GEMM takes about as long as the communication."""
     layer = Layer(rank, COLUMNS[2])
     for what in ("jitted", "direct", "communication", "product"):
         layer.ms(what)
@@ -264,7 +264,7 @@ def free_port():
 
 
 def started(words, within):
-    """What rank 0 found."""
+    """Starts the ranks and returns the result of rank 0."""
     on_hosts = words["part"] == "overlap"
     host = "192.0.2.1" if on_hosts else "127.0.0.1"
     words = {**words, "coordinator": f"{host}:{free_port()}"}
@@ -289,7 +289,7 @@ def started(words, within):
 
 
 def on_hosts(given):
-    """Runs this program on a testbed of its own; it checks that links are throttled."""
+    """Runs this program on a separate testbed; it checks that links are throttled."""
     made = subprocess.run(
         [str(TESTBED), "run", "--hosts", "2", "--rate", f"{given.megabits}mbit", "--",
          sys.executable, __file__, "--on-hosts", "--rounds", str(given.rounds),

@@ -1,4 +1,4 @@
-"""How long does a strategy in Python take? Prints one JSON object.
+"""Benchmark of a strategy in Python. Prints one JSON object.
 
     PYTHONPATH=build/release/python python bench/python/strategy.py
 
@@ -43,7 +43,7 @@ def seconds(strategy):
     begin = time.perf_counter()
     training = shiplap.train(strategy, ranks=RANKS, layers=LAYERS)
     trained = time.perf_counter()
-    training.plan  # made when it is first asked for
+    training.plan  # computed on first use
     return trained - begin, time.perf_counter() - begin
 
 
@@ -55,7 +55,7 @@ def figures(samples):
 
 def main():
     found = {"python": [], "c++": []}
-    seconds(ddp)  # once before, as the first one loads what the others find
+    seconds(ddp)  # warm-up
     for _ in range(TIMES):
         found["python"].append(seconds(ddp))
         found["c++"].append(seconds("ddp"))

@@ -31,7 +31,7 @@ using shiplap::comm::Communicator;
 using shiplap::dispatch::Layout;
 using shiplap::run::Dispatcher;
 using shiplap::run::DispatchPlan;
-using shiplap::run::Hints;
+using shiplap::run::WorkspaceSize;
 using Lengths = std::vector<std::uint32_t>;
 
 constexpr int kRanks = 4;
@@ -179,12 +179,12 @@ Lengths lengths_of_step(std::uint64_t step) {
 }
 
 // What any of the steps needs on this rank.
-Hints hints_of(const QkvDispatch& dispatch, int rank) {
-  Hints all;
+WorkspaceSize hints_of(const QkvDispatch& dispatch, int rank) {
+  WorkspaceSize all;
   for (const Metadata* const table :
        {&dispatch.q.forward, &dispatch.q.reverse, &dispatch.kv.forward, &dispatch.kv.reverse}) {
-    const shiplap::run::HintOptions options{.row_bytes = kRowBytes, .pack_below = kPackBelow};
-    all = larger(all, shiplap::run::hints(*table, rank, options));
+    const shiplap::run::WorkspaceOptions options{.row_bytes = kRowBytes, .pack_below = kPackBelow};
+    all = elementwise_max(all, shiplap::run::workspace_size(*table, rank, options));
   }
   return all;
 }
@@ -219,10 +219,10 @@ std::size_t step(const Communicator& world, Dispatcher& dispatcher, const QkvDis
 
 void show_steps(Communicator& world) {
   std::vector<QkvDispatch> batches;
-  Hints all;
+  WorkspaceSize all;
   for (std::uint64_t s = 0; s < 4; ++s) {
     batches.push_back(compute_qkv_dispatch(route(lengths_of_step(s), 4)));
-    all = larger(all, hints_of(batches.back(), world.rank()));
+    all = elementwise_max(all, hints_of(batches.back(), world.rank()));
   }
   Counting memory;
   Dispatcher dispatcher(world, {.memory = &memory, .pack_below = kPackBelow, .on_stage = {}});
@@ -307,7 +307,7 @@ void show_bug() {
   show_first_difference(right, wrong);
   std::printf("gradients that are placed, not summed\n");
   wrong = right;
-  Metadata::Builder placed({.world_size = kRanks, .max_cp = 0, .arrival = Arrival::placed});
+  Metadata::Builder placed({.world_size = kRanks, .max_cp = 0, .arrival = ArrivalMode::placed});
   for (int rank = 0; rank < kRanks; ++rank) {
     for (std::uint32_t i = 0; i < right.kv.reverse.num_seqs(rank); ++i) {
       const Metadata::Row row = right.kv.reverse.row(rank, i);
@@ -316,7 +316,7 @@ void show_bug() {
     placed.end_rank();
   }
   wrong.kv.reverse = placed.take();
-  std::printf("%s", render(validate(wrong, {.most_of_a_kind = 1})).c_str());
+  std::printf("%s", render(validate(wrong, {.max_per_code = 1})).c_str());
 }
 
 // ---- scenario 5: a rank with another opinion

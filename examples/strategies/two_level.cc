@@ -12,16 +12,16 @@
 #include "shiplap/trace/summary.h"
 
 using namespace shiplap;
+using strategy::CollectiveOptions;
 using strategy::Model;
-using strategy::Over;
 using strategy::Task;
 
 // [strategy]
 Task two_level(Model& model) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
   const int layers = model.layers();
-  const Over within{.axes = "gpu"};   // the ranks of this node
-  const Over across{.axes = "node"};  // the ranks that stand where I stand, on all nodes
+  const CollectiveOptions within{.axes = "gpu"};   // the ranks of this node
+  const CollectiveOptions across{.axes = "node"};  // the same gpu index on all nodes
 
   for (int l = 0; l < layers; ++l) std::tie(weights[l], opt_states[l]) = model.load_weights(l);
   activations[0] = model.get_input_activation(model.samples(model.rank(), model.ranks()));
@@ -52,7 +52,7 @@ Task two_level(Model& model) {
 }
 // [/strategy]
 
-// The same, but somebody forgot that there are other nodes.
+// The same, without the reduction across nodes.
 Task one_level_only(Model& model) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
   std::tie(weights[0], opt_states[0]) = model.load_weights(0);
@@ -70,7 +70,7 @@ void print(const char* name, const strategy::Trainer& trainer) {
   const trace::Summary summary = trace::summarize(trainer.trace());
   std::printf("%-10s step %s, peak %s on rank %d, %.1f %% of it exposed communication\n", name,
               to_string(summary.step_time()).c_str(), to_string(summary.all.peak).c_str(),
-              summary.peak_rank, 100 * summary.part_of_step(summary.all.exposed));
+              summary.peak_rank, 100 * summary.fraction_of_step(summary.all.exposed));
 }
 
 // [main]

@@ -13,7 +13,8 @@ namespace {
 
 using Code = nb::dlpack::dtype_code;
 
-[[noreturn]] void refuse(const std::string& argument, std::string what, std::string help = "") {
+[[noreturn]] void throw_invalid(const std::string& argument, std::string what,
+                                std::string help = "") {
   throw InputError(Diagnostic{.code = "D003",
                               .where = {.flag = argument},
                               .what = std::move(what),
@@ -24,7 +25,7 @@ std::string kind_of(nb::handle value) {
   return nb::cast<std::string>(value.type().attr("__name__"));
 }
 
-// Calls act with a null pointer to the C++ type that `type` names. False: it is no integer.
+// Calls act with a null pointer to the C++ type of `type`. Returns false if it is not an integer.
 template <class Act>
 bool with_integer(nb::dlpack::dtype type, const Act& act) {
   const bool is_signed = type.code == static_cast<std::uint8_t>(Code::Int);
@@ -58,8 +59,9 @@ bool is_type(nb::dlpack::dtype type) {
 template <class T, class From>
 T fitting(From number, const std::string& argument) {
   if (std::in_range<T>(number)) return static_cast<T>(number);
-  refuse(argument, fmt::format("{} is outside of {} to {}", number, std::numeric_limits<T>::min(),
-                               std::numeric_limits<T>::max()));
+  throw_invalid(argument,
+                fmt::format("{} is out of range {} to {}", number, std::numeric_limits<T>::min(),
+                            std::numeric_limits<T>::max()));
 }
 
 // Calls act(address) for every element, the last index fastest.
@@ -88,7 +90,7 @@ bool is_sequence(nb::handle value) {
 }  // namespace
 
 bool has_numpy() {
-  // Looked for again until it is there: a program may install or allow it later.
+  // Retried until it succeeds: a program may install numpy later.
   static bool found = false;
   if (found) return true;
   try {
@@ -103,19 +105,19 @@ bool has_numpy() {
 AnyArray any_array(nb::handle from, const char* argument) {
   AnyArray array;
   if (!nb::ndarray_check(from)) {
-    refuse(argument, fmt::format("expected an array, found a {}", kind_of(from)),
-           "numpy, torch, jax, or what else speaks DLPack or the buffer protocol");
+    throw_invalid(argument, fmt::format("expected an array, found a {}", kind_of(from)),
+                  "numpy, torch, jax, or anything that supports DLPack or the buffer protocol");
   }
   if (!nb::try_cast(from, array)) {
-    refuse(argument,
-           fmt::format("this {} cannot be read: its type, byte order or place is none that "
-                       "DLPack can describe",
-                       kind_of(from)),
-           "pass a copy of plain numbers in the memory of the CPU");
+    throw_invalid(
+        argument,
+        fmt::format("unsupported {}: DLPack cannot describe its dtype, byte order or device",
+                    kind_of(from)),
+        "pass a copy with a plain dtype in CPU memory");
   }
   constexpr int kCpu = nb::device::cpu::value;
   if (array.device_type() != kCpu && array.size() > 0) {
-    refuse(argument, "the array is not in the memory of the CPU", "pass x.cpu()");
+    throw_invalid(argument, "the array is not in CPU memory", "pass x.cpu()");
   }
   return array;
 }
@@ -130,7 +132,7 @@ bool is_contiguous(const AnyArray& array) {
   return true;
 }
 
-std::string type_words(nb::dlpack::dtype type) {
+std::string dtype_name(nb::dlpack::dtype type) {
   const char* word = "type of";
   switch (static_cast<Code>(type.code)) {
     case Code::Int:
@@ -156,7 +158,7 @@ std::string type_words(nb::dlpack::dtype type) {
   return fmt::format("{}{}", word, type.bits);
 }
 
-std::string shape_words(const AnyArray& array) {
+std::string format_shape(const AnyArray& array) {
   std::vector<std::size_t> shape;
   for (std::size_t k = 0; k < array.ndim(); ++k) shape.push_back(array.shape(k));
   return fmt::format("({})", fmt::join(shape, ", "));
@@ -168,8 +170,8 @@ Integers<T>::Integers(nb::handle from, const char* argument) : argument_(argumen
     read_list(from, 0);
     const std::size_t expected =
         std::accumulate(shape_.begin(), shape_.end(), std::size_t{1}, std::multiplies<>());
-    if (own_.size() != expected) refuse(argument_, "a number beside rows");
-    values_ = own_;
+    if (copy_.size() != expected) throw_invalid(argument_, "shape mismatch: a number among rows");
+    values_ = copy_;
   } else {
     read(any_array(from, argument));
   }
@@ -178,8 +180,8 @@ Integers<T>::Integers(nb::handle from, const char* argument) : argument_(argumen
 template <class T>
 const Integers<T>& Integers<T>::with_dimensions(std::size_t count) const {
   if (shape_.size() == count) return *this;
-  refuse(argument_,
-         fmt::format("expected {} dimensions, found shape ({})", count, fmt::join(shape_, ", ")));
+  throw_invalid(argument_, fmt::format("expected {} dimensions, found shape ({})", count,
+                                       fmt::join(shape_, ", ")));
 }
 
 template <class T>
@@ -190,24 +192,24 @@ void Integers<T>::read(const AnyArray& array) {
     values_ = {static_cast<const T*>(array.data()), array.size()};
     return;
   }
-  own_.reserve(array.size());
+  copy_.reserve(array.size());
   const bool is_integer = with_integer(array.dtype(), [&]<class From>(From) {
     for_each_element(array, [&](const std::byte* at) {
-      own_.push_back(fitting<T>(*reinterpret_cast<const From*>(at), argument_));
+      copy_.push_back(fitting<T>(*reinterpret_cast<const From*>(at), argument_));
     });
   });
   if (!is_integer) {
-    refuse(argument_, fmt::format("expected whole numbers, found {}", type_words(array.dtype())));
+    throw_invalid(argument_, fmt::format("expected integers, found {}", dtype_name(array.dtype())));
   }
-  values_ = own_;
+  values_ = copy_;
 }
 
 template <class T>
 void Integers<T>::read_list(nb::handle list, std::size_t depth) {
-  constexpr std::size_t kMostDimensions = 32;  // also where a list contains itself
-  if (depth == kMostDimensions) refuse(argument_, "lists within lists, without end");
+  constexpr std::size_t kMaxDimensions = 32;  // also where a list contains itself
+  if (depth == kMaxDimensions) throw_invalid(argument_, "the lists are nested too deeply");
   const std::size_t size = nb::len(list);
-  expect_size(depth, size);
+  check_size(depth, size);
   for (const nb::handle item : nb::borrow<nb::object>(list)) {
     if (is_sequence(item)) {
       read_list(item, depth + 1);
@@ -215,36 +217,38 @@ void Integers<T>::read_list(nb::handle list, std::size_t depth) {
       const Integers<T> row(item, argument_.c_str());
       take_row(row, depth + 1);
     } else if (shape_.size() > depth + 1) {
-      refuse(argument_, "a number beside rows");
+      throw_invalid(argument_, "shape mismatch: a number among rows");
     } else {
       const nb::object number = nb::steal(PyNumber_Index(item.ptr()));
       if (!number.is_valid()) {
         PyErr_Clear();
-        refuse(argument_, fmt::format("expected whole numbers, found a {}", kind_of(item)));
+        throw_invalid(argument_, fmt::format("expected integers, found a {}", kind_of(item)));
       }
       long long value = 0;
       if (!nb::try_cast(number, value)) {
-        refuse(argument_, fmt::format("{} is too large", nb::cast<std::string>(nb::str(number))));
+        throw_invalid(argument_,
+                      fmt::format("{} is too large", nb::cast<std::string>(nb::str(number))));
       }
-      own_.push_back(fitting<T>(value, argument_));
+      copy_.push_back(fitting<T>(value, argument_));
     }
   }
 }
 
 template <class T>
 void Integers<T>::take_row(const Integers& row, std::size_t depth) {
-  for (std::size_t k = 0; k < row.shape().size(); ++k) expect_size(depth + k, row.shape()[k]);
-  own_.insert(own_.end(), row.values().begin(), row.values().end());
+  for (std::size_t k = 0; k < row.shape().size(); ++k) check_size(depth + k, row.shape()[k]);
+  copy_.insert(copy_.end(), row.values().begin(), row.values().end());
 }
 
 template <class T>
-void Integers<T>::expect_size(std::size_t depth, std::size_t size) {
+void Integers<T>::check_size(std::size_t depth, std::size_t size) {
   if (shape_.size() == depth) {
     shape_.push_back(size);
   } else if (shape_[depth] != size) {
-    throw InputError(Diagnostic{.code = "D401",
-                                .where = {.flag = argument_},
-                                .what = fmt::format("rows of {} and of {}", shape_[depth], size)});
+    throw InputError(Diagnostic{
+        .code = "D401",
+        .where = {.flag = argument_},
+        .what = fmt::format("shape mismatch: rows of {} and of {}", shape_[depth], size)});
   }
 }
 

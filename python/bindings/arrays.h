@@ -1,8 +1,8 @@
-// Arrays on their way between C++ and Python, without a copy where none is needed.
+// Array conversion between C++ and Python, zero-copy where possible.
 //
-// Out: memory of a C++ object is shown as it is; the object lives as long as the array does.
-// Whoever has numpy gets numpy's arrays, others an object that speaks DLPack and the buffer
-// protocol. In: anything that speaks one of the two (numpy, torch, jax, array, memoryview), and
+// To Python: an array is a view of the memory of a C++ object, which it keeps alive. It is a numpy
+// array if numpy is installed, otherwise an object that supports DLPack and the buffer protocol.
+// From Python: anything that supports one of the two (numpy, torch, jax, array, memoryview), and
 // nested lists.
 #pragma once
 
@@ -27,19 +27,19 @@ using Shape = std::vector<std::size_t>;
 
 [[nodiscard]] bool has_numpy();
 
-// A view of `values`, which belong to `owner`. Of const ones the array cannot be written to.
+// A view of `values`, which `owner` owns. The array is read-only if T is const.
 template <class T>
 [[nodiscard]] nb::object array_view(std::span<T> values, const Shape& shape, nb::handle owner) {
   ensure(std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>()) ==
              values.size(),
-         "an array has as many numbers as its shape says");
+         "an array has as many elements as its shape says");
   if (has_numpy()) {
     return nb::cast(nb::ndarray<nb::numpy, T>(values.data(), shape.size(), shape.data(), owner));
   }
   return nb::cast(nb::ndarray<nb::array_api, T>(values.data(), shape.size(), shape.data(), owner));
 }
 
-// An array that owns its numbers.
+// An array that owns its elements.
 template <class T>
 [[nodiscard]] nb::object array_of(std::vector<T> values, const Shape& shape) {
   auto kept = std::make_unique<std::vector<T>>(std::move(values));
@@ -52,17 +52,17 @@ template <class T>
 }
 
 using AnyArray = nb::ndarray<nb::ro>;
-// Throws InputError D003, naming the argument, for what is no array, or not in the CPU's memory.
+// Throws InputError D003, naming the argument, if it is not an array or not in CPU memory.
 [[nodiscard]] AnyArray any_array(nb::handle from, const char* argument);
 [[nodiscard]] bool is_contiguous(const AnyArray& array);
 // "float32", "(4, 16)": for messages.
-[[nodiscard]] std::string type_words(nb::dlpack::dtype type);
-[[nodiscard]] std::string shape_words(const AnyArray& array);
+[[nodiscard]] std::string dtype_name(nb::dlpack::dtype type);
+[[nodiscard]] std::string format_shape(const AnyArray& array);
 
-// Whole numbers of an argument. Arrays of the right type without gaps are used where they are; of
-// another integer type, or with strides, and lists, they are converted. Throws InputError D003 for
-// anything else, and for numbers outside of T; D401 for a list whose rows have different lengths.
-// To be made and destroyed with the GIL held; `values()` may be read without.
+// An argument of integers. Contiguous arrays of type T are used in place; other integer types,
+// strided arrays and lists are converted. Throws InputError D003 for anything else, and if a value
+// is out of the range of T; D401 for a list whose rows have different lengths.
+// REQUIRES: the GIL is held during construction and destruction; `values()` may be read without it.
 template <class T>
 class Integers {
  public:
@@ -70,19 +70,19 @@ class Integers {
 
   [[nodiscard]] std::span<const T> values() const { return values_; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
-  // Throws InputError D003 unless there are so many dimensions.
+  // Throws InputError D003 unless there are `count` dimensions.
   [[nodiscard]] const Integers& with_dimensions(std::size_t count) const;
 
  private:
   void read(const AnyArray& array);
   void read_list(nb::handle list, std::size_t depth);
   void take_row(const Integers& row, std::size_t depth);
-  // That dimension `depth` has this size, as all before it had.
-  void expect_size(std::size_t depth, std::size_t size);
+  // Throws InputError D401 unless dimension `depth` has this size in all rows so far.
+  void check_size(std::size_t depth, std::size_t size);
 
   std::string argument_;
-  AnyArray array_;  // keeps what `values_` shows, unless that is own_
-  std::vector<T> own_;
+  AnyArray array_;  // keeps `values_` alive, unless that is a view of copy_
+  std::vector<T> copy_;
   std::span<const T> values_;
   Shape shape_;
 };
@@ -92,7 +92,7 @@ extern template class Integers<std::uint32_t>;
 extern template class Integers<std::int64_t>;
 extern template class Integers<std::uint64_t>;
 
-// Rows of any length, one per rank: a list of what Integers takes, or an array of two dimensions.
+// Rows of any length, one per rank: a list of arguments of Integers, or a two-dimensional array.
 template <class T>
 [[nodiscard]] std::vector<std::vector<T>> integer_rows(nb::handle from, const char* argument) {
   std::vector<std::vector<T>> rows;

@@ -1,5 +1,5 @@
-// What the files of the bindings share. Each binds one module of the library, under the names that
-// it has there; what only Python needs (arrays, pictures in notebooks, awaiting) is made here.
+// Declarations shared by the bindings. Each file binds one module of the library, under the same
+// names; features that only Python has (arrays, display in notebooks, await) are implemented here.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -34,25 +34,25 @@ void bind_dispatch(nb::module_& m);
 void bind_jax(nb::module_& m);
 void bind_overlap(nb::module_& m);
 
-// Lets other threads of Python run while C++ works.
+// Releases the GIL during the call.
 using Released = nb::call_guard<nb::gil_scoped_release>;
 
-// As Python's own values: dict, list, str, int, float, bool, None.
+// Converts to Python's types: dict, list, str, int, float, bool, None.
 [[nodiscard]] nb::object to_python(const Json& json);
-// The other way. Throws InputError D003 for what JSON cannot hold.
+// The inverse. Throws InputError D003 for a value that JSON cannot represent.
 [[nodiscard]] Json from_python(nb::handle value, int depth = 0);
 
-// The exception that Python sees for one of ours.
+// The Python exception for an InputError.
 [[nodiscard]] nb::object as_exception(const InputError& error);
-// What an InputError of Python carries; nothing if it is another exception.
+// The diagnostics of a Python InputError; nullopt for another exception.
 [[nodiscard]] std::optional<std::vector<Diagnostic>> diagnostics_of(nb::handle error);
-// Such an error tells more then.
-void change_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostics);
+// Replaces the diagnostics and the message of a Python InputError.
+void set_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostics);
 
-// Throws InputError D003.
-[[noreturn]] void refuse_below_zero(const char* argument);
+// Throws InputError D003: the argument is negative.
+[[noreturn]] void throw_negative(const char* argument);
 
-// What a path is to Python: str, or anything with __fspath__.
+// Accepts a str or anything with __fspath__.
 [[nodiscard]] std::string path_text(nb::handle path);
 // Throws InputError D001, D002.
 [[nodiscard]] std::string read_file(const std::string& path);

@@ -1,4 +1,4 @@
-// Is a plan sound?
+// Bindings of shiplap::check.
 #include "shiplap/check/check.h"
 
 #include <fmt/format.h>
@@ -19,15 +19,15 @@
 namespace shiplap::python {
 namespace {
 
-// What check() said of which plan.
-struct Verdict {
+// The result of check(), with its plan.
+struct CheckResult {
   SharedPlan plan;
   report::CheckedPlan checked;
 
   [[nodiscard]] const check::Report& report() const { return checked.report; }
 };
 
-check::Sends sends_called(const std::string& word) {
+check::Sends parse_sends(const std::string& word) {
   if (word == "eager") return check::Sends::eager;
   if (word == "rendezvous") return check::Sends::rendezvous;
   if (word == "both") return check::Sends::both;
@@ -38,22 +38,23 @@ check::Sends sends_called(const std::string& word) {
                  .help = suggest(word, std::vector<std::string>{"eager", "rendezvous", "both"})});
 }
 
-check::Rules rules_called(const std::string& word) {
-  if (const auto rules = check::rules_called(word)) return *rules;
+check::Rules parse_rules(const std::string& word) {
+  if (const auto rules = check::parse_rules(word)) return *rules;
   throw InputError(Diagnostic{.code = "D003",
                               .where = {.flag = "rules"},
                               .what = fmt::format("there is no `{}`", word),
                               .help = suggest(word, check::rules_names())});
 }
 
-Verdict check_plan(const SharedPlan& plan, const std::string& rules, const std::string& sends,
-                   std::optional<std::int64_t> eager, bool symmetry) {
+CheckResult check_plan(const SharedPlan& plan, const std::string& rules, const std::string& sends,
+                       std::optional<std::int64_t> eager, bool symmetry) {
   check::Options options{
-      .rules = rules_called(rules), .sends = sends_called(sends), .symmetry = symmetry};
-  if (eager && *eager < 0) refuse_below_zero("eager");
-  if (eager) options.eager_up_to = Bytes{*eager};
-  check::Report report = placing_errors(*plan, [&] { return check::check(plan->plan, options); });
-  if (plan->source) report::place_findings(report, *plan->source);
+      .rules = parse_rules(rules), .sends = parse_sends(sends), .symmetry = symmetry};
+  if (eager && *eager < 0) throw_negative("eager");
+  if (eager) options.eager_limit = Bytes{*eager};
+  check::Report report =
+      with_source_locations(*plan, [&] { return check::check(plan->plan, options); });
+  if (plan->source) report::add_source_locations(report, *plan->source);
   return {.plan = plan,
           .checked = {.name = plan->name,
                       .file = plan->source ? plan->source->file : "",
@@ -66,22 +67,22 @@ std::string without_newline(std::string text) {
   return text;
 }
 
-std::string words_of(const check::Finding& finding) {
+std::string finding_text(const check::Finding& finding) {
   std::string text = render(finding.diagnostic);
   for (const Diagnostic& note : finding.notes) text += render(note);
   return without_newline(text);
 }
 
-std::string verdict_words(const Verdict& verdict) {
+std::string report_text(const CheckResult& verdict) {
   return without_newline(report::check_text(verdict.checked, {}));
 }
 
-std::string verdict_html(const Verdict& verdict) {
+std::string verdict_html(const CheckResult& verdict) {
   return fmt::format("<pre style=\"white-space: pre-wrap\">{}</pre>",
-                     report::escaped(verdict_words(verdict)));
+                     report::escaped(report_text(verdict)));
 }
 
-nb::object fixed(const Verdict& verdict) {
+nb::object fixed(const CheckResult& verdict) {
   std::optional<check::Fix> found;
   {
     const nb::gil_scoped_release released;
@@ -95,7 +96,7 @@ nb::object fixed(const Verdict& verdict) {
 
 void bind_finding(nb::module_& m) {
   using check::Finding;
-  nb::class_<Finding>(m, "Finding", "One cause. What follows from it is folded under it.")
+  nb::class_<Finding>(m, "Finding", "One root cause. Its consequences are folded into it.")
       .def_prop_ro(
           "code", [](const Finding& f) { return f.diagnostic.code; }, "``D720``")
       .def_prop_ro(
@@ -107,23 +108,24 @@ void bind_finding(nb::module_& m) {
                      return f.diagnostic.severity == Severity::error ? "error" : "warning";
                    })
       .def_ro("diagnostic", &Finding::diagnostic)
-      .def_ro("notes", &Finding::notes, "The witness in words: the circle, the two operations.")
+      .def_ro("notes", &Finding::notes, "The witness as text: the wait cycle, the two operations.")
       .def_prop_ro(
           "rank",
           [](const Finding& f) {
             return f.place.exists() ? std::optional(f.place.rank) : std::nullopt;
           },
-          "Where to look.")
+          "The rank of the finding.")
       .def_prop_ro("operation", [](const Finding& f) { return f.diagnostic.where.operation; })
       .def_prop_ro(
           "line", [](const Finding& f) { return f.diagnostic.where.line; },
-          "In the plan's text, from 1; 0: unknown.")
-      .def_ro("folded", &Finding::folded, "Consequences that are not told.")
-      .def_ro("only_rendezvous", &Finding::only_rendezvous, "A deadlock that eager sends hide.")
+          "The line in the plan's text, from 1; 0: unknown.")
+      .def_ro("folded", &Finding::folded, "The number of consequences that are not reported.")
+      .def_ro("only_rendezvous", &Finding::only_rendezvous,
+              "Whether it is a deadlock only with rendezvous sends.")
       .def(
           "to_dict", [](const Finding& f) { return to_python(to_json(f.diagnostic)); },
           nb::sig("def to_dict(self) -> dict[str, Any]"))
-      .def("__str__", &words_of)
+      .def("__str__", &finding_text)
       .def("__repr__", [](const Finding& f) {
         return fmt::format("<{}: {}>", f.diagnostic.code, f.diagnostic.what);
       });
@@ -133,37 +135,40 @@ void bind_finding(nb::module_& m) {
 
 void bind_check(nb::module_& m) {
   bind_finding(m);
-  nb::class_<Verdict>(m, "Report", R"(What ``check`` found. It is true if the plan is sound.)")
+  nb::class_<CheckResult>(m, "Report",
+                          R"(The result of ``check``. It is true if the plan is sound.)")
       .def_prop_ro(
-          "sound", [](const Verdict& v) { return v.report().sound(); },
+          "sound", [](const CheckResult& v) { return v.report().sound(); },
           "Whether no finding is an error.")
       .def_prop_ro(
-          "findings", [](const Verdict& v) { return v.report().findings; },
-          "The gravest first; errors and warnings.")
+          "findings", [](const CheckResult& v) { return v.report().findings; },
+          "Errors and warnings, the most severe first.")
       .def_prop_ro("codes",
-                   [](const Verdict& v) {
+                   [](const CheckResult& v) {
                      std::vector<std::string> codes;
                      for (const auto& f : v.report().findings) codes.push_back(f.diagnostic.code);
                      return codes;
                    })
-      .def_prop_ro("ranks", [](const Verdict& v) { return v.report().ranks; })
+      .def_prop_ro("ranks", [](const CheckResult& v) { return v.report().ranks; })
       .def_prop_ro(
-          "operations", [](const Verdict& v) { return v.report().operations; },
-          "That were looked at.")
-      .def_prop_ro("plan", [](const Verdict& v) { return v.plan; })
-      .def("fix", &fixed, nb::sig("def fix(self) -> tuple[Plan, str] | None"),
-           "The same plan with the least change that makes it sound, and what was changed; None "
-           "where no other order of two operations does.")
+          "operations", [](const CheckResult& v) { return v.report().operations; },
+          "The number of checked operations.")
+      .def_prop_ro("plan", [](const CheckResult& v) { return v.plan; })
       .def(
-          "to_dict", [](const Verdict& v) { return to_python(report::check_json(v.checked)); },
+          "fix", &fixed, nb::sig("def fix(self) -> tuple[Plan, str] | None"),
+          "Returns the plan with the smallest reordering that makes it sound, and a description of "
+          "the change; None if swapping two operations does not fix it.")
+      .def(
+          "to_dict", [](const CheckResult& v) { return to_python(report::check_json(v.checked)); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.check/1``.")
       .def(
-          "to_sarif", [](const Verdict& v) { return to_python(report::check_sarif(v.checked)); },
+          "to_sarif",
+          [](const CheckResult& v) { return to_python(report::check_sarif(v.checked)); },
           nb::sig("def to_sarif(self) -> dict[str, Any]"), "SARIF 2.1.0, for code scanning.")
-      .def("__bool__", [](const Verdict& v) { return v.report().sound(); })
-      .def("__str__", &verdict_words)
+      .def("__bool__", [](const CheckResult& v) { return v.report().sound(); })
+      .def("__str__", &report_text)
       .def("__repr__",
-           [](const Verdict& v) {
+           [](const CheckResult& v) {
              const std::size_t findings = v.report().findings.size();
              return fmt::format("<Report {}: {}, {} finding{}>", v.plan->name,
                                 v.report().sound() ? "sound" : "not sound", findings,
@@ -172,7 +177,7 @@ void bind_check(nb::module_& m) {
       .def("_repr_html_", &verdict_html);
   m.def("check", &check_plan, "plan"_a, nb::kw_only(), "rules"_a = "any", "sends"_a = "both",
         "eager"_a = nb::none(), "symmetry"_a = true, Released(),
-        "Of a Plan; see ``shiplap.check``.");
+        "Checks a Plan; see ``shiplap.check``.");
 }
 
 }  // namespace shiplap::python

@@ -8,17 +8,17 @@
 namespace shiplap::python {
 
 using strategy::AnyValue;
-using strategy::Arrival;
+using strategy::Awaitable;
 using strategy::Pending;
-using trace::Kind;
+using trace::EventKind;
 
 namespace {
 
 Pending<AnyValue> start(strategy::Model& model, const Communication::Call& call) {
-  if (call.kind == Kind::send) {
+  if (call.kind == EventKind::send) {
     return model.start_send_any(call.peer, call.value, {.tag = call.tag, .channel = call.channel});
   }
-  if (call.kind == Kind::recv) {
+  if (call.kind == EventKind::recv) {
     return model.start_receive<AnyValue>(call.peer, {.tag = call.tag, .channel = call.channel});
   }
   return model.start_collective(call.kind, call.value, call.layer,
@@ -34,27 +34,27 @@ Communication::Communication(RankModel rank, Call call, When starts)
   stage_ = Stage::started;
 }
 
-// In C++ the compiler warns of a call that is not awaited. Here it is remembered, and told when
-// training is over. NOLINTNEXTLINE(bugprone-exception-escape): only memory could run out
+// In C++ the compiler warns about a call that is not awaited. Here it is recorded, and reported at
+// the end of training. NOLINTNEXTLINE(bugprone-exception-escape): only if out of memory
 Communication::~Communication() {
   const bool lost = stage_ == Stage::asked || stage_ == Stage::started;
-  if (!lost || !rank_.ranks->training || rank_.ranks->forgotten) return;
-  rank_.ranks->forgotten = Diagnostic{
+  if (!lost || !rank_.ranks->training || rank_.ranks->unawaited) return;
+  rank_.ranks->unawaited = Diagnostic{
       .code = "D623",
-      .where = placed({.rank = rank_.model->rank(), .operation = describe()}, line_),
+      .where = with_line({.rank = rank_.model->rank(), .operation = describe()}, line_),
       .what = fmt::format("this {} is never awaited", trace::name(call_.kind)),
-      .why = stage_ == Stage::asked ? "what is not awaited does not begin"
-                                    : "only who waits knows that it is complete",
+      .why = stage_ == Stage::asked ? "a call that is not awaited does not start"
+                                    : "a started call must be awaited to be known complete",
       .help = stage_ == Stage::asked
                   ? fmt::format("write `await model.{}(..)`",
-                                call_.kind == Kind::recv ? "receive" : trace::name(call_.kind))
-                  : "`await` what the start_ call returned, before the end"};
+                                call_.kind == EventKind::recv ? "receive" : trace::name(call_.kind))
+                  : "`await` the result of the start_ call before the end"};
 }
 
 std::string Communication::describe() const {
-  const std::string_view name = call_.kind == Kind::recv ? "receive" : trace::name(call_.kind);
-  if (call_.kind == Kind::send) return fmt::format("send to rank {}", call_.peer);
-  if (call_.kind == Kind::recv) return fmt::format("receive from rank {}", call_.peer);
+  const std::string_view name = call_.kind == EventKind::recv ? "receive" : trace::name(call_.kind);
+  if (call_.kind == EventKind::send) return fmt::format("send to rank {}", call_.peer);
+  if (call_.kind == EventKind::recv) return fmt::format("receive from rank {}", call_.peer);
   return fmt::format("{}(layer {})", name, call_.layer);
 }
 
@@ -64,29 +64,29 @@ void Communication::begin_wait() {
     return;
   }
   throw InputError(Diagnostic{.code = "D623",
-                              .what = "nothing is under way here",
-                              .why = "a communication is started once and waited for once",
-                              .help = "start it again before you wait again"});
+                              .what = "nothing is in flight here",
+                              .why = "a communication is started once and awaited once",
+                              .help = "start it again before you await it again"});
 }
 
 nb::object Communication::result() {
   if (stage_ != Stage::arrived) {
     throw InputError(Diagnostic{.code = "D623",
                                 .what = fmt::format("{} has not been awaited", describe()),
-                                .why = "only who awaits it knows what it gives",
+                                .why = "its result is available only after `await`",
                                 .help = "write `await`, not `next(..)`"});
   }
   stage_ = Stage::spent;
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-  if (call_.kind == Kind::send) return nb::none();
+  if (call_.kind == EventKind::send) return nb::none();
   return to_python(std::move(value_));
 }
 
-Arrival<AnyValue> Communication::ask() {
+Awaitable<AnyValue> Communication::ask() {
   strategy::Model& model = *rank_.model;
-  if (call_.kind == Kind::send)
+  if (call_.kind == EventKind::send)
     return model.send_any(call_.peer, call_.value, {.tag = call_.tag, .channel = call_.channel});
-  if (call_.kind == Kind::recv)
+  if (call_.kind == EventKind::recv)
     return model.receive<AnyValue>(call_.peer, {.tag = call_.tag, .channel = call_.channel});
   return model.collective(call_.kind, call_.value, call_.layer, {.axes = call_.over});
 }
@@ -107,10 +107,10 @@ void bind_communication(nb::module_& m) {
                              m.attr("ActivationGrad"), m.attr("WeightGrad"));
   nb::class_<Communication>(m, "Communication", nb::is_generic(),
                             nb::sig("class Communication(Generic[T])"),
-                            "What a strategy awaits, once: ``await model.all_reduce(..)``, or "
-                            "later, what ``model.start_all_reduce(..)`` gave.")
+                            "An awaitable, to be awaited once: ``await model.all_reduce(..)``, or "
+                            "later the result of ``model.start_all_reduce(..)``.")
       .def_prop_ro("under_way", &Communication::under_way,
-                   "Whether it was started and nobody has awaited it yet.")
+                   "Whether it was started and has not been awaited yet.")
       .def(
           "__await__",
           [](nb::object self) {

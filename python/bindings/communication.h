@@ -1,4 +1,4 @@
-// A communication that a strategy of Python asks for, and awaits once.
+// The awaitable of a communication call of a Python strategy. It is awaited exactly once.
 #pragma once
 
 #include <exception>
@@ -8,12 +8,11 @@
 
 namespace shiplap::python {
 
-// What `model.all_reduce(..)` asks for is asked of the model when it is awaited; what
-// `model.start_all_reduce(..)` asks for, at once.
+// `model.all_reduce(..)` starts when it is awaited, `model.start_all_reduce(..)` at once.
 class Communication {
  public:
   struct Call {
-    trace::Kind kind = trace::Kind::all_reduce;
+    trace::EventKind kind = trace::EventKind::all_reduce;
     strategy::AnyValue value;
     int layer = -1;       // of a collective
     std::string over;     // of a collective
@@ -24,7 +23,7 @@ class Communication {
   };
   enum class When { awaited, now };
 
-  // Throws InputError if it starts now and the model refuses it.
+  // Throws InputError if it starts now and the model rejects it.
   Communication(RankModel rank, Call call, When starts);
   Communication(const Communication&) = delete;
   Communication& operator=(const Communication&) = delete;
@@ -34,20 +33,20 @@ class Communication {
   [[nodiscard]] bool under_way() const { return stage_ == Stage::started; }
   [[nodiscard]] std::string describe() const;
 
-  // ---- as Python sees it: `__await__` begins to wait, then `__next__` is asked twice.
+  // ---- for Python: `__await__` calls begin_wait(), then `__next__` is called twice.
 
-  // Throws InputError D623 if it was awaited before.
+  // Throws InputError D623 if it was already awaited.
   void begin_wait();
-  // Whether it still has to be waited for; then the coroutine sleeps.
+  // Whether it has not completed; then the coroutine is suspended.
   [[nodiscard]] bool sleeps() const { return stage_ == Stage::waiting; }
-  // What it gives. Throws InputError if that is an error.
+  // Returns its value. Throws InputError if it failed.
   [[nodiscard]] nb::object result();
 
-  // ---- as the task that drives the coroutine sees it
+  // ---- for the task that drives the coroutine
 
-  // Which of the two it has to wait for.
-  [[nodiscard]] bool started() const { return pending_.under_way(); }
-  [[nodiscard]] strategy::Arrival<strategy::AnyValue> ask();
+  // Whether the task must wait for take(); otherwise for ask().
+  [[nodiscard]] bool started() const { return pending_.in_flight(); }
+  [[nodiscard]] strategy::Awaitable<strategy::AnyValue> ask();
   [[nodiscard]] strategy::Pending<strategy::AnyValue> take() { return std::move(pending_); }
   void arrived(strategy::AnyValue value);
   void failed(std::exception_ptr error);

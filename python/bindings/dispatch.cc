@@ -1,4 +1,4 @@
-// Q/KV dispatch: where every token goes, and how it gets there.
+// Bindings of shiplap::dispatch: Q/KV dispatch.
 #include "dispatch.h"
 
 #include <fmt/format.h>
@@ -7,9 +7,9 @@
 
 namespace shiplap::python {
 
-dispatch::Arrival arrival_called(const std::string& word) {
-  if (word == "placed") return dispatch::Arrival::placed;
-  if (word == "summed") return dispatch::Arrival::summed;
+dispatch::ArrivalMode parse_arrival(const std::string& word) {
+  if (word == "placed") return dispatch::ArrivalMode::placed;
+  if (word == "summed") return dispatch::ArrivalMode::summed;
   throw InputError(Diagnostic{.code = "D003",
                               .where = {.flag = "arrival"},
                               .what = fmt::format("there is no `{}`", word),

@@ -1,4 +1,4 @@
-// What the files that bind shiplap::dispatch share.
+// Declarations shared by the bindings of shiplap::dispatch.
 #pragma once
 
 #include <memory>
@@ -17,15 +17,15 @@ void bind_dispatch_dense(nb::module_& m);
 void bind_dispatch_whole(nb::module_& m);
 void bind_dispatch_exchange(nb::module_& m);
 
-// All five results of one dispatch, as Python holds them: with what they were made from, if that is
-// known. Only then is there a picture, because the tables do not say what is a document.
+// All five results of one dispatch, with the routing that they were computed from, if it is known.
+// Only then can it be drawn, because the tables do not contain document boundaries.
 struct Dispatch {
   dispatch::QkvDispatch dispatch;
   std::shared_ptr<const dispatch::Routing> routing;
 };
 
 // Throws InputError D003.
-[[nodiscard]] dispatch::Arrival arrival_called(const std::string& word);
+[[nodiscard]] dispatch::ArrivalMode parse_arrival(const std::string& word);
 // Throws InputError D400 unless 0 <= rank < world_size.
 void check_rank(std::int64_t rank, int world_size);
 

@@ -1,4 +1,4 @@
-// The same tables as padded tensors, in the shapes that kernels and other programs use.
+// Bindings of dispatch tables as padded tensors, in the shapes that kernels use.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -41,7 +41,7 @@ Shape received_shape(const std::vector<T>& lengths, int world_size) {
   return {at(world_size), world_size == 0 ? 0 : lengths.size() / at(world_size)};
 }
 
-// Calls act(name, field, shape) for each field that there is.
+// Calls act(name, field, shape) for each field that is present.
 template <class Dense, class Act>
 void for_each_field(Dense& dense, const Act& act) {
   const Shapes shapes = shapes_of(dense);
@@ -62,7 +62,7 @@ void for_each_field(Dense& dense, const Act& act) {
   }
 }
 
-// One field as an array that cannot be written to: C++ goes on trusting it. None if it is absent.
+// One field as a read-only array, since C++ has validated it. None if it is absent.
 template <class Dense>
 nb::object field_of(nb::handle self, const char* wanted) {
   nb::object found = nb::none();
@@ -76,7 +76,8 @@ nb::object field_of(nb::handle self, const char* wanted) {
 
 // ---- from Python
 
-[[noreturn]] void refuse_shape(const char* field, const Shape& found, const Shape& expected) {
+[[noreturn]] void throw_shape_mismatch(const char* field, const Shape& found,
+                                       const Shape& expected) {
   throw InputError(
       Diagnostic{.code = "D401",
                  .where = {.operation = field},
@@ -86,7 +87,7 @@ nb::object field_of(nb::handle self, const char* wanted) {
 
 std::vector<std::int64_t> numbers_of(nb::handle from, const char* field, const Shape& expected) {
   const Integers<std::int64_t> numbers(from, field);
-  if (numbers.shape() != expected) refuse_shape(field, numbers.shape(), expected);
+  if (numbers.shape() != expected) throw_shape_mismatch(field, numbers.shape(), expected);
   return {numbers.values().begin(), numbers.values().end()};
 }
 
@@ -103,11 +104,12 @@ DenseMetadata dense_of(nb::handle dst_rank, nb::handle dst_offset, nb::handle se
   const Integers<std::int64_t> ranks(dst_rank, "dst_rank");
   const Shape& shape = ranks.shape();
   if (shape.size() != 2 && shape.size() != 3) (void)ranks.with_dimensions(2);
-  if (shape.size() == 3 && shape[2] == 0) refuse_shape("dst_rank", shape, {shape[0], shape[1], 1});
+  if (shape.size() == 3 && shape[2] == 0)
+    throw_shape_mismatch("dst_rank", shape, {shape[0], shape[1], 1});
   DenseMetadata dense{.world_size = static_cast<int>(shape[0]),
                       .max_seqs = static_cast<std::int64_t>(shape[1]),
                       .max_cp = shape.size() == 3 ? static_cast<int>(shape[2]) : 0,
-                      .arrival = arrival_called(arrival),
+                      .arrival = parse_arrival(arrival),
                       .dst_rank = {ranks.values().begin(), ranks.values().end()}};
   const Shapes shapes = shapes_of(dense);
   dense.dst_offset = numbers_of(dst_offset, "dst_offset", shape);
@@ -117,13 +119,13 @@ DenseMetadata dense_of(nb::handle dst_rank, nb::handle dst_offset, nb::handle se
   }
   if (!fields.seq_recv_mask.is_none()) {
     const Integers<std::uint8_t> mask(fields.seq_recv_mask, "seq_recv_mask");
-    if (mask.shape() != shape) refuse_shape("seq_recv_mask", mask.shape(), shape);
+    if (mask.shape() != shape) throw_shape_mismatch("seq_recv_mask", mask.shape(), shape);
     dense.seq_recv_mask.emplace(mask.values().begin(), mask.values().end());
   }
   if (!fields.recv_seq_lens.is_none()) {
     const Integers<std::int64_t> lengths(fields.recv_seq_lens, "recv_seq_lens");
     const Shape& found = lengths.with_dimensions(2).shape();
-    if (found[0] != shape[0]) refuse_shape("recv_seq_lens", found, {shape[0], found[1]});
+    if (found[0] != shape[0]) throw_shape_mismatch("recv_seq_lens", found, {shape[0], found[1]});
     dense.recv_seq_lens.emplace(lengths.values().begin(), lengths.values().end());
   }
   if (!fields.num_seqs.is_none()) {
@@ -141,14 +143,15 @@ void throw_if_wrong(const DenseMetadata& dense) {
     throw InputError(std::move(found));
   }
 }
-// Its numbers are those of a DenseMetadata, but somebody may have written to the memory since.
+// Its values are those of a valid DenseMetadata, but the memory may have been written to since.
 void throw_if_wrong(const NormalizedMetadata& normalized) {
   if (!normalized.num_seqs) return;
   for (const std::int64_t rows : *normalized.num_seqs) {
     if (rows >= 0 && rows <= normalized.max_seqs) continue;
     throw InputError(Diagnostic{.code = "D402",
                                 .where = {.operation = "num_seqs"},
-                                .what = fmt::format("{} rows of {}", rows, normalized.max_seqs)});
+                                .what = fmt::format("num_seqs is out of range: {} of at most {}",
+                                                    rows, normalized.max_seqs)});
   }
 }
 
@@ -179,7 +182,7 @@ auto flat_field(Member member) {
 
 template <class Slice>
 void bind_slice(nb::module_& m, const char* name) {
-  nb::class_<Slice>(m, name, "What one rank sees of the tensors: its rows, without padding.")
+  nb::class_<Slice>(m, name, "The slice of one rank: its rows, without padding.")
       .def_ro("rank", &Slice::rank)
       .def_ro("world_size", &Slice::world_size)
       .def_ro("max_cp", &Slice::max_cp)
@@ -218,7 +221,7 @@ void bind_slice(nb::module_& m, const char* name) {
       });
 }
 
-// What both forms have.
+// The fields of both formats.
 template <class Dense>
 void bind_fields(nb::class_<Dense>& type, const char* name) {
   type.def_ro("world_size", &Dense::world_size)
@@ -245,7 +248,7 @@ void bind_fields(nb::class_<Dense>& type, const char* name) {
             throw_if_wrong(d);
             return d.get_slice(rank);
           },
-          "rank"_a, Released(), "Rows of one rank without padding.")
+          "rank"_a, Released(), "The rows of one rank, without padding.")
       .def(
           "to_dict",
           [](nb::handle self) {
@@ -270,8 +273,8 @@ void bind_fields(nb::class_<Dense>& type, const char* name) {
       });
 }
 
-// The tensors of a table, as arrays that may be written to: nobody else sees that memory.
-nb::dict own_arrays(const dispatch::Metadata& metadata) {
+// The tensors of a table as writable arrays, which own their memory.
+nb::dict owned_arrays(const dispatch::Metadata& metadata) {
   auto kept = std::make_unique<DenseMetadata>();
   {
     const nb::gil_scoped_release released;
@@ -329,18 +332,18 @@ Padding has rank -1, offset 0 and length 0. Arrays are views of the object, with
   dense
       .def(
           "normalize_dtype", [](const DenseMetadata& d) { return dispatch::normalize_dtype(d); },
-          Released(), "The same in smaller types, for kernels.")
+          Released(), "Converts to smaller dtypes, for kernels.")
       .def(
           "to_sparse", [](const DenseMetadata& d) { return dispatch::to_sparse(d); }, Released(),
-          "As a table.");
+          "Converts to a table.");
   m.def("normalize_dtype", &dispatch::normalize_dtype, "dense"_a, Released(),
-        "int32 ranks, uint32 offsets and lengths, uint64 counts. InputError where one does not "
-        "fit.");
-  m.def("to_dense", &dispatch::to_dense, "metadata"_a, "largest"_a = dispatch::kLargestDense,
-        Released(), "As padded tensors; refused above ``largest`` elements.");
+        "Converts to int32 ranks, uint32 offsets and lengths, uint64 counts. Raises InputError if "
+        "a value does not fit.");
+  m.def("to_dense", &dispatch::to_dense, "metadata"_a, "largest"_a = dispatch::kMaxDenseElements,
+        Released(), "Converts to padded tensors. Raises InputError above ``largest`` elements.");
   m.def("to_sparse", &dispatch::to_sparse, "dense"_a, Released(),
-        "The table of padded tensors. InputError if they contradict each other.");
-  m.def("_dense_arrays", &own_arrays, "metadata"_a,
+        "Converts padded tensors to a table. Raises InputError if they are inconsistent.");
+  m.def("_dense_arrays", &owned_arrays, "metadata"_a,
         nb::sig("def _dense_arrays(metadata: Metadata) -> dict[str, Any]"));
 }
 

@@ -1,4 +1,5 @@
-// An exchange on arrays: the referee, and what torch needs to carry one out.
+// Bindings of an exchange on arrays: the reference implementation, and the index arrays that the
+// torch Dispatcher uses.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -21,7 +22,7 @@ using dispatch::BufferViews;
 using dispatch::ExchangeIndices;
 using dispatch::Metadata;
 
-[[noreturn]] void refuse(const char* argument, std::string what, std::string help = "") {
+[[noreturn]] void throw_invalid(const char* argument, std::string what, std::string help = "") {
   throw InputError(Diagnostic{.code = "D400",
                               .where = {.flag = argument},
                               .what = std::move(what),
@@ -30,8 +31,8 @@ using dispatch::Metadata;
 
 // ---- buffers of all ranks
 
-// One array whose first dimension is the rank, or a list of one array per rank. A row is what a
-// token has.
+// One array whose first dimension is the rank, or a list of one array per rank. A row holds one
+// token.
 class Buffers {
  public:
   Buffers(nb::handle from, const char* argument, int world_size) : argument_(argument) {
@@ -41,7 +42,8 @@ class Buffers {
       add(from, 1);
     }
     if (ranks() != static_cast<std::size_t>(world_size)) {
-      refuse(argument, fmt::format("buffers of {} ranks, the table has {}", ranks(), world_size));
+      throw_invalid(argument, fmt::format("world size mismatch: buffers of {} ranks, a table of {}",
+                                          ranks(), world_size));
     }
   }
 
@@ -50,7 +52,7 @@ class Buffers {
   [[nodiscard]] std::size_t row_elements() const { return row_elements_; }
   [[nodiscard]] std::size_t row_bytes() const { return row_elements_ * type_.bits / 8; }
 
-  // The memory of each rank as numbers of type T.
+  // The memory of each rank as elements of type T.
   template <class T>
   [[nodiscard]] BufferViews<const T> as() const {
     BufferViews<const T> views;
@@ -59,7 +61,7 @@ class Buffers {
     }
     return views;
   }
-  // The same, to write to: nanobind has made sure that Python allows it.
+  // The same, writable. REQUIRES: make_writable() was called.
   template <class T>
   [[nodiscard]] BufferViews<T> writable() const {
     BufferViews<T> views;
@@ -68,7 +70,7 @@ class Buffers {
     }
     return views;
   }
-  // DLPack does not always say it; the buffer protocol does.
+  // DLPack does not always report this; the buffer protocol does.
   static bool is_read_only(nb::handle array) {
     if (PyObject_CheckBuffer(array.ptr()) == 0) return false;
     Py_buffer view;
@@ -86,8 +88,8 @@ class Buffers {
       if (is_read_only(one) || !nb::try_cast(one, array)) {
         throw InputError(Diagnostic{.code = "D003",
                                     .where = {.flag = argument_},
-                                    .what = "the array cannot be written to",
-                                    .help = "numpy and torch arrays can; those of jax never"});
+                                    .what = "the array is read-only",
+                                    .help = "use numpy or torch arrays; jax arrays are immutable"});
       }
       auto* const begin = static_cast<std::byte*>(array.data());
       const std::size_t step = parts == 0 ? 0 : array.nbytes() / parts;
@@ -106,11 +108,11 @@ class Buffers {
   void add(nb::handle from, std::size_t rank_dimensions) {
     AnyArray array = any_array(from, argument_);
     if (array.ndim() < 1 + rank_dimensions) {
-      refuse(argument_, fmt::format("shape {}", shape_words(array)),
-             rank_dimensions == 1 ? "(ranks, tokens, ..)" : "(tokens, ..) for each rank");
+      throw_invalid(argument_, fmt::format("shape {}", format_shape(array)),
+                    rank_dimensions == 1 ? "(ranks, tokens, ..)" : "(tokens, ..) for each rank");
     }
     if (!is_contiguous(array)) {
-      refuse(argument_, "the array has gaps", "pass a contiguous one");
+      throw_invalid(argument_, "the array is not contiguous", "pass a contiguous one");
     }
     std::size_t row = 1;
     for (std::size_t k = 1 + rank_dimensions; k < array.ndim(); ++k) row *= array.shape(k);
@@ -118,7 +120,7 @@ class Buffers {
       type_ = array.dtype();
       row_elements_ = row;
     } else if (type_ != array.dtype() || row_elements_ != row) {
-      refuse(argument_, "the arrays of the ranks have different types or rows");
+      throw_invalid(argument_, "dtype or shape mismatch between the arrays of the ranks");
     }
     const std::size_t parts = rank_dimensions == 1 ? array.shape(0) : 1;
     const std::size_t bytes = parts == 0 ? 0 : array.nbytes() / parts;
@@ -140,12 +142,12 @@ class Buffers {
 
 void check_same(const Buffers& input, const Buffers& output) {
   if (input.type() != output.type()) {
-    refuse("output_tensor", fmt::format("it has {}, the input {}", type_words(output.type()),
-                                        type_words(input.type())));
+    throw_invalid("output_tensor", fmt::format("it has {}, the input {}", dtype_name(output.type()),
+                                               dtype_name(input.type())));
   }
   if (input.row_elements() != output.row_elements()) {
-    refuse("output_tensor", fmt::format("a token has {} numbers, in the input {}",
-                                        output.row_elements(), input.row_elements()));
+    throw_invalid("output_tensor", fmt::format("a token has {} numbers, in the input {}",
+                                               output.row_elements(), input.row_elements()));
   }
 }
 
@@ -163,7 +165,7 @@ nb::object orchestrate(nb::object tensor, nb::object output_tensor, const Metada
 
 // ---- sums
 
-// Half precision is added up in floats and rounded once, as what runs for real does it.
+// Half precision is accumulated in float32 and rounded once, as the executor does.
 struct Half {
   using Bits = std::uint16_t;
   static float wide(Bits bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
@@ -216,8 +218,8 @@ Summing summing_of(nb::dlpack::dtype type) {
   if (type.bits == 16 && type.code == static_cast<std::uint8_t>(Code::Bfloat)) {
     return &sum_narrow<Brain>;
   }
-  refuse("tensor", fmt::format("{} cannot be summed here", type_words(type)),
-         "float16, bfloat16, float32, float64, int32 or int64");
+  throw_invalid("tensor", fmt::format("unsupported dtype {} for sums", dtype_name(type)),
+                "float16, bfloat16, float32, float64, int32 or int64");
 }
 
 nb::object sum(nb::object tensor, nb::object output_tensor, const Metadata& metadata) {
@@ -234,7 +236,7 @@ nb::object sum(nb::object tensor, nb::object output_tensor, const Metadata& meta
 
 // ---- index arrays
 
-// C++ reads them no more, so Python may write to them.
+// Writable, since C++ does not read them again.
 auto numbers(std::vector<std::int64_t> ExchangeIndices::* field) {
   return [field](nb::handle self) {
     std::vector<std::int64_t>& values = nb::cast<ExchangeIndices&>(self).*field;
@@ -244,11 +246,11 @@ auto numbers(std::vector<std::int64_t> ExchangeIndices::* field) {
 
 void bind_indices(nb::module_& m) {
   nb::class_<ExchangeIndices> type(m, "ExchangeIndices",
-                                   R"(One rank's part of an exchange, for gather and scatter.
+                                   R"(The index arrays of one rank, for gather and scatter.
 
-Rows ``send_rows`` of the input go out, by receiving rank; what arrives, by sending rank, goes to
-rows ``recv_rows`` of the output. Where arrivals are summed, they are added level after level: no
-level has a place twice.
+Rows ``send_rows`` of the input are sent, ordered by destination rank; received rows, ordered by
+source rank, go to rows ``recv_rows`` of the output. If they are summed, they are added level by
+level; no level contains an output row twice.
 
 >>> table = shiplap.dispatch.Metadata.from_rows([[(2, [(1, 0)]), (1, [(0, 0)])], []])
 >>> shiplap.dispatch.exchange_indices(table, 0).send_rows.tolist()
@@ -257,7 +259,7 @@ level has a place twice.
       .def_prop_ro("arrival", [](const ExchangeIndices& i) { return dispatch::name(i.arrival); })
       .def_ro("send_tokens", &ExchangeIndices::send_tokens, "Rows of the input.")
       .def_ro("receive_tokens", &ExchangeIndices::receive_tokens,
-              "Rows of the output, up to the last one that gets anything.")
+              "Rows of the output, up to the last one that receives anything.")
       .def("__repr__", [](const ExchangeIndices& i) {
         return fmt::format("<ExchangeIndices: rank {}, {} rows out, {} rows in, {}>", i.rank,
                            i.send_rows.size(), i.recv_rows.size(), dispatch::name(i.arrival));
@@ -274,10 +276,10 @@ level has a place twice.
   add("level_rows", &ExchangeIndices::level_rows);
   add("level_arrivals", &ExchangeIndices::level_arrivals);
   m.def("exchange_indices", &dispatch::exchange_indices, "metadata"_a, "rank"_a, Released(),
-        "One rank's part of an exchange, for gather and scatter.");
+        "Returns the index arrays of one rank's exchange, for gather and scatter.");
 }
 
-// ---- what Python finds wrong, in our words
+// ---- exceptions raised from Python code
 
 Diagnostic diagnostic_of(const std::string& code, const std::string& what, const std::string& why,
                          const std::string& help, std::optional<std::int64_t> rank) {
@@ -287,14 +289,14 @@ Diagnostic diagnostic_of(const std::string& code, const std::string& what, const
 [[noreturn]] void raise_for(const std::string& code, const std::string& what,
                             const std::string& why, const std::string& help,
                             std::optional<std::int64_t> rank) {
-  Diagnostic said = diagnostic_of(code, what, why, help, rank);
-  const int who = static_cast<int>(rank.value_or(-1));
-  if (code == "D301") throw comm::DeadlinePassed(std::move(said), {});
-  if (code == "D302") throw comm::RankFailed(std::move(said), who);
-  if (code == "D303") throw comm::Mismatch(std::move(said), {});
-  if (code == "D305") throw comm::Failure(std::move(said));
-  if (code == "D306") throw MissingPart(std::move(said));
-  throw InputError(std::move(said));
+  Diagnostic diagnostic = diagnostic_of(code, what, why, help, rank);
+  const int failed = static_cast<int>(rank.value_or(-1));
+  if (code == "D301") throw comm::TimeoutError(std::move(diagnostic), {});
+  if (code == "D302") throw comm::RankFailed(std::move(diagnostic), failed);
+  if (code == "D303") throw comm::Mismatch(std::move(diagnostic), {});
+  if (code == "D305") throw comm::Failure(std::move(diagnostic));
+  if (code == "D306") throw MissingDependency(std::move(diagnostic));
+  throw InputError(std::move(diagnostic));
 }
 
 void compare(const std::vector<std::string>& names, nb::object hashes,
@@ -303,7 +305,7 @@ void compare(const std::vector<std::string>& names, nb::object hashes,
   fields.reserve(names.size());
   for (const std::string& name : names) fields.push_back({.name = name});
   const Integers<std::int64_t> numbers(hashes, "hashes");
-  if (std::optional<Diagnostic> found = run::disagreement(fields, numbers.values(), ranks)) {
+  if (std::optional<Diagnostic> found = run::metadata_mismatch(fields, numbers.values(), ranks)) {
     throw run::MetadataDiffers(std::move(*found));
   }
 }
@@ -314,7 +316,7 @@ void bind_dispatch_exchange(nb::module_& m) {
   m.def("orchestrate_simulate", &orchestrate, "tensor"_a, "output_tensor"_a, "metadata"_a,
         nb::sig("def orchestrate_simulate(tensor: Any, output_tensor: Any, metadata: Metadata) -> "
                 "Any"),
-        R"(The referee: copies every row to all its places, and gives the output back.
+        R"(The reference implementation: copies every row to all its destinations.
 
 Both have rank, token, and what a token has; or are lists of one array per rank. Any type; the
 output is written to where it is. It does not send, sum, or check: the last one to arrive stays.
@@ -324,10 +326,11 @@ output is written to where it is. It does not send, sum, or check: the last one 
 >>> out = numpy.zeros((2, 1), dtype=numpy.float32)
 >>> shiplap.dispatch.orchestrate_simulate(numpy.float32([[3], [5]]), out, table).tolist()
 [[5.0], [3.0]])");
-  m.def("sum_simulate", &sum, "tensor"_a, "output_tensor"_a, "metadata"_a,
-        nb::sig("def sum_simulate(tensor: Any, output_tensor: Any, metadata: Metadata) -> Any"),
-        "The way back of keys and values: adds every row to what its places hold, ranks in order, "
-        "then rows. The output begins at zero.");
+  m.def(
+      "sum_simulate", &sum, "tensor"_a, "output_tensor"_a, "metadata"_a,
+      nb::sig("def sum_simulate(tensor: Any, output_tensor: Any, metadata: Metadata) -> Any"),
+      "The reverse direction of keys and values: adds every row to its destinations, in the order "
+      "of ranks, then rows. The output starts at zero.");
   bind_indices(m);
   m.def("_raise", &raise_for, "code"_a, "what"_a, "why"_a = "", "help"_a = "",
         "rank"_a = nb::none(),
@@ -342,7 +345,7 @@ output is written to where it is. It does not send, sum, or check: the last one 
   m.def("_compare_hashes", &compare, "names"_a, "hashes"_a, "ranks"_a,
         nb::sig("def _compare_hashes(names: Sequence[str], hashes: Any, ranks: Sequence[int]) -> "
                 "None"));
-  // Where C++ reads an argument of lengths: the argument's own memory, if its type fits.
+  // The address that C++ reads lengths from: the argument's own memory, if its dtype matches.
   m.def(
       "_address_of_lengths",
       [](nb::object lengths) {

@@ -1,4 +1,4 @@
-// Who has which tokens.
+// Bindings of layouts: which tokens are on which rank.
 #include <fmt/format.h>
 #include <nanobind/stl/shared_ptr.h>
 
@@ -69,7 +69,7 @@ nb::list lists_of(const Layout& layout) {
 }
 
 void bind_layout(nb::module_& m) {
-  nb::class_<Segment>(m, "Segment", "Some consecutive tokens of a document.")
+  nb::class_<Segment>(m, "Segment", "Consecutive tokens of a document.")
       .def(
           "__init__",
           [](Segment* self, std::int32_t document, std::uint32_t begin, std::uint32_t length) {
@@ -85,7 +85,7 @@ void bind_layout(nb::module_& m) {
       .def("__hash__",
            [](const Segment& s) { return nb::hash(nb::make_tuple(s.document, s.begin, s.length)); })
       .def("__repr__", &text_of);
-  nb::class_<Layout>(m, "Layout", R"(The segments of each rank, as they lie in its buffer.
+  nb::class_<Layout>(m, "Layout", R"(The segments of each rank, in the order of its buffer.
 
 >>> layout = shiplap.dispatch.Layout([[(0, 0, 4)], [(0, 4, 2), (1, 0, 2)]])
 >>> layout.world_size, layout.tokens(1)
@@ -117,14 +117,14 @@ void bind_layout(nb::module_& m) {
             check_rank(rank, l.world_size());
             return l.first(rank);
           },
-          "rank"_a, "Where the segments of a rank begin in ``all``.")
+          "rank"_a, "The index in ``all`` of the first segment of a rank.")
       .def(
           "tokens",
           [](const Layout& l, int rank) {
             check_rank(rank, l.world_size());
             return l.tokens(rank);
           },
-          "rank"_a, "Of one rank.")
+          "rank"_a, "The number of tokens of one rank.")
       .def(
           "to_dict",
           [](const Layout& l) {
@@ -146,8 +146,8 @@ void bind_layout(nb::module_& m) {
           nb::sig("def __setstate__(self, state: list[Any], /) -> None"))
       .def("__repr__", &describe);
   nb::class_<Routing>(m, "Routing",
-                      "What a dispatch is made from: where the tokens are, and where they are "
-                      "wanted.")
+                      "The input of a dispatch: the home layout of the tokens and their attention "
+                      "layout.")
       .def(
           "__init__",
           [](Routing* self, const Layout& home, const Layout& attention) {
@@ -205,7 +205,7 @@ void bind_dispatch_layout(nb::module_& m) {
       "world_size"_a = 1, "num_seqs"_a = 1, "total_len"_a = 1, "seed"_a = 0,
       nb::sig("def gen_seq_lens(world_size: int = 1, num_seqs: int = 1, total_len: int = 1, "
               "seed: int = 0) -> Any"),
-      R"(Random lengths of documents: ``num_seqs`` on each rank, which sum to ``total_len`` there.
+      R"(Random document lengths: ``num_seqs`` per rank, which sum to ``total_len`` on each rank.
 
 Each is at least 1; some are long. The same seed gives the same lengths on every machine. An array
 of uint32, (world_size, num_seqs).
@@ -222,7 +222,7 @@ of uint32, (world_size, num_seqs).
       },
       "lengths"_a, "world_size"_a,
       nb::sig("def pack_documents(lengths: Any, world_size: int) -> Layout"),
-      R"(Document after document, the same number of tokens on each rank, wherever that cuts.
+      R"(Packs documents in order, with the same number of tokens on each rank, splitting documents.
 
 >>> shiplap.dispatch.pack_documents([6, 2], 2).of(1)[0]
 Segment(document=0, begin=4, length=2))");
@@ -245,7 +245,7 @@ Segment(document=0, begin=4, length=2))");
       },
       "lengths"_a, "cp_degree"_a,
       nb::sig("def cut_documents(lengths: Any, cp_degree: Any) -> list[Segment]"),
-      R"(Cuts document d into ``cp_degree[d]`` items, or all into as many; equal but for one token.
+      R"(Splits document d into ``cp_degree[d]`` items, or each into ``cp_degree``, of equal size.
 
 >>> [item.length for item in shiplap.dispatch.cut_documents([7, 2], [3, 1])]
 [2, 2, 3, 2])");
@@ -259,7 +259,7 @@ Segment(document=0, begin=4, length=2))");
       "items"_a, "world_size"_a, "seed"_a = 0,
       nb::sig("def assign_randomly(items: Iterable[Segment | Sequence[int]], world_size: int, "
               "seed: int = 0) -> Layout"),
-      "Gives every item to a random rank. On a rank they keep their order.");
+      "Assigns every item to a random rank. Items keep their order within a rank.");
   m.def(
       "random_routing",
       [](int world_size, std::uint32_t total_seq_len, int num_seqs, int max_cp_degree,
@@ -272,7 +272,7 @@ Segment(document=0, begin=4, length=2))");
       },
       "world_size"_a = 1, "total_seq_len"_a = 1, "num_seqs"_a = 1, "max_cp_degree"_a = 1,
       "seed"_a = 0, Released(),
-      "What ``create_qkv_dispatch`` is made from: random documents, random items, random ranks.");
+      "The routing of ``create_qkv_dispatch``: random documents, random items, random ranks.");
 }
 
 }  // namespace shiplap::python

@@ -1,4 +1,4 @@
-// The table that an exchange of tokens follows, and the pair of them.
+// Bindings of the tables of a token exchange, and of pairs of them.
 #include <fmt/format.h>
 
 #include <sstream>
@@ -17,7 +17,7 @@ using dispatch::Copy;
 using dispatch::Metadata;
 using dispatch::MetadataPair;
 
-// With copies of its own: what Metadata shows of a row lives only as long as the table.
+// Owns its copies: the spans in a row of Metadata live only as long as the table.
 struct Row {
   std::uint32_t begin = 0;
   std::uint32_t length = 0;
@@ -30,8 +30,8 @@ Row row_of(const Metadata& metadata, int rank, std::uint32_t index) {
     throw InputError(Diagnostic{
         .code = "D400",
         .where = {.rank = rank},
-        .what = fmt::format("there is no row {}", index),
-        .help = fmt::format("the rank has {} rows, from 0 on", metadata.num_seqs(rank))});
+        .what = fmt::format("row {} is out of range", index),
+        .help = fmt::format("the rank has {} rows, counted from 0", metadata.num_seqs(rank))});
   }
   const Metadata::Row row = metadata.row(rank, index);
   return {
@@ -48,7 +48,7 @@ Copy copy_of(nb::handle item) {
   return {.rank = static_cast<std::int32_t>(n[0]), .offset = static_cast<std::uint32_t>(n[1])};
 }
 
-[[noreturn]] void refuse_copies(std::size_t rank, std::size_t copies, int max_cp) {
+[[noreturn]] void throw_too_many_copies(std::size_t rank, std::size_t copies, int max_cp) {
   throw InputError(
       Diagnostic{.code = "D401",
                  .where = {.rank = static_cast<std::int64_t>(rank)},
@@ -59,10 +59,10 @@ Copy copy_of(nb::handle item) {
 }
 
 Metadata from_rows(nb::handle rows, int max_cp, const std::string& arrival) {
-  if (max_cp < 0) refuse_below_zero("max_cp");
+  if (max_cp < 0) throw_negative("max_cp");
   Metadata::Builder builder({.world_size = static_cast<int>(nb::len(rows)),
                              .max_cp = max_cp,
-                             .arrival = arrival_called(arrival)});
+                             .arrival = parse_arrival(arrival)});
   std::size_t at_rank = 0;
   for (const nb::handle rank : nb::borrow<nb::object>(rows)) {
     for (const nb::handle row : nb::borrow<nb::object>(rank)) {
@@ -71,7 +71,7 @@ Metadata from_rows(nb::handle rows, int max_cp, const std::string& arrival) {
       for (const nb::handle place : places) copies.push_back(copy_of(place));
       const auto most = static_cast<std::size_t>(max_cp);
       if (max_cp == 0 ? copies.size() != 1 : copies.size() > most) {
-        refuse_copies(at_rank, copies.size(), max_cp);
+        throw_too_many_copies(at_rank, copies.size(), max_cp);
       }
       builder.add_row(length, copies);
     }
@@ -102,21 +102,21 @@ std::string describe(const Metadata& metadata) {
 }
 
 void bind_parts(nb::module_& m) {
-  nb::class_<Copy>(m, "Copy", "One place where a row goes.")
+  nb::class_<Copy>(m, "Copy", "One destination of a row.")
       .def(
           "__init__",
           [](Copy* self, std::int32_t rank, std::uint32_t offset) {
             new (self) Copy{.rank = rank, .offset = offset};
           },
           "rank"_a = -1, "offset"_a = 0)
-      .def_ro("rank", &Copy::rank, "-1: nowhere.")
-      .def_ro("offset", &Copy::offset, "In the buffer of that rank, in tokens.")
+      .def_ro("rank", &Copy::rank, "-1: none.")
+      .def_ro("offset", &Copy::offset, "The offset in the buffer of that rank, in tokens.")
       .def("__eq__", [](const Copy& a, const Copy& b) { return a == b; })
       .def("__eq__", [](const Copy&, nb::handle) { return false; })
       .def("__hash__", [](const Copy& c) { return nb::hash(nb::make_tuple(c.rank, c.offset)); })
       .def("__repr__",
            [](const Copy& c) { return fmt::format("Copy(rank={}, offset={})", c.rank, c.offset); });
-  nb::class_<Row>(m, "Row", "Some consecutive tokens of a rank's buffer, and where they go.")
+  nb::class_<Row>(m, "Row", "Consecutive tokens of a rank's buffer, and their destinations.")
       .def_ro("begin", &Row::begin, "In the sending rank's buffer.")
       .def_ro("length", &Row::length)
       .def_ro("copies", &Row::copies)
@@ -131,19 +131,19 @@ void bind_parts(nb::module_& m) {
       });
 }
 
-// As in C++, but for arguments that are checked.
+// As in C++, but arguments are checked.
 void bind_counts(nb::class_<Metadata>& table) {
   table.def_prop_ro("world_size", &Metadata::world_size)
       .def_prop_ro("max_cp", &Metadata::max_cp,
-                   "0: every row has exactly one place. Otherwise the most that a row may have.")
+                   "The maximum number of destinations of a row; 0: exactly one.")
       .def_prop_ro(
           "arrival", [](const Metadata& t) { return dispatch::name(t.arrival()); },
-          "What becomes of tokens that arrive at one place: ``placed`` or ``summed``.")
+          "How received tokens are written: ``placed`` or ``summed``.")
       .def_prop_ro("max_seqs", &Metadata::max_seqs)
       .def_prop_ro("rows", &Metadata::rows)
       .def_prop_ro("copies", &Metadata::copies)
       .def_prop_ro(
-          "bytes", [](const Metadata& t) { return t.bytes().count; }, "What it takes in memory.")
+          "bytes", [](const Metadata& t) { return t.bytes().count; }, "Its size in memory.")
       .def(
           "num_seqs",
           [](const Metadata& t, int rank) {
@@ -164,7 +164,7 @@ void bind_counts(nb::class_<Metadata>& table) {
             check_rank(rank, t.world_size());
             return t.num_total_recv_tokens(rank);
           },
-          "rank"_a, "What a rank receives.")
+          "rank"_a, "The number of tokens that a rank receives.")
       .def(
           "num_recv_tokens",
           [](const Metadata& t, int rank) {
@@ -174,13 +174,13 @@ void bind_counts(nb::class_<Metadata>& table) {
             return array_of(std::move(tokens), {size});
           },
           "rank"_a, nb::sig("def num_recv_tokens(self, rank: int) -> Any"),
-          "How many tokens a rank receives from each rank; last, in all.")
+          "The number of tokens that a rank receives from each rank; the last entry is the total.")
       .def("row", &row_of, "rank"_a, "index"_a);
 }
 
 void bind_table(nb::module_& m) {
   nb::class_<Metadata> table(m, "Metadata",
-                             R"(What every rank sends, and where it arrives; counted in tokens.
+                             R"(The rows that every rank sends and their destinations, in tokens.
 
 Rows of a rank follow each other in its buffer. Each goes to one place, or to several.
 
@@ -196,11 +196,11 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
                   nb::sig("def from_rows(rows: Sequence[Iterable[tuple[int, Iterable[Copy | "
                           "tuple[int, int]]]]], *, max_cp: int = 0, arrival: str = 'placed') -> "
                           "Metadata"),
-                  "For each rank its rows: a length, and the places (rank, offset) where it goes. "
-                  "It takes any numbers; ``validate`` says whether they make sense.")
+                  "The rows of each rank: a length, and the destinations (rank, offset). "
+                  "Values are not checked; use ``validate``.")
       .def("to_rows", &rows_list,
            nb::sig("def to_rows(self) -> list[list[tuple[int, list[tuple[int, int]]]]]"),
-           "What ``from_rows`` takes.")
+           "The inverse of ``from_rows``.")
       .def(
           "hashes",
           [](const Metadata& t) {
@@ -212,11 +212,11 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
             return all;
           },
           nb::sig("def hashes(self) -> dict[str, int]"),
-          "One number per field: ranks hold the same table if these are the same.")
+          "One hash per field, to compare tables between ranks.")
       .def(
           "to_dense",
           [](const Metadata& t, std::int64_t largest) { return dispatch::to_dense(t, largest); },
-          "largest"_a = dispatch::kLargestDense, Released(), "As padded tensors.")
+          "largest"_a = dispatch::kMaxDenseElements, Released(), "Converts to padded tensors.")
       .def(
           "to_dict", [](const Metadata& t) { return to_python(dispatch::to_json(t)); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.dispatch/1``.")
@@ -245,7 +245,7 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
 void bind_traffic(nb::module_& m) {
   using dispatch::Flow;
   using dispatch::TrafficSummary;
-  nb::class_<Flow>(m, "Flow", "What goes from one rank to another.")
+  nb::class_<Flow>(m, "Flow", "The traffic from one rank to another.")
       .def(
           "__init__",
           [](Flow* self, std::int32_t from, std::int32_t to, std::uint64_t tokens,
@@ -263,19 +263,22 @@ void bind_traffic(nb::module_& m) {
         return fmt::format("Flow(from_={}, to={}, tokens={}, pieces={})", f.from, f.to, f.tokens,
                            f.pieces);
       });
-  nb::class_<TrafficSummary>(m, "TrafficSummary", "Flows, added up.")
-      .def_ro("tokens", &TrafficSummary::tokens, "In all, with what stays.")
-      .def_ro("between_ranks", &TrafficSummary::between_ranks, "That leave their rank.")
-      .def_ro("between_nodes", &TrafficSummary::between_nodes, "That leave their node.")
-      .def_ro("largest", &TrafficSummary::largest, "Between two ranks; of equal ones the first.")
-      .def_ro("most_sent", &TrafficSummary::most_sent, "To other ranks by one.")
-      .def_ro("most_received", &TrafficSummary::most_received)
+  nb::class_<TrafficSummary>(m, "TrafficSummary", "Totals of flows.")
+      .def_ro("tokens", &TrafficSummary::tokens,
+              "All tokens, including those that stay on their rank.")
+      .def_ro("between_ranks", &TrafficSummary::between_ranks, "Tokens that leave their rank.")
+      .def_ro("between_nodes", &TrafficSummary::between_nodes, "Tokens that leave their node.")
+      .def_ro("largest", &TrafficSummary::largest,
+              "The largest flow between two ranks; the first if several are equal.")
+      .def_ro("most_sent", &TrafficSummary::max_sent,
+              "The maximum that one rank sends to other ranks.")
+      .def_ro("most_received", &TrafficSummary::max_received)
       .def("__repr__", [](const TrafficSummary& s) {
         return fmt::format("<TrafficSummary: {} tokens, {} between ranks, {} between nodes>",
                            s.tokens, s.between_ranks, s.between_nodes);
       });
   m.def("dispatch_flows", &dispatch::flows, "metadata"_a, Released(),
-        R"(Pairs of ranks that exchange anything, by sender, then receiver. What stays is there too.
+        R"(The flows between ranks, ordered by sender, then receiver, including those within a rank.
 
 >>> table = shiplap.dispatch.Metadata.from_rows([[(3, [(0, 0)]), (1, [(1, 0)])], []])
 >>> shiplap.dispatch.flows(table)[1]
@@ -286,7 +289,7 @@ Flow(from_=0, to=1, tokens=1, pieces=1))");
         return dispatch::summarize(flows, ranks_per_node);
       },
       "flows"_a, "ranks_per_node"_a,
-      "Flows added up. ``ranks_per_node`` consecutive ranks share a node.");
+      "Totals of flows. ``ranks_per_node`` consecutive ranks share a node.");
 }
 
 }  // namespace
@@ -300,8 +303,9 @@ void bind_dispatch_metadata(nb::module_& m) {
         return dispatch::bytes_at(tokens, row_bytes).count;
       },
       "tokens"_a, "row_bytes"_a,
-      "A count of tokens as bytes of a buffer whose rows have ``row_bytes`` bytes each.");
-  nb::class_<MetadataPair>(m, "MetadataPair", "The way there and the way back.")
+      "Converts a number of tokens to bytes, with ``row_bytes`` bytes per token.");
+  nb::class_<MetadataPair>(m, "MetadataPair",
+                           "The tables of the forward and the reverse direction.")
       .def(
           "__init__",
           [](MetadataPair* self, const Metadata& forward, const Metadata& reverse) {

@@ -1,4 +1,5 @@
-// From a decision to all tables; sound or not; as JSON, as a plan, as a picture.
+// Bindings of a whole dispatch: compute it from a routing, validate it, convert it to JSON, a plan
+// and HTML.
 #include <fmt/format.h>
 #include <nanobind/stl/shared_ptr.h>
 
@@ -26,7 +27,7 @@ using dispatch::MetadataPair;
 using dispatch::Routing;
 using SharedRouting = std::shared_ptr<const Routing>;
 
-// bf16 of the sizes that `shiplap dispatch` takes unless told: 8 heads, 2 of keys, of 64 numbers.
+// The default sizes of `shiplap dispatch` in bf16: 8 heads, 2 KV heads, head dimension 64.
 constexpr std::int64_t kQRowBytes = 1024;
 constexpr std::int64_t kKvRowBytes = 512;
 
@@ -46,7 +47,7 @@ report::DispatchView view_of(const Dispatch& d) {
           .sizes = {.q_row_bytes = kQRowBytes, .kv_row_bytes = kKvRowBytes}};
 }
 
-// What `shiplap dispatch` prints; of what is unsound, why.
+// The output of `shiplap dispatch`; the diagnostics if the dispatch is unsound.
 std::string shown(const Dispatch& d) {
   if (const std::vector<Diagnostic> found = dispatch::validate(d.dispatch); !found.empty()) {
     return render(found);
@@ -90,7 +91,7 @@ AttentionLayout layout_of(nb::handle by_rank) {
   return AttentionLayout(all);
 }
 
-// What layout_of takes.
+// The inverse of layout_of.
 nb::list lengths_of(const AttentionLayout& layout) {
   nb::list all;
   for (int rank = 0; rank < layout.world_size(); ++rank) {
@@ -107,7 +108,7 @@ nb::list lengths_of(const AttentionLayout& layout) {
 
 void bind_attention(nb::module_& m) {
   nb::class_<AttentionLayout>(m, "AttentionLayout",
-                              R"(What the attention kernel of each rank must know.
+                              R"(The sequence lengths for the attention kernel of each rank.
 
 >>> layout = shiplap.dispatch.AttentionLayout([[(3, 3), (2, 2)], [(3, 6)]])
 >>> layout.cu_seqlens_q(0).tolist(), layout.max_seqlen_kv(1)
@@ -119,7 +120,7 @@ void bind_attention(nb::module_& m) {
           },
           "by_rank"_a,
           nb::sig("def __init__(self, by_rank: Iterable[Iterable[tuple[int, int]]]) -> None"),
-          "For each rank its items: how many queries, how many keys.")
+          "The items of each rank: the numbers of queries and keys.")
       .def_prop_ro("world_size", &AttentionLayout::world_size)
       .def("num_local_seqs", of_rank(&AttentionLayout::num_local_seqs), "rank"_a)
       .def(
@@ -128,13 +129,13 @@ void bind_attention(nb::module_& m) {
             return ends(self, rank, &AttentionLayout::cu_seqlens_q);
           },
           "rank"_a, nb::sig("def cu_seqlens_q(self, rank: int) -> Any"),
-          "Where the queries of each item begin, and the end: a view, uint32.")
+          "Cumulative sequence lengths of the queries: a view, uint32.")
       .def(
           "cu_seqlens_kv",
           [](nb::handle self, int rank) {
             return ends(self, rank, &AttentionLayout::cu_seqlens_kv);
           },
-          "rank"_a, nb::sig("def cu_seqlens_kv(self, rank: int) -> Any"), "The same of the keys.")
+          "rank"_a, nb::sig("def cu_seqlens_kv(self, rank: int) -> Any"), "The same for the keys.")
       .def("max_seqlen_q", of_rank(&AttentionLayout::max_seqlen_q), "rank"_a)
       .def("max_seqlen_kv", of_rank(&AttentionLayout::max_seqlen_kv), "rank"_a)
       .def_prop_ro("bytes", [](const AttentionLayout& l) { return l.bytes().count; })
@@ -158,7 +159,8 @@ void bind_attention(nb::module_& m) {
         check_rank(rank, layout.world_size());
         return dispatch::causal_pairs(layout, rank);
       },
-      "layout"_a, "rank"_a, "The attention work of a rank: pairs of a query and a key it sees.");
+      "layout"_a, "rank"_a,
+      "The attention work of a rank: the number of (query, key) pairs under the causal mask.");
 }
 
 // ---- the whole
@@ -183,10 +185,10 @@ the attention kernels must know.
           "q"_a, "kv"_a, "attention"_a)
       .def_prop_ro(
           "q", [](const Dispatch& d) -> const MetadataPair& { return d.dispatch.q; },
-          nb::rv_policy::reference_internal, "Of the queries.")
+          nb::rv_policy::reference_internal, "The tables of the queries.")
       .def_prop_ro(
           "kv", [](const Dispatch& d) -> const MetadataPair& { return d.dispatch.kv; },
-          nb::rv_policy::reference_internal, "Of keys and values.")
+          nb::rv_policy::reference_internal, "The tables of keys and values.")
       .def_prop_ro(
           "attention",
           [](const Dispatch& d) -> const AttentionLayout& { return d.dispatch.attention; },
@@ -194,7 +196,8 @@ the attention kernels must know.
       .def_prop_ro("world_size", [](const Dispatch& d) { return d.dispatch.world_size(); })
       .def_prop_ro(
           "routing", [](const Dispatch& d) { return d.routing; },
-          nb::sig("def routing(self) -> Routing | None"), "What it was made from, if known.")
+          nb::sig("def routing(self) -> Routing | None"),
+          "The routing that it was computed from, if known.")
       .def(
           "hashes",
           [](const Dispatch& d) {
@@ -205,7 +208,7 @@ the attention kernels must know.
             return all;
           },
           nb::sig("def hashes(self) -> dict[str, int]"),
-          "One number per field of each table, and one for the layout.")
+          "One hash per field of each table, and one for the layout.")
       .def(
           "to_dict", [](const Dispatch& d) { return to_python(dispatch::to_json(d.dispatch)); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.dispatch/1``.")
@@ -220,13 +223,14 @@ the attention kernels must know.
           [](const Dispatch& d, nb::object path) {
             if (!d.routing) {
               throw InputError(Diagnostic{.code = "D003",
-                                          .what = "tables alone do not say what is a document",
-                                          .help = "make it with compute_qkv_dispatch(routing)"});
+                                          .what = "the routing is missing: tables do not contain "
+                                                  "document boundaries",
+                                          .help = "create it by compute_qkv_dispatch(routing)"});
             }
             write_file(path_text(path), to_html(dispatch_page(view_of(d))));
           },
           "path"_a, nb::sig("def save_report(self, path: str | os.PathLike[str]) -> None"),
-          "A picture: one HTML file.")
+          "Writes a report as one HTML file.")
       .def(
           "__iter__",
           [](nb::handle self) {
@@ -262,7 +266,7 @@ the attention kernels must know.
 
 void bind_compute(nb::module_& m) {
   m.def("compute_metadata", nb::overload_cast<const Routing&>(&dispatch::compute_metadata),
-        "routing"_a, Released(), "Queries: every token at home goes to its item, and back.");
+        "routing"_a, Released(), "Queries: every token is sent to its item, and returned.");
   m.def(
       "compute_metadata",
       [](nb::object seq_lens, nb::object dst_rank) {
@@ -274,20 +278,21 @@ void bind_compute(nb::module_& m) {
       },
       "seq_lens"_a, "dst_rank"_a,
       nb::sig("def compute_metadata(seq_lens: Any, dst_rank: Any) -> MetadataPair"),
-      R"(Whole sequences: sequence s of rank r has ``seq_lens[r][s]`` tokens and goes to one rank.
+      R"(Whole sequences: sequence s of rank r has ``seq_lens[r][s]`` tokens, sent to one rank.
 
 Rank -1 with length 0 is padding.
 
 >>> there, back = shiplap.dispatch.compute_metadata([[3, 1], [2, 0]], [[0, 1], [0, -1]])
 >>> there.row(1, 0)
 <Row: tokens 0 to 2 -> (rank 0, 3)>)");
-  m.def("compute_metadata_kv", &dispatch::compute_metadata_kv, "routing"_a, Released(),
-        "Keys and values: item i of a document needs all of it up to the item's end. On the way "
-        "back the gradients of the copies are summed.");
+  m.def(
+      "compute_metadata_kv", &dispatch::compute_metadata_kv, "routing"_a, Released(),
+      "Keys and values: an item needs its document up to the item's end. In the reverse direction "
+      "the gradients of the copies are summed.");
   m.def("compute_attention_layout", &dispatch::compute_attention_layout, "routing"_a, Released(),
-        "What the attention kernels must know.");
+        "Computes the sequence lengths for the attention kernels.");
   m.def("compute_qkv_dispatch", &compute, "routing"_a, Released(),
-        R"(All tables, from where the tokens are and where they are wanted.
+        R"(Computes all tables from the home and the attention layout.
 
 >>> home = shiplap.dispatch.pack_documents([6, 2], 2)
 >>> items = shiplap.dispatch.cut_documents([6, 2], [2, 1])
@@ -307,10 +312,12 @@ Rank -1 with length 0 is padding.
       },
       "world_size"_a = 1, "total_seq_len"_a = 1, "num_seqs"_a = 1, "max_cp_degree"_a = 1,
       "seed"_a = 0, Released(),
-      "A random one, for tests and first steps: every rank has ``num_seqs`` documents that sum to "
-      "``total_seq_len`` tokens; each is cut into 1 to ``max_cp_degree`` items, each of which "
-      "attends on some rank. Nothing about it is balanced.");
-  // So that the time of the call itself can be compared with the time of the work.
+      "A random dispatch, for tests and tutorials: every rank has ``num_seqs`` documents that sum "
+      "to "
+      "``total_seq_len`` tokens; each is split into 1 to ``max_cp_degree`` items, each assigned to "
+      "a "
+      "random rank. It is not balanced.");
+  // For benchmarks of the call overhead.
   m.def(
       "_compute_qkv_dispatch_often",
       [](const Routing& routing, int times) {
@@ -329,7 +336,7 @@ template <class What>
 auto checking(std::vector<Diagnostic> (*check)(const What&, const dispatch::ValidateOptions&)) {
   return [check](const What& what, const std::string& table, nb::object buffer_tokens,
                  nb::object kv_buffer_tokens, int most_of_a_kind) {
-    dispatch::ValidateOptions options{.table = table, .most_of_a_kind = most_of_a_kind};
+    dispatch::ValidateOptions options{.table = table, .max_per_code = most_of_a_kind};
     const auto read = [](nb::handle from, const char* name, std::vector<std::uint64_t>& to) {
       if (from.is_none()) return;
       const Integers<std::uint64_t> numbers(from, name);
@@ -357,13 +364,13 @@ void bind_validate(nb::module_& m) {
           nb::sig(signature.c_str()), doc);
   };
   add("dispatch_validate", &validate_whole, "QkvDispatch",
-      R"(What is wrong, if anything, with a dispatch, a table, tensors or a routing.
+      R"(Returns the diagnostics of a dispatch, a table, tensors or a routing; empty if it is sound.
 
 >>> shiplap.dispatch.validate(shiplap.dispatch.create_qkv_dispatch(4, 64, 2, 2))
 [])");
   using Check = std::vector<Diagnostic>(const Metadata&, const dispatch::ValidateOptions&);
   add("dispatch_validate", static_cast<Check*>(&dispatch::validate), "Metadata",
-      "One table by itself.");
+      "Validates one table.");
   m.def(
       "dispatch_validate", [](const Routing& r) { return dispatch::validate(r); }, "what"_a,
       Released());
@@ -383,16 +390,16 @@ void bind_validate(nb::module_& m) {
       "seq_lens"_a, "dst_rank"_a,
       nb::sig("def dispatch_validate(seq_lens: Any, dst_rank: Any) -> list[Diagnostic]"));
   add("validate_queries", &dispatch::validate_queries, "MetadataPair",
-      "Each table is sound, and the second undoes the first.");
+      "Validates each table, and that the second is the inverse of the first.");
   add("validate_keys", &dispatch::validate_keys, "MetadataPair",
-      "Each table is sound, every copy goes home once, and there they are summed.");
+      "Validates each table, and that every copy is returned home once and summed there.");
 }
 
 // ---- files
 
 void bind_files(nb::module_& m) {
   using dispatch::DispatchFile;
-  nb::class_<DispatchFile>(m, "DispatchFile", "What a file of tables has.")
+  nb::class_<DispatchFile>(m, "DispatchFile", "The contents of a file of tables.")
       .def_prop_ro(
           "tables",
           [](nb::handle self) {
@@ -413,7 +420,7 @@ void bind_files(nb::module_& m) {
           [](const DispatchFile& f) {
             if (f.tables.size() != 4 || !f.attention) {
               throw InputError(Diagnostic{
-                  .code = "D413", .what = "the file does not have all four tables and the layout"});
+                  .code = "D413", .what = "the file must have all four tables and the layout"});
             }
             const auto table = [&](std::size_t k) { return to_sparse(f.tables[k].table); };
             return Dispatch{.dispatch = {.q = {.forward = table(0), .reverse = table(1)},
@@ -421,14 +428,14 @@ void bind_files(nb::module_& m) {
                                          .attention = *f.attention},
                             .routing = nullptr};
           },
-          Released(), "All of it, if all is there.")
+          Released(), "Converts to a QkvDispatch. Raises InputError if a table is missing.")
       .def("__repr__", [](const DispatchFile& f) {
         std::string names;
         for (const auto& named : f.tables) names += (names.empty() ? "" : ", ") + named.name;
         return fmt::format("<DispatchFile: {}{}>", names, f.attention ? ", attention" : "");
       });
   m.def("read_dispatch", &dispatch::read_dispatch, "text"_a, "file"_a = "dispatch", Released(),
-        R"(Tables as JSON; ``file`` is what messages call it.
+        R"(Reads tables from JSON; ``file`` is the name for error messages.
 
 >>> dispatch = shiplap.dispatch.create_qkv_dispatch(2, 8, 2, 2)
 >>> shiplap.dispatch.read_dispatch(dispatch.to_json()).to_dispatch() == dispatch
@@ -443,7 +450,7 @@ True)");
             std::move(plan), "dispatch on " + ranks_text(made.dispatch.world_size()), std::nullopt);
       },
       "routing"_a, "dispatch"_a, nb::kw_only(), "q_row_bytes"_a = 8, "kv_row_bytes"_a = 8,
-      Released(), R"(A dispatch as a plan, so that whatever reads plans can read it.
+      Released(), R"(Converts a dispatch to a plan, to be checked, simulated or run.
 
 >>> dispatch = shiplap.dispatch.create_qkv_dispatch(2, 8, 2, 2)
 >>> shiplap.check(shiplap.dispatch.lower(dispatch.routing, dispatch)).sound

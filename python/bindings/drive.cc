@@ -1,5 +1,16 @@
-// How coroutines of Python run on the engine: each is driven by a task of C++. When it awaits a
-// communication, the task waits for that, and goes on when it is there.
+// Runs Python coroutines on the engine's scheduler.
+//
+// A strategy is an `async def`; each rank runs one coroutine of it. A C++ task drives each
+// coroutine: it resumes it until it yields a Communication of its model, co_awaits that
+// communication in virtual time, stores the value in it, and resumes the coroutine, whose await
+// then returns the value. Anything else that a coroutine awaits (asyncio, the communication of
+// another rank) is rejected with D627, thrown into the coroutine at its await.
+//
+// Exceptions. The first one ends the training; tasks end with Raised, which holds no Python object,
+// because a task lives as long as the ranks do and a traceback may reference those: that would be a
+// reference cycle through C++ that Python's garbage collector cannot see. For the same reason no
+// struct here outlives the run. An error that the trainer finds is thrown into the coroutine of the
+// rank that it is about, so that the traceback shows the line of the strategy.
 #include <fmt/format.h>
 
 #include <exception>
@@ -17,25 +28,24 @@ using strategy::Model;
 using strategy::Pending;
 using strategy::Task;
 
-// What ends a task whose coroutine raised. The exception itself is kept elsewhere: a task lives as
-// long as the ranks do, and the exception's traceback may hold those.
+// Ends a task whose coroutine raised. The Python exception is in CoroutineSet::error.
 struct Raised : std::exception {};
 
 struct Coroutine {
   nb::object object;
-  nb::object awaited;  // the communication on which it sleeps
+  nb::object awaited;  // the communication that it is blocked on
 };
 
 // All coroutines of one training. Lives only while they run.
-struct Cast {
-  explicit Cast(Ranks& all) : ranks(all) {}
-  Cast(const Cast&) = delete;
-  Cast& operator=(const Cast&) = delete;
-  ~Cast() { close(); }
+struct CoroutineSet {
+  explicit CoroutineSet(Ranks& all) : ranks(all) {}
+  CoroutineSet(const CoroutineSet&) = delete;
+  CoroutineSet& operator=(const CoroutineSet&) = delete;
+  ~CoroutineSet() { close(); }
 
   void close();
-  // The first exception is the one that is told. Once there is one, frames go whose ranks had no
-  // chance to await what they started.
+  // Stores the first exception, which is reported. Frames are destroyed after it, so calls that
+  // were started and not awaited are no longer recorded as errors.
   void keep(nb::object raised) {
     ranks.training = false;
     error = std::move(raised);
@@ -46,8 +56,8 @@ struct Cast {
   nb::object error;
 };
 
-// What a coroutine raises while it is closed cannot be told to anybody else.
-void Cast::close() {
+// An exception that a coroutine raises while it is closed can only be reported as unraisable.
+void CoroutineSet::close() {
   ranks.training = false;
   for (Coroutine& coroutine : coroutines) {
     try {
@@ -62,19 +72,19 @@ void Cast::close() {
 // ---------------------------------------------------------------- one step of a coroutine
 
 std::string foreign_name(nb::handle found) {
-  if (nb::isinstance<Communication>(found)) return "what another rank asked for";
-  return fmt::format("something foreign ({})", kind_in_words(found));
+  if (nb::isinstance<Communication>(found)) return "a communication of another rank";
+  return fmt::format("an unsupported awaitable ({})", python_type_name(found));
 }
 
 Diagnostic foreign(const Model& model, const std::string& what) {
   return {.code = "D627",
           .where = {.rank = model.rank(), .operation = "after " + model.last_call()},
           .what = "a strategy awaits " + what,
-          .why = "time is virtual here, and passes only in the calls of a model",
-          .help = "await what `model.all_reduce(..)`, `model.receive(..)` and the like give"};
+          .why = "time is virtual, and advances only in the calls of a model",
+          .help = "await only calls of the model, such as `model.all_reduce(..)`"};
 }
 
-// How far a coroutine got.
+// The result of resuming a coroutine.
 struct Step {
   nb::object yielded;  // null: it has ended
 };
@@ -97,7 +107,7 @@ Step throw_into(nb::handle coroutine, nb::handle error) {
   }
 }
 
-// Until it awaits a communication of its model. Null: it has ended.
+// Runs a coroutine until it awaits a communication of its model. Returns null if it has ended.
 Communication* advance(const Model& model, Coroutine& coroutine) {
   Step step = send_none(coroutine.object);
   while (step.yielded.is_valid()) {
@@ -113,22 +123,22 @@ Communication* advance(const Model& model, Coroutine& coroutine) {
   return nullptr;
 }
 
-// ---------------------------------------------------------------- what it raises
+// ---------------------------------------------------------------- exceptions
 
-// Who awaits a timer of asyncio where none runs never gets as far as to await it.
-nb::object said_plainly(nb::object raised, const Model& model) {
+// Awaiting a timer of asyncio fails before the await, since no event loop is running.
+nb::object simplified(nb::object raised, const Model& model) {
   const bool asyncio = PyErr_GivenExceptionMatches(raised.ptr(), PyExc_RuntimeError) != 0 &&
                        nb::cast<std::string>(nb::str(raised)) == "no running event loop";
   if (!asyncio) return raised;
-  nb::object error = as_exception(InputError(foreign(model, "something of asyncio")));
+  nb::object error = as_exception(InputError(foreign(model, "an awaitable of asyncio")));
   error.attr("__cause__") = raised;
   error.attr("__traceback__") = raised.attr("__traceback__");
   return error;
 }
 
-// An error of ours says on which rank it is, after which call, and in which line of the strategy.
+// Adds to an InputError its rank, the call before it, and the line of the strategy.
 nb::object located(nb::object raised, const Model& model) {
-  nb::object error = said_plainly(std::move(raised), model);
+  nb::object error = simplified(std::move(raised), model);
   std::optional<std::vector<Diagnostic>> diagnostics = diagnostics_of(error);
   if (!diagnostics || diagnostics->empty()) return error;
   const Line line = raising_line(error);
@@ -137,28 +147,28 @@ nb::object located(nb::object raised, const Model& model) {
       d.where.rank = model.rank();
       d.where.operation = "after " + model.last_call();
     }
-    d.where = placed(std::move(d.where), line);
+    d.where = with_line(std::move(d.where), line);
   }
-  change_diagnostics(error, *diagnostics);
+  set_diagnostics(error, *diagnostics);
   return error;
 }
 
-Communication* next_await(const Model& model, Cast& cast) {
-  Coroutine& own = cast.coroutines[model.rank()];
+Communication* next_await(const Model& model, CoroutineSet& set) {
+  Coroutine& own = set.coroutines[model.rank()];
   own.awaited.reset();
-  if (cast.error.is_valid()) throw Raised{};  // nobody goes on once somebody has failed
+  if (set.error.is_valid()) throw Raised{};  // no rank continues after a failure
   try {
     return advance(model, own);
   } catch (const nb::python_error& raised) {
-    cast.keep(located(nb::borrow(raised.value()), model));
+    set.keep(located(nb::borrow(raised.value()), model));
   }
   throw Raised{};
 }
 
 // ---------------------------------------------------------------- a rank
 
-Task drive(Model& model, Cast& cast) {
-  while (Communication* const awaited = next_await(model, cast)) {
+Task drive(Model& model, CoroutineSet& set) {
+  while (Communication* const awaited = next_await(model, set)) {
     try {
       if (awaited->started()) {
         Pending<AnyValue> pending = awaited->take();
@@ -181,51 +191,51 @@ nb::object coroutine_of(nb::handle strategy, const RankModel& rank) {
   throw InputError(
       Diagnostic{.code = "D003",
                  .where = {.flag = "strategy"},
-                 .what = fmt::format("`{}` is no coroutine: calling it gives {}", rank.ranks->name,
-                                     kind_in_words(made)),
-                 .why = "every rank runs as a coroutine, which sleeps while it waits for others",
-                 .help = "write `async def`, and no `yield` in it"});
+                 .what = fmt::format("`{}` is not a coroutine function: it returned {}",
+                                     rank.ranks->name, python_type_name(made)),
+                 .why = "every rank runs as a coroutine, which is suspended while it waits",
+                 .help = "write `async def`, without `yield`"});
 }
 
-// What the trainer found, told where the rank that it is about sleeps: so the traceback has the
-// line of the strategy.
-nb::object told_where_it_sleeps(const InputError& error, Cast& cast) {
-  nb::object told = as_exception(error);
+// Throws an error of the trainer into the coroutine of its rank, so that the traceback has the line
+// of the strategy. Returns the exception.
+nb::object error_at_await(const InputError& error, CoroutineSet& set) {
+  nb::object exception = as_exception(error);
   const std::optional<std::int64_t> rank = error.diagnostics().front().where.rank;
-  if (!rank) return told;
-  Coroutine& sleeper = cast.coroutines[*rank];
-  if (!sleeper.awaited.is_valid()) return told;
+  if (!rank) return exception;
+  Coroutine& blocked = set.coroutines[*rank];
+  if (!blocked.awaited.is_valid()) return exception;
   try {
-    (void)sleeper.object.attr("throw")(told);
+    (void)blocked.object.attr("throw")(exception);
   } catch (const nb::python_error& raised) {
-    // A strategy may raise something else in its turn; what the trainer found is still the cause.
-    if (!raised.value().is(told)) return told;
+    // The strategy may raise another exception instead; the trainer's error is still the cause.
+    if (!raised.value().is(exception)) return exception;
   }
-  return located(std::move(told), *cast.ranks.trainer.models()[*rank]);
+  return located(std::move(exception), *set.ranks.trainer.models()[*rank]);
 }
 
-// What went wrong, if anything did.
-nb::object run(Cast& cast) {
-  cast.ranks.training = true;
+// Runs all coroutines. Returns the exception, if there is one.
+nb::object run(CoroutineSet& set) {
+  set.ranks.training = true;
   try {
-    cast.ranks.trainer.run([&](Model& model) { return drive(model, cast); });
+    set.ranks.trainer.run([&](Model& model) { return drive(model, set); });
   } catch (const Raised&) {
-    return cast.error;
+    return set.error;
   } catch (const InputError& error) {
-    return told_where_it_sleeps(error, cast);
+    return error_at_await(error, set);
   }
   return {};
 }
 
-// What was forgotten is mostly the cause of what went wrong after it.
-nb::object told_first(const Diagnostic& forgotten, nb::object error) {
-  if (!error.is_valid()) return as_exception(InputError(forgotten));
+// A call that was not awaited is mostly the cause of later errors, so it is reported first.
+nb::object unawaited_error(const Diagnostic& unawaited, nb::object error) {
+  if (!error.is_valid()) return as_exception(InputError(unawaited));
   const std::optional<std::vector<Diagnostic>> known = diagnostics_of(error);
   if (!known || known->empty()) return error;
-  nb::object told = as_exception(InputError(forgotten));
-  const bool the_same = known->front().code == forgotten.code;
-  if (!the_same) told.attr("__cause__") = error;
-  return told;
+  nb::object exception = as_exception(InputError(unawaited));
+  const bool the_same = known->front().code == unawaited.code;
+  if (!the_same) exception.attr("__cause__") = error;
+  return exception;
 }
 
 [[noreturn]] void raise(nb::handle error) {
@@ -239,7 +249,7 @@ nb::object told_first(const Diagnostic& forgotten, nb::object error) {
 
 namespace {
 
-// Of a notebook, the name is a number that changes with every run.
+// Empty for a notebook, whose file name is a number that changes with every run.
 std::string file_of(nb::handle code) {
   const auto path = nb::cast<std::string>(code.attr("co_filename"));
   if (path.find("ipykernel_") != std::string::npos) return "";
@@ -255,7 +265,7 @@ Line calling_line() {
   return {.file = file_of(code), .number = PyFrame_GetLineNumber(frame)};
 }
 
-// The last line that is somebody's own: what waits inside of asyncio was called from there.
+// The innermost line of the traceback that is not inside asyncio.
 Line raising_line(nb::handle error) {
   Line line;
   for (nb::object at = error.attr("__traceback__"); !at.is_none(); at = at.attr("tb_next")) {
@@ -268,7 +278,7 @@ Line raising_line(nb::handle error) {
   return line;
 }
 
-Where placed(Where where, const Line& line) {
+Where with_line(Where where, const Line& line) {
   if (line.file.empty() || !where.file.empty()) return where;
   where.file = line.file;
   where.line = line.number;
@@ -276,15 +286,15 @@ Where placed(Where where, const Line& line) {
 }
 
 void train_in_python(const SharedRanks& ranks, nb::handle strategy) {
-  Cast cast(*ranks);
+  CoroutineSet set(*ranks);
   for (const auto& model : ranks->trainer.models()) {
     const RankModel rank{.ranks = ranks, .model = model.get()};
-    cast.coroutines.push_back({.object = coroutine_of(strategy, rank), .awaited = {}});
+    set.coroutines.push_back({.object = coroutine_of(strategy, rank), .awaited = {}});
   }
-  nb::object error = run(cast);
-  cast.error.reset();
-  cast.close();
-  if (ranks->forgotten) error = told_first(*ranks->forgotten, std::move(error));
+  nb::object error = run(set);
+  set.error.reset();
+  set.close();
+  if (ranks->unawaited) error = unawaited_error(*ranks->unawaited, std::move(error));
   if (error.is_valid()) raise(error);
 }
 

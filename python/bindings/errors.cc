@@ -37,12 +37,12 @@ std::string without_newline(std::string text) {
   return text;
 }
 
-std::string in_words(const std::vector<Diagnostic>& diagnostics) {
+std::string to_message(const std::vector<Diagnostic>& diagnostics) {
   return without_newline(render(diagnostics));
 }
 
-// What C++ calls co_await.
-std::string said_in_python(std::string text) {
+// Replaces C++ keywords in messages by Python's: co_await by await.
+std::string with_python_keywords(std::string text) {
   constexpr std::string_view kWord = "co_await";
   for (std::size_t at = text.find(kWord); at != std::string::npos; at = text.find(kWord, at)) {
     text.replace(at, kWord.size(), "await");
@@ -50,28 +50,28 @@ std::string said_in_python(std::string text) {
   return text;
 }
 
-std::vector<Diagnostic> said_in_python(std::vector<Diagnostic> diagnostics) {
+std::vector<Diagnostic> with_python_keywords(std::vector<Diagnostic> diagnostics) {
   for (Diagnostic& d : diagnostics) {
-    d.why = said_in_python(std::move(d.why));
-    d.help = said_in_python(std::move(d.help));
+    d.why = with_python_keywords(std::move(d.why));
+    d.help = with_python_keywords(std::move(d.help));
   }
   return diagnostics;
 }
 
 void raise(const char* type, const std::vector<Diagnostic>& diagnostics) {
-  const std::vector<Diagnostic> said = said_in_python(diagnostics);
-  raise(type, in_words(said), said);
+  const std::vector<Diagnostic> translated = with_python_keywords(diagnostics);
+  raise(type, to_message(translated), translated);
 }
 
-// Of the exceptions that are ours, the most special first.
+// Translates our exceptions, the most derived first.
 void translate(const std::exception_ptr& thrown, void* /*unused*/) {
   try {
     std::rethrow_exception(thrown);
-  } catch (const MissingPart& e) {
+  } catch (const MissingDependency& e) {
     raise("MissingPart", e.diagnostics());
   } catch (const InputError& e) {
     raise("InputError", e.diagnostics());
-  } catch (const comm::DeadlinePassed& e) {
+  } catch (const comm::TimeoutError& e) {
     raise("DeadlinePassed", {e.diagnostic()});
   } catch (const comm::RankFailed& e) {
     raise("RankFailed", {e.diagnostic()});
@@ -84,13 +84,13 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
   } catch (const std::bad_cast&) {
     raise("InputError",
           {Diagnostic{.code = "D003",
-                      .what = "a value is of another kind than expected, or too large"}});
+                      .what = "type mismatch: a value has an unexpected type, or is too large"}});
   } catch (const InternalError& e) {
-    raise("InternalError", std::string("this is a bug of Shiplap: ") + e.what(), {});
+    raise("InternalError", std::string("this is a bug in Shiplap: ") + e.what(), {});
   }
 }
 
-// For pickle: exceptions go from one process to another.
+// For pickle: exceptions are sent between processes.
 using DiagnosticState = std::tuple<std::string, int, std::vector<std::string>, std::vector<int>,
                                    std::optional<std::int64_t>>;
 
@@ -120,8 +120,8 @@ Diagnostic diagnostic_of(const DiagnosticState& state) {
 
 void bind_diagnostic(nb::module_& m) {
   nb::class_<Diagnostic>(m, "Diagnostic",
-                         "What is wrong, where, why, and the smallest change that mends it. "
-                         "``shiplap.explain(d.code)`` has a page about it.")
+                         "An error or warning: what, where, why, and the smallest fix. "
+                         "``shiplap.explain(d.code)`` returns its documentation.")
       .def_prop_ro(
           "code", [](const Diagnostic& d) { return d.code; }, "``D720``")
       .def_prop_ro(
@@ -130,9 +130,9 @@ void bind_diagnostic(nb::module_& m) {
       .def_prop_ro(
           "what", [](const Diagnostic& d) { return d.what; }, "One line.")
       .def_prop_ro(
-          "why", [](const Diagnostic& d) { return d.why; }, "The rule behind it.")
+          "why", [](const Diagnostic& d) { return d.why; }, "The violated rule.")
       .def_prop_ro(
-          "help", [](const Diagnostic& d) { return d.help; }, "The smallest change.")
+          "help", [](const Diagnostic& d) { return d.help; }, "The smallest fix.")
       .def_prop_ro("file", [](const Diagnostic& d) { return d.where.file; })
       .def_prop_ro(
           "line", [](const Diagnostic& d) { return d.where.line; }, "From 1; 0: unknown.")
@@ -158,8 +158,8 @@ void bind_diagnostic(nb::module_& m) {
 }  // namespace
 
 nb::object as_exception(const InputError& error) {
-  const std::vector<Diagnostic> said = said_in_python(error.diagnostics());
-  return made("InputError", in_words(said), said);
+  const std::vector<Diagnostic> translated = with_python_keywords(error.diagnostics());
+  return made("InputError", to_message(translated), translated);
 }
 
 std::optional<std::vector<Diagnostic>> diagnostics_of(nb::handle error) {
@@ -170,12 +170,12 @@ std::optional<std::vector<Diagnostic>> diagnostics_of(nb::handle error) {
   return found;
 }
 
-void change_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostics) {
-  error.attr("args") = nb::make_tuple(in_words(diagnostics));
+void set_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostics) {
+  error.attr("args") = nb::make_tuple(to_message(diagnostics));
   error.attr("diagnostics") = nb::cast(diagnostics);
 }
 
-void refuse_below_zero(const char* argument) {
+void throw_negative(const char* argument) {
   throw InputError(
       Diagnostic{.code = "D003", .where = {.flag = argument}, .what = "expected 0 or more"});
 }
@@ -185,8 +185,8 @@ void bind_errors(nb::module_& m) {
   nb::register_exception_translator(translate);
   m.attr("version") = std::string(version());
   m.def(
-      "_explain", [](const std::string& code) { return look_up({code}).front()->page; }, "code"_a,
-      "The page about a diagnostic.");
+      "_explain", [](const std::string& code) { return find_pages({code}).front()->page; },
+      "code"_a, "Returns the documentation of a diagnostic.");
 }
 
 }  // namespace shiplap::python

@@ -1,4 +1,4 @@
-// JSON values as Python's own, and back.
+// Conversion between JSON and Python's types.
 #include <fmt/format.h>
 
 #include "bind.h"
@@ -23,9 +23,9 @@ nb::object to_python(const Json& json) {
 }
 
 Json from_python(nb::handle value, int depth) {
-  constexpr int kDeepest = 200;  // as the reader of JSON; also where a list contains itself
-  if (depth > kDeepest) {
-    throw InputError(Diagnostic{.code = "D003", .what = "values within values, without end"});
+  constexpr int kMaxDepth = 200;  // as for the JSON parser; also stops at a list in itself
+  if (depth > kMaxDepth) {
+    throw InputError(Diagnostic{.code = "D003", .what = "the values are nested too deeply"});
   }
   if (value.is_none()) return nullptr;
   if (nb::isinstance<nb::bool_>(value)) return nb::cast<bool>(value);
@@ -46,7 +46,7 @@ Json from_python(nb::handle value, int depth) {
   }
   throw InputError(
       Diagnostic{.code = "D003",
-                 .what = fmt::format("a {} cannot be written as JSON",
+                 .what = fmt::format("unsupported type for JSON: {}",
                                      nb::cast<std::string>(value.type().attr("__name__"))),
                  .help = "use dict, list, str, int, float, bool or None"});
 }

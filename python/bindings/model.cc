@@ -1,4 +1,4 @@
-// One rank's view of training, and what it holds.
+// Bindings of strategy::Model, one rank's view of training, and its storage.
 #include "shiplap/strategy/model.h"
 
 #include <fmt/format.h>
@@ -20,39 +20,38 @@ using strategy::ActivationGrad;
 using strategy::Key;
 using strategy::Model;
 using strategy::OptState;
-using strategy::Shelf;
+using strategy::ValueMap;
 using strategy::Weight;
 using strategy::WeightGrad;
-using trace::Kind;
+using trace::EventKind;
 
-// ---------------------------------------------------------------- shelves
+// ---------------------------------------------------------------- value maps
 
-[[noreturn]] void refuse_key(nb::handle key) {
-  throw nb::type_error(
-      fmt::format("a place is named by one whole number or two, such as [layer] or "
-                  "[layer, microbatch]; found {}",
-                  nb::cast<std::string>(nb::repr(key)))
-          .c_str());
+[[noreturn]] void throw_invalid_key(nb::handle key) {
+  throw nb::type_error(fmt::format("expected a key of one or two integers, such as [layer] or "
+                                   "[layer, microbatch]; found {}",
+                                   nb::cast<std::string>(nb::repr(key)))
+                           .c_str());
 }
 
 int key_number(nb::handle part, nb::handle key) {
   const nb::object number = nb::steal(PyNumber_Index(part.ptr()));
   if (!number.is_valid()) {
     PyErr_Clear();
-    refuse_key(key);
+    throw_invalid_key(key);
   }
   int overflow = 0;
   const long value = PyLong_AsLongAndOverflow(number.ptr(), &overflow);
   const bool fits = overflow == 0 && value < (1L << 31) && value >= -(1L << 31);
-  if (!fits) refuse_key(key);
+  if (!fits) throw_invalid_key(key);
   return static_cast<int>(value);
 }
 
 Key key_of(nb::handle key) {
   if (PyTuple_Check(key.ptr()) == 0) return {key_number(key, key)};
-  if (nb::len(key) != 2) refuse_key(key);
+  if (nb::len(key) != 2) throw_invalid_key(key);
   const int second = key_number(key[1], key);
-  if (second < 0) refuse_key(key);  // that is how a place with one number is told apart
+  if (second < 0) throw_invalid_key(key);  // a negative second number marks a key of one number
   return {key_number(key[0], key), second};
 }
 
@@ -62,18 +61,18 @@ nb::object to_python(Key key) {
 }
 
 template <class T>
-struct PyShelf {
+struct PyValueMap {
   SharedRanks ranks;
-  Shelf<T>* shelf;
+  ValueMap<T>* map;
 
   [[nodiscard]] nb::object at(Key key) const {
-    // What is not there is refused by the place itself.
-    if (!shelf->contains(key)) shelf->erase(key);
-    return nb::cast((*shelf)[key].value());
+    // erase() throws if the key is missing.
+    if (!map->contains(key)) map->erase(key);
+    return nb::cast((*map)[key].value());
   }
   [[nodiscard]] nb::list list(const auto& what) const {
     nb::list all;
-    shelf->for_each([&](Key key, const auto& slot) {
+    map->for_each([&](Key key, const auto& slot) {
       if (!slot.empty()) all.append(what(key, slot));
     });
     return all;
@@ -84,21 +83,21 @@ struct PyShelf {
 };
 
 template <class T>
-void set(const PyShelf<T>& self, nb::handle key, nb::handle value, const char* kind) {
+void set(const PyValueMap<T>& self, nb::handle key, nb::handle value, const char* kind) {
   const T* found = nullptr;
   if (!nb::try_cast<const T*>(value, found) || found == nullptr) {
-    const std::string other = kind_in_words(value);
-    throw nb::type_error(
-        fmt::format("here lie values of kind {}, found {}{}", kind, other,
-                    other == "Communication" ? "; is there an `await` missing?" : "")
-            .c_str());
+    const std::string other = python_type_name(value);
+    throw nb::type_error(fmt::format("type mismatch: expected a value of type {}, found {}{}", kind,
+                                     other,
+                                     other == "Communication" ? "; is an `await` missing?" : "")
+                             .c_str());
   }
-  (*self.shelf)[key_of(key)] = T(*found);
+  (*self.map)[key_of(key)] = T(*found);
 }
 
 template <class T>
-void bind_shelf(nb::module_& m, const char* name, const char* kind) {
-  using S = PyShelf<T>;
+void bind_value_map(nb::module_& m, const char* name, const char* kind) {
+  using S = PyValueMap<T>;
   constexpr const char* kKey = "int | tuple[int, int]";
   const auto sig = [&](const std::string& form) {
     return fmt::format(fmt::runtime(form), fmt::arg("value", kind), fmt::arg("key", kKey));
@@ -116,8 +115,8 @@ void bind_shelf(nb::module_& m, const char* name, const char* kind) {
   };
   const auto signature = [&](std::size_t i) { return nb::sig(signatures[i].c_str()); };
   nb::class_<S>(m, name,
-                "The places of one kind of value, by one number or two. Only what lies in one "
-                "counts as memory and can be used.")
+                "A map of values of one type, by one or two integers. Only stored values count as "
+                "memory and can be used.")
       .def(
           "__getitem__", [](const S& s, nb::handle key) { return s.at(key_of(key)); }, signature(0))
       .def(
@@ -125,10 +124,9 @@ void bind_shelf(nb::module_& m, const char* name, const char* kind) {
           [kind](const S& s, nb::handle key, nb::handle value) { set(s, key, value, kind); },
           signature(1))
       .def(
-          "__delitem__", [](const S& s, nb::handle key) { s.shelf->erase(key_of(key)); },
+          "__delitem__", [](const S& s, nb::handle key) { s.map->erase(key_of(key)); },
           signature(8))
-      .def("__contains__",
-           [](const S& s, nb::handle key) { return s.shelf->contains(key_of(key)); })
+      .def("__contains__", [](const S& s, nb::handle key) { return s.map->contains(key_of(key)); })
       .def("__len__", [](const S& s) { return nb::len(s.keys()); })
       .def(
           "__iter__", [](const S& s) { return nb::iter(s.keys()); }, signature(7))
@@ -137,18 +135,18 @@ void bind_shelf(nb::module_& m, const char* name, const char* kind) {
           [](const S& s, nb::handle key) {
             const Key place = key_of(key);
             nb::object value = s.at(place);
-            s.shelf->erase(place);
+            s.map->erase(place);
             return value;
           },
-          "key"_a, signature(2), "Takes it out.")
+          "key"_a, signature(2), "Removes and returns a value.")
       .def(
           "get",
           [](const S& s, nb::handle key) {
             const Key place = key_of(key);
-            return s.shelf->contains(place) ? s.at(place) : nb::none();
+            return s.map->contains(place) ? s.at(place) : nb::none();
           },
-          "key"_a, signature(3), "None if nothing lies there.")
-      .def("keys", &S::keys, signature(4), "In order.")
+          "key"_a, signature(3), "None if the key is missing.")
+      .def("keys", &S::keys, signature(4), "The keys in ascending order.")
       .def(
           "values",
           [](const S& s) {
@@ -170,25 +168,26 @@ void bind_shelf(nb::module_& m, const char* name, const char* kind) {
 
 nb::tuple storage(const RankModel& rank) {
   strategy::Storage& all = rank.model->storage();
-  return nb::make_tuple(PyShelf<Weight>{rank.ranks, &all.weights},
-                        PyShelf<OptState>{rank.ranks, &all.opt_states},
-                        PyShelf<Activation>{rank.ranks, &all.activations},
-                        PyShelf<ActivationGrad>{rank.ranks, &all.grad_activations},
-                        PyShelf<WeightGrad>{rank.ranks, &all.grad_weights});
+  return nb::make_tuple(PyValueMap<Weight>{rank.ranks, &all.weights},
+                        PyValueMap<OptState>{rank.ranks, &all.opt_states},
+                        PyValueMap<Activation>{rank.ranks, &all.activations},
+                        PyValueMap<ActivationGrad>{rank.ranks, &all.grad_activations},
+                        PyValueMap<WeightGrad>{rank.ranks, &all.grad_weights});
 }
 
-// ---------------------------------------------------------------- what it is asked
+// ---------------------------------------------------------------- properties and events
 
-Kind kind_called(const std::string& name) {
+EventKind parse_event_kind(const std::string& name) {
   std::vector<std::string> names;
-  for (auto i = static_cast<int>(Kind::load_weights); i <= static_cast<int>(Kind::recv); ++i) {
-    const auto kind = static_cast<Kind>(i);
+  for (auto i = static_cast<int>(EventKind::load_weights); i <= static_cast<int>(EventKind::recv);
+       ++i) {
+    const auto kind = static_cast<EventKind>(i);
     if (trace::name(kind) == name) return kind;
     names.emplace_back(trace::name(kind));
   }
   throw InputError(Diagnostic{.code = "D003",
                               .where = {.flag = "typ"},
-                              .what = fmt::format("no event is called `{}`", name),
+                              .what = fmt::format("unknown event type `{}`", name),
                               .help = suggest(name, names)});
 }
 
@@ -198,79 +197,79 @@ void log_event(const RankModel& rank, const std::string& typ, std::optional<int>
     throw InputError(Diagnostic{.code = "D003",
                                 .where = {.flag = "num_shards"},
                                 .what = "expected 1 or more",
-                                .help = "a weight that is not cut is one shard of one"});
+                                .help = "a weight that is not sharded is shard 0 of 1"});
   }
-  rank.model->log_event(kind_called(typ), {.layer = layer.value_or(-1),
-                                           .samples = index_set(samples),
-                                           .shards_on_device = num_shards_on_device,
-                                           .num_shards = num_shards});
+  rank.model->log_event(parse_event_kind(typ), {.layer = layer.value_or(-1),
+                                                .samples = index_set(samples),
+                                                .shards_on_device = num_shards_on_device,
+                                                .num_shards = num_shards});
 }
 
 void bind_place(nb::class_<RankModel>& type) {
   const auto number = [&](const char* name, int (*ask)(const Model&), const char* doc) {
     type.def_prop_ro(name, [ask](const RankModel& r) { return ask(*r.model); }, doc);
   };
-  number("rank", [](const Model& m) { return m.rank(); }, "Which one this is.");
-  number("ranks", [](const Model& m) { return m.ranks(); }, "How many there are.");
+  number("rank", [](const Model& m) { return m.rank(); }, "The number of this rank.");
+  number("ranks", [](const Model& m) { return m.ranks(); }, "The number of ranks.");
   number("world_size", [](const Model& m) { return m.ranks(); }, "The same.");
-  number("layers", [](const Model& m) { return m.layers(); }, "How many there are.");
+  number("layers", [](const Model& m) { return m.layers(); }, "The number of layers.");
   number("num_layers", [](const Model& m) { return m.layers(); }, "The same.");
-  number("batch", [](const Model& m) { return m.batch(); }, "Samples of all ranks together.");
+  number("batch", [](const Model& m) { return m.batch(); }, "The global batch size, in samples.");
   number("global_batch_size", [](const Model& m) { return m.batch(); }, "The same.");
   number(
       "microbatches", [](const Model& m) { return m.microbatches(); },
-      "Into which a rank cuts its samples, if it does.");
+      "The number of microbatches of a rank.");
   number(
       "chunks", [](const Model& m) { return m.chunks(); },
-      "Groups of layers on each rank of an interleaved pipeline.");
+      "The number of model chunks on each rank of an interleaved pipeline.");
   type.def(
           "position",
           [](const RankModel& r, const std::string& axis) { return r.model->position(axis); },
-          "axis"_a, "Where this rank stands on an axis of the mesh.")
+          "axis"_a, "The coordinate of this rank along an axis of the mesh.")
       .def(
           "size", [](const RankModel& r, const std::string& axis) { return r.model->size(axis); },
-          "axis"_a, "How many ranks stand along an axis.")
+          "axis"_a, "The size of an axis of the mesh.")
       .def(
           "peer",
           [](const RankModel& r, const std::string& axis, int position) {
             return r.model->peer(axis, position);
           },
           "axis"_a, "position"_a,
-          "The rank that differs from this one only in where it stands on that axis.")
+          "The rank that differs from this one only in its coordinate along that axis.")
       .def(
           "samples",
           [](const RankModel& r, int part, int parts) {
             return range_or_set(r.model->samples(part, parts));
           },
           "part"_a, "parts"_a, nb::sig("def samples(self, part: int, parts: int) -> range"),
-          "The samples of one part, if the batch is cut into equal ones.");
+          "The samples of one part, if the batch is split into equal parts.");
 }
 
 void bind_holdings(nb::class_<RankModel>& type) {
   type.def("storage", &storage,
            nb::sig("def storage(self) -> tuple[Weights, OptStates, Activations, GradActivations, "
                    "GradWeights]"),
-           "The five shelves of what this rank holds.")
+           "The five value maps that hold the memory of this rank.")
       .def(
           "memory", [](const RankModel& r) { return r.model->memory().count; },
-          "Bytes of what is stored.")
+          "The bytes of the stored values.")
       .def(
           "status",
           [](const RankModel& r) {
             (void)r.ranks->timeline();
             return r.model->status();
           },
-          "What is stored, for people.")
+          "A readable summary of the stored values.")
       .def_prop_ro(
           "time",
           [](const RankModel& r) { return r.ranks->timeline().clock[r.model->rank()].value; },
-          "When it has done, and waited for, all that it did, seconds.")
+          "The time in seconds at which all its calls so far are complete.")
       .def_prop_ro(
           "log",
           [](const RankModel& r) {
             return r.ranks->timeline().trace.ranks[r.model->rank()].events;
           },
-          nb::sig("def log(self) -> list[Event]"), "What it did, in its order.")
+          nb::sig("def log(self) -> list[Event]"), "The events of this rank, in program order.")
       .def_prop_ro(
           "final_weights",
           [](const RankModel& r) {
@@ -280,13 +279,13 @@ void bind_holdings(nb::class_<RankModel>& type) {
             }
             return all;
           },
-          nb::sig("def final_weights(self) -> dict[int, Weight]"), "By layer.")
+          nb::sig("def final_weights(self) -> dict[int, Weight]"), "The final weights, by layer.")
       .def("log_event", &log_event, "typ"_a, "layer"_a = nb::none(), "samples"_a = nb::tuple(),
            "num_shards_on_device"_a = 1, "num_shards"_a = 1,
            nb::sig("def log_event(self, typ: str, layer: int | None = None, samples: Iterable[int] "
                    "= (), num_shards_on_device: int = 1, num_shards: int = 1) -> None"),
-           "Something that takes time and has no value: ``forward`` of these samples takes what "
-           "forward takes.");
+           "Logs an event that takes time and has no value: ``forward`` of these samples takes the "
+           "time of a forward.");
 }
 
 void bind_computations(nb::class_<RankModel>& type) {
@@ -295,13 +294,14 @@ void bind_computations(nb::class_<RankModel>& type) {
           [](const RankModel& r, int layer, int shard, int num_shards) {
             return r.model->load_weights(layer, shard, num_shards);
           },
-          "layer"_a, "shard"_a = 0, "num_shards"_a = 1, "From the host.")
+          "layer"_a, "shard"_a = 0, "num_shards"_a = 1,
+          "Loads a weight and its optimizer state from the host.")
       .def(
           "set_final_weight",
           [](const RankModel& r, int layer, const Weight& weight) {
             r.model->set_final_weight(layer, weight);
           },
-          "layer"_a, "weight"_a, "What training is for.")
+          "layer"_a, "weight"_a, "Declares a result of the training.")
       .def(
           "get_input_activation",
           [](const RankModel& r, nb::handle samples) {
@@ -309,7 +309,7 @@ void bind_computations(nb::class_<RankModel>& type) {
           },
           "samples"_a,
           nb::sig("def get_input_activation(self, samples: Iterable[int]) -> Activation"),
-          "What layer 0 reads.")
+          "The input of layer 0.")
       .def(
           "forward",
           [](const RankModel& r, int layer, const Activation& inp, const Weight& weight) {
@@ -328,25 +328,27 @@ void bind_computations(nb::class_<RankModel>& type) {
           "backward_input",
           [](const RankModel& r, int layer, const Activation& inp, const ActivationGrad& grad,
              const Weight& weight) { return r.model->backward_input(layer, inp, grad, weight); },
-          "layer"_a, "inp"_a, "grad"_a, "weight"_a, "Half of backward.")
+          "layer"_a, "inp"_a, "grad"_a, "weight"_a,
+          "The half of backward that computes the gradient of the input.")
       .def(
           "backward_weight",
           [](const RankModel& r, int layer, const Activation& inp, const ActivationGrad& grad,
              const Weight& weight) { return r.model->backward_weight(layer, inp, grad, weight); },
-          "layer"_a, "inp"_a, "grad"_a, "weight"_a, "The other half.")
+          "layer"_a, "inp"_a, "grad"_a, "weight"_a,
+          "The half of backward that computes the gradient of the weight.")
       .def(
           "update",
           [](const RankModel& r, int layer, const WeightGrad& grad, const Weight& weight,
              const OptState& opt) { return r.model->update(layer, grad, weight, opt); },
           "layer"_a, "weight_grad"_a, "weight"_a, "opt_state"_a,
-          "With the gradient of all samples.");
+          "The optimizer step. The gradient must be that of all samples.");
 }
 
-// ---------------------------------------------------------------- whom it talks to
+// ---------------------------------------------------------------- communication
 
 using When = Communication::When;
 
-template <Kind kKind>
+template <EventKind kKind>
 void bind_collective(nb::class_<RankModel>& type, const char* doc) {
   const std::string name(trace::name(kKind));
   const std::string now =
@@ -381,7 +383,7 @@ void bind_collective(nb::class_<RankModel>& type, const char* doc) {
                                                    When::now);
           },
           "value"_a, "layer"_a, "over"_a = "", "stream"_a = "net", nb::sig(later.c_str()),
-          "The same, started now on a stream beside ``main``; awaited later.");
+          "The same, started now on a stream other than ``main``, to be awaited later.");
 }
 
 template <When kWhen>
@@ -399,7 +401,7 @@ void bind_messages(nb::class_<RankModel>& type, const char* send, const char* re
           [](const RankModel& r, int dest, nb::handle value, int tag, std::string channel) {
             return std::make_unique<Communication>(
                 r,
-                Communication::Call{.kind = Kind::send,
+                Communication::Call{.kind = EventKind::send,
                                     .value = any_value(value),
                                     .over = "",
                                     .stream = "",
@@ -409,13 +411,13 @@ void bind_messages(nb::class_<RankModel>& type, const char* send, const char* re
                 kWhen);
           },
           "dest"_a, "value"_a, "tag"_a = 0, "channel"_a = "", nb::sig(send_sig.c_str()),
-          "To the rank that receives with the same tag on the same channel.")
+          "Sends to a rank, which receives with the same tag on the same channel.")
       .def(
           receive,
           [](const RankModel& r, int source, int tag, std::string channel) {
             return std::make_unique<Communication>(
                 r,
-                Communication::Call{.kind = Kind::recv,
+                Communication::Call{.kind = EventKind::recv,
                                     .value = {},
                                     .over = "",
                                     .stream = "",
@@ -425,21 +427,21 @@ void bind_messages(nb::class_<RankModel>& type, const char* send, const char* re
                 kWhen);
           },
           "source"_a, "tag"_a = 0, "channel"_a = "", nb::sig(receive_sig.c_str()),
-          "What that rank sends with the same tag on the same channel.");
+          "Receives from a rank, which sends with the same tag on the same channel.");
 }
 
 }  // namespace
 
 void bind_model(nb::module_& m) {
-  bind_shelf<Weight>(m, "Weights", "Weight");
-  bind_shelf<OptState>(m, "OptStates", "OptState");
-  bind_shelf<Activation>(m, "Activations", "Activation");
-  bind_shelf<ActivationGrad>(m, "GradActivations", "ActivationGrad");
-  bind_shelf<WeightGrad>(m, "GradWeights", "WeightGrad");
+  bind_value_map<Weight>(m, "Weights", "Weight");
+  bind_value_map<OptState>(m, "OptStates", "OptState");
+  bind_value_map<Activation>(m, "Activations", "Activation");
+  bind_value_map<ActivationGrad>(m, "GradActivations", "ActivationGrad");
+  bind_value_map<WeightGrad>(m, "GradWeights", "WeightGrad");
   nb::class_<RankModel> type(
-      m, "Model", R"(One rank's view of training: what it holds and computes, whom it talks to.
+      m, "Model", R"(One rank's view of training: its storage, computation and communication.
 
-``shiplap.train`` makes one for every rank. One alone, to try things out:
+``shiplap.train`` creates one for every rank. A single one, for experiments:
 
 >>> model = shiplap.strategy.Model(layers=2, batch=4)
 >>> weights, opt_states, activations, grad_activations, grad_weights = model.storage()
@@ -462,10 +464,10 @@ void bind_model(nb::module_& m) {
   bind_place(type);
   bind_holdings(type);
   bind_computations(type);
-  bind_collective<Kind::all_reduce>(type, R"(The sum over the ranks along ``over``: axes of the mesh
-such as ``"dp"``; ``""`` is all ranks. ``layer`` is that of the value.)");
-  bind_collective<Kind::all_gather>(type, "The whole, of which every rank brings a shard.");
-  bind_collective<Kind::reduce_scatter>(type, "A shard of the sum.");
+  bind_collective<EventKind::all_reduce>(type, R"(Sums over the ranks along ``over``: axes of
+the mesh such as ``"dp"``; ``""`` is all ranks. ``layer`` is that of the value.)");
+  bind_collective<EventKind::all_gather>(type, "Gathers the shards of all ranks.");
+  bind_collective<EventKind::reduce_scatter>(type, "Returns a shard of the sum.");
   bind_messages<When::awaited>(type, "send", "receive");
   bind_messages<When::now>(type, "start_send", "start_receive");
   type.def("__repr__", [](const RankModel& r) {

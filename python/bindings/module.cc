@@ -3,8 +3,8 @@
 
 NB_MODULE(_shiplap, m) {
   using namespace shiplap::python;  // NOLINT(google-build-using-namespace)
-  // Tensors that share memory with our objects may outlive the interpreter's end, and then nobody
-  // frees them. That is no leak; those are looked for by the tests.
+  // Tensors that share memory with our objects may outlive the interpreter and are then never
+  // freed. That is not a leak; the tests look for real ones.
   nb::set_leak_warnings(false);
   m.doc() = "The C++ side of shiplap. Use the package around it.";
   bind_errors(m);

@@ -11,7 +11,7 @@
 namespace shiplap::python {
 namespace {
 
-// What programs and people are told.
+// The result as JSON and as text.
 struct Answer {
   Json json = Json::object();
   std::string text;
@@ -29,7 +29,7 @@ Answer answer(const std::vector<std::string>& words) {
   }
   std::istringstream nothing;
   const std::optional<overlap::Study> study =
-      run::study_overlap(query_of(options, nothing), cli::shell_command(words_of(options)));
+      run::study_overlap(query_of(options, nothing), cli::shell_command(to_arguments(options)));
   if (!study) return {};  // another rank speaks
   write_files(options, *study);
   return {.json = report::overlap_json(*study), .text = report::overlap_text(*study, {})};
@@ -49,7 +49,7 @@ void bind_overlap(nb::module_& m) {
         return nb::make_tuple(to_python(found.json), found.text);
       },
       "words"_a, nb::sig("def _overlap(words: Sequence[str]) -> tuple[dict[str, Any], str]"),
-      "What is found out about an overlapped product, and the same as text.");
+      "Returns the result of `shiplap overlap` as a dict and as text.");
 }
 
 }  // namespace shiplap::python

@@ -1,4 +1,4 @@
-// Plans: read, written, shown.
+// Bindings of shiplap::plan.
 #include "plan.h"
 
 #include <fmt/format.h>
@@ -22,21 +22,21 @@ namespace {
 
 SharedPlan parse(const std::string& text, const std::string& file) {
   SourceText source{.file = file, .text = text};
-  plan::Plan plan =
-      shiplap::placing_errors(source, [&] { return plan::parse_plan(source.text, source.file); });
+  plan::Plan plan = shiplap::with_source_locations(
+      source, [&] { return plan::parse_plan(source.text, source.file); });
   std::string name = source.short_name();
   return std::make_shared<NamedPlan>(std::move(plan), std::move(name), std::move(source));
 }
 
 SharedPlan of_schedule(const std::string& csv, const std::string& file) {
   SourceText source{.file = file, .text = csv};
-  plan::Plan plan = shiplap::placing_errors(
+  plan::Plan plan = shiplap::with_source_locations(
       source, [&] { return strategy::plan_of_schedule(source.text, source.file); });
   std::string name = source.short_name();
   return std::make_shared<NamedPlan>(std::move(plan), std::move(name), std::move(source));
 }
 
-std::string mesh_words(const plan::Plan& plan) {
+std::string format_mesh(const plan::Plan& plan) {
   std::string mesh;
   for (const plan::Axis& axis : plan.mesh.axes) {
     mesh += fmt::format("{}{}={}", mesh.empty() ? "" : " ", axis.name, axis.size);
@@ -46,11 +46,11 @@ std::string mesh_words(const plan::Plan& plan) {
 
 std::string describe(const NamedPlan& plan) {
   return fmt::format("<Plan {}: {} ({}), {}>", plan.name,
-                     report::counted(plan.plan.mesh.ranks(), "rank"), mesh_words(plan.plan),
+                     report::counted(plan.plan.mesh.ranks(), "rank"), format_mesh(plan.plan),
                      report::counted(std::ssize(plan.plan.programs), "program"));
 }
 
-// As `shiplap show` prints it.
+// The output of `shiplap show`.
 std::string show(const NamedPlan& named, std::optional<std::int64_t> rank,
                  std::optional<std::int64_t> limit) {
   if (limit && *limit < 0) {
@@ -58,14 +58,14 @@ std::string show(const NamedPlan& named, std::optional<std::int64_t> rank,
         Diagnostic{.code = "D003", .where = {.flag = "limit"}, .what = "expected 0 or more"});
   }
   const report::ShowOptions options{.title = named.name, .limit = limit};
-  return placing_errors(named, [&] {
+  return with_source_locations(named, [&] {
     if (!rank) {
       return report::show_plan(named.plan, plan::summarize(named.plan), options, {});
     }
     if (*rank < 0 || *rank >= named.plan.mesh.ranks()) {
       throw InputError(Diagnostic{
           .code = "D003",
-          .what = fmt::format("there is no rank {}", *rank),
+          .what = fmt::format("rank {} is out of range", *rank),
           .help = fmt::format("the plan has ranks 0 to {}", named.plan.mesh.ranks() - 1)});
     }
     return report::show_rank(plan::expand(named.plan, Rank(static_cast<std::int32_t>(*rank))),
@@ -99,7 +99,7 @@ void bind_plan(nb::module_& m) {
 >>> shiplap.Plan.parse(plan.to_text()) == plan
 True)")
       .def_static("parse", &parse, "text"_a, "file"_a = "plan", Released(),
-                  "Reads a plan, as text or as its JSON. ``file`` is what messages call it.")
+                  "Parses a plan, as text or JSON. ``file`` is the name for error messages.")
       .def_static(
           "read",
           [](nb::object path) {
@@ -109,18 +109,18 @@ True)")
           },
           "path"_a, nb::sig("def read(path: str | os.PathLike[str]) -> Plan"), "Reads a file.")
       .def_static("from_schedule", &of_schedule, "csv"_a, "file"_a = "schedule.csv", Released(),
-                  R"(A pipeline schedule of torch.distributed.pipelining: a row of actions per rank.
+                  R"(Converts a schedule of torch.distributed.pipelining: a row of actions per rank.
 
 >>> shiplap.Plan.from_schedule("0F0,,0B0\n,1F0,1B0\n").ranks
 2)")
       .def_static(
           "from_dict",
           [](const nb::dict& form) { return parse(to_text(from_python(form)), "plan"); }, "form"_a,
-          nb::sig("def from_dict(form: dict[str, Any]) -> Plan"), "What ``to_dict()`` gave.")
+          nb::sig("def from_dict(form: dict[str, Any]) -> Plan"), "The inverse of ``to_dict()``.")
       .def_prop_ro(
-          "name", [](const NamedPlan& p) { return p.name; }, "What to call it.")
+          "name", [](const NamedPlan& p) { return p.name; }, "The name of the plan.")
       .def_prop_ro(
-          "ranks", [](const NamedPlan& p) { return p.plan.mesh.ranks(); }, "How many there are.")
+          "ranks", [](const NamedPlan& p) { return p.plan.mesh.ranks(); }, "The number of ranks.")
       .def_prop_ro(
           "mesh",
           [](const NamedPlan& p) {
@@ -131,7 +131,7 @@ True)")
           nb::sig("def mesh(self) -> dict[str, int]"), "The size of each axis, by its name.")
       .def(
           "to_text", [](const NamedPlan& p) { return plan::to_text(p.plan); }, Released(),
-          "As a ``.plan`` file has it.")
+          "Returns the plan as text, the content of a ``.plan`` file.")
       .def(
           "to_dict", [](const NamedPlan& p) { return to_python(plan::to_json(p.plan)); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "The JSON form, ``shiplap.plan/1``.")
@@ -142,8 +142,9 @@ True)")
           },
           "path"_a, nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
           "Writes a ``.plan`` file.")
-      .def("show", &show, "rank"_a = nb::none(), "limit"_a = nb::none(), Released(),
-           "What ``shiplap show`` prints: the plan at a glance, or what one rank does.")
+      .def(
+          "show", &show, "rank"_a = nb::none(), "limit"_a = nb::none(), Released(),
+          "The output of ``shiplap show``: an overview of the plan, or the operations of one rank.")
       .def(
           "__str__", [](const NamedPlan& p) { return show(p, std::nullopt, std::nullopt); },
           Released())

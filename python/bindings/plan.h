@@ -1,4 +1,4 @@
-// A plan as Python holds it: with its name, and the text that it was read from, if it was.
+// A plan in Python: with its name, and the text that it was parsed from, if any.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@ struct NamedPlan {
   std::optional<SourceText> source;
 };
 
-// Plans do not change, so they are shared.
+// Plans are immutable, so they are shared.
 using SharedPlan = std::shared_ptr<const NamedPlan>;
 
-// Does something with a plan, and says where in its text a problem lies.
+// Calls act; adds source locations to its errors if the plan has a source text.
 template <class Do>
-auto placing_errors(const NamedPlan& plan, const Do& act) {
-  if (plan.source) return shiplap::placing_errors(*plan.source, act);
+auto with_source_locations(const NamedPlan& plan, const Do& act) {
+  if (plan.source) return shiplap::with_source_locations(*plan.source, act);
   return act();
 }
 

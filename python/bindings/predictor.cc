@@ -1,4 +1,4 @@
-// How long the steps of training take.
+// Bindings of RuntimePredictor.
 #include <fmt/format.h>
 
 #include <type_traits>
@@ -13,8 +13,8 @@ namespace {
 
 using cost::RuntimePredictor;
 
-// The puzzles say "h100_80g_nvl8.json".
-hardware::System system_called(const std::string& name) {
+// Also accepts "h100_80g_nvl8.json", as in the puzzles.
+hardware::System resolve_system(const std::string& name) {
   constexpr std::string_view kEnd = ".json";
   const std::string stem = name.ends_with(kEnd) ? name.substr(0, name.size() - kEnd.size()) : name;
   for (const std::string& known : hardware::known_systems()) {
@@ -76,7 +76,7 @@ double message_time(const RuntimePredictor& p, nb::handle value, std::optional<s
 
 void bind_predictor(nb::module_& m) {
   using P = RuntimePredictor;
-  nb::class_<P>(m, "RuntimePredictor", R"(How long steps of training take on a machine, in seconds.
+  nb::class_<P>(m, "RuntimePredictor", R"(Predicts the time of operations on a machine, in seconds.
 
 >>> predictor = shiplap.RuntimePredictor(8)
 >>> gradient = shiplap.strategy.WeightGrad(0, 2, range(4), total_samples=4)
@@ -88,7 +88,7 @@ void bind_predictor(nb::module_& m) {
           "__init__",
           [](P* self, std::int64_t world_size, const std::string& hardware,
              const std::optional<workload::ModelShape>& shape) {
-            new (self) P(positive("world_size", world_size), system_called(hardware),
+            new (self) P(positive("world_size", world_size), resolve_system(hardware),
                          shape.value_or(workload::ModelShape{}));
           },
           "world_size"_a, "hardware"_a = "h100_80g_nvl8", "shape"_a = nb::none(),
@@ -99,7 +99,7 @@ void bind_predictor(nb::module_& m) {
       .def(
           "compute_flops_time",
           [](const P& p, double flops) { return p.compute_flops_time({flops}).value; }, "flops"_a,
-          "On the matrix unit.")
+          "The time on the matrix unit.")
       .def(
           "compute_mem_time",
           [](const P& p, std::int64_t bytes) { return p.compute_mem_time({bytes}).value; },
@@ -109,13 +109,13 @@ void bind_predictor(nb::module_& m) {
           [](const P& p, double flops, std::int64_t bytes) {
             return p.get_processing_time({flops}, {bytes}).value;
           },
-          "flops"_a, "bytes_read_write"_a, "Both, joined as the machine does it.")
+          "flops"_a, "bytes_read_write"_a, "The time of both, combined as the machine does.")
       .def(
           "get_forward_backward_time",
           [](const P& p, std::int64_t batch) {
             return p.get_forward_backward_time(positive("batch_size", batch)).value;
           },
-          "batch_size"_a, "One product of forward or backward.")
+          "batch_size"_a, "The time of one GEMM of forward or backward.")
       .def(
           "get_update_step_time",
           [](const P& p, std::int64_t held, std::int64_t of) {
@@ -138,17 +138,17 @@ void bind_predictor(nb::module_& m) {
           "value"_a,
           nb::sig("def get_comm_bytes(self, value: Weight | OptState | Activation | ActivationGrad "
                   "| WeightGrad) -> int"),
-          "Of the shards held.")
+          "The bytes of the shards held.")
       .def("get_collective_time", &collective_time, "collective_name"_a, "value"_a,
            nb::sig("def get_collective_time(self, collective_name: str, value: Weight | OptState | "
                    "Activation | ActivationGrad | WeightGrad) -> float"),
-           "Of all ranks; ``value`` is what each brings.")
+           "The time of a collective of all ranks; ``value`` is the input of each rank.")
       .def("get_send_recv_time", &message_time, "value"_a, "source"_a = nb::none(),
            "dest"_a = nb::none(),
            nb::sig("def get_send_recv_time(self, value: Weight | OptState | Activation | "
                    "ActivationGrad | WeightGrad, source: int | None = None, dest: "
                    "int | None = None) -> float"),
-           "From one rank to another; else from the first to the last.")
+           "The time from one rank to another; by default from the first to the last.")
       .def("__repr__", [](const P& p) {
         return fmt::format("<RuntimePredictor for {} ranks of {}>", p.world_size(),
                            p.system().name);

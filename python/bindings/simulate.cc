@@ -1,4 +1,4 @@
-// A plan in virtual time, and on real ranks.
+// Bindings of shiplap::sim and shiplap::run.
 #include <fmt/format.h>
 #include <nanobind/stl/shared_ptr.h>
 
@@ -28,13 +28,13 @@ struct Simulation {
 };
 
 Simulation simulate(const SharedPlan& plan, const std::string& hardware, std::int64_t eager) {
-  if (eager < 0) refuse_below_zero("eager");
+  if (eager < 0) throw_negative("eager");
   const hardware::System system = hardware::find_system(hardware);
-  sim::Replay replay = placing_errors(
-      *plan, [&] { return sim::replay(plan->plan, {.system = system, .eager_up_to = {eager}}); });
+  sim::Replay replay = with_source_locations(
+      *plan, [&] { return sim::replay(plan->plan, {.system = system, .eager_limit = {eager}}); });
   if (plan->source) {
     for (Diagnostic& problem : replay.problems) {
-      problem = placed(std::move(problem), *plan->source);
+      problem = add_source_location(std::move(problem), *plan->source);
     }
   }
   Simulation result{.plan = plan,
@@ -71,9 +71,9 @@ Run run_plan(const SharedPlan& plan, std::int64_t steps, std::int64_t seed) {
     throw InputError(
         Diagnostic{.code = "D003", .where = {.flag = "steps"}, .what = "expected 1 or more"});
   }
-  if (seed < 0) refuse_below_zero("seed");
+  if (seed < 0) throw_negative("seed");
   Run run{.plan = plan, .result = {}, .trace = nullptr};
-  placing_errors(*plan, [&] {
+  with_source_locations(*plan, [&] {
     const run::TrainingRunOptions how{
         .training = run::training_for(plan->plan, static_cast<std::uint64_t>(seed)),
         .steps = steps,
@@ -92,9 +92,9 @@ Run run_plan(const SharedPlan& plan, std::int64_t steps, std::int64_t seed) {
 }
 
 void bind_run(nb::module_& m) {
-  nb::class_<Run>(m, "Run", "What training for real gave.")
+  nb::class_<Run>(m, "Run", "The result of executing a training plan.")
       .def_prop_ro(
-          "loss", [](const Run& r) { return r.result.losses; }, "After each step.")
+          "loss", [](const Run& r) { return r.result.losses; }, "The loss after each step.")
       .def_prop_ro(
           "step_s",
           [](const Run& r) {
@@ -105,12 +105,12 @@ void bind_run(nb::module_& m) {
           "Seconds of each step, on the slowest rank.")
       .def_prop_ro(
           "unequal_weights", [](const Run& r) { return r.result.unequal; },
-          "Numbers of weights that two ranks hold differently.")
+          "The number of weight elements that differ between two ranks.")
       .def_prop_ro(
           "good", [](const Run& r) { return r.result.good(); },
-          "Losses are numbers, and ranks agree on the weights.")
+          "Whether all losses are finite and the weights agree between ranks.")
       .def_ro("plan", &Run::plan)
-      .def_ro("trace", &Run::trace, "Of the last step.")
+      .def_ro("trace", &Run::trace, "The trace of the last step.")
       .def(
           "to_dict",
           [](const Run& r) {
@@ -134,33 +134,34 @@ void bind_run(nb::module_& m) {
            })
       .def("_repr_html_", [](const Run& r) { return picture(*r.trace); });
   m.def("run", &run_plan, "plan"_a, nb::kw_only(), "steps"_a = 5, "seed"_a = 1, Released(),
-        "A Plan; see ``shiplap.run``.");
+        "Executes a Plan; see ``shiplap.run``.");
 }
 
 }  // namespace
 
 void bind_simulate(nb::module_& m) {
-  nb::class_<Simulation>(m, "Simulation", "A plan in virtual time. It is true if it can be done.")
+  nb::class_<Simulation>(m, "Simulation",
+                         "The result of simulating a plan. It is true if the plan can be executed.")
       .def_prop_ro(
           "time", [](const Simulation& s) { return s.summary.total().value; },
-          "Of everything, seconds.")
+          "The total time in seconds.")
       .def_prop_ro(
           "step_time", [](const Simulation& s) { return s.summary.step_time().value; },
-          "Without loading weights, seconds.")
+          "The time in seconds without loading weights.")
       .def_prop_ro(
           "bubble", [](const Simulation& s) { return s.summary.bubble; },
-          "Part of the ranks' time between the first forward and the last backward that "
+          "The fraction of the ranks' time between the first forward and the last backward that "
           "is neither.")
       .def_prop_ro(
           "peak_memory", [](const Simulation& s) { return s.summary.all.peak.count; },
-          "Bytes, of the rank with the most.")
+          "The maximum over ranks, in bytes.")
       .def_prop_ro(
           "exposed",
-          [](const Simulation& s) { return s.summary.part_of_step(s.summary.all.exposed); },
-          "Part of the ranks' time in which they only communicate.")
+          [](const Simulation& s) { return s.summary.fraction_of_step(s.summary.all.exposed); },
+          "The fraction of the ranks' time with exposed communication.")
       .def_prop_ro(
           "problems", [](const Simulation& s) { return s.problems; },
-          "Why it cannot be carried out: a deadlock, operations that do not fit.")
+          "Why the plan cannot be executed: a deadlock, mismatched operations.")
       .def_ro("plan", &Simulation::plan)
       .def_ro("trace", &Simulation::trace)
       .def_ro("hardware", &Simulation::hardware)
@@ -172,7 +173,7 @@ void bind_simulate(nb::module_& m) {
       .def("__repr__",
            [](const Simulation& s) {
              if (!s.problems.empty()) {
-               return fmt::format("<Simulation {}: cannot be carried out, {}>", s.plan->name,
+               return fmt::format("<Simulation {}: cannot be executed, {}>", s.plan->name,
                                   s.problems.front().what);
              }
              return fmt::format("<Simulation {} on {}: step {}, peak memory {}>", s.plan->name,
@@ -181,8 +182,8 @@ void bind_simulate(nb::module_& m) {
            })
       .def("_repr_html_", [](const Simulation& s) { return picture(*s.trace); });
   m.def("simulate", &simulate, "plan"_a, nb::kw_only(), "hardware"_a = "h100_80g_nvl8",
-        "eager"_a = 0, Released(), "Of a Plan; see ``shiplap.simulate``.");
-  m.def("known_systems", &hardware::known_systems, "The machines that come with Shiplap.");
+        "eager"_a = 0, Released(), "Simulates a Plan; see ``shiplap.simulate``.");
+  m.def("known_systems", &hardware::known_systems, "The built-in machine descriptions.");
   bind_run(m);
 }
 

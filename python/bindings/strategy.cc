@@ -1,5 +1,4 @@
-// Strategies: those that come with Shiplap, those that are written in Python, and what comes of
-// training them.
+// Bindings of strategies: built-in ones, Python ones, and the results of training them.
 #include "strategy.h"
 
 #include <fmt/format.h>
@@ -19,9 +18,9 @@
 namespace shiplap::python {
 namespace {
 
-// ---------------------------------------------------------------- what comes of it
+// ---------------------------------------------------------------- the result
 
-// A strategy that was trained. What it is asked for is made when it is first asked for.
+// The result of training a strategy. Its parts are computed on first use.
 class Training {
  public:
   explicit Training(SharedRanks ranks) : ranks_(std::move(ranks)) {}
@@ -32,7 +31,7 @@ class Training {
     return fmt::format("{} on {}", ranks_->name,
                        report::counted(std::ssize(trainer().models()), "rank"));
   }
-  // These are called without Python's lock, which whoever is first may need meanwhile.
+  // These are called without the GIL, which the thread that computes first may need.
   const SharedPlan& plan() {
     std::call_once(plan_once_, [&] {
       plan_ =
@@ -41,7 +40,7 @@ class Training {
     return plan_;
   }
   const trace::Summary& summary() {
-    // Peaks are those of calls, so what is held in between is left out.
+    // Only the peaks during calls count, not the memory held in between.
     std::call_once(summary_once_, [&] {
       trace::Trace calls = ranks_->timeline().trace;
       for (trace::RankTrace& rank : calls.ranks) rank.memory.clear();
@@ -104,31 +103,32 @@ std::vector<std::int64_t> peaks(const trace::Summary& summary) {
 
 void bind_training(nb::module_& m) {
   using trace::Summary;
-  nb::class_<Training>(m, "Training", "A strategy that was trained, in virtual time.")
+  nb::class_<Training>(m, "Training", "The result of training a strategy in virtual time.")
       .def_prop_ro("name", [](const Training& t) { return t.ranks()->name; })
       .def_prop_ro(
           "time",
           [](const Training& t) {
             return unlocked([&] { return t.ranks()->timeline().end.value; });
           },
-          "Of everything, seconds.")
+          "The total time in seconds.")
       .def_prop_ro("step_time", of_summary([](const Summary& s) { return s.step_time().value; }),
-                   "Without loading weights, seconds.")
-      .def_prop_ro("bubble", of_summary([](const Summary& s) { return s.bubble; }),
-                   "Part of the ranks' time between the first forward and the last backward that "
-                   "is neither.")
+                   "The time in seconds without loading weights.")
+      .def_prop_ro(
+          "bubble", of_summary([](const Summary& s) { return s.bubble; }),
+          "The fraction of the ranks' time between the first forward and the last backward "
+          "that is neither.")
       .def_prop_ro("exposed",
-                   of_summary([](const Summary& s) { return s.part_of_step(s.all.exposed); }),
-                   "Part of the ranks' time in which they only communicate.")
-      .def_prop_ro("memory", of_summary(peaks), "The peak of each rank, bytes.")
+                   of_summary([](const Summary& s) { return s.fraction_of_step(s.all.exposed); }),
+                   "The fraction of the ranks' time with exposed communication.")
+      .def_prop_ro("memory", of_summary(peaks), "The peak memory of each rank, in bytes.")
       .def_prop_ro("peak_memory", of_summary([](const Summary& s) { return s.all.peak.count; }),
-                   "Bytes, of the rank with the most.")
+                   "The maximum over ranks, in bytes.")
       .def_prop_ro(
           "plan", [](Training& t) { return unlocked([&] { return t.plan(); }); },
-          "What the ranks did, to be checked, simulated and run.")
+          "The recorded plan, to be checked, simulated and run.")
       .def_prop_ro(
           "trace", [](Training& t) { return unlocked([&] { return t.trace(); }); },
-          "What happened when.")
+          "The events of all ranks.")
       .def_prop_ro(
           "models",
           [](const Training& t) {
@@ -136,7 +136,7 @@ void bind_training(nb::module_& m) {
             for (const auto& model : t.trainer().models()) all.push_back({t.ranks(), model.get()});
             return all;
           },
-          "Of each rank, as it ended.")
+          "The final Model of each rank.")
       .def(
           "to_dict", [](Training& t) { return to_python(unlocked([&] { return t.to_json(); })); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.train/1``.")
@@ -154,9 +154,9 @@ void bind_training(nb::module_& m) {
            [](Training& t) { return unlocked([&] { return picture(*t.trace()); }); });
 }
 
-// ---------------------------------------------------------------- what is asked for
+// ---------------------------------------------------------------- the arguments
 
-// "dp=2,pp=4", whether it was given so or as a dict.
+// "dp=2,pp=4", from a string or a dict.
 std::optional<std::string> mesh_text(nb::handle mesh) {
   if (mesh.is_none()) return std::nullopt;
   if (nb::isinstance<nb::str>(mesh)) return nb::cast<std::string>(mesh);
@@ -171,7 +171,7 @@ std::optional<std::string> mesh_text(nb::handle mesh) {
   return text;
 }
 
-// The words of the command line, as Python says them.
+// Renames command line flags in diagnostics to Python arguments.
 template <class Do>
 auto naming_arguments(const Do& act) {
   try {
@@ -189,30 +189,31 @@ auto naming_arguments(const Do& act) {
 struct Wanted {
   cli::StrategyFlags flags;
   cli::StrategyDefaults defaults;
-  strategy::World world;  // what the flags do not say of it
+  strategy::World world;  // settings that are not flags
 };
 
-SharedRanks ranks_for(const Wanted& wanted, const strategy::Entry& entry) {
+SharedRanks ranks_for(const Wanted& wanted, const strategy::StrategyInfo& entry) {
   cli::StrategyDefaults defaults = wanted.defaults;
   const bool alone = entry.axes.empty();
   if (alone) defaults.ranks = 1;
-  const strategy::Size size = cli::size_of(wanted.flags, defaults);
+  const strategy::TrainingSize size = cli::size_of(wanted.flags, defaults);
   strategy::World world = strategy::world_for(entry, size);
   world.system = wanted.world.system;
-  world.eager_up_to = wanted.world.eager_up_to;
+  world.eager_limit = wanted.world.eager_limit;
   strategy::Training training = strategy::training_for(entry, size);
   return std::make_shared<Ranks>(world, training, entry.name);
 }
 
-// A strategy of one's own divides layers and samples as it likes; it is told only how many.
+// A user's strategy divides layers and samples itself; it gets only their numbers.
 SharedRanks ranks_for_own(const Wanted& wanted, std::string name) {
-  const strategy::Size size = cli::size_of(wanted.flags, wanted.defaults);
-  strategy::Entry entry{.name = name, .summary = "", .axes = {}, .shards = "", .aliases = {}};
+  const strategy::TrainingSize size = cli::size_of(wanted.flags, wanted.defaults);
+  strategy::StrategyInfo entry{
+      .name = name, .summary = "", .axes = {}, .shards = "", .aliases = {}};
   for (const plan::Axis& axis : size.mesh) entry.axes.push_back(axis.name);
   if (entry.axes.empty()) entry.axes = {"dp"};
   strategy::World world = strategy::world_for(entry, size);
   world.system = wanted.world.system;
-  world.eager_up_to = wanted.world.eager_up_to;
+  world.eager_limit = wanted.world.eager_limit;
   const strategy::Training training{.layers = size.layers,
                                     .batch = size.batch,
                                     .microbatches = std::max(size.microbatches, 1),
@@ -222,12 +223,12 @@ SharedRanks ranks_for_own(const Wanted& wanted, std::string name) {
 
 std::string name_of(nb::handle strategy) {
   const nb::object name = nb::getattr(strategy, "__name__", nb::none());
-  return nb::isinstance<nb::str>(name) ? nb::cast<std::string>(name) : kind_in_words(strategy);
+  return nb::isinstance<nb::str>(name) ? nb::cast<std::string>(name) : python_type_name(strategy);
 }
 
 std::unique_ptr<Training> train_library(const Wanted& wanted, const std::string& name) {
   const nb::gil_scoped_release released;
-  const strategy::Entry& entry = strategy::find_strategy(name);
+  const strategy::StrategyInfo& entry = strategy::find_strategy(name);
   SharedRanks ranks = naming_arguments([&] { return ranks_for(wanted, entry); });
   ranks->trainer.run(entry.strategy);
   return std::make_unique<Training>(std::move(ranks));
@@ -236,7 +237,7 @@ std::unique_ptr<Training> train_library(const Wanted& wanted, const std::string&
 std::unique_ptr<Training> train_own(const Wanted& wanted, nb::handle strategy) {
   if (PyCallable_Check(strategy.ptr()) == 0) {
     throw nb::type_error(fmt::format("strategy: expected a name or an `async def`, found {}",
-                                     kind_in_words(strategy))
+                                     python_type_name(strategy))
                              .c_str());
   }
   SharedRanks ranks = naming_arguments([&] { return ranks_for_own(wanted, name_of(strategy)); });
@@ -268,21 +269,21 @@ Wanted wanted(const Sizes& sizes, const Options& options, const workload::ModelS
                   .hidden = sizes.hidden,
                   .block = sizes.block};
   result.defaults.shape = usual;
-  if (options.datatype) result.defaults.shape.datatype = datatype_named(*options.datatype);
+  if (options.datatype) result.defaults.shape.datatype = parse_datatype(*options.datatype);
   if (options.moments) result.defaults.shape.moments = *options.moments;
   const bool moments_fit =
       result.defaults.shape.moments >= 0 && result.defaults.shape.moments <= 16;
   if (!moments_fit || options.eager < 0) {
     throw InputError(Diagnostic{.code = "D003",
                                 .where = {.flag = moments_fit ? "eager" : "moments"},
-                                .what = "expected 0 or more, and of moments at most 16"});
+                                .what = "expected 0 or more, and at most 16 moments"});
   }
   result.world.system = hardware::find_system(options.hardware);
-  result.world.eager_up_to = {options.eager};
+  result.world.eager_limit = {options.eager};
   return result;
 }
 
-// People simulate large layers and run small ones; as on the command line.
+// Defaults as on the command line: large layers to simulate, small ones to run.
 workload::ModelShape usual_shape(bool for_run) {
   if (!for_run) return {};
   return {.hidden = 64, .block = 16, .datatype = DType::f32};
@@ -325,7 +326,7 @@ void bind_train(nb::module_& m) {
               "datatype: str | None = None, moments: int | None = None, "
               "hardware: str = 'h100_80g_nvl8', eager: int = 0, for_run: bool = False) "
               "-> Training"),
-      R"(Trains a strategy in virtual time: one that comes with Shiplap, or one's own.
+      R"(Trains a strategy in virtual time: a built-in one or your own.
 
 >>> async def ddp(model):
 ...     weights, opt_states, activations, grad_activations, grad_weights = model.storage()
@@ -348,11 +349,10 @@ void bind_train(nb::module_& m) {
 >>> shiplap.train("fsdp", ranks=8, layers=4, batch=8)
 <Training fsdp on 8 ranks of h100_80g_nvl8: step 1.05 ms, peak memory 216 MiB>
 
-Arguments mean what the flags of ``shiplap simulate`` mean, and default to the same: 4 ranks, 4
-layers, 4 samples per rank, weights of 4096 x 4096 in float16. ``mesh`` names the axes of the ranks
-and their sizes, ``{"dp": 2, "pp": 4}``; a strategy of one's own has one axis ``dp`` otherwise.
-With ``for_run`` layers are as small as those of ``shiplap run``, in float32: their plans can be
-run.)");
+Arguments are the flags of ``shiplap simulate``, with the same defaults: 4 ranks, 4 layers, 4
+samples per rank, weights of 4096 x 4096 in float16. ``mesh`` gives the axes and their sizes,
+``{"dp": 2, "pp": 4}``; the default for your own strategy is one axis ``dp``. With ``for_run``,
+layers are as small as those of ``shiplap run``, in float32, so that the plan can be run.)");
 }
 
 }  // namespace
@@ -368,12 +368,12 @@ void bind_strategy(nb::module_& m) {
       "strategies",
       [] {
         nb::dict all;
-        for (const strategy::Entry& entry : strategy::strategies()) {
+        for (const strategy::StrategyInfo& entry : strategy::strategies()) {
           all[entry.name.c_str()] = entry.summary;
         }
         return all;
       },
-      nb::sig("def strategies() -> dict[str, str]"), R"(What comes with Shiplap: name and summary.
+      nb::sig("def strategies() -> dict[str, str]"), R"(The built-in strategies: name and summary.
 
 >>> shiplap.strategies()["zero1"]
 'ZeRO 1: optimizer state sharded')");

@@ -1,5 +1,5 @@
-// What the bindings of strategies share: a world of ranks as Python holds it, and values that pass
-// between the two languages.
+// Declarations shared by the bindings of strategies: the ranks of a training, and the conversion of
+// values.
 #pragma once
 
 #include <cstdint>
@@ -24,28 +24,28 @@ void bind_predictor(nb::module_& m);
 void bind_communication(nb::module_& m);
 void bind_model(nb::module_& m);
 
-// A line of somebody's Python. It keeps no object of Python alive.
+// A line of the user's Python code. It keeps no Python object alive.
 struct Line {
   std::string file;  // "": unknown
   int number = 0;
 };
-// The one that called us.
+// The line that called us.
 [[nodiscard]] Line calling_line();
-// The one that raised.
+// The line that raised.
 [[nodiscard]] Line raising_line(nb::handle error);
-// Says where in a strategy it is.
-[[nodiscard]] Where placed(Where where, const Line& line);
+// Adds the line of the strategy, unless a file is known.
+[[nodiscard]] Where with_line(Where where, const Line& line);
 
-// A world and its ranks, alive as long as Python holds any part of it. Nothing in here refers to an
-// object of Python, so it can be in no circle.
+// A world and its ranks, alive as long as Python references any part of it. It references no Python
+// object, so it cannot be part of a reference cycle.
 struct Ranks {
   strategy::Trainer trainer;
   std::string name;       // of the strategy
-  bool training = false;  // a strategy of Python is under way
-  // The first call whose result nobody awaited.
-  std::optional<Diagnostic> forgotten;
+  bool training = false;  // a Python strategy is running
+  // The first call whose result was not awaited.
+  std::optional<Diagnostic> unawaited;
 
-  // Threads may ask at once. REQUIRES: no strategy is under way.
+  // Thread-safe. REQUIRES: no strategy is running.
   const strategy::Timeline& timeline() {
     const std::lock_guard lock(timeline_mutex);
     return trainer.dist().timeline();
@@ -63,25 +63,25 @@ struct RankModel {
   strategy::Model* model;
 };
 
-// Samples or shards: a range, or anything that gives whole numbers from 0 up. Throws InputError
-// D003 for others.
+// Samples or shards: a range, or any iterable of non-negative integers. Throws InputError D003 for
+// anything else.
 [[nodiscard]] IndexSet index_set(nb::handle numbers);
-// As Python has them: a set that cannot be changed.
+// As a frozenset.
 [[nodiscard]] nb::object frozen_set(const IndexSet& set);
-// As a range, if it is one run; else as a set.
+// As a range, if it is contiguous; otherwise as a set.
 [[nodiscard]] nb::object range_or_set(const IndexSet& set);
 
-// "float16". Throws InputError D003 if nothing is called so.
-[[nodiscard]] DType datatype_named(const std::string& name);
+// "float16". Throws InputError D003 if the name is unknown.
+[[nodiscard]] DType parse_datatype(const std::string& name);
 
-// One of the five kinds of values. Raises TypeError for what is none.
+// One of the five types of values. Raises TypeError for anything else.
 [[nodiscard]] strategy::AnyValue any_value(nb::handle value);
 [[nodiscard]] nb::object to_python(strategy::AnyValue&& value);
 // The name of its type.
-[[nodiscard]] std::string kind_in_words(nb::handle value);
+[[nodiscard]] std::string python_type_name(nb::handle value);
 
-// Runs a strategy that is written in Python: makes its coroutines, drives them to their end, and
-// closes them, whatever happens. Raises what the strategy raised, with its traceback.
+// Runs a Python strategy: creates its coroutines, drives them until they end, and always closes
+// them. Raises the exception of the strategy, with its traceback.
 void train_in_python(const SharedRanks& ranks, nb::handle strategy);
 
 }  // namespace shiplap::python

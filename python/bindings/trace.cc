@@ -1,4 +1,4 @@
-// What happened when: events, totals, pictures.
+// Bindings of shiplap::trace: events, totals, reports.
 #include "trace.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ report::Page page_of(const NamedTrace& trace) {
                             {.name = trace.name, .assumed = trace.assumed, .command = ""});
 }
 
-// Weights are loaded once and steps are many: a picture that cannot be zoomed shows the step.
+// Weights are loaded once but there are many steps, so a static drawing shows only the step.
 NamedTrace without_loading(NamedTrace named) {
   const trace::Summary known = trace::summarize(named.trace);
   const Seconds begin = known.step.begin;
@@ -34,7 +34,7 @@ NamedTrace without_loading(NamedTrace named) {
   for (trace::RankTrace& rank : named.trace.ranks) {
     std::erase_if(rank.events, [&](const trace::Event& e) { return e.end() <= begin; });
     for (trace::Event& event : rank.events) {
-      // A rank that loads more than others does so while they begin.
+      // A rank that loads more than others still loads while they begin.
       const Seconds end = event.end() - begin;
       event.time = std::max(event.time - begin, Seconds{0});
       event.duration = end - event.time;
@@ -54,7 +54,7 @@ const trace::RankTrace& rank_of(const NamedTrace& trace, std::int64_t rank) {
   }
   throw InputError(
       Diagnostic{.code = "D003",
-                 .what = fmt::format("there is no rank {}", rank),
+                 .what = fmt::format("rank {} is out of range", rank),
                  .help = fmt::format("there are ranks 0 to {}", trace.trace.ranks.size() - 1)});
 }
 
@@ -70,7 +70,7 @@ std::int64_t events_of(const NamedTrace& trace) {
 
 void bind_event(nb::module_& m) {
   using trace::Event;
-  nb::class_<Event>(m, "Event", "One thing that happened on one rank.")
+  nb::class_<Event>(m, "Event", "One event on one rank.")
       .def_prop_ro(
           "kind", [](const Event& e) { return trace::name(e.kind); }, "``forward``, ..")
       .def_prop_ro(
@@ -82,17 +82,17 @@ void bind_event(nb::module_& m) {
       .def_ro("stream", &Event::stream, "0 is ``main``.")
       .def_prop_ro(
           "peer", [](const Event& e) { return e.peer < 0 ? std::nullopt : std::optional(e.peer); },
-          "Of a message: the other rank.")
+          "The other rank of a message.")
       .def_prop_ro(
-          "time", [](const Event& e) { return e.time.value; }, "When it began, seconds.")
+          "time", [](const Event& e) { return e.time.value; }, "The start time in seconds.")
       .def_prop_ro(
           "duration", [](const Event& e) { return e.duration.value; }, "Seconds.")
       .def_prop_ro(
           "end", [](const Event& e) { return e.end().value; }, "Seconds.")
       .def_prop_ro(
-          "bytes", [](const Event& e) { return e.bytes.count; }, "Of communication.")
+          "bytes", [](const Event& e) { return e.bytes.count; }, "The bytes of communication.")
       .def_prop_ro(
-          "memory", [](const Event& e) { return e.memory.count; }, "Bytes alive.")
+          "memory", [](const Event& e) { return e.memory.count; }, "The bytes of memory in use.")
       .def_prop_ro(
           "samples",
           [](const Event& e) {
@@ -114,7 +114,7 @@ std::string page(const NamedTrace& trace) { return to_html(page_of(trace)); }
 
 void bind_trace(nb::module_& m) {
   bind_event(m);
-  nb::class_<NamedTrace>(m, "Trace", R"(What happened on all ranks.
+  nb::class_<NamedTrace>(m, "Trace", R"(The events of all ranks.
 
 >>> trace = shiplap.train("ddp", ranks=2).trace
 >>> len(trace), trace.events(0)[0].kind
@@ -123,7 +123,7 @@ void bind_trace(nb::module_& m) {
       .def_prop_ro("streams", [](const NamedTrace& t) { return t.trace.streams; })
       .def(
           "events", [](const NamedTrace& t, std::int64_t rank) { return rank_of(t, rank).events; },
-          "rank"_a, "Of one rank, in its order.")
+          "rank"_a, "The events of one rank, in program order.")
       .def(
           "summary",
           [](const NamedTrace& t) {
@@ -143,12 +143,12 @@ void bind_trace(nb::module_& m) {
             write_file(path_text(path), trace::to_perfetto(t.trace, {.title = t.name}));
           },
           "path"_a, nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
-          "For https://ui.perfetto.dev.")
+          "Writes a file for https://ui.perfetto.dev.")
       .def(
           "save_report",
           [](const NamedTrace& t, nb::object path) { write_file(path_text(path), page(t)); },
           "path"_a, nb::sig("def save_report(self, path: str | os.PathLike[str]) -> None"),
-          "A picture: one HTML file.")
+          "Writes a report as one HTML file.")
       .def("__str__", &show)
       .def("__repr__",
            [](const NamedTrace& t) {

@@ -1,4 +1,4 @@
-// A trace as Python holds it, with the words that its pictures need.
+// A trace in Python, with the texts for its report.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@ namespace shiplap::python {
 
 struct NamedTrace {
   trace::Trace trace;
-  std::string name;                  // of what ran: "1f1b"
+  std::string name;                  // of the plan or strategy: "1f1b"
   std::vector<std::string> assumed;  // whole sentences
 };
 using SharedTrace = std::shared_ptr<const NamedTrace>;
 
-// For a notebook.
+// An HTML fragment for notebooks.
 [[nodiscard]] std::string picture(const NamedTrace& trace);
-// One HTML file.
+// A standalone HTML file.
 [[nodiscard]] std::string page(const NamedTrace& trace);
 
 }  // namespace shiplap::python

@@ -1,4 +1,4 @@
-// The values that training is made of.
+// Bindings of the values of training: weights, activations, gradients.
 #include "shiplap/workload/values.h"
 
 #include <fmt/format.h>
@@ -21,10 +21,10 @@ using workload::OptState;
 using workload::Weight;
 using workload::WeightGrad;
 
-[[noreturn]] void refuse_numbers(const std::string& found) {
+[[noreturn]] void throw_invalid_indices(const std::string& found) {
   throw InputError(
       Diagnostic{.code = "D003",
-                 .what = fmt::format("expected whole numbers from 0 up, found {}", found),
+                 .what = fmt::format("expected non-negative integers, found {}", found),
                  .help = "give a range, a list or a set of them"});
 }
 
@@ -32,18 +32,18 @@ std::int64_t integer(nb::handle value) {
   const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
   if (!number.is_valid()) {
     PyErr_Clear();
-    refuse_numbers(nb::cast<std::string>(nb::repr(value)));
+    throw_invalid_indices(nb::cast<std::string>(nb::repr(value)));
   }
   int overflow = 0;
   const long long result = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   const bool small = overflow == 0 && result >= 0 && result < (std::int64_t{1} << 31) - 1;
-  if (!small) refuse_numbers(nb::cast<std::string>(nb::repr(value)));
+  if (!small) throw_invalid_indices(nb::cast<std::string>(nb::repr(value)));
   return result;
 }
 
 bool is_range(nb::handle value) { return Py_TYPE(value.ptr()) == &PyRange_Type; }
 
-// Only what goes up is a run; others are read number by number.
+// Only an ascending range is contiguous; others are read number by number.
 std::optional<IndexSet> run_of(nb::handle range) {
   const auto number = [&](const char* name) { return nb::cast<std::int64_t>(range.attr(name)); };
   const std::int64_t start = number("start");
@@ -55,7 +55,7 @@ std::optional<IndexSet> run_of(nb::handle range) {
 }
 
 void bind_shape(nb::module_& m) {
-  nb::class_<ModelShape>(m, "ModelShape", R"(How large values are: a layer is one square matrix.
+  nb::class_<ModelShape>(m, "ModelShape", R"(The sizes of values: a layer is one square matrix.
 
 >>> shiplap.strategy.ModelShape(hidden=512, block=256).weight
 524288)")
@@ -67,12 +67,12 @@ void bind_shape(nb::module_& m) {
             if (!fits(hidden) || !fits(block) || moments < 0 || moments > 16) {
               throw InputError(
                   Diagnostic{.code = "D003",
-                             .what = "no layer has such a size",
-                             .why = "hidden and block are 1 to 1048576, moments 0 to 16"});
+                             .what = "a size is out of range",
+                             .why = "hidden and block must be 1 to 1048576, moments 0 to 16"});
             }
             new (self) ModelShape{.hidden = hidden,
                                   .block = block,
-                                  .datatype = datatype_named(type),
+                                  .datatype = parse_datatype(type),
                                   .moments = moments};
           },
           nb::kw_only(), "hidden"_a = 4096, "block"_a = 1024, "datatype"_a = "float16",
@@ -98,13 +98,13 @@ void bind_shape(nb::module_& m) {
       });
 }
 
-// ---------------------------------------------------------------- what all have, and most
+// ---------------------------------------------------------------- common members
 
 template <class T>
 nb::class_<T> bind_value(nb::module_& m, const char* name, const char* doc) {
   nb::class_<T> type(m, name, doc);
   type.def_ro("layer", &T::layer)
-      .def_ro("layers", &T::layers, "How many there are.")
+      .def_ro("layers", &T::layers, "The number of layers.")
       .def(
           "memory",
           [](const T& v, const std::optional<ModelShape>& shape) {
@@ -127,7 +127,7 @@ void bind_shards(nb::class_<T>& type) {
           nb::sig("def shards(self) -> frozenset[int]"), "Of ``num_shards``.")
       .def_ro("num_shards", &T::num_shards)
       .def("shard", &T::shard, "shard"_a, "num_shards"_a, "One of its parts.")
-      .def("combine", &T::combine, "other"_a, "With another part of the same.");
+      .def("combine", &T::combine, "other"_a, "Joins it with another part of the same value.");
 }
 
 template <class T>
@@ -138,7 +138,7 @@ void bind_samples(nb::class_<T>& type) {
       .def_ro("total_samples", &T::total_samples);
 }
 
-// Of which parts there are, those that a value holds.
+// The parts that a value holds, and their total number.
 struct Parts {
   IndexSet held;
   std::int32_t of = 1;
@@ -150,7 +150,7 @@ Parts parts(const nb::object& held, std::int32_t of, const char* name) {
   throw InputError(Diagnostic{
       .code = "D003",
       .where = {.flag = name},
-      .what = fmt::format("of {} there are not {}", of,
+      .what = fmt::format("out of range: of {} parts, not {}", of,
                           result.held.empty() ? std::string("none") : to_string(result.held)),
       .help = "they count from 0"});
 }
@@ -169,12 +169,12 @@ void bind_of_step(nb::module_& m, const char* name, const char* doc) {
                          .step = step,
                          .shards = std::move(held.held),
                          .num_shards = held.of,
-                         .trail = {}};
+                         .provenance = {}};
           },
           "layer"_a, "layers"_a, "step"_a = 0, "shards"_a = nb::none(), "num_shards"_a = 1,
           nb::sig("def __init__(self, layer: int, layers: int, step: int = 0, shards: "
                   "Iterable[int] | None = None, num_shards: int = 1) -> None"))
-      .def_ro("step", &T::step, "How often it was updated.");
+      .def_ro("step", &T::step, "The number of updates.");
   bind_shards(type);
 }
 
@@ -194,7 +194,7 @@ nb::class_<T> bind_of_samples(nb::module_& m, const char* name, const char* doc)
                      .total_samples = some.of,
                      .shards = std::move(held.held),
                      .num_shards = held.of,
-                     .trail = {}};
+                     .provenance = {}};
       },
       "layer"_a, "layers"_a, "samples"_a, "total_samples"_a, "shards"_a = nb::none(),
       "num_shards"_a = 1,
@@ -206,10 +206,11 @@ nb::class_<T> bind_of_samples(nb::module_& m, const char* name, const char* doc)
 }
 
 void bind_activation_grad(nb::module_& m) {
-  nb::class_<ActivationGrad> type = bind_value<ActivationGrad>(
-      m, "ActivationGrad",
-      "The gradient of what layer ``layer`` wrote, for ``samples``. Of a layer that is split among "
-      "ranks it is a sum, of which ``summed`` are in it.");
+  nb::class_<ActivationGrad> type =
+      bind_value<ActivationGrad>(m, "ActivationGrad",
+                                 "The gradient of the output of layer ``layer``, for ``samples``. "
+                                 "If the layer is sharded over "
+                                 "ranks, it is a partial sum of the contributions ``summed``.");
   type.def(
           "__init__",
           [](ActivationGrad* self, std::int32_t layer, std::int32_t layers,
@@ -223,7 +224,7 @@ void bind_activation_grad(nb::module_& m) {
                                       .total_samples = some.of,
                                       .summed = std::move(sum.held),
                                       .num_summed = sum.of,
-                                      .trail = {}};
+                                      .provenance = {}};
           },
           "layer"_a, "layers"_a, "samples"_a, "total_samples"_a, "summed"_a = nb::none(),
           "num_summed"_a = 1,
@@ -250,7 +251,7 @@ bool give(nb::handle value, strategy::AnyValue& result) {
 
 }  // namespace
 
-DType datatype_named(const std::string& name) {
+DType parse_datatype(const std::string& name) {
   for (const DType type : {DType::fp8_e4m3, DType::f16, DType::bf16, DType::f32}) {
     if (name == long_name(type)) return type;
   }
@@ -266,14 +267,14 @@ IndexSet index_set(nb::handle numbers) {
     if (std::optional<IndexSet> run = run_of(numbers)) return *std::move(run);
     std::int32_t end = 0;
     if (!nb::try_cast(numbers.attr("start"), end) || !nb::try_cast(numbers.attr("stop"), end)) {
-      refuse_numbers(nb::cast<std::string>(nb::repr(numbers)));
+      throw_invalid_indices(nb::cast<std::string>(nb::repr(numbers)));
     }
   }
   std::vector<std::int32_t> indices;
   const nb::object iterator = nb::steal(PyObject_GetIter(numbers.ptr()));
   if (!iterator.is_valid()) {
     PyErr_Clear();
-    refuse_numbers(nb::cast<std::string>(nb::repr(numbers)));
+    throw_invalid_indices(nb::cast<std::string>(nb::repr(numbers)));
   }
   while (PyObject* const next = PyIter_Next(iterator.ptr())) {
     const nb::object held = nb::steal(next);
@@ -294,7 +295,7 @@ nb::object range_or_set(const IndexSet& set) {
   return type(run.begin, run.last() + 1, run.stride);
 }
 
-std::string kind_in_words(nb::handle value) {
+std::string python_type_name(nb::handle value) {
   return nb::cast<std::string>(nb::handle(value.type()).attr("__name__"));
 }
 
@@ -305,8 +306,8 @@ strategy::AnyValue any_value(nb::handle value) {
       give<OptState>(value, result)) {
     return result;
   }
-  const std::string found = kind_in_words(value);
-  const char* const help = found == "Communication" ? "; is there an `await` missing?" : "";
+  const std::string found = python_type_name(value);
+  const char* const help = found == "Communication" ? "; is an `await` missing?" : "";
   throw nb::type_error(
       fmt::format(
           "expected a Weight, OptState, Activation, ActivationGrad or WeightGrad, found {}{}",
@@ -336,8 +337,8 @@ void bind_values(nb::module_& m) {
 >>> weight.shard(0, 2).combine(weight.shard(1, 2)).is_complete()
 True)");
   bind_of_step<OptState>(m, "OptState",
-                         "The optimizer's state of a weight. Counts as ``moments`` weights.");
-  bind_of_samples<Activation>(m, "Activation", "What layer ``layer`` reads, of ``samples``.");
+                         "The optimizer state of a weight. It counts as ``moments`` weights.");
+  bind_of_samples<Activation>(m, "Activation", "The input of layer ``layer``, for ``samples``.");
   bind_of_samples<WeightGrad>(m, "WeightGrad", R"(A weight's gradient, summed over ``samples``.
 
 >>> part = lambda *samples: shiplap.strategy.WeightGrad(0, 2, samples, total_samples=4)

@@ -1,12 +1,12 @@
-"""The communication of LLM training: plan it, prove it, predict it, run it.
+"""The communication of LLM training: plan, check, simulate and run it.
 
 >>> import shiplap
 >>> training = shiplap.train("1f1b", ranks=4, layers=8, batch=8)
 >>> shiplap.check(training.plan).sound
 True
 
-Results have ``to_dict()`` and a picture in a notebook; errors carry diagnostics.
-``shiplap.dispatch`` has the Q/KV dispatch, ``shiplap.strategy`` what strategies are made of,
+Results have ``to_dict()`` and a rich display in notebooks; errors carry diagnostics.
+``shiplap.dispatch`` has the Q/KV dispatch, ``shiplap.strategy`` the API for training strategies,
 ``shiplap.torch`` (if torch is installed) a Dispatcher with autograd.
 """
 
@@ -81,7 +81,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """`shiplap.torch` and `shiplap.testing` are imported when they are first named."""
+    """Imports `shiplap.torch` and `shiplap.testing` lazily."""
     if name in ("testing", "torch"):
         return importlib.import_module(f"shiplap.{name}")
     raise AttributeError(f"module 'shiplap' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""The command line tool: a program of its own, inside of this package."""
+"""The command line tool: a separate executable in this package."""
 
 import os
 import pathlib
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Becomes it."""
+    """Replaces this process by the command line tool."""
     program = str(pathlib.Path(__file__).parent / "bin" / "shiplap")
     os.execv(program, [program, *sys.argv[1:]])
 

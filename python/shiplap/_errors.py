@@ -1,4 +1,4 @@
-"""What Shiplap raises. An answer of "no" is a value, never one of these."""
+"""The exceptions of Shiplap. A negative result, such as an unsound plan, is a value instead."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ if TYPE_CHECKING:
 
 
 class Error(Exception):
-    """What Shiplap raises; ``diagnostics`` has each thing that is wrong."""
+    """Base class of all exceptions of Shiplap; ``diagnostics`` lists the errors."""
 
     diagnostics: Sequence[Diagnostic] = ()
 
 
 class InputError(Error, ValueError):
-    """A file or an argument that cannot be used."""
+    """An invalid file or argument."""
 
 
 class MissingPart(InputError):
-    """A part that this machine lacks is needed."""
+    """A missing optional dependency, or a resource that this machine lacks."""
 
 
 class Failure(Error, RuntimeError):
-    """Communication failed. The communicator that it came from is dead."""
+    """Communication failed. Its communicator can no longer be used."""
 
 
 class DeadlinePassed(Failure):
-    """Some ranks did not come in time (D301)."""
+    """A call timed out because other ranks did not take part in it (D301)."""
 
 
 class RankFailed(Failure):
-    """A rank died, or left its work by an exception (D302)."""
+    """A rank crashed or exited with an exception (D302)."""
 
 
 class Mismatch(Failure):
-    """The ranks of a group do not agree on what they do (D303)."""
+    """Mismatched calls between the ranks of a group (D303)."""
 
 
 class MetadataDiffers(Error, ValueError):
-    """The ranks do not hold the same tables (D420)."""
+    """The dispatch tables differ between ranks (D420)."""
 
 
 class InternalError(Error, RuntimeError):
-    """A bug of Shiplap."""
+    """A bug in Shiplap."""
 
 
 for _error in (
@@ -58,4 +58,4 @@ for _error in (
     MetadataDiffers,
     InternalError,
 ):
-    _error.__module__ = "shiplap"  # where users find them, and so what tracebacks say
+    _error.__module__ = "shiplap"  # the public module, for tracebacks

@@ -1,7 +1,7 @@
-"""Plans written in Python: the words of the ``.plan`` text (docs/plan.md) as calls.
+"""Builds plans in Python: the statements of the ``.plan`` format (docs/plan.md) as calls.
 
-What is built is that text, read once at the end: so the rules of the format are in one place, and
-what breaks them is shown in the text, with its line.
+The builder generates that text and parses it once at the end, so the rules of the format are
+implemented in one place, and errors are shown in the text with their line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SUM, _PRODUCT, _ATOM = 1, 2, 3
 
 
 class Expr:
-    """A number of a plan, which may depend on the rank: ``2 * tp + u``, ``(tp - s) % 4``.
+    """An integer expression, which may depend on the rank: ``2 * tp + u``, ``(tp - s) % 4``.
 
     ``//`` rounds down and ``%`` has the sign of the divisor, as in Python. Comparisons are for
     ``when``, in tuples: ``(u, "<", 3)``.
@@ -84,14 +84,14 @@ def _joined(left: Number, sign: str, right: Number, binding: int) -> Expr:
 
 
 class Axis(Expr):
-    """An axis or alias of the mesh; as a number, where the rank stands on it."""
+    """An axis or alias of the mesh; as a number, the coordinate of the rank along it."""
 
     def shift(self, by: Number) -> str:
-        """The peer ``by`` positions on: ``tp+1``."""
+        """The peer ``by`` positions further: ``tp+1``."""
         return f"{self}+{_number(by)._within(_ATOM)}"
 
     def wrap(self, by: Number) -> str:
-        """The same round the end of the axis: ``tp+1 wrap``."""
+        """The same with wraparound at the end of the axis: ``tp+1 wrap``."""
         return f"{self.shift(by)} wrap"
 
 
@@ -113,7 +113,7 @@ class List:
 
 
 class Buffer:
-    """A buffer of a program, which is all of its rows; ``x(begin, count)`` is some of them."""
+    """A buffer of a program: all of its rows; ``x(begin, count)`` is a range of them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -138,10 +138,10 @@ Region = Union[Buffer, str]
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """A tensor, and step by step what of it: ``W[l].updated()("shard", dp, 1)``."""
+    """A tensor or a selection of it, built step by step: ``W[l].updated()("shard", dp, 1)``."""
 
     _name: str
-    _sum: tuple[str, ...] = ()  # its dimensions that are summed
+    _sum: tuple[str, ...] = ()  # the dimensions that are summed
     _runs: tuple[tuple[str, str], ...] = ()
     _index: str = ""
     _new: str = ""
@@ -156,7 +156,7 @@ class Tensor:
         return dataclasses.replace(self, _runs=(*self._runs, (dimension, run)))
 
     def listed(self, dimension: str, coordinates: List, begin: Number, count: Number) -> Tensor:
-        """The coordinates that a list has from entry ``begin`` on."""
+        """The coordinates in ``count`` entries of a list, from entry ``begin``."""
         run = f"from {coordinates}[{_number(begin)} +{_number(count)}]"
         return dataclasses.replace(self, _runs=(*self._runs, (dimension, run)))
 
@@ -164,7 +164,7 @@ class Tensor:
         return dataclasses.replace(self, _index=f"[{_number(index)}]")
 
     def updated(self) -> Tensor:
-        """What the step leaves: ``new``."""
+        """The version after the step: ``new``."""
         return dataclasses.replace(self, _new="new ")
 
     def zero(self) -> Tensor:
@@ -208,7 +208,7 @@ def _quoted(text: str) -> str:
 
 
 class PlanBuilder:
-    """Builds a Plan, statement by statement, in the words of the ``.plan`` text.
+    """Builds a Plan, statement by statement, as in the ``.plan`` format.
 
     >>> b = shiplap.PlanBuilder()
     >>> tp = b.axis("tp", 2)
@@ -227,7 +227,7 @@ class PlanBuilder:
     Every operation takes ``name``, ``stream``, ``after`` (a list of names), ``async_``, ``joined``,
     ``work`` (``{"kernel_class": "gemm", "flop": 2 * n, "bytes": n, "type": "bf16"}`` or
     ``{"seconds": 1e-3, "times": n}``) and ``label``. A name is a string, or a tuple with its
-    indices. What is no plan is refused by ``build``.
+    indices. ``build`` raises if the plan is invalid.
     """
 
     def __init__(self) -> None:
@@ -237,13 +237,13 @@ class PlanBuilder:
 
     @property
     def rank(self) -> Expr:
-        """The number of the rank on the whole mesh."""
+        """The global rank."""
         return Expr("rank")
 
     def _line(self, text: str) -> None:
         self._lines.append("  " * self._depth + text)
 
-    # ---- what all programs share
+    # ---- declarations shared by all programs
 
     def axis(self, name: str, size: int) -> Axis:
         """The next axis of the mesh; the last one varies fastest."""
@@ -251,7 +251,7 @@ class PlanBuilder:
         return Axis(name)
 
     def alias(self, name: str, axes: Sequence[Axis]) -> Axis:
-        """Several axes read as one."""
+        """Several axes flattened to one."""
         self._line(f"alias {name} = {' '.join(str(axis) for axis in axes)}")
         return Axis(name)
 
@@ -263,7 +263,7 @@ class PlanBuilder:
     def tensor(self, name: str, kind: str, *, part: Mapping[str, int] | None = None,
                sum: Mapping[str, int] | None = None, instances: int = 0,
                scale: tuple[int, int] = (1, 1), mask: str = "") -> Tensor:
-        """A tensor with the sizes of its dimensions; ``mask`` as in the text."""
+        """A tensor with the sizes of its dimensions; ``mask`` as in the plan format."""
         many = f"[{operator.index(instances)}]" if instances else ""
         sizes = "".join(f" {d} {operator.index(size)}" for d, size in (part or {}).items())
         summed = "".join(f" {d} {operator.index(size)}" for d, size in (sum or {}).items())
@@ -275,7 +275,7 @@ class PlanBuilder:
         return Tensor(name, tuple(sum or ()))
 
     def table(self, name: str, messages: Sequence[tuple[int, int, int, int, int]]) -> str:
-        """The messages of an exchange: from, to, first row, rows, row that they go into."""
+        """The messages of an exchange: source, destination, first row, rows, destination row."""
         self._line(f"table {name}")
         self._lines += [f"  message {' '.join(str(n) for n in message)}" for message in messages]
         return name
@@ -288,37 +288,37 @@ class PlanBuilder:
     # ---- a program
 
     def program(self, name: str, on: str = "all") -> None:
-        """What follows belongs to it. ``on`` is as in the text: ``dp=0 tp=1..3|6``."""
+        """Begins a program. ``on`` is as in the plan format: ``dp=0 tp=1..3|6``."""
         self._depth = 0
         self._line(f"program {name} on {on}")
         self._depth = 1
 
     def buffer(self, name: str, *, rows: Number, row_bytes: Number, type: str = "bf16",
                memory: str = "device") -> Buffer:
-        """Rows of numbers of an element type, on the device or the host."""
+        """A buffer of rows of an element type, on the device or the host."""
         size = f"rows {_number(rows)} row_bytes {_number(row_bytes)}"
         self._line(f"buffer {name} {size} {type} {memory}")
         return Buffer(name)
 
     def stream(self, name: str) -> str:
-        """A stream besides ``main``."""
+        """Declares a stream in addition to ``main``."""
         self._line(f"streams {name}")
         return name
 
     def given(self, region: Region, value: Tensor) -> None:
-        """What lies there when the step begins."""
+        """The content of a region at the beginning of the step."""
         self._line(f"given {region} = {value}")
 
     def goal(self, region: Region, value: Tensor) -> None:
-        """What must lie there when it ends."""
+        """The required content of a region at the end of the step."""
         self._line(f"goal {region} = {value}")
 
     def keep(self, region: Region, value: Tensor) -> None:
-        """Both: the old version, then the new one."""
+        """Both: the old version at the beginning, the new one at the end."""
         self._line(f"keep {region} = {value}")
 
     def let(self, variable: str, value: Number) -> Expr:
-        """Names a number to the end of the block."""
+        """Defines a variable until the end of the block."""
         self._line(f"let {variable} = {_number(value)}")
         return Expr(variable)
 
@@ -332,7 +332,7 @@ class PlanBuilder:
         try:
             yield
         except BaseException:
-            del self._lines[before:]  # as if the block had not been begun
+            del self._lines[before:]  # roll back the block
             raise
         finally:
             self._depth -= 1
@@ -376,26 +376,26 @@ class PlanBuilder:
 
     def compute(self, kernel: str, *, reads: Access = (), writes: Access = (), adds: Access = (),
                 **words: Any) -> None:
-        """A kernel, with regions and what is in them: ``reads=[(x, X)], writes=[(y, Y)]``."""
+        """A kernel, with regions and their contents: ``reads=[(x, X)], writes=[(y, Y)]``."""
         self._line(self._operation(f"compute {kernel}", words))
         for kind, accesses in (("reads", reads), ("writes", writes), ("adds", adds)):
             for region, value in accesses:
                 self._line(f"  {kind} {region} = {value}")
 
     def copy(self, source: Region, to: Region, *, add: bool = False, **words: Any) -> None:
-        """Rows to other rows of the rank."""
+        """Copies rows to other rows of the rank."""
         self._line(self._operation(f"copy {source} to {to}{' add' if add else ''}", words))
 
     def send(self, source: Region, to: str | Number, *, tag: Number = 0, channel: str = "main",
              **words: Any) -> None:
-        """To a peer: ``tp.shift(1)``, ``tp.wrap(-1)``, or a rank."""
+        """Sends to a peer: ``tp.shift(1)``, ``tp.wrap(-1)``, or a rank."""
         peer = to if isinstance(to, str) else f"rank {_number(to)}"
         rest = f"tag {_number(tag)} channel {channel}"
         self._line(self._operation(f"send {source} to {peer} {rest}", words))
 
     def receive(self, to: Region, source: str | Number, *, add: bool = False, tag: Number = 0,
                 channel: str = "main", **words: Any) -> None:
-        """From a peer; ``add`` adds to what lies there."""
+        """Receives from a peer; ``add`` accumulates into the region."""
         peer = source if isinstance(source, str) else f"rank {_number(source)}"
         rest = f"{'add ' if add else ''}tag {_number(tag)} channel {channel}"
         self._line(self._operation(f"receive {to} from {peer} {rest}", words))
@@ -405,7 +405,8 @@ class PlanBuilder:
                    scale: tuple[int, int] | None = None, root: Number | None = None,
                    **words: Any) -> None:
         """``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``,
-        ``reduce`` or ``barrier``, over an axis or a group of the text: ``(dp, tp)``, ``pp{0, 3}``.
+        ``reduce`` or ``barrier``, over an axis or a group of the plan format: ``(dp, tp)``,
+        ``pp{0, 3}``.
         """
         self._line(self._operation("".join([
             kind, f" {source}" if source is not None else "", f" to {to}" if to is not None else "",
@@ -417,22 +418,22 @@ class PlanBuilder:
 
     def exchange(self, source: Region, to: Region, *, by: str, over: Axis | str,
                  reversed: bool = False, add: bool = False, **words: Any) -> None:
-        """An irregular exchange by a table."""
+        """An irregular all-to-all described by a table."""
         table = f"{by} reversed" if reversed else by
         group = f"{over} add" if add else f"{over}"
         self._line(self._operation(f"exchange {source} to {to} by {table} over {group}", words))
 
     def allocate(self, rows: Region, **words: Any) -> None:
-        """Makes room for rows that were freed."""
+        """Allocates rows that were freed."""
         self._line(self._operation(f"allocate {rows}", words))
 
     def free(self, rows: Region, **words: Any) -> None:
-        """Gives rows back."""
+        """Frees rows."""
         self._line(self._operation(f"free {rows}", words))
 
     # ---- the plan
 
     def build(self, name: str = "plan") -> Plan:
-        """The plan. Raises InputError with all that is wrong, shown in its text."""
+        """Returns the plan. Raises InputError with all errors, shown in its text."""
         mesh = f"mesh{''.join(self._mesh)}"
         return Plan.parse("\n".join(["shiplap-plan 1", mesh, *self._lines, ""]), name)

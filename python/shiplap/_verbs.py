@@ -1,4 +1,4 @@
-"""The commands of the command line, under the same names and with the same defaults."""
+"""The commands of the command line, with the same names and defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shiplap._shiplap import Plan, Report, Run, Simulation
 
 
 class HasPlan(Protocol):
-    """What has a plan, such as what ``train`` returns."""
+    """An object that has a plan, such as the result of ``train``."""
 
     @property
     def plan(self) -> Plan:
@@ -22,7 +22,7 @@ class HasPlan(Protocol):
 class TorchSchedule(Protocol):
     """A schedule of torch.distributed.pipelining for several stages per rank."""
 
-    pipeline_order: Mapping[int, Sequence[Any]]  # by rank: its actions, None where it has none
+    pipeline_order: Mapping[int, Sequence[Any]]  # the actions of each rank; None: idle
 
 
 Subject = Union[Plan, HasPlan, TorchSchedule, str, "os.PathLike[str]"]
@@ -36,9 +36,9 @@ def _schedule_text(order: Mapping[int, Sequence[Any]]) -> str:
 
 
 def plan_of(subject: Subject) -> Plan:
-    """A plan; that of a training; that of a schedule object of torch; or one from a file.
+    """Returns the plan of a Plan, a training, a schedule object of torch, or a file.
 
-    Files are a ``.plan``, its JSON, or a pipeline schedule of torch as ``.csv``.
+    A file is a ``.plan``, its JSON, or a pipeline schedule of torch as ``.csv``.
     """
     if isinstance(subject, Plan):
         return subject
@@ -53,7 +53,7 @@ def plan_of(subject: Subject) -> Plan:
     order = getattr(subject, "pipeline_order", None)
     if order is not None:
         return Plan.from_schedule(_schedule_text(order), type(subject).__name__)
-    raise TypeError(f"expected a Plan, what has one, or the name of a file; found {subject!r}")
+    raise TypeError(f"expected a Plan, an object with a plan, or a file name; got {subject!r}")
 
 
 def check(
@@ -64,12 +64,13 @@ def check(
     eager: int | None = None,
     symmetry: bool = True,
 ) -> Report:
-    """Is a plan sound? Proved for every rank.
+    """Checks whether a plan is sound. The result is proved for every rank.
 
-    ``rules`` says on which library: ``nccl``, ``mpi``, ``gloo``, or ``any`` of them.
-    ``sends`` says when a send is complete: ``eager`` (at once), ``rendezvous`` (its receive has
-    started), or ``both`` are tried. If ``eager`` is given, sends of up to so many bytes are eager
-    and others rendezvous. Without ``symmetry`` also ranks that are alike are looked at.
+    ``rules`` is the communication library: ``nccl``, ``mpi``, ``gloo``, or ``any`` of them.
+    ``sends`` is when a send completes: ``eager`` (at once), ``rendezvous`` (when its receive has
+    started), or ``both`` are checked. If ``eager`` is given, sends of up to ``eager`` bytes are
+    eager and others rendezvous. Without ``symmetry``, equivalent ranks are all checked, instead of
+    one representative.
 
     >>> report = shiplap.check(shiplap.train("1f1b", ranks=4, layers=4, batch=8))
     >>> report
@@ -83,10 +84,10 @@ def check(
 def simulate(
     plan: Subject, *, hardware: str = "h100_80g_nvl8", eager: int = 0
 ) -> Simulation:
-    """How long does a plan take, and how much memory?
+    """Simulates a plan: its step time and memory.
 
-    ``hardware`` is one of ``known_systems()``, or a file. Messages of up to ``eager`` bytes need
-    not be waited for.
+    ``hardware`` is one of ``known_systems()``, or a file. Messages of up to ``eager`` bytes are
+    sent eagerly.
 
     >>> simulation = shiplap.simulate(shiplap.train("ddp", ranks=8, layers=4, batch=8))
     >>> simulation
@@ -96,9 +97,9 @@ def simulate(
 
 
 def run(plan: Subject, *, steps: int = 5, seed: int = 1) -> Run:
-    """Trains for real: a plan of training in f32, on a thread for each rank.
+    """Executes a training plan in f32, on one thread per rank.
 
-    For processes of an MPI job there is the command: ``shiplap run step.plan --backend mpi``.
+    To run it in the processes of an MPI job: ``shiplap run step.plan --backend mpi``.
 
     >>> result = shiplap.run(shiplap.train("fsdp", ranks=2, batch=2, for_run=True), steps=3)
     >>> result.good, len(result.loss)
@@ -108,7 +109,7 @@ def run(plan: Subject, *, steps: int = 5, seed: int = 1) -> Run:
 
 
 class Answer(dict[str, Any]):
-    """What a command answers with ``--json``: a dict, whose ``text`` is what people are shown."""
+    """The ``--json`` output of a command as a dict; ``text`` is the readable output."""
 
     text: str = ""
 
@@ -120,19 +121,19 @@ class Answer(dict[str, Any]):
         return self.text.rstrip()
 
 
-def _words(flags: dict[str, Any]) -> list[str]:
-    words = []
+def _arguments(flags: dict[str, Any]) -> list[str]:
+    arguments = []
     for name, value in flags.items():
         flag = "--" + name.replace("_", "-")
         if value is True:
-            words.append(flag)
+            arguments.append(flag)
         elif value is not None and value is not False:
-            words += [flag, str(value)]
-    return words
+            arguments += [flag, str(value)]
+    return arguments
 
 
 def overlap(**flags: Any) -> Answer:
-    """A product whose communication is hidden: how to cut it, and what that saves.
+    """Overlaps a GEMM with its communication: how to split it into chunks, and the time saved.
 
     The arguments are the flags of ``shiplap overlap``:
 
@@ -141,17 +142,17 @@ def overlap(**flags: Any) -> Answer:
     'shiplap.overlap.auto/1'
     """
     for name in {"json", "help"} & flags.keys():
-        raise TypeError(f"{name}: leave it out; the answer is a dict, and help is in the docstring")
+        raise TypeError(f"{name} is unsupported: the result is a dict; help is in the docstring")
     if "backend" in flags:
-        raise TypeError("processes of an MPI job are started by the command line: shiplap overlap")
+        raise TypeError("backend is unsupported: for MPI jobs, run `shiplap overlap`")
     answer = Answer()
-    found, answer.text = _shiplap._overlap(_words(flags))
+    found, answer.text = _shiplap._overlap(_arguments(flags))
     answer.update(found)
     return answer
 
 
 def explain(code: str) -> str:
-    """The page about a diagnostic.
+    """Returns the documentation of a diagnostic.
 
     >>> print(shiplap.explain("D720").splitlines()[0])
     # D720: a deadlock

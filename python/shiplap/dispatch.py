@@ -1,4 +1,4 @@
-"""Q/KV dispatch: which tokens go where so that attention can be computed, and what comes back.
+"""Q/KV dispatch: which tokens are sent to which rank to compute attention, and which return.
 
 >>> home = shiplap.dispatch.pack_documents([6, 2], 2)
 >>> attention = shiplap.dispatch.Layout([[(0, 0, 3), (1, 0, 2)], [(0, 3, 3)]])
@@ -8,9 +8,9 @@
 >>> shiplap.dispatch.validate(made)
 []
 
-Everything is counted in tokens. Arrays come as numpy's where numpy is installed, else as objects
-that speak DLPack and the buffer protocol; they are views of the C++ memory. Arguments may be arrays
-of anybody's, or nested lists. ``shiplap.torch`` carries a dispatch out.
+All counts are in tokens. Returned arrays are numpy arrays if numpy is installed, otherwise objects
+that support DLPack and the buffer protocol; they are views of the C++ memory. Arguments may be
+arrays of any library, or nested lists. ``shiplap.torch`` executes a dispatch.
 """
 
 from shiplap._shiplap import (

@@ -1,7 +1,7 @@
-"""What strategies are made of.
+"""The API for training strategies.
 
-A strategy is an ``async def`` that every rank runs with a ``Model`` of its own; ``shiplap.train``
-runs it on all ranks. ``docs/strategy.md`` has all calls, under the same names.
+A strategy is an ``async def`` that every rank runs with its own ``Model``; ``shiplap.train`` runs
+it on all ranks. ``docs/strategy.md`` documents all calls, under the same names.
 """
 
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,6 @@
-"""For tests: that a plan is sound, and stays so.
+"""Test helpers: assert that a plan is sound.
 
-A team that keeps its schedule in a file, or makes it in a function, checks it with the rest of its
-tests::
+A team that keeps its schedule in a file, or generates it, can check it in its test suite::
 
     from shiplap.testing import assert_sound
 
@@ -26,11 +25,11 @@ def assert_sound(
     warnings: bool = True,
     allow: Collection[str] = (),
 ) -> Report:
-    """Fails unless ``check`` finds nothing; then the message has every finding, with its witness.
+    """Fails if ``check`` has findings; the message lists every finding with its witness.
 
-    ``plan`` is a Plan, what ``train`` returned, or the name of a file: a ``.plan`` or a pipeline
-    schedule of torch as ``.csv``. ``rules``, ``sends`` and ``eager`` are those of ``check``.
-    Findings whose code is in ``allow`` are accepted; without ``warnings`` only errors count.
+    ``plan`` is a Plan, the result of ``train``, or a file name: a ``.plan`` or a pipeline schedule
+    of torch as ``.csv``. ``rules``, ``sends`` and ``eager`` are those of ``check``. Findings whose
+    code is in ``allow`` are accepted; without ``warnings``, only errors count.
 
     >>> from shiplap.testing import assert_sound
     >>> assert_sound(shiplap.train("fsdp", ranks=4, batch=4))
@@ -48,6 +47,6 @@ def assert_sound(
     if found:
         codes = ", ".join(sorted({finding.code for finding in found}))
         verdict = "has findings" if report.sound else "is not sound"
-        words = "\n".join(str(finding) for finding in found)
-        raise AssertionError(f"{report.plan.name} {verdict} ({codes})\n{words}")
+        details = "\n".join(str(finding) for finding in found)
+        raise AssertionError(f"{report.plan.name} {verdict} ({codes})\n{details}")
     return report

@@ -1,4 +1,4 @@
-"""A dispatch carried out with torch: tokens to where attention happens, gradients back.
+"""Executes a dispatch with torch: sends tokens to the ranks that compute attention, with autograd.
 
 >>> import torch, shiplap.torch
 >>> dispatch = shiplap.dispatch.create_qkv_dispatch(world_size=1, total_seq_len=8, num_seqs=2,
@@ -11,8 +11,8 @@
 >>> dispatcher.combine(q).equal(x)
 True
 
-It is built on ``torch.distributed.all_to_all_single``, so it runs wherever that does: on gloo with
-tensors of the CPU, on NCCL with those of a GPU. docs/torch.md leads through it.
+It uses ``torch.distributed.all_to_all_single``, so it runs on gloo with CPU tensors and on NCCL
+with GPU tensors. docs/torch.md is a tutorial.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ try:
 except ImportError as error:
 
     class _Missing(_errors.MissingPart, ImportError):
-        """For those who catch one, and those who catch the other."""
+        """Callers can catch either base class."""
 
     raise _Missing("shiplap.torch needs torch, which is not installed: "
                    "pip install 'shiplap[torch]'") from error
 
 from torch.utils.weak import WeakIdKeyDictionary
 
-from shiplap._torch_link import Link
+from shiplap._torch_group import MonitoredGroup
 
 __all__ = ["Dispatcher", "Exchange", "Metadata"]
 
-_NARROW = {torch.float16: torch.float32, torch.bfloat16: torch.float32,
+_ACCUMULATION_DTYPE = {torch.float16: torch.float32, torch.bfloat16: torch.float32,
            torch.complex32: torch.complex64}
-_SUMMED = {torch.float32, torch.float64, torch.complex64, torch.complex128, torch.int8, torch.uint8,
-           torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64,
-           *_NARROW}
-_PLAIN = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
-_MOST_32 = 2**32 - 1
-_MOST_OPEN = 8  # dispatches that wait to be combined; older ones are given up, and their graphs
+_SUMMABLE = {torch.float32, torch.float64, torch.complex64, torch.complex128, torch.int8,
+             torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64,
+             torch.uint64, *_ACCUMULATION_DTYPE}
+_INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
+_MAX_UINT32 = 2**32 - 1
+_MAX_PENDING = 8  # dispatches that are not combined yet; older ones and their graphs are dropped
 
 
 def _tensor(array: Any) -> torch.Tensor:
@@ -58,8 +58,8 @@ def _tensor(array: Any) -> torch.Tensor:
     return torch.utils.dlpack.from_dlpack(array)
 
 
-def _numbers(array: Any) -> list[int]:
-    """An array of one dimension as a list, also where there is no numpy."""
+def _to_list(array: Any) -> list[int]:
+    """A one-dimensional array as a list; works without numpy."""
     return memoryview(array).tolist()
 
 
@@ -68,10 +68,10 @@ def _numbers(array: Any) -> list[int]:
 
 @dataclasses.dataclass
 class Metadata:
-    """One table of a dispatch as padded tensors: the form that kernels take.
+    """One table of a dispatch as padded tensors, the format that kernels take.
 
-    Made from ``shiplap.dispatch.Metadata`` it shares no memory with it, but is not copied either:
-    the tensors are the memory into which C++ wrote them.
+    Tensors made from a ``shiplap.dispatch.Metadata`` do not share memory with it, and are not
+    copied: they are the memory that C++ wrote them to.
 
     >>> table = shiplap.dispatch.create_qkv_dispatch(2, 8, 2, 2, seed=3).kv.forward
     >>> metadata = shiplap.torch.Metadata.from_dispatch(table)
@@ -106,12 +106,12 @@ class Metadata:
                         num_total_recv_tokens=tuple(total.tolist()), arrival=table.arrival)
 
     def to_dispatch(self, arrival: str | None = None) -> _dispatch.Metadata:
-        """The table. The tensors do not say whether arrivals are ``placed`` or ``summed``: the
-        field ``arrival`` does, unless it is told here.
+        """Returns the table. Whether received tokens are ``placed`` or ``summed`` is not in the
+        tensors: it is in the field ``arrival``, unless it is given here.
 
-        Raises InputError if they contradict each other, or are those of one rank only.
+        Raises InputError if the tensors are inconsistent, or are the slice of one rank.
         """
-        self._expect_all_ranks("to_dispatch")
+        self._check_all_ranks("to_dispatch")
 
         def plain(tensor: torch.Tensor | None) -> torch.Tensor | None:
             return None if tensor is None else tensor.detach().cpu()
@@ -123,18 +123,18 @@ class Metadata:
             plain(self.num_seqs), list(total) if isinstance(total, tuple) else None,
             arrival=self.arrival if arrival is None else arrival).to_sparse()
 
-    def _expect_all_ranks(self, name: str) -> None:
+    def _check_all_ranks(self, name: str) -> None:
         if self.seq_len.dim() != 2:
             _shiplap._raise("D400", f"{name}: seq_len has the shape {tuple(self.seq_len.shape)}",
                             "a table of all ranks has two dimensions, rank and row; this is the "
-                            "slice of one rank", "keep what get_slice was called on")
+                            "slice of one rank", "use the object that get_slice was called on")
 
     def get_slice(self, rank: int) -> Metadata:
-        """What one rank needs: its rows without padding, all columns of num_recv_tokens."""
-        self._expect_all_ranks("get_slice")
+        """The slice of one rank: its rows without padding, all columns of num_recv_tokens."""
+        self._check_all_ranks("get_slice")
         world_size = len(self.dst_rank)
         if not 0 <= rank < world_size:
-            _shiplap._raise("D400", f"there is no rank {rank} among {world_size}")
+            _shiplap._raise("D400", f"rank {rank} is out of range: the world size is {world_size}")
         rows = None if self.num_seqs is None else int(self.num_seqs[rank])
         mask, lengths = self.seq_recv_mask, self.recv_seq_lens
         total = self.num_total_recv_tokens
@@ -150,28 +150,28 @@ class Metadata:
             num_total_recv_tokens=total[rank] if isinstance(total, tuple) else total)
 
     def normalize_dtype(self) -> Metadata:
-        """int32 ranks, uint32 offsets and lengths, uint64 counts. Raises InputError D410 for what
+        """int32 ranks, uint32 offsets and lengths, uint64 counts. Raises InputError D410 if a value
         does not fit."""
-        def narrow(name: str, dtype: torch.dtype, least: int, most: int) -> Any:
+        def narrow(name: str, dtype: torch.dtype, minimum: int, maximum: int) -> Any:
             tensor: torch.Tensor | None = getattr(self, name)
             if tensor is None:
                 return None
             wide = tensor.to(torch.int64)
-            if wide.numel() > 0 and (int(wide.min()) < least or int(wide.max()) > most):
-                _shiplap._raise("D410", f"{name} has numbers outside of {least} to {most}")
+            if wide.numel() > 0 and (int(wide.min()) < minimum or int(wide.max()) > maximum):
+                _shiplap._raise("D410", f"{name} has values out of range {minimum} to {maximum}")
             return tensor.to(dtype)
 
         return dataclasses.replace(
             self,
             dst_rank=narrow("dst_rank", torch.int32, -2**31, 2**31 - 1),
-            dst_offset=narrow("dst_offset", torch.uint32, 0, _MOST_32),
-            seq_len=narrow("seq_len", torch.uint32, 0, _MOST_32),
+            dst_offset=narrow("dst_offset", torch.uint32, 0, _MAX_UINT32),
+            seq_len=narrow("seq_len", torch.uint32, 0, _MAX_UINT32),
             num_recv_tokens=narrow("num_recv_tokens", torch.uint64, 0, 2**63 - 1),
-            recv_seq_lens=narrow("recv_seq_lens", torch.uint32, 0, _MOST_32),
+            recv_seq_lens=narrow("recv_seq_lens", torch.uint32, 0, _MAX_UINT32),
             normalized=True)
 
     def to(self, device: torch.device | str | int) -> Metadata:
-        """All tensors on a device, without gaps."""
+        """All tensors on a device, contiguous."""
         def moved(value: Any) -> Any:
             return value.to(device).contiguous() if isinstance(value, torch.Tensor) else value
 
@@ -179,7 +179,7 @@ class Metadata:
                            for field in dataclasses.fields(self)})
 
     def cuda(self) -> Metadata:
-        """All tensors on the current GPU, without gaps."""
+        """All tensors on the current GPU, contiguous."""
         return self.to("cuda")
 
 
@@ -187,31 +187,31 @@ class Metadata:
 
 
 class _Indices:
-    """The index arrays of a way, on one device."""
+    """The index arrays of a direction, on one device."""
 
-    def __init__(self, way: _Way, device: torch.device) -> None:
+    def __init__(self, direction: _Direction, device: torch.device) -> None:
         def there(array: Any) -> torch.Tensor:
             return _tensor(array).to(device)
 
-        own = way.indices
-        self.send_rows = there(own.send_rows)
-        self.recv_rows = there(own.recv_rows)
-        # If every row gets one arrival: which. To gather is faster than to scatter.
+        indices = direction.indices
+        self.send_rows = there(indices.send_rows)
+        self.recv_rows = there(indices.recv_rows)
+        # If every output row receives exactly one row: which one. Gather is faster than scatter.
         self.gather: torch.Tensor | None = None
-        if not way.summed and way.arriving == way.rows_out:
+        if not direction.summed and direction.arriving == direction.rows_out:
             self.gather = torch.empty_like(self.recv_rows)
-            self.gather[self.recv_rows] = torch.arange(way.arriving, device=device)
+            self.gather[self.recv_rows] = torch.arange(direction.arriving, device=device)
         self.levels: list[tuple[torch.Tensor, torch.Tensor]] = []
-        if way.summed:
-            rows, arrivals = there(own.level_rows), there(own.level_arrivals)
+        if direction.summed:
+            rows, arrivals = there(indices.level_rows), there(indices.level_arrivals)
             begin = 0
-            for end in _numbers(own.level_ends):
+            for end in _to_list(indices.level_ends):
                 self.levels.append((rows[begin:end], arrivals[begin:end]))
                 begin = end
 
 
-class _Way:
-    """What one rank does with one table."""
+class _Direction:
+    """The exchange of one rank along one table."""
 
     def __init__(self, name: str, table: _dispatch.Metadata, back: _dispatch.Metadata,
                  rank: int) -> None:
@@ -219,10 +219,10 @@ class _Way:
         self.indices = _dispatch.exchange_indices(table, rank)
         self.summed = self.indices.arrival == "summed"
         self.rows_in = self.indices.send_tokens
-        # The way back reads all of it, also what nothing arrives at.
+        # The other direction reads all rows, including those that receive nothing.
         self.rows_out = max(self.indices.receive_tokens, back.num_send_tokens(rank))
-        self.send_counts: list[int] = _numbers(self.indices.send_counts)
-        self.recv_counts: list[int] = _numbers(self.indices.recv_counts)
+        self.send_counts: list[int] = _to_list(self.indices.send_counts)
+        self.recv_counts: list[int] = _to_list(self.indices.recv_counts)
         self.sent = sum(self.send_counts)
         self.arriving = sum(self.recv_counts)
         self._on: dict[torch.device, _Indices] = {}
@@ -233,16 +233,16 @@ class _Way:
         return self._on[device]
 
     def place(self, output: torch.Tensor, arrived: torch.Tensor, at: _Indices) -> None:
-        """Rows of the output, from those that arrived, no two at one place."""
+        """Writes the received rows to the output. No two go to the same row."""
         if at.gather is not None:
             torch.index_select(arrived, 0, at.gather, out=output)
         else:
             output.zero_().index_copy_(0, at.recv_rows, arrived)
 
     def sum(self, output: torch.Tensor, arrived: torch.Tensor, at: _Indices) -> None:
-        """Level after level: the same bits on every run, because no level has a row twice."""
+        """Sums level by level. Deterministic, because no level contains a row twice."""
         rest = at.levels
-        if rest and len(rest[0][0]) == self.rows_out:  # then it is all rows, in order
+        if rest and len(rest[0][0]) == self.rows_out:  # then it contains all rows, in order
             output.copy_(arrived.index_select(0, rest[0][1]))
             rest = rest[1:]
         else:
@@ -251,72 +251,73 @@ class _Way:
             output.index_add_(0, rows, arrived.index_select(0, arrivals).to(output.dtype))
 
     def finish(self, arrived: torch.Tensor, x: torch.Tensor, at: _Indices) -> torch.Tensor:
-        """What comes out for `x`. It is no view, so that it can be changed in place."""
+        """Returns the output for `x`. It is not a view, so that it can be modified in place."""
         output = x.new_empty((self.rows_out, *x.shape[1:]))
         if output.numel() == 0:
             return output
-        rows = _plain(output).view(self.rows_out, -1)
+        rows = _as_integers(output).view(self.rows_out, -1)
         if not self.summed:
             self.place(rows, arrived, at)
-        elif x.dtype in _NARROW:  # rounded once
-            wide = arrived.new_empty(rows.shape, dtype=_NARROW[x.dtype])
+        elif x.dtype in _ACCUMULATION_DTYPE:  # rounded once
+            wide = arrived.new_empty(rows.shape, dtype=_ACCUMULATION_DTYPE[x.dtype])
             self.sum(wide, arrived.view(x.dtype), at)
             rows.view(x.dtype).copy_(wide)
         else:
-            # Whole numbers of two's complement have the same sum with a sign and without.
+            # In two's complement, signed and unsigned sums have the same bits.
             kind = x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else rows.dtype
             self.sum(rows.view(kind), arrived.view(kind), at)
         return output
 
-    def move(self, link: Link, xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """All of `xs` in one all_to_all, side by side in each row."""
-        with link.failing():
+    def move(self, monitored: MonitoredGroup,
+             xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Exchanges all of `xs` in one all_to_all, concatenated along each row."""
+        with monitored.abort_peers_on_exception():
             at = self.on(xs[0].device)
-            widths = [_width(x) for x in xs]
-            sent = _plain(xs[0].new_empty((self.sent, sum(widths))))
+            widths = [_row_elements(x) for x in xs]
+            sent = _as_integers(xs[0].new_empty((self.sent, sum(widths))))
             for to, x in zip(torch.split(sent, widths, 1), xs):
                 if to.numel() > 0:
-                    torch.index_select(_plain(x).reshape(len(x), -1), 0, at.send_rows, out=to)
+                    torch.index_select(_as_integers(x).reshape(len(x), -1), 0, at.send_rows, out=to)
             arrived = sent.new_empty((self.arriving, sum(widths)))
-        link.all_to_all(arrived, sent, self.recv_counts, self.send_counts, self.name)
-        with link.failing():
+        monitored.all_to_all(arrived, sent, self.recv_counts, self.send_counts, self.name)
+        with monitored.abort_peers_on_exception():
             return tuple(self.finish(part, x, at)
                          for part, x in zip(torch.split(arrived, widths, 1), xs))
 
 
-def _plain(x: torch.Tensor) -> torch.Tensor:
-    """The same memory as numbers that can be indexed: not all types can be."""
-    return x.resolve_conj().resolve_neg().view(_PLAIN.get(x.dtype.itemsize, x.dtype))
+def _as_integers(x: torch.Tensor) -> torch.Tensor:
+    """The same memory as integers of the same size: torch cannot index all dtypes."""
+    return x.resolve_conj().resolve_neg().view(_INTEGER_OF_SIZE.get(x.dtype.itemsize, x.dtype))
 
 
-def _width(x: torch.Tensor) -> int:
+def _row_elements(x: torch.Tensor) -> int:
     return math.prod(x.shape[1:])
 
 
-class _Moved(torch.autograd.Function):
-    """One way; its gradient takes the other one."""
+class _ExchangeFunction(torch.autograd.Function):
+    """One direction; the gradient takes the other one."""
 
     @staticmethod
-    def forward(ctx: Any, exchange: Exchange, backwards: bool,
+    def forward(ctx: Any, exchange: Exchange, reverse: bool,
                 *xs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.exchange, ctx.backwards = exchange, backwards
-        return exchange._move(backwards, xs)
+        ctx.exchange, ctx.reverse = exchange, reverse
+        return exchange._move(reverse, xs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        moved = _Moved.apply(ctx.exchange, not ctx.backwards, *gradients)
+        moved = _ExchangeFunction.apply(ctx.exchange, not ctx.reverse, *gradients)
         return (None, None, *moved)
 
 
 class Exchange:
-    """Moves tokens along a pair of tables: there, and back.
+    """Exchanges tokens along a pair of tables: forward and reverse.
 
-    Autograd goes the other way: the gradient of a token that was copied is the sum of its copies'
-    gradients. The sums are taken in a fixed order (in float32 for float16 and bfloat16), so they
-    have the same bits on every run. All ranks of the group call it together.
+    Autograd uses the opposite direction: the gradient of a token that was copied is the sum of the
+    gradients of its copies. Sums have a fixed order (in float32 for float16 and bfloat16), so they
+    are deterministic. A collective: all ranks of the group call it.
 
-    ``validates`` proves first that the tables are sound, and that one undoes the other. Without it
-    a table may send less than all tokens; rows that nothing arrives at are zero.
+    ``validates`` first proves that the tables are sound and that one is the inverse of the other.
+    Without it, a table may send only some of the tokens; rows that receive nothing are zero.
 
     >>> pair = shiplap.dispatch.create_qkv_dispatch(1, 8, 2, 2, seed=1).kv
     >>> exchange = shiplap.torch.Exchange(pair)
@@ -328,93 +329,98 @@ class Exchange:
 
     def __init__(self, pair: _dispatch.MetadataPair, group: Any = None, *,
                  deadline: float = 60.0, validates: bool = True) -> None:
-        link = Link(group, deadline)
-        with link.failing():
-            _expect(pair, _dispatch.MetadataPair, "pair")
-            hashes = {f"{way} {field}": value for way, table in zip(("forward", "reverse"), pair)
+        monitored = MonitoredGroup(group, deadline)
+        with monitored.abort_peers_on_exception():
+            _check_type(pair, _dispatch.MetadataPair, "pair")
+            hashes = {f"{direction} {field}": value
+                      for direction, table in zip(("forward", "reverse"), pair)
                       for field, value in table.hashes().items()}
-        link.agree(hashes, pair.forward.world_size)
+        monitored.check_hashes(hashes, pair.forward.world_size)
         if validates:  # the same on all ranks, so all raise
             summed = pair.reverse.arrival == "summed"
             prove = _dispatch.validate_keys if summed else _dispatch.validate_queries
             _shiplap._raise_all(prove(pair))
-        with link.failing():
-            self._build("", pair, link)
+        with monitored.abort_peers_on_exception():
+            self._build("", pair, monitored)
 
-    def _build(self, name: str, pair: _dispatch.MetadataPair, link: Link) -> None:
-        self._link = link
-        self._forward = _Way(f"{name}forward", pair.forward, pair.reverse, link.rank)
-        self._reverse = _Way(f"{name}reverse", pair.reverse, pair.forward, link.rank)
+    def _build(self, name: str, pair: _dispatch.MetadataPair, monitored: MonitoredGroup) -> None:
+        self._group = monitored
+        self._forward = _Direction(f"{name}forward", pair.forward, pair.reverse, monitored.rank)
+        self._reverse = _Direction(f"{name}reverse", pair.reverse, pair.forward, monitored.rank)
 
     @property
     def tokens(self) -> int:
-        """Rows that this rank has at home: the length of what goes in."""
+        """Rows in this rank's home layout: the length of the input."""
         return int(self._forward.rows_in)
 
     @property
     def tokens_there(self) -> int:
-        """Rows that this rank has at attention."""
+        """Rows in this rank's attention layout."""
         return int(self._forward.rows_out)
 
     def __call__(self, *xs: torch.Tensor) -> Any:
-        """There: ``x`` has a row for each token at home, of any shape and type. Several tensors of
-        one type travel together, and come as a tuple."""
+        """Forward: ``x`` has one row per token of the home layout, of any shape and dtype. Several
+        tensors of one dtype are sent in one message and returned as a tuple."""
         return self._apply(False, xs)
 
     def back(self, *xs: torch.Tensor) -> Any:
-        """The way back: ``x`` has a row for each token at attention."""
+        """Reverse: ``x`` has one row per token of the attention layout."""
         return self._apply(True, xs)
 
-    def _apply(self, backwards: bool, xs: tuple[torch.Tensor, ...]) -> Any:
-        moved = _Moved.apply(self, backwards, *xs)
+    def _apply(self, reverse: bool, xs: tuple[torch.Tensor, ...]) -> Any:
+        moved = _ExchangeFunction.apply(self, reverse, *xs)
         return moved if len(xs) > 1 else moved[0]
 
-    def _move(self, backwards: bool, xs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        way = self._reverse if backwards else self._forward
-        with self._link.failing():
-            _check_tensors(way, xs)
-        self._link.agree_on_rows(way.name, xs)
-        return way.move(self._link, xs)
+    def _move(self, reverse: bool, xs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        direction = self._reverse if reverse else self._forward
+        with self._group.abort_peers_on_exception():
+            _check_tensors(direction, xs)
+        self._group.check_rows(direction.name, xs)
+        return direction.move(self._group, xs)
 
 
-def _expect(value: object, kind: type, name: str) -> None:
+def _check_type(value: object, kind: type, name: str) -> None:
     if not isinstance(value, kind):
-        _shiplap._raise("D003", f"{name} is a {type(value).__name__}, not a {kind.__name__}")
+        _shiplap._raise("D003", f"type mismatch: {name} is a {type(value).__name__}, not a "
+                        f"{kind.__name__}")
 
 
-def _check_tensors(way: _Way, xs: Sequence[torch.Tensor]) -> None:
-    """Before anything is sent, so that what is wrong on one rank is told on that rank."""
+def _check_tensors(direction: _Direction, xs: Sequence[torch.Tensor]) -> None:
+    """Checks before anything is sent, so that the error is raised on the rank that caused it."""
     if not xs:
-        _shiplap._raise("D400", "there is no tensor to move")
+        _shiplap._raise("D400", "no tensor was given")
     for x in xs:
-        _expect(x, torch.Tensor, "x")
+        _check_type(x, torch.Tensor, "x")
         if x.layout != torch.strided or x.is_quantized:
-            _shiplap._raise("D400", f"{way.name}: a tensor of {x.dtype} and {x.layout}",
-                            "its rows are not simply one after another", "make it dense first")
-        if way.summed and x.dtype not in _SUMMED:
-            _shiplap._raise("D400", f"{way.name}: {x.dtype}",
-                            "copies are summed here, and torch does not sum these",
+            _shiplap._raise("D400",
+                            f"{direction.name}: unsupported tensor of {x.dtype} and {x.layout}",
+                            "only dense (strided) tensors are supported", "make it dense first")
+        if direction.summed and x.dtype not in _SUMMABLE:
+            _shiplap._raise("D400", f"{direction.name}: unsupported dtype {x.dtype}",
+                            "this direction sums copies, and torch cannot sum this dtype",
                             "convert it first, for example to float32")
-        if x.dim() == 0 or len(x) != way.rows_in:
-            _shiplap._raise("D400", f"{way.name}: a tensor of shape {tuple(x.shape)}",
-                            "its first dimension is the token",
-                            f"this rank has {way.rows_in} tokens here")
+        if x.dim() == 0 or len(x) != direction.rows_in:
+            _shiplap._raise("D400", f"{direction.name}: shape mismatch: {tuple(x.shape)}",
+                            "the first dimension must be the number of tokens",
+                            f"this rank has {direction.rows_in} tokens here")
         if x.dtype != xs[0].dtype or x.device != xs[0].device:
-            _shiplap._raise("D400", f"{way.name}: {x.dtype} on {x.device} beside {xs[0].dtype} on "
-                            f"{xs[0].device}", "they travel together")
+            _shiplap._raise("D400", f"{direction.name}: mismatch of {x.dtype} on {x.device} and "
+                            f"{xs[0].dtype} on {xs[0].device}", "they are sent in one message")
 
 
-# ---- all of it
+# ---- the Dispatcher
 
 
-class _Dispatched(torch.autograd.Function):
-    """Q, K and V in one node, so that all ranks send their gradients in the same order, also a rank
-    that has nothing to attend to and uses none of them.
+class _DispatchFunction(torch.autograd.Function):
+    """Q, K and V in one autograd node, so that all ranks send their gradients in the same order,
+    even a rank that has no attention to compute and uses none of them.
 
-    The last output is a thread from here to `_Combined`: without it a rank whose outputs depend on
-    no query would leave this node out on the way back, and the others would wait for it.
+    The last output is an anchor, which `_CombineFunction` takes as an input: without this
+    dependency, autograd would skip this node in the backward pass of a rank whose outputs depend on
+    no query, and its peers would hang.
 
-    The node has the exchanges, not the Dispatcher: that has threads, and so it would keep itself.
+    The node holds the exchanges and not the Dispatcher, which holds anchors: that would be a
+    reference cycle.
     """
 
     @staticmethod
@@ -428,127 +434,128 @@ class _Dispatched(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         to_q, to_k, to_v, _ = gradients
-        return (None, None, *_Moved.apply(ctx.of_q, True, to_q),
-                *_Moved.apply(ctx.of_kv, True, to_k, to_v))
+        return (None, None, *_ExchangeFunction.apply(ctx.of_q, True, to_q),
+                *_ExchangeFunction.apply(ctx.of_kv, True, to_k, to_v))
 
 
-class _Combined(torch.autograd.Function):
-    """The way back of the outputs, tied to the dispatch before it."""
+class _CombineFunction(torch.autograd.Function):
+    """Returns the outputs home; depends on the anchor of its dispatch."""
 
     @staticmethod
     def forward(ctx: Any, exchange: Exchange, out: torch.Tensor,
-                thread: torch.Tensor) -> torch.Tensor:
+                anchor: torch.Tensor) -> torch.Tensor:
         ctx.exchange = exchange
         return exchange._move(True, (out,))[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        (moved,) = _Moved.apply(ctx.exchange, False, *gradients)
+        (moved,) = _ExchangeFunction.apply(ctx.exchange, False, *gradients)
         return None, moved, torch.zeros((), device=moved.device)
 
 
 class Dispatcher:
-    """Queries, keys and values to where attention happens, outputs back, with autograd.
+    """Sends queries, keys and values to the ranks of attention and returns outputs, with autograd.
 
-    ``metadata`` is a ``shiplap.dispatch.QkvDispatch``, the same on all ranks of ``group``. All of
-    them make the Dispatcher together: if one holds other tables, every rank raises MetadataDiffers
-    with the rank and the field. It is cheap enough to be made anew in every step.
+    ``metadata`` is a ``shiplap.dispatch.QkvDispatch``, the same on all ranks of ``group``. Creating
+    a Dispatcher is a collective: if the tables of a rank differ, every rank raises MetadataDiffers
+    with the rank and the field. It is cheap enough to be created in every step.
 
-    ``deadline`` is how many seconds a rank waits for the others. A rank that finds something wrong
-    says so to them, and they raise RankFailed with its words; used as a context manager, it also
-    does so for what goes wrong in the block. ``validates`` proves the tables sound first.
+    ``deadline`` is the timeout of a collective in seconds. If a rank detects an error, all others
+    raise RankFailed with its message; used as a context manager, this also covers exceptions
+    inside the block. ``validates`` first proves that the tables are sound.
     """
 
     def __init__(self, metadata: _dispatch.QkvDispatch, group: Any = None, *,
                  deadline: float = 60.0, validates: bool = True) -> None:
-        link = Link(group, deadline)
-        with link.failing():
-            _expect(metadata, _dispatch.QkvDispatch, "metadata")
+        monitored = MonitoredGroup(group, deadline)
+        with monitored.abort_peers_on_exception():
+            _check_type(metadata, _dispatch.QkvDispatch, "metadata")
             hashes = metadata.hashes()
-        link.agree(hashes, metadata.world_size)
+        monitored.check_hashes(hashes, metadata.world_size)
         if validates:  # the same on all ranks, so all raise
             _shiplap._raise_all(_dispatch.validate(metadata))
-        self._link = link
+        self._group = monitored
         self._layout = metadata.attention
         self.q = Exchange.__new__(Exchange)  #: of the queries
         self.kv = Exchange.__new__(Exchange)  #: of keys and values
-        with link.failing():
-            self.q._build("q ", metadata.q, link)
-            self.kv._build("kv ", metadata.kv, link)
-        self.device = link.device  #: of the tensors that were dispatched last
-        self._threads: deque[torch.Tensor] = deque(maxlen=_MOST_OPEN)  # not combined yet
-        self._thread_of: Any = WeakIdKeyDictionary()  # by what dispatch gave
+        with monitored.abort_peers_on_exception():
+            self.q._build("q ", metadata.q, monitored)
+            self.kv._build("kv ", metadata.kv, monitored)
+        self.device = monitored.device  #: of the tensors that were dispatched last
+        self._pending_anchors: deque[torch.Tensor] = deque(maxlen=_MAX_PENDING)  # not combined yet
+        self._anchor_of: Any = WeakIdKeyDictionary()  # by the tensors that dispatch returned
         self._ends: dict[tuple[str, torch.device], torch.Tensor] = {}
 
     def dispatch(self, q: torch.Tensor, k: torch.Tensor,
                  v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """From home to attention. Keys and values travel together.
+        """Sends tokens from the home to the attention layout; keys and values in one message.
 
-        Several may be under way at once; see ``combine``.
+        Several dispatches may be pending at once; see ``combine``.
         """
-        *moved, thread = _Dispatched.apply(self.q, self.kv, q, k, v)
-        self._threads.append(thread)
+        *moved, anchor = _DispatchFunction.apply(self.q, self.kv, q, k, v)
+        self._pending_anchors.append(anchor)
         for x in moved:
-            self._thread_of[x] = thread
+            self._anchor_of[x] = anchor
         self.device = q.device
         return moved[0], moved[1], moved[2]
 
     def combine(self, out: torch.Tensor, *, of: torch.Tensor | None = None) -> torch.Tensor:
-        """The outputs of attention, one row per query, back home.
+        """Returns the outputs of attention, one row per query, to the home layout.
 
-        Its gradient takes that of its ``dispatch`` along, on every rank. That is the oldest one
-        which has not been combined, or the one that gave ``of``: name it (``of=q``) if they are
-        combined in another order, more than once, or not all of them.
+        Its backward always runs the backward of its ``dispatch`` as well, on every rank. That
+        dispatch is the oldest one that has not been combined, or the one that returned ``of``: give
+        it (``of=q``) if dispatches are combined in another order, more than once, or not at all.
         """
-        with self._link.failing():
-            thread = self._thread_for(of)
-        moved: torch.Tensor = (self.q.back(out) if thread is None else
-                               _Combined.apply(self.q, out, thread))
+        with self._group.abort_peers_on_exception():
+            anchor = self._find_anchor(of)
+        moved: torch.Tensor = (self.q.back(out) if anchor is None else
+                               _CombineFunction.apply(self.q, out, anchor))
         return moved
 
-    def _thread_for(self, of: torch.Tensor | None) -> torch.Tensor | None:
+    def _find_anchor(self, of: torch.Tensor | None) -> torch.Tensor | None:
         if of is None:
-            return self._threads.popleft() if self._threads else None
-        _expect(of, torch.Tensor, "of")
-        thread: torch.Tensor | None = self._thread_of.get(of)
-        if thread is None:
-            _shiplap._raise("D400", "combine: `of` is no tensor that dispatch gave",
-                            f"it has the shape {tuple(of.shape)}", "pass q, k or v as it was given")
-        rest = [one for one in self._threads if one is not thread]
-        self._threads.clear()
-        self._threads.extend(rest)
-        return thread
+            return self._pending_anchors.popleft() if self._pending_anchors else None
+        _check_type(of, torch.Tensor, "of")
+        anchor: torch.Tensor | None = self._anchor_of.get(of)
+        if anchor is None:
+            _shiplap._raise("D400", "combine: `of` is not a tensor that dispatch returned",
+                            f"it has the shape {tuple(of.shape)}",
+                            "pass q, k or v as dispatch returned it")
+        rest = [one for one in self._pending_anchors if one is not anchor]
+        self._pending_anchors.clear()
+        self._pending_anchors.extend(rest)
+        return anchor
 
     @property
     def rank(self) -> int:
-        """In the group."""
-        return self._link.rank
+        """The rank in the group."""
+        return self._group.rank
 
     @property
     def cu_seqlens_q(self) -> torch.Tensor:
-        """Where the queries of each item begin, and the end; int32, as kernels take it."""
-        return self._ends_of("cu_seqlens_q")
+        """Cumulative sequence lengths of the queries of each item; int32, as kernels take them."""
+        return self._cu_seqlens("cu_seqlens_q")
 
     @property
     def cu_seqlens_kv(self) -> torch.Tensor:
-        """The same of the keys. The last keys of an item are those of its own queries."""
-        return self._ends_of("cu_seqlens_kv")
+        """The same for the keys. The last keys of an item are those of its own queries."""
+        return self._cu_seqlens("cu_seqlens_kv")
 
-    def _ends_of(self, name: str) -> torch.Tensor:
+    def _cu_seqlens(self, name: str) -> torch.Tensor:
         if (name, self.device) not in self._ends:
             ends = getattr(self._layout, name)(self.rank)
-            self._ends[name, self.device] = torch.tensor(_numbers(ends),
+            self._ends[name, self.device] = torch.tensor(_to_list(ends),
                                                          dtype=torch.int32, device=self.device)
         return self._ends[name, self.device]
 
     @property
     def max_seqlen_q(self) -> int:
-        """Queries of the longest item of this rank."""
+        """The number of queries of the longest item of this rank."""
         return self._layout.max_seqlen_q(self.rank)
 
     @property
     def max_seqlen_kv(self) -> int:
-        """Keys of the longest item of this rank."""
+        """The number of keys of the longest item of this rank."""
         return self._layout.max_seqlen_kv(self.rank)
 
     def __enter__(self) -> Dispatcher:
@@ -557,8 +564,8 @@ class Dispatcher:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         if error is not None:
-            self._link.tell_others(error)
+            self._group.abort_peers(error)
 
     def __repr__(self) -> str:
-        return (f"<Dispatcher: rank {self.rank} of {self._link.size}, {self.q.tokens} tokens at "
+        return (f"<Dispatcher: rank {self.rank} of {self._group.size}, {self.q.tokens} tokens at "
                 f"home, {self.q.tokens_there} queries and {self.kv.tokens_there} keys here>")

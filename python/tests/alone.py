@@ -1,4 +1,4 @@
-"""What must hold where there is nothing but Python and the wheel; tools/check-wheel runs it."""
+"""Tests in an environment with nothing but Python and the wheel; run by tools/check-wheel."""
 
 import argparse
 import importlib
@@ -16,7 +16,7 @@ def seconds_of(code: str) -> float:
 
 
 def check_import_time(most: float) -> None:
-    """By turns, so that both see the same machine."""
+    """Interleaved, so that both see the same machine."""
     times = [(seconds_of("import shiplap"), seconds_of("pass")) for _ in range(7)]
     taken = statistics.median(with_it - without for with_it, without in times)
     print(f"import shiplap: {taken:.3f} s")
@@ -43,9 +43,9 @@ def check_absence() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--most-seconds", type=float, required=True)
+    parser.add_argument("--max-seconds", type=float, required=True)
     options = parser.parse_args()
-    check_import_time(options.most_seconds)
+    check_import_time(options.max_seconds)
     check_absence()
 
 

@@ -1,4 +1,4 @@
-"""Whether what is made and dropped many times leaves memory behind."""
+"""Detects memory leaks of objects that are created and dropped many times."""
 
 import ctypes
 import gc
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class _Heap(ctypes.Structure):
-    """What mallinfo2 of the C library gives."""
+    """The result of mallinfo2 of the C library."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -34,7 +34,7 @@ LIBC.mallinfo2.restype = _Heap
 
 
 class Growth(NamedTuple):
-    """What stays, in all."""
+    """The memory in use."""
 
     heap: int  # bytes that C++ holds
     blocks: int  # that Python holds
@@ -42,20 +42,20 @@ class Growth(NamedTuple):
 
 
 def in_use() -> Growth:
-    """The memory of the process would say less: what leaks first fills what others gave back."""
+    """More precise than the memory of the process, where leaks first reuse freed memory."""
     gc.collect()
     heap = LIBC.mallinfo2()
     return Growth(heap.uordblks + heap.hblkhd, sys.getallocatedblocks(), len(gc.get_objects()))
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory."""
+    """The resident memory of this process, in bytes."""
     pages = pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def growth(make: Callable[[], object], cycles: int = 1000) -> Growth:
-    """What `cycles` times `make` leave. A quarter before them fills the caches."""
+    """The growth after `cycles` calls of `make`, after a warm-up of a quarter of them."""
     for _ in range(cycles // 4 + 1):
         make()
     before = in_use()

@@ -64,7 +64,7 @@ def test_torch_and_jax_see_the_same_memory():
     tensor[0] = 77
     assert indices.send_rows[0] == 77
     ends = made().attention.cu_seqlens_q(0)
-    # What may not be written to, jax takes by another way: its asarray.
+    # jax takes read-only arrays only by its asarray.
     assert jax.numpy.asarray(ends).tolist() == ends.tolist()
 
 
@@ -161,9 +161,9 @@ def test_lists_tuples_and_numbers_of_numpy_are_taken():
 
 
 @pytest.mark.parametrize("wrong, says", [
-    ([6, -1], "-1 is outside of 0 to 4294967295"),
-    (np.array([6, -1]), "-1 is outside"),
-    (np.array([2**40]), "is outside"),
+    ([6, -1], "-1 is out of range 0 to 4294967295"),
+    (np.array([6, -1]), "-1 is out of range"),
+    (np.array([2**40]), "is out of range"),
     ([2**80], "is too large"),
     ([1.5], "found a float"),
     (np.array([1.5]), "found float64"),
@@ -181,7 +181,7 @@ def test_anything_else_is_refused_by_name(wrong, says):
     assert "lengths" in str(caught.value)
 
 
-# ---- the referee on arrays
+# ---- the reference implementation on arrays
 
 
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i1", "u8", "?", "c16"])
@@ -228,7 +228,7 @@ def test_the_referee_refuses_what_does_not_fit():
         (x, np.zeros((2, 2, 4), dtype=np.float32), "4 numbers"),
         (x, np.zeros((3, 2, 3), dtype=np.float32), "buffers of 3 ranks"),
         (x, np.zeros((2, 1, 3), dtype=np.float32), "D404"),
-        (x, np.zeros((2, 2, 6), dtype=np.float32)[:, :, ::2], "gaps"),
+        (x, np.zeros((2, 2, 6), dtype=np.float32)[:, :, ::2], "contiguous"),
         (x[0, 0], np.zeros((2, 2, 3), dtype=np.float32), "shape"),
     ]:
         with pytest.raises(shiplap.InputError) as caught:
@@ -236,7 +236,7 @@ def test_the_referee_refuses_what_does_not_fit():
         assert says in str(caught.value)
     sealed = np.zeros((2, 2, 3), dtype=np.float32)
     sealed.flags.writeable = False
-    with pytest.raises(shiplap.InputError, match="cannot be written to"):
+    with pytest.raises(shiplap.InputError, match="read-only"):
         dispatch.orchestrate_simulate(x, sealed, table)
 
 

@@ -1,4 +1,4 @@
-"""check in Python: the verdicts of the command line, and assert_sound for a team's own tests."""
+"""check in Python: the same results as the command line, and assert_sound for test suites."""
 
 import json
 import os

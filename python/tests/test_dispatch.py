@@ -14,7 +14,7 @@ from shiplap import dispatch
 
 
 def command(*words):
-    """What the command line tool, a program without Python, does with the same question."""
+    """The result of the command line tool for the same input."""
     program = pathlib.Path(shiplap.__file__).parent / "bin" / "shiplap"
     answer = subprocess.run([program, "dispatch", *map(str, words)], capture_output=True,
                             text=True, timeout=60)
@@ -239,12 +239,12 @@ def test_pictures_and_words():
 def test_a_report_is_that_of_the_command_line(tmp_path):
     made = dispatch.create_qkv_dispatch(4, 64, 2, 3, 1)
     made.save_report(tmp_path / "mine.html")
-    assert "which token" in (tmp_path / "mine.html").read_text().lower()
-    with pytest.raises(shiplap.InputError, match="what is a document"):
+    assert "where the tokens" in (tmp_path / "mine.html").read_text().lower()
+    with pytest.raises(shiplap.InputError, match="the routing is missing"):
         dispatch.read_dispatch(made.to_json()).to_dispatch().save_report(tmp_path / "no.html")
 
 
-# ---- index arrays: against the referee, in numpy
+# ---- index arrays: against the reference implementation, in numpy
 
 
 def exchange(table, xs, out_rows):

@@ -1,4 +1,4 @@
-"""Every public name has a docstring, and the examples in them are true."""
+"""Every public name has a docstring, and their examples are correct."""
 
 import doctest
 import importlib
@@ -14,7 +14,7 @@ FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
 def modules():
-    """Of the package; those that need a library that is not there are left out."""
+    """The modules of the package, without those whose dependencies are missing."""
     found = [shiplap]
     for info in pkgutil.iter_modules(shiplap.__path__):
         if info.name == "__main__":

@@ -20,7 +20,7 @@ def test_prints_what_it_should(program, output, needs):
     done = subprocess.run([sys.executable, EXAMPLES / program], capture_output=True, text=True,
                           timeout=120)
     assert done.returncode == 0, done.stderr
-    # XLA says whom it met, on standard output and in several processes at once.
+    # XLA logs its connections on standard output, from several processes at once.
     said = "".join(line for line in done.stdout.splitlines(keepends=True)
                    if line.strip() and "peer ranks" not in line) if needs == "jax" else done.stdout
     assert said == (EXAMPLES / output).read_text(encoding="utf-8")

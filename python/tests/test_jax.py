@@ -1,4 +1,4 @@
-"""shiplap.jax on processes and devices: products with their communication, and derivatives."""
+"""shiplap.jax on processes and devices: GEMMs with their communication, and derivatives."""
 
 import re
 import subprocess

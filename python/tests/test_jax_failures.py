@@ -1,4 +1,4 @@
-"""shiplap.jax when a process dies in the middle of a step: the others say which, and end."""
+"""shiplap.jax when a process dies during a step: the survivors report which one, and exit."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def check_named(story, victim, error, within):
 
 
 def check_ended(story, codes=(1,)):
-    """By themselves, not by JAX, and not after a wait."""
+    """They exit by themselves, not by JAX, and do not hang first."""
     for end in story.survivors:
         assert end.code in codes, told(end)
 
@@ -39,7 +39,7 @@ def test_survivors_raise_who_died_and_end_by_themselves(size, victim, way, code)
 def test_a_process_that_stands_still_is_named_when_the_deadline_has_passed():
     timeout = 2
     story = death(3, 2, "SIGSTOP", seed=SEED, timeout=timeout)
-    # Who waits for one that waits for it names it as well.
+    # A rank that waits for a rank that waits for the dead one reports it as well.
     for end in story.survivors:
         assert end.error in ("DeadlinePassed", "RankFailed") and end.names(2), told(end)
         assert end.after < timeout + 3, told(end)

@@ -1,4 +1,4 @@
-"""A thousand times made and dropped, plans and results leave nothing behind."""
+"""Plans and results do not leak: each is created and dropped a thousand times."""
 
 import pytest
 from leaks import LIBC, assert_no_leak, growth

@@ -1,4 +1,4 @@
-"""An MPI is found when a job is started, not before. tools/check-wheel says where one is."""
+"""MPI is found when a job is started, not before. tools/check-wheel sets its location."""
 
 import json
 import os

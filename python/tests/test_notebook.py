@@ -1,4 +1,4 @@
-"""The notebook with the puzzles runs, and what is stored in it is what it gives."""
+"""The notebook with the puzzles runs, and its stored outputs are up to date."""
 
 import json
 import pathlib

@@ -179,7 +179,7 @@ def test_a_builder_refuses_as_the_text_does():
     with b.repeat("u", 2) as u:
         pass
     b.free(x(u, 1))
-    with pytest.raises(shiplap.InputError, match=r"D102.*`u` stands for no number here") as caught:
+    with pytest.raises(shiplap.InputError, match=r"D102.*`u` is not a number here") as caught:
         b.build("late")
     assert caught.value.diagnostics[0].file == "late" and caught.value.diagnostics[0].line == 7
     with pytest.raises(TypeError, match="work has no 'flops': its keys are bytes, flop"):

@@ -1,4 +1,4 @@
-"""Strategies in Python: the same plans, times and losses as those that are written in C++."""
+"""Strategies in Python: the same plans, times and losses as those in C++."""
 
 import concurrent.futures
 import doctest

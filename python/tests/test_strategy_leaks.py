@@ -1,4 +1,4 @@
-"""Nothing leaks: a thousand of everything, made and thrown away, leave no memory and no objects."""
+"""Strategies do not leak memory or objects: each is created and dropped a thousand times."""
 
 import pytest
 from leaks import assert_no_leak, growth, resident

@@ -1,4 +1,4 @@
-"""Wrong strategies: each is refused with its code, its rank, and the line that is wrong."""
+"""Wrong strategies: each is rejected with its code, its rank, and the wrong line."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ MISTAKES = []
 
 
 def mistake(code, ranks=2):
-    """The line with `# wrong` is the one that has to be told."""
+    """The line with `# wrong` is the one that must be reported."""
     def note(strategy):
         MISTAKES.append(pytest.param(strategy, code, ranks, id=strategy.__name__))
         return strategy
@@ -234,14 +234,14 @@ def test_a_missing_await_is_told_where_its_result_is_used():
         gradients = model.storage()[4]
         gradients[0] = model.all_reduce(gradients[0], 0)
 
-    with pytest.raises(TypeError, match="WeightGrad, found Communication; is there an `await`"):
+    with pytest.raises(TypeError, match="WeightGrad, found Communication; is an `await`"):
         shiplap.train(forgets, ranks=2, layers=2)
 
     async def passes_on(model):
         until_gradients(model)
         await model.all_reduce(model.all_reduce(model.storage()[4][0], 0), 0)
 
-    with pytest.raises(TypeError, match="found Communication; is there an `await` missing"):
+    with pytest.raises(TypeError, match="found Communication; is an `await` missing"):
         shiplap.train(passes_on, ranks=2, layers=2)
 
 
@@ -332,7 +332,7 @@ def test_another_ranks_communication_cannot_be_awaited():
 
 def test_inside_of_an_event_loop_it_is_the_same():
     async def notebook():
-        with pytest.raises(shiplap.InputError, match="foreign") as refused:
+        with pytest.raises(shiplap.InputError, match="unsupported awaitable") as refused:
             shiplap.train(sleeps_on_the_clock, ranks=2)
         assert refused.value.diagnostics[0].code == "D627"
         return shiplap.train(right, ranks=2, layers=2)

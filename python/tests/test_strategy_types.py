@@ -1,4 +1,4 @@
-"""Strategies are checked by their types: mypy knows what `await model.all_reduce(..)` gives."""
+"""Strategies are type-checked: mypy infers the type of `await model.all_reduce(..)`."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""What strategies are made of: values, shelves, a model alone, the predictor."""
+"""The API for strategies: values, value maps, a single model, the predictor."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_an_error_of_an_iterator_passes_through():
         Activation(0, 2, broken(), 4)
 
 
-# ---------------------------------------------------------------- shelves
+# ---------------------------------------------------------------- value maps
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_other_keys_are_refused(model, key):
     for use in (lambda: weights[key], lambda: key in weights, lambda: weights.pop(key),
                 lambda: weights.__setitem__(key, Weight(0, 2)),
                 lambda: weights.__delitem__(key)):
-        with pytest.raises(TypeError, match="one whole number or two"):
+        with pytest.raises(TypeError, match="one or two integers"):
             use()
 
 
@@ -141,7 +141,7 @@ def test_an_empty_place_is_told(model):
 def test_a_shelf_holds_one_kind(model):
     weights, opt_states, *_ = model.storage()
     weight, state = model.load_weights(0)
-    with pytest.raises(TypeError, match="kind Weight, found OptState"):
+    with pytest.raises(TypeError, match="type Weight, found OptState"):
         weights[0] = state
 
 

@@ -1,11 +1,11 @@
-"""Other threads of Python go on while C++ works."""
+"""C++ calls release the GIL, so that other Python threads run."""
 
 import threading
 import time
 
 import shiplap
 
-ENOUGH = 6  # ticks; a call that keeps the lock has two
+ENOUGH = 6  # ticks; a call that holds the GIL has two
 
 
 def ticks_during(work) -> int:

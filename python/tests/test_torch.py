@@ -1,4 +1,4 @@
-"""shiplap.torch on processes: right results, and an end on every rank when one goes wrong."""
+"""shiplap.torch on processes: correct results, and no rank hangs when one fails."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from workers import exchanges, model  # noqa: E402
 from workers.ranks import run, values  # noqa: E402
 
 
-# ---- what it does
+# ---- results
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -77,7 +77,7 @@ def test_of_must_be_what_dispatch_gave():
     dispatcher = shiplap.torch.Dispatcher(dispatch.create_qkv_dispatch(1, 8, 2, 2))
     x = torch.ones(8, 2)
     q, _, _ = dispatcher.dispatch(x, x, x)
-    with pytest.raises(shiplap.InputError, match="no tensor that dispatch gave"):
+    with pytest.raises(shiplap.InputError, match="not a tensor that dispatch returned"):
         dispatcher.combine(q, of=q + 1)
     dispatcher = shiplap.torch.Dispatcher(dispatch.create_qkv_dispatch(1, 8, 2, 2))
     with pytest.raises(shiplap.InputError, match="D003.*of is a tuple"):
@@ -95,7 +95,7 @@ def test_a_dispatch_that_is_not_combined_does_not_keep_its_graph():
     del weight, x
     assert sum(one() is not None for one in saved) <= 8
     alive = weakref.ref(dispatcher.q)
-    del dispatcher  # no collector is needed: nothing keeps itself
+    del dispatcher  # no garbage collection is needed: there is no reference cycle
     assert not any(one() is not None for one in saved) and alive() is None
 
 
@@ -153,7 +153,7 @@ def test_fifty_steps_with_changing_lengths_on_four_ranks():
         close(rank["weights"], alone["weights"], 1e-8)
 
 
-# ---- what goes wrong goes wrong on all ranks, in time
+# ---- failures reach all ranks in time
 
 
 def test_a_rank_with_other_tables_is_named_on_all_ranks():
@@ -170,7 +170,7 @@ def test_a_rank_with_other_tables_is_named_on_all_ranks():
 def test_what_is_wrong_with_the_tables_is_said_on_all_ranks(wrong):
     for error, text, seconds in values(wrong, 4):
         assert error == "InputError" and seconds < 5
-        assert ("D405" if wrong is exchanges.unsound_tables else "tables of 5 ranks") in text
+        assert ("D405" if wrong is exchanges.unsound_tables else "tables are for 5 ranks") in text
 
 
 def test_an_exchange_of_unsound_tables_is_refused_on_all_ranks():
@@ -246,7 +246,7 @@ def test_an_exception_in_the_block_is_heard_by_the_others():
 def test_a_rank_that_says_nothing_is_waited_for_until_the_deadline():
     outcomes = values(exchanges.one_sleeps, 4)
     errors = [outcome[0] for outcome in outcomes]
-    # The first one to give up says so, and the others may hear of it.
+    # The first rank that times out posts its failure, which the others may read.
     assert "DeadlinePassed" in errors
     assert set(errors[:1] + errors[2:]) <= {"DeadlinePassed", "RankFailed"}
     assert all(outcome[2] < 2.5 for rank, outcome in enumerate(outcomes) if rank != 1)
@@ -337,7 +337,7 @@ def test_one_rank_needs_no_process_group():
     assert dispatcher.cu_seqlens_q.dtype == torch.int32
     assert dispatcher.cu_seqlens_q[-1] == len(q) and dispatcher.cu_seqlens_kv[-1] == len(k)
     assert dispatcher.max_seqlen_kv >= dispatcher.max_seqlen_q
-    with pytest.raises(shiplap.InputError, match="tables of 4 ranks in a group of 1"):
+    with pytest.raises(shiplap.InputError, match="tables are for 4 ranks, the group has 1"):
         shiplap.torch.Dispatcher(dispatch.create_qkv_dispatch(4, 32, 3, 3))
 
 

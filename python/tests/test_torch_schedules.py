@@ -1,5 +1,5 @@
-"""Pipeline schedules that torch itself makes: they are sound, a change in them is found, and their
-messages are where torch puts them."""
+"""Pipeline schedules of torch: they are sound, a change in them is detected, and their messages are
+where torch puts them."""
 
 import random
 

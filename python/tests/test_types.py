@@ -1,4 +1,4 @@
-"""The types that the package states are those that users' programs are checked with."""
+"""Users' programs are type-checked with the type hints of the package."""
 
 import pytest
 from types_checker import mypy

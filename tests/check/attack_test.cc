@@ -1,5 +1,5 @@
-// Plans that were made to break `check`: wrong ones that it called sound, right ones that it
-// refused, and some that brought it down. What it says of each, with and without symmetry.
+// Adversarial plans: unsound ones that `check` once accepted, sound ones that it rejected, and some
+// that crashed it. The verdict on each, with and without symmetry.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -77,9 +77,9 @@ TEST(UnderAttack, SomethingFromNothing) {
   EXPECT_EQ(check(read_plan("d1"), {}).assumed.front().kernel, "bakward");
 }
 
-// Whose layer or version numbers are is lost in a tensor without, or with another number of them. A
-// plan may say it, and then it is listed: layers that are skipped, swapped or updated by another's
-// gradient.
+// A tensor without layers or versions, or with another number of them, loses the layer or version
+// of its values. A plan may still state it, and it is then listed as assumed: layers that are
+// skipped, swapped or updated with another layer's gradient.
 TEST(UnderAttack, LayersThatNothingTellsAreListedAsAssumed) {
   const auto assumed = [](const std::string& name) {
     const Report report = check(read_plan(name), {});
@@ -132,7 +132,7 @@ TEST(UnderAttack, MemoryThatEveryStepLoses) {
   EXPECT_EQ(attack("g4b"), "D733");
 }
 
-// Each rank has as many rounds as a rank may have: it took 95 s to say that it is wrong.
+// Each rank has the maximum number of iterations: rejecting the plan once took 95 s.
 TEST(UnderAttack, LoopsThatDoNothingOnEveryRank) {
   EXPECT_EQ(attack("b3"), "D632");
   const plan::Plan plan = plan::parse_text(
@@ -164,10 +164,10 @@ TEST(UnderAttack, RightPlansThatWereRefused) {
   EXPECT_EQ(attack("r3"), "");
 }
 
-// MPI and NCCL only read there, gloo leaves partial sums (pytorch issue 76527).
+// MPI and NCCL only read these rows, gloo writes partial sums (pytorch issue 76527).
 TEST(UnderAttack, RowsThatAReduceInPlaceMayUse) { EXPECT_EQ(attack("r2"), "D730"); }
 
-// A second attack, on the rules that answered the first.
+// A second round, against the rules that were added after the first.
 TEST(UnderAttack, SumsOfDifferentTensorsAndLayers) {
   EXPECT_EQ(attack("t1"), "D752");
   EXPECT_EQ(attack("t2"), "D755");

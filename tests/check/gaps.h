@@ -1,4 +1,4 @@
-// What the tests of gaps share: what a plan is told, in a line.
+// Helpers for the gaps_*_test.cc: the findings of a plan as one line.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,8 +9,9 @@
 
 namespace shiplap::check {
 
-// "D701@1:0/2": the code, the place, and how much is folded, of every finding; notes by their code.
-inline std::string told(const std::string& text, const Options& options = {}) {
+// "D701@1:0/2": code, rank, operation and number of folded consequences of every finding; "+D702"
+// for each note.
+inline std::string check_summary(const std::string& text, const Options& options = {}) {
   std::string result;
   for (const Finding& finding : checked(text, options).findings) {
     result += (result.empty() ? "" : " ") + finding.diagnostic.code + "@" +

@@ -1,5 +1,5 @@
-// What is told of a mistake: its place, its witnesses, what is folded under it. Found untested by
-// mutations of the sources that diagnose.
+// What a finding reports: its operation, its witness, its folded consequences. Found untested by
+// mutations of the diagnose_*.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 // ---- several mistakes
 
 TEST(Findings, OfOneRankAreFolded) {
-  EXPECT_EQ(told(R"(mesh dp=3
+  EXPECT_EQ(check_summary(R"(mesh dp=3
 program most on dp=0..1
   buffer x rows 1 row_bytes 8 f32
   all_reduce x over dp
@@ -38,10 +38,10 @@ program most on dp=0..1
     plan += "  all_reduce x over dp/" + channel + "\n";
   }
   plan += "program odd on dp=2\n  buffer x rows 1 row_bytes 8 f32\n  compute other\n";
-  EXPECT_EQ(told(plan), "D701@2:-1/5+D701+D701+D701+D701");
+  EXPECT_EQ(check_summary(plan), "D701@2:-1/5+D701+D701+D701+D701");
 }
 
-// With eager sends the plan goes on, and what is wrong then is told as well.
+// With eager sends the plan continues, and later mistakes are reported as well.
 TEST(Findings, BehindADeadlockOfRendezvousSendsAreTold) {
   const auto plan = [](const std::string& last) {
     return R"(mesh pp=2
@@ -62,17 +62,18 @@ program all on all
     reads w = W[0]
     writes x[1 +1] = A[1] sample 1 +1
 )";
-  EXPECT_EQ(told(plan("  goal x[1 +1] = A[0] sample 0 +1\n")), "D721@0:0+D721+D721");
-  EXPECT_EQ(told(plan("  goal x[1 +1] = A[0] sample 1 +1\n")), "D721@0:0+D721+D721 D744@0:-1/1");
-  EXPECT_EQ(told(plan(law)), "D721@0:0+D721+D721 D755@0:2/1");
-  EXPECT_EQ(told(plan(law), {.sends = Sends::eager}), "D755@0:2/1");
-  EXPECT_EQ(told(plan("  @s copy x[0 +1] to x[1 +1]\n")), "D721@0:0+D721+D721 D731@0:2/1");
+  EXPECT_EQ(check_summary(plan("  goal x[1 +1] = A[0] sample 0 +1\n")), "D721@0:0+D721+D721");
+  EXPECT_EQ(check_summary(plan("  goal x[1 +1] = A[0] sample 1 +1\n")),
+            "D721@0:0+D721+D721 D744@0:-1/1");
+  EXPECT_EQ(check_summary(plan(law)), "D721@0:0+D721+D721 D755@0:2/1");
+  EXPECT_EQ(check_summary(plan(law), {.sends = Sends::eager}), "D755@0:2/1");
+  EXPECT_EQ(check_summary(plan("  @s copy x[0 +1] to x[1 +1]\n")), "D721@0:0+D721+D721 D731@0:2/1");
 }
 
 // ---- values
 
 TEST(Unions, OfSeveralPiecesAreToldOnce) {
-  EXPECT_EQ(told(R"(mesh dp=1
+  EXPECT_EQ(check_summary(R"(mesh dp=1
 tensor G Grad tok 4 sum sample 2
 program all on all
   buffer x rows 4 row_bytes 8 f32
@@ -88,7 +89,7 @@ program all on all
 
 // The watched rows are those of the statement that failed, not of the addition behind it.
 TEST(Overwriting, IsFoundWhereTheReaderAlsoAdds) {
-  EXPECT_EQ(told(R"(mesh dp=1
+  EXPECT_EQ(check_summary(R"(mesh dp=1
 tensor Q Query
 tensor K Key
 tensor G Grad sum sample 2
@@ -121,7 +122,8 @@ program all on all
     reads x = Q
 )");
   EXPECT_EQ(finding.diagnostic.code, "D735");
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 1}, Place{0, 3}, Place{0, 2}));
+  EXPECT_THAT(finding.witness,
+              ElementsAre(OperationId{0, 1}, OperationId{0, 3}, OperationId{0, 2}));
 }
 
 TEST(Statements, ThatFailHaveTheWriterAsTheirWitness) {
@@ -135,7 +137,7 @@ program all on all
     reads x = Q tok 1 +1
 )");
   EXPECT_EQ(finding.diagnostic.code, "D744");
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 1}, Place{0, 0}));
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{0, 1}, OperationId{0, 0}));
 }
 
 std::string failing(int count, const std::string& last) {
@@ -161,8 +163,8 @@ TEST(Statements, ThatFailAreWitnessesOfTheirCodeUpToSixteen) {
   EXPECT_EQ(first(failing(3, other)).witness.size(), 3U);
   EXPECT_EQ(first(failing(16, "")).witness.size(), 16U);
   EXPECT_EQ(first(failing(17, "")).witness.size(), 16U);
-  EXPECT_EQ(told(failing(31, other)), "D744@0:0/31+D741");
-  EXPECT_EQ(told(failing(32, other)), "D744@0:0/32");
+  EXPECT_EQ(check_summary(failing(31, other)), "D744@0:0/31+D741");
+  EXPECT_EQ(check_summary(failing(32, other)), "D744@0:0/32");
 }
 
 TEST(Nothing, ThatWasGatheredIsToldAtTheRankWhereItWas) {
@@ -180,12 +182,12 @@ program all on all
   compute other
     reads y[2 +5] = Q tok 1 +5
 )";
-    EXPECT_EQ(told(plan), "D732@" + rank + ":0/2") << plan;
+    EXPECT_EQ(check_summary(plan), "D732@" + rank + ":0/2") << plan;
   }
 }
 
 TEST(Nothing, ThatWasSentIsToldAtTheSend) {
-  EXPECT_EQ(told(R"(mesh pp=2
+  EXPECT_EQ(check_summary(R"(mesh pp=2
 tensor Q Query
 program first on pp=0
   buffer x rows 1 row_bytes 8 f32
@@ -200,7 +202,7 @@ program second on pp=1
             "D732@0:1");
 }
 
-// The sender makes some of the layer, but not this sample.
+// The sender computes some of the layer, but not this sample.
 TEST(Nothing, OfASampleThatTheSenderLeavesOutIsToldThere) {
   const auto plan = [](const std::string& made) {
     return R"(mesh pp=2
@@ -219,8 +221,8 @@ program second on pp=1
     reads x = A[1] sample 1 +1
 )";
   };
-  EXPECT_EQ(told(plan("A[1] sample 0 +1")), "D753@0:1");
-  EXPECT_EQ(told(plan("A[0] sample 1 +1")), "D750@0:1");
+  EXPECT_EQ(check_summary(plan("A[1] sample 0 +1")), "D753@0:1");
+  EXPECT_EQ(check_summary(plan("A[0] sample 1 +1")), "D750@0:1");
 }
 
 std::string sent(const std::string& given, const std::string& sends, const std::string& receives) {
@@ -237,7 +239,7 @@ TEST(Messages, ThatCrossAreToldWhereAnotherCarriesWhatIsWanted) {
   const std::string sends = "  send x[0 +1] to pp+1\n  send x[1 +1] to pp+1\n";
   const std::string receives = "  receive x[0 +1] from pp-1\n  receive x[1 +1] from pp-1\n";
   const auto goal = [&](const std::string& tok) {
-    return told(sent(given, sends, receives + "  goal x[0 +1] = Q tok " + tok + " +1\n"));
+    return check_summary(sent(given, sends, receives + "  goal x[0 +1] = Q tok " + tok + " +1\n"));
   };
   EXPECT_EQ(goal("0"), "");
   EXPECT_EQ(goal("1"), "D714@0:0");
@@ -246,7 +248,7 @@ TEST(Messages, ThatCrossAreToldWhereAnotherCarriesWhatIsWanted) {
 
 // The receives wait before the sends come.
 TEST(Messages, ThatCrossAreToldToWhoeverWaits) {
-  EXPECT_EQ(told(R"(mesh pp=2
+  EXPECT_EQ(check_summary(R"(mesh pp=2
 tensor Q Query tok 4
 program first on pp=0
   buffer x rows 3 row_bytes 8 f32
@@ -275,13 +277,13 @@ program all on all
 }
 
 TEST(Messages, ThatTurnTheirRowsRoundDoNotCross) {
-  EXPECT_EQ(told(sent("  given x[0 +1] = Q tok 1 +1\n  given x[1 +1] = Q tok 3 +1\n",
-                      "  send x[0 +2] to pp+1\n",
-                      "  receive x[0 +2] from pp-1\n  goal x[0 +1] = Q tok 3 +1\n")),
+  EXPECT_EQ(check_summary(sent("  given x[0 +1] = Q tok 1 +1\n  given x[1 +1] = Q tok 3 +1\n",
+                               "  send x[0 +2] to pp+1\n",
+                               "  receive x[0 +2] from pp-1\n  goal x[0 +1] = Q tok 3 +1\n")),
             "D744@1:-1");
 }
 
-// Two cells in a row, each with contributions of its own.
+// Two cells in a row, each with its own contributions.
 TEST(Sums, UnderAMaskAreLookedForElsewhere) {
   const Finding finding = first(R"(mesh cp=2
 tensor O Output tok 4 sum key 4 mask key<=tok
@@ -306,8 +308,8 @@ TEST(Idle, RanksAreFoldedUnderTheFirst) {
                             : "2") +
            "\n";
   };
-  EXPECT_EQ(told(plan("0")), "D700@0:-1");
-  EXPECT_EQ(told(plan("0..1")), "D700@0:-1/1");
+  EXPECT_EQ(check_summary(plan("0")), "D700@0:-1");
+  EXPECT_EQ(check_summary(plan("0..1")), "D700@0:-1/1");
 }
 
 TEST(Shapes, ThatDoNotFitAreFoldedUnderTheFirst) {
@@ -317,12 +319,12 @@ program all on all
   copy x[0 +1] to x[1 +2]
   copy x[1 +2] to x[0 +1]
 )";
-  EXPECT_EQ(told(plan), "D704@0:0/3");
-  EXPECT_THAT(first(plan).witness, ElementsAre(Place{0, 0}));
+  EXPECT_EQ(check_summary(plan), "D704@0:0/3");
+  EXPECT_THAT(first(plan).witness, ElementsAre(OperationId{0, 0}));
 }
 
 TEST(Deadlock, IsToldWhereItIsNotWhereItIsWaitedFor) {
-  EXPECT_EQ(told(R"(mesh pp=3
+  EXPECT_EQ(check_summary(R"(mesh pp=3
 program first on pp=0
   buffer x rows 1 row_bytes 8 f32
   receive x from pp+1
@@ -342,8 +344,8 @@ program rest on pp=1..2
 }
 
 // Rank 2 waits in the barrier for ranks 0 and 3. Rank 0 waits for it by way of rank 1, rank 3 at
-// once: that is the shorter circle.
-TEST(Deadlock, IsToldByTheShortestCircle) {
+// once: that is the shorter cycle.
+TEST(Deadlock, IsReportedByTheShortestCycle) {
   const std::string plan = R"(mesh pp=4
 program first on pp=0
   buffer x rows 1 row_bytes 8 f32
@@ -364,8 +366,8 @@ program fourth on pp=3
   barrier over ranks{0, 2, 3}
 )";
   const Finding finding = first(plan);
-  EXPECT_EQ(told(plan), "D720@2:0/2+D720+D720");
-  EXPECT_THAT(finding.witness, ElementsAre(Place{2, 0}, Place{3, 0}));
+  EXPECT_EQ(check_summary(plan), "D720@2:0/2+D720+D720");
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{2, 0}, OperationId{3, 0}));
   EXPECT_THAT(finding.notes[0].what,
               HasSubstr("waits in `barrier` for `barrier` of rank 3, which comes after `receive`"));
   EXPECT_THAT(finding.notes[1].what,
@@ -384,8 +386,8 @@ program second on pp=1
   receive x[0 +1] from pp-1
   send x[1 +1] to pp-1
 )";
-  EXPECT_EQ(told(plan), "D720@0:0+D720+D720");
-  EXPECT_THAT(first(plan).witness, ElementsAre(Place{0, 0}, Place{1, 0}));
+  EXPECT_EQ(check_summary(plan), "D720@0:0+D720+D720");
+  EXPECT_THAT(first(plan).witness, ElementsAre(OperationId{0, 0}, OperationId{1, 0}));
 }
 
 TEST(Deadlock, GoesThroughABatchAtTheEnd) {
@@ -397,7 +399,7 @@ program all on all
     send x[1 +1] to pp+1 wrap
   end
 )";
-  EXPECT_EQ(told(plan), "D720@0:0+D720+D720");
+  EXPECT_EQ(check_summary(plan), "D720@0:0+D720+D720");
   const std::string batches = R"(mesh pp=2
 program all on all
   buffer x rows 2 row_bytes 8 f32
@@ -408,7 +410,7 @@ program all on all
     send x[1 +1] to pp+1 wrap
   end
 )";
-  EXPECT_EQ(told(batches), "D720@0:1+D720+D720");
+  EXPECT_EQ(check_summary(batches), "D720@0:1+D720+D720");
 }
 
 // The send waits for `r` alone: the receive before it has started, and that is enough.
@@ -426,12 +428,12 @@ program second on pp=1
   send x[1 +1] to pp-1 tag 1
   send x[2 +1] to pp-1 tag 2
 )";
-  EXPECT_THAT(first(plan).witness, ElementsAre(Place{0, 1}, Place{1, 0}));
+  EXPECT_THAT(first(plan).witness, ElementsAre(OperationId{0, 1}, OperationId{1, 0}));
 }
 
 // Rank 0 waits at the end of its program, in a batch.
 TEST(Deadlock, IsFoundFromABatchThatWaitsForIt) {
-  EXPECT_EQ(told(R"(mesh pp=3
+  EXPECT_EQ(check_summary(R"(mesh pp=3
 program first on pp=0
   buffer x rows 1 row_bytes 8 f32
   batch
@@ -454,7 +456,7 @@ program rest on pp=1..2
 
 // Ranks 1 and 2 wait for each other; rank 0 waits for rank 2. Each rank is counted once.
 TEST(Deadlock, IsToldAtItsLowestRank) {
-  EXPECT_EQ(told(R"(mesh pp=3
+  EXPECT_EQ(check_summary(R"(mesh pp=3
 program first on pp=0
   buffer x rows 2 row_bytes 8 f32
   streams s
@@ -477,14 +479,14 @@ program rest on pp=1..2
 }
 
 TEST(Deadlock, OfTheFirstRanksIsToldFirst) {
-  EXPECT_EQ(told(R"(mesh dp=2 pp=2
+  EXPECT_EQ(check_summary(R"(mesh dp=2 pp=2
 program all on all
   buffer x rows 2 row_bytes 8 f32
   receive x[0 +1] from pp+1 wrap
   send x[1 +1] to pp+1 wrap
 )"),
             "D720@0:0/2+D720+D720");
-  EXPECT_EQ(told(R"(mesh pp=3
+  EXPECT_EQ(check_summary(R"(mesh pp=3
 program first on pp=0
   buffer x rows 2 row_bytes 8 f32
   receive x[0 +1] from pp+0
@@ -523,12 +525,12 @@ program all on all
   receive x[1 +1] from pp-1 wrap
   send x[0 +1] to pp+1 wrap
 )";
-  EXPECT_EQ(told(plan), "D720@0:1+D720+D720");
-  EXPECT_EQ(told(plan + "  @s copy x[0 +1] to x[1 +1]\n"), "D720@0:1+D720+D720");
+  EXPECT_EQ(check_summary(plan), "D720@0:1+D720+D720");
+  EXPECT_EQ(check_summary(plan + "  @s copy x[0 +1] to x[1 +1]\n"), "D720@0:1+D720+D720");
 }
 
 TEST(Races, ThatShareAnOperationAreOneCause) {
-  EXPECT_EQ(told(R"(mesh dp=1
+  EXPECT_EQ(check_summary(R"(mesh dp=1
 program all on all
   buffer x rows 4 row_bytes 8 f32
   streams s, t

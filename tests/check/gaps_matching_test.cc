@@ -1,5 +1,4 @@
-// What is read of a plan, and what meets what: found untested by mutations of load.cc, matching.cc
-// and mismatches.cc.
+// Loading and matching: found untested by mutations of load.cc, matching.cc and mismatches.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 
-std::string refused(const std::string& text, const Options& options = {}) {
+std::string verdict(const std::string& text, const Options& options = {}) {
   try {
     return checked(text, options).sound() ? "sound" : "broken";
   } catch (const InputError& error) {
@@ -44,15 +43,15 @@ program all on all
 
 TEST(Limits, OfDimensionsAreTwoToThePowerOf31) {
   for (const std::string before : {"tok ", "a 1 tok ", "a 1 sum tok "}) {
-    EXPECT_EQ(refused(with_tensor(before + "2147483646")), "sound") << before;
-    EXPECT_EQ(refused(with_tensor(before + "2147483647")), "D632") << before;
+    EXPECT_EQ(verdict(with_tensor(before + "2147483646")), "sound") << before;
+    EXPECT_EQ(verdict(with_tensor(before + "2147483647")), "D632") << before;
   }
 }
 
 TEST(Limits, OfDimensionsAreLessUnderAMask) {
-  EXPECT_EQ(refused(with_tensor("tok 2 sum key 1048576 mask key<=tok")), "sound");
-  EXPECT_EQ(refused(with_tensor("tok 2 sum key 1048577 mask key<=tok")), "D632");
-  EXPECT_EQ(refused(with_tensor("tok 16777217 sum key 2 mask key<=tok")), "D632");
+  EXPECT_EQ(verdict(with_tensor("tok 2 sum key 1048576 mask key<=tok")), "sound");
+  EXPECT_EQ(verdict(with_tensor("tok 2 sum key 1048577 mask key<=tok")), "D632");
+  EXPECT_EQ(verdict(with_tensor("tok 16777217 sum key 2 mask key<=tok")), "D632");
 }
 
 TEST(Limits, OfRowsAreTwoToThePowerOf31) {
@@ -60,8 +59,8 @@ TEST(Limits, OfRowsAreTwoToThePowerOf31) {
     return "mesh dp=1\nprogram all on all\n  buffer x rows " + rows +
            " row_bytes 8 f32\n  compute other\n";
   };
-  EXPECT_EQ(refused(plan("2147483646")), "sound");
-  EXPECT_EQ(refused(plan("2147483647")), "D632");
+  EXPECT_EQ(verdict(plan("2147483646")), "sound");
+  EXPECT_EQ(verdict(plan("2147483647")), "D632");
 }
 
 TEST(Limits, OfOperationsCountThoseOfAllRanks) {
@@ -70,13 +69,13 @@ program all on all
   compute other
   compute other
 )";
-  EXPECT_EQ(refused(plan, {.symmetry = false, .operations = 6}), "sound");
-  EXPECT_EQ(refused(plan, {.symmetry = false, .operations = 5}), "D632");
-  EXPECT_EQ(refused(plan, {.operations = 2}), "sound");
-  EXPECT_EQ(refused(plan, {.operations = 1}), "D632");
+  EXPECT_EQ(verdict(plan, {.symmetry = false, .operations = 6}), "sound");
+  EXPECT_EQ(verdict(plan, {.symmetry = false, .operations = 5}), "D632");
+  EXPECT_EQ(verdict(plan, {.operations = 2}), "sound");
+  EXPECT_EQ(verdict(plan, {.operations = 1}), "D632");
 }
 
-// What is written without a rule that derives it; one that writes nothing assumes nothing.
+// Outputs that no contract derives are assumed; a computation without outputs assumes nothing.
 TEST(Report, CountsWhatIsAssumed) {
   const Report report = checked(R"(mesh dp=1
 tensor A Activation sample 2
@@ -139,9 +138,9 @@ TEST(Broadcasts, AreAsLargeAsWhatTheRootGivesAndTheOthersGet) {
            other + " over dp\n";
   };
   expect_finding(plan("x[0 +1]", "x[0 +2] to x[2 +1]"),
-                 {.code = "D704", .rank = 1, .operation = 0, .says = "2 rows of 8 bytes go to 1"});
+                 {.code = "D704", .rank = 1, .operation = 0, .what = "2 rows of 8 bytes go to 1"});
   expect_finding(plan("x[0 +1] to x[2 +2]", "x[0 +1]"),
-                 {.code = "D704", .rank = 0, .operation = 0, .says = "1 rows of 8 bytes go to 2"});
+                 {.code = "D704", .rank = 0, .operation = 0, .what = "1 rows of 8 bytes go to 2"});
 }
 
 TEST(Types, OfBothRegionsOfACallAreCompared) {
@@ -159,7 +158,7 @@ program odd on dp=2
            call + " over dp\n";
   };
   const Expected expected{
-      .code = "D705", .rank = 2, .operation = 0, .says = "of rank 2 has another"};
+      .code = "D705", .rank = 2, .operation = 0, .what = "of rank 2 has a different"};
   expect_finding(plan("x to z"), expected);
   expect_finding(plan("z to y"), expected);
 }
@@ -266,7 +265,7 @@ TEST(Tables, AreToldOnceForEachRankAndDirection) {
                                                    ""),
                                          {.code = "D717", .rank = 0, .operation = 0});
   EXPECT_EQ(finding.folded, 1);
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 0}));
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{0, 0}));
 }
 
 TEST(Tables, StayInsideTheRegionsToTheLastRow) {

@@ -1,5 +1,4 @@
-// Who took away what was needed, and who used what was not there: found untested by mutations of
-// values.cc.
+// Overwritten values and lifetimes of memory: found untested by mutations of value_tracker.cc.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -9,10 +8,10 @@
 namespace shiplap::check {
 namespace {
 
-// ---- who took it away
+// ---- overwritten values
 
 TEST(Overwriting, OfALaterRowIsNamed) {
-  EXPECT_EQ(told(R"(mesh dp=1
+  EXPECT_EQ(check_summary(R"(mesh dp=1
 tensor Q Query tok 2
 tensor K Key
 program all on all
@@ -28,7 +27,7 @@ program all on all
 }
 
 TEST(Overwriting, CountsUpToTheReader) {
-  EXPECT_EQ(told(R"(mesh dp=1
+  EXPECT_EQ(check_summary(R"(mesh dp=1
 tensor Q Query
 tensor K Key
 program all on all
@@ -46,7 +45,7 @@ program all on all
 }
 
 TEST(Overwriting, IsClosedByTheReaderAlone) {
-  EXPECT_EQ(told(R"(mesh dp=2
+  EXPECT_EQ(check_summary(R"(mesh dp=2
 tensor Q Query
 tensor K Key
 program first on dp=0
@@ -64,7 +63,7 @@ program second on dp=1
             "D735@1:0");
 }
 
-// What was put together lies there as one thing.
+// Joined pieces are one piece.
 TEST(Overwriting, OfWhatWasGatheredOrSummedIsNamed) {
   const auto plan = [](const std::string& head, const std::string& operation) {
     return head + R"(
@@ -81,16 +80,16 @@ program all on all
     reads y = V
 )";
   };
-  EXPECT_EQ(told(plan("mesh dp=2\ntensor V Query tok 2",
-                      "  given x[0 +1] = V tok dp +1\n  all_gather x[0 +1] to y over dp")),
+  EXPECT_EQ(check_summary(plan("mesh dp=2\ntensor V Query tok 2",
+                               "  given x[0 +1] = V tok dp +1\n  all_gather x[0 +1] to y over dp")),
             "D735@1:1/1");
-  EXPECT_EQ(told(plan("mesh dp=2\ntensor V Query tok 2",
-                      "  given x = V tok dp +1 | dp +1\n  all_to_all x to y over dp")),
+  EXPECT_EQ(check_summary(plan("mesh dp=2\ntensor V Query tok 2",
+                               "  given x = V tok dp +1 | dp +1\n  all_to_all x to y over dp")),
             "D735@1:1/1");
-  EXPECT_EQ(told(plan("mesh dp=1\ntensor V Grad tok 2 sum sample 2",
-                      "  given y[0 +1] = V tok 0 +1 sum sample 0 +1\n"
-                      "  given y[1 +1] = V tok 1 +1 sum sample 0 +1\n"
-                      "  given x = V sum sample 1 +1\n  copy x to y add")),
+  EXPECT_EQ(check_summary(plan("mesh dp=1\ntensor V Grad tok 2 sum sample 2",
+                               "  given y[0 +1] = V tok 0 +1 sum sample 0 +1\n"
+                               "  given y[1 +1] = V tok 1 +1 sum sample 0 +1\n"
+                               "  given x = V sum sample 1 +1\n  copy x to y add")),
             "D735@0:1");
 }
 
@@ -119,9 +118,9 @@ TEST(Memory, ThatWasFreedIsNotUsedByAnything) {
         "exchange y to x by swap over dp add", "compute other\n    writes x = G",
         "compute other\n    adds x = G", "compute other\n    reads x = G", "free x",
         "compute other\n  compute other\n    reads x = G"}) {
-    const std::string code = told(freed("  free x\n", use)).substr(0, 6);
+    const std::string code = check_summary(freed("  free x\n", use)).substr(0, 6);
     EXPECT_EQ(code, "D733@0") << use;
-    EXPECT_NE(told(freed("", use)).substr(0, 4), "D733") << use;
+    EXPECT_NE(check_summary(freed("", use)).substr(0, 4), "D733") << use;
   }
 }
 
@@ -140,24 +139,24 @@ program second on pp=1
 }
 
 TEST(Memory, ThatWasFreedIsNeitherSentNorReceivedInto) {
-  EXPECT_EQ(told(passed_on("  free x\n  send x to pp+1\n", "  receive x from pp-1\n")),
+  EXPECT_EQ(check_summary(passed_on("  free x\n  send x to pp+1\n", "  receive x from pp-1\n")),
             "D733@0:1 D760@-1:-1");
-  EXPECT_EQ(told(passed_on("  send x to pp+1\n", "  free x\n  receive x from pp-1\n")),
+  EXPECT_EQ(check_summary(passed_on("  send x to pp+1\n", "  free x\n  receive x from pp-1\n")),
             "D733@1:1 D760@-1:-1");
-  EXPECT_EQ(told(passed_on("  send x to pp+1\n", "  free x\n  receive x from pp-1 add\n")),
+  EXPECT_EQ(check_summary(passed_on("  send x to pp+1\n", "  free x\n  receive x from pp-1 add\n")),
             "D733@1:1 D760@-1:-1");
 }
 
-// What freed it is an operation of another rank, which has so many.
+// The operation that freed it is one of another rank, which has that many operations.
 TEST(Memory, ThatWasFreedElsewhereHasNoWriterHere) {
   const std::string free = "  compute other\n  compute other\n  compute other\n  free x\n";
-  EXPECT_EQ(told(passed_on(free + "  send x to pp+1\n", "  receive x from pp-1 add\n")),
+  EXPECT_EQ(check_summary(passed_on(free + "  send x to pp+1\n", "  receive x from pp-1 add\n")),
             "D733@0:4/1 D760@-1:-1");
-  EXPECT_EQ(told(passed_on("  all_reduce x over pp\n", free + "  all_reduce x over pp\n")),
+  EXPECT_EQ(check_summary(passed_on("  all_reduce x over pp\n", free + "  all_reduce x over pp\n")),
             "D733@1:4/2 D760@-1:-1");
 }
 
-// ---- memory that is lost
+// ---- leaks
 
 std::string allocated(const std::string& body) {
   return R"(mesh dp=2
@@ -175,17 +174,17 @@ TEST(Memory, ThatIsNotFreedIsNamedWithItsLastUse) {
       first(allocated("  a: allocate x\n  copy y to x[2 +1]\n  c: copy x[2 +1] to y\n"
                       "  free x[0 +2]\n  free x[3 +1]\n"));
   EXPECT_EQ(finding.diagnostic.code, "D734");
-  EXPECT_EQ(finding.place, (Place{0, 0}));
-  EXPECT_EQ(finding.diagnostic.what, "x[2 +1] is allocated, and not freed by the end of the step");
+  EXPECT_EQ(finding.place, (OperationId{0, 0}));
+  EXPECT_EQ(finding.diagnostic.what, "memory leak: x[2 +1] is not freed by the end of the step");
   EXPECT_EQ(finding.diagnostic.help, "free it after `c: copy`, its last use");
-  const std::vector<Place> witness{{0, 0}, {0, 2}, {1, 0}};
+  const std::vector<OperationId> witness{{0, 0}, {0, 2}, {1, 0}};
   EXPECT_EQ(finding.witness, witness);
 }
 
 TEST(Memory, ThatIsNotFreedIsFoundInAnyPartOfWhatWasAllocated) {
   const auto said = [](const std::string& body) {
     const Report report = checked(allocated(body));
-    return report.sound() ? "" : report.findings.front().diagnostic.what.substr(0, 7);
+    return report.sound() ? "" : report.findings.front().diagnostic.what.substr(13, 7);
   };
   EXPECT_EQ(said("  allocate x\n  free x\n"), "");
   EXPECT_EQ(said("  allocate x\n  free x[0 +2]\n  free x[2 +2]\n"), "");
@@ -202,10 +201,11 @@ TEST(Memory, ThatIsGivenIsThereAtTheEndAsWell) {
   expect_sound(allocated("  given x = Q\n  free x\n  allocate x\n"));
 }
 
-// The values are told first, and what was used after it was freed is not lost.
+// Values are reported first, and rows used after they were freed are not a leak.
 TEST(Memory, ThatIsNotFreedIsTheLeastOfWhatIsWrong) {
-  EXPECT_EQ(told(allocated("  goal y = Q tok 1 +1\n  allocate x\n")), "D744@0:-1/3+D734");
-  EXPECT_EQ(told(allocated("  allocate x\n  free x\n  copy y to x[0 +1]\n")), "D733@0:2/1");
+  EXPECT_EQ(check_summary(allocated("  goal y = Q tok 1 +1\n  allocate x\n")), "D744@0:-1/3+D734");
+  EXPECT_EQ(check_summary(allocated("  allocate x\n  free x\n  copy y to x[0 +1]\n")),
+            "D733@0:2/1");
 }
 
 TEST(Memory, OfNoRowsIsAlwaysThere) {

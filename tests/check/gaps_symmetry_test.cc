@@ -1,5 +1,5 @@
-// Which ranks stand for others: what mutations of symmetry.cc and of what carries it changed
-// unnoticed. A sound plan says how many ranks were looked at; a broken one must not be missed.
+// Representatives: found untested by mutations of symmetry.cc and the code that uses it. For a
+// sound plan the number of representatives is tested; an unsound one must be found.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace shiplap::check {
 namespace {
 
-// How many ranks are looked at; -1 if something is found.
+// The number of representatives; -1 if there is a finding.
 std::int64_t programs(const std::string& text) {
   const Report report = checked(text);
   return report.findings.empty() ? report.programs : -1;
@@ -26,7 +26,7 @@ std::int32_t wrong_rank(const std::string& text) {
   return rank(true);
 }
 
-// ---- how an expression moves
+// ---- affine expressions
 
 std::string moved_by(const std::string& begin, const std::string& expected) {
   return R"(mesh dp=4
@@ -49,8 +49,7 @@ TEST(Evenly, MovesWhatIsASumOrAMultipleOfAPosition) {
   }
 }
 
-// All of them are 0, 1 and 3 on the ranks 0, 1 and 3, which are looked at; on rank 2 they are
-// not 2.
+// All of them are 0, 1 and 3 on ranks 0, 1 and 3, which are expanded, but not 2 on rank 2.
 TEST(Evenly, DoesNotMoveWhatIsBentBetweenTheRanksThatAreLookedAt) {
   const std::vector<std::string> bent{
       "dp+dp*(dp-1)*(dp-3)",
@@ -93,7 +92,7 @@ program all on all
   }
 }
 
-// Names of a block are forgotten where it ends: what is named next has their place.
+// Names of a block are dropped at its end: the next name gets their index.
 TEST(Evenly, IsKnownOfNamesToTheEndOfTheirBlock) {
   const std::string head = R"(mesh dp=4
 tensor Q Query tok 4
@@ -131,7 +130,7 @@ program all on all
   EXPECT_EQ(wrong_rank(named("dp+(dp mod 3) div 2")), 2);
 }
 
-// On rank 2, which does not stand for others, the list has a 1.
+// On rank 2, which is not expanded, the list has a 1.
 TEST(Evenly, IsAskedOfWhatIsSentReceivedAndGathered) {
   const auto plan = [](const std::string& send, const std::string& receive) {
     return R"(mesh pp=3 dp=4
@@ -197,7 +196,7 @@ program all on all
 
 // ---- which axes remain
 
-// In place, pieces of a region are told apart along `a`; that axis has fewer positions.
+// In place, pieces of a region differ along `a`; that axis has fewer positions.
 TEST(Axes, WithTheFewestPositionsAreToldApartFirst) {
   const auto gathered = [](const std::string& mesh) {
     return programs("mesh " + mesh + R"(
@@ -253,7 +252,7 @@ program p on a=0
   EXPECT_EQ(programs(all), 6);
 }
 
-// To send to oneself is to send along the axis.
+// A send to the rank itself is a send along the axis.
 TEST(Axes, ThatPeersGoAlongAreToldApart) {
   const std::string plan = R"(mesh a=3 b=4
 program all on all
@@ -266,7 +265,7 @@ program all on all
   EXPECT_EQ(programs(plan), 3);
 }
 
-// In place, a piece lies where its rank stands, not in the first row.
+// In place, a piece is at the position of its rank, not in the first row.
 TEST(Axes, AlongWhichPiecesLieAreToldApart) {
   EXPECT_EQ(wrong_rank(R"(mesh dp=3
 tensor G Grad tok 3 sum sample 3

@@ -35,7 +35,7 @@ Finding only(std::string_view text, const Options& options = {}) {
   return report.findings.empty() ? Finding{} : report.findings.front();
 }
 
-// ---- how much was looked at
+// ---- how much was checked
 
 constexpr std::string_view kCounted = R"(mesh dp=4
 tensor G Grad sum sample 4
@@ -60,7 +60,7 @@ TEST(Report, SaysHowMuchWasLookedAt) {
       report.examined,
       ElementsAre(Examined{"collective calls", 1}, Examined{"messages", 0},
                   Examined{"ordered operations", 12},
-                  // zero and other touch g once each, all_reduce as what it reads and writes.
+                  // zero and other access g once each, all_reduce as its input and its output.
                   Examined{"touched regions", 16}, Examined{"computations", 4},
                   Examined{"statements", 4},
                   Examined{"sums", 4 + 3}));  // four additions to zero, three of the all_reduce
@@ -90,7 +90,7 @@ program all on all
   EXPECT_EQ(finding.folded, 0);
 }
 
-TEST(Deadlock, OfBatchesThatOthersFollowHasItsCircle) {
+TEST(Deadlock, OfBatchesThatOthersFollowHasItsCycle) {
   const Finding finding = only(R"(mesh pp=2
 program all on all
   buffer x rows 2 row_bytes 8 f32
@@ -100,7 +100,7 @@ program all on all
   receive x[1 +1] from pp-1 wrap
 )");
   EXPECT_EQ(finding.diagnostic.code, "D721");
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 1}, Place{1, 1}));
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{0, 1}, OperationId{1, 1}));
 }
 
 TEST(Race, OfSeveralPairsCountsThemAll) {
@@ -115,7 +115,8 @@ program all on all
   d: copy x[1 +1] to x[0 +1]
 )");
   EXPECT_EQ(finding.diagnostic.code, "D730");
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 0}, Place{0, 1}, Place{1, 1}));
+  EXPECT_THAT(finding.witness,
+              ElementsAre(OperationId{0, 0}, OperationId{0, 1}, OperationId{1, 1}));
   EXPECT_EQ(finding.folded, 7);
 }
 
@@ -131,7 +132,7 @@ program second on pp=1
   receive x from pp-1
 )");
   EXPECT_EQ(finding.diagnostic.code, "D712");
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 1}));
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{0, 1}));
   EXPECT_EQ(finding.folded, 1);
 }
 
@@ -174,7 +175,7 @@ program odd on dp=2
   all_to_all x over dp split cut
 )");
   EXPECT_EQ(finding.diagnostic.code, "D710");
-  EXPECT_EQ(finding.place, (Place{2, 0}));
+  EXPECT_EQ(finding.place, (OperationId{2, 0}));
 }
 
 TEST(Calls, OnOneGroupInTwoOrdersAreOneCause) {
@@ -187,8 +188,8 @@ program second on dp=1
   all_gather x over dp{1, 0}
 )");
   EXPECT_EQ(finding.diagnostic.code, "D709");
-  EXPECT_EQ(finding.place, (Place{1, 0}));
-  EXPECT_THAT(finding.witness, ElementsAre(Place{1, 0}, Place{0, 0}));
+  EXPECT_EQ(finding.place, (OperationId{1, 0}));
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{1, 0}, OperationId{0, 0}));
 }
 
 // ---- values
@@ -327,11 +328,11 @@ program all on all
     reads x = Q
 )");
   EXPECT_EQ(finding.diagnostic.code, "D735");
-  EXPECT_EQ(finding.place, (Place{0, 0}));
+  EXPECT_EQ(finding.place, (OperationId{0, 0}));
 }
 
-// What a computation with other operands also gets wrong is not asked.
-TEST(Laws, WrongOperandsAreToldAlone) {
+// A computation with wrong operands is not checked further.
+TEST(Contracts, WrongOperandsAreReportedAlone) {
   const Report report = checked(R"(mesh dp=1
 tensor A[2] Activation sample 2
 tensor Q Query sample 2
@@ -356,7 +357,7 @@ program all on all
 
 // ---- symmetry
 
-// Every rank brings contribution 0. If all runs of a sum moved as the last one does, nobody would.
+// Every rank has contribution 0. If all runs of a sum had the slope of the last one, none would.
 TEST(Symmetry, DoesNotHoldWhereRunsOfASumMoveApart) {
   const Finding finding = only(R"(mesh dp=4
 tensor G Grad sum sample 8
@@ -369,7 +370,7 @@ program all on all
   EXPECT_EQ(finding.diagnostic.code, "D742");
 }
 
-// Rank 0 gets what all ranks say that they get.
+// Rank 0 receives what all ranks state that they receive.
 TEST(Symmetry, TellsThePiecesOfAReduceScatterApart) {
   const Finding finding = only(R"(mesh dp=4
 tensor G Grad tok 4 sum sample 4
@@ -381,10 +382,10 @@ program all on all
   reduce_scatter x to y over dp
 )");
   EXPECT_EQ(finding.diagnostic.code, "D744");
-  EXPECT_EQ(finding.place, (Place{1, -1}));
+  EXPECT_EQ(finding.place, (OperationId{1, -1}));
 }
 
-// Rank 0 reads the sample of which all ranks claim to make something.
+// Rank 0 reads the sample from which all ranks state that they compute.
 TEST(Symmetry, DoesNotHideThatALawIsBroken) {
   const Finding finding = only(R"(mesh dp=4
 tensor A[2] Activation sample 4
@@ -401,10 +402,10 @@ program all on all
     writes b = A[1] sample 0 +1
 )");
   EXPECT_EQ(finding.diagnostic.code, "D755");
-  EXPECT_EQ(finding.place, (Place{1, 0}));
+  EXPECT_EQ(finding.place, (OperationId{1, 0}));
 }
 
-// What only rank 2 does is wrong. Neither of the ranks that stand for all, 0, 1 and 3, does it.
+// Only rank 2 is wrong. None of the ranks that are expanded, 0, 1 and 3, shows it.
 TEST(Symmetry, LooksAtEveryNumberOfAPlan) {
   constexpr std::string_view kPlan = R"(mesh pp=2 dp=4
 list odd = 0 0 1 0

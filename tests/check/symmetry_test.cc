@@ -1,4 +1,4 @@
-// What is said of a plan does not depend on whether ranks that are alike are looked at once.
+// The verdict on a plan does not depend on symmetry.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,7 +14,7 @@
 namespace shiplap::check {
 namespace {
 
-// Sound or the first code; what has no meaning at all is the same without symmetry, of course.
+// "sound" or the first code; invalid plans are rejected before symmetry matters.
 std::string verdict(const plan::Plan& plan, bool symmetry, std::int64_t* programs = nullptr) {
   try {
     const Report report = check(plan, {.symmetry = symmetry, .operations = 20'000});
@@ -30,7 +30,7 @@ class SymmetryOfPlans : public testing::Test {
   void compare(const plan::Plan& plan, const std::string& name) {
     std::int64_t spared = 0;
     const std::string with = verdict(plan, true, &spared);
-    // A plan that is not sound is looked at again rank by rank, so only a sound one can differ.
+    // An unsound plan is checked again without symmetry, so only a sound one can differ.
     EXPECT_EQ(with, verdict(plan, false)) << name << "\n" << plan::to_text(plan);
     ++plans_;
     if (with == "sound") ++sound_;

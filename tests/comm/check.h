@@ -1,6 +1,6 @@
-// A tiny harness for checks that many ranks make together, as threads or as processes. Nothing here
-// is shared by the ranks except what is said so: under the simulator all of them live in one
-// process, each with globals of its own.
+// A small test harness for checks that all ranks run together, as threads or as processes. Ranks
+// share no state here except where noted: under SMPI all of them are in one process, each with its
+// own globals.
 #pragma once
 
 #include <algorithm>
@@ -21,28 +21,28 @@
 
 namespace shiplap::comm {
 
-// Memory that is never given back: after a failure MPI may still read and write the buffers of the
-// call that failed.
-[[nodiscard]] std::span<std::byte> keep_bytes(std::size_t bytes);
+// Memory that is never freed: after a failure MPI may still access the buffers of the call that
+// failed.
+[[nodiscard]] std::span<std::byte> leak_bytes(std::size_t bytes);
 
-// What one rank does in one check, and what it found wrong.
-class Trial {
+// One rank in one check: its communicator and its failures.
+class CheckContext {
  public:
-  Trial(Communicator& fresh, std::uint64_t seed) : comm(fresh), seed_(seed) {}
+  CheckContext(Communicator& fresh, std::uint64_t seed) : comm(fresh), seed_(seed) {}
 
-  // A channel of all ranks for this check alone, checked, with 20 s for each call. It may be
-  // killed.
+  // A channel of all ranks for this check only, in checked mode, with a timeout of 20 s. The check
+  // may make it fail.
   Communicator& comm;
 
-  // The same numbers on all ranks, for each `stream`.
+  // The same random numbers on all ranks, for each `stream`.
   [[nodiscard]] Random random(std::uint64_t stream = 0) const {
     return Random(seed_).split(stream);
   }
 
-  // A buffer for a call that is to fail.
+  // A buffer for a call that is expected to fail.
   template <class T>
-  [[nodiscard]] std::span<T> keep(std::size_t count) {
-    std::byte* const bytes = keep_bytes(count * sizeof(T)).data();
+  [[nodiscard]] std::span<T> leaked_buffer(std::size_t count) {
+    std::byte* const bytes = leak_bytes(count * sizeof(T)).data();
     return {reinterpret_cast<T*>(bytes), count};
   }
 
@@ -59,13 +59,13 @@ class Trial {
            line);
   }
 
-  // The same bits, where == would take -0 for 0.
+  // Compares bits: -0 differs from 0.
   template <class T>
   void expect_same_bits(std::span<const T> found, std::span<const T> expected,
                         std::string_view what, const char* file = __builtin_FILE(),
                         int line = __builtin_LINE());
 
-  // Returns what was caught, or nothing, which is a failure, if it was not an `Error`.
+  // Records a failure unless `function` throws an `Error`. Returns the exception.
   template <class Error, class Function>
   std::optional<Error> expect_throws(const Function& function, std::string_view what,
                                      const char* file = __builtin_FILE(),
@@ -94,8 +94,8 @@ class Trial {
 };
 
 template <class T>
-void Trial::expect_same_bits(std::span<const T> found, std::span<const T> expected,
-                             std::string_view what, const char* file, int line) {
+void CheckContext::expect_same_bits(std::span<const T> found, std::span<const T> expected,
+                                    std::string_view what, const char* file, int line) {
   expect_equal(found.size(), expected.size(), std::string(what) + ": elements", file, line);
   if (found.size() != expected.size()) return;
   if (std::ranges::equal(std::as_bytes(found), std::as_bytes(expected))) return;
@@ -112,50 +112,50 @@ void Trial::expect_same_bits(std::span<const T> found, std::span<const T> expect
 }
 
 template <class Error, class Function>
-std::optional<Error> Trial::expect_throws(const Function& function, std::string_view what,
-                                          const char* file, int line) {
+std::optional<Error> CheckContext::expect_throws(const Function& function, std::string_view what,
+                                                 const char* file, int line) {
   try {
     function();
     record(std::string(what) + ": nothing was thrown", file, line);
   } catch (const Error& error) {
     return error;
   } catch (const std::exception& error) {
-    record(std::string(what) + ": thrown was another: " + error.what(), file, line);
+    record(std::string(what) + ": another exception was thrown: " + error.what(), file, line);
   }
   return std::nullopt;
 }
 
 struct Check {
   std::string name;
-  int least_ranks = 1;
-  std::function<void(Trial&)> run;
+  int min_ranks = 1;
+  std::function<void(CheckContext&)> run;
 };
 
-// What is to be run, the same on all ranks.
+// The checks to run; the same on all ranks.
 struct Selection {
-  std::string only;  // the beginning of the names; empty: all
+  std::string only;  // prefix of the names; empty: all
   std::uint64_t seed = 1;
   [[nodiscard]] bool wants(const Check& check, int ranks) const {
-    return check.least_ranks <= ranks && check.name.starts_with(only);
+    return check.min_ranks <= ranks && check.name.starts_with(only);
   }
 };
 
-// How it went. All ranks agree on it.
+// The results; the same on all ranks.
 struct Tally {
   int passed = 0;
   std::vector<std::string> failed;
 };
 
-// Runs one check on a channel of its own and lets the ranks of `world` agree on the verdict. Each
-// rank that found something wrong says so on stderr; rank 0 prints the verdict.
+// Runs one check on a channel of its own, and combines the results of all ranks. Each rank prints
+// its failures to stderr; rank 0 prints the result.
 void run_check(Communicator& world, const Check& check, std::uint64_t seed, Tally& tally);
 
-// Calls the check, and takes an exception that leaves it for a failure.
-void run_caught(const Check& check, Trial& trial);
+// Runs the check. An exception is a failure.
+void run_caught(const Check& check, CheckContext& ctx);
 // "rank 3: NAME: file:line: what" for each failure, in one write.
 void print_failures(int rank, const std::string& name, const std::vector<std::string>& failures);
 // "ok 12 NAME"
-void print_verdict(bool passed, int number, const std::string& name);
+void print_result(bool passed, int number, const std::string& name);
 
 void add_message_checks(std::vector<Check>& checks);
 void add_collective_checks(std::vector<Check>& checks);

@@ -1,96 +1,94 @@
-// Wrong arguments are refused on the spot and change nothing: the next call works.
+// Invalid arguments are rejected at once and have no effect: the next call works.
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "check.h"
-#include "laws.h"
+#include "reference.h"
 #include "shiplap/base/error.h"
 
 namespace shiplap::comm {
 namespace {
 
 template <class Function>
-void expect_refused(Trial& trial, const Function& function, const std::string& what) {
-  const std::optional<InputError> error = trial.expect_throws<InputError>(function, what);
+void expect_rejected(CheckContext& ctx, const Function& function, const std::string& what) {
+  const std::optional<InputError> error = ctx.expect_throws<InputError>(function, what);
   if (error) {
-    trial.expect_equal(error->diagnostics().front().code, std::string("D300"), what);
-    trial.expect(!error->diagnostics().front().what.empty(), what + ": says what is wrong");
+    ctx.expect_equal(error->diagnostics().front().code, std::string("D300"), what);
+    ctx.expect(!error->diagnostics().front().what.empty(), what + ": has a message");
   }
-  trial.expect(trial.comm.alive(), what + ": still alive");
+  ctx.expect(ctx.comm.alive(), what + ": still alive");
 }
 
-// Whatever was refused before, collectives and messages still find each other.
-void expect_usable(Trial& trial) {
-  Communicator& comm = trial.comm;
-  try_all_reduce<std::int32_t>(trial, comm, 5, 11, ReduceOp::sum);
-  const std::int32_t own = comm.rank();
+// After rejected calls, collectives and messages still match.
+void expect_usable(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
+  try_all_reduce<std::int32_t>(ctx, comm, 5, 11, ReduceOp::sum);
+  const std::int32_t local = comm.rank();
   std::int32_t got = -1;
   const int previous = (comm.rank() + comm.size() - 1) % comm.size();
   Request receive = comm.ireceive(std::span(&got, 1), previous);
-  comm.send(std::span(&own, 1), (comm.rank() + 1) % comm.size());
+  comm.send(std::span(&local, 1), (comm.rank() + 1) % comm.size());
   receive.wait();
-  trial.expect_equal(got, previous, "what the previous rank sent");
+  ctx.expect_equal(got, previous, "what the previous rank sent");
 }
 
-void peers(Trial& trial) {
-  Communicator& comm = trial.comm;
+void peers(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   std::vector<float> data(3);
   for (const int peer : {-1, comm.size(), std::numeric_limits<int>::min()}) {
     const std::string what = "peer " + std::to_string(peer);
-    expect_refused(trial, [&] { comm.send(view(data), peer); }, "send, " + what);
-    expect_refused(trial, [&] { (void)comm.receive(std::span(data), peer); }, "receive, " + what);
-    expect_refused(trial, [&] { (void)comm.isend(view(data), peer); }, "isend, " + what);
-    expect_refused(trial, [&] { (void)comm.ireceive(std::span(data), peer); }, "ireceive, " + what);
+    expect_rejected(ctx, [&] { comm.send(view(data), peer); }, "send, " + what);
+    expect_rejected(ctx, [&] { (void)comm.receive(std::span(data), peer); }, "receive, " + what);
+    expect_rejected(ctx, [&] { (void)comm.isend(view(data), peer); }, "isend, " + what);
+    expect_rejected(ctx, [&] { (void)comm.ireceive(std::span(data), peer); }, "ireceive, " + what);
   }
-  expect_usable(trial);
+  expect_usable(ctx);
 }
 
-void tags(Trial& trial) {
-  Communicator& comm = trial.comm;
+void tags(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   std::vector<float> data(3);
-  for (const int tag : {-1, Communicator::kLargestTag + 1, std::numeric_limits<int>::max()}) {
+  for (const int tag : {-1, Communicator::kMaxTag + 1, std::numeric_limits<int>::max()}) {
     const std::string what = "tag " + std::to_string(tag);
-    expect_refused(trial, [&] { (void)comm.isend(view(data), 0, tag); }, "isend, " + what);
-    expect_refused(
-        trial, [&] { (void)comm.ireceive(std::span(data), 0, tag); }, "ireceive, " + what);
+    expect_rejected(ctx, [&] { (void)comm.isend(view(data), 0, tag); }, "isend, " + what);
+    expect_rejected(
+        ctx, [&] { (void)comm.ireceive(std::span(data), 0, tag); }, "ireceive, " + what);
   }
-  expect_usable(trial);
+  expect_usable(ctx);
 }
 
-void roots(Trial& trial) {
-  Communicator& comm = trial.comm;
+void roots(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   std::vector<float> data(3);
   for (const int root : {-1, comm.size(), std::numeric_limits<int>::max()}) {
-    expect_refused(
-        trial, [&] { comm.broadcast(std::span(data), root); }, "root " + std::to_string(root));
+    expect_rejected(
+        ctx, [&] { comm.broadcast(std::span(data), root); }, "root " + std::to_string(root));
   }
-  expect_usable(trial);
+  expect_usable(ctx);
 }
 
-void sizes(Trial& trial) {
-  Communicator& comm = trial.comm;
+void sizes(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const std::size_t ranks = ranks_of(comm);
   std::vector<std::int32_t> some(4);
   std::vector<std::int32_t> more(4 * ranks + 1);
-  expect_refused(trial, [&] { comm.all_gather(view(some), std::span(more)); }, "all_gather");
-  expect_refused(
-      trial, [&] { comm.reduce_scatter(view(more), std::span(some)); }, "reduce_scatter");
+  expect_rejected(ctx, [&] { comm.all_gather(view(some), std::span(more)); }, "all_gather");
+  expect_rejected(ctx, [&] { comm.reduce_scatter(view(more), std::span(some)); }, "reduce_scatter");
   std::vector<std::int32_t> out(4 * ranks);
-  expect_refused(trial, [&] { comm.all_to_all(view(more), std::span(out)); }, "all_to_all");
+  expect_rejected(ctx, [&] { comm.all_to_all(view(more), std::span(out)); }, "all_to_all");
   std::vector<std::int32_t> none;
-  expect_refused(
-      trial, [&] { comm.all_gather(view(some), std::span(none)); }, "nothing to hold it");
-  expect_usable(trial);
+  expect_rejected(ctx, [&] { comm.all_gather(view(some), std::span(none)); }, "nothing to hold it");
+  expect_usable(ctx);
 }
 
-void uneven_all_to_all(Trial& trial) {
-  Communicator& comm = trial.comm;
+void uneven_all_to_all(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   std::vector<std::int32_t> in(ranks_of(comm) + 1);
   std::vector<std::int32_t> out(in.size());
-  expect_refused(trial, [&] { comm.all_to_all(view(in), std::span(out)); }, "size + 1 elements");
-  expect_usable(trial);
+  expect_rejected(ctx, [&] { comm.all_to_all(view(in), std::span(out)); }, "size + 1 elements");
+  expect_usable(ctx);
 }
 
 struct WrongPieces {
@@ -122,86 +120,86 @@ std::vector<WrongPieces> wrong_pieces(std::size_t ranks) {
           {"too many offsets", twos, std::vector<std::int64_t>(ranks + 1, 0)}};
 }
 
-void pieces_of_all_gather_v(Trial& trial) {
-  Communicator& comm = trial.comm;
+void pieces_of_all_gather_v(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   std::vector<double> out(2 * ranks_of(comm));
   for (const WrongPieces& wrong : wrong_pieces(ranks_of(comm))) {
-    // The own piece has its size, so that this is not what is wrong.
-    const bool has = own_of(comm) < wrong.counts.size() && wrong.counts[own_of(comm)] >= 0;
-    const std::int64_t own = has ? wrong.counts[own_of(comm)] : 0;
-    const std::vector<double> in(own < 4 ? static_cast<std::size_t>(own) : 0);
+    // The local piece has the right size: only the pieces are invalid.
+    const bool has = rank_of(comm) < wrong.counts.size() && wrong.counts[rank_of(comm)] >= 0;
+    const std::int64_t local = has ? wrong.counts[rank_of(comm)] : 0;
+    const std::vector<double> in(local < 4 ? static_cast<std::size_t>(local) : 0);
     const Pieces pieces{.counts = wrong.counts, .offsets = wrong.offsets};
-    expect_refused(trial, [&] { comm.all_gather_v(view(in), std::span(out), pieces); }, wrong.what);
+    expect_rejected(ctx, [&] { comm.all_gather_v(view(in), std::span(out), pieces); }, wrong.what);
   }
-  expect_usable(trial);
+  expect_usable(ctx);
 }
 
-void own_piece_of_all_gather_v(Trial& trial) {
-  Communicator& comm = trial.comm;
+void local_piece_of_all_gather_v(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const std::vector<std::int64_t> counts(ranks_of(comm), 2);
   const std::vector<double> in(3);
   std::vector<double> out(2 * ranks_of(comm));
   const Pieces pieces{.counts = counts};
-  expect_refused(
-      trial, [&] { comm.all_gather_v(view(in), std::span(out), pieces); },
-      "an own piece of another size");
-  expect_usable(trial);
+  expect_rejected(
+      ctx, [&] { comm.all_gather_v(view(in), std::span(out), pieces); },
+      "a local piece of another size");
+  expect_usable(ctx);
 }
 
-void pieces_of_all_to_all_v(Trial& trial) {
-  Communicator& comm = trial.comm;
+void pieces_of_all_to_all_v(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const std::vector<std::int64_t> twos(ranks_of(comm), 2);
   const Pieces right{.counts = twos};
   const std::vector<double> in(2 * ranks_of(comm));
   std::vector<double> out(2 * ranks_of(comm));
   for (const WrongPieces& wrong : wrong_pieces(ranks_of(comm))) {
     const Pieces pieces{.counts = wrong.counts, .offsets = wrong.offsets};
-    expect_refused(
-        trial, [&] { comm.all_to_all_v(view(in), pieces, std::span(out), right); },
+    expect_rejected(
+        ctx, [&] { comm.all_to_all_v(view(in), pieces, std::span(out), right); },
         "to: " + wrong.what);
-    expect_refused(
-        trial, [&] { comm.all_to_all_v(view(in), right, std::span(out), pieces); },
+    expect_rejected(
+        ctx, [&] { comm.all_to_all_v(view(in), right, std::span(out), pieces); },
         "from: " + wrong.what);
   }
-  expect_usable(trial);
+  expect_usable(ctx);
 }
 
-void colours(Trial& trial) {
-  Communicator& comm = trial.comm;
-  expect_refused(trial, [&] { (void)comm.split(-1, 0, "part"); }, "a negative colour");
-  expect_usable(trial);
+void colours(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
+  expect_rejected(ctx, [&] { (void)comm.split(-1, 0, "part"); }, "a negative colour");
+  expect_usable(ctx);
 }
 
-void meshes(Trial& trial) {
-  Communicator& comm = trial.comm;
+void meshes(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   using Ints = std::vector<int>;
-  const auto refuse = [&](const Ints& shape, const Ints& along, const std::string& what) {
-    expect_refused(trial, [&] { (void)comm.split_along(shape, along, "part"); }, what);
+  const auto reject = [&](const Ints& shape, const Ints& along, const std::string& what) {
+    expect_rejected(ctx, [&] { (void)comm.split_along(shape, along, "part"); }, what);
   };
-  refuse({comm.size() + 1}, {0}, "too large");
-  refuse({comm.size(), 2}, {0}, "twice too large");
-  refuse({comm.size(), 0}, {0}, "an axis of none");
-  refuse({-1, -comm.size()}, {0}, "negative axes");
-  refuse({65536, 65536}, {0}, "a product that overflows");
-  refuse({comm.size()}, {1}, "an axis that is not there");
-  refuse({comm.size()}, {-1}, "a negative axis");
-  expect_usable(trial);
+  reject({comm.size() + 1}, {0}, "too large");
+  reject({comm.size(), 2}, {0}, "twice too large");
+  reject({comm.size(), 0}, {0}, "an axis of none");
+  reject({-1, -comm.size()}, {0}, "negative axes");
+  reject({65536, 65536}, {0}, "a product that overflows");
+  reject({comm.size()}, {1}, "an axis that is not there");
+  reject({comm.size()}, {-1}, "a negative axis");
+  expect_usable(ctx);
 }
 
-void timeouts(Trial& trial) {
-  Communicator& comm = trial.comm;
+void timeouts(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const double before = comm.timeout().value;
   for (const double seconds : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
-    expect_refused(
-        trial, [&] { comm.set_timeout(Seconds{seconds}); }, "timeout " + std::to_string(seconds));
+    expect_rejected(
+        ctx, [&] { comm.set_timeout(Seconds{seconds}); }, "timeout " + std::to_string(seconds));
   }
-  trial.expect_equal(comm.timeout().value, before, "the timeout");
-  expect_usable(trial);
+  ctx.expect_equal(comm.timeout().value, before, "the timeout");
+  expect_usable(ctx);
 }
 
-void endless_timeout(Trial& trial) {
-  trial.comm.set_timeout(Seconds{std::numeric_limits<double>::infinity()});
-  expect_usable(trial);
+void endless_timeout(CheckContext& ctx) {
+  ctx.comm.set_timeout(Seconds{std::numeric_limits<double>::infinity()});
+  expect_usable(ctx);
 }
 
 }  // namespace
@@ -213,7 +211,7 @@ void add_argument_checks(std::vector<Check>& checks) {
   checks.push_back({"arguments/sizes", 1, sizes});
   checks.push_back({"arguments/uneven_all_to_all", 2, uneven_all_to_all});
   checks.push_back({"arguments/pieces_of_all_gather_v", 1, pieces_of_all_gather_v});
-  checks.push_back({"arguments/own_piece_of_all_gather_v", 1, own_piece_of_all_gather_v});
+  checks.push_back({"arguments/local_piece_of_all_gather_v", 1, local_piece_of_all_gather_v});
   checks.push_back({"arguments/pieces_of_all_to_all_v", 1, pieces_of_all_to_all_v});
   checks.push_back({"arguments/colours", 1, colours});
   checks.push_back({"arguments/meshes", 1, meshes});

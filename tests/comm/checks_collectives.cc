@@ -5,19 +5,19 @@
 #include <vector>
 
 #include "check.h"
-#include "laws.h"
+#include "reference.h"
 
 namespace shiplap::comm {
 namespace {
 
 constexpr std::uint64_t kSeed = 2002;
 
-// Each rank in turn is late, and looks out for messages that the others send only after the
-// barrier: as long as it has not come to the barrier, there must be none.
-void barrier_holds_all(Trial& trial) {
-  Communicator& comm = trial.comm;
+// Each rank in turn is late, and polls for messages that the others send only after the barrier:
+// until it reaches the barrier, there must be none.
+void barrier_holds_all(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const int turns = comm.size() <= 8 ? comm.size() : 3;
-  const int looks = comm.size() <= 8 ? 200 : 2;  // a simulator makes each take longer
+  const int polls = comm.size() <= 8 ? 200 : 2;  // each takes longer in a simulator
   for (int late = 0; late < turns; ++late) {
     const auto token = static_cast<std::int32_t>(late);
     if (comm.rank() != late) {
@@ -29,12 +29,12 @@ void barrier_holds_all(Trial& trial) {
     std::vector<Request> receives;
     for (int peer = 0; peer < comm.size(); ++peer) {
       if (peer == late) continue;
-      const std::span<std::int32_t> place(&got[peer], 1);
-      receives.push_back(comm.ireceive(place, peer, late));
+      const std::span<std::int32_t> target(&got[peer], 1);
+      receives.push_back(comm.ireceive(target, peer, late));
     }
-    for (int look = 0; look < looks; ++look) {
+    for (int poll = 0; poll < polls; ++poll) {
       for (Request& receive : receives)
-        trial.expect(!receive.test(), "somebody is past the barrier");
+        ctx.expect(!receive.test(), "a rank has passed the barrier");
       std::this_thread::yield();
     }
     comm.barrier();
@@ -42,62 +42,62 @@ void barrier_holds_all(Trial& trial) {
   }
 }
 
-// Comparing before a barrier is itself one; without it the barrier has to hold alone.
-void barrier_holds_unchecked(Trial& trial) {
-  trial.comm.set_checked(false);
-  barrier_holds_all(trial);
+// The comparison in checked mode is itself a barrier; this tests the barrier alone.
+void barrier_holds_unchecked(CheckContext& ctx) {
+  ctx.comm.set_checked(false);
+  barrier_holds_all(ctx);
 }
 
-void many_barriers(Trial& trial) {
-  const int rounds = trial.comm.size() <= 8 ? 300 : 20;
-  for (int k = 0; k < rounds; ++k) trial.comm.barrier();
-  trial.expect(trial.comm.alive(), "alive after many barriers");
+void many_barriers(CheckContext& ctx) {
+  const int rounds = ctx.comm.size() <= 8 ? 300 : 20;
+  for (int k = 0; k < rounds; ++k) ctx.comm.barrier();
+  ctx.expect(ctx.comm.alive(), "alive after many barriers");
 }
 
 template <class T>
-void broadcast(Trial& trial) {
-  const int step = trial.comm.size() <= 8 ? 1 : 21;
-  for (int root = 0; root < trial.comm.size(); root += step) {
-    for (const std::size_t count : trial.comm.size() <= 8 ? Counts{0, 1, 37} : Counts{3}) {
-      try_broadcast<T>(trial, trial.comm, kSeed + count, count, root);
+void broadcast(CheckContext& ctx) {
+  const int step = ctx.comm.size() <= 8 ? 1 : 21;
+  for (int root = 0; root < ctx.comm.size(); root += step) {
+    for (const std::size_t count : ctx.comm.size() <= 8 ? Counts{0, 1, 37} : Counts{3}) {
+      try_broadcast<T>(ctx, ctx.comm, kSeed + count, count, root);
     }
   }
-  try_broadcast<T>(trial, trial.comm, kSeed, 5003, trial.comm.size() - 1);
+  try_broadcast<T>(ctx, ctx.comm, kSeed, 5003, ctx.comm.size() - 1);
 }
 
 template <class T>
-void all_gather(Trial& trial) {
+void all_gather(CheckContext& ctx) {
   for (const std::size_t count : Counts{0, 1, 5, 333}) {
-    try_all_gather<T>(trial, trial.comm, kSeed + count, count, Place::apart);
+    try_all_gather<T>(ctx, ctx.comm, kSeed + count, count, OutputBuffer::separate);
   }
 }
 
-void all_gather_in_place(Trial& trial) {
+void all_gather_in_place(CheckContext& ctx) {
   for (const std::size_t count : Counts{0, 1, 5, 333}) {
-    try_all_gather<float>(trial, trial.comm, kSeed + count, count, Place::in_place);
-    try_all_gather<std::uint8_t>(trial, trial.comm, kSeed + count, count, Place::in_place);
+    try_all_gather<float>(ctx, ctx.comm, kSeed + count, count, OutputBuffer::in_place);
+    try_all_gather<std::uint8_t>(ctx, ctx.comm, kSeed + count, count, OutputBuffer::in_place);
   }
 }
 
 template <class T>
-void all_gather_v(Trial& trial) {
-  Random random = trial.random();
-  std::vector<std::int64_t> counts(ranks_of(trial.comm));
-  const int rounds = trial.comm.size() <= 8 ? 4 : 1;
+void all_gather_v(CheckContext& ctx) {
+  Random random = ctx.random();
+  std::vector<std::int64_t> counts(ranks_of(ctx.comm));
+  const int rounds = ctx.comm.size() <= 8 ? 4 : 1;
   for (int round = 0; round < rounds; ++round) {
     for (std::int64_t& count : counts) count = random.between(0, 60);
-    try_all_gather_v<T>(trial, trial.comm, kSeed, counts);
+    try_all_gather_v<T>(ctx, ctx.comm, kSeed, counts);
   }
 }
 
-void all_gather_v_zero_pieces(Trial& trial) {
-  std::vector<std::int64_t> counts(ranks_of(trial.comm), 0);
-  try_all_gather_v<double>(trial, trial.comm, kSeed, counts);
+void all_gather_v_zero_pieces(CheckContext& ctx) {
+  std::vector<std::int64_t> counts(ranks_of(ctx.comm), 0);
+  try_all_gather_v<double>(ctx, ctx.comm, kSeed, counts);
   counts.back() = 7;
-  try_all_gather_v<double>(trial, trial.comm, kSeed, counts);
+  try_all_gather_v<double>(ctx, ctx.comm, kSeed, counts);
   counts.back() = 0;
   counts.front() = 5;
-  try_all_gather_v<double>(trial, trial.comm, kSeed, counts);
+  try_all_gather_v<double>(ctx, ctx.comm, kSeed, counts);
 }
 
 // Rank r has r + 1 elements.
@@ -107,93 +107,93 @@ std::vector<std::int64_t> staircase(const Communicator& comm) {
   return counts;
 }
 
-void all_gather_v_packed(Trial& trial) {
-  Communicator& comm = trial.comm;
+void all_gather_v_packed(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const std::vector<std::int64_t> counts = staircase(comm);
   std::vector<std::int32_t> expected;
   for (int rank = 0; rank < comm.size(); ++rank) {
     expected.insert(expected.end(), static_cast<std::size_t>(rank + 1), 10 * rank);
   }
-  const std::vector<std::int32_t> in(own_of(comm) + 1, 10 * comm.rank());
+  const std::vector<std::int32_t> in(rank_of(comm) + 1, 10 * comm.rank());
   std::vector<std::int32_t> out(expected.size() + 2, -3);
   comm.all_gather_v(view(in), std::span(out), {.counts = counts});
   expected.resize(out.size(), -3);
-  trial.expect_same_bits(view(out), view(expected), "pieces one after another");
+  ctx.expect_same_bits(view(out), view(expected), "contiguous pieces");
 }
 
-void all_gather_v_in_place(Trial& trial) {
-  Communicator& comm = trial.comm;
+void all_gather_v_in_place(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const std::vector<std::int64_t> counts = staircase(comm);
-  const std::size_t before = own_of(comm) * (own_of(comm) + 1) / 2;
+  const std::size_t before = rank_of(comm) * (rank_of(comm) + 1) / 2;
   const std::size_t all = ranks_of(comm) * (ranks_of(comm) + 1) / 2;
   std::vector<std::int64_t> out(all, -1);
-  const std::span<std::int64_t> own = std::span(out).subspan(before, own_of(comm) + 1);
-  std::fill(own.begin(), own.end(), comm.rank());
-  comm.all_gather_v(std::span<const std::int64_t>(own), std::span(out), {.counts = counts});
+  const std::span<std::int64_t> local = std::span(out).subspan(before, rank_of(comm) + 1);
+  std::fill(local.begin(), local.end(), comm.rank());
+  comm.all_gather_v(std::span<const std::int64_t>(local), std::span(out), {.counts = counts});
   std::size_t k = 0;
   for (std::int64_t rank = 0; rank < comm.size(); ++rank) {
-    for (std::int64_t i = 0; i <= rank; ++i) trial.expect_equal(out[k++], rank, "whose it is");
+    for (std::int64_t i = 0; i <= rank; ++i) ctx.expect_equal(out[k++], rank, "source");
   }
 }
 
 template <class T>
-void all_to_all(Trial& trial) {
+void all_to_all(CheckContext& ctx) {
   for (const std::size_t count : Counts{0, 1, 3, 100}) {
-    try_all_to_all<T>(trial, trial.comm, kSeed + count, count);
+    try_all_to_all<T>(ctx, ctx.comm, kSeed + count, count);
   }
 }
 
 template <class T>
-void all_to_all_v(Trial& trial) {
+void all_to_all_v(CheckContext& ctx) {
   for (std::uint64_t round = 0; round < 4; ++round) {
-    try_all_to_all_v<T>(trial, trial.comm, kSeed + round,
-                        sparse_counts(ranks_of(trial.comm), trial.random(round)));
+    try_all_to_all_v<T>(ctx, ctx.comm, kSeed + round,
+                        sparse_counts(ranks_of(ctx.comm), ctx.random(round)));
   }
 }
 
-void all_to_all_v_nothing(Trial& trial) {
-  Communicator& comm = trial.comm;
-  try_all_to_all_v<float>(trial, comm, kSeed,
+void all_to_all_v_nothing(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
+  try_all_to_all_v<float>(ctx, comm, kSeed,
                           std::vector<std::int64_t>(ranks_of(comm) * ranks_of(comm), 0));
   const std::vector<std::int64_t> none(ranks_of(comm), 0);
   comm.all_to_all_v(std::span<const float>(), {.counts = none}, std::span<float>(),
                     {.counts = none});
 }
 
-// Everything goes to one rank: the others receive nothing.
-void all_to_all_v_to_one(Trial& trial) {
-  Communicator& comm = trial.comm;
+// All data is sent to one rank; the others receive nothing.
+void all_to_all_v_to_one(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const std::size_t ranks = ranks_of(comm);
   for (const std::size_t target : Counts{0, ranks - 1}) {
     std::vector<std::int64_t> counts(ranks * ranks, 0);
     for (std::size_t k = 0; k < ranks; ++k) {
       counts[k * ranks + target] = 11 + static_cast<std::int64_t>(k);
     }
-    try_all_to_all_v<std::int32_t>(trial, comm, kSeed, counts);
+    try_all_to_all_v<std::int32_t>(ctx, comm, kSeed, counts);
   }
 }
 
-void all_to_all_v_packed(Trial& trial) {
-  Communicator& comm = trial.comm;
+void all_to_all_v_packed(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const std::vector<std::int64_t> to = staircase(comm);
   const std::vector<std::int64_t> from(ranks_of(comm), comm.rank() + 1);
   std::vector<std::int32_t> in;
   for (int rank = 0; rank < comm.size(); ++rank) {
     in.insert(in.end(), static_cast<std::size_t>(rank + 1), 100 * comm.rank() + rank);
   }
-  std::vector<std::int32_t> out(ranks_of(comm) * (own_of(comm) + 1), -1);
+  std::vector<std::int32_t> out(ranks_of(comm) * (rank_of(comm) + 1), -1);
   comm.all_to_all_v(view(in), {.counts = to}, std::span(out), {.counts = from});
   for (std::size_t k = 0; k < out.size(); ++k) {
-    const int sender = static_cast<int>(k / (own_of(comm) + 1));
-    trial.expect_equal(out[k], 100 * sender + comm.rank(), "who sent it to whom");
+    const int sender = static_cast<int>(k / (rank_of(comm) + 1));
+    ctx.expect_equal(out[k], 100 * sender + comm.rank(), "source and destination");
   }
 }
 
-void large_pieces(Trial& trial) {
-  const std::size_t count = trial.comm.size() <= 4 ? 1 << 18 : 1 << 10;
-  try_broadcast<float>(trial, trial.comm, kSeed, count, 0);
-  try_all_gather<float>(trial, trial.comm, kSeed, count / ranks_of(trial.comm), Place::apart);
-  try_all_to_all<float>(trial, trial.comm, kSeed, count / ranks_of(trial.comm));
+void large_pieces(CheckContext& ctx) {
+  const std::size_t count = ctx.comm.size() <= 4 ? 1 << 18 : 1 << 10;
+  try_broadcast<float>(ctx, ctx.comm, kSeed, count, 0);
+  try_all_gather<float>(ctx, ctx.comm, kSeed, count / ranks_of(ctx.comm), OutputBuffer::separate);
+  try_all_to_all<float>(ctx, ctx.comm, kSeed, count / ranks_of(ctx.comm));
 }
 
 }  // namespace

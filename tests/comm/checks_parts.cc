@@ -1,4 +1,4 @@
-// all_to_all_parts: parts that lie anywhere, few and many, short and long.
+// all_to_all_parts: scattered parts, few and many, short and long.
 #include <cstddef>
 #include <list>
 #include <mutex>
@@ -18,11 +18,11 @@ std::byte pattern(std::size_t from, std::size_t to, std::size_t part, std::size_
   return static_cast<std::byte>(from * 7 + to * 13 + part * 31 + i * 3 + i / 251);
 }
 
-// What one rank sends and receives. Parts lie in one buffer in an order of their own with gaps
-// between them, so nothing that is copied too far goes unnoticed.
+// The parts of one rank, in one buffer in another order and with gaps between them, so that writes
+// out of bounds are found.
 class Parts {
  public:
-  Parts(const Sizes& sizes, int own) : sizes_(sizes), own_(at(own)) {
+  Parts(const Sizes& sizes, int rank) : sizes_(sizes), rank_(at(rank)) {
     send_.resize(total(Side::to));
     receive_.assign(total(Side::from), kGap);
     lay_out(Side::to);
@@ -34,18 +34,18 @@ class Parts {
                           {.first = from_first_, .parts = from_});
   }
 
-  void expect_right(Trial& trial) const {
+  void expect_right(CheckContext& ctx) const {
     std::vector<std::byte> expected(receive_.size(), kGap);
     std::size_t k = 0;
     for (std::size_t peer = 0; peer < sizes_.size(); ++peer) {
-      for (std::size_t part = 0; part < sizes_[peer][own_].size(); ++part, ++k) {
+      for (std::size_t part = 0; part < sizes_[peer][rank_].size(); ++part, ++k) {
         const auto begin = static_cast<std::size_t>(from_[k].data() - receive_.data());
         for (std::size_t i = 0; i < from_[k].size(); ++i) {
-          expected[begin + i] = pattern(peer, own_, part, i);
+          expected[begin + i] = pattern(peer, rank_, part, i);
         }
       }
     }
-    trial.expect(receive_ == expected, "every part is in its place and nothing else is touched");
+    ctx.expect(receive_ == expected, "all parts are correct and the gaps unchanged");
   }
 
   void forget_last_part() {
@@ -58,7 +58,7 @@ class Parts {
   static constexpr std::byte kGap{0xa5};
 
   [[nodiscard]] const std::vector<std::size_t>& of(Side side, std::size_t peer) const {
-    return side == Side::to ? sizes_[own_][peer] : sizes_[peer][own_];
+    return side == Side::to ? sizes_[rank_][peer] : sizes_[peer][rank_];
   }
   [[nodiscard]] std::size_t total(Side side) const {
     std::size_t bytes = 0;
@@ -68,7 +68,7 @@ class Parts {
     return bytes;
   }
 
-  // The last part for the last rank lies first.
+  // In reverse order: the last part for the last rank is first in memory.
   void lay_out(Side side) {
     std::size_t end = side == Side::to ? send_.size() : receive_.size();
     for (std::size_t peer = 0; peer < sizes_.size(); ++peer) {
@@ -81,7 +81,7 @@ class Parts {
           from_.push_back(std::span(receive_).subspan(end, size));
           continue;
         }
-        for (std::size_t i = 0; i < size; ++i) send_[end + i] = pattern(own_, peer, part, i);
+        for (std::size_t i = 0; i < size; ++i) send_[end + i] = pattern(rank_, peer, part, i);
         to_.push_back(std::span(send_).subspan(end, size));
       }
     }
@@ -90,7 +90,7 @@ class Parts {
   }
 
   const Sizes& sizes_;
-  std::size_t own_;
+  std::size_t rank_;
   std::vector<std::byte> send_;
   std::vector<std::byte> receive_;
   std::vector<std::span<const std::byte>> to_;
@@ -99,68 +99,67 @@ class Parts {
   std::vector<std::size_t> from_first_;
 };
 
-Sizes random_sizes(int ranks, Random random, std::size_t most_parts, std::size_t most_bytes) {
+Sizes random_sizes(int ranks, Random random, std::size_t max_parts, std::size_t max_bytes) {
   Sizes sizes(at(ranks), std::vector<std::vector<std::size_t>>(at(ranks)));
   for (auto& row : sizes) {
     for (auto& parts : row) {
       if (random.chance(0.2)) continue;
-      parts.resize(
-          random.between(0, std::ssize(parts) + 1 + static_cast<std::int64_t>(most_parts)));
+      parts.resize(random.between(0, std::ssize(parts) + 1 + static_cast<std::int64_t>(max_parts)));
       for (std::size_t& size : parts) {
         size = random.chance(0.2) ? 0
                                   : static_cast<std::size_t>(random.between(
-                                        0, static_cast<std::int64_t>(most_bytes) + 1));
+                                        0, static_cast<std::int64_t>(max_bytes) + 1));
       }
     }
   }
   return sizes;
 }
 
-void try_parts(Trial& trial, const Sizes& sizes) {
-  const Parts parts(sizes, trial.comm.rank());
-  parts.run(trial.comm);
-  parts.expect_right(trial);
+void try_parts(CheckContext& ctx, const Sizes& sizes) {
+  const Parts parts(sizes, ctx.comm.rank());
+  parts.run(ctx.comm);
+  parts.expect_right(ctx);
 }
 
-void random_parts(Trial& trial) {
-  const int ranks = trial.comm.size();
+void random_parts(CheckContext& ctx) {
+  const int ranks = ctx.comm.size();
   const std::size_t bytes = ranks <= 7 ? 30000 : 300;
   for (std::uint64_t round = 0; round < 8; ++round) {
-    trial.comm.set_checked(round % 2 == 0);
-    try_parts(trial, random_sizes(ranks, trial.random(round), 6, bytes));
+    ctx.comm.set_checked(round % 2 == 0);
+    try_parts(ctx, random_sizes(ranks, ctx.random(round), 6, bytes));
   }
 }
 
-void many_parts(Trial& trial) {
-  if (trial.comm.size() > 7) return;
-  trial.comm.set_checked(false);
-  // More than the kernel takes in one call.
-  try_parts(trial, random_sizes(trial.comm.size(), trial.random(), 3000, 40));
+void many_parts(CheckContext& ctx) {
+  if (ctx.comm.size() > 7) return;
+  ctx.comm.set_checked(false);
+  // More than one system call can read.
+  try_parts(ctx, random_sizes(ctx.comm.size(), ctx.random(), 3000, 40));
 }
 
-void long_parts(Trial& trial) {
-  if (trial.comm.size() > 4) return;
-  trial.comm.set_checked(false);
-  try_parts(trial, random_sizes(trial.comm.size(), trial.random(), 3, 3000000));
+void long_parts(CheckContext& ctx) {
+  if (ctx.comm.size() > 4) return;
+  ctx.comm.set_checked(false);
+  try_parts(ctx, random_sizes(ctx.comm.size(), ctx.random(), 3, 3000000));
 }
 
-void no_parts(Trial& trial) {
-  const std::size_t ranks = at(trial.comm.size());
-  try_parts(trial, Sizes(ranks, std::vector<std::vector<std::size_t>>(ranks)));
-  try_parts(trial, Sizes(ranks, std::vector<std::vector<std::size_t>>(ranks, {0, 0})));
+void no_parts(CheckContext& ctx) {
+  const std::size_t ranks = at(ctx.comm.size());
+  try_parts(ctx, Sizes(ranks, std::vector<std::vector<std::size_t>>(ranks)));
+  try_parts(ctx, Sizes(ranks, std::vector<std::vector<std::size_t>>(ranks, {0, 0})));
 }
 
-// One way only: who receives nothing must not wait for anything.
-void parts_one_way(Trial& trial) {
-  const std::size_t ranks = at(trial.comm.size());
+// One direction only: a rank that receives nothing must not wait.
+void parts_one_way(CheckContext& ctx) {
+  const std::size_t ranks = at(ctx.comm.size());
   Sizes sizes(ranks, std::vector<std::vector<std::size_t>>(ranks));
   for (std::size_t k = 0; k + 1 < ranks; ++k) sizes[k][k + 1] = {5, 0, 70000};
-  try_parts(trial, sizes);
+  try_parts(ctx, sizes);
 }
 
-// The same memory for everybody.
-void shared_part(Trial& trial) {
-  Communicator& comm = trial.comm;
+// The same memory is sent to all ranks.
+void shared_part(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const std::vector<std::byte> own(1000, static_cast<std::byte>(comm.rank() + 1));
   const std::vector<std::span<const std::byte>> to(at(comm.size()), std::span(own));
   std::vector<std::byte> all(at(comm.size()) * own.size());
@@ -172,40 +171,40 @@ void shared_part(Trial& trial) {
   }
   comm.all_to_all_parts({.first = first, .parts = to}, {.first = first, .parts = from});
   for (std::size_t k = 0; k < all.size(); ++k) {
-    trial.expect(all[k] == static_cast<std::byte>(k / own.size() + 1), "who sent it");
+    ctx.expect(all[k] == static_cast<std::byte>(k / own.size() + 1), "source");
   }
 }
 
-void parts_that_are_not_divided(Trial& trial) {
-  Communicator& comm = trial.comm;
+void parts_that_are_not_divided(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const std::vector<std::size_t> wrong(at(comm.size()), 0);
-  const auto error = trial.expect_throws<InputError>(
+  const auto error = ctx.expect_throws<InputError>(
       [&] { comm.all_to_all_parts({.first = wrong}, {.first = wrong}); }, "one entry too few");
-  if (error) trial.expect_equal(error->diagnostics()[0].code, std::string("D300"), "its code");
+  if (error) ctx.expect_equal(error->diagnostics()[0].code, std::string("D300"), "its code");
 }
 
-// MPI may still use the memory of a call that failed.
-Parts& kept_for_ever(const Sizes& sizes, int rank) {
+// MPI may still access the memory of a call that failed.
+Parts& leaked_parts(const Sizes& sizes, int rank) {
   static std::mutex mutex;
   static auto* const kept = new std::list<Parts>;
   const std::lock_guard lock(mutex);
   return kept->emplace_back(sizes, rank);
 }
 
-void parts_that_do_not_meet(Trial& trial) {
-  const std::size_t ranks = at(trial.comm.size());
+void parts_that_do_not_match(CheckContext& ctx) {
+  const std::size_t ranks = at(ctx.comm.size());
   const Sizes sizes(ranks, std::vector<std::vector<std::size_t>>(ranks, {100}));
-  Parts& parts = kept_for_ever(sizes, trial.comm.rank());
-  if (trial.comm.rank() == 0) parts.forget_last_part();
-  trial.expect_throws<Failure>([&] { parts.run(trial.comm); }, "a part too few");
+  Parts& parts = leaked_parts(sizes, ctx.comm.rank());
+  if (ctx.comm.rank() == 0) parts.forget_last_part();
+  ctx.expect_throws<Failure>([&] { parts.run(ctx.comm); }, "a part too few");
 }
 
-// As many bytes, cut in another way: in checked mode all ranks hear of it.
-void parts_of_other_lengths(Trial& trial) {
-  Communicator& comm = trial.comm;
+// The same number of bytes in other parts: in checked mode an error on all ranks.
+void parts_of_other_lengths(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const std::size_t ranks = at(comm.size());
-  const std::span<std::byte> memory = trial.keep<std::byte>(20);
-  const bool odd = comm.rank() == 1;
+  const std::span<std::byte> memory = ctx.leaked_buffer<std::byte>(20);
+  const bool is_outlier = comm.rank() == 1;
   std::vector<std::size_t> first(ranks + 1, 0);
   for (std::size_t k = 0; k < ranks; ++k) {
     first[k + 1] = first[k] + (k == at(comm.rank()) ? 0 : 2);
@@ -214,24 +213,25 @@ void parts_of_other_lengths(Trial& trial) {
   std::vector<std::span<std::byte>> from;
   for (std::size_t k = 0; k + 1 < ranks; ++k) {
     to.insert(to.end(), {memory.subspan(0, 4), memory.subspan(4, 6)});
-    from.insert(from.end(), {memory.subspan(10, odd ? 6 : 4), memory.subspan(0, odd ? 4 : 6)});
+    from.insert(from.end(),
+                {memory.subspan(10, is_outlier ? 6 : 4), memory.subspan(0, is_outlier ? 4 : 6)});
   }
-  trial.expect_throws<Mismatch>(
+  ctx.expect_throws<Mismatch>(
       [&] {
         comm.all_to_all_parts({.first = first, .parts = to}, {.first = first, .parts = from});
       },
       "other lengths");
 }
 
-void packing_is_agreed(Trial& trial) {
-  Communicator& comm = trial.comm;
+void packing_is_agreed(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   std::vector<std::int64_t> own;
   for (int peer = 0; peer < comm.size(); ++peer) {
     own.push_back(static_cast<std::int64_t>(comm.pack_below(peer)));
   }
   std::vector<std::int64_t> theirs(own.size());
   comm.all_to_all(std::span<const std::int64_t>(own), std::span(theirs));
-  trial.expect(own == theirs, "both ends pack alike");
+  ctx.expect(own == theirs, "the same on both ends");
 }
 
 }  // namespace
@@ -244,7 +244,7 @@ void add_parts_checks(std::vector<Check>& checks) {
   checks.push_back({"all_to_all_parts/one_way", 2, parts_one_way});
   checks.push_back({"all_to_all_parts/shared", 1, shared_part});
   checks.push_back({"all_to_all_parts/not_divided", 1, parts_that_are_not_divided});
-  checks.push_back({"all_to_all_parts/do_not_meet", 2, parts_that_do_not_meet});
+  checks.push_back({"all_to_all_parts/do_not_match", 2, parts_that_do_not_match});
   checks.push_back({"all_to_all_parts/other_lengths", 2, parts_of_other_lengths});
   checks.push_back({"all_to_all_parts/packing", 1, packing_is_agreed});
 }

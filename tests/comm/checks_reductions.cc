@@ -1,11 +1,11 @@
-// The collectives that combine: to the bit what a loop over the ranks, in their order, gives.
+// Reductions: the same bits as a loop over the ranks in their order.
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "check.h"
-#include "laws.h"
+#include "reference.h"
 
 namespace shiplap::comm {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kSeed = 3003;
 constexpr ReduceOp kReductions[] = {ReduceOp::sum, ReduceOp::max, ReduceOp::min};
 
-// With 64 ranks in one process the long ones would take minutes.
+// With 64 ranks in one process long messages would take minutes.
 Counts counts_for(const Communicator& comm) {
   const std::size_t ranks = ranks_of(comm);
   if (ranks > 8) return {0, 1, ranks - 1, ranks, ranks + 1, 200};
@@ -23,69 +23,69 @@ Counts counts_for(const Communicator& comm) {
 }
 
 template <class T>
-void all_reduce(Trial& trial, ReduceOp reduction) {
-  for (const std::size_t count : counts_for(trial.comm)) {
-    try_all_reduce<T>(trial, trial.comm, kSeed + count, count, reduction);
+void all_reduce(CheckContext& ctx, ReduceOp reduction) {
+  for (const std::size_t count : counts_for(ctx.comm)) {
+    try_all_reduce<T>(ctx, ctx.comm, kSeed + count, count, reduction);
   }
-  if (trial.comm.size() <= 4) {
-    try_all_reduce<T>(trial, trial.comm, kSeed, 100003, reduction);
+  if (ctx.comm.size() <= 4) {
+    try_all_reduce<T>(ctx, ctx.comm, kSeed, 100003, reduction);
   }
 }
 
 template <class T>
-void reduce_scatter(Trial& trial) {
+void reduce_scatter(CheckContext& ctx) {
   for (const ReduceOp reduction : kReductions) {
     for (const std::size_t count : Counts{0, 1, 5, 64}) {
-      try_reduce_scatter<T>(trial, trial.comm, kSeed + count, count, reduction, Place::apart);
+      try_reduce_scatter<T>(ctx, ctx.comm, kSeed + count, count, reduction, OutputBuffer::separate);
     }
   }
 }
 
-void reduce_scatter_in_place(Trial& trial) {
+void reduce_scatter_in_place(CheckContext& ctx) {
   for (const std::size_t count : Counts{0, 1, 5, 64}) {
-    try_reduce_scatter<double>(trial, trial.comm, kSeed, count, ReduceOp::sum, Place::in_place);
-    try_reduce_scatter<std::int32_t>(trial, trial.comm, kSeed, count, ReduceOp::max,
-                                     Place::in_place);
+    try_reduce_scatter<double>(ctx, ctx.comm, kSeed, count, ReduceOp::sum, OutputBuffer::in_place);
+    try_reduce_scatter<std::int32_t>(ctx, ctx.comm, kSeed, count, ReduceOp::max,
+                                     OutputBuffer::in_place);
   }
 }
 
-void long_reduce_scatter(Trial& trial) {
-  const std::size_t count = trial.comm.size() <= 4 ? 25001 : 301;
-  try_reduce_scatter<float>(trial, trial.comm, kSeed, count, ReduceOp::sum, Place::apart);
+void long_reduce_scatter(CheckContext& ctx) {
+  const std::size_t count = ctx.comm.size() <= 4 ? 25001 : 301;
+  try_reduce_scatter<float>(ctx, ctx.comm, kSeed, count, ReduceOp::sum, OutputBuffer::separate);
 }
 
-// Whatever the order of ranks in the world, it is their order in the group that counts.
-void order_of_the_group(Trial& trial) {
-  const std::unique_ptr<Communicator> turned = trial.comm.split(0, -trial.comm.rank(), "turned");
-  try_all_reduce<float>(trial, *turned, kSeed, 77, ReduceOp::sum);
-  try_reduce_scatter<float>(trial, *turned, kSeed, 7, ReduceOp::sum, Place::apart);
+// The order of ranks in the group counts, not that in the world.
+void order_of_the_group(CheckContext& ctx) {
+  const std::unique_ptr<Communicator> reversed = ctx.comm.split(0, -ctx.comm.rank(), "reversed");
+  try_all_reduce<float>(ctx, *reversed, kSeed, 77, ReduceOp::sum);
+  try_reduce_scatter<float>(ctx, *reversed, kSeed, 7, ReduceOp::sum, OutputBuffer::separate);
 }
 
-// Two to the 24 and many ones: in the order of ranks, each one is lost on its own.
-void sums_are_not_reassociated(Trial& trial) {
-  Communicator& comm = trial.comm;
+// 2^24 plus many ones: in the order of ranks, each of them is rounded away.
+void sums_are_not_reassociated(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   const float large = 16777216.0F;
   std::vector<float> data(ranks_of(comm) + 3, comm.rank() == 0 ? large : 1.0F);
   comm.all_reduce(std::span(data));
-  trial.expect_same_bits(view(data), view(std::vector<float>(data.size(), large)), "the sum");
+  ctx.expect_same_bits(view(data), view(std::vector<float>(data.size(), large)), "the sum");
 }
 
-void same_bits_on_all(Trial& trial) {
-  Communicator& comm = trial.comm;
+void same_bits_on_all(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   std::vector<double> data = data_of<double>(kSeed, comm.rank(), 501);
   comm.all_reduce(std::span(data));
   std::vector<double> all(data.size() * ranks_of(comm));
   comm.all_gather(view(data), std::span(all));
   for (std::size_t k = 0; k < ranks_of(comm); ++k) {
-    trial.expect_same_bits(view(all).subspan(k * data.size(), data.size()), view(data),
-                           "what rank " + std::to_string(k) + " has");
+    ctx.expect_same_bits(view(all).subspan(k * data.size(), data.size()), view(data),
+                         "what rank " + std::to_string(k) + " has");
   }
 }
 
-// Numbers that come out wrong if they pass through a narrower or an unsigned type.
+// Numbers that a narrower or unsigned type would change.
 template <class T>
-void extremes(Trial& trial) {
-  Communicator& comm = trial.comm;
+void extremes(CheckContext& ctx) {
+  Communicator& comm = ctx.comm;
   using Limits = std::numeric_limits<T>;
   const bool last = comm.rank() == comm.size() - 1;
   const std::vector<T> own = last ? std::vector<T>{Limits::lowest(), Limits::max(), T{5}}
@@ -95,26 +95,26 @@ void extremes(Trial& trial) {
   std::vector<T> least = own;
   comm.all_reduce(std::span(least), ReduceOp::min);
   const bool alone = comm.size() == 1;
-  trial.expect_equal(largest[0], alone ? Limits::lowest() : T{1}, "max with the least");
-  trial.expect_equal(largest[1], Limits::max(), "max with the largest");
-  trial.expect_equal(least[0], Limits::lowest(), "min with the least");
-  trial.expect_equal(least[1], alone ? Limits::max() : T{1}, "min with the largest");
+  ctx.expect_equal(largest[0], alone ? Limits::lowest() : T{1}, "max with the least");
+  ctx.expect_equal(largest[1], Limits::max(), "max with the largest");
+  ctx.expect_equal(least[0], Limits::lowest(), "min with the least");
+  ctx.expect_equal(least[1], alone ? Limits::max() : T{1}, "min with the largest");
 }
 
-void all_extremes(Trial& trial) {
-  for_each_type([&]<class T>(T, const std::string&) { extremes<T>(trial); });
+void all_extremes(CheckContext& ctx) {
+  for_each_type([&]<class T>(T, const std::string&) { extremes<T>(ctx); });
 }
 
-void sum_beyond_32_bits(Trial& trial) {
+void sum_beyond_32_bits(CheckContext& ctx) {
   std::vector<std::int64_t> data = {std::int64_t{1} << 40, -(std::int64_t{1} << 41)};
-  trial.comm.all_reduce(std::span(data));
-  trial.expect_equal(data[0], trial.comm.size() * (std::int64_t{1} << 40), "the sum");
-  trial.expect_equal(data[1], -trial.comm.size() * (std::int64_t{1} << 41), "the negative sum");
+  ctx.comm.all_reduce(std::span(data));
+  ctx.expect_equal(data[0], ctx.comm.size() * (std::int64_t{1} << 40), "the sum");
+  ctx.expect_equal(data[1], -ctx.comm.size() * (std::int64_t{1} << 41), "the negative sum");
 }
 
-void four_mebibytes(Trial& trial) {
-  if (trial.comm.size() > 4) return;
-  Communicator& comm = trial.comm;
+void four_mebibytes(CheckContext& ctx) {
+  if (ctx.comm.size() > 4) return;
+  Communicator& comm = ctx.comm;
   std::vector<std::int32_t> data(1 << 20);
   for (std::size_t k = 0; k < data.size(); ++k) data[k] = static_cast<std::int32_t>(k);
   comm.all_reduce(std::span(data));
@@ -122,7 +122,7 @@ void four_mebibytes(Trial& trial) {
   for (std::size_t k = 0; k < data.size(); ++k) {
     right = right && data[k] == comm.size() * static_cast<std::int32_t>(k);
   }
-  trial.expect(right, "every element is the sum");
+  ctx.expect(right, "every element is the sum");
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ void add_reduction_checks(std::vector<Check>& checks) {
   for_each_type([&]<class T>(T, const std::string& type) {
     for (const ReduceOp reduction : kReductions) {
       checks.push_back({"all_reduce/" + std::string(name(reduction)) + "_" + type, 1,
-                        [reduction](Trial& trial) { all_reduce<T>(trial, reduction); }});
+                        [reduction](CheckContext& ctx) { all_reduce<T>(ctx, reduction); }});
     }
     checks.push_back({"reduce_scatter/" + type, 1, reduce_scatter<T>});
   });

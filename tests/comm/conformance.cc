@@ -1,11 +1,10 @@
-// Does a transport keep what communicator.h promises? The same program asks threads and MPI
-// processes:
+// Conformance test of a transport to the contract of communicator.h, on threads, sockets and MPI:
 //
 //   conformance [--ranks N] [--only NAME] [--seed N] [--list]
 //
-// N is how many threads, where no launcher has decided it. --only takes the beginning of a name.
-// The exit code is 0 if everything was as promised. The last checks make ranks fail on purpose, so
-// a launcher may have its own opinion of the job then; what counts are the lines `not ok`.
+// --ranks is the number of threads if there is no launcher. --only takes the prefix of a name. The
+// exit code is 0 if all checks pass. The last checks make ranks fail on purpose, so a launcher may
+// report the job as failed; what counts are the lines `not ok`.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -15,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
-#include "again.h"
+#include "abort_checks.h"
 #include "check.h"
-#include "finale.h"
+#include "rerun_checks.h"
 #include "shiplap/base/units.h"
 #include "shiplap/comm/failure.h"
 #include "shiplap/comm/ranks.h"
@@ -25,7 +24,7 @@
 namespace shiplap::comm {
 namespace {
 
-// For the verdicts: a rank may come to them when the others have waited in vain for it.
+// For combining results: a rank may arrive after the others have timed out in the check.
 constexpr Seconds kTimeout{120};
 
 std::vector<Check> all_checks() {
@@ -48,23 +47,23 @@ struct Arguments {
   Selection selection;
 };
 
-Arguments parse(const std::vector<std::string>& words) {
+Arguments parse(const std::vector<std::string>& args) {
   Arguments arguments;
-  for (std::size_t k = 0; k < words.size(); ++k) {
-    if (words[k] == "--list") {
+  for (std::size_t k = 0; k < args.size(); ++k) {
+    if (args[k] == "--list") {
       arguments.list = true;
       continue;
     }
-    if (k + 1 == words.size()) throw std::invalid_argument(words[k]);
-    const std::string& value = words[k + 1];
-    if (words[k] == "--ranks") {
+    if (k + 1 == args.size()) throw std::invalid_argument(args[k]);
+    const std::string& value = args[k + 1];
+    if (args[k] == "--ranks") {
       arguments.ranks = std::stoi(value);
-    } else if (words[k] == "--only") {
+    } else if (args[k] == "--only") {
       arguments.selection.only = value;
-    } else if (words[k] == "--seed") {
+    } else if (args[k] == "--seed") {
       arguments.selection.seed = std::stoull(value);
     } else {
-      throw std::invalid_argument(words[k]);
+      throw std::invalid_argument(args[k]);
     }
     ++k;
   }
@@ -73,8 +72,8 @@ Arguments parse(const std::vector<std::string>& words) {
 
 void print_list() {
   std::vector<Check> checks = all_checks();
-  for (const Check& check : finale_checks()) checks.push_back(check);
-  for (const Check& check : again_checks()) checks.push_back(check);
+  for (const Check& check : abort_checks()) checks.push_back(check);
+  for (const Check& check : rerun_checks()) checks.push_back(check);
   for (const Check& check : checks) std::printf("%s\n", check.name.c_str());
 }
 
@@ -101,7 +100,7 @@ Tally run_all(Communicator& world, const Selection& selection) {
   return tally;
 }
 
-// What all ranks agreed on. Where they are threads, each of them writes it here.
+// The results, the same on all ranks. Written by every rank that is a thread of this process.
 class Outcome {
  public:
   void set(const Tally& tally, int ranks) {
@@ -121,24 +120,24 @@ class Outcome {
   int ranks_ = 1;
 };
 
-// One rank throws on purpose. That must come out here, if it is a rank of this process; other
-// processes may learn that some rank failed.
-bool finale_passes(const Arguments& arguments, const Outcome& outcome) {
-  Finale finale;
+// One rank throws on purpose. The exception must be rethrown here if it is a rank of this process;
+// other processes may get RankFailed.
+bool abort_checks_pass(const Arguments& arguments, const Outcome& outcome) {
+  AbortResults results;
   bool as_expected = false;
   try {
     run_ranks({.threads = arguments.ranks, .timeout = kTimeout}, [&](Communicator& world) {
-      run_finale(world, arguments.selection, outcome.checks(), finale);
+      run_abort_checks(world, arguments.selection, outcome.checks(), results);
     });
-    as_expected = !finale.threw;
+    as_expected = !results.threw;
   } catch (const RankFailed& error) {
-    as_expected = !finale.threw && is_to_blame(error.rank(), outcome.ranks());
+    as_expected = !results.threw && is_expected_culprit(error.rank(), outcome.ranks());
   } catch (const std::exception& error) {
-    as_expected = finale.threw && std::string_view(error.what()) == kPlanted;
-    if (!as_expected) std::fprintf(stderr, "finale: %s\n", error.what());
+    as_expected = results.threw && std::string_view(error.what()) == kPlanted;
+    if (!as_expected) std::fprintf(stderr, "abort checks: %s\n", error.what());
   }
-  if (!as_expected) std::fprintf(stderr, "finale: it did not end as it should\n");
-  return as_expected && finale.failures == 0;
+  if (!as_expected) std::fprintf(stderr, "abort checks: the run did not end as expected\n");
+  return as_expected && results.failures == 0;
 }
 
 int run(const Arguments& arguments) {
@@ -146,9 +145,10 @@ int run(const Arguments& arguments) {
   run_ranks({.threads = arguments.ranks, .timeout = kTimeout}, [&](Communicator& world) {
     outcome.set(run_all(world, arguments.selection), world.size());
   });
-  bool passes = finale_passes(arguments, outcome);
-  const int before = outcome.checks() + static_cast<int>(finale_checks().size());
-  passes = run_again(arguments.ranks, outcome.ranks(), arguments.selection, before) && passes;
+  bool passes = abort_checks_pass(arguments, outcome);
+  const int before = outcome.checks() + static_cast<int>(abort_checks().size());
+  passes =
+      run_rerun_checks(arguments.ranks, outcome.ranks(), arguments.selection, before) && passes;
   return passes && outcome.failed() == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

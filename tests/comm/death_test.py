@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Kills or stops one of four ranks in the middle of an exchange of 64 MiB, and sees what the others
-learn.
+"""Kills or stops one of four ranks in the middle of an exchange of 64 MiB, and checks the failures
+of the others.
 
     tests/comm/death_test.py VICTIM [--on openmpi|mpich|sockets] [--times N]
 
 Open MPI and sockets must name a killed rank on all others within 2 s; MPICH ends the job, and
-tools/ranks says which rank it was. A stopped rank must be named by all others once their deadline
-has passed.
+tools/ranks reports the rank. A stopped rank must be named by all others when they time out.
 """
 import argparse
 import os
@@ -20,9 +19,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RANKS = 4
-DEADLINE = 2.0
+TIMEOUT = 2.0
 WITHIN = 2.0  # from the death to the last report
-ANSWERS = 1.5  # what a roll call may add to a deadline, on a busy machine
+PROBES = 1.5  # time for probes after a timeout, on a busy host
 JOB = 60
 
 
@@ -34,7 +33,7 @@ class Job:
         survive = ["--survive"] if library != "mpich" else []
         self.process = subprocess.Popen(
             [sys.executable, ROOT / "tools/ranks", "-n", str(RANKS), "--on", library,
-             "--timeout", str(JOB), *survive, victim, str(DEADLINE)],
+             "--timeout", str(JOB), *survive, victim, str(TIMEOUT)],
             stdout=self.log, stderr=subprocess.STDOUT)
 
     @property
@@ -51,7 +50,7 @@ class Job:
         raise AssertionError(f"the job did not begin:\n{self.out}")
 
     def reports(self):
-        """What the ranks learned."""
+        """The failures of the ranks."""
         return re.findall(r"^rank \d+: (.+)$", self.out, re.MULTILINE)
 
     def wait(self):
@@ -67,21 +66,21 @@ class Job:
 def attempt(victim, library, number, killed):
     job = Job(victim, library)
     processes = job.processes()
-    who = number % RANKS
+    rank = number % RANKS
     time.sleep(0.3 + 0.05 * (number % 7))
     begin = time.monotonic()
-    os.kill(processes[who], signal.SIGKILL if killed else signal.SIGSTOP)
+    os.kill(processes[rank], signal.SIGKILL if killed else signal.SIGSTOP)
     job.wait()
     last = time.monotonic() - begin
     if library == "sockets" and not killed:
-        os.kill(processes[who], signal.SIGKILL)  # no launcher of MPI ends it
+        os.kill(processes[rank], signal.SIGKILL)  # no launcher of MPI ends it
     out = job.end()
     if killed and library == "mpich":
-        assert f"ranks: rank {who} was ended by SIGKILL" in out, out
+        assert f"ranks: rank {rank} was ended by SIGKILL" in out, out
         return None
-    expected = f"failed {who}" if killed else f"missing {who}"
+    expected = f"failed {rank}" if killed else f"missing {rank}"
     assert job.reports() == [expected] * (RANKS - 1), f"expected `{expected}` three times:\n{out}"
-    limit = WITHIN if killed else DEADLINE + ANSWERS + 1
+    limit = WITHIN if killed else TIMEOUT + PROBES + 1
     assert last <= limit, f"the last report came after {last:.2f} s:\n{out}"
     return last
 

@@ -4,8 +4,7 @@
     tests/comm/simulated_test.py CONFORMANCE SIMULATED [RANKS]
 
 CONFORMANCE lists the checks, SIMULATED is the same program built for SMPI. One job for all of them
-would do, but SimGrid 3.32 keeps something of every message, so that long jobs become slow: five
-times as long for all of them, and more for each that is added.
+would be five times slower: SimGrid 3.32 keeps state for every message, so long jobs become slow.
 """
 import concurrent.futures
 import pathlib

@@ -1,9 +1,9 @@
-// Exchanges 64 MiB among all ranks, again and again, until something goes wrong; for
-// death_test.py, which kills or stops a rank meanwhile.
+// Exchanges 64 MiB among all ranks in a loop until a failure; for death_test.py, which kills or
+// stops a rank meanwhile.
 //
-//   victim SECONDS    the deadline
+//   victim SECONDS    the timeout
 //
-// Each rank prints `rank R process P begins`, then what it learned: `rank R: failed F` or `rank R:
+// Each rank prints `rank R process P begins`, then the failure: `rank R: failed F` or `rank R:
 // missing M..`.
 #include <array>
 #include <cstdio>
@@ -24,13 +24,13 @@ void report(int rank, const std::string& what) {
   std::fflush(stdout);
 }
 
-// What a rank sends and receives. A transport that failed may still read and write there.
+// Buffers of a rank. After a failure the transport may still access them.
 struct Memory {
   std::vector<std::byte> in;
   std::vector<std::byte> out;
 };
 
-void exchange_for_ever(Communicator& world, Memory& memory) {
+void exchange_until_failure(Communicator& world, Memory& memory) {
   memory.in.resize(kBytes);
   memory.out.resize(kBytes);
   const std::span<const std::byte> in(memory.in);
@@ -45,7 +45,7 @@ void exchange_for_ever(Communicator& world, Memory& memory) {
     }
   } catch (const RankFailed& error) {
     report(world.rank(), "failed " + std::to_string(error.rank()));
-  } catch (const DeadlinePassed& error) {
+  } catch (const TimeoutError& error) {
     std::string ranks_missing;
     for (const int rank : error.missing()) ranks_missing += " " + std::to_string(rank);
     report(world.rank(), "missing" + ranks_missing);
@@ -61,7 +61,8 @@ int main(int argc, char** argv) {
   try {
     shiplap::comm::run_ranks({.threads = 4, .timeout = shiplap::Seconds{seconds}},
                              [&](shiplap::comm::Communicator& world) {
-                               shiplap::comm::exchange_for_ever(world, memory.at(world.rank()));
+                               shiplap::comm::exchange_until_failure(world,
+                                                                     memory.at(world.rank()));
                              });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "victim: %s\n", error.what());

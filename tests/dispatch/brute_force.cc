@@ -26,7 +26,7 @@ std::string table_flaw(const Metadata& metadata, Arrived& arrived) {
         if (copy.rank == -1) continue;
         ++places;
         if (copy.rank < 0 || copy.rank >= metadata.world_size()) return "no such rank";
-        if (std::uint64_t{copy.offset} + row.length > kMost32) return "beyond 32 bits";
+        if (std::uint64_t{copy.offset} + row.length > kMax32) return "beyond 32 bits";
       }
       if (row.length > 0 && places == 0) return "tokens go nowhere";
     }
@@ -44,7 +44,7 @@ std::string table_flaw(const Metadata& metadata, Arrived& arrived) {
     }
   }
   for (const auto& [place, senders] : arrived) {
-    if (senders.size() > 1 && metadata.arrival() == Arrival::placed) return "two in one place";
+    if (senders.size() > 1 && metadata.arrival() == ArrivalMode::placed) return "two in one place";
     std::set<std::pair<int, std::uint32_t>> rows;
     for (const Sender& sender : senders) rows.insert({sender.spot.rank, sender.row});
     if (rows.size() < senders.size()) return "one row twice in one place";
@@ -270,7 +270,7 @@ void change_anything(Open& open, Random& random) {
     case 3:
       return swap_copies(rows, random);
     case 4:
-      open.kv_arrival = Arrival::placed;
+      open.kv_arrival = ArrivalMode::placed;
       return;
     default:
       return change_row(open, rows, random);

@@ -16,7 +16,7 @@ namespace shiplap::dispatch {
 //
 // Causality is judged without positions: the queries of an item are the last of its keys, and of
 // two items that share a key, the keys of one are the beginning of the other's. An item without
-// queries may hold keys that nobody asks for.
+// queries may hold keys that no query attends to.
 [[nodiscard]] std::string flaw(const QkvDispatch& dispatch);
 
 // All numbers of a dispatch, open to changes.
@@ -26,7 +26,7 @@ struct Open {
   Rows kv_forward;
   Rows kv_reverse;
   int max_cp = 1;
-  Arrival kv_arrival = Arrival::summed;  // on the way back
+  ArrivalMode kv_arrival = ArrivalMode::summed;  // in the reverse exchange
   std::vector<std::vector<AttentionLayout::Item>> items;
 
   [[nodiscard]] std::int32_t world_size() const {

@@ -144,7 +144,7 @@ TEST(Mutation, RanksOfTwoRowsExchanged) {
 TEST(Mutation, AnOffsetBeyondThirtyTwoBits) {
   const auto push_out = [](Rows& rows, Random& random) {
     Sent* row = row_with_tokens(rows, random);
-    if (row != nullptr) any_of(row->copies, random).offset = kMost32 - row->length + 1;
+    if (row != nullptr) any_of(row->copies, random).offset = kMax32 - row->length + 1;
     return row != nullptr;
   };
   expect_caught({.always = "D410"}, tables([&](Open& open, Random& random) {
@@ -231,7 +231,8 @@ TEST(Mutation, ADuplicatedRow) {
 }
 
 // The tokens after it shift. Rows at home no longer are as many as the keys: D401. The rest depends
-// on what the neighbours are: D404 and D405 on the way back, D405, D407 and D408 on the way there.
+// on what the neighbours are: D404 and D405 in the reverse exchange, D405, D407 and D408 in the
+// forward exchange.
 TEST(Mutation, ALengthChangedByOne) {
   const Codes any{"D404", "D405", "D407", "D408"};
   expect_caught({.always = "D401", .also = any}, tables([](Open& open, Random& random) {
@@ -239,7 +240,7 @@ TEST(Mutation, ALengthChangedByOne) {
                   if (row != nullptr) row->length += random.chance() ? 1U : ~0U;
                   return row != nullptr;
                 }));
-  // On the way back nothing at home changes; what arrives there does.
+  // In the reverse exchange nothing at home changes; what arrives there does.
   expect_caught({.also = any}, tables([](Open& open, Random& random) {
                   Sent* row = row_with_tokens(open.kv_reverse, random);
                   if (row != nullptr) row->length += random.chance() ? 1U : ~0U;
@@ -247,7 +248,7 @@ TEST(Mutation, ALengthChangedByOne) {
                 }));
 }
 
-// ---- the way back
+// ---- the reverse exchange
 
 // Of queries, every other place at home is taken (D405) or does not exist (D404). Gradients may
 // meet, so there it is the wrong home (D407), and perhaps one that gets nothing (D408).
@@ -286,7 +287,7 @@ TEST(Mutation, TwoRowsOfTheWayBackExchanged) {
 // Of several copies one gradient would stay: D412. They meet at home, where none may: D405.
 TEST(Mutation, GradientsPlacedInsteadOfSummed) {
   expect_caught({.always = "D412", .also = {"D405"}}, tables([](Open& open, Random& random) {
-                  open.kv_arrival = Arrival::placed;
+                  open.kv_arrival = ArrivalMode::placed;
                   return any_row(open.kv_forward, random, [](const Sent& row) {
                            return row.length > 0 && row.copies.size() > 1;
                          }) != nullptr;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lets every call of the system fail in turn, and looks how commands take it.
+"""Fault injection: lets every system call fail once, and checks how commands handle it.
 
     failing_calls_test.py SHIPLAP LIBRARY [--dense FACTOR] [--only WORD]
 
@@ -80,7 +80,7 @@ def numbers(count, factor):
 
 
 def judge(outcome, usual):
-    """What is wrong with how it ended, or nothing."""
+    """The error in how it ended, or nothing."""
     code, said, text = outcome
     if code == "hangs":
         return "hangs"

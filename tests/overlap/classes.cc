@@ -38,26 +38,27 @@ const std::map<std::string, Function>& functions() {
   return all;
 }
 
-// What was all ones is as large as there are ranks.
-std::string wrong_scatter(const Deal& own, int ranks) {
-  for (std::int64_t k = 0; k < own.scattered.rows * own.scattered.columns; ++k) {
-    const double found = get(*own.scattered.bytes, own.scattered.type, k);
+// A sum of ones over ranks equals the number of ranks.
+std::string find_scatter_mismatch(const RankData& local, int ranks) {
+  for (std::int64_t k = 0; k < local.scattered.rows * local.scattered.columns; ++k) {
+    const double found = get(*local.scattered.bytes, local.scattered.type, k);
     if (found != ranks) return fmt::format("scattered: {} where {} is right", found, ranks);
   }
   return "";
 }
 
-// The ways to say the same: as it lies, transposed, with a result that has an owner.
-std::vector<OverlapCall> ways(const OverlapCall& call, const Deal& own, const Held& x_transposed,
-                              const Held& w_transposed) {
+// Equivalent calls: row-major, transposed, with a result that has an owner, with cached weights.
+std::vector<OverlapCall> call_variants(const OverlapCall& call, const RankData& local,
+                                       const OwnedMatrix& x_transposed,
+                                       const OwnedMatrix& w_transposed) {
   OverlapCall other = call;
   other.x = x_transposed.matrix();
   other.x_is_transposed = true;
   other.w = w_transposed.matrix();
   other.w_is_transposed = false;
   OverlapCall direct = call;
-  direct.result = own.result.owned();
-  direct.scattered = own.scattered.owned();
+  direct.result = local.result.owned();
+  direct.scattered = local.scattered.owned();
   OverlapCall again = direct;
   direct.weights_version = again.weights_version = 5;
   return {call, other, direct, again};
@@ -65,30 +66,31 @@ std::vector<OverlapCall> ways(const OverlapCall& call, const Deal& own, const He
 
 }  // namespace
 
-Matrix Held::matrix() const {
+Matrix OwnedMatrix::matrix() const {
   return {.data = bytes == nullptr || bytes->empty() ? nullptr : bytes->data(),
           .rows = rows,
           .columns = columns,
           .type = type};
 }
 
-Matrix Held::owned() const {
+Matrix OwnedMatrix::owned() const {
   Matrix made = matrix();
   made.owner = bytes;
   return made;
 }
 
-Held held(std::vector<std::byte> bytes, std::int64_t rows, std::int64_t columns, DType type) {
+OwnedMatrix owned_matrix(std::vector<std::byte> bytes, std::int64_t rows, std::int64_t columns,
+                         DType type) {
   return {std::make_shared<std::vector<std::byte>>(std::move(bytes)), rows, columns, type};
 }
 
-Held held(std::int64_t rows, std::int64_t columns, DType type) {
+OwnedMatrix owned_matrix(std::int64_t rows, std::int64_t columns, DType type) {
   const std::int64_t bytes = rows * columns * bytes_of(type);
-  return held(std::vector<std::byte>(bytes), rows, columns, type);
+  return owned_matrix(std::vector<std::byte>(bytes), rows, columns, type);
 }
 
-Held transposed(const Held& from) {
-  Held made = held(from.columns, from.rows, from.type);
+OwnedMatrix transposed(const OwnedMatrix& from) {
+  OwnedMatrix made = owned_matrix(from.columns, from.rows, from.type);
   for (std::int64_t i = 0; i < from.rows; ++i) {
     for (std::int64_t j = 0; j < from.columns; ++j) {
       put(*made.bytes, from.type, j * from.rows + i,
@@ -98,24 +100,25 @@ Held transposed(const Held& from) {
   return made;
 }
 
-Deal deal(const Choice& choice, const Given& given, int rank) {
+RankData rank_data(const Choice& choice, const Given& given, int rank) {
   const overlap::Problem& p = given.problem;
-  Factors own = factors_of(choice.type, given, rank);
+  LocalOperands local = local_operands(choice.type, given, rank);
   const Wanted want = wanted(choice, p, rank);
-  Deal made{.x = held(std::move(own.x), own.rows, own.depth, p.type),
-            .w = held(std::move(own.w), own.columns, own.depth, p.type),
-            .result = held(want.cut.rows, want.cut.columns, p.type)};
+  RankData made{.x = owned_matrix(std::move(local.x), local.m, local.k, p.type),
+                .w = owned_matrix(std::move(local.w), local.n, local.k, p.type),
+                .result = owned_matrix(want.cut.rows, want.cut.columns, p.type)};
   if (choice.method != Method::bulk) return made;
-  made.to_scatter = held(kBulkRows, kBulkColumns, p.type);
+  made.to_scatter = owned_matrix(kBulkRows, kBulkColumns, p.type);
   for (std::int64_t k = 0; k < kBulkRows * kBulkColumns; ++k) {
     put(*made.to_scatter.bytes, p.type, k, 1);
   }
   const std::int64_t begin = begin_of(rank, kBulkRows, p.ranks);
-  made.scattered = held(begin_of(rank + 1, kBulkRows, p.ranks) - begin, kBulkColumns, p.type);
+  made.scattered =
+      owned_matrix(begin_of(rank + 1, kBulkRows, p.ranks) - begin, kBulkColumns, p.type);
   return made;
 }
 
-OverlapCall Deal::call(const Choice& choice, const Given& given) const {
+OverlapCall RankData::call(const Choice& choice, const Given& given) const {
   OverlapCall made{.x = x.matrix(),
                    .w = w.matrix(),
                    .w_is_transposed = true,
@@ -123,7 +126,7 @@ OverlapCall Deal::call(const Choice& choice, const Given& given) const {
                    .to_scatter = to_scatter.matrix(),
                    .scattered = scattered.matrix()};
   if (choice.method == Method::bulk) return made;
-  made.size_of_all = choice.type == Type::all_gather ? given.problem.columns : given.problem.depth;
+  made.global_size = choice.type == Type::all_gather ? given.problem.n : given.problem.k;
   return made;
 }
 
@@ -131,8 +134,7 @@ run::BufferRequest request_for(const Choice& choice, const overlap::Problem& pro
   run::BufferRequest request{
       .comm_type = choice.type,
       .method = choice.method,
-      .buffer_shape = {problem.rows,
-                       choice.type == Type::all_gather ? problem.depth : problem.columns},
+      .buffer_shape = {problem.m, choice.type == Type::all_gather ? problem.k : problem.n},
       .buffer_dtype = problem.type,
       .tp_size = problem.ranks,
       .atomic_gemm = choice.atomic,
@@ -157,22 +159,25 @@ const std::vector<std::string>& function_names() {
   return names;
 }
 
-std::string wrong_class(comm::Communicator& world, const Choice& choice, const Given& given,
-                        run::Progress progress) {
-  const Deal own = deal(choice, given, world.rank());
-  const Held x_transposed = transposed(own.x);
-  const Held w_transposed = transposed(own.w);
+std::string find_class_mismatch(comm::Communicator& world, const Choice& choice, const Given& given,
+                                run::Progress progress) {
+  const RankData local = rank_data(choice, given, world.rank());
+  const OwnedMatrix x_transposed = transposed(local.x);
+  const OwnedMatrix w_transposed = transposed(local.w);
   run::BufferRegistry registry(world, {.progress = progress});
-  for (const run::Contents contents : {run::Contents::during_call, run::Contents::between_calls}) {
+  for (const run::BufferLifetime lifetime :
+       {run::BufferLifetime::per_call, run::BufferLifetime::persistent}) {
     run::BufferRequest request = request_for(choice, given.problem);
-    request.contents = contents;
+    request.lifetime = lifetime;
     const std::int64_t id = registry.create_comm_overlap_buffer(request);
-    for (const OverlapCall& call : ways(own.call(choice, given), own, x_transposed, w_transposed)) {
-      std::ranges::fill(*own.result.bytes, std::byte{0xff});  // not a number
-      call_by_name(*registry.find(id), run::function_of(choice), call);
-      std::string said = wrong_number(*own.result.bytes, choice, given, world.rank());
-      if (said.empty() && choice.method == Method::bulk) said = wrong_scatter(own, world.size());
-      if (!said.empty()) return said;
+    for (const OverlapCall& call :
+         call_variants(local.call(choice, given), local, x_transposed, w_transposed)) {
+      std::ranges::fill(*local.result.bytes, std::byte{0xff});  // not a number
+      call_by_name(*registry.find(id), run::function_name(choice), call);
+      std::string mismatch = find_mismatch(*local.result.bytes, choice, given, world.rank());
+      if (mismatch.empty() && choice.method == Method::bulk)
+        mismatch = find_scatter_mismatch(local, world.size());
+      if (!mismatch.empty()) return mismatch;
     }
     registry.destroy_comm_overlap_buffer(id);
   }
@@ -181,9 +186,9 @@ std::string wrong_class(comm::Communicator& world, const Choice& choice, const G
 
 namespace {
 
-// A matrix as codes, with its scales.
-struct Coded {
-  Held codes;
+// A quantized matrix with its scales.
+struct QuantizedMatrix {
+  OwnedMatrix codes;
   std::vector<std::byte> scales;
   run::ScaleInverse inverse;
   [[nodiscard]] Matrix matrix() {
@@ -194,35 +199,38 @@ struct Coded {
   }
 };
 
-// Rows of f32; of several groups each has its own blocks.
-Coded coded(const Held& wide, const overlap::Form& form) {
-  Coded made{.codes = held(wide.rows, wide.columns, form.type), .scales = {}, .inverse = {}};
+// Quantizes f32 rows.
+QuantizedMatrix quantized(const OwnedMatrix& high_precision, const overlap::QuantFormat& format) {
+  QuantizedMatrix made{
+      .codes = owned_matrix(high_precision.rows, high_precision.columns, format.type),
+      .scales = {},
+      .inverse = {}};
   kernels::MatrixView rows{.data = made.codes.bytes->data(),
-                           .type = form.type,
-                           .rows = wide.rows,
-                           .columns = wide.columns};
-  const kernels::ConstMatrixView from{
-      .data = wide.bytes->data(), .rows = wide.rows, .columns = wide.columns};
-  if (form.scaling == overlap::Scaling::row) {
+                           .type = format.type,
+                           .rows = high_precision.rows,
+                           .columns = high_precision.columns};
+  const kernels::ConstMatrixView from{.data = high_precision.bytes->data(),
+                                      .rows = high_precision.rows,
+                                      .columns = high_precision.columns};
+  if (format.scaling == overlap::Scaling::row) {
     made.scales.resize(sizeof(float));
     rows.scales = made.scales.data();
-    kernels::quantize(from, kernels::current_scale(kernels::largest_absolute(from), rows.type),
-                      rows);
+    kernels::quantize(from, kernels::current_scale(kernels::compute_amax(from), rows.type), rows);
     return made;
   }
-  const kernels::MatrixShape shape =
-      kernels::mx_scale_shape(wide.rows, wide.columns, kernels::ScaleOrder::plain);
+  const kernels::MatrixShape shape = kernels::mx_scale_shape(
+      high_precision.rows, high_precision.columns, kernels::ScaleOrder::plain);
   made.scales.resize(shape.count());
   made.inverse.rows = shape.rows;
   made.inverse.columns = shape.columns;
-  rows.scaling = kernels::Scales::blocks;
+  rows.scaling = kernels::ScaleGranularity::per_block;
   rows.scales = made.scales.data();
   kernels::quantize_blocks(from, rows);
   return made;
 }
 
-Coded swizzled(const Coded& plain) {
-  Coded made = plain;
+QuantizedMatrix swizzled(const QuantizedMatrix& plain) {
+  QuantizedMatrix made = plain;
   const kernels::MatrixShape shape =
       kernels::mx_scale_shape(plain.codes.rows, plain.codes.columns, kernels::ScaleOrder::swizzled);
   made.scales.assign(shape.count(), std::byte{});
@@ -232,10 +240,10 @@ Coded swizzled(const Coded& plain) {
   return made;
 }
 
-// Codes and scales with rows and columns swapped.
-Coded turned(const Coded& plain) {
-  const auto turn = [](const std::vector<std::byte>& from, std::int64_t rows,
-                       std::int64_t columns) {
+// Transposes values and scales.
+QuantizedMatrix transposed_quantized(const QuantizedMatrix& plain) {
+  const auto transpose_bytes = [](const std::vector<std::byte>& from, std::int64_t rows,
+                                  std::int64_t columns) {
     std::vector<std::byte> to(from.size());
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t j = 0; j < columns; ++j) {
@@ -244,42 +252,44 @@ Coded turned(const Coded& plain) {
     }
     return to;
   };
-  Coded made = plain;
-  made.codes = held(turn(*plain.codes.bytes, plain.codes.rows, plain.codes.columns),
-                    plain.codes.columns, plain.codes.rows, plain.codes.type);
+  QuantizedMatrix made = plain;
+  made.codes =
+      owned_matrix(transpose_bytes(*plain.codes.bytes, plain.codes.rows, plain.codes.columns),
+                   plain.codes.columns, plain.codes.rows, plain.codes.type);
   if (plain.scales.size() != sizeof(float) || plain.inverse.rows != 1 ||
       plain.inverse.columns != 1) {
-    made.scales = turn(plain.scales, plain.inverse.rows, plain.inverse.columns);
+    made.scales = transpose_bytes(plain.scales, plain.inverse.rows, plain.inverse.columns);
     std::swap(made.inverse.rows, made.inverse.columns);
   }
   return made;
 }
 
-// What a rank has of the factors, as f32.
-Deal wide_deal(const Choice& choice, const Given& given, int rank) {
-  Given wide = given;
-  wide.problem.type = DType::f32;
-  wide.problem.x = wide.problem.w = wide.problem.sums = {};
-  Factors own = factors_of(choice.type, wide, rank);
+// The local operands in f32.
+RankData high_precision_rank_data(const Choice& choice, const Given& given, int rank) {
+  Given high_precision = given;
+  high_precision.problem.type = DType::f32;
+  high_precision.problem.x = high_precision.problem.w = high_precision.problem.sums = {};
+  LocalOperands local = local_operands(choice.type, high_precision, rank);
   if (given.problem.groups > 0 && choice.type == Type::all_gather) {
     // Without the numbers of groups.
-    const std::size_t width = static_cast<std::size_t>(own.depth) * 4;
+    const std::size_t width = static_cast<std::size_t>(local.k) * 4;
     std::vector<std::byte> rows;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(own.rows); ++i) {
-      const auto begin = own.x.begin() + static_cast<std::ptrdiff_t>(i * (width + 4));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(local.m); ++i) {
+      const auto begin = local.x.begin() + static_cast<std::ptrdiff_t>(i * (width + 4));
       rows.insert(rows.end(), begin, begin + static_cast<std::ptrdiff_t>(width));
     }
-    own.x = std::move(rows);
+    local.x = std::move(rows);
   }
   const Wanted want = wanted(choice, given.problem, rank);
-  Deal made = deal(choice, wide, rank);
-  made.x = held(std::move(own.x), own.rows, own.depth, DType::f32);
-  made.w = held(std::move(own.w), own.columns * std::max(1, given.problem.groups), own.depth,
-                DType::f32);
-  made.result = held(want.cut.rows, want.cut.columns, given.problem.type);
+  RankData made = rank_data(choice, high_precision, rank);
+  made.x = owned_matrix(std::move(local.x), local.m, local.k, DType::f32);
+  made.w = owned_matrix(std::move(local.w), local.n * std::max(1, given.problem.groups), local.k,
+                        DType::f32);
+  made.result = owned_matrix(want.cut.rows, want.cut.columns, given.problem.type);
   if (choice.method != Method::bulk) return made;
-  made.scattered = held(made.scattered.rows, made.scattered.columns, given.problem.type);
-  Held ones = held(made.to_scatter.rows, made.to_scatter.columns, given.problem.type);
+  made.scattered = owned_matrix(made.scattered.rows, made.scattered.columns, given.problem.type);
+  OwnedMatrix ones =
+      owned_matrix(made.to_scatter.rows, made.to_scatter.columns, given.problem.type);
   for (std::int64_t k = 0; k < ones.rows * ones.columns; ++k) put(*ones.bytes, ones.type, k, 1);
   made.to_scatter = std::move(ones);
   return made;
@@ -287,50 +297,50 @@ Deal wide_deal(const Choice& choice, const Given& given, int rank) {
 
 }  // namespace
 
-std::string wrong_scaled_class(comm::Communicator& world, const Choice& choice,
-                               overlap::Problem problem, const ScaledSetting& setting) {
+std::string find_fp8_class_mismatch(comm::Communicator& world, const Choice& choice,
+                                    overlap::Problem problem, const ScaledSetting& setting) {
   const bool has_blocks = setting.mode == kernels::ScalingMode::mxfp8_1d_scaling;
-  const overlap::Form form{.scaling =
-                               has_blocks ? overlap::Scaling::blocks : overlap::Scaling::row};
+  const overlap::QuantFormat format{.scaling = has_blocks ? overlap::Scaling::blocks
+                                                          : overlap::Scaling::row};
   problem.groups = setting.groups;
-  problem.x = problem.w = form;
-  if (choice.type != Type::all_gather && setting.codes_travel) problem.sums = form;
+  problem.x = problem.w = format;
+  if (choice.type != Type::all_gather && setting.quantized_comm) problem.sums = format;
   Given all = given(problem);
   std::ranges::sort(all.groups);
   const auto ordered = [&](std::int64_t rank) {  // rows of a rank that are gathered, by group
-    return begin_of(rank, problem.rows, problem.ranks);
+    return begin_of(rank, problem.m, problem.ranks);
   };
   for (int rank = 0; rank < problem.ranks; ++rank) {
     std::sort(all.groups.begin() + ordered(rank), all.groups.begin() + ordered(rank + 1));
   }
-  const Deal own = wide_deal(choice, all, world.rank());
-  Coded x = coded(own.x, form);
-  Coded w = coded(own.w, form);
-  Coded w_turned = turned(w);
-  OverlapCall call = own.call(choice, all);
+  const RankData local = high_precision_rank_data(choice, all, world.rank());
+  QuantizedMatrix x = quantized(local.x, format);
+  QuantizedMatrix w = quantized(local.w, format);
+  QuantizedMatrix w_turned = transposed_quantized(w);
+  OverlapCall call = local.call(choice, all);
   call.x = x.matrix();
   call.w = w.matrix();
   const bool gathers = choice.type == Type::all_gather;
   if (setting.groups > 0) {
     call.group_sizes.assign(setting.groups, 0);
     const std::int64_t begin = gathers ? ordered(world.rank()) : 0;
-    const std::int64_t end = gathers ? ordered(world.rank() + 1) : problem.rows;
+    const std::int64_t end = gathers ? ordered(world.rank() + 1) : problem.m;
     for (std::int64_t i = begin; i < end; ++i) {
       ++call.group_sizes[all.groups[i]];
     }
   }
   std::vector<OverlapCall> calls{call};
-  Coded x_swizzled = has_blocks ? swizzled(x) : x;
-  Coded w_swizzled = has_blocks ? swizzled(w) : w;
+  QuantizedMatrix x_swizzled = has_blocks ? swizzled(x) : x;
+  QuantizedMatrix w_swizzled = has_blocks ? swizzled(w) : w;
   if (has_blocks) calls.emplace_back(call).x = x_swizzled.matrix();
   if (has_blocks && setting.groups == 0) calls.emplace_back(call).w = w_swizzled.matrix();
   if (setting.groups == 0) {
     calls.emplace_back(call).w = w_turned.matrix();
     calls.back().w_is_transposed = false;
   }
-  Held wide_x = held(own.x.rows, own.x.columns, problem.type);
+  OwnedMatrix wide_x = owned_matrix(local.x.rows, local.x.columns, problem.type);
   for (std::int64_t k = 0; k < wide_x.rows * wide_x.columns; ++k) {
-    put(*wide_x.bytes, wide_x.type, k, get(*own.x.bytes, own.x.type, k));
+    put(*wide_x.bytes, wide_x.type, k, get(*local.x.bytes, local.x.type, k));
   }
   const bool is_current = setting.mode != kernels::ScalingMode::delayed_tensor_scaling;
   if (gathers && is_current) calls.emplace_back(call).x = wide_x.matrix();
@@ -339,14 +349,15 @@ std::string wrong_scaled_class(comm::Communicator& world, const Choice& choice,
   run::BufferRequest request = request_for(choice, problem);
   request.scaling_mode = setting.mode;
   request.result_dtype = problem.type;
-  if (gathers || setting.codes_travel) request.buffer_dtype = form.type;
+  if (gathers || setting.quantized_comm) request.buffer_dtype = format.type;
   const std::int64_t id = registry.create_comm_overlap_buffer(request);
   for (const OverlapCall& each : calls) {
-    std::ranges::fill(*own.result.bytes, std::byte{0xff});
-    call_by_name(*registry.find(id), run::function_of(choice), each);
-    std::string said = wrong_number(*own.result.bytes, choice, all, world.rank());
-    if (said.empty() && choice.method == Method::bulk) said = wrong_scatter(own, world.size());
-    if (!said.empty()) return said;
+    std::ranges::fill(*local.result.bytes, std::byte{0xff});
+    call_by_name(*registry.find(id), run::function_name(choice), each);
+    std::string mismatch = find_mismatch(*local.result.bytes, choice, all, world.rank());
+    if (mismatch.empty() && choice.method == Method::bulk)
+      mismatch = find_scatter_mismatch(local, world.size());
+    if (!mismatch.empty()) return mismatch;
   }
   return "";
 }

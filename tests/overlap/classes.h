@@ -1,4 +1,4 @@
-// The classes of overlap, called as their users do, with what each rank has of a product.
+// Calls of the overlap classes through their public interface.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "product.h"
+#include "reference_gemm.h"
 #include "shiplap/comm/communicator.h"
 #include "shiplap/run/buffer_registry.h"
 
 namespace shiplap::tests {
 
 // Memory with its shape.
-struct Held {
+struct OwnedMatrix {
   std::shared_ptr<std::vector<std::byte>> bytes;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -24,23 +24,23 @@ struct Held {
   [[nodiscard]] run::Matrix matrix() const;
   [[nodiscard]] run::Matrix owned() const;
 };
-[[nodiscard]] Held held(std::int64_t rows, std::int64_t columns, DType type);
-[[nodiscard]] Held held(std::vector<std::byte> bytes, std::int64_t rows, std::int64_t columns,
-                        DType type);
-[[nodiscard]] Held transposed(const Held& from);
+[[nodiscard]] OwnedMatrix owned_matrix(std::int64_t rows, std::int64_t columns, DType type);
+[[nodiscard]] OwnedMatrix owned_matrix(std::vector<std::byte> bytes, std::int64_t rows,
+                                       std::int64_t columns, DType type);
+[[nodiscard]] OwnedMatrix transposed(const OwnedMatrix& from);
 
-// What rank `rank` gives to a call, and gets.
-struct Deal {
-  Held x;
-  Held w;  // a row for each column
-  Held result;
-  Held to_scatter;  // of ones, in bulk
-  Held scattered;
+// The inputs and outputs of a call on one rank.
+struct RankData {
+  OwnedMatrix x;
+  OwnedMatrix w;  // a row for each column
+  OwnedMatrix result;
+  OwnedMatrix to_scatter;  // of ones, in bulk
+  OwnedMatrix scattered;
   [[nodiscard]] run::OverlapCall call(const overlap::Choice& choice, const Given& given) const;
 };
-[[nodiscard]] Deal deal(const overlap::Choice& choice, const Given& given, int rank);
+[[nodiscard]] RankData rank_data(const overlap::Choice& choice, const Given& given, int rank);
 
-// The buffer for a product. In bulk what is scattered has 7 x 3 numbers.
+// Returns the buffer request for a GEMM. For bulk, the scattered matrix is 7 x 3.
 [[nodiscard]] run::BufferRequest request_for(const overlap::Choice& choice,
                                              const overlap::Problem& problem);
 
@@ -50,22 +50,22 @@ run::StepResult call_by_name(run::CommOverlapCore& object, const std::string& fu
 // All functions that an object has.
 [[nodiscard]] const std::vector<std::string>& function_names();
 
-// Every class on every rank of `world`, twice, against the product in one process: what is wrong
-// first; "" if nothing.
-[[nodiscard]] std::string wrong_class(comm::Communicator& world, const overlap::Choice& choice,
-                                      const Given& given,
-                                      run::Progress progress = run::Progress::threads);
+// Runs every class on every rank of `world`, twice, and compares with the reference GEMM. Returns
+// the first mismatch, or "".
+[[nodiscard]] std::string find_class_mismatch(comm::Communicator& world,
+                                              const overlap::Choice& choice, const Given& given,
+                                              run::Progress progress = run::Progress::threads);
 
-// The same with FP8: factors as codes and scales, rows to gather also wide, scales also swizzled;
-// parts of sums coded or not; in `groups` groups if not 0.
+// The same with FP8 operands: gathered rows also in high precision, scales also swizzled; partial
+// sums quantized or not; in `groups` groups if not 0.
 struct ScaledSetting {
   kernels::ScalingMode mode = kernels::ScalingMode::mxfp8_1d_scaling;
-  bool codes_travel = true;
+  bool quantized_comm = true;
   int groups = 0;
 };
-[[nodiscard]] std::string wrong_scaled_class(comm::Communicator& world,
-                                             const overlap::Choice& choice,
-                                             overlap::Problem problem,
-                                             const ScaledSetting& setting);
+[[nodiscard]] std::string find_fp8_class_mismatch(comm::Communicator& world,
+                                                  const overlap::Choice& choice,
+                                                  overlap::Problem problem,
+                                                  const ScaledSetting& setting);
 
 }  // namespace shiplap::tests

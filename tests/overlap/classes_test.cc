@@ -1,4 +1,4 @@
-// The classes of overlap on threads, against the same product in one process.
+// The overlap classes on threads, compared with the reference GEMM.
 #include "classes.h"
 
 #include <gmock/gmock.h>
@@ -21,21 +21,21 @@ using overlap::Choice;
 using overlap::Method;
 using overlap::Problem;
 using overlap::Type;
+using run::BufferLifetime;
 using run::BufferRegistry;
-using run::Contents;
 using run::OverlapCall;
 
 std::vector<Choice> choices() {
   std::vector<Choice> all;
-  for (const overlap::Legal& legal : overlap::legal_choices()) {
-    if (legal.choice.type != Type::none) all.push_back(legal.choice);
+  for (const overlap::SupportedChoice& supported : overlap::supported_choices()) {
+    if (supported.choice.type != Type::none) all.push_back(supported.choice);
   }
   return all;
 }
 
-// A product beside a bulk transfer is the same size on all ranks.
+// The GEMM of a bulk overlap has the same size on all ranks.
 Given given_for(const Choice& choice, Problem problem) {
-  if (choice.method == Method::bulk) problem.depth *= problem.ranks;
+  if (choice.method == Method::bulk) problem.k *= problem.ranks;
   return given(problem);
 }
 
@@ -45,19 +45,19 @@ TEST_P(EveryClass, GivesTheProduct) {
   const int ranks = GetParam();
   for (const Choice& choice : choices()) {
     for (const DType type : {DType::f32, DType::bf16}) {
-      for (const auto& [rows, columns, depth, chunks, cut] :
+      for (const auto& [rows, columns, k, chunks, cut] :
            {std::tuple(1, 9, 8, 1, overlap::Cut::even),
             std::tuple(29, 11, 23, 3, overlap::Cut::tapered)}) {
-        const Given all = given_for(choice, {.rows = rows,
-                                             .columns = columns,
-                                             .depth = depth,
+        const Given all = given_for(choice, {.m = rows,
+                                             .n = columns,
+                                             .k = k,
                                              .type = type,
                                              .ranks = ranks,
                                              .chunks = chunks,
                                              .cut = cut});
         on_threads(ranks, [&](comm::Communicator& world) {
-          EXPECT_EQ(wrong_class(world, choice, all), "")
-              << to_string(choice) << ", " << rows << " x " << depth << " by " << columns;
+          EXPECT_EQ(find_class_mismatch(world, choice, all), "")
+              << to_string(choice) << ", " << rows << " x " << k << " by " << columns;
         });
         if (HasFailure()) return;
       }
@@ -75,44 +75,44 @@ double gelu(double x) {
 }
 
 struct Extras {
-  Held bias;
-  Held before;
-  Held old;
+  OwnedMatrix bias;
+  OwnedMatrix before;
+  OwnedMatrix old;
 };
 
-Extras add_extras(OverlapCall& call, Deal& own) {
-  const Held& result = own.result;
-  Extras made{.bias = held(1, result.columns, DType::f32),
-              .before = held(result.rows, result.columns, DType::f32),
-              .old = held(result.rows, result.columns, result.type)};
+Extras add_extras(OverlapCall& call, RankData& local) {
+  const OwnedMatrix& result = local.result;
+  Extras made{.bias = owned_matrix(1, result.columns, DType::f32),
+              .before = owned_matrix(result.rows, result.columns, DType::f32),
+              .old = owned_matrix(result.rows, result.columns, result.type)};
   for (std::int64_t k = 0; k < result.columns; ++k) {
     put(*made.bias.bytes, DType::f32, k, 0.25 * static_cast<double>(k % 5) - 0.5);
   }
   for (std::int64_t k = 0; k < result.rows * result.columns; ++k) {
     put(*made.old.bytes, result.type, k, static_cast<double>(k % 7) - 3);
   }
-  *own.result.bytes = *made.old.bytes;
+  *local.result.bytes = *made.old.bytes;
   call.alpha = 0.5F;
   call.beta = 2;
   call.bias = made.bias.matrix();
-  call.before_activation = made.before.matrix();
+  call.pre_activation = made.before.matrix();
   call.activation = kernels::Activation::gelu_tanh;
   return made;
 }
 
-void expect_finished(const Choice& choice, const Given& all, int rank, const Deal& own,
+void expect_finished(const Choice& choice, const Given& all, int rank, const RankData& local,
                      const Extras& extras) {
   const Wanted want = wanted(choice, all.problem, rank);
   const double unit = all.problem.type == DType::bf16 ? 0x1p-8 : 0x1p-22;
   for (std::int64_t i = 0; i < want.cut.rows; ++i) {
     for (std::int64_t j = 0; j < want.cut.columns; ++j) {
       const std::int64_t k = i * want.cut.columns + j;
-      const Truth sum = truth(all, want, want.cut.row + i, want.cut.column + j);
+      const ExpectedValue sum = expected_value(all, want, want.cut.row + i, want.cut.column + j);
       const double before = 0.5 * sum.right + 2 * get(*extras.old.bytes, all.problem.type, k) +
                             get(*extras.bias.bytes, DType::f32, j);
       const double most = 0.5 * sum.most + 1e-6 * (1 + std::abs(before));
       ASSERT_NEAR(get(*extras.before.bytes, DType::f32, k), before, most);
-      ASSERT_NEAR(get(*own.result.bytes, all.problem.type, k), gelu(before),
+      ASSERT_NEAR(get(*local.result.bytes, all.problem.type, k), gelu(before),
                   1.13 * most + unit * std::abs(gelu(before)) + 1e-5)
           << to_string(choice);
     }
@@ -123,21 +123,17 @@ TEST(Epilogue, ComesOnceAfterTheSum) {
   for (const Choice& choice : choices()) {
     for (const DType type : {DType::f32, DType::bf16}) {
       // Of more columns than rows are deep, and the other way round.
-      for (const auto& [columns, depth] : {std::pair{19, 8}, std::pair{7, 30}}) {
-        const Given all = given_for(choice, {.rows = 13,
-                                             .columns = columns,
-                                             .depth = depth,
-                                             .type = type,
-                                             .ranks = 3,
-                                             .chunks = 2});
+      for (const auto& [columns, k] : {std::pair{19, 8}, std::pair{7, 30}}) {
+        const Given all = given_for(
+            choice, {.m = 13, .n = columns, .k = k, .type = type, .ranks = 3, .chunks = 2});
         on_threads(3, [&](comm::Communicator& world) {
-          Deal own = deal(choice, all, world.rank());
-          OverlapCall call = own.call(choice, all);
-          const Extras extras = add_extras(call, own);
+          RankData local = rank_data(choice, all, world.rank());
+          OverlapCall call = local.call(choice, all);
+          const Extras extras = add_extras(call, local);
           BufferRegistry registry(world);
           const auto id = registry.create_comm_overlap_buffer(request_for(choice, all.problem));
           registry.find(id)->multiply(call);
-          expect_finished(choice, all, world.rank(), own, extras);
+          expect_finished(choice, all, world.rank(), local, extras);
         });
       }
     }
@@ -148,21 +144,20 @@ TEST(Epilogue, ComesOnceAfterTheSum) {
 
 TEST(Buffer, HoldsWhatIsGatheredBetweenCalls) {
   const Choice choice{Type::all_gather, Method::ring_exchange};
-  const Given all =
-      given({.rows = 11, .columns = 8, .depth = 6, .type = DType::f32, .ranks = 3, .chunks = 2});
+  const Given all = given({.m = 11, .n = 8, .k = 6, .type = DType::f32, .ranks = 3, .chunks = 2});
   on_threads(3, [&](comm::Communicator& world) {
-    const Deal own = deal(choice, all, world.rank());
+    const RankData local = rank_data(choice, all, world.rank());
     BufferRegistry registry(world);
     run::BufferRequest request = request_for(choice, all.problem);
-    request.contents = Contents::between_calls;
+    request.lifetime = BufferLifetime::persistent;
     const auto object = registry.find(registry.create_comm_overlap_buffer(request));
-    object->copy_into_buffer(own.x.matrix());
-    const Held gathered = held(11, 6, DType::f32);
-    OverlapCall call = own.call(choice, all);
+    object->copy_into_buffer(local.x.matrix());
+    const OwnedMatrix gathered = owned_matrix(11, 6, DType::f32);
+    OverlapCall call = local.call(choice, all);
     call.x = {};
     call.gathered = gathered.matrix();
     object->split_overlap_ag(call);
-    EXPECT_EQ(wrong_number(*own.result.bytes, choice, all, world.rank()), "");
+    EXPECT_EQ(find_mismatch(*local.result.bytes, choice, all, world.rank()), "");
     const auto* const rows = static_cast<const std::byte*>(object->buffer().data);
     for (std::int64_t k = 0; k < 66; ++k) {
       const double right = all.x.numbers[k];
@@ -175,40 +170,40 @@ TEST(Buffer, HoldsWhatIsGatheredBetweenCalls) {
 TEST(Buffer, HoldsWhatIsSummedBetweenCalls) {
   for (const Method method : {Method::pipeline, Method::ring_exchange}) {
     const Choice choice{Type::all_reduce, method};
-    const Given all = given({.rows = 11, .columns = 8, .depth = 6, .type = DType::f32, .ranks = 3});
+    const Given all = given({.m = 11, .n = 8, .k = 6, .type = DType::f32, .ranks = 3});
     on_threads(3, [&](comm::Communicator& world) {
-      const Deal own = deal(choice, all, world.rank());
+      const RankData local = rank_data(choice, all, world.rank());
       BufferRegistry registry(world);
       run::BufferRequest request = request_for(choice, all.problem);
-      request.contents = Contents::between_calls;
+      request.lifetime = BufferLifetime::persistent;
       const auto object = registry.find(registry.create_comm_overlap_buffer(request));
-      OverlapCall call = own.call(choice, all);
+      OverlapCall call = local.call(choice, all);
       call.result = {};
       object->split_overlap_ar(call);
       const auto* const sums = static_cast<const std::byte*>(object->buffer().data);
-      EXPECT_EQ(wrong_number({sums, 352}, choice, all, world.rank()), "");
+      EXPECT_EQ(find_mismatch({sums, 352}, choice, all, world.rank()), "");
     });
   }
 }
 
 TEST(Buffer, TakesNewWeightsUnlessToldThatTheyAreTheSame) {
   const Choice choice{Type::reduce_scatter, Method::ring_exchange};
-  const Given all = given({.rows = 6, .columns = 4, .depth = 4, .type = DType::f32, .ranks = 2});
+  const Given all = given({.m = 6, .n = 4, .k = 4, .type = DType::f32, .ranks = 2});
   on_threads(2, [&](comm::Communicator& world) {
-    const Deal own = deal(choice, all, world.rank());
+    const RankData local = rank_data(choice, all, world.rank());
     BufferRegistry registry(world);
     const auto object =
         registry.find(registry.create_comm_overlap_buffer(request_for(choice, all.problem)));
-    OverlapCall call = own.call(choice, all);
+    OverlapCall call = local.call(choice, all);
     call.weights_version = 1;
     object->split_overlap_rs(call);
-    const std::vector<std::byte> first = *own.result.bytes;
-    for (std::int64_t k = 0; k < 8; ++k) put(*own.w.bytes, DType::f32, k, 0);
+    const std::vector<std::byte> first = *local.result.bytes;
+    for (std::int64_t k = 0; k < 8; ++k) put(*local.w.bytes, DType::f32, k, 0);
     object->split_overlap_rs(call);
-    EXPECT_EQ(*own.result.bytes, first);
+    EXPECT_EQ(*local.result.bytes, first);
     call.weights_version = 2;
     object->split_overlap_rs(call);
-    EXPECT_EQ(*own.result.bytes, std::vector<std::byte>(first.size()));
+    EXPECT_EQ(*local.result.bytes, std::vector<std::byte>(first.size()));
   });
 }
 
@@ -222,14 +217,13 @@ TEST(Memory, IsSharedByLayersOneAfterAnother) {
     on_threads(2, [&](comm::Communicator& world) {
       BufferRegistry registry(world);
       for (const std::int64_t count : rows) {
-        const Given all =
-            given({.rows = count, .columns = 32, .depth = 8, .type = DType::f32, .ranks = 2});
-        const Deal own = deal(choice, all, world.rank());
+        const Given all = given({.m = count, .n = 32, .k = 8, .type = DType::f32, .ranks = 2});
+        const RankData local = rank_data(choice, all, world.rank());
         const auto id = registry.create_comm_overlap_buffer(request_for(choice, all.problem));
-        registry.find(id)->split_overlap_rs(own.call(choice, all));
-        EXPECT_EQ(wrong_number(*own.result.bytes, choice, all, world.rank()), "");
+        registry.find(id)->split_overlap_rs(local.call(choice, all));
+        EXPECT_EQ(find_mismatch(*local.result.bytes, choice, all, world.rank()), "");
       }
-      // All of y and the own half of it once (pipeline: the sum) or twice (got, total).
+      // All of y and the local half of it once (pipeline: the sum) or twice (got, total).
       const auto bytes = [&](std::int64_t count) {
         return count * 32 * 4 * (method == Method::pipeline ? 3 : 4) / 2;
       };
@@ -248,34 +242,35 @@ TEST(Memory, IsSharedByLayersOneAfterAnother) {
   }
 }
 
-// Every class with every scaling mode, coded sums or plain ones, one W or several.
+// Every class with every scaling mode, quantized sums or not, one W or several.
 TEST(ScaledClasses, AreTheProduct) {
   using kernels::ScalingMode;
   int tried = 0;
-  for (const overlap::Legal& legal : overlap::legal_choices()) {
-    if (legal.choice.type == Type::none) continue;
+  for (const overlap::SupportedChoice& supported : overlap::supported_choices()) {
+    if (supported.choice.type == Type::none) continue;
     for (const ScalingMode mode :
          {ScalingMode::delayed_tensor_scaling, ScalingMode::current_tensor_scaling,
           ScalingMode::mxfp8_1d_scaling}) {
-      for (const bool codes_travel : {true, false}) {
+      for (const bool quantized_comm : {true, false}) {
         for (const int groups : {0, 3}) {
           for (const DType type : {DType::bf16, DType::f32}) {
             const int ranks = 3;
-            const bool is_bulk = legal.choice.method == Method::bulk;
+            const bool is_bulk = supported.choice.method == Method::bulk;
             // In bulk every rank multiplies something as large.
-            const Problem problem{.rows = 29,
-                                  .columns = 37,
-                                  .depth = is_bulk ? 45 : 70,
+            const Problem problem{.m = 29,
+                                  .n = 37,
+                                  .k = is_bulk ? 45 : 70,
                                   .type = type,
                                   .ranks = ranks,
                                   .chunks = 2};
             on_threads(ranks, [&](comm::Communicator& world) {
-              EXPECT_EQ(wrong_scaled_class(
-                            world, legal.choice, problem,
-                            {.mode = mode, .codes_travel = codes_travel, .groups = groups}),
+              EXPECT_EQ(find_fp8_class_mismatch(
+                            world, supported.choice, problem,
+                            {.mode = mode, .quantized_comm = quantized_comm, .groups = groups}),
                         "")
-                  << to_string(legal.choice) << ", " << kernels::name(mode) << ", "
-                  << (codes_travel ? "codes travel, " : "") << groups << " groups, " << name(type);
+                  << to_string(supported.choice) << ", " << kernels::name(mode) << ", "
+                  << (quantized_comm ? "codes travel, " : "") << groups << " groups, "
+                  << name(type);
             });
             ++tried;
             if (HasFailure()) return;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""One of four ranks dies, or stops, in the middle of an overlapped product; the others must say so.
+"""One of four ranks dies, or stops, in the middle of an overlapped GEMM; the others must report it.
 
     tests/overlap/death_test.py VICTIM SHIPLAP [--on openmpi|mpich] [--attempts 20]
 
-Every method that hides something has its turn, killed and stopped. Open MPI names a killed rank on
-all others; MPICH ends the job, and tools/ranks says which rank it was. A stopped rank is named once
-the deadline of 3 s has passed. All must name the overlap and the step of it.
+Every overlap method is tested with a killed and with a stopped rank. Open MPI names a killed rank
+on all others; MPICH ends the job, and tools/ranks says which rank it was. A stopped rank is named
+once the timeout of 3 s has passed. All must name the overlap and the step of it.
 """
 import argparse
 import json
@@ -16,7 +16,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MOST_SECONDS = 25  # of a job
+MAX_SECONDS = 25  # of a job
 
 
 def attempt(given, number, name, fate):
@@ -26,7 +26,7 @@ def attempt(given, number, name, fate):
     # A launcher may wait for a stopped process as long as it is let; that is not what is timed.
     with subprocess.Popen(
             [sys.executable, ROOT / "tools/ranks", "-n", "4", "--on", given.on,
-             "--timeout", str(MOST_SECONDS), *survive, given.victim, str(number), fate],
+             "--timeout", str(MAX_SECONDS), *survive, given.victim, str(number), fate],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
         for line in job.stdout:
             lines.append(line)
@@ -40,11 +40,11 @@ def attempt(given, number, name, fate):
         reports = re.findall(r"^rank \d+: (.+) \| (.+)$", out, re.MULTILINE)
         assert len(reports) == 3, f"expected three reports:\n{out}"
         for what, where in reports:
-            # Who hears of a stopped rank from one that gave up calls it failed.
+            # A rank that learns of a stopped rank from one that timed out reports it as failed.
             allowed = ("failed 1",) if fate == "kill" else ("missing 1", "failed 1")
             assert what in allowed, f"expected rank 1 to be named:\n{out}"
             assert where.startswith(name + ", "), f"expected `{name}`:\n{out}"
-    assert last < MOST_SECONDS - 2, f"the last report came after {last:.1f} s"
+    assert last < MAX_SECONDS - 2, f"the last report came after {last:.1f} s"
     print(f"{fate} in {name}: all know after {last:.1f} s", flush=True)
 
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "classes.h"
-#include "product.h"
+#include "reference_gemm.h"
 #include "shiplap/base/error.h"
 #include "shiplap/comm/failure.h"
 #include "shiplap/comm/ranks.h"
@@ -31,46 +31,44 @@ struct Options {
   bool is_plain = false;
 };
 
-std::string tried(comm::Communicator& world, const overlap::Choice& choice, const Given& all,
-                  const Options& options) {
-  run::OverlappedProduct product(choice, all.problem, world, {.progress = options.progress});
-  const Factors own = factors_of(choice.type, all, world.rank());
-  std::string said;
-  for (int step = 0; step < 2 && said.empty(); ++step) {
-    fill_rank(product, choice.type, all, world.rank());
-    product.prepare();
-    product.run(terms_of(own, choice.type));
-    said = wrong_number(product, choice, all, world.rank());
+std::string run_overlap(comm::Communicator& world, const overlap::Choice& choice, const Given& all,
+                        const Options& options) {
+  run::OverlappedGemm gemm(choice, all.problem, world, {.progress = options.progress});
+  const LocalOperands local = local_operands(choice.type, all, world.rank());
+  std::string mismatch;
+  for (int step = 0; step < 2 && mismatch.empty(); ++step) {
+    fill_rank(gemm, choice.type, all, world.rank());
+    gemm.prepare();
+    gemm.run(args_of(local, choice.type));
+    mismatch = find_mismatch(gemm, choice, all, world.rank());
   }
-  const bool is_even =
-      choice.method != overlap::Method::bulk || all.problem.depth % world.size() == 0;
-  const bool is_coded = !is_plain(all.problem.x) || all.problem.groups > 0;
-  if (!said.empty() || options.is_plain || is_coded || choice.type == overlap::Type::none ||
+  const bool is_even = choice.method != overlap::Method::bulk || all.problem.k % world.size() == 0;
+  const bool is_quantized = !is_high_precision(all.problem.x) || all.problem.groups > 0;
+  if (!mismatch.empty() || options.is_plain || is_quantized || choice.type == overlap::Type::none ||
       !is_even) {
-    return said;
+    return mismatch;
   }
-  return wrong_class(world, choice, all, options.progress);
+  return find_class_mismatch(world, choice, all, options.progress);
 }
 
 // FP8 and MXFP8 with coded sums, and groups.
-int wrong_forms(comm::Communicator& world, const Options& options) {
+int mismatches_by_format(comm::Communicator& world, const Options& options) {
   int wrong = 0;
-  for (const overlap::Legal& legal : overlap::legal_choices()) {
+  for (const overlap::SupportedChoice& supported : overlap::supported_choices()) {
     for (const overlap::Scaling scaling :
          {overlap::Scaling::none, overlap::Scaling::row, overlap::Scaling::blocks}) {
       if (options.is_plain && scaling != overlap::Scaling::blocks) continue;
-      overlap::Problem problem{
-          .rows = 45, .columns = 39, .depth = 70, .ranks = world.size(), .chunks = 2};
+      overlap::Problem problem{.m = 45, .n = 39, .k = 70, .ranks = world.size(), .chunks = 2};
       problem.x.scaling = problem.w.scaling = scaling;
       if (scaling != overlap::Scaling::row) problem.groups = 4;
-      const bool has_sums = legal.choice.type == overlap::Type::reduce_scatter ||
-                            legal.choice.type == overlap::Type::all_reduce;
+      const bool has_sums = supported.choice.type == overlap::Type::reduce_scatter ||
+                            supported.choice.type == overlap::Type::all_reduce;
       if (has_sums) problem.sums.scaling = scaling;
-      const std::string said = tried(world, legal.choice, given(problem), options);
-      if (said.empty()) continue;
+      const std::string mismatch = run_overlap(world, supported.choice, given(problem), options);
+      if (mismatch.empty()) continue;
       ++wrong;
-      fmt::print("rank {}: {}, scales {}: {}\n", world.rank(), to_string(legal.choice),
-                 name(scaling), said);
+      fmt::print("rank {}: {}, scales {}: {}\n", world.rank(), to_string(supported.choice),
+                 name(scaling), mismatch);
     }
   }
   return wrong;
@@ -84,27 +82,27 @@ int wrong_overlaps(comm::Communicator& world, const Options& options) {
     shapes = {{31, 5, 4000, 1, overlap::Cut::even}, {31, 4000, 5, 1, overlap::Cut::even}};
   }
   int wrong = 0;
-  for (const overlap::Legal& legal : overlap::legal_choices()) {
+  for (const overlap::SupportedChoice& supported : overlap::supported_choices()) {
     for (const DType type : {DType::f32, DType::bf16}) {
-      for (const auto& [rows, columns, depth, chunks, cut] : shapes) {
-        const Given all = given({.rows = rows,
-                                 .columns = columns,
-                                 .depth = depth,
+      for (const auto& [rows, columns, k, chunks, cut] : shapes) {
+        const Given all = given({.m = rows,
+                                 .n = columns,
+                                 .k = k,
                                  .type = type,
                                  .ranks = world.size(),
                                  .chunks = chunks,
                                  .cut = cut});
-        const std::string said = tried(world, legal.choice, all, options);
-        if (said.empty()) continue;
+        const std::string mismatch = run_overlap(world, supported.choice, all, options);
+        if (mismatch.empty()) continue;
         ++wrong;
-        fmt::print("rank {}: {}, {}: {}\n", world.rank(), to_string(legal.choice), name(type),
-                   said);
+        fmt::print("rank {}: {}, {}: {}\n", world.rank(), to_string(supported.choice), name(type),
+                   mismatch);
       }
     }
   }
-  wrong += wrong_forms(world, options);
+  wrong += mismatches_by_format(world, options);
   if (world.rank() == 0) {
-    fmt::print("{} overlaps on {} ranks\n", overlap::legal_choices().size(), world.size());
+    fmt::print("{} overlaps on {} ranks\n", overlap::supported_choices().size(), world.size());
   }
   return wrong;
 }

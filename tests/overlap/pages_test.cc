@@ -21,7 +21,7 @@
 #include "shiplap/kernels/quantize.h"
 #include "shiplap/overlap/choose.h"
 #include "shiplap/run/buffer_registry.h"
-#include "shiplap/run/overlapped_product.h"
+#include "shiplap/run/overlapped_gemm.h"
 
 namespace shiplap {
 namespace {
@@ -93,8 +93,8 @@ TEST(Classes, LeaveRowsInABufferThatLasts) {
         registry.create_comm_overlap_buffer({.comm_type = Type::all_gather,
                                              .method = Method::ring_exchange,
                                              .buffer_shape = {16, 16},
-                                             .contents = run::Contents::between_calls}));
-    gather->copy_into_buffer(source);  // own rows
+                                             .lifetime = run::BufferLifetime::persistent}));
+    gather->copy_into_buffer(source);  // local rows
     gather->split_overlap_ag({.w = w, .result = result});
     const run::Matrix all = gather->buffer();  // now the rows of all ranks
 
@@ -149,7 +149,7 @@ TEST(Classes, RefuseOnTheRankThatIsWrong) {
     std::string code;
     try {
       gather->split_overlap_ag(call);
-    } catch (const InputError& error) {  // nothing was sent; this rank can mend it and call again
+    } catch (const InputError& error) {  // nothing was sent; this rank can fix it and call again
       code = error.diagnostics().front().code;
     } catch (const comm::Failure& failure) {  // the others are gone, or late: the buffer is dead
       code = failure.diagnostic().code;
@@ -160,8 +160,8 @@ TEST(Classes, RefuseOnTheRankThatIsWrong) {
 
 TEST(Products, AreRunFromThePlan) {
   on_two_ranks([](Communicator& world) {
-    const overlap::Problem problem{.rows = 9, .columns = 6, .depth = 5, .ranks = 2, .chunks = 2};
-    run::OverlappedProduct product({Type::all_gather, Method::ring_exchange}, problem, world);
+    const overlap::Problem problem{.m = 9, .n = 6, .k = 5, .ranks = 2, .chunks = 2};
+    run::OverlappedGemm product({Type::all_gather, Method::ring_exchange}, problem, world);
     const auto fill = [](std::span<std::byte> bytes) {
       const Bf16 one = kernels::to_bf16(1);
       for (std::size_t k = 0; k < bytes.size(); k += sizeof(one)) {
@@ -228,7 +228,7 @@ TEST(Scaling, TensorsHaveAScaleThatIsFoundStepByStep) {
                                       .scale_inv = {&w_inverse}},
                                 .w_is_transposed = true,
                                 .result = {y.data(), 16, 16, DType::f32}});
-      history.record(kernels::largest_absolute(x));
+      history.record(kernels::compute_amax(x));
       history.update();
     }
     EXPECT_EQ(history.scale(), 448 / 0.25F);
@@ -249,16 +249,14 @@ TEST(Scaling, ScalesMayBeSwizzled) {
 }
 
 TEST(Groups, AreMultipliedAlone) {
-  constexpr std::int64_t kDepth = 8;
-  constexpr std::int64_t kColumns = 4;
-  std::vector<std::vector<Bf16>> each{numbers({kDepth, kColumns}, 1),
-                                      numbers({kDepth, kColumns}, 2),
-                                      numbers({kDepth, kColumns}, 3)};
-  std::vector<Bf16> x = numbers({5, kDepth}, 1);
-  std::vector<Bf16> y = numbers({5, kColumns}, 0);
+  constexpr std::int64_t kK = 8;
+  constexpr std::int64_t kN = 4;
+  std::vector<std::vector<Bf16>> each{numbers({kK, kN}, 1), numbers({kK, kN}, 2),
+                                      numbers({kK, kN}, 3)};
+  std::vector<Bf16> x = numbers({5, kK}, 1);
+  std::vector<Bf16> y = numbers({5, kN}, 0);
 
-  kernels::LinearKernel experts(
-      {.groups = 3, .columns = kColumns, .depth = kDepth, .type = DType::bf16});
+  kernels::LinearKernel experts({.groups = 3, .n = kN, .k = kK, .type = DType::bf16});
   std::vector<kernels::MatrixView> weights;
   for (auto& numbers_of_one : each) weights.push_back({numbers_of_one.data(), DType::bf16});
   experts.prepare(weights);  // one for each group
@@ -296,7 +294,7 @@ TEST(Groups, AreMultipliedWhileRowsTravel) {
 }
 
 TEST(Choices, AreMadeForAMachine) {
-  const overlap::Problem problem{.rows = 8192, .columns = 28672, .depth = 8192, .ranks = 4};
+  const overlap::Problem problem{.m = 8192, .n = 28672, .k = 8192, .ranks = 4};
   const overlap::Machine machine =
       machine_of(hardware::find_system("h100_80g_nvl8"), Type::all_gather, problem);
   const overlap::Chosen chosen = choose(Type::all_gather, problem, machine);

@@ -1,4 +1,4 @@
-// Every plan of overlap/ is sound, and stops being so when an order is taken out of it.
+// Every plan of overlap/ passes the check, and fails it if a dependency is removed.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -25,17 +25,16 @@ check::Report checked(const plan::Plan& plan, bool symmetry, check::Rules rules)
 }
 
 TEST(OverlapPlans, AreSound) {
-  for (const Legal& legal : legal_choices()) {
+  for (const SupportedChoice& supported : supported_choices()) {
     for (const int ranks : {1, 2, 3, 4, 8}) {
       for (const int chunks : {1, 2, 3}) {
         for (const std::int64_t rows : {1, 2, 5, 8, 29}) {
-          const Problem problem{
-              .rows = rows, .columns = 11, .depth = 9, .ranks = ranks, .chunks = chunks};
-          const plan::Plan plan = make_plan(legal.choice, problem);
+          const Problem problem{.m = rows, .n = 11, .k = 9, .ranks = ranks, .chunks = chunks};
+          const plan::Plan plan = make_plan(supported.choice, problem);
           for (const bool symmetry : {true, false}) {
-            const check::Report report = checked(plan, symmetry, rules_for(legal.choice));
+            const check::Report report = checked(plan, symmetry, rules_for(supported.choice));
             ASSERT_TRUE(report.findings.empty())
-                << first_finding(report) << plan_text(legal.choice, problem);
+                << first_finding(report) << plan_text(supported.choice, problem);
           }
         }
       }
@@ -47,37 +46,37 @@ TEST(OverlapPlans, AreSoundBesideABulkTransferOfAnotherShape) {
   for (const int ranks : {1, 2, 3, 5}) {
     const Choice bulk{Type::reduce_scatter, Method::bulk};
     const Problem problem{
-        .rows = 9, .columns = 4, .depth = 7, .ranks = ranks, .bulk_rows = 13, .bulk_columns = 3};
+        .m = 9, .n = 4, .k = 7, .ranks = ranks, .bulk_rows = 13, .bulk_columns = 3};
     const check::Report report = checked(make_plan(bulk, problem), true, check::Rules::any);
     EXPECT_TRUE(report.findings.empty()) << first_finding(report) << plan_text(bulk, problem);
   }
 }
 
-// All rows, and parts of sums, as FP8 with their scales; one W or several.
+// Rows and partial sums as FP8 with their scales; one W or several.
 TEST(OverlapPlans, AreSoundWhateverTravels) {
   int tried = 0;
-  for (const Legal& legal : legal_choices()) {
+  for (const SupportedChoice& supported : supported_choices()) {
     for (const int ranks : {1, 2, 3, 5}) {
       for (const int chunks : {1, 3}) {
         for (const std::int64_t rows : {1, 8, 29}) {
           for (const Scaling scaling : {Scaling::row, Scaling::blocks}) {
-            const Form form{.scaling = scaling};
-            const bool sums =
-                legal.choice.type == Type::reduce_scatter || legal.choice.type == Type::all_reduce;
-            const Problem problem{.rows = rows,
-                                  .columns = 37,
-                                  .depth = 9,
+            const QuantFormat form{.scaling = scaling};
+            const bool sums = supported.choice.type == Type::reduce_scatter ||
+                              supported.choice.type == Type::all_reduce;
+            const Problem problem{.m = rows,
+                                  .n = 37,
+                                  .k = 9,
                                   .ranks = ranks,
                                   .chunks = chunks,
                                   .x = form,
                                   .w = form,
-                                  .sums = sums ? form : Form{},
+                                  .sums = sums ? form : QuantFormat{},
                                   .groups = scaling == Scaling::row ? 3 : 0};
-            const plan::Plan plan = make_plan(legal.choice, problem);
+            const plan::Plan plan = make_plan(supported.choice, problem);
             for (const bool symmetry : {true, false}) {
-              const check::Report report = checked(plan, symmetry, rules_for(legal.choice));
+              const check::Report report = checked(plan, symmetry, rules_for(supported.choice));
               ASSERT_TRUE(report.findings.empty())
-                  << first_finding(report) << plan_text(legal.choice, problem);
+                  << first_finding(report) << plan_text(supported.choice, problem);
             }
             ++tried;
           }
@@ -88,7 +87,7 @@ TEST(OverlapPlans, AreSoundWhateverTravels) {
   EXPECT_EQ(tried, 15 * 4 * 2 * 3 * 2);
 }
 
-// Takes one word sequence out, wherever it stands.
+// Removes all occurrences of some words.
 std::string without(std::string text, const std::string& words, const std::string& kept) {
   for (auto at = text.find(words); at != std::string::npos; at = text.find(words)) {
     text.replace(at, words.size(), kept);
@@ -98,10 +97,11 @@ std::string without(std::string text, const std::string& words, const std::strin
 
 int unsound_without_an_after(const Problem& problem) {
   int tried = 0;
-  for (const Legal& legal : legal_choices()) {
-    const bool has_sums = legal.choice.type != Type::all_gather && legal.choice.type != Type::none;
-    if (!has_sums && !is_plain(problem.sums)) continue;
-    const std::string text = plan_text(legal.choice, problem);
+  for (const SupportedChoice& supported : supported_choices()) {
+    const bool has_sums =
+        supported.choice.type != Type::all_gather && supported.choice.type != Type::none;
+    if (!has_sums && !is_high_precision(problem.sums)) continue;
+    const std::string text = plan_text(supported.choice, problem);
     for (const char* const words :
          {" after r[s, u]", " after r[s+1, u]", " after t[d, u]", " after t[c]",
           " after t[0, 2]", " after t[1, 2]",   " after t[2, u]", " after g[0, u]",
@@ -113,16 +113,16 @@ int unsound_without_an_after(const Problem& problem) {
       ++tried;
       const std::string kept = std::string(words).ends_with(" work") ? " work" : "";
       EXPECT_FALSE(checked(plan::parse_text(without(text, words, kept), "test"), true,
-                           rules_for(legal.choice))
+                           rules_for(supported.choice))
                        .sound())
-          << to_string(legal.choice) << " without" << words;
+          << to_string(supported.choice) << " without" << words;
     }
   }
   return tried;
 }
 
 TEST(OverlapPlans, NeedEveryAfter) {
-  Problem problem{.rows = 8, .columns = 8, .depth = 8, .ranks = 3, .chunks = 2};
+  Problem problem{.m = 8, .n = 8, .k = 8, .ranks = 3, .chunks = 2};
   EXPECT_EQ(unsound_without_an_after(problem), 30);
   problem.sums.scaling = Scaling::row;
   EXPECT_EQ(unsound_without_an_after(problem), 49);

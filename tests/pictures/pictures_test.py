@@ -56,7 +56,7 @@ FIRST_BOX = """(async () => {
 
 
 def looks_wrong(tab, pictures):
-    """What a reader of the open page would stumble over; it has so many pictures, or more."""
+    """The rendering errors of the open page, which has at least this many pictures."""
     yield from (f"console: {complaint}" for complaint in tab.complaints())
     wide = tab.evaluate("document.documentElement.scrollWidth - innerWidth")
     if wide > 0:

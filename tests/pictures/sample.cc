@@ -46,12 +46,12 @@ void write(const std::vector<std::string>& words) {
           .q_row_bytes = 16'384, .kv_row_bytes = 4096, .ranks_per_node = ranks <= 16 ? 4 : 8}};
   std::string command = "pictures_sample";
   for (const std::string& word : words) command += ' ' + word;
-  const dispatch::Trial trial{
-      .exchanges = {{.name = "Q there", .bytes = {1'234'567'890}, .median = {0.0123}},
-                    {.name = "KV there", .bytes = {456'789'012}, .median = {0.0045}}}};
+  const dispatch::BenchmarkResult benchmark{
+      .exchanges = {{.name = "Q forward", .bytes = {1'234'567'890}, .median = {0.0123}},
+                    {.name = "KV forward", .bytes = {456'789'012}, .median = {0.0045}}}};
   if (ranks <= 8) {
     about.backend = "nothing: these numbers are invented";
-    about.trial = &trial;
+    about.benchmark = &benchmark;
   }
   std::ofstream(words.at(1)) << to_html(report::dispatch_page(about, command));
 }

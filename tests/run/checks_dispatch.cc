@@ -13,7 +13,7 @@ namespace shiplap::run {
 namespace {
 
 using comm::Check;
-using comm::Trial;
+using comm::CheckContext;
 using dispatch::Copy;
 using dispatch::Metadata;
 using dispatch::QkvDispatch;
@@ -50,10 +50,10 @@ void for_arrivals(const Metadata& metadata, int rank, const Act& act) {
   }
 }
 
-void expect_arrived(Trial& trial, const Metadata& metadata, std::span<const std::byte> out,
+void expect_arrived(CheckContext& ctx, const Metadata& metadata, std::span<const std::byte> out,
                     std::int64_t row_bytes) {
   std::size_t wrong = 0;
-  for_arrivals(metadata, trial.comm.rank(),
+  for_arrivals(metadata, ctx.comm.rank(),
                [&](int sender, const Metadata::Row& row, const Copy& copy) {
                  for (std::uint32_t t = 0; t < row.length; ++t) {
                    for (std::int64_t i = 0; i < row_bytes; ++i) {
@@ -62,7 +62,7 @@ void expect_arrived(Trial& trial, const Metadata& metadata, std::span<const std:
                    }
                  }
                });
-  trial.expect_equal(wrong, std::size_t{0}, "bytes that are not what was sent");
+  ctx.expect_equal(wrong, std::size_t{0}, "bytes that are not what was sent");
 }
 
 struct Case {
@@ -71,32 +71,32 @@ struct Case {
   std::optional<std::size_t> pack_below;
 };
 
-QkvDispatch made(Trial& trial, Case& a_case) {
-  a_case.random.world_size = trial.comm.size();
+QkvDispatch made(CheckContext& ctx, Case& a_case) {
+  a_case.random.world_size = ctx.comm.size();
   return dispatch::create_qkv_dispatch(a_case.random);
 }
 
 // Hundreds of ranks in one simulator need not prove the same tables hundreds of times.
-Dispatcher::Options options_of(const Trial& trial, const Case& a_case) {
-  return {.pack_below = a_case.pack_below, .validates = trial.comm.size() <= 64};
+Dispatcher::Options options_of(const CheckContext& ctx, const Case& a_case) {
+  return {.pack_below = a_case.pack_below, .validates = ctx.comm.size() <= 64};
 }
 
-void queries_there_and_back(Trial& trial, Case a_case) {
-  const QkvDispatch dispatch = made(trial, a_case);
-  Dispatcher dispatcher(trial.comm, options_of(trial, a_case));
+void queries_there_and_back(CheckContext& ctx, Case a_case) {
+  const QkvDispatch dispatch = made(ctx, a_case);
+  Dispatcher dispatcher(ctx.comm, options_of(ctx, a_case));
   const auto plan = dispatcher.plan(dispatch);
-  const auto home = filled(trial.comm.rank(), plan->q_forward.send_tokens(), a_case.row_bytes);
+  const auto home = filled(ctx.comm.rank(), plan->q_forward.send_tokens(), a_case.row_bytes);
   std::vector<std::byte> there(plan->q_forward.receive_tokens() * at(a_case.row_bytes));
   std::vector<std::byte> back(home.size());
   for (int step = 0; step < 2; ++step) {
     dispatcher.exchange(plan->q_forward, home, there, a_case.row_bytes);
-    expect_arrived(trial, dispatch.q.forward, there, a_case.row_bytes);
+    expect_arrived(ctx, dispatch.q.forward, there, a_case.row_bytes);
     dispatcher.exchange(plan->q_reverse, there, back, a_case.row_bytes);
-    trial.expect(back == home, "there and back gives the same bytes");
+    ctx.expect(back == home, "there and back gives the same bytes");
   }
 }
 
-// A gradient that tells from which copy it came; small whole numbers, so every sum is exact.
+// A gradient that encodes its copy; small integers, so every sum is exact.
 float gradient(int rank, std::uint32_t offset, std::int64_t i) {
   return static_cast<float>((std::int64_t{rank} * 5 + static_cast<std::int64_t>(offset) * 3 + i) %
                             17) -
@@ -130,50 +130,50 @@ std::vector<float> expected_sums(const Metadata& forward, int rank, std::int64_t
 }
 
 template <class T>
-void keys_there_and_gradients_back(Trial& trial, Case a_case) {
-  const QkvDispatch dispatch = made(trial, a_case);
-  Dispatcher dispatcher(trial.comm, options_of(trial, a_case));
+void keys_there_and_gradients_back(CheckContext& ctx, Case a_case) {
+  const QkvDispatch dispatch = made(ctx, a_case);
+  Dispatcher dispatcher(ctx.comm, options_of(ctx, a_case));
   const auto plan = dispatcher.plan(dispatch);
-  const auto home = filled(trial.comm.rank(), plan->kv_forward.send_tokens(), a_case.row_bytes);
+  const auto home = filled(ctx.comm.rank(), plan->kv_forward.send_tokens(), a_case.row_bytes);
   std::vector<std::byte> there(plan->kv_forward.receive_tokens() * at(a_case.row_bytes));
   dispatcher.exchange(plan->kv_forward, home, there, a_case.row_bytes);
-  expect_arrived(trial, dispatch.kv.forward, there, a_case.row_bytes);
+  expect_arrived(ctx, dispatch.kv.forward, there, a_case.row_bytes);
 
   const std::int64_t width = std::max<std::int64_t>(a_case.row_bytes / 4, 1);
   std::vector<T> gradients;
   for (std::uint32_t t = 0; t < plan->kv_reverse.send_tokens(); ++t) {
     for (std::int64_t k = 0; k < width; ++k) {
-      gradients.push_back(number<T>(gradient(trial.comm.rank(), t, k)));
+      gradients.push_back(number<T>(gradient(ctx.comm.rank(), t, k)));
     }
   }
   std::vector<T> sums(plan->kv_reverse.receive_tokens() * at(width), number<T>(99));
   dispatcher.exchange_sum<T>(plan->kv_reverse, gradients, sums, width);
-  const std::vector<float> expected = expected_sums(dispatch.kv.forward, trial.comm.rank(), width);
-  trial.expect_equal(sums.size(), expected.size(), "numbers at home");
+  const std::vector<float> expected = expected_sums(dispatch.kv.forward, ctx.comm.rank(), width);
+  ctx.expect_equal(sums.size(), expected.size(), "numbers at home");
   std::size_t wrong = 0;
   for (std::size_t k = 0; k < expected.size(); ++k) {
     wrong += sums[k] == number<T>(expected[k]) ? 0 : 1;
   }
-  trial.expect_equal(wrong, std::size_t{0}, "sums that are wrong");
+  ctx.expect_equal(wrong, std::size_t{0}, "sums that are wrong");
 }
 
 // The same numbers, badly conditioned: the order must be the same every time, and whatever packs.
-void same_bits(Trial& trial) {
+void same_bits(CheckContext& ctx) {
   Case a_case{.random = {.total_seq_len = 64, .num_seqs = 3, .max_cp_degree = 6, .seed = 4}};
-  const QkvDispatch dispatch = made(trial, a_case);
+  const QkvDispatch dispatch = made(ctx, a_case);
   std::vector<float> first;
   for (const std::size_t pack : {std::size_t{0}, std::size_t{100}, std::size_t{1} << 20}) {
-    Dispatcher dispatcher(trial.comm, {.pack_below = pack});
+    Dispatcher dispatcher(ctx.comm, {.pack_below = pack});
     const auto plan = dispatcher.plan(dispatch);
     std::vector<float> gradients(plan->kv_reverse.send_tokens() * std::size_t{4});
     for (std::size_t k = 0; k < gradients.size(); ++k) {
       gradients[k] = std::sin(static_cast<float>(k + 1)) *
-                     std::pow(10.0F, static_cast<float>((k * 7 + at(trial.comm.rank())) % 9));
+                     std::pow(10.0F, static_cast<float>((k * 7 + at(ctx.comm.rank())) % 9));
     }
     std::vector<float> sums(plan->kv_reverse.receive_tokens() * std::size_t{4});
     dispatcher.exchange_sum<float>(plan->kv_reverse, gradients, sums, 4);
     if (first.empty()) first = sums;
-    trial.expect_same_bits<float>(sums, first, "sums");
+    ctx.expect_same_bits<float>(sums, first, "sums");
   }
 }
 
@@ -202,64 +202,64 @@ std::vector<Case> cases(int ranks) {
   return all;
 }
 
-void all_queries(Trial& trial) {
-  for (const Case& one : cases(trial.comm.size())) queries_there_and_back(trial, one);
+void all_queries(CheckContext& ctx) {
+  for (const Case& one : cases(ctx.comm.size())) queries_there_and_back(ctx, one);
 }
 
 template <class T>
-void all_keys(Trial& trial) {
-  for (const Case& one : cases(trial.comm.size())) keys_there_and_gradients_back<T>(trial, one);
+void all_keys(CheckContext& ctx) {
+  for (const Case& one : cases(ctx.comm.size())) keys_there_and_gradients_back<T>(ctx, one);
 }
 
 // Long pieces, which no transport packs.
-void long_pieces(Trial& trial) {
-  if (trial.comm.size() > 4) return;
+void long_pieces(CheckContext& ctx) {
+  if (ctx.comm.size() > 4) return;
   const Case a_case{.random = {.total_seq_len = 4000, .num_seqs = 3, .max_cp_degree = 3, .seed = 9},
                     .row_bytes = 512};
-  queries_there_and_back(trial, a_case);
-  keys_there_and_gradients_back<float>(trial, a_case);
+  queries_there_and_back(ctx, a_case);
+  keys_there_and_gradients_back<float>(ctx, a_case);
 }
 
 // Documents that span ranks, packed as in training, with empty ones among them.
-void packed_documents(Trial& trial) {
-  const int ranks = trial.comm.size();
+void packed_documents(CheckContext& ctx) {
+  const int ranks = ctx.comm.size();
   const std::vector<std::uint32_t> lengths{1, 0, 37, 5, 120, 3, 0, 64, 11};
   const std::vector<int> degrees{1, 1, 3, 2, 7, 1, 1, 4, 11};
   const dispatch::Routing routing{
       .home = dispatch::pack_documents(lengths, ranks),
       .attention = dispatch::assign_randomly(dispatch::cut_documents(lengths, degrees), ranks, 5)};
   const QkvDispatch made = dispatch::compute_qkv_dispatch(routing);
-  Dispatcher dispatcher(trial.comm);
+  Dispatcher dispatcher(ctx.comm);
   const auto plan = dispatcher.plan(made);
-  const auto home = filled(trial.comm.rank(), plan->q_forward.send_tokens(), 16);
+  const auto home = filled(ctx.comm.rank(), plan->q_forward.send_tokens(), 16);
   std::vector<std::byte> there(plan->q_forward.receive_tokens() * std::size_t{16});
   std::vector<std::byte> back(home.size());
   dispatcher.exchange(plan->q_forward, home, there, 16);
-  expect_arrived(trial, made.q.forward, there, 16);
+  expect_arrived(ctx, made.q.forward, there, 16);
   dispatcher.exchange(plan->q_reverse, there, back, 16);
-  trial.expect(back == home, "there and back gives the same bytes");
+  ctx.expect(back == home, "there and back gives the same bytes");
 }
 
 // Groups of another size, and another CP degree, from step to step.
-void changing_ranks(Trial& trial) {
+void changing_ranks(CheckContext& ctx) {
   for (int step = 0; step < 3; ++step) {
-    const int parts = std::min(step + 1, trial.comm.size());
-    const auto group = trial.comm.split(trial.comm.rank() % parts, trial.comm.rank(), "part");
-    Trial own(*group, 7);
+    const int parts = std::min(step + 1, ctx.comm.size());
+    const auto group = ctx.comm.split(ctx.comm.rank() % parts, ctx.comm.rank(), "part");
+    CheckContext own(*group, 7);
     queries_there_and_back(own, {.random = {.total_seq_len = 50,
                                             .num_seqs = 2,
                                             .max_cp_degree = step + 1,
                                             .seed = static_cast<std::uint64_t>(step)}});
-    for (const std::string& failure : own.failures()) trial.expect(false, failure);
+    for (const std::string& failure : own.failures()) ctx.expect(false, failure);
   }
 }
 
 }  // namespace
 
 void add_dispatch_checks(std::vector<Check>& checks) {
-  const auto up_to_64 = [](void (*check)(Trial&)) {
-    return [check](Trial& trial) {
-      if (trial.comm.size() <= 64) check(trial);
+  const auto up_to_64 = [](void (*check)(CheckContext&)) {
+    return [check](CheckContext& ctx) {
+      if (ctx.comm.size() <= 64) check(ctx);
     };
   };
   checks.push_back({"queries/there_and_back", 1, all_queries});

@@ -14,7 +14,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MOST_SECONDS = 20  # of a job
+MAX_SECONDS = 20  # of a job
 
 
 def attempt(victim, library, stage, fate):
@@ -24,7 +24,7 @@ def attempt(victim, library, stage, fate):
     # A launcher may wait for a stopped process as long as it is let; that is not what is timed.
     with subprocess.Popen(
             [sys.executable, ROOT / "tools/ranks", "-n", "4", "--on", library,
-             "--timeout", str(MOST_SECONDS), *survive, victim, stage, fate],
+             "--timeout", str(MAX_SECONDS), *survive, victim, stage, fate],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
         for line in job.stdout:
             lines.append(line)
@@ -38,7 +38,7 @@ def attempt(victim, library, stage, fate):
     else:
         expected = "failed 1" if fate == "kill" else "missing 1"
         assert reports == [expected] * 3, f"expected `{expected}` three times:\n{out}"
-    assert last < MOST_SECONDS - 2, f"the last report came after {last:.1f} s"
+    assert last < MAX_SECONDS - 2, f"the last report came after {last:.1f} s"
     print(f"{fate} in {stage}: all know after {last:.1f} s", flush=True)
 
 

@@ -11,7 +11,7 @@
 #include "checks.h"
 #include "shiplap/comm/ranks.h"
 #include "shiplap/dispatch/compute.h"
-#include "shiplap/run/dispatch_trial.h"
+#include "shiplap/run/dispatch_benchmark.h"
 
 namespace {
 
@@ -33,7 +33,7 @@ Options options_of(int count, char** words) {
   return options;
 }
 
-// Q there and back, KV there and gradients back, compared with the tables.
+// Q forward and reverse, KV forward and gradients in reverse, compared with the tables.
 int run_once(const Options& options) {
   std::int64_t wrong = 0;
   shiplap::comm::run_ranks(
@@ -44,7 +44,7 @@ int run_once(const Options& options) {
              .num_seqs = 2,
              .max_cp_degree = 2,
              .seed = 1});
-        const auto result = shiplap::run::try_dispatch(
+        const auto result = shiplap::run::benchmark_dispatch(
             world, dispatch, {.q_row_bytes = 16, .kv_row_bytes = 16, .steps = 1});
         if (world.rank() != 0) return;
         wrong = result.wrong_bytes + result.wrong_sums;

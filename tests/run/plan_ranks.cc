@@ -1,4 +1,4 @@
-// Trains by a plan on real ranks, as threads or as processes, and says what came out.
+// Trains with a plan on real ranks, as threads or as processes, and prints the result.
 //
 //   run_plan_ranks FILE.plan [--steps K] [--hidden H] [--block B]
 //

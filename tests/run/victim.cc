@@ -47,7 +47,7 @@ void dispatch_until(comm::Communicator& world, const Fate& fate) {
     report(world.rank(), "nothing happened");
   } catch (const comm::RankFailed& error) {
     report(world.rank(), "failed " + std::to_string(error.rank()));
-  } catch (const comm::DeadlinePassed& error) {
+  } catch (const comm::TimeoutError& error) {
     report(world.rank(),
            "missing " + (error.missing().empty() ? std::string("somebody")
                                                  : std::to_string(error.missing()[0])));

@@ -1,5 +1,5 @@
-// One simulated job: ranks that run a random program on comm/sockets while faults happen, and the
-// laws that must hold whatever happens.
+// One simulated job: ranks that run a random program on comm/sockets while faults are injected, and
+// the invariants that must hold.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@ namespace shiplap::simulation {
 
 struct Outcome {
   int faults = 0;
-  std::string story;      // what was done and what each rank said
-  std::string violation;  // of which law; empty: of none
-  bool all_well = false;  // every rank came to its end
+  std::string log;        // the faults, and the result of each rank
+  std::string violation;  // of an invariant; empty: none
+  bool all_well = false;  // every rank completed
   int named = 0;          // ranks that named a culprit
   std::int64_t steps = 0;
-  double slowest = 0;  // virtual seconds from the deadline of an operation to the end of its rank
+  double slowest =
+      0;  // max virtual seconds from the timeout of an operation to the end of its rank
 };
 
-// The same for the same seed.
+// Deterministic: the same seed gives the same outcome.
 [[nodiscard]] Outcome simulate(std::uint64_t seed);
 
 }  // namespace shiplap::simulation

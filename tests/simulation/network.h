@@ -1,5 +1,5 @@
-// The network of a simulated job: descriptors of listeners, connections, epoll and eventfd, as the
-// calls of the system show them. Bytes take time; faults change what becomes of them.
+// The network of a simulated job: descriptors of listeners, connections, epoll and eventfd, with
+// the semantics of the system calls. Bytes take time to arrive; faults drop, reset or change them.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,18 @@
 
 namespace shiplap::simulation {
 
-// Descriptors of the simulation lie above those of the process that simulates.
+// Simulated descriptors are larger than those of the real process.
 constexpr int kFirstDescriptor = 1 << 20;
 
-// What a hostile rank makes of the bytes that it sends: called with those that its program sends,
-// returns those that leave.
+// Changes the bytes that a byzantine rank sends: called with the bytes of its program, returns
+// those that are sent.
 using Tamper = std::function<std::vector<std::byte>(std::span<const std::byte>)>;
 
 class Network {
  public:
   explicit Network(Scheduler& scheduler) : scheduler_(scheduler) {}
 
-  // ---- calls, of the process that runs; like those of the system, with -errno for an error
+  // ---- system calls of the running process; they return -errno on errors
 
   [[nodiscard]] int open_socket();
   [[nodiscard]] int open_epoll();
@@ -37,7 +37,7 @@ class Network {
   int listen(int descriptor);
   [[nodiscard]] int accept(int descriptor);
   int connect(int descriptor, int port);
-  // After a connection was begun.
+  // SO_ERROR, after connect().
   [[nodiscard]] int error_of(int descriptor);
   [[nodiscard]] std::int64_t send(int descriptor, std::span<const std::byte> data);
   [[nodiscard]] std::int64_t receive(int descriptor, std::span<std::byte> data);
@@ -50,26 +50,25 @@ class Network {
     std::uint32_t data = 0;
   };
   [[nodiscard]] const std::map<int, Watched>& watched(int epoll) const;
-  void ring(int event) { at(event).rung = true; }
-  [[nodiscard]] bool take_ring(int event) { return std::exchange(at(event).rung, false); }
+  void signal(int event) { at(event).signaled = true; }
+  [[nodiscard]] bool take_signal(int event) { return std::exchange(at(event).signaled, false); }
   [[nodiscard]] bool can_read(int descriptor) const;
   [[nodiscard]] bool can_write(int descriptor) const;
   [[nodiscard]] bool is_broken(int descriptor) const;
 
   // ---- faults
 
-  // What is sent from one process to another from now on does not arrive.
+  // From now on, bytes from one process to the other are lost.
   void drop(int from, int to) { dropped_.insert({from, to}); }
-  // Connections between them break.
+  // Resets the connections between two processes.
   void reset(int a, int b);
-  // No more descriptors for a process.
+  // From now on, a process cannot open descriptors (EMFILE).
   void exhaust(int process) { exhausted_.insert(process); }
   void make_hostile(int process, std::function<Tamper(bool has_connected, int port)> make) {
     tampers_[process] = std::move(make);
   }
-  // Its descriptors are closed, as the system does for a process that has ended.
+  // Closes all descriptors of a process, as the system does when it ends.
   void close_all(int process);
-  // Calls so far that opened something: at least one is a fault if that fails.
   [[nodiscard]] std::vector<int> listening_ports() const;
 
  private:
@@ -83,18 +82,18 @@ class Network {
     std::deque<Segment> segments;
     std::size_t bytes = 0;  // not read yet
     double last_arrival = 0;
-    double ends_at = kNever;  // the sender has closed it
+    double ends_at = kNever;  // when the close of the sender arrives
     bool ends_by_reset = false;
-    bool is_reset = false;  // what is on its way is lost
+    bool is_reset = false;  // bytes in flight are lost
   };
   struct Connection {
     std::array<Pipe, 2> pipes;  // pipes[k]: what end k sends
     std::array<int, 2> processes{};
     std::array<int, 2> ports{};
   };
-  enum class Kind : std::uint8_t { none, socket, listener, connection, epoll, event };
+  enum class DescriptorKind : std::uint8_t { none, socket, listener, connection, epoll, event };
   struct Descriptor {
-    Kind kind = Kind::none;
+    DescriptorKind kind = DescriptorKind::none;
     int process = 0;
     int port = 0;
     // of a listener
@@ -111,7 +110,7 @@ class Network {
     Tamper tamper;
     // of an epoll
     std::map<int, Watched> watched;
-    bool rung = false;  // of an event
+    bool signaled = false;  // of an event
   };
 
   [[nodiscard]] Descriptor& at(int number) { return descriptors_.at(number); }
@@ -132,7 +131,7 @@ class Network {
   std::map<int, std::function<Tamper(bool, int)>> tampers_;
 };
 
-// Of the run that goes on.
+// The network of the current run.
 [[nodiscard]] Network* current_network();
 void set_current_network(Network* network);
 

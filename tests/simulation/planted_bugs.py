@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Puts bugs into a copy of the project, one at a time, and lets the simulation look for each.
+"""Mutation test of the simulation: plants bugs in a copy of the project, one at a time.
 
   tests/simulation/planted_bugs.py [--seconds 60] [--json] [--only NAME] COPY
 
-COPY is a folder that is made, or made anew: the sources of this project with a build of the
-simulation. Some of the bugs were ours once; R2, R3 and R7 are named after the report of the attack
+COPY is a folder that is created or updated: the sources of this project with a build of the
+simulation. Some of the bugs are real ones of the past; R2, R3 and R7 have the names of the report
 that found them. Exits with 1 if one is not found in time.
 """
 
@@ -20,62 +20,65 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOCKETS = "src/shiplap/comm/sockets/"
 
-# Name, what is wrong then, and replacements: file, text, by what.
+# Name, effect, and replacements: file, old text, new text.
 BUGS = [
-    ("R2", "two offers under one number: memory behind a buffer is written", [
-        (SOCKETS + "endpoint_in.cc", "if (wire.header.id <= wire.last_rts) {", "if (false) {"),
-        (SOCKETS + "endpoint_in.cc",
-         "const bool is_new = wire.accepted.emplace(id, Accepted{.receiving = receiving}).second;",
-         "wire.accepted[id].receiving = receiving; const bool is_new = true;")]),
+    ("R2", "two RTS with one id: buffer overflow", [
+        (SOCKETS + "endpoint.cc", "if (connection.header.id <= connection.last_rts) {",
+         "if (false) {"),
+        (SOCKETS + "endpoint.cc",
+         "const bool is_new =\n"
+         "        connection.cts_sent.emplace(id, RendezvousReceive{.receiving = receiving})"
+         ".second;",
+         "connection.cts_sent[id].receiving = receiving; const bool is_new = true;")]),
     ("R3", "without descriptors a rank spins past its deadline", [
         (SOCKETS + "socket.cc",
-         "    prepare(socket);\n  } else {\n    check_exhausted(errno);\n  }",
-         "    prepare(socket);\n  }"),
-        (SOCKETS + "join.cc", "const bool is_late = seconds_now() >= deadline_;",
-         "const bool is_late = seconds_now() >= deadline_ && "
+         "    configure(socket);\n  } else {\n    check_exhausted(errno);\n  }",
+         "    configure(socket);\n  }"),
+        (SOCKETS + "join.cc", "const bool is_timed_out = seconds_now() >= deadline_;",
+         "const bool is_timed_out = seconds_now() >= deadline_ && "
          "!wait_ready(listener_, Ready::read, 0);")]),
     ("R7", "a healthy rank is named when a link between two others breaks", [
         ("src/shiplap/comm/monitored_communicator.cc",
-         "because_of_us ? kNobody : failed.culprit", "failed.culprit"),
+         "is_self ? kNobody : failed.culprit", "failed.culprit"),
         ("src/shiplap/comm/monitored_communicator.cc",
          "if (!missing.culprit) detector_.await_culprit(",
          "if (false) detector_.await_culprit(")]),
     ("long frame", "a frame may be longer than what was accepted", [
-        (SOCKETS + "endpoint_in.cc",
-         "wire.header.bytes > found->second.receiving->bytes - found->second.received",
-         "wire.header.bytes > (std::uint64_t{1} << 40)")]),
-    ("short read", "what is read is taken for all that was asked for", [
-        (SOCKETS + "endpoint_in.cc", "const std::size_t placed = std::min(bytes, place.size());",
+        (SOCKETS + "endpoint.cc",
+         "connection.header.bytes > found->second.receiving->bytes - found->second.received",
+         "connection.header.bytes > (std::uint64_t{1} << 40)")]),
+    ("short read", "a short read counts as a full read", [
+        (SOCKETS + "endpoint.cc", "const std::size_t placed = std::min(bytes, place.size());",
          "const std::size_t placed = place.size() < 40 ? place.size() "
          ": std::min(bytes, place.size());")]),
-    ("full buffer", "a connection that takes nothing for the moment counts as broken", [
-        (SOCKETS + "endpoint_out.cc", "would_wait = errno == EAGAIN || errno == EWOULDBLOCK;",
-         "would_wait = false;")]),
-    ("no linger", "a rank ends before what it sent has left", [
-        (SOCKETS + "endpoint.cc", "everybody());\n  linger();", "everybody());")]),
-    ("stranger", "whoever connects and talks nonsense ends the job", [
+    ("full buffer", "EAGAIN on a send counts as a broken connection", [
+        (SOCKETS + "endpoint.cc", "would_block = errno == EAGAIN || errno == EWOULDBLOCK;",
+         "would_block = false;")]),
+    ("no linger", "a rank ends before its data is sent", [
+        (SOCKETS + "endpoint.cc", "all_ranks());\n  linger();", "all_ranks());")]),
+    ("rogue client", "an invalid handshake ends the job", [
         (SOCKETS + "join.cc",
-         'turn_away(fmt::format("one from {}, which is no rank of Shiplap", where));',
-         'refuse_peer(seat_, "no rank of Shiplap", "");')]),
+         'reject(fmt::format("{}, which is not a Shiplap rank", where));',
+         'throw_bad_peer(self_, "not a Shiplap rank", "");')]),
     ("interrupted", "an interrupted call counts as an error", [
-        (SOCKETS + "endpoint.cc", "  mutex_.lock();\n  is_asleep_ = false;",
-         '  ensure(count >= 0, "epoll waits");\n  mutex_.lock();\n  is_asleep_ = false;')]),
+        (SOCKETS + "endpoint.cc", "  mutex_.lock();\n  is_polling_ = false;",
+         '  ensure(count >= 0, "epoll waits");\n  mutex_.lock();\n  is_polling_ = false;')]),
     ("late", "a wait ends long after its deadline", [
         (SOCKETS + "socket_communicator.cc", "if (time > deadline) break;",
          "if (time > deadline + 20) break;")]),
-    ("ended", "a rank that ended in order is named for not answering", [
+    ("ended", "a rank that ended normally is named for not replying", [
         ("src/shiplap/comm/failure_detector.cc",
          "if (rank == rank_ || has_begun || ended_.contains(rank)) continue;",
          "if (rank == rank_ || has_begun) continue;")]),
-    ("silent end", "rank 0 ends the meeting and does not say why", [
-        (SOCKETS + "meeting.cc", "  tell_over();\n}", "}")]),
-    ("early work", "ranks begin to work while others still come", [
-        (SOCKETS + "join.cc", "    agree();\n", "")]),
-    ("no epoll", "a lack of descriptors is called a bug of ours", [
+    ("silent end", "rank 0 ends the rendezvous without a reason", [
+        (SOCKETS + "tcp_store.cc", "  send_shutdown();\n}", "}")]),
+    ("early work", "ranks begin to work before all have joined", [
+        (SOCKETS + "join.cc", "    start_barrier();\n", "")]),
+    ("no epoll", "running out of descriptors is reported as an internal error", [
         (SOCKETS + "endpoint.cc", "if (!events.is_open()) check_exhausted(errno);\n", "")]),
-    ("frames", "what follows in a second frame lies four bytes too early", [
-        (SOCKETS + "endpoint_in.cc", "  wire.offset = found->second.received;\n",
-         "  wire.offset = found->second.received > 0 ? found->second.received - 4 : 0;\n")]),
+    ("frames", "the data of a second frame is placed four bytes too early", [
+        (SOCKETS + "endpoint.cc", "  connection.offset = found->second.received;\n",
+         "  connection.offset = found->second.received > 0 ? found->second.received - 4 : 0;\n")]),
 ]
 
 
@@ -100,11 +103,11 @@ def build(copy: pathlib.Path) -> None:
                    cwd=copy, check=True, capture_output=True)
 
 
-def look(copy: pathlib.Path, seconds: float) -> tuple[bool, float, str]:
+def run_simulation(copy: pathlib.Path, seconds: float) -> tuple[bool, float, str]:
     begin = time.monotonic()
     settings = dict(os.environ, SHIPLAP_SIMULATED_FAULTS="100000000", SHIPLAP_SIMULATION_BROKEN="1")
     process = subprocess.Popen(
-        [copy / "build/release/bin/tests_simulation", "--gtest_filter=*NoLaw*"], env=settings,
+        [copy / "build/release/bin/tests_simulation", "--gtest_filter=*NoFault*"], env=settings,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     try:
         text, _ = process.communicate(timeout=seconds)
@@ -138,7 +141,7 @@ def main() -> int:
                 sys.exit(f"{name}: `{text}` is {content.count(text)} times in {path}")
             file.write_text(content.replace(text, by))
         build(arguments.copy)
-        found, seconds, how = look(arguments.copy, arguments.seconds)
+        found, seconds, how = run_simulation(arguments.copy, arguments.seconds)
         results.append({"bug": name, "found": found, "s": round(seconds, 1), "by": how})
         if not arguments.json:
             verdict = f"found in {seconds:.1f} s: {how}" if found else "NOT FOUND"

@@ -18,7 +18,7 @@ Scheduler* g_current = nullptr;
 constexpr std::size_t kStackBytes = std::size_t{256} * 1024;
 std::vector<std::unique_ptr<std::byte[]>> g_stacks;  // NOLINT(modernize-avoid-c-arrays)
 
-// The address sanitizer must be told which stack is in use; it is there or not.
+// AddressSanitizer must be notified of stack switches; null if it is not linked.
 using StartSwitch = void (*)(void**, const void*, std::size_t);
 using FinishSwitch = void (*)(void*, const void**, std::size_t*);
 template <class Function>
@@ -28,7 +28,7 @@ Function sanitizer(const char* name) {
 const auto kStartSwitch = sanitizer<StartSwitch>("__sanitizer_start_switch_fiber");
 const auto kFinishSwitch = sanitizer<FinishSwitch>("__sanitizer_finish_switch_fiber");
 
-std::span<const std::byte> own_stack() {
+std::span<const std::byte> thread_stack() {
   static const std::span<const std::byte> stack = [] {
     pthread_attr_t attributes;
     void* begin = nullptr;
@@ -41,7 +41,7 @@ std::span<const std::byte> own_stack() {
   return stack;
 }
 
-// Exceptions that are being handled belong to a thread; here they belong to a fiber.
+// The exceptions in flight are per thread in the C++ runtime; swap them with each fiber.
 void exchange_exceptions(std::array<std::uintptr_t, 2>& kept) {
   std::array<std::uintptr_t, 2> now{};
   void* const globals = abi::__cxa_get_globals();
@@ -59,7 +59,7 @@ Scheduler::~Scheduler() {
     if (fiber->is_over)
       g_stacks.push_back(std::move(fiber->stack));
     else
-      fiber->stack.release();  // NOLINT: what lives there was not ended
+      fiber->stack.release();  // NOLINT: objects on it were not destroyed
   }
 }
 
@@ -84,8 +84,8 @@ void Scheduler::stop(int process) {
   if (state(process) == State::alive) set_state(process, State::stopped);
 }
 
-void Scheduler::at_time(double time, std::function<void()> act) {
-  events_.push_back({time, std::move(act)});
+void Scheduler::at_time(double time, std::function<void()> action) {
+  events_.push_back({time, std::move(action)});
 }
 
 int Scheduler::start(int process, std::function<void()> work, double time) {
@@ -115,7 +115,7 @@ void Scheduler::trampoline() {
   fiber.work();
   fiber.work = nullptr;
   fiber.is_over = true;
-  if (kStartSwitch != nullptr) kStartSwitch(nullptr, own_stack().data(), own_stack().size());
+  if (kStartSwitch != nullptr) kStartSwitch(nullptr, thread_stack().data(), thread_stack().size());
 }
 
 bool Scheduler::can_run(const Fiber& fiber) const {
@@ -128,29 +128,29 @@ bool Scheduler::can_run(const Fiber& fiber) const {
 
 bool Scheduler::advance() {
   double next = kNever;
-  bool is_anybody_left = false;
+  bool any_left = false;
   for (const auto& fiber : fibers_) {
     if (fiber->is_over || state(fiber->process) == State::stopped) continue;
-    is_anybody_left = true;
+    any_left = true;
     if (fiber->wake_at > now_) next = std::min(next, fiber->wake_at);
   }
   for (const Event& event : events_) next = std::min(next, event.time);
-  while (!looks_.empty() && looks_.top() <= now_) looks_.pop();
-  if (!looks_.empty()) next = std::min(next, looks_.top());
-  if (!is_anybody_left || next == kNever) return false;
+  while (!wakeups_.empty() && wakeups_.top() <= now_) wakeups_.pop();
+  if (!wakeups_.empty()) next = std::min(next, wakeups_.top());
+  if (!any_left || next == kNever) return false;
   now_ = std::max(now_, next);
   return true;
 }
 
-bool Scheduler::run(std::int64_t most_steps) {
+bool Scheduler::run(std::int64_t max_steps) {
   g_current = this;
   std::vector<int> able;
-  while (steps_ < most_steps) {
+  while (steps_ < max_steps) {
     for (std::size_t k = 0; k < events_.size(); ++k) {
       if (events_[k].time > now_) continue;
-      const auto act = std::move(events_[k].act);
+      const auto action = std::move(events_[k].action);
       events_.erase(events_.begin() + static_cast<std::ptrdiff_t>(k--));
-      act();
+      action();
     }
     able.clear();
     for (std::size_t k = 0; k < fibers_.size(); ++k) {
@@ -162,13 +162,13 @@ bool Scheduler::run(std::int64_t most_steps) {
     }
     if (advance()) continue;
     // Only stopped processes are left.
-    bool is_anybody_left = false;
+    bool any_left = false;
     for (const auto& fiber : fibers_) {
       if (fiber->is_over) continue;
-      is_anybody_left = true;
+      any_left = true;
       kill(fiber->process);
     }
-    if (!is_anybody_left) break;
+    if (!any_left) break;
   }
   g_current = nullptr;
   return std::ranges::all_of(fibers_, [](const auto& fiber) { return fiber->is_over; });
@@ -188,10 +188,10 @@ void Scheduler::enter(int number) {
   running_ = -1;
 }
 
-void Scheduler::give_way() {
+void Scheduler::yield() {
   Fiber& fiber = *fibers_[running_];
   if (kStartSwitch != nullptr) {
-    kStartSwitch(&fiber.fake_stack, own_stack().data(), own_stack().size());
+    kStartSwitch(&fiber.fake_stack, thread_stack().data(), thread_stack().size());
   }
   swapcontext(&fiber.context, &main_);
   if (kFinishSwitch != nullptr) kFinishSwitch(fiber.fake_stack, nullptr, nullptr);
@@ -205,7 +205,7 @@ void Scheduler::step(double seconds) {
   Fiber& fiber = *fibers_[running_];
   fiber.is_ready = nullptr;
   fiber.wake_at = now_;
-  give_way();
+  yield();
 }
 
 void Scheduler::wait_even_dead(const std::function<bool()>& is_ready) {
@@ -213,7 +213,7 @@ void Scheduler::wait_even_dead(const std::function<bool()>& is_ready) {
   while (!is_ready()) {
     fiber.is_ready = is_ready;
     fiber.wake_at = kNever;
-    give_way();
+    yield();
   }
   fiber.is_ready = nullptr;
 }
@@ -222,7 +222,7 @@ bool Scheduler::wait(const std::function<bool()>& is_ready, double deadline) {
   Fiber& fiber = *fibers_[running_];
   fiber.is_ready = is_ready;
   fiber.wake_at = is_dead(process()) ? now_ : deadline;
-  give_way();
+  yield();
   fiber.is_ready = nullptr;
   return is_ready();
 }

@@ -1,9 +1,9 @@
-// Deterministic simulation: processes of a job as fibers of one thread, on a virtual clock. Only
-// one runs at a time, and which one runs next is drawn from a seed, so a run can be repeated
-// exactly.
+// Deterministic simulation testing: the processes of a job as fibers of one thread, on a virtual
+// clock. One fiber runs at a time, and the next one is drawn from a seed, so that a run can be
+// repeated exactly.
 //
-// A process is a rank or a stranger; it may have several fibers, as a process has threads. A fiber
-// gives way where a thread would block. When nobody can run, the clock goes on to the next event.
+// A process is a rank or a rogue client; it may have several fibers, one per thread. A fiber yields
+// where a thread would block. When no fiber can run, the clock advances to the next event.
 #pragma once
 
 #include <ucontext.h>
@@ -32,38 +32,38 @@ class Scheduler {
 
   // Adds a fiber of a process, which starts at `time`; returns its number.
   int start(int process, std::function<void()> work, double time = 0);
-  // Until all fibers have ended. False if `most_steps` were not enough.
-  [[nodiscard]] bool run(std::int64_t most_steps);
+  // Runs until all fibers have ended. Returns false if that takes more than `max_steps`.
+  [[nodiscard]] bool run(std::int64_t max_steps);
 
-  // ---- for what runs in a fiber
+  // ---- for code in a fiber
 
   [[nodiscard]] double now() const { return now_; }
-  // How the clock of a process goes: that of a dead one runs away, so that all its waits end.
+  // The clock of a process. That of a dead process runs fast, so that all its waits time out.
   [[nodiscard]] double now(int process);
-  // Time passes, and nobody else runs.
+  // Advances the clock without yielding.
   void pass(double seconds) { now_ += seconds; }
-  // A call of the system takes a moment, and others may run meanwhile.
+  // A system call: advances the clock and may yield.
   void step(double seconds);
-  // Until is_ready() or `deadline`; true if it is ready. A dead process never waits.
+  // Waits until is_ready() or `deadline`; returns is_ready(). A dead process does not wait.
   bool wait(const std::function<bool()>& is_ready, double deadline);
-  // For what a process cannot go on without: its threads.
+  // Waits also in a dead process: for joining threads.
   void wait_even_dead(const std::function<bool()>& is_ready);
   [[nodiscard]] int process() const;
   [[nodiscard]] bool is_over(int fiber) const { return fibers_[fiber]->is_over; }
 
   // ---- faults
 
-  // Its fibers go on without effect: they see a network that is gone and a clock that runs away.
+  // Its fibers continue without effect: their connections fail and their clock runs fast.
   void kill(int process);
-  // As SIGSTOP: until the end, when it is killed.
+  // As SIGSTOP; it is killed when no other process is left.
   void stop(int process);
   [[nodiscard]] bool is_dead(int process) const { return state(process) == State::dead; }
-  // Something may be ready then.
-  void look_again_at(double time) {
-    if (time != kNever) looks_.push(time);
+  // Makes the scheduler check all waits at that time.
+  void schedule_wakeup(double time) {
+    if (time != kNever) wakeups_.push(time);
   }
-  // Calls `act` at that time.
-  void at_time(double time, std::function<void()> act);
+  // Calls `action` at that time.
+  void at_time(double time, std::function<void()> action);
 
   [[nodiscard]] Random& random() { return random_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
@@ -78,38 +78,38 @@ class Scheduler {
     std::function<bool()> is_ready;
     double wake_at = 0;
     bool is_over = false;
-    // What the language keeps for exceptions of a thread, while this fiber does not run.
+    // The C++ runtime's exception state (per thread), while this fiber does not run.
     std::array<std::uintptr_t, 2> exceptions{};
-    void* fake_stack = nullptr;  // of the address sanitizer
+    void* fake_stack = nullptr;  // of AddressSanitizer
   };
   struct Event {
     double time = 0;
-    std::function<void()> act;
+    std::function<void()> action;
   };
   static std::size_t at(int number) { return static_cast<std::size_t>(number); }
   [[nodiscard]] State state(int process) const;
   void set_state(int process, State state);
   [[nodiscard]] bool can_run(const Fiber& fiber) const;
-  // To the next event, or to a fiber that can run then; false if there is none.
+  // Advances the clock to the next event or timeout. Returns false if there is none.
   bool advance();
   void enter(int fiber);
-  void give_way();
+  void yield();
   static void trampoline();
 
   Random random_;
-  double now_ = 1000;  // as a machine that has been up for a while
+  double now_ = 1000;  // a machine with some uptime
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<State> states_;     // by process; 0 is that of strangers
+  std::vector<State> states_;     // by process
   std::vector<double> dead_now_;  // clocks of dead processes
   std::vector<Event> events_;
-  std::priority_queue<double, std::vector<double>, std::greater<>> looks_;
+  std::priority_queue<double, std::vector<double>, std::greater<>> wakeups_;
   int running_ = -1;
   ucontext_t main_{};
   void* main_fake_stack_ = nullptr;
   std::int64_t steps_ = 0;
 };
 
-// The one that runs now in this thread; none outside of run().
+// The scheduler that is running in this thread, or null outside of run().
 [[nodiscard]] Scheduler* current();
 
 }  // namespace shiplap::simulation

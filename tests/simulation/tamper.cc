@@ -10,19 +10,20 @@ namespace shiplap::simulation {
 namespace {
 
 using comm::Header;
-using Kind = Header::Kind;
+using FrameKind = Header::Kind;
 
-class Liar {
+class ByzantineSender {
  public:
-  Liar(std::uint64_t seed, std::size_t hello_bytes) : random_(seed), passed_over_(hello_bytes) {
+  ByzantineSender(std::uint64_t seed, std::size_t hello_bytes)
+      : random_(seed), handshake_bytes_left_(hello_bytes) {
     often_ = random_.between(2, 15);
     begins_after_ = random_.between(0, 12);
   }
 
   std::vector<std::byte> operator()(std::span<const std::byte> data) {
     out_.clear();
-    const std::size_t hello = std::min(passed_over_, data.size());
-    passed_over_ -= hello;
+    const std::size_t hello = std::min(handshake_bytes_left_, data.size());
+    handshake_bytes_left_ -= hello;
     put(data.first(hello));
     held_.insert(held_.end(), data.begin() + static_cast<std::ptrdiff_t>(hello), data.end());
     while (take()) {
@@ -35,18 +36,18 @@ class Liar {
     out_.insert(out_.end(), bytes.begin(), bytes.end());
   }
 
-  // One message of the program, if it is whole.
+  // Takes one message of the program, if it is complete.
   bool take() {
     if (held_.size() < Header::kBytes) return false;
     const auto bytes = std::span<const std::byte>(held_);
     const auto header = comm::decode_header(bytes.first<Header::kBytes>());
-    if (!header) {  // cannot be: the program sends none
+    if (!header) {  // impossible: the program sends valid headers
       put(bytes);
       held_.clear();
       return false;
     }
-    const bool has_body =
-        header->kind == Kind::eager || header->kind == Kind::frame || header->kind == Kind::control;
+    const bool has_body = header->kind == FrameKind::eager || header->kind == FrameKind::frame ||
+                          header->kind == FrameKind::control;
     const std::size_t length = Header::kBytes + (has_body ? header->bytes : 0);
     if (held_.size() < length) return false;
     const std::vector<std::byte> message(held_.begin(),
@@ -56,15 +57,15 @@ class Liar {
     if (messages_ <= begins_after_ || random_.between(0, often_) != 0) {
       put(message);
     } else {
-      lie(*header, message);
+      tamper(*header, message);
     }
     if (header->id != 0) last_id_ = header->id;
     return true;
   }
 
-  void lie(Header header, const std::vector<std::byte>& message) {
+  void tamper(Header header, const std::vector<std::byte>& message) {
     const auto body = std::span<const std::byte>(message).subspan(Header::kBytes);
-    if (header.kind == Kind::frame && random_.between(0, 2) == 0) {
+    if (header.kind == FrameKind::frame && random_.between(0, 2) == 0) {
       return split(header, body);
     }
     switch (random_.between(0, 8)) {
@@ -90,14 +91,14 @@ class Liar {
         break;
       case 6: {
         put(message);
-        const Header forged = invent(header);
+        const Header forged = forge(header);
         put(comm::encode(forged));
-        const bool has_body = forged.kind == Kind::eager || forged.kind == Kind::frame;
+        const bool has_body = forged.kind == FrameKind::eager || forged.kind == FrameKind::frame;
         return put(std::vector<std::byte>(has_body ? forged.bytes : 0, std::byte{0x5a}));
       }
-      default: {  // the same offer again, larger
+      default: {  // the same RTS again, larger
         put(message);
-        if (header.kind != Kind::rts) return;
+        if (header.kind != FrameKind::rts) return;
         header.bytes *= 2;
         break;
       }
@@ -106,14 +107,14 @@ class Liar {
     put(body);
   }
 
-  // In two, with something else of the same number between them.
+  // Splits a frame in two, with a forged message of the same id between them.
   void split(Header header, std::span<const std::byte> body) {
     const auto part = static_cast<std::size_t>(random_.between(0, std::ssize(body) + 1));
     header.bytes = part;
     put(comm::encode(header));
     put(body.first(part));
-    Header forged = invent(header);
-    forged.kind = random_.between(0, 2) == 0 ? Kind::rts : Kind::withdraw;
+    Header forged = forge(header);
+    forged.kind = random_.between(0, 2) == 0 ? FrameKind::rts : FrameKind::cancel;
     forged.id = header.id;
     forged.bytes = static_cast<std::uint64_t>(random_.between(1, 40'000));
     forged.tag = static_cast<int>(random_.between(1, 4));
@@ -123,18 +124,18 @@ class Liar {
     put(body.subspan(part));
   }
 
-  Header invent(const Header& like) {
-    const auto kind = static_cast<Kind>(random_.between(1, 7));
+  Header forge(const Header& like) {
+    const auto kind = static_cast<FrameKind>(random_.between(1, 7));
     return {.kind = kind,
             .tag = like.tag,
             .group = like.group,
             .bytes = static_cast<std::uint64_t>(
-                random_.between(0, kind == Kind::eager ? 60'000 : 300'000)),
+                random_.between(0, kind == FrameKind::eager ? 60'000 : 300'000)),
             .id = last_id_ + static_cast<std::uint64_t>(random_.between(0, 3))};
   }
 
   Random random_;
-  std::size_t passed_over_;
+  std::size_t handshake_bytes_left_;
   std::int64_t often_ = 1;
   std::int64_t begins_after_ = 0;
   std::int64_t messages_ = 0;
@@ -146,9 +147,8 @@ class Liar {
 }  // namespace
 
 Tamper make_tamper(std::uint64_t seed, std::size_t hello_bytes) {
-  return [liar = std::make_shared<Liar>(seed, hello_bytes)](std::span<const std::byte> data) {
-    return (*liar)(data);
-  };
+  return [sender = std::make_shared<ByzantineSender>(seed, hello_bytes)](
+             std::span<const std::byte> data) { return (*sender)(data); };
 }
 
 }  // namespace shiplap::simulation

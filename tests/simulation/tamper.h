@@ -1,11 +1,11 @@
-// A rank that lies: its messages are changed, repeated, left out and made up on their way out.
+// A byzantine rank: its messages are changed, repeated, dropped and forged on their way out.
 #pragma once
 
 #include "network.h"
 
 namespace shiplap::simulation {
 
-// Bytes in front of the first message: what ranks say when they meet, which stays as it is.
+// `hello_bytes` is the size of the handshake, which is not changed.
 [[nodiscard]] Tamper make_tamper(std::uint64_t seed, std::size_t hello_bytes);
 
 }  // namespace shiplap::simulation

@@ -22,11 +22,11 @@ std::string text(const trace::Event& e) {
          std::to_string(e.memory.count) + " match " + std::to_string(e.match);
 }
 
-// What the strategy logs: all but sums and copies, which have no event of their own there.
+// The calls that a strategy logs: all events except sums and copies.
 std::vector<trace::Event> logged(const trace::RankTrace& rank) {
   std::vector<trace::Event> events;
   std::ranges::copy_if(rank.events, std::back_inserter(events),
-                       [](const trace::Event& e) { return e.kind != trace::Kind::compute; });
+                       [](const trace::Event& e) { return e.kind != trace::EventKind::compute; });
   return events;
 }
 

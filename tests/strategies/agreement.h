@@ -1,4 +1,4 @@
-// Whether a strategy's own clock and the replay of its plan tell the same.
+// Compares the log of a strategy with the replay of its plan.
 #pragma once
 
 #include "shiplap/sim/replay.h"

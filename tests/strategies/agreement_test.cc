@@ -1,5 +1,5 @@
-// Two witnesses of time and memory: the clock on which a strategy ran, and the replay of the plan
-// that it left. They share no code but the prices of single operations.
+// The log of a strategy (lowered for simulation) agrees with the replay of its plan (lowered for
+// execution) in times, memory and events.
 #include "agreement.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST_P(Agreement, ReplayOfThePlanGivesTheTimesMemoryAndEventsOfTheStrategy) {
       SCOPED_TRACE(testing::Message() << c << " on " << hardware);
       const auto trainer = trained(c, system);
       const plan::Plan plan = to_plan(*trainer);
-      expect_agreement(*trainer, sim::replay(plan, {.system = system, .eager_up_to = {}}));
+      expect_agreement(*trainer, sim::replay(plan, {.system = system, .eager_limit = {}}));
       if (HasFatalFailure()) return;
     }
   }
@@ -46,8 +46,7 @@ TEST_P(Agreement, ThePlanReadsBackFromItsText) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Agreement, testing::Values(1, 2, 4, 8));
 
-// Machines that never were: slow links, slow memory, dear latency, so that what overlaps and what
-// waits changes.
+// Random machines with slow links or high latency, so that different transfers are exposed.
 TEST(Agreement, HoldsOnRandomMachinesAndWithEagerMessages) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
@@ -61,22 +60,22 @@ TEST(Agreement, HoldsOnRandomMachinesAndWithEagerMessages) {
     const std::vector<Case> cases = all_cases(ranks);
     const Case& c = random.pick(cases);
     SCOPED_TRACE(testing::Message() << c << ", seed " << seed);
-    const Entry& entry = find_strategy(c.strategy);
+    const StrategyInfo& entry = find_strategy(c.strategy);
     World world = world_for(entry, c.size);
     world.system = system;
-    world.eager_up_to = random.chance() ? Bytes{std::int64_t{1} << 40} : Bytes{0};
+    world.eager_limit = random.chance() ? Bytes{std::int64_t{1} << 40} : Bytes{0};
     Training training = training_for(entry, c.size);
     Trainer trainer(world, training);
     trainer.run(entry.strategy);
     expect_agreement(trainer, sim::replay(to_plan(trainer),
-                                          {.system = system, .eager_up_to = world.eager_up_to}));
+                                          {.system = system, .eager_limit = world.eager_limit}));
     if (HasFatalFailure()) return;
   }
 }
 
 // Only computation takes time.
 TEST(Bubble, OfThePipelinesIsTheTextbooksWhenCommunicationIsFree) {
-  hardware::System system = hardware::free_system();
+  hardware::System system = hardware::zero_cost_system();
   system.matrix = hardware::find_system("h100_80g_nvl8").matrix;
   for (const int stages : {2, 4, 8}) {
     for (const int microbatches : {stages, 2 * stages, 4 * stages}) {
@@ -91,7 +90,7 @@ TEST(Bubble, OfThePipelinesIsTheTextbooksWhenCommunicationIsFree) {
         SCOPED_TRACE(testing::Message() << c);
         const auto trainer = trained(c, system);
         const sim::Replay replay =
-            sim::replay(to_plan(*trainer), {.system = system, .eager_up_to = {}});
+            sim::replay(to_plan(*trainer), {.system = system, .eager_limit = {}});
         const double textbook = (stages - 1.0) / (chunks * microbatches + stages - 1.0);
         const trace::Summary summary = trace::summarize(replay.trace);
         EXPECT_NEAR(summary.bubble.value_or(-1), textbook, 1e-9);

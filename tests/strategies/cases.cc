@@ -4,7 +4,7 @@ namespace shiplap::strategy {
 
 std::vector<Case> all_cases(int ranks) {
   std::vector<Case> cases;
-  for (const Entry& entry : strategies()) {
+  for (const StrategyInfo& entry : strategies()) {
     if (entry.axes.empty() && ranks > 1) continue;  // for one rank
     if (!entry.axes.empty() && ranks == 1) continue;
     for (const int samples : {1, 2}) {
@@ -16,7 +16,7 @@ std::vector<Case> all_cases(int ranks) {
 }
 
 std::unique_ptr<Trainer> trained(const Case& c, const hardware::System& system) {
-  const Entry& entry = find_strategy(c.strategy);
+  const StrategyInfo& entry = find_strategy(c.strategy);
   World world = world_for(entry, c.size);
   world.system = system;
   Training training = training_for(entry, c.size);

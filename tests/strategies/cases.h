@@ -1,4 +1,4 @@
-// Every strategy that comes with Shiplap, in sizes that it can have.
+// Every strategy of the library, in sizes that it supports.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace shiplap::strategy {
 
 struct Case {
   std::string strategy;
-  Size size;
+  TrainingSize size;
   friend std::ostream& operator<<(std::ostream& out, const Case& c) {
     return out << c.strategy << " on " << c.size.ranks << " ranks, " << c.size.layers << " layers, "
                << c.size.batch << " samples, " << c.size.microbatches << " microbatches";
@@ -22,7 +22,7 @@ struct Case {
 // With one sample per rank, and two.
 [[nodiscard]] std::vector<Case> all_cases(int ranks);
 
-// Has run, and kept what a plan is made from.
+// Returns a trainer that has run.
 [[nodiscard]] std::unique_ptr<Trainer> trained(const Case& c, const hardware::System& system);
 
 }  // namespace shiplap::strategy

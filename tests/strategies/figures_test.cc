@@ -1,6 +1,6 @@
-// The figures of the last commit at which strategies ran on a clock of their own. They are those of
-// its replay; a test of that commit held the replay to the clock, with which it shared nothing but
-// the costs of single operations, to 1e-9.
+// Reference times of the last commit at which strategies had a clock of their own. They are those
+// of its replay; a test of that commit compared the replay with the clock, to 1e-9. Both shared
+// only the costs of single operations.
 #include <gtest/gtest.h>
 
 #include "cases.h"

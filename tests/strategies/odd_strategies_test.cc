@@ -1,7 +1,7 @@
-// Strategies that nobody would put into the library, and that must be recorded rightly all the
-// same: waits that an asynchronous message takes, sums beside their terms, gathers in steps,
-// results that nobody keeps, layers cut in different ways. Replay agrees, the text reads back, and
-// what cannot be a plan is refused.
+// Unusual strategies that must be recorded correctly: waits taken by an asynchronous message, sums
+// stored in addition to their terms, gathers in steps, results that are not stored, layers sharded
+// in different ways. The replay agrees, the text round-trips, and what cannot be a plan is
+// rejected.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -46,7 +46,7 @@ void update(Model& model, int l) {
   model.set_final_weight(l, weights[l]);
 }
 
-// What was waited for is taken by a send that goes on; then a collective uses what came.
+// A non-blocking send takes the waits; then a collective uses the received value.
 Task waits_before_a_stream(Model& model) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
   const int other = model.rank() ^ 1;
@@ -114,7 +114,7 @@ Task gathers_in_steps(Model& model, std::string first, std::string second) {
 Task inner_first(Model& model) { return gathers_in_steps(model, "b", "a"); }
 Task outer_first(Model& model) { return gathers_in_steps(model, "a", "b"); }
 
-// Results that nobody keeps.
+// Results that are not stored.
 Task wasteful(Model& model) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
   load_all(model);
@@ -159,7 +159,7 @@ Task shards_in_another_order(Model& model) {
 
 Task only_logs(Model& model) {
   load_all(model);
-  model.log_event(trace::Kind::forward, {.layer = 0, .samples = IndexSet(0)});
+  model.log_event(trace::EventKind::forward, {.layer = 0, .samples = IndexSet(0)});
   to_gradients(model, model.samples(0, 1));
   for (int l = 0; l < model.layers(); ++l) update(model, l);
   co_return;
@@ -186,14 +186,14 @@ TEST(OddStrategies, AreRecordedRightly) {
     const plan::Plan plan = to_plan(trainer);
     EXPECT_EQ(plan::parse_text(plan::to_text(plan), name), plan);
     expect_agreement(trainer,
-                     sim::replay(plan, {.system = trainer.world().system, .eager_up_to = {}}));
+                     sim::replay(plan, {.system = trainer.world().system, .eager_limit = {}}));
     // They are about recording, not about NCCL: some send both ways over one channel.
     const check::Report report = check::check(plan, {.rules = check::Rules::gloo});
     EXPECT_TRUE(report.sound()) << render(report.findings.front().diagnostic);
   }
 }
 
-std::string refusal_of(const Strategy& strategy, const std::vector<plan::Axis>& mesh) {
+std::string thrown_by(const Strategy& strategy, const std::vector<plan::Axis>& mesh) {
   try {
     Trainer trainer(world_of(mesh), {.layers = 2, .batch = 12});
     trainer.run(strategy);
@@ -205,11 +205,11 @@ std::string refusal_of(const Strategy& strategy, const std::vector<plan::Axis>& 
 }
 
 TEST(OddStrategies, ThatCannotBeAPlanAreRefused) {
-  EXPECT_EQ(refusal_of(shards_in_another_order, {{.name = "dp", .size = 2}}), "D610");
-  EXPECT_EQ(refusal_of(outer_first, {{.name = "a", .size = 2}, {.name = "b", .size = 2}}), "D610");
-  EXPECT_EQ(refusal_of(only_logs, {{.name = "dp", .size = 1}}), "D625");
-  EXPECT_EQ(refusal_of(ddp, {{.name = "my axis", .size = 2}}), "D622");
-  EXPECT_EQ(refusal_of(ddp, {{.name = "rank", .size = 2}}), "D622");
+  EXPECT_EQ(thrown_by(shards_in_another_order, {{.name = "dp", .size = 2}}), "D610");
+  EXPECT_EQ(thrown_by(outer_first, {{.name = "a", .size = 2}, {.name = "b", .size = 2}}), "D610");
+  EXPECT_EQ(thrown_by(only_logs, {{.name = "dp", .size = 1}}), "D625");
+  EXPECT_EQ(thrown_by(ddp, {{.name = "my axis", .size = 2}}), "D622");
+  EXPECT_EQ(thrown_by(ddp, {{.name = "rank", .size = 2}}), "D622");
 }
 
 }  // namespace

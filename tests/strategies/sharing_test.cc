@@ -1,5 +1,5 @@
-// Ranks that share a program: the shared one, expanded, says of every rank what the rank's own
-// program says, number by number.
+// Ranks that share a program: the shared program, expanded for a rank, equals the rank's own
+// program, number by number.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -32,7 +32,7 @@ void expect_what_each_rank_did(const Case& c, const hardware::System& system) {
   for (const auto& model : trainer->models()) grain = common_grain(grain, model->recording());
   if (grain.sample > 1) grain.weight = grain.sample = std::lcm(grain.weight, grain.sample);
   const Tensors tensors(trainer->training(), grain);
-  const Lowering lowering{.dist = trainer->dist(), .grain = grain, .tensors = tensors};
+  const LoweringContext lowering{.dist = trainer->dist(), .grain = grain, .tensors = tensors};
   for (const auto& model : trainer->models()) {
     const plan::Plan own = plan_of_one_rank(
         shared, rank_program(lowering, model->rank(), model->recording()), model->rank());
@@ -49,12 +49,12 @@ TEST_P(Sharing, TheSharedProgramSaysWhatEachRankDid) {
   for (const Case& c : all_cases(GetParam())) expect_what_each_rank_did(c, system);
 }
 
-// Of more than 64 ranks that do the same, only some are lowered.
+// Of more than 64 ranks with equal steps, only a sample is lowered.
 TEST(Sharing, HoldsForRanksThatWereNotLowered) {
   const hardware::System system = hardware::find_system("h100_80g_nvl8");
-  for (const Entry& entry : strategies()) {
+  for (const StrategyInfo& entry : strategies()) {
     // One that is interleaved would need as many microbatches as stages.
-    if (entry.axes.empty() || entry.cut == Cut::chunks) continue;
+    if (entry.axes.empty() || entry.split == WorkSplit::chunks) continue;
     const bool pipeline = entry.axes.front() == "pp" && entry.axes.size() == 1;
     const int layers = pipeline ? 128 : 2;
     const int batch = pipeline ? 2 : 128;

@@ -34,8 +34,8 @@ struct Trained {
 };
 
 plan::Plan plan_of(const std::string& name, int ranks, const run::TrainingOptions& options) {
-  const strategy::Entry& entry = strategy::find_strategy(name);
-  const strategy::Size size{
+  const strategy::StrategyInfo& entry = strategy::find_strategy(name);
+  const strategy::TrainingSize size{
       .ranks = ranks,
       .layers = kLayers,
       .batch = 16,
@@ -82,7 +82,7 @@ double difference(const run::GatheredWeights& a, const run::GatheredWeights& b) 
 int check_all(comm::Communicator& world, const Trained& alone,
               const run::TrainingOptions& options) {
   int wrong = 0;
-  for (const strategy::Entry& entry : strategy::strategies()) {
+  for (const strategy::StrategyInfo& entry : strategy::strategies()) {
     if (entry.axes.empty() != (world.size() == 1)) continue;
     const plan::Plan plan = plan_of(entry.name, world.size(), options);
     const Trained trained = train(world, plan, options);
@@ -107,7 +107,7 @@ int main_of(int ranks) {
   int wrong = 0;
   std::mutex mutex;
   comm::run_ranks({.threads = ranks, .timeout = {60}}, [&](comm::Communicator& world) {
-    // One rank alone, on every rank: what the others must come to.
+    // Single-rank training, on every rank: the reference.
     const auto self = world.split(world.rank(), 0, "alone");
     const Trained alone = train(*self, single, options);
     const bool falls = alone.losses.back() < alone.losses.front();

@@ -34,7 +34,7 @@ class Clock {
   }
   void release(Bytes bytes) { allocate(Bytes{-bytes.count}); }
 
-  Event& log(Kind kind, int layer, Seconds time, Seconds duration) {
+  Event& log(EventKind kind, int layer, Seconds time, Seconds duration) {
     Event& event = trace.events.emplace_back();
     event.kind = kind;
     event.rank = rank_;
@@ -45,7 +45,7 @@ class Clock {
     event.memory = alive_;
     return event;
   }
-  Event& run(Kind kind, int layer, Seconds duration) {
+  Event& run(EventKind kind, int layer, Seconds duration) {
     Event& event = log(kind, layer, now, duration);
     now += duration;
     return event;
@@ -83,7 +83,7 @@ class Playing {
       steps_.push_back(steps_of(rank, pipeline));
       for (int layer = first_layer(rank); layer < first_layer(rank + 1); ++layer) {
         clock.allocate(kWeight + kOptimizer);
-        clock.run(Kind::load_weights, layer, Seconds{0.2e-3});
+        clock.run(EventKind::load_weights, layer, Seconds{0.2e-3});
       }
     }
     next_.resize(at(pipeline.ranks));
@@ -102,7 +102,7 @@ class Playing {
     Trace result;
     for (int rank = 0; rank < pipeline_.ranks; ++rank) {
       for (int layer = first_layer(rank); layer < first_layer(rank + 1); ++layer) {
-        clocks_[rank].run(Kind::update, layer, kUpdate);
+        clocks_[rank].run(EventKind::update, layer, kUpdate);
       }
       result.ranks.push_back(std::move(clocks_[rank].trace));
     }
@@ -140,8 +140,8 @@ class Playing {
       event.bytes = kActivation;
       event.samples = IndexSet(step.microbatch);
     };
-    tell(clocks_[from].log(Kind::send, layer, begin, kTransfer), rank);
-    tell(clock.log(Kind::recv, layer, begin, kTransfer), from);
+    tell(clocks_[from].log(EventKind::send, layer, begin, kTransfer), rank);
+    tell(clock.log(EventKind::recv, layer, begin, kTransfer), from);
     clock.now = begin + kTransfer;
     return true;
   }
@@ -153,12 +153,12 @@ class Playing {
       const bool is_forward = step.way == Way::forward;
       const int layer = is_forward ? first + i : first_layer(rank + 1) - 1 - i;
       if (is_forward) clock.allocate(kActivation);
-      const Kind kind = is_forward ? Kind::forward : Kind::backward;
+      const EventKind kind = is_forward ? EventKind::forward : EventKind::backward;
       clock.run(kind, layer, is_forward ? kForward : kBackward).samples = IndexSet(step.microbatch);
       if (!is_forward) clock.release(kActivation);
     }
     const bool is_last = rank + 1 == pipeline_.ranks;
-    if (is_last && step.way == Way::forward) clock.run(Kind::loss, -1, Seconds{0});
+    if (is_last && step.way == Way::forward) clock.run(EventKind::loss, -1, Seconds{0});
   }
 
   Pipeline pipeline_;
@@ -175,7 +175,7 @@ class Network {
   Network(Clock& clock, int ranks) : clock_(clock), ranks_(ranks) {}
 
   // When it is complete.
-  Seconds start(Kind kind, int layer) {
+  Seconds start(EventKind kind, int layer) {
     const Seconds begin = std::max(free_from_, clock_.now);
     Event& event = clock_.log(kind, layer, begin, kCollective);
     event.stream = 1;
@@ -185,7 +185,7 @@ class Network {
   }
   void gather(int layer) {
     clock_.allocate(kWeight);
-    gathered_[layer] = start(Kind::all_gather, layer);
+    gathered_[layer] = start(EventKind::all_gather, layer);
   }
   void wait(int layer) { clock_.now = std::max(clock_.now, gathered_.at(layer)); }
   void drop() { clock_.release(kWeight); }
@@ -206,35 +206,36 @@ RankTrace sharded_rank(int rank, const Sharded& sharded) {
   const IndexSet samples = IndexSet::range(4 * std::int64_t{rank}, 4);
   for (int layer = 0; layer < sharded.layers; ++layer) {
     clock.allocate(network.shard(kWeight + kOptimizer));
-    clock.run(Kind::load_weights, layer, Seconds{0});
+    clock.run(EventKind::load_weights, layer, Seconds{0});
   }
   network.gather(0);
   for (int layer = 0; layer < sharded.layers; ++layer) {
     if (layer + 1 < sharded.layers) network.gather(layer + 1);
     network.wait(layer);
     clock.allocate(kActivation);
-    clock.run(Kind::forward, layer, kForward).samples = samples;
+    clock.run(EventKind::forward, layer, kForward).samples = samples;
     network.drop();
   }
   network.gather(sharded.layers - 1);
   for (int layer = sharded.layers - 1; layer >= 0; --layer) {
     if (layer > 0) network.gather(layer - 1);
     network.wait(layer);
-    clock.run(Kind::backward, layer, kBackward).samples = samples;
+    clock.run(EventKind::backward, layer, kBackward).samples = samples;
     clock.release(kActivation);
     network.drop();
-    network.start(Kind::reduce_scatter, layer);
+    network.start(EventKind::reduce_scatter, layer);
   }
   clock.now = std::max(clock.now, network.free_from());
   for (int layer = 0; layer < sharded.layers; ++layer) {
-    clock.run(Kind::update, layer, Seconds{0.4e-3});
+    clock.run(EventKind::update, layer, Seconds{0.4e-3});
   }
   return clock.trace;
 }
 
 Event random_event(Random& random, int rank) {
   Event event;
-  event.kind = static_cast<Kind>(random.between(0, static_cast<std::int64_t>(Kind::send)));
+  event.kind =
+      static_cast<EventKind>(random.between(0, static_cast<std::int64_t>(EventKind::send)));
   event.rank = rank;
   event.layer = static_cast<std::int32_t>(random.between(-1, 9));
   event.stream = static_cast<std::int32_t>(random.between(0, 2));
@@ -274,11 +275,11 @@ Trace random_trace(std::uint64_t seed) {
     const int from = static_cast<int>(random.between(0, kRanks));
     const int to = (from + 1) % kRanks;
     Event send = random_event(random, from);
-    send.kind = Kind::send;
+    send.kind = EventKind::send;
     send.peer = to;
     send.match = match;
     Event recv = send;
-    recv.kind = Kind::recv;
+    recv.kind = EventKind::recv;
     recv.rank = to;
     recv.peer = from;
     if (random.chance()) recv.time += Seconds{2e-6};

@@ -15,15 +15,16 @@
 #include "gemm.h"
 #include "group.h"
 #include "handlers.h"
+#include "parse.h"
 #include "shiplap/overlap/overlap.h"
-#include "words.h"
 
 namespace shiplap::python {
 namespace {
 
 using jax::Group;
 
-// A store of JAX, or any other: put(key, value), and get(key, seconds) -> value or None.
+// A key-value store in Python, of JAX or any other: put(key, value), and get(key, seconds) -> value
+// or None.
 class PythonStore final : public comm::Rendezvous {
  public:
   PythonStore(nb::object put, nb::object get) : put_(std::move(put)), get_(std::move(get)) {}
@@ -44,10 +45,10 @@ class PythonStore final : public comm::Rendezvous {
   nb::object get_;
 };
 
-// device, rank, line, who
-using PlaceTuple = std::tuple<int, int, std::string, std::vector<std::string>>;
+// device, rank, subgroup, rank names
+using PlacementTuple = std::tuple<int, int, std::string, std::vector<std::string>>;
 
-std::int64_t open_group(const std::string& name, const std::vector<PlaceTuple>& places,
+std::int64_t open_group(const std::string& name, const std::vector<PlacementTuple>& placements,
                         const std::string& address, double timeout, double connect_within,
                         bool traces, nb::object put, nb::object get) {
   jax::GroupRequest request{.name = name,
@@ -55,29 +56,29 @@ std::int64_t open_group(const std::string& name, const std::vector<PlaceTuple>& 
                             .timeout = {timeout},
                             .connect_within = {connect_within},
                             .traces = traces};
-  for (const auto& [device, rank, line, who] : places) {
-    request.places.push_back({device, rank, line, who});
+  for (const auto& [device, rank, subgroup, rank_names] : placements) {
+    request.placements.push_back({device, rank, subgroup, rank_names});
   }
   PythonStore store(std::move(put), std::move(get));
   const nb::gil_scoped_release released;
   return jax::add_group(std::make_shared<Group>(std::move(request), store));
 }
 
-// The same with one rank in this process, which finds the others where rank 0 waits for them.
-std::int64_t meet_group(const std::string& name, const PlaceTuple& place,
-                        const std::string& meet_at, const std::string& address, double timeout,
-                        double connect_within, bool traces) {
-  const auto& [device, rank, line, who] = place;
-  const auto meeting = comm::meet_at(meet_at, {.rank = rank, .size = static_cast<int>(who.size())},
-                                     {connect_within});
+// The same with a single rank in this process, and a rendezvous at the address of rank 0.
+std::int64_t open_group_at(const std::string& name, const PlacementTuple& placement,
+                           const std::string& meet_at, const std::string& address, double timeout,
+                           double connect_within, bool traces) {
+  const auto& [device, rank, subgroup, rank_names] = placement;
+  const auto store = comm::connect_store(
+      meet_at, {.rank = rank, .size = static_cast<int>(rank_names.size())}, {connect_within});
   return jax::add_group(std::make_shared<Group>(
       jax::GroupRequest{.name = name,
-                        .places = {{device, rank, line, who}},
-                        .address = address.empty() ? meeting->own_host() : address,
+                        .placements = {{device, rank, subgroup, rank_names}},
+                        .address = address.empty() ? store->local_host() : address,
                         .timeout = {timeout},
                         .connect_within = {connect_within},
                         .traces = traces},
-      *meeting));
+      *store));
 }
 
 nb::capsule handler(void* address) { return nb::capsule(address, "xla._CUSTOM_CALL_TARGET"); }
@@ -91,13 +92,13 @@ void bind_buffers(nb::module_& m) {
          int scaling_mode, bool atomic_gemm, int chunks, const std::string& cut, int axis_boundary,
          const std::string& name) {
         run::BufferRequest request{
-            .comm_type = jax::type_called(comm_type),
-            .method = jax::method_called(method),
+            .comm_type = jax::parse_comm_type(comm_type),
+            .method = jax::parse_method(method),
             .buffer_shape = std::move(shape),
             .axis_boundary = axis_boundary,
-            .buffer_dtype = jax::element_type_called(dtype),
-            .scaling_mode = kernels::scaling_mode_of(scaling_mode),
-            .result_dtype = jax::element_type_called(result_dtype),
+            .buffer_dtype = jax::parse_dtype(dtype),
+            .scaling_mode = kernels::scaling_mode_from_int(scaling_mode),
+            .result_dtype = jax::parse_dtype(result_dtype),
             .atomic_gemm = atomic_gemm,
             .chunks = chunks,
             .cut = cut == "tapered" ? overlap::Cut::tapered : overlap::Cut::even,
@@ -112,7 +113,7 @@ void bind_buffers(nb::module_& m) {
       "destroy_all",
       [](std::int64_t group) {
         jax::group_of(group)->destroy_all();
-        jax::destroy_buffers_of_those_alone();
+        jax::destroy_single_rank_buffers();
       },
       Released());
   m.def("memory", [](std::int64_t group) {
@@ -120,14 +121,14 @@ void bind_buffers(nb::module_& m) {
   });
 }
 
-// Where a matrix lies: address, rows, columns.
+// A matrix in memory: address, rows, columns.
 using MatrixTuple = std::tuple<std::uintptr_t, std::int64_t, std::int64_t>;
 
 jax::Array array_at(const MatrixTuple& at, const std::string& dtype) {
   const auto& [address, rows, columns] = at;
   return {.data = reinterpret_cast<void*>(address),  // NOLINT(performance-no-int-to-ptr)
           .shape = {rows, columns},
-          .type = jax::element_type_called(dtype)};
+          .type = jax::parse_dtype(dtype)};
 }
 
 double time_direct(std::int64_t group, int device, const std::string& comm_type,
@@ -135,7 +136,7 @@ double time_direct(std::int64_t group, int device, const std::string& comm_type,
                    const MatrixTuple& x, const MatrixTuple& w, const MatrixTuple& y, int calls) {
   const jax::GemmAttributes attributes{
       .group = group,
-      .choice = {.type = jax::type_called(comm_type), .method = jax::method_called(method)},
+      .choice = {.type = jax::parse_comm_type(comm_type), .method = jax::parse_method(method)},
       .chunks = chunks};
   jax::GemmOperands operands;
   operands.lhs = array_at(x, dtype);
@@ -150,19 +151,20 @@ void bind_jax(nb::module_& whole) {
   m.def("gemm_handler", [] { return handler(jax::gemm_handler()); });
   m.def("grouped_gemm_handler", [] { return handler(jax::grouped_gemm_handler()); });
   m.def("open_group", &open_group);
-  m.def("meet_group", &meet_group, Released());
+  m.def("open_group_at", &open_group_at, Released());
   m.def("close_group", &jax::remove_group, Released());
-  m.def("throw_failure", &jax::throw_failure,
-        "What a handler threw, if XLA told of it in these words.");
+  m.def("rethrow_failure", &jax::rethrow_failure,
+        "Raises the exception of a handler that XLA reported with this message.");
   m.def("addresses", [](std::int64_t group, int device) {
-    return jax::group_of(group)->on(device).addresses();
+    return jax::group_of(group)->rank_on(device).addresses();
   });
-  m.def("demand_legal", [](const std::string& type, const std::string& method, bool atomic) {
-    overlap::demand_legal({jax::type_called(type), jax::method_called(method), atomic});
+  m.def("check_supported", [](const std::string& type, const std::string& method, bool atomic) {
+    overlap::check_supported({jax::parse_comm_type(type), jax::parse_method(method), atomic});
   });
-  m.def("time_direct", &time_direct, "group"_a, "device"_a, "comm_type"_a, "method"_a, "chunks"_a,
-        "dtype"_a, "x"_a, "w"_a, "y"_a, "calls"_a, Released(),
-        "Seconds of a call of the C++ function. Matrices are (address, rows, columns).");
+  m.def(
+      "time_direct", &time_direct, "group"_a, "device"_a, "comm_type"_a, "method"_a, "chunks"_a,
+      "dtype"_a, "x"_a, "w"_a, "y"_a, "calls"_a, Released(),
+      "Returns the seconds of a call of the C++ function. Matrices are (address, rows, columns).");
   m.def("take_trace", [](std::int64_t group) {
     auto taken = std::make_shared<NamedTrace>();
     {

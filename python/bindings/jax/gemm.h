@@ -1,4 +1,5 @@
-// A product as a program of XLA asks for it: arrays of any shape, flattened at an axis, and words.
+// The GEMM behind the XLA handlers: arrays of any shape, flattened to matrices at an axis, and the
+// attributes of the call.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace shiplap::python::jax {
 
-// An array of XLA. One of the shape (0), or without any and nowhere, was not given.
+// An array of XLA. An absent optional argument has the shape (0), or no shape and no data.
 struct Array {
   void* data = nullptr;
   std::vector<std::int64_t> shape;
@@ -29,22 +30,23 @@ struct GemmOperands {
   Array group_sizes;  // of GroupedGemm: i32 or i64
   Array alpha;        // one f32; not given: 1
   Array beta;         // one f32; not given: 0
-  Array to_scatter;   // of bulk
-  Array place;        // one i32: where the device is along the axis of the group
+  Array to_scatter;   // for method bulk
+  Array axis_index;   // one i32: the device's index along the axis of the group
 };
 struct GemmResults {
   Array output;
   Array gathered;
-  Array before_activation;
+  Array pre_activation;
   Array scattered;
 };
 
 struct GemmAttributes {
   std::int64_t group = 0;
   overlap::Choice choice;
-  std::int64_t comm_overlap_id = -1;  // -1: a buffer is made for what is asked
+  std::int64_t comm_overlap_id = -1;  // -1: use a cached buffer for these sizes, or create one
   kernels::ScalingMode scaling_mode = kernels::ScalingMode::no_scaling;
-  // The dimensions before it become rows, the others columns; -1: the last one alone does.
+  // Dimensions before the boundary are flattened to rows, the others to columns; -1: only the last
+  // dimension becomes columns.
   std::int64_t lhs_axis_boundary = -1;
   std::int64_t rhs_axis_boundary = -1;
   bool lhs_transposed = false;
@@ -52,23 +54,23 @@ struct GemmAttributes {
   bool lhs_scale_swizzled = false;
   bool rhs_scale_swizzled = false;
   bool is_grouped = false;
-  // Of groups: rows of lhs and of rhs belong to a group, and each group has a product of its own,
-  // lhs^T rhs: the gradient of its weights. Without communication.
-  bool has_ragged_depth = false;
+  // Grouped GEMM with a ragged K dimension: rows of lhs and rhs belong to groups, and each group
+  // has its own lhs^T rhs, the gradient of its weights. No communication.
+  bool has_ragged_k = false;
   std::int64_t rows = 0;         // of all ranks; 0: every rank has as many as this one
-  std::int64_t size_of_all = 0;  // see OverlapCall
+  std::int64_t global_size = 0;  // see OverlapCall
   int chunks = 1;
   overlap::Cut cut = overlap::Cut::even;
   kernels::Activation activation = kernels::Activation::none;
-  // What travels, if it is not what lies there.
-  std::string comm_dtype;
+  std::string comm_dtype;  // the dtype on the wire; empty: that of the array
 };
 
-// Throws InputError D8xx before anything has been sent, comm::Failure.
+// Throws InputError D8xx before anything is sent; comm::Failure if the communication fails.
 void multiply(int device, const GemmAttributes& attributes, const GemmOperands& operands,
               const GemmResults& results);
 
-// Seconds of a call of the same function, so many in a row, without XLA: for benchmarks.
+// Returns the mean seconds of one of `calls` calls in a row of the same function, without XLA. For
+// benchmarks.
 double time_directly(int device, const GemmAttributes& attributes, const GemmOperands& operands,
                      const GemmResults& results, int calls);
 

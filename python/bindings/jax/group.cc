@@ -21,9 +21,9 @@
 namespace shiplap::python::jax {
 namespace {
 
-constexpr std::size_t kMostFailures = 256;
-constexpr std::size_t kMostTraced = 10'000;       // calls
-constexpr std::int64_t kMatches = 1'000'000'000;  // more messages than a call has
+constexpr std::size_t kMaxFailures = 256;
+constexpr std::size_t kMaxTracedCalls = 10'000;         // calls
+constexpr std::int64_t kMatchIdStride = 1'000'000'000;  // more messages than a call has
 
 std::int64_t nanoseconds_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -31,7 +31,7 @@ std::int64_t nanoseconds_now() {
       .count();
 }
 
-// What makes two requests the same. It is the name of the buffer on all ranks, too.
+// The cache key of a request, which is also the name of the buffer on all ranks.
 std::string key_of(const run::BufferRequest& r) {
   const bool is_tapered = r.cut == overlap::Cut::tapered;
   return fmt::format("{} {}x{} {} {}{}{}",
@@ -46,8 +46,8 @@ std::string key_of(const run::BufferRequest& r) {
                          : fmt::format(" in {}{}", r.chunks, is_tapered ? " tapered" : ""));
 }
 
-// Calls f(0) .. f(count - 1) at the same time, for what ranks do together.
-void together(std::size_t count, const std::function<void(std::size_t)>& f) {
+// Calls f(0) .. f(count - 1) concurrently, for collectives of several local ranks.
+void run_concurrently(std::size_t count, const std::function<void(std::size_t)>& f) {
   std::vector<std::exception_ptr> failures(count);
   std::vector<std::thread> threads;
   for (std::size_t k = 0; k < count; ++k) {
@@ -65,15 +65,16 @@ void together(std::size_t count, const std::function<void(std::size_t)>& f) {
   }
 }
 
-// When the clock of rank 0 says 0, by that of this rank: from the quickest of some questions, whose
-// answer is taken to have been given in the middle. All ranks together.
+// Returns the time on this rank's clock at which the clock of rank 0 started. Cristian's algorithm:
+// of some round trips to rank 0 the shortest counts, and its reply is assumed to have been sent
+// halfway. Collective.
 std::int64_t common_start(comm::Communicator& world) {
-  constexpr int kQuestions = 16;
+  constexpr int kPings = 16;
   const std::int64_t begun = nanoseconds_now();
   std::int64_t start = begun;
   for (int rank = 1; rank < world.size(); ++rank) {
     std::int64_t quickest = std::numeric_limits<std::int64_t>::max();
-    for (int k = 0; k < kQuestions; ++k) {
+    for (int k = 0; k < kPings; ++k) {
       std::int64_t since = 0;
       if (world.rank() == 0) {
         world.receive(std::span(&since, 1), rank);
@@ -94,8 +95,8 @@ std::int64_t common_start(comm::Communicator& world) {
   return start;
 }
 
-// Where a rank that is alone finds itself.
-class OwnStore final : public comm::Rendezvous {
+// The store of a communicator of a single rank.
+class InMemoryStore final : public comm::Rendezvous {
  public:
   void put(const std::string& key, const std::string& value) override { values_[key] = value; }
   [[nodiscard]] std::optional<std::string> get(const std::string& key,
@@ -120,19 +121,20 @@ Groups& groups() {
   return *all;
 }
 
-struct Alone {
+struct SingleRankContexts {
   std::mutex mutex;
   std::map<int, std::unique_ptr<LocalRank>> by_device;
 };
 
-Alone& those_alone() {
-  static Alone* const all = new Alone;  // NOLINT(cppcoreguidelines-owning-memory)
+SingleRankContexts& single_rank_contexts() {
+  // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+  static SingleRankContexts* const all = new SingleRankContexts;
   return *all;
 }
 
 struct Failures {
   std::mutex mutex;
-  std::deque<std::pair<std::string, std::exception_ptr>> known;  // the newest last
+  std::deque<std::pair<std::string, std::exception_ptr>> stored;  // the newest last
 };
 
 Failures& failures() {
@@ -152,21 +154,21 @@ std::shared_ptr<run::CommOverlapCore> LocalRank::buffer(std::int64_t id,
   if (id >= 0) return registry_.find(id);
   request.name = key_of(request);
   const std::lock_guard lock(mutex_);
-  auto found = made_.find(request.name);
-  if (found == made_.end()) {
+  auto found = cached_.find(request.name);
+  if (found == cached_.end()) {
     const std::int64_t made = registry_.create_comm_overlap_buffer(request);
-    found = made_.emplace(request.name, made).first;
+    found = cached_.emplace(request.name, made).first;
   }
   return registry_.find(found->second);
 }
 
 void LocalRank::destroy_all_buffers() {
   const std::lock_guard lock(mutex_);
-  made_.clear();
+  cached_.clear();
   registry_.destroy_all_comm_overlap_buffers();
 }
 
-void LocalRank::note_addresses(std::vector<std::uintptr_t> addresses) {
+void LocalRank::record_addresses(std::vector<std::uintptr_t> addresses) {
   const std::lock_guard lock(mutex_);
   addresses_ = std::move(addresses);
 }
@@ -176,17 +178,17 @@ std::vector<std::uintptr_t> LocalRank::addresses() const {
   return addresses_;
 }
 
-void LocalRank::note_events(std::vector<trace::Event> events, Seconds begun) {
+void LocalRank::record_events(std::vector<trace::Event> events, Seconds begun) {
   const std::lock_guard lock(mutex_);
-  // Ranks make the same calls in the same order, so a message has the same number on both.
+  // Ranks make the same calls in the same order, so a message has the same match id on both.
   for (trace::Event& event : events) {
     event.time += begun;
     event.layer = static_cast<std::int32_t>(traced_);
-    if (event.match >= 0) event.match += traced_ * kMatches;
+    if (event.match >= 0) event.match += traced_ * kMatchIdStride;
   }
   ++traced_;
   calls_.push_back(std::move(events));
-  if (calls_.size() > kMostTraced) calls_.pop_front();
+  if (calls_.size() > kMaxTracedCalls) calls_.pop_front();
 }
 
 std::vector<trace::Event> LocalRank::take_events() {
@@ -201,39 +203,39 @@ std::vector<trace::Event> LocalRank::take_events() {
 // ---- a group
 
 Group::Group(GroupRequest request, comm::Rendezvous& rendezvous) : request_(std::move(request)) {
-  std::vector<std::unique_ptr<comm::Communicator>> made(request_.places.size());
-  together(made.size(), [&](std::size_t k) {
-    const Place& place = request_.places[k];
-    made[k] =
-        comm::connect({.rank = place.rank, .size = static_cast<int>(place.who.size())}, rendezvous,
-                      {.timeout = request_.timeout,
-                       .address = request_.address,
-                       .connect_within = request_.connect_within,
-                       .name = place.line});
+  std::vector<std::unique_ptr<comm::Communicator>> made(request_.placements.size());
+  run_concurrently(made.size(), [&](std::size_t k) {
+    const RankPlacement& placement = request_.placements[k];
+    made[k] = comm::connect(
+        {.rank = placement.rank, .size = static_cast<int>(placement.rank_names.size())}, rendezvous,
+        {.timeout = request_.timeout,
+         .address = request_.address,
+         .connect_within = request_.connect_within,
+         .name = placement.subgroup});
     const std::int64_t start = common_start(*made[k]);
     if (k == 0) begun_ns_ = start;  // ranks of one process have one clock
   });
   for (std::size_t k = 0; k < made.size(); ++k) {
-    ranks_.emplace(request_.places[k].device,
+    ranks_.emplace(request_.placements[k].device,
                    std::make_unique<LocalRank>(std::move(made[k]), request_.traces));
   }
 }
 
-LocalRank& Group::on(int device) {
+LocalRank& Group::rank_on(int device) {
   const auto found = ranks_.find(device);
   if (found != ranks_.end()) return *found->second;
   throw InputError(
       Diagnostic{.code = "D816",
                  .what = fmt::format("no rank of the group `{}` is on device {} of this process",
                                      request_.name, device),
-                 .help = "run it on the devices of the mesh that the group was made with"});
+                 .help = "run it on the devices of the mesh that the group was created with"});
 }
 
 std::int64_t Group::create(const run::BufferRequest& request) {
-  std::int64_t number = 0;  // none of a buffer's
+  std::int64_t number = 0;  // 0 is not the number of a buffer
   for (auto& [device, rank] : ranks_) {
     const std::int64_t made = rank->registry().create_comm_overlap_buffer(request);
-    ensure(number == 0 || number == made, "all ranks of a process count buffers alike");
+    ensure(number == 0 || number == made, "all ranks of a process number buffers alike");
     number = made;
   }
   return number;
@@ -247,16 +249,16 @@ void Group::destroy_all() {
   for (auto& [device, rank] : ranks_) rank->destroy_all_buffers();
 }
 
-std::string Group::who(int device, const std::vector<int>& ranks) const {
-  std::vector<std::string> said;
-  for (const Place& place : request_.places) {
-    if (place.device != device) continue;
+std::string Group::describe_ranks(int device, const std::vector<int>& ranks) const {
+  std::vector<std::string> names;
+  for (const RankPlacement& placement : request_.placements) {
+    if (placement.device != device) continue;
     for (const int rank : ranks) {
-      if (rank < 0 || rank >= std::ssize(place.who)) continue;
-      said.push_back(fmt::format("rank {} is {}", rank, place.who[rank]));
+      if (rank < 0 || rank >= std::ssize(placement.rank_names)) continue;
+      names.push_back(fmt::format("rank {} is {}", rank, placement.rank_names[rank]));
     }
   }
-  return fmt::format("of group `{}`: {}", request_.name, fmt::join(said, ", "));
+  return fmt::format("of group `{}`: {}", request_.name, fmt::join(names, ", "));
 }
 
 Seconds Group::now() const { return {static_cast<double>(nanoseconds_now() - begun_ns_) * 1e-9}; }
@@ -265,7 +267,7 @@ trace::Trace Group::take_trace() {
   std::vector<LocalRank*> ranks;
   for (auto& [device, rank] : ranks_) ranks.push_back(rank.get());
   std::vector<std::vector<run::StepResult>> gathered(ranks.size());
-  together(ranks.size(), [&](std::size_t k) {
+  run_concurrently(ranks.size(), [&](std::size_t k) {
     const run::StepResult own{.trace = {.events = ranks[k]->take_events()}};
     gathered[k] = run::gather_steps(ranks[k]->communicator(), own);
   });
@@ -291,8 +293,8 @@ std::shared_ptr<Group> group_of(std::int64_t number) {
   if (found != all.by_number.end()) return found->second;
   throw InputError(Diagnostic{.code = "D816",
                               .what = fmt::format("there is no group {} in this process", number),
-                              .why = "it was closed, or made by another process",
-                              .help = "call shiplap.jax.initialize() before what uses it"});
+                              .why = "it was closed, or created by another process",
+                              .help = "call shiplap.jax.initialize() before the call"});
 }
 
 void remove_group(std::int64_t number) {
@@ -305,43 +307,44 @@ void remove_group(std::int64_t number) {
   all.by_number.erase(found);
 }
 
-LocalRank& alone(int device) {
-  Alone& all = those_alone();
+LocalRank& single_rank_context(int device) {
+  SingleRankContexts& all = single_rank_contexts();
   const std::lock_guard lock(all.mutex);
   std::unique_ptr<LocalRank>& rank = all.by_device[device];
   if (rank == nullptr) {
-    OwnStore store;
+    InMemoryStore store;
     rank = std::make_unique<LocalRank>(comm::connect({.rank = 0, .size = 1}, store), false);
   }
   return *rank;
 }
 
-void destroy_buffers_of_those_alone() {
-  Alone& all = those_alone();
+void destroy_single_rank_buffers() {
+  SingleRankContexts& all = single_rank_contexts();
   const std::lock_guard lock(all.mutex);
   for (auto& [device, rank] : all.by_device) rank->destroy_all_buffers();
 }
 
 // ---- failures
 
-void note_failure(std::string said, std::exception_ptr failure) {
-  while (!said.empty() && said.back() == '\n') said.pop_back();
+void record_failure(std::string message, std::exception_ptr failure) {
+  while (!message.empty() && message.back() == '\n') message.pop_back();
   Failures& all = failures();
   const std::lock_guard lock(all.mutex);
-  all.known.push_back({std::move(said), std::move(failure)});
-  if (all.known.size() > kMostFailures) all.known.pop_front();
+  all.stored.push_back({std::move(message), std::move(failure)});
+  if (all.stored.size() > kMaxFailures) all.stored.pop_front();
 }
 
-void throw_failure(const std::string& said) {
+void rethrow_failure(const std::string& message) {
   std::exception_ptr found;
   Failures& all = failures();
   {
     const std::lock_guard lock(all.mutex);
-    const auto it = std::ranges::find_if(
-        all.known, [&](const auto& known) { return said.find(known.first) != std::string::npos; });
-    if (it == all.known.end()) return;
+    const auto it = std::ranges::find_if(all.stored, [&](const auto& failure) {
+      return message.find(failure.first) != std::string::npos;
+    });
+    if (it == all.stored.end()) return;
     found = std::move(it->second);
-    all.known.erase(it);
+    all.stored.erase(it);
   }
   std::rethrow_exception(found);
 }

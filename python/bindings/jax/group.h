@@ -1,8 +1,8 @@
-// Ranks that live in this process, one on each device of JAX that belongs to a group: each with its
-// communicator and its buffers. Groups have numbers, by which a compiled program names them.
+// The local ranks of this process, one per JAX device of a group, each with its communicator and
+// its buffers. A compiled program refers to a group by its number.
 //
-// Handlers of XLA run on any thread, and on another one the next time, so nothing here belongs to
-// a thread. Nothing here calls Python.
+// XLA runs a handler on any thread, and on a different one the next time, so nothing here is
+// thread-local. Nothing here calls Python.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@
 
 namespace shiplap::python::jax {
 
-// A rank that is on a device of this process. Along an axis of a mesh there are several lines of
-// devices; the ranks of one line talk to each other.
-struct Place {
-  int device = 0;  // its number among all of JAX: jax.Device.id
+// A rank on a device of this process. A mesh has several lines of devices along an axis; each line
+// is a subgroup whose ranks communicate with each other.
+struct RankPlacement {
+  int device = 0;  // the global id: jax.Device.id
   int rank = 0;
-  std::string line;              // where the ranks of it find each other
-  std::vector<std::string> who;  // all ranks of it, for messages: "process 3"
+  std::string subgroup;                 // its name; the prefix of its keys in the store
+  std::vector<std::string> rank_names;  // of all ranks of the subgroup, for messages: "process 3"
 };
 
 struct GroupRequest {
-  std::string name;           // for messages
-  std::vector<Place> places;  // of this process, at least one
+  std::string name;                       // for messages
+  std::vector<RankPlacement> placements;  // of this process, at least one
   std::string address = "127.0.0.1";
   Seconds timeout{60};
   Seconds connect_within{60};
@@ -52,25 +52,25 @@ class LocalRank {
   [[nodiscard]] run::BufferRegistry& registry() { return registry_; }
   void destroy_all_buffers();
 
-  // The buffer that was created with this number; or, if it is -1, one that is made for whoever
-  // asks with the same request. Throws InputError D806, D800 .. as the registry does.
+  // Returns the buffer that was created with this number; for -1, the cached buffer of an equal
+  // request, created on first use. Throws InputError D806, D800 .. as the registry does.
   [[nodiscard]] std::shared_ptr<run::CommOverlapCore> buffer(std::int64_t id,
                                                              run::BufferRequest request);
 
-  // Where operands and results of the last call lay, for tests.
-  void note_addresses(std::vector<std::uintptr_t> addresses);
+  // Addresses of operands and results of the last call, for tests.
+  void record_addresses(std::vector<std::uintptr_t> addresses);
   [[nodiscard]] std::vector<std::uintptr_t> addresses() const;
 
-  // The events of a call, with times since the group was made. The oldest are forgotten when there
-  // are too many.
-  void note_events(std::vector<trace::Event> events, Seconds begun);
+  // Records the events of a call, with times since the group was created. At most kMaxTracedCalls
+  // calls are kept; the oldest are dropped.
+  void record_events(std::vector<trace::Event> events, Seconds begun);
   [[nodiscard]] std::vector<trace::Event> take_events();
 
  private:
   std::unique_ptr<comm::Communicator> communicator_;
   run::BufferRegistry registry_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::int64_t, std::less<>> made_;  // without being asked for by number
+  std::map<std::string, std::int64_t, std::less<>> cached_;  // buffers for id -1, by request
   std::vector<std::uintptr_t> addresses_;
   std::deque<std::vector<trace::Event>> calls_;
   std::int64_t traced_ = 0;  // calls so far
@@ -78,27 +78,28 @@ class LocalRank {
 
 class Group {
  public:
-  // All ranks of the group together. Throws what comm::connect() does.
+  // Collective: all ranks of the group call it. Throws what comm::connect() does.
   Group(GroupRequest request, comm::Rendezvous& rendezvous);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
   [[nodiscard]] const GroupRequest& request() const { return request_; }
-  // Throws InputError D816 if the group has no rank there.
-  [[nodiscard]] LocalRank& on(int device);
+  // Throws InputError D816 if the group has no rank on the device.
+  [[nodiscard]] LocalRank& rank_on(int device);
   [[nodiscard]] LocalRank& first() { return *ranks_.begin()->second; }
 
-  // For all ranks of this process; the number is the same on all. See BufferRegistry.
+  // Create and destroy the buffer of each local rank; its number is the same on all ranks. See
+  // BufferRegistry.
   std::int64_t create(const run::BufferRequest& request);
   void destroy(std::int64_t id);
   void destroy_all();
 
-  // Names of ranks, in the line of a device: "rank 2 is process 5".
-  [[nodiscard]] std::string who(int device, const std::vector<int>& ranks) const;
-  // Since it was made, on a clock that all ranks started together.
+  // Describes ranks of the subgroup of a device: "rank 2 is process 5".
+  [[nodiscard]] std::string describe_ranks(int device, const std::vector<int>& ranks) const;
+  // Seconds since the group was created, on a clock that is synchronized between ranks.
   [[nodiscard]] Seconds now() const;
-  // Of all ranks in the line of the first rank here, since the last time. All ranks together, while
-  // nothing else goes on.
+  // Returns the trace of all ranks in the subgroup of the first local rank since the last call.
+  // Collective. REQUIRES: no other call of the group is in flight.
   [[nodiscard]] trace::Trace take_trace();
 
  private:
@@ -107,20 +108,22 @@ class Group {
   std::int64_t begun_ns_ = 0;
 };
 
-// The groups of this process, by number. Numbers are used once.
+// The groups of this process, by number. Numbers are not reused.
 std::int64_t add_group(std::shared_ptr<Group> group);
 // Throws InputError D816 if there is none.
 [[nodiscard]] std::shared_ptr<Group> group_of(std::int64_t number);
-// Calls that are under way go on to their end.
+// Calls in flight complete.
 void remove_group(std::int64_t number);
 
-// A rank on its own for each device, for products without communication.
-[[nodiscard]] LocalRank& alone(int device);
-void destroy_buffers_of_those_alone();
+// A communicator of a single rank for each device, for GEMMs without communication.
+[[nodiscard]] LocalRank& single_rank_context(int device);
+void destroy_single_rank_buffers();
 
-// What handlers have thrown, with the words in which XLA was told of it. Many are kept.
-void note_failure(std::string said, std::exception_ptr failure);
-// Throws the one whose words are within these, and forgets it. Nothing if there is none.
-void throw_failure(const std::string& said);
+// Stores an exception that a handler threw, by the message that XLA was given. The newest
+// kMaxFailures are kept.
+void record_failure(std::string message, std::exception_ptr failure);
+// Rethrows and removes the stored exception whose message is a substring of this one. Does nothing
+// if there is none.
+void rethrow_failure(const std::string& message);
 
 }  // namespace shiplap::python::jax

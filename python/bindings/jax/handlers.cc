@@ -11,18 +11,18 @@
 
 #include "gemm.h"
 #include "group.h"
+#include "parse.h"
 #include "shiplap/base/diagnostic.h"
 #include "shiplap/base/error.h"
 #include "shiplap/comm/failure.h"
 #include "thread_pool.h"
-#include "words.h"
 
 namespace shiplap::python::jax {
 namespace {
 
 namespace ffi = xla::ffi;
 
-[[noreturn]] void refuse(std::string what, std::string help) {
+[[noreturn]] void throw_invalid(std::string what, std::string help) {
   throw InputError(Diagnostic{.code = "D817", .what = std::move(what), .help = std::move(help)});
 }
 
@@ -48,8 +48,8 @@ DType type_of(ffi::DataType type) {
     case ffi::DataType::F8E8M0FNU:  // a byte that is an exponent
       return DType::u8;
     default:
-      refuse(fmt::format("an array of XLA's type {}", static_cast<int>(type)),
-             "give float32, float16, bfloat16, float8_e4m3fn or float8_e5m2");
+      throw_invalid(fmt::format("unsupported array dtype {} of XLA", static_cast<int>(type)),
+                    "give float32, float16, bfloat16, float8_e4m3fn or float8_e5m2");
   }
 }
 
@@ -65,7 +65,7 @@ class Arguments {
   explicit Arguments(ffi::RemainingArgs all) : all_(all) {}
   Array next() {
     const auto found = all_.get<ffi::AnyBuffer>(at_++);
-    if (!found.has_value()) refuse("too few operands", "call it through shiplap.jax");
+    if (!found.has_value()) throw_invalid("too few operands", "call it through shiplap.jax");
     return array_of(*found);
   }
 
@@ -76,7 +76,7 @@ class Arguments {
 
 Array result_at(ffi::RemainingRets& all, std::size_t index) {
   auto found = all.get<ffi::AnyBuffer>(index);
-  if (!found.has_value()) refuse("too few results", "call it through shiplap.jax");
+  if (!found.has_value()) throw_invalid("too few results", "call it through shiplap.jax");
   return array_of(**found);
 }
 
@@ -92,8 +92,8 @@ class Attributes {
     if (!has(name)) return otherwise;
     const auto found = all_.get<T>(name);
     if (found.has_value()) return *found;
-    refuse(fmt::format("the attribute {} is of another type", name),
-           "give words as strings, yes or no as bool, numbers as int64");
+    throw_invalid(fmt::format("type mismatch of the attribute {}", name),
+                  "give names as strings, flags as bool, numbers as int64");
   }
 
  private:
@@ -102,14 +102,15 @@ class Attributes {
 
 overlap::Choice choice_in(const Attributes& from) {
   overlap::Choice choice{
-      .type = type_called(from.get<std::string_view>("comm_type", "none")),
-      .method = method_called(from.get<std::string_view>("comm_overlap_method", "none")),
+      .type = parse_comm_type(from.get<std::string_view>("comm_type", "none")),
+      .method = parse_method(from.get<std::string_view>("comm_overlap_method", "none")),
       .atomic = from.get("atomic_gemm", false)};
-  // What TransformerEngine calls it now: a number, and always the exchange on a ring.
+  // The name in recent versions of TransformerEngine: a number; its method is always ring exchange.
   if (!from.has("collective_op")) return choice;
   const auto op = from.get<std::int64_t>("collective_op", 0);
   if (op < 0 || op > 2) {
-    refuse(fmt::format("collective_op = {}", op), "choose 0 none, 1 all_gather, 2 reduce_scatter");
+    throw_invalid(fmt::format("collective_op = {}", op),
+                  "choose 0 none, 1 all_gather, 2 reduce_scatter");
   }
   if (op != 0 && choice.type == overlap::Type::none) {
     choice.type = static_cast<overlap::Type>(op);
@@ -123,25 +124,25 @@ GemmAttributes attributes_in(const ffi::Dictionary& all) {
   return {.group = from.get<std::int64_t>("group", 0),
           .choice = choice_in(from),
           .comm_overlap_id = from.get<std::int64_t>("comm_overlap_id", -1),
-          .scaling_mode = kernels::scaling_mode_of(from.get<std::int64_t>("scaling_mode", 0)),
+          .scaling_mode = kernels::scaling_mode_from_int(from.get<std::int64_t>("scaling_mode", 0)),
           .lhs_axis_boundary = from.get<std::int64_t>("lhs_axis_boundary", -1),
           .rhs_axis_boundary = from.get<std::int64_t>("rhs_axis_boundary", -1),
           .lhs_transposed = from.get("lhs_transposed", false),
           .rhs_transposed = from.get("rhs_transposed", false),
           .lhs_scale_swizzled = from.get("lhs_scale_swizzled", false),
           .rhs_scale_swizzled = from.get("rhs_scale_swizzled", false),
-          .has_ragged_depth = from.get("ragged_depth", false),
+          .has_ragged_k = from.get("ragged_depth", false),
           .rows = from.get<std::int64_t>("rows", 0),
-          .size_of_all = from.get<std::int64_t>("size_of_all", 0),
+          .global_size = from.get<std::int64_t>("size_of_all", 0),
           .chunks = static_cast<int>(from.get<std::int64_t>("chunks", 1)),
           .cut = from.get("tapered", false) ? overlap::Cut::tapered : overlap::Cut::even,
-          .activation = activation_called(from.get<std::string_view>("activation", "none")),
+          .activation = parse_activation(from.get<std::string_view>("activation", "none")),
           .comm_dtype = std::string(from.get<std::string_view>("comm_dtype", ""))};
 }
 
 // ---- calls
 
-enum class Form { one, grouped };
+enum class GemmKind { single, grouped };
 
 struct Call {
   std::int32_t device = 0;
@@ -150,11 +151,12 @@ struct Call {
   GemmResults results;
 };
 
-// Nothing in it belongs to the frame of XLA's call, which may be over before ours is.
-Call call_in(Form form, std::int32_t device, const ffi::RemainingArgs& arguments,
-             ffi::RemainingRets results, const ffi::Dictionary& dictionary) {
+// Decodes a call. The result does not refer to XLA's call frame, which may be gone before our call
+// ends.
+Call decode_call(GemmKind kind, std::int32_t device, const ffi::RemainingArgs& arguments,
+                 ffi::RemainingRets results, const ffi::Dictionary& dictionary) {
   Call call{.device = device, .attributes = attributes_in(dictionary)};
-  call.attributes.is_grouped = form == Form::grouped;
+  call.attributes.is_grouped = kind == GemmKind::grouped;
   Arguments from(arguments);
   GemmOperands& operands = call.operands;
   operands.lhs = from.next();
@@ -166,10 +168,10 @@ Call call_in(Form form, std::int32_t device, const ffi::RemainingArgs& arguments
   operands.alpha = from.next();
   operands.beta = from.next();
   operands.to_scatter = from.next();
-  operands.place = from.next();
+  operands.axis_index = from.next();
   call.results = {.output = result_at(results, 0),
                   .gathered = result_at(results, 1),
-                  .before_activation = result_at(results, 2),
+                  .pre_activation = result_at(results, 2),
                   .scattered = result_at(results, 3)};
   return call;
 }
@@ -178,28 +180,29 @@ void multiply(const Call& call) {
   multiply(call.device, call.attributes, call.operands, call.results);
 }
 
-// What is being thrown, in words for XLA, so that Python finds it by them.
-ffi::Error error_with(ffi::ErrorCode code, const std::string& said) {
-  note_failure(said, std::current_exception());
-  return {code, said};
+// The exception being handled as an error of XLA. Python finds the exception by the message.
+ffi::Error to_ffi_error(ffi::ErrorCode code, const std::string& message) {
+  record_failure(message, std::current_exception());
+  return {code, message};
 }
 
 template <class F>
-ffi::Error outcome_of(const F& work) {
+ffi::Error run_and_catch(const F& task) {
   using ffi::ErrorCode;
   try {
-    work();
+    task();
     return ffi::Error::Success();
   } catch (const InputError& e) {
-    return error_with(ErrorCode::kInvalidArgument, render(e.diagnostics()));
-  } catch (const comm::DeadlinePassed& e) {
-    return error_with(ErrorCode::kDeadlineExceeded, render(e.diagnostic()));
+    return to_ffi_error(ErrorCode::kInvalidArgument, render(e.diagnostics()));
+  } catch (const comm::TimeoutError& e) {
+    return to_ffi_error(ErrorCode::kDeadlineExceeded, render(e.diagnostic()));
   } catch (const comm::Failure& e) {
-    return error_with(ErrorCode::kAborted, render(e.diagnostic()));
+    return to_ffi_error(ErrorCode::kAborted, render(e.diagnostic()));
   } catch (const std::exception& e) {
-    return error_with(ErrorCode::kInternal, fmt::format("this is a bug of Shiplap: {}", e.what()));
+    return to_ffi_error(ErrorCode::kInternal,
+                        fmt::format("this is a bug in Shiplap: {}", e.what()));
   } catch (...) {
-    return error_with(ErrorCode::kInternal, "this is a bug of Shiplap: an unknown exception");
+    return to_ffi_error(ErrorCode::kInternal, "this is a bug in Shiplap: an unknown exception");
   }
 }
 
@@ -207,19 +210,19 @@ void complete(ffi::Promise promise, const ffi::Error& outcome) {
   outcome.success() ? promise.SetAvailable() : promise.SetError(outcome);
 }
 
-ffi::Future start(Form form, std::int32_t device, const ffi::RemainingArgs& arguments,
+ffi::Future start(GemmKind kind, std::int32_t device, const ffi::RemainingArgs& arguments,
                   const ffi::RemainingRets& results, const ffi::Dictionary& dictionary) {
   const ffi::Promise promise;
   ffi::Future future(promise);
   bool is_submitted = false;
-  const ffi::Error outcome = outcome_of([&] {
-    Call call = call_in(form, device, arguments, results, dictionary);
+  const ffi::Error outcome = run_and_catch([&] {
+    Call call = decode_call(kind, device, arguments, results, dictionary);
     if (call.attributes.choice.type == overlap::Type::none) return multiply(call);
-    // XLA runs a program on few threads, and takes a handler for work that never waits: behind one
-    // that does, in the queue of its thread, may stand a sum that another rank waits for before it
-    // comes to its own call. So nobody waits on a thread of XLA.
+    // XLA runs a program on few threads and assumes that handlers do not block: a task queued
+    // behind a blocked handler may be a reduction that another rank needs before it reaches the
+    // matching call, which is a deadlock. So no call blocks a thread of XLA.
     ThreadPool::instance().submit([promise, call = std::move(call)] {
-      complete(promise, outcome_of([&] { multiply(call); }));
+      complete(promise, run_and_catch([&] { multiply(call); }));
     });
     is_submitted = true;
   });
@@ -229,12 +232,12 @@ ffi::Future start(Form form, std::int32_t device, const ffi::RemainingArgs& argu
 
 ffi::Future gemm(std::int32_t device, ffi::RemainingArgs arguments, ffi::RemainingRets results,
                  ffi::Dictionary attributes) {
-  return start(Form::one, device, arguments, results, attributes);
+  return start(GemmKind::single, device, arguments, results, attributes);
 }
 
 ffi::Future grouped_gemm(std::int32_t device, ffi::RemainingArgs arguments,
                          ffi::RemainingRets results, ffi::Dictionary attributes) {
-  return start(Form::grouped, device, arguments, results, attributes);
+  return start(GemmKind::grouped, device, arguments, results, attributes);
 }
 
 XLA_FFI_DEFINE_HANDLER(

@@ -1,6 +1,6 @@
-// What XLA calls: GemmHandler and GroupedGemmHandler on the foreign function interface of XLA.
-// Handlers decode arrays and attributes, and turn what is thrown into an error of XLA with the
-// diagnostic as its text.
+// GemmHandler and GroupedGemmHandler on the foreign function interface (FFI) of XLA. Handlers
+// decode arrays and attributes, and turn an exception into an error of XLA with the diagnostic as
+// its text.
 #pragma once
 
 namespace shiplap::python::jax {

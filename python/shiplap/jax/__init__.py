@@ -1,14 +1,14 @@
-"""Products with hidden communication in JAX: from a jitted function, in many processes."""
+"""GEMMs with overlapped communication in JAX: inside jitted functions, across many processes."""
 
 from __future__ import annotations
 
 from shiplap import _errors
 
-_OLDEST = (0, 6, 2)  # whose headers of XLA the handlers are built with; docs/jax.md
+_OLDEST = (0, 6, 2)  # the handlers are built with the XLA headers of this version; docs/jax.md
 
 
 class _Missing(_errors.MissingPart, ImportError):
-    """For those who catch one, and those who catch the other."""
+    """Callers can catch either base class."""
 
 
 try:
@@ -19,8 +19,8 @@ except ImportError as error:
                    "pip install 'shiplap[jax]'") from error
 
 if jaxlib.version.__version_info__[:3] < _OLDEST:
-    # An older XLA would not start at all with handlers that it does not know.
-    raise _Missing(f"shiplap.jax needs jaxlib {'.'.join(map(str, _OLDEST))} or newer, and "
+    # An older XLA would fail at startup: it does not support such handlers.
+    raise _Missing(f"shiplap.jax needs jaxlib {'.'.join(map(str, _OLDEST))} or newer, but "
                    f"{jaxlib.version.__version__} is installed: pip install -U jax")
 
 from shiplap.jax._buffers import create_buffer, destroy_all_buffers, destroy_buffer

@@ -1,4 +1,4 @@
-"""Buffers by number, for those who want to say which memory a product communicates in."""
+"""Communication buffers by number, for callers that choose the buffer of a GEMM themselves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from shiplap import _shiplap
 from shiplap.jax import _gemm
-from shiplap.jax._group import Group, group_or_only, wait_for_calls
+from shiplap.jax._group import Group, resolve_group, wait_for_calls
 
 _cpp = _shiplap.jax
 
@@ -19,32 +19,33 @@ def create_buffer(comm_type: Any, comm_overlap_method: Any = None, *,
                   out_dtype: Any = None, scaling_mode: Any = 0, atomic_gemm: bool = False,
                   chunks: int = 1, tapered: bool = False, axis_boundary: int = -1,
                   name: str = "", group: Group | None = None) -> int:
-    """A number for ``gemm(comm_overlap_id=..)``. All processes create buffers in the same order.
+    """Creates a buffer and returns its number, for ``gemm(comm_overlap_id=..)``.
 
-    ``buffer_shape`` is that of what is communicated, over all ranks: lhs of an all_gather, the
-    result of a reduce_scatter or all_reduce, ``to_scatter`` of bulk. Without a number of a buffer,
-    a product gets one that is made for products of its sizes, and kept; few need more.
+    All processes must create buffers in the same order. ``buffer_shape`` is the global shape of the
+    communicated array: lhs of an all_gather, the result of a reduce_scatter or all_reduce,
+    ``to_scatter`` of bulk. A GEMM without a buffer number uses a cached buffer for its sizes, which
+    is enough for most programs.
     """
-    kind, method = _gemm.choice_of(comm_type, comm_overlap_method, atomic_gemm, None)
-    travels = _gemm.name_of(buffer_dtype)
+    kind, method = _gemm.parse_choice(comm_type, comm_overlap_method, atomic_gemm, None)
+    wire_dtype = _gemm.dtype_name(buffer_dtype)
     if out_dtype is not None:
-        result = _gemm.name_of(out_dtype)
+        result = _gemm.dtype_name(out_dtype)
     else:
-        result = "bf16" if travels.startswith("fp8") else travels
+        result = "bf16" if wire_dtype.startswith("fp8") else wire_dtype
     number: int = _cpp.create(
-        group_or_only(group).number, kind, method, list(buffer_shape), travels, result,
-        _gemm.scaling_number(scaling_mode), atomic_gemm, chunks, "tapered" if tapered else "even",
-        axis_boundary, name)
+        resolve_group(group).number, kind, method, list(buffer_shape), wire_dtype, result,
+        _gemm.parse_scaling_mode(scaling_mode), atomic_gemm, chunks,
+        "tapered" if tapered else "even", axis_boundary, name)
     return number
 
 
 def destroy_buffer(number: int, group: Group | None = None) -> None:
-    """All processes, in the same order. It waits for calls that are under way."""
+    """Waits for calls in flight, then frees the buffer. All processes call it in the same order."""
     wait_for_calls()
-    _cpp.destroy(group_or_only(group).number, number)
+    _cpp.destroy(resolve_group(group).number, number)
 
 
 def destroy_all_buffers(group: Group | None = None) -> None:
-    """Also those that products made for themselves, which they make again."""
+    """Frees all buffers, including cached ones, which are created again when needed."""
     wait_for_calls()
-    _cpp.destroy_all(group_or_only(group).number)
+    _cpp.destroy_all(resolve_group(group).number)

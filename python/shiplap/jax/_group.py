@@ -1,4 +1,4 @@
-"""Groups: the devices that a product is cut over, and how their ranks find each other."""
+"""Groups: the devices that a GEMM is sharded over, and the rendezvous of their ranks."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from shiplap import _errors, _shiplap
 from shiplap.jax import _primitive
 
 _cpp = _shiplap.jax
-_opened = 0  # by all processes alike, so that they mean the same by a number
+_opened = 0  # number of initialize() calls, the same in all processes: part of the store's keys
 _groups: list[Group] = []
 
 
 def wait_for_calls() -> None:
-    """Until all that was started has ended."""
+    """Blocks until all calls in flight have completed."""
     jax.effects_barrier()  # type: ignore[no-untyped-call]
 
 
 class Group:
-    """The ranks of a tensor-parallel group, one on each device. ``initialize()`` makes one."""
+    """The ranks of a tensor-parallel group, one per device. ``initialize()`` creates one."""
 
     def __init__(self, number: int, name: str, axis: str | None, size: int,
                  local: dict[int, int]) -> None:
-        self.number = number  # by which compiled programs name it
+        self.number = number  # compiled programs refer to the group by it
         self.name = name
-        self.axis = axis  # of the mesh; None: there is none
+        self.axis = axis  # of the mesh; None: no mesh
         self.size = size
-        self._local = local  # ranks of this process, by the number of their device
-        self.rank = next(iter(local.values()))  # the first of them
+        self._local = local  # ranks of this process, by device id
+        self.rank = next(iter(local.values()))  # the first local rank
         self.is_open = True
 
     def __repr__(self) -> str:
@@ -49,34 +49,34 @@ class Group:
         return len(self._local) > 1
 
     def rank_known(self) -> int | None:
-        """The rank of what is traced now; None if devices of this process have several."""
+        """The rank of this process; None if its devices have different ranks."""
         ranks = set(self._local.values())
         return ranks.pop() if len(ranks) == 1 else None
 
     def addresses(self, device: Any) -> list[int]:
-        """Where lhs, rhs and output of the last call on a device lay."""
+        """The addresses of lhs, rhs and output of the last call on a device."""
         return list(_cpp.addresses(self.number, device.id))
 
     def memory(self) -> dict[str, Any]:
-        """What buffers of the first rank of this process hold, in bytes."""
+        """The memory of the buffers of the first local rank, in bytes."""
         held: dict[str, Any] = _cpp.memory(self.number)
         return held
 
     def take_trace(self) -> _shiplap.Trace:
-        """What every call did, on all ranks, since the last time: ``initialize(trace=True)``.
+        """Returns the trace of all ranks since the last call; needs ``initialize(trace=True)``.
 
-        All ranks together. Numbers of layers count calls.
+        A collective: all ranks call it. The layer number of an event counts calls.
         """
         wait_for_calls()
         taken: _shiplap.Trace = _cpp.take_trace(self.number)
         return taken
 
     def close(self) -> None:
-        """Ends the connections. All ranks; programs that use the group fail from then on."""
+        """Closes the connections. All ranks call it. Programs that use the group then fail."""
         try:
             wait_for_calls()
-        except Exception:  # a call failed, and was told of when its result was looked at
-            _primitive.forget_order()
+        except Exception:  # a call failed; its error is reported where its result is used
+            _primitive.reset_order()
         _cpp.close_group(self.number)
         self.is_open = False
         if self in _groups:
@@ -94,8 +94,8 @@ def _close_all() -> None:
         group.close()
 
 
-class _OwnStore:
-    """Where ranks of one process find each other."""
+class _InProcessStore:
+    """A key-value store for the ranks of one process."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
@@ -113,7 +113,7 @@ class _OwnStore:
 
 
 class _JaxStore:
-    """The one of jax.distributed's coordinator."""
+    """The key-value store of jax.distributed's coordinator."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -132,8 +132,8 @@ class _JaxStore:
             return None
 
 
-def _own_address() -> str:
-    """The one by which this process reaches JAX's coordinator: others can reach it there."""
+def _local_address() -> str:
+    """The address of the interface that reaches JAX's coordinator; peers can connect to it."""
     coordinator = getattr(distributed.global_state, "coordinator_address", None)
     if not coordinator or distributed.global_state.client is None:
         return "127.0.0.1"
@@ -147,27 +147,27 @@ def _own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def _lines(mesh: Any, axis: str | None) -> Any:
-    """Devices by line and rank."""
+def _subgroups(mesh: Any, axis: str | None) -> Any:
+    """Devices by subgroup (a line of the mesh along the axis) and rank."""
     if mesh is None:
         return np.array(jax.devices(), dtype=object)[None, :]
     names = tuple(mesh.axis_names)
     if axis is None and len(names) == 1:
         axis = names[0]
     if axis not in names:
-        raise _errors.InputError(f"the mesh has the axes {', '.join(names)}, and not {axis}: "
-                                 "name the one that products are cut over")
+        raise _errors.InputError(f"unknown axis {axis}: the mesh has the axes {', '.join(names)}; "
+                                 "give the one that GEMMs are sharded over")
     devices = np.moveaxis(np.asarray(mesh.devices, dtype=object), names.index(axis), -1)
     return devices.reshape(-1, devices.shape[-1])
 
 
-def _meet(places: list[Any], name: str, address: str | None, timeout: float,
+def _open_group(placements: list[Any], name: str, address: str | None, timeout: float,
           connect_within: float, trace: bool) -> int:
-    """By JAX's own coordinator; in one process, without."""
+    """Rendezvous through JAX's coordinator, or within one process if there is none."""
     client = distributed.global_state.client
-    store: Any = _OwnStore() if client is None else _JaxStore(client)
-    number: int = _cpp.open_group(name, places, address or _own_address(), timeout, connect_within,
-                                  trace, store.put, store.get)
+    store: Any = _InProcessStore() if client is None else _JaxStore(client)
+    number: int = _cpp.open_group(name, placements, address or _local_address(), timeout,
+                                  connect_within, trace, store.put, store.get)
     return number
 
 
@@ -175,85 +175,86 @@ def initialize(mesh: Any = None, axis: str | None = None, *, meet_at: str | None
                rank: int | None = None, size: int | None = None, name: str | None = None,
                address: str | None = None, timeout: float = 60.0, connect_within: float = 60.0,
                trace: bool = False) -> Group:
-    """Connects the devices along an axis of a mesh; without one, all devices there are.
+    """Connects the devices along an axis of a mesh; without a mesh, all devices.
 
-    All processes call it, in the same order as other calls of it. They find each other by the
-    coordinator of ``jax.distributed``, if that was initialized; neither MPI nor a shared file is
-    needed. Processes that do without it, each with a JAX of its own, say ``meet_at="HOST:PORT"``,
-    where rank 0 waits for the others, and which ``rank`` of what ``size`` they are.
+    A collective: all processes call it, in the same order. The rendezvous uses the coordinator of
+    ``jax.distributed``, if that was initialized; neither MPI nor a shared file is needed. Processes
+    without it, each with a separate JAX, give ``meet_at="HOST:PORT"``, where rank 0 listens, and
+    their ``rank`` and the world ``size``.
 
-    ``timeout`` is how many seconds any rank may keep the others waiting in a call, ``address``
-    where this process listens, if not at the address by which it reaches the coordinator. With
-    ``trace``, ``Group.take_trace()`` has what every call did.
+    ``timeout`` is the maximum time in seconds that a call waits for another rank. ``address`` is
+    the address that this process listens on; the default is that of the interface that reaches
+    the coordinator. With ``trace``, ``Group.take_trace()`` returns the events of all calls.
     """
     global _opened
     if mesh is not None and not hasattr(mesh, "axis_names"):
-        raise _errors.InputError(f"{mesh!r} is no mesh: initialize(mesh, axis)")
+        raise _errors.InputError(f"{mesh!r} is not a mesh: call initialize(mesh, axis)")
     if (meet_at is None) != (rank is None) or (meet_at is None) != (size is None) or (
             meet_at is not None and mesh is not None):
-        raise _errors.InputError("meet_at, rank and size come together, and without a mesh: every "
-                                 "process has a JAX of its own then")
+        raise _errors.InputError("meet_at, rank and size require each other and exclude a mesh: "
+                                 "every process then has a separate JAX")
     _opened += 1
     if meet_at is not None and rank is not None and size is not None:
         if not 0 <= rank < size:
-            raise _errors.InputError(f"there is no rank {rank} of {size}")
+            raise _errors.InputError(f"rank {rank} is out of range: the size is {size}")
         name = name or "all"
         where = (jax.local_devices()[0].id, rank, f"shiplap/{_opened}/{name}",
                  [f"process {k}" for k in range(size)])
-        number = _cpp.meet_group(name, where, meet_at, address or "", timeout, connect_within,
+        number = _cpp.open_group_at(name, where, meet_at, address or "", timeout, connect_within,
                                  trace)
-        return _kept(Group(number, name, None, size, {where[0]: rank}))
-    lines = _lines(mesh, axis)
+        return _register(Group(number, name, None, size, {where[0]: rank}))
+    subgroups = _subgroups(mesh, axis)
     if mesh is not None and axis is None:
         axis = mesh.axis_names[0]
     name = name or axis or "all"
-    places = []
-    for k, line in enumerate(lines):
-        who = [f"process {d.process_index}"
-               + (f" (device {d.id})" if jax.local_device_count() > 1 else "") for d in line]
-        for place, device in enumerate(line):
+    placements = []
+    for k, subgroup in enumerate(subgroups):
+        rank_names = [f"process {d.process_index}"
+               + (f" (device {d.id})" if jax.local_device_count() > 1 else "") for d in subgroup]
+        for place, device in enumerate(subgroup):
             if device.process_index == jax.process_index():
-                places.append((device.id, place, f"shiplap/{_opened}/{name}/{k}", who))
-    if not places:
-        raise _errors.InputError("no device of this process is in the mesh")
-    number = _meet(places, name, address, timeout, connect_within, trace)
-    return _kept(Group(number, name, axis, lines.shape[-1], {p[0]: p[1] for p in places}))
+                placements.append((device.id, place, f"shiplap/{_opened}/{name}/{k}", rank_names))
+    if not placements:
+        raise _errors.InputError("the mesh contains no device of this process")
+    number = _open_group(placements, name, address, timeout, connect_within, trace)
+    return _register(Group(number, name, axis, subgroups.shape[-1],
+                           {p[0]: p[1] for p in placements}))
 
 
-def _kept(group: Group) -> Group:
+def _register(group: Group) -> Group:
     if not _groups:
         atexit.register(_close_all)
     _groups.append(group)
     return group
 
 
-def group_or_only(group: Group | None) -> Group:
+def resolve_group(group: Group | None) -> Group:
     if group is not None:
         if group.is_open:
             return group
-        raise _errors.InputError(f"{group!r} was closed: make another one, and trace again")
+        raise _errors.InputError(f"{group!r} is closed: create another one and trace again")
     if len(_groups) == 1:
         return _groups[0]
     raise _errors.InputError(
         "call shiplap.jax.initialize() first" if not _groups else
-        f"there are {len(_groups)} groups: give the one that is meant, group=..")
+        f"ambiguous group: there are {len(_groups)} groups, so pass group=..")
 
 
 @contextlib.contextmanager
 def diagnosed() -> Iterator[None]:
-    """What fails within is raised as an exception of shiplap, with its diagnostics.
+    """Raises failures inside the block as exceptions of shiplap, with their diagnostics.
 
-    XLA reports what a handler says as a ``JaxRuntimeError``, when a result is first looked at. Look
-    at results within: ``jax.block_until_ready()``. Calls that waited for one that failed fail with
-    it, also those of later programs; after a ``diagnosed()`` they start anew.
+    XLA reports the error of a handler as a ``JaxRuntimeError`` when a result is first used, so use
+    results inside the block: ``jax.block_until_ready()``. Calls that depend on a failed call fail
+    with it, even in later programs; ``diagnosed()`` resets this dependence.
     """
-    _primitive.forget_failures()
+    _primitive.reset_order_after_failure()
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        _primitive.forget_order()
+        _primitive.reset_order()
         try:
-            _cpp.throw_failure(str(error))
+            _cpp.rethrow_failure(str(error))
         except _errors.Error as ours:
             raise ours from error
         raise

@@ -1,8 +1,9 @@
-"""The call of a handler as a primitive of JAX.
+"""The handler call as a JAX primitive.
 
-What communicates has an ordered effect: every such call takes a token of the one before, in a
-program and from program to program, so that XLA runs them on each rank in the order in which they
-were written. JAX has no public way to say so; what is used of ``jax._src`` is in this file.
+A call that communicates has an ordered effect: it takes the token of the previous call, within a
+program and across programs, so that XLA runs the calls on each rank in program order. Without it,
+two ranks could run two collectives in different orders and deadlock. JAX has no public API for
+custom ordered effects; all uses of ``jax._src`` for it are in this file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jax._src.interpreters import ad, mlir
 from shiplap import _errors, _shiplap
 
 _cpp = _shiplap.jax
-# Of other versions of JAX some names are others, and not all of them have types.
+# Some names differ between versions of JAX, and some are untyped.
 core: Any = _core_of_jax
 lax: Any = jax.lax
 _tokens: Any = dispatch.runtime_tokens
@@ -31,7 +32,7 @@ jax.ffi.register_ffi_target(_HANDLERS[True], _cpp.grouped_gemm_handler(), platfo
 
 
 class _Communicates(effects.Effect):  # type: ignore[misc, unused-ignore]
-    """All such calls are of one order."""
+    """All instances are equal, so all such calls share one order."""
 
     def __hash__(self) -> int:
         return hash("shiplap.jax")
@@ -50,20 +51,20 @@ for _kind in (effects.lowerable_effects, effects.ordered_effects,
     _kind.add_type(_Communicates)
 
 
-def forget_order() -> None:
-    """After a call that failed: those that wait for it would fail with it, for ever."""
+def reset_order() -> None:
+    """Drops the token of a failed call; otherwise all later calls would fail with it."""
     _tokens.current_tokens.pop(_EFFECT, None)
-    _tokens.output_runtime_tokens.clear()  # of all effects, but only for who waits for the end
+    _tokens.output_runtime_tokens.clear()  # of all effects; only effects_barrier() uses them
 
 
-def forget_failures() -> None:
-    """The same if one is known to have failed; nothing is waited for."""
+def reset_order_after_failure() -> None:
+    """Calls ``reset_order()`` if the last call has already failed. Does not block."""
     last = getattr(_tokens.current_tokens.get(_EFFECT), "_buf", None)
     try:
         if last is not None and last.is_ready():
             last.block_until_ready()
     except Exception:
-        forget_order()
+        reset_order()
 
 
 # ---- which axes of a mesh a value varies over
@@ -76,7 +77,7 @@ def _varying(aval: Any) -> frozenset[str]:
 
 
 def _shaped(shape: tuple[int, ...], dtype: Any, like: Any, axes: frozenset[str]) -> Any:
-    """Of a result that varies over these axes of the mesh that an operand is on."""
+    """The abstract value of a result that varies over these axes of an operand's mesh."""
     if not axes:
         return core.ShapedArray(shape, dtype)
     sharding = like.sharding.update(spec=_Spec(*(None for _ in shape)))
@@ -86,32 +87,32 @@ def _shaped(shape: tuple[int, ...], dtype: Any, like: Any, axes: frozenset[str])
     return core.ShapedArray(shape, dtype, sharding=sharding, vma=axes)
 
 
-def is_checked() -> bool:
-    """Whether shard_map keeps account of which axes a value varies over (check_vma)."""
+def checks_vma() -> bool:
+    """Whether shard_map tracks which axes a value varies over (check_vma)."""
     from jax._src import config
     state = getattr(config, "_check_vma", None)
     return state is not None and bool(state.value)
 
 
-def is_within(axis: str | None) -> bool:
-    """Whether what is traced now is in a shard_map over the axis."""
+def in_shard_map_over(axis: str | None) -> bool:
+    """Whether the current trace is inside a shard_map over the axis."""
     return axis is not None and core.get_axis_env().axis_exists(axis)
 
 
-def size_within(axis: str) -> int:
+def axis_size(axis: str) -> int:
     return int(core.get_axis_env().axis_size(axis))
 
 
-def is_within_any() -> bool:
+def in_any_shard_map() -> bool:
     return bool(core.get_axis_env().axis_sizes)
 
 
 def varies_along(array: Any, axis: str | None) -> bool:
-    """By the account that shard_map keeps."""
-    return axis is not None and is_checked() and axis in _varying(jax.typeof(array))
+    """Whether shard_map tracks the array as varying over the axis."""
+    return axis is not None and checks_vma() and axis in _varying(jax.typeof(array))
 
 
-def _varied(array: Any, axes: frozenset[str]) -> Any:
+def _as_varying(array: Any, axes: frozenset[str]) -> Any:
     lacking = tuple(sorted(axes - _varying(jax.typeof(array))))
     if not lacking:
         return array
@@ -120,21 +121,22 @@ def _varied(array: Any, axes: frozenset[str]) -> Any:
     return lax.pvary(array, lacking)
 
 
-def alike(arrays: tuple[Any, ...], axis: str | None, *, but_for: Any = None) -> tuple[Any, ...]:
-    """The same, all varying over whatever one of them does, and over the axis. ``but_for``: one
-    that is added to what is the same along the axis, and so is to stay the same."""
-    if not is_checked():
+def match_varying(arrays: tuple[Any, ...], axis: str | None, *, except_for: Any = None
+                  ) -> tuple[Any, ...]:
+    """Casts all arrays to vary over the union of their axes, and over the axis. ``except_for`` is
+    an array that does not vary along the axis because it is added to a value that does not."""
+    if not checks_vma():
         return arrays
     every = frozenset[str]().union(*(_varying(jax.typeof(a)) for a in arrays))
-    own = frozenset((axis,)) if axis is not None and is_within(axis) else frozenset[str]()
-    return tuple(_varied(a, every - own if a is but_for else every | own) for a in arrays)
+    own = frozenset((axis,)) if axis is not None and in_shard_map_over(axis) else frozenset[str]()
+    return tuple(_as_varying(a, every - own if a is except_for else every | own) for a in arrays)
 
 
 # ---- the primitive
 
-_product = core.Primitive("shiplap_gemm")
-_product.multiple_results = True
-_product.def_impl(functools.partial(dispatch.apply_primitive, _product))
+_gemm_p = core.Primitive("shiplap_gemm")
+_gemm_p.multiple_results = True
+_gemm_p.def_impl(functools.partial(dispatch.apply_primitive, _gemm_p))
 
 
 def _abstract(*operands: Any, results: Any, same_along: Any, communicates: bool,
@@ -144,22 +146,22 @@ def _abstract(*operands: Any, results: Any, same_along: Any, communicates: bool,
     return made, {_EFFECT} if communicates else set()
 
 
-_product.def_effectful_abstract_eval(_abstract)
+_gemm_p.def_effectful_abstract_eval(_abstract)
 
 
 def _no_derivative(*_: Any, **__: Any) -> Any:
     raise _errors.InputError(
-        "this product has no derivative: one of FP8 as it is given, with comm_dtype, alpha or "
-        "accumulate. collective_dense(scaling_mode=..) has one of FP8; alpha "
-        "and sums may be written beside the product")
+        "unsupported derivative: a gemm() of FP8 operands, or with comm_dtype, alpha or "
+        "accumulate, has none. Use collective_dense(scaling_mode=..) for FP8; write alpha and sums "
+        "outside the GEMM")
 
 
-ad.primitive_jvps[_product] = _no_derivative
+ad.primitive_jvps[_gemm_p] = _no_derivative
 
 
 def _lower(ctx: Any, *operands: Any, attributes: Any, is_grouped: bool, communicates: bool,
            adds: bool, **_: Any) -> Any:
-    # What is added to lies where the output will.
+    # The output is written in place of the accumulated operand.
     aliases = {len(operands) - 1: 0} if adds else None
     call = jax.ffi.ffi_lowering(_HANDLERS[is_grouped], has_side_effect=communicates,
                                 operand_output_aliases=aliases)
@@ -173,7 +175,7 @@ def _lower(ctx: Any, *operands: Any, attributes: Any, is_grouped: bool, communic
     return made
 
 
-mlir.register_lowering(_product, _lower, platform="cpu")
+mlir.register_lowering(_gemm_p, _lower, platform="cpu")
 
 _NUMBERS = {bool: np.bool_, int: np.int64, str: str}
 
@@ -181,14 +183,14 @@ _NUMBERS = {bool: np.bool_, int: np.int64, str: str}
 def call(operands: tuple[Any, ...], results: list[tuple[tuple[int, ...], Any]],
          attributes: dict[str, Any], *, is_grouped: bool, communicates: bool, adds: bool = False,
          axis: str | None = None, is_summed: bool = False) -> list[Any]:
-    """Operands that are None, and results of no size, are not given. ``adds``: the last operand is
-    what the output is added to."""
+    """Binds the primitive. Operands that are None and results of size 0 are absent. With ``adds``,
+    the output is added to the last operand."""
     given = tuple(jnp.zeros((0,), jnp.float32) if o is None else o for o in operands)
-    given = alike(given, axis)
-    words = tuple(sorted((key, _NUMBERS[type(value)](value)) for key, value in attributes.items()))
+    given = match_varying(given, axis)
+    static = tuple(sorted((key, _NUMBERS[type(value)](value)) for key, value in attributes.items()))
     in_checked_map = axis is not None and any(_varying(jax.typeof(o)) for o in given)
-    made: list[Any] = _product.bind(
+    made: list[Any] = _gemm_p.bind(
         *given, results=tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in results),
-        attributes=words, is_grouped=is_grouped, communicates=communicates, adds=adds,
+        attributes=static, is_grouped=is_grouped, communicates=communicates, adds=adds,
         same_along=(axis,) if is_summed and in_checked_map else ())
     return made

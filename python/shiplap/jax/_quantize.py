@@ -1,4 +1,4 @@
-"""Numbers as FP8 with scales, in JAX, as TransformerEngine rounds them."""
+"""Quantization to FP8 with scales in JAX, with the rounding of TransformerEngine."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 
 from shiplap import _errors
-from shiplap.jax._gemm import SCALING_MODES, scaling_number
+from shiplap.jax._gemm import SCALING_MODES, parse_scaling_mode
 
-BLOCK = 32  # numbers of MXFP8 that share a scale
+BLOCK = 32  # elements of MXFP8 that share a scale
 _LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 
 
-# Bits of the mantissa that are stored, and the power of two of the smallest number.
+# Stored mantissa bits, and the negative exponent of the smallest subnormal.
 _STEPS = {"float8_e4m3fn": (3, 9), "float8_e5m2": (2, 16)}
 
 
-def _codes(x: Any, dtype: Any, largest: float) -> Any:
-    """Rounded once, to nearest even. XLA of older versions rounds to float16 first, so what it is
-    given to convert is a number of the format already."""
+def _round_to_fp8(x: Any, dtype: Any, largest: float) -> Any:
+    """Rounds to nearest even, once. Older versions of XLA round to float16 first, so the value that
+    is converted must already be representable in the format."""
     stored, smallest = _STEPS[str(dtype)]
     x = jnp.clip(x, -largest, largest)
     bits = jax.lax.bitcast_convert_type(x, jnp.int32)
@@ -34,19 +34,19 @@ def _codes(x: Any, dtype: Any, largest: float) -> Any:
     return jnp.where(jnp.isnan(x), x, rounded).astype(dtype)
 
 
-# XLA takes subnormal numbers as zero on a CPU. They count here, so what may be one is looked at as
-# an integer, and powers of two are multiplied by in two steps.
+# XLA flushes subnormals to zero on CPUs. They matter here, so values that may be subnormal are
+# inspected as integers, and scaling by a power of two takes two steps.
 
 _INFINITE = 0x7F800000  # as bits; those of NaN are larger
 
 
 def _bits(x: Any) -> Any:
-    """Without the sign: in the order of the numbers."""
+    """The bits without the sign; they have the order of the absolute values."""
     return jax.lax.bitcast_convert_type(x, jnp.int32) & 0x7FFFFFFF
 
 
-def _normal(x: Any, power: Any) -> tuple[Any, Any]:
-    """``x * 2^power``, as such a product whose factor is not subnormal."""
+def _normalized(x: Any, power: Any) -> tuple[Any, Any]:
+    """Rewrites ``x * 2^power`` so that the first factor is not subnormal."""
     bits = _bits(x)
     is_small = bits < 0x00800000
     whole = jnp.where(jnp.signbit(x), -1.0, 1.0) * bits.astype(jnp.float32)
@@ -59,26 +59,26 @@ def _power_of_two(power: Any) -> Any:
 
 
 def _times_power(x: Any, power: Any) -> Any:
-    """By -252 to 254; what is less leaves nothing that FP8 has."""
+    """``x * 2^power`` for powers of -252 to 254; smaller ones underflow in FP8."""
     power = jnp.maximum(power, -252)
     first = power // 2
     return x * _power_of_two(first) * _power_of_two(power - first)
 
 
-def _by_tensor(x: Any, dtype: Any, largest: float) -> tuple[Any, Any]:
+def _quantize_tensor(x: Any, dtype: Any, largest: float) -> tuple[Any, Any]:
     bits = jnp.max(_bits(x), initial=0)
     amax = jax.lax.bitcast_convert_type(bits, jnp.float32)
     usable = (bits > 0) & (bits < _INFINITE)
     scale = jnp.where(usable, largest / jnp.where(usable, amax, 1.0), 1.0)
     scale = jnp.clip(scale, 2.0**-126, 2.0**126)
-    factor, power = _normal(x, 0)
-    # A subnormal number is 2^-149 of a whole one: too far for one step.
+    factor, power = _normalized(x, 0)
+    # A subnormal is an integer times 2^-149, which is too small for one step.
     part = jnp.where(power == 0, scale, scale * 2.0**-75)
     factor = jnp.where(power == 0, factor, factor * 2.0**-74)
-    return _codes(factor * part, dtype, largest), 1 / scale
+    return _round_to_fp8(factor * part, dtype, largest), 1 / scale
 
 
-def _by_blocks(x: Any, dtype: Any, largest: float) -> tuple[Any, Any]:
+def _quantize_blocks(x: Any, dtype: Any, largest: float) -> tuple[Any, Any]:
     """Along the last dimension."""
     count = x.shape[-1]
     padding = -count % BLOCK
@@ -90,18 +90,18 @@ def _by_blocks(x: Any, dtype: Any, largest: float) -> tuple[Any, Any]:
     code = exponent - (math.frexp(largest)[1] - 1) + (mantissa > 0x00600000)
     code = jnp.clip(code, 0, 254)
     code = jnp.where(bits == _INFINITE, 254, jnp.where(bits > _INFINITE, 255, code))
-    scaled = _times_power(*_normal(blocks, 127 - code[..., None]))
-    codes = _codes(scaled, dtype, largest).reshape(*x.shape[:-1], count + padding)
+    scaled = _times_power(*_normalized(blocks, 127 - code[..., None]))
+    codes = _round_to_fp8(scaled, dtype, largest).reshape(*x.shape[:-1], count + padding)
     return codes[..., :count], code.astype(jnp.uint8)
 
 
 def quantize(x: Any, scaling_mode: Any = "current_tensor_scaling", *, dtype: Any = None,
              axis: int = -1) -> tuple[Any, Any]:
-    """Codes of FP8, and what they are to be multiplied by.
+    """Quantizes to FP8. Returns the quantized values and their inverse scale.
 
-    That is one float32; or, of MXFP8, a byte for every 32 numbers along ``axis`` that stands for
-    a power of two (E8M0), in an array of the shape of ``x`` with blocks in place of numbers. As
-    ``axis`` give the one that is summed over: the last of lhs, the first of rhs.
+    The inverse scale is one float32; for MXFP8 it is one E8M0 byte (a power of two) for every block
+    of 32 elements along ``axis``, in an array of the shape of ``x`` with blocks in place of
+    elements. ``axis`` must be the contracted one: the last of lhs, the first of rhs.
 
     >>> import jax.numpy as jnp, shiplap.jax
     >>> codes, scale_inv = shiplap.jax.quantize(jnp.array([[1.0, -448.0]]))
@@ -110,21 +110,21 @@ def quantize(x: Any, scaling_mode: Any = "current_tensor_scaling", *, dtype: Any
     """
     dtype = jnp.dtype(jnp.float8_e4m3fn if dtype is None else dtype)
     if str(dtype) not in _LARGEST:
-        raise _errors.InputError(f"numbers are rounded to {' or '.join(_LARGEST)}, not to {dtype}")
+        raise _errors.InputError(f"unsupported dtype {dtype}: choose {' or '.join(_LARGEST)}")
     largest = _LARGEST[str(dtype)]
-    mode = scaling_number(scaling_mode)
+    mode = parse_scaling_mode(scaling_mode)
     wide = jnp.asarray(x, jnp.float32)
     if mode == SCALING_MODES["current_tensor_scaling"]:
-        return _by_tensor(wide, dtype, largest)
+        return _quantize_tensor(wide, dtype, largest)
     if mode == SCALING_MODES["mxfp8_1d_scaling"]:
-        codes, scales = _by_blocks(jnp.moveaxis(wide, axis, -1), dtype, largest)
+        codes, scales = _quantize_blocks(jnp.moveaxis(wide, axis, -1), dtype, largest)
         return jnp.moveaxis(codes, -1, axis), jnp.moveaxis(scales, -1, axis)
-    raise _errors.InputError("give codes by a scale of your own, or choose current_tensor_scaling "
-                             "or mxfp8_1d_scaling")
+    raise _errors.InputError("unsupported scaling_mode: choose current_tensor_scaling or "
+                             "mxfp8_1d_scaling, or quantize with your own scale")
 
 
 def dequantize(codes: Any, scale_inv: Any, *, axis: int = -1) -> Any:
-    """What codes stand for, in float32; less than 2^-126 is 0, as for all of XLA on a CPU."""
+    """Dequantizes to float32. Results below 2^-126 are flushed to 0, as by XLA on all CPUs."""
     wide = jnp.asarray(codes).astype(jnp.float32)
     scale_inv = jnp.asarray(scale_inv)
     if scale_inv.dtype == jnp.float32:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import shiplap
 import shiplap.torch
 from shiplap import dispatch
-from shiplap._torch_link import Link
+from shiplap._torch_group import MonitoredGroup
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8,
           torch.bool, torch.complex64, torch.int32]
@@ -137,7 +137,7 @@ def goes_wrong_after(rank: int, size: int) -> Any:
 
 
 def gradients_are_summed(rank: int, size: int) -> list[str]:
-    """The gradient of the way there is the referee's way back, to the bit; and twice is there."""
+    """The gradient of a dispatch is the reference's combine, bit for bit, also a second time."""
     wrong = []
     made = dispatch.create_qkv_dispatch(size, 40, 3, 4, seed=9)
     dispatcher = shiplap.torch.Dispatcher(made, deadline=20)
@@ -257,7 +257,7 @@ def unsound_tables(rank: int, size: int) -> Any:
 
 
 def unsound_pairs(rank: int, size: int) -> list[Any]:
-    """All ranks hear of it, and the group lives on."""
+    """All ranks raise, and the group remains usable."""
     made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
     outcomes = [raised(lambda: shiplap.torch.Exchange(pair, deadline=5))
                 for pair in (unsound(made.q), unsound(made.kv))]
@@ -299,7 +299,7 @@ def other_rows_later(rank: int, size: int) -> list[Any]:
 
 
 def other_shape(rank: int, size: int) -> list[Any]:
-    """Rank 1 forgets a token. After that the group is dead everywhere."""
+    """Rank 1 omits a token. After that the group has failed on all ranks."""
     made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
     dispatcher = shiplap.torch.Dispatcher(made, deadline=20)
     x = torch.zeros(dispatcher.q.tokens, 4)
@@ -319,7 +319,7 @@ def other_shape_with_a_file(rank: int, size: int, path: str) -> list[Any]:
 
 def by_asking(rank: int, size: int) -> list[Any]:
     """The way in which ranks wait with NCCL, on gloo: there is no GPU here."""
-    Link._wait = Link._wait_for_gpu  # type: ignore[method-assign]
+    MonitoredGroup._wait = MonitoredGroup._wait_for_gpu  # type: ignore[method-assign]
     return [agree_with_referee(rank, size), *other_shape(rank, size)]
 
 
@@ -369,7 +369,7 @@ def one_raises(rank: int, size: int) -> Any:
 
 
 def one_sleeps(rank: int, size: int) -> Any:
-    """Rank 1 does not come, and says nothing."""
+    """Rank 1 does not take part, and reports nothing."""
     made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
     dispatcher = shiplap.torch.Dispatcher(made, deadline=1)
     x = torch.ones(dispatcher.q.tokens, 4)
@@ -379,11 +379,11 @@ def one_sleeps(rank: int, size: int) -> Any:
 
 
 def one_has_no_patience(rank: int, size: int) -> list[Any]:
-    """Less than a millisecond, while rank 1 does not come; then a deadline that is none, there."""
+    """Less than a millisecond, while rank 1 does not take part; then an invalid deadline there."""
     made = dispatch.create_qkv_dispatch(size, 32, 2, 3, seed=4)
     part = dist.new_group(list(range(size)))
     dispatcher = shiplap.torch.Dispatcher(made, part, deadline=20)
-    dispatcher._link.deadline = 1e-7
+    dispatcher._group.deadline = 1e-7
     x = torch.ones(dispatcher.q.tokens, 4)
     if rank == 1:
         time.sleep(1)

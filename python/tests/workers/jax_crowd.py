@@ -1,6 +1,6 @@
 """Programs in which products and sums of XLA's own and calls of ours get ready in any order, so
 that XLA's few threads are wanted by all of them. Who kept one of them while it waits for another
-rank would keep what stands behind it, for which that rank may wait."""
+rank would block tasks queued behind it, which that rank may need."""
 
 from __future__ import annotations
 

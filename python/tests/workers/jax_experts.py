@@ -1,4 +1,4 @@
-"""Products of many weights, one for each group of rows, held against numpy in double."""
+"""Grouped GEMMs, one weight per group of rows, compared with numpy in double precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounding to FP8 by the documents (docs/overlap/scaling.md), with ml_dtypes: a second witness."""
+"""Quantization to FP8 as documented (docs/overlap/scaling.md), with ml_dtypes: the reference."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def block_codes(x, form, axis):
 
 
 def worth(codes, scales, axis):
-    """What codes stand for, in double."""
+    """Dequantizes to double precision."""
     wide = codes.astype(np.float64)
     if np.asarray(scales).dtype == np.float32:
         return wide * np.float64(scales)
@@ -60,14 +60,14 @@ def worth(codes, scales, axis):
 
 
 def coded(x, mode, form, axis):
-    """Codes and scales of a matrix."""
+    """Quantized values and scales of a matrix."""
     if mode == "mxfp8_1d_scaling":
         return block_codes(x, form, axis)
     return tensor_codes(x, form)
 
 
 def rounded(x, mode, form, axis):
-    """A matrix as its codes have it."""
+    """A matrix after quantization and dequantization."""
     return Near(worth(*coded(x, mode, form, axis), axis))
 
 

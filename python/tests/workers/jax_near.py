@@ -1,4 +1,4 @@
-"""Numbers in double with how far a computation in floats may be from them.
+"""Values in double precision with error bounds for a computation in float32.
 
 Every operation adds what its roundings can do, and carries on what its operands were off by. So a
 bound follows from the formats and from the order of operations that the documents promise, and no
@@ -74,7 +74,7 @@ def gelu(z):
     return Near(value, 1.13 * z.error + 8 * STEP["float32"] * np.abs(x))
 
 
-def gelu_slope(z):
+def gelu_grad(z):
     x = z.value
     t = np.tanh(_inner(x))
     value = (1 + t) / 2 + x / 2 * (1 - t * t) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x**2)
@@ -83,7 +83,7 @@ def gelu_slope(z):
 
 
 def compare(name, found, expected):
-    """Raises if a number is farther away than it may be."""
+    """Raises if an error exceeds its bound."""
     found = np.asarray(found).astype(np.float64)
     assert found.shape == expected.value.shape, \
         f"{name} has the shape {found.shape}, not {expected.value.shape}"

@@ -1,4 +1,4 @@
-"""Many calls, in any order that is the same on all ranks: none waits for another for ever."""
+"""Many calls, in any order that is the same on all ranks: there is no deadlock."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Layers:
 
 
 def dispatched_one_by_one(layers):
-    """200 calls that nobody waits for, while now and then a rank falls behind."""
+    """200 asynchronous calls, while a rank is delayed now and then."""
     order = random.Random(layers.setting.seed + 1)
     naps = random.Random(1000 * layers.setting.seed + layers.setting.process)
     calls = {name: jax.jit(layers.mapped(name)) for name in ("gathers", "scatters")}
@@ -101,8 +101,8 @@ def _late(x, rounds):
 
 
 def with_factors_that_come_late(layers):
-    """In one program: the factor of each call is there last on another rank. Who took calls as
-    they get ready would take them in another order on each."""
+    """In one program: the operand of each call is ready last on a different rank. Calls in the
+    order of readiness would have a different order on each rank."""
     size = layers.x.shape[-1]
     picks = list(range(len(layers.x))) * 2
 

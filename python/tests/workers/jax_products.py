@@ -1,4 +1,4 @@
-"""Every product that there is with its communication, held against numpy in double."""
+"""All GEMMs with their communication, compared with numpy in double precision."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import numpy as np
 import shiplap.jax as sj
 from jax.sharding import PartitionSpec as P
 
-from workers.jax_near import Near, compare, compare_shards, gelu, gelu_slope, summed
+from workers.jax_near import Near, compare, compare_shards, gelu, gelu_grad, summed
 
 
 def all_choices():
-    """What the C++ says there is."""
+    """The combinations that the C++ supports."""
     made = subprocess.run([sys.executable, "-m", "shiplap", "overlap", "--list", "--json"],
                           capture_output=True, timeout=60, check=True)
     return [(one["type"], one["method"], one["atomic"])
@@ -63,13 +63,13 @@ class Case:
 
 
 def parts(count, ranks):
-    """As even as can be: the first have one more."""
+    """Even shards: remainders go to the lowest ranks."""
     ends = np.cumsum([0] + [count // ranks + (r < count % ranks) for r in range(ranks)])
     return [slice(int(a), int(b)) for a, b in zip(ends, ends[1:])]
 
 
 class Question:
-    """Whole matrices of random numbers, and what is cut of them for each rank."""
+    """Random global matrices, and their shards for each rank."""
 
     def __init__(self, case, ranks):
         self.case, self.ranks = case, ranks
@@ -127,7 +127,7 @@ class Question:
         dz = []
         for c in cotangents:
             one = Near(c)
-            dz.append((one * gelu_slope(z)).rounded(dtype) if case.gelu else one)
+            dz.append((one * gelu_grad(z)).rounded(dtype) if case.gelu else one)
         x, w = Near(self.x), Near(self.w)
         dbias = [dz[k][self.y_part[k]].column_sums().rounded(dtype) for k in range(self.ranks)]
         if case.comm_type == "all_gather":
@@ -267,10 +267,10 @@ def local(setting, case):
     if case.bias:
         arrays.append(question.b[question.b_part[me]])
     cotangent = jnp.asarray(question.lay_y(question.c[me][question.y_part[me]]))
-    own_scattered = parts(len(question.s), setting.ranks)[me]
+    local_scattered = parts(len(question.s), setting.ranks)[me]
     if is_bulk:
         arrays.append(question.t[me])
-        cotangent = (cotangent, jnp.asarray(question.s[own_scattered]))
+        cotangent = (cotangent, jnp.asarray(question.s[local_scattered]))
 
     def layer(x, w, *rest):
         more = {"bias": rest[0]} if case.bias else {}
@@ -287,7 +287,7 @@ def local(setting, case):
     if is_bulk:
         result, scattered = result
         expected = summed([Near(t) for t in question.t], case.dtype).rounded(case.dtype)
-        compare("scattered", scattered, expected[own_scattered])
+        compare("scattered", scattered, expected[local_scattered])
         compare("gradient of to_scatter", gradients[-1], Near(question.s))
     expected = question.result()[question.y_part[me]]
     compare("result", result, near_laid(expected, question.lay_y))
@@ -315,7 +315,7 @@ def cases(setting):
                             rhs_transposed=draw.random() < 0.4, chunks=draw.choice((1, 3)),
                             tapered=draw.random() < 0.4)
                 case.lhs_transposed = draw.random() < 0.3
-                # A product beside a bulk transfer is as large on all ranks (D808).
+                # The GEMM of a bulk transfer has the same size on all ranks (D808).
                 case.uneven = place == "local" and draw.random() < 0.6 and method != "bulk"
                 case.deep = not (case.lhs_transposed or case.uneven) and draw.random() < 0.4
                 if comm_type == "all_reduce" and place == "local":

@@ -29,7 +29,7 @@ def _free_port() -> int:
 
 @dataclasses.dataclass
 class Start:
-    """What a process is told."""
+    """The arguments of a process."""
 
     suite: str  # module:function
     processes: int
@@ -42,8 +42,8 @@ class Start:
 
 def failures(suite: str, processes: int, devices: int = 1, *, timeout: float = 150,
              seed: int = 1, least: int = 1, threads: int = 0, **arguments: Any) -> str:
-    """What went wrong in the cases of a suite, or "". Fails if a process does not end in time, or
-    if fewer than ``least`` cases were tried. XLA has so many ``threads``, or one for each core."""
+    """The failures of the cases of a suite, or "". Fails if a process times out, or if fewer than
+    ``least`` cases ran. XLA has ``threads`` threads, or one per core."""
     start = Start(suite, processes, devices, _free_port(), timeout, seed, arguments)
     here = pathlib.Path(__file__).resolve()
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1",
@@ -94,7 +94,7 @@ def failures(suite: str, processes: int, devices: int = 1, *, timeout: float = 1
 
 
 class Setting:
-    """What a process works with: a mesh of all devices along "tp", and a group of them."""
+    """The fixture of a process: a mesh of all devices along "tp", and its group."""
 
     def __init__(self, start: Start, me: int) -> None:
         import jax
@@ -137,7 +137,7 @@ def _work(start: Start, me: int, said: str) -> None:
             error = ""
             try:
                 case()
-            except Exception as problem:  # told to the test; the next case is tried as well
+            except Exception as problem:  # reported to the test; the next case still runs
                 import traceback
                 where = traceback.extract_tb(problem.__traceback__)[-1]
                 _forget_order()
@@ -147,7 +147,7 @@ def _work(start: Start, me: int, said: str) -> None:
                               "seconds": time.monotonic() - begun}), file=out, flush=True)
     if setting.processes > 1:
         from jax._src import distributed
-        # A process that ends first is not to be missed by one that still works.
+        # A process must not exit while another one still needs it.
         distributed.global_state.client.wait_at_barrier("all cases tried", 60_000)
     setting.group.close()
     faulthandler.cancel_dump_traceback_later()

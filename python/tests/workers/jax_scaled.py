@@ -1,4 +1,4 @@
-"""Products in FP8, held against numpy in double from codes that numpy made."""
+"""GEMMs in FP8, compared with numpy in double precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import shiplap.jax as sj
 from jax.sharding import PartitionSpec as P
 
 from workers import jax_fp8 as fp8
-from workers.jax_near import Near, compare, compare_shards, gelu, gelu_slope, summed
+from workers.jax_near import Near, compare, compare_shards, gelu, gelu_grad, summed
 from workers.jax_products import all_choices, parts
 
 MODES = ("current_tensor_scaling", "mxfp8_1d_scaling")
@@ -106,7 +106,7 @@ class Question:
         layer, dtype, form = self.layer, self.layer.dtype, self.layer.of_gradients
         dz = Near(self.c)
         if layer.gelu:
-            dz = (dz * gelu_slope(self.before().rounded(dtype))).rounded(dtype)
+            dz = (dz * gelu_grad(self.before().rounded(dtype))).rounded(dtype)
         # Of an array that all have, parts are added up in its type.
         dbias = summed([dz[r].column_sums() for r in self.of_rows], dtype)
         if layer.comm_type == "all_reduce":  # each has a part of the same

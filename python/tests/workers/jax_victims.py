@@ -1,4 +1,4 @@
-"""Processes of JAX that take steps until one of them dies, and what the others say of it.
+"""Processes of JAX that take steps until one of them dies, and the reports of the survivors.
 
 As a program it is one of them: it takes steps of a network of two layers, forward and backward,
 and prints a line of JSON when it has begun, and one when it fails.
@@ -36,7 +36,7 @@ WAYS = ("SIGKILL", "SIGSTOP", "exit", "raise")
 
 
 def _obey(dying: threading.Event) -> None:
-    """Dies when it is told to: at once, in the middle of whatever goes on, or between steps."""
+    """Dies on command: at once, in the middle of a call, or between steps."""
     word = sys.stdin.readline().strip()
     if word in ("exit", ""):  # or nobody is left who could tell it
         os._exit(7)
@@ -122,7 +122,7 @@ def work(words: dict[str, Any]) -> None:
 
 @dataclasses.dataclass
 class End:
-    """What became of one."""
+    """The outcome of one process."""
 
     rank: int
     error: str = ""  # the name of its type; none: it said nothing
@@ -132,7 +132,7 @@ class End:
     output: str = ""
 
     def names(self, victim: int) -> bool:
-        """Whether it says who died, and as what JAX knows that one."""
+        """Whether it reports which rank died, and its process of JAX."""
         return f"rank {victim} is process {victim}" in self.text
 
 

@@ -17,7 +17,7 @@ _context.set_forkserver_preload(["torch", "torch.distributed", "shiplap.torch"])
 
 @dataclass
 class Outcome:
-    """What one rank gave: a value, or the exception that ended it, or nothing if it died."""
+    """The result of one rank: a value, or the exception that ended it, or nothing if it died."""
 
     value: Any = None
     error: str = ""  # the name of its type
@@ -65,7 +65,7 @@ def run(function: Callable[..., Any], size: int, *args: Any, timeout: float = 60
     try:
         while waiting:
             ready = wait(list(waiting), timeout=max(0.0, end - time.monotonic()))
-            assert ready, f"ranks {sorted(waiting.values())} did not end within {timeout} s"
+            assert ready, f"ranks {sorted(waiting.values())} timed out after {timeout} s"
             for pipe in ready:
                 rank = waiting.pop(pipe)
                 try:

@@ -30,11 +30,11 @@ std::vector<CatalogueEntry> read_pages() {
   return entries;
 }
 
-char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
+char to_upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
 
-bool same_apart_from_case(std::string_view a, std::string_view b) {
+bool equals_ignoring_case(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return upper(x) == upper(y); });
+                    [](char x, char y) { return to_upper(x) == to_upper(y); });
 }
 
 std::string bare_code(const std::string& word) {
@@ -53,12 +53,12 @@ std::span<const CatalogueEntry> catalogue() {
 
 const CatalogueEntry* find_in_catalogue(std::string_view code) {
   for (const CatalogueEntry& candidate : catalogue()) {
-    if (same_apart_from_case(candidate.code, code)) return &candidate;
+    if (equals_ignoring_case(candidate.code, code)) return &candidate;
   }
   return nullptr;
 }
 
-std::vector<const CatalogueEntry*> look_up(const std::vector<std::string>& words) {
+std::vector<const CatalogueEntry*> find_pages(const std::vector<std::string>& words) {
   std::vector<const CatalogueEntry*> entries;
   std::vector<Diagnostic> problems;
   std::vector<std::string> codes;
@@ -71,7 +71,7 @@ std::vector<const CatalogueEntry*> look_up(const std::vector<std::string>& words
     }
     const std::string near = nearest(code, codes);
     problems.push_back({.code = "D006",
-                        .what = fmt::format("there is no diagnostic `{}`", code),
+                        .what = fmt::format("unknown diagnostic code `{}`", code),
                         .help = near.empty() ? "`shiplap explain` lists all of them"
                                              : fmt::format("did you mean `{}`? `shiplap explain` "
                                                            "lists all of them",

@@ -1,5 +1,5 @@
-// Every diagnostic code there is, with the page that explains it. The pages are the files of
-// docs/diagnostics/, compiled in, so that `shiplap explain` needs no installation.
+// All diagnostic codes with their pages. The pages are the files of docs/diagnostics/, embedded in
+// the library, so that `shiplap explain` needs no data files.
 #pragma once
 
 #include <span>
@@ -15,13 +15,14 @@ struct CatalogueEntry {
   std::string_view page;   // the whole page, Markdown
 };
 
-// In order of the codes.
+// Sorted by code.
 [[nodiscard]] std::span<const CatalogueEntry> catalogue();
 
-// Null if there is no such code. Upper and lower case are the same.
+// Returns null if there is no such code. Ignores case.
 [[nodiscard]] const CatalogueEntry* find_in_catalogue(std::string_view code);
 
-// The entries of codes as people paste them: "D101", or "error[D101]:". Throws InputError D006.
-[[nodiscard]] std::vector<const CatalogueEntry*> look_up(const std::vector<std::string>& words);
+// Returns the pages of codes as users paste them: "D101", or "error[D101]:". Throws InputError
+// D006.
+[[nodiscard]] std::vector<const CatalogueEntry*> find_pages(const std::vector<std::string>& words);
 
 }  // namespace shiplap

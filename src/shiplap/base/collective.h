@@ -1,4 +1,4 @@
-// Collective operations, and how their reductions combine numbers.
+// Collective operations and reduction operators.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class CollectiveKind : std::uint8_t {
   barrier,
 };
 [[nodiscard]] std::string_view name(CollectiveKind kind);
-// Which of them have an operator and a scale, a split into pieces, a root.
+// Whether it has a reduction operator and a scale, a split into pieces, a root.
 [[nodiscard]] bool reduces(CollectiveKind kind);
 [[nodiscard]] bool has_pieces(CollectiveKind kind);
 [[nodiscard]] bool has_root(CollectiveKind kind);

@@ -1,3 +1,14 @@
+// Renders diagnostics in the format of compiler messages.
+//
+// Everything in a diagnostic may come from an untrusted file, so rendering is bounded and safe:
+// texts and lists are truncated, control characters and text-direction marks are replaced (see the
+// "Trojan Source" attacks, Boucher and Anderson 2021), and bytes that are not UTF-8 are printed as
+// `?`.
+//
+// An excerpt is one line of the file with marks below the error. Columns are counted in bytes,
+// marks in characters, so the line is split into cells (characters with their bytes). A line may
+// have gigabytes: only a window of bytes around the column is decoded, and of its cells only a
+// window of kMaxExcerptWidth is printed.
 #include "shiplap/base/diagnostic.h"
 
 #include <fmt/format.h>
@@ -12,11 +23,11 @@
 namespace shiplap {
 namespace {
 
-constexpr std::size_t kWidestExcerpt = 96;  // code points
-constexpr std::string_view kCut = "…";
-// A file may repeat a mistake a million times, or give something a name of a hundred megabytes.
-constexpr std::size_t kLongestText = 4000;  // bytes
-constexpr std::size_t kMostShown = 100;     // diagnostics
+constexpr std::size_t kMaxExcerptWidth = 96;  // code points
+constexpr std::string_view kEllipsis = "…";
+// A file may repeat an error a million times, or contain a name of a hundred megabytes.
+constexpr std::size_t kMaxTextBytes = 4000;  // bytes
+constexpr std::size_t kMaxShown = 100;       // diagnostics
 
 std::string_view ansi(Severity severity) {
   switch (severity) {
@@ -33,28 +44,28 @@ std::string_view ansi(Severity severity) {
 constexpr std::string_view kAnsiHelp = "\033[32m";
 constexpr std::string_view kAnsiOff = "\033[0m";
 
-std::string painted(std::string_view text, std::string_view ansi_code, Colour colour) {
+std::string styled(std::string_view text, std::string_view ansi_code, Colour colour) {
   if (colour == Colour::off || text.empty()) return std::string(text);
   return fmt::format("{}{}{}", ansi_code, text, kAnsiOff);
 }
 
-// What a terminal may obey instead of showing it: control characters, and the marks that change the
-// direction of writing, with which a line can be made to look like another.
-bool commands_terminal(char32_t c) {
+// Characters that a terminal interprets instead of printing: control characters, and the marks for
+// text direction, which can disguise a line as another.
+bool is_terminal_control(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x200E || c == 0x200F || c == 0x061C ||
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
 }
 
-// One character as it is shown.
+// One printed character.
 struct Cell {
   std::string_view shown;
-  std::size_t bytes = 0;  // how many it takes in the text itself
+  std::size_t bytes = 0;  // in the original text
 };
 
 Cell first_cell(std::string_view text) {
   const auto character = first_code_point(text);
   if (!character) return {"?", 1};
-  if (commands_terminal(character->value)) return {"?", character->bytes};
+  if (is_terminal_control(character->value)) return {"?", character->bytes};
   return {text.substr(0, character->bytes), character->bytes};
 }
 
@@ -62,7 +73,7 @@ Cell first_cell(std::string_view text) {
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    if (result.size() >= kLongestText) return result.append(kCut);
+    if (result.size() >= kMaxTextBytes) return result.append(kEllipsis);
     const Cell cell = first_cell(text);
     result += cell.shown;
     text.remove_prefix(cell.bytes);
@@ -70,11 +81,11 @@ std::string printable(std::string_view text) {
   return result;
 }
 
-// The same for a text that may have several lines, of which all but the first are indented.
+// The same for a text of several lines. Lines after the first are indented.
 std::string printable_lines(std::string_view text, std::size_t indent) {
   std::string result;
   while (true) {
-    if (result.size() >= kLongestText) return result.append(kCut);
+    if (result.size() >= kMaxTextBytes) return result.append(kEllipsis);
     const auto newline = text.find('\n');
     result += printable(text.substr(0, newline));
     if (newline == text.npos) return result;
@@ -108,24 +119,23 @@ std::string location(const Where& where) {
 // The excerpt and, below it, the marks.
 struct Excerpt {
   std::string line;
-  std::string before_marks;  // blanks and tabs, so that the marks stand below what they mark
+  std::string before_marks;  // blanks and tabs that align the marks with the excerpt
   std::string marks;         // empty if the column is not known
 };
 
-// The bytes of an excerpt that can matter to what is shown of it; a file may be one line of
-// gigabytes.
-struct Neighbourhood {
+// The bytes of an excerpt that can be shown; a file may be a single line of gigabytes.
+struct ByteWindow {
   std::string_view text;
   std::size_t begin = 0;  // of `text` in the excerpt
   bool cut_after = false;
 };
 
-// No character takes more than four bytes, so what is shown never reaches the two ends of this,
-// where a character may have been cut in two.
-Neighbourhood around(std::string_view excerpt, std::size_t offset) {
-  constexpr std::size_t kReach = 4 * kWidestExcerpt;
-  const std::size_t begin = offset > kReach ? offset - kReach : 0;
-  const std::string_view text = excerpt.substr(begin, 2 * kReach);
+// A character takes at most four bytes, so the shown part never reaches the two ends of the window,
+// where a character may be cut in two.
+ByteWindow byte_window_around(std::string_view excerpt, std::size_t offset) {
+  constexpr std::size_t kRadius = 4 * kMaxExcerptWidth;
+  const std::size_t begin = offset > kRadius ? offset - kRadius : 0;
+  const std::string_view text = excerpt.substr(begin, 2 * kRadius);
   return {.text = text, .begin = begin, .cut_after = begin + text.size() < excerpt.size()};
 }
 
@@ -139,20 +149,20 @@ std::vector<Cell> cells_of(std::string_view text) {
 }
 
 // The cells that are shown: first .. last-1.
-struct Window {
+struct CellWindow {
   std::size_t first = 0;
   std::size_t last = 0;
 };
 
-// A third of what is shown stands before the column, if there is so much.
-Window window_around(std::size_t cells, std::size_t column) {
-  if (cells <= kWidestExcerpt) return {0, cells};
-  const std::size_t wanted = column > kWidestExcerpt / 3 ? column - kWidestExcerpt / 3 : 0;
-  const std::size_t first = std::min(wanted, cells - kWidestExcerpt);
-  return {first, first + kWidestExcerpt};
+// A third of the window lies before the column, if the text is long enough.
+CellWindow cell_window_around(std::size_t cells, std::size_t column) {
+  if (cells <= kMaxExcerptWidth) return {0, cells};
+  const std::size_t wanted = column > kMaxExcerptWidth / 3 ? column - kMaxExcerptWidth / 3 : 0;
+  const std::size_t first = std::min(wanted, cells - kMaxExcerptWidth);
+  return {first, first + kMaxExcerptWidth};
 }
 
-// The number of the cell that holds byte `offset`, or of cells if it is past the end.
+// The index of the cell with byte `offset`, or the number of cells if that is past the end.
 std::size_t cell_at(const std::vector<Cell>& cells, std::size_t offset) {
   std::size_t end = 0;
   std::size_t i = 0;
@@ -171,29 +181,29 @@ Excerpt excerpt_of(const Where& where) {
   const std::size_t offset = std::min(column, whole.size());
   const auto length = static_cast<std::size_t>(std::max(where.length, 1));
 
-  const Neighbourhood near = around(whole, offset);
+  const ByteWindow near = byte_window_around(whole, offset);
   const std::vector<Cell> cells = cells_of(near.text);
   const std::size_t begin = cell_at(cells, offset - near.begin);
   const std::size_t last_marked = cell_at(cells, offset - near.begin + length - 1);
-  const Window window = window_around(cells.size(), begin);
+  const CellWindow window = cell_window_around(cells.size(), begin);
 
   Excerpt result;
   const bool cut_before = near.begin > 0 || window.first > 0;
   if (cut_before) {
-    result.line = kCut;
+    result.line = kEllipsis;
     result.before_marks = " ";
   }
   for (std::size_t i = window.first; i < window.last; ++i) {
     result.line += cells[i].shown;
     if (i < begin) result.before_marks += cells[i].shown == "\t" ? '\t' : ' ';
   }
-  if (near.cut_after || window.last < cells.size()) result.line += kCut;
+  if (near.cut_after || window.last < cells.size()) result.line += kEllipsis;
   const std::size_t end = std::min(last_marked + 1, window.last);
   if (where.column > 0) result.marks = std::string(end > begin ? end - begin : 1, '^');
   return result;
 }
 
-// The excerpt with its gutter of `width` for the line's number.
+// The excerpt with a gutter of `width` for the line number.
 std::string excerpt_block(const Diagnostic& d, std::size_t width, Colour colour) {
   const Excerpt excerpt = excerpt_of(d.where);
   const std::string number = d.where.line > 0 ? fmt::format("{}", d.where.line) : std::string();
@@ -201,14 +211,14 @@ std::string excerpt_block(const Diagnostic& d, std::size_t width, Colour colour)
   result += fmt::format("{:>{}} | {}\n", number, width, excerpt.line);
   if (excerpt.marks.empty()) return result;
   result += fmt::format("{:{}} | {}{}\n", "", width, excerpt.before_marks,
-                        painted(excerpt.marks, ansi(d.severity), colour));
+                        styled(excerpt.marks, ansi(d.severity), colour));
   return result;
 }
 
 std::string headline(const Diagnostic& d, Colour colour) {
   std::string kind(name(d.severity));
   if (!d.code.empty()) kind += "[" + printable(d.code) + "]";
-  return fmt::format("{}: {}\n", painted(kind, ansi(d.severity), colour), printable(d.what));
+  return fmt::format("{}: {}\n", styled(kind, ansi(d.severity), colour), printable(d.what));
 }
 
 Json where_to_json(const Where& where) {
@@ -247,7 +257,7 @@ std::string render(const Diagnostic& d, Colour colour) {
     result += fmt::format("{:{}} = {}\n", "", width, printable_lines(d.why, width + 3));
   }
   if (!d.help.empty()) {
-    result += fmt::format("{:{}} {} {}\n", "", width, painted("help:", kAnsiHelp, colour),
+    result += fmt::format("{:{}} {} {}\n", "", width, styled("help:", kAnsiHelp, colour),
                           printable_lines(d.help, width + 7));
   }
   return result;
@@ -255,12 +265,12 @@ std::string render(const Diagnostic& d, Colour colour) {
 
 std::string render(std::span<const Diagnostic> diagnostics, Colour colour) {
   std::string result;
-  for (const Diagnostic& diagnostic : diagnostics.first(std::min(kMostShown, diagnostics.size()))) {
+  for (const Diagnostic& diagnostic : diagnostics.first(std::min(kMaxShown, diagnostics.size()))) {
     if (!result.empty()) result += '\n';
     result += render(diagnostic, colour);
   }
-  if (diagnostics.size() > kMostShown) {
-    result += fmt::format("\nand {} more\n", diagnostics.size() - kMostShown);
+  if (diagnostics.size() > kMaxShown) {
+    result += fmt::format("\nand {} more\n", diagnostics.size() - kMaxShown);
   }
   return result;
 }

@@ -1,8 +1,7 @@
-// What is wrong, where, why, and the smallest change that mends it.
+// An error, its location, its cause, and the smallest change that fixes it.
 //
 // Every diagnostic has a code with a page of its own (docs/diagnostics/CODE.md, printed by `shiplap
-// explain CODE`). Whoever finds something wrong fills in what is known; rendering leaves out the
-// rest.
+// explain CODE`). The reporter fills in the known fields; rendering omits the empty ones.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +17,13 @@ namespace shiplap {
 enum class Severity { note, warning, error };
 [[nodiscard]] std::string_view name(Severity severity);  // "note"
 
-// Where it is. Any part may be unknown: an empty string, a zero, nothing.
+// The location. Unknown fields are empty or 0.
 struct Where {
   std::string file;
   int line = 0;         // from 1
   int column = 0;       // from 1, in bytes
   int length = 1;       // how much of `excerpt` to underline, in bytes
-  std::string excerpt;  // the line itself, as it stands in the file
+  std::string excerpt;  // the line in the file, verbatim
   std::string flag;     // "--ranks"
   std::optional<std::int64_t> rank;
   std::string operation;  // "b[1]: compute backward"
@@ -36,14 +35,14 @@ struct Diagnostic {
   Severity severity = Severity::error;
   Where where;
   std::string what;  // one line, no full stop: "no buffer is called `ww`"
-  std::string why;   // the rule behind it, where `what` does not say it already
+  std::string why;   // the violated rule, unless `what` states it already
   std::string help;  // the smallest change: "did you mean `w`?"
   friend bool operator==(const Diagnostic&, const Diagnostic&) = default;
 };
 
 enum class Colour { off, on };
 
-// As a compiler would print it, with a newline at the end:
+// In the format of compiler messages, with a newline at the end:
 //
 //   error[D101]: no buffer is called `ww`
 //     --> step.plan:12:9, rank 3, b[1]: compute backward

@@ -143,7 +143,7 @@ TEST(Render, ShowsAllOfALineThatIsNotTooLong) {
   EXPECT_EQ(excerpt_line(at(50, 1, text)), text);
 }
 
-// Every place of a long line is shown with its surroundings, and the mark stands below it. Of the
+// Every position of a long line is shown with its context, and the mark is below it. Of the
 // 96 characters that are shown, 32 come before the column, as long as 63 come after it.
 TEST(Render, CutsALongLineAroundTheColumn) {
   std::string text(1000, '.');

@@ -5,44 +5,44 @@
 namespace shiplap {
 namespace {
 
-struct Entry {
+struct DTypeInfo {
   std::string_view name;
   std::string_view long_name;
   std::int64_t bytes;
 };
 
-constexpr std::array<Entry, kDTypes.size()> kEntries{{{"f64", "float64", 8},
-                                                      {"f32", "float32", 4},
-                                                      {"f16", "float16", 2},
-                                                      {"bf16", "bfloat16", 2},
-                                                      {"fp8_e4m3", "float8", 1},
-                                                      {"fp8_e5m2", "float8", 1},
-                                                      {"i64", "int64", 8},
-                                                      {"i32", "int32", 4},
-                                                      {"i16", "int16", 2},
-                                                      {"i8", "int8", 1},
-                                                      {"u8", "uint8", 1}}};
+constexpr std::array<DTypeInfo, kDTypes.size()> kDTypeInfos{{{"f64", "float64", 8},
+                                                             {"f32", "float32", 4},
+                                                             {"f16", "float16", 2},
+                                                             {"bf16", "bfloat16", 2},
+                                                             {"fp8_e4m3", "float8", 1},
+                                                             {"fp8_e5m2", "float8", 1},
+                                                             {"i64", "int64", 8},
+                                                             {"i32", "int32", 4},
+                                                             {"i16", "int16", 2},
+                                                             {"i8", "int8", 1},
+                                                             {"u8", "uint8", 1}}};
 
-const Entry* find(DType type) {
+const DTypeInfo* find_info(DType type) {
   const auto index = static_cast<std::size_t>(type);
-  return index < kEntries.size() ? &kEntries[index] : nullptr;
+  return index < kDTypeInfos.size() ? &kDTypeInfos[index] : nullptr;
 }
 
 }  // namespace
 
 // A peer may send any number as a type.
 std::string_view name(DType type) {
-  const Entry* const entry = find(type);
-  return entry == nullptr ? "unknown type" : entry->name;
+  const DTypeInfo* const info = find_info(type);
+  return info == nullptr ? "unknown type" : info->name;
 }
 
 std::string_view long_name(DType type) {
-  const Entry* const entry = find(type);
-  return entry == nullptr ? "unknown type" : entry->long_name;
+  const DTypeInfo* const info = find_info(type);
+  return info == nullptr ? "unknown type" : info->long_name;
 }
 
 std::int64_t bytes_of(DType type) {
-  if (const Entry* const entry = find(type)) return entry->bytes;
+  if (const DTypeInfo* const info = find_info(type)) return info->bytes;
   throw InternalError("unknown element type");
 }
 

@@ -27,9 +27,9 @@ inline constexpr std::array kDTypes{
 };
 
 [[nodiscard]] std::string_view name(DType type);       // "bf16"
-[[nodiscard]] std::string_view long_name(DType type);  // "bfloat16"; "float8" for both kinds
+[[nodiscard]] std::string_view long_name(DType type);  // "bfloat16"; "float8" for both FP8 formats
 
-// Throws InternalError if `type` is none of the above.
+// Throws InternalError if `type` is not an enumerator.
 [[nodiscard]] std::int64_t bytes_of(DType type);
 
 [[nodiscard]] constexpr bool is_fp8(DType type) {

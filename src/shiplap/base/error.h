@@ -1,4 +1,4 @@
-// The ways things go wrong. An answer of "no" is a value, never one of these.
+// Exceptions. A negative answer is a return value, never an exception.
 #pragma once
 
 #include <stdexcept>
@@ -10,8 +10,8 @@
 
 namespace shiplap {
 
-// The caller gave us something we cannot work with: a bad file, flag or argument. Thrown once, at
-// the edge, with at least one diagnostic.
+// The caller passed an invalid file, flag or argument. Thrown at the API boundary, with at least
+// one diagnostic.
 class InputError : public std::runtime_error {
  public:
   explicit InputError(Diagnostic diagnostic);
@@ -22,25 +22,26 @@ class InputError : public std::runtime_error {
   std::vector<Diagnostic> diagnostics_;
 };
 
-// A part that this machine lacks (an MPI, a library) is needed to go on.
-class MissingPart : public InputError {
+// A required dependency (an MPI, a library) or resource is missing on this machine.
+class MissingDependency : public InputError {
  public:
   using InputError::InputError;
 };
 
-// We broke our own promise. Nobody catches this except `main` and the bindings.
+// A bug in Shiplap: an invariant does not hold. Caught only by `main` and the bindings.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-// Checks a promise of ours. Always on: a wrong plan costs more than the branch.
+// Throws InternalError unless the invariant `holds`. Always enabled: a wrong plan costs more than
+// the branch.
 // (The builtins are std::source_location, spelled so that every clang understands it.)
-inline void ensure(bool holds, std::string_view promise, const char* file = __builtin_FILE(),
+inline void ensure(bool holds, std::string_view invariant, const char* file = __builtin_FILE(),
                    int line = __builtin_LINE()) {
   if (holds) return;
   throw InternalError(std::string(file) + ":" + std::to_string(line) +
-                      ": broken promise: " + std::string(promise));
+                      ": invariant violated: " + std::string(invariant));
 }
 
 }  // namespace shiplap

@@ -26,8 +26,8 @@ TEST(InputError, HasAtLeastOneDiagnostic) {
   EXPECT_THROW(throw InputError(std::vector<Diagnostic>{}), InternalError);
 }
 
-TEST(MissingPart, IsCaughtAsAnInputError) {
-  EXPECT_THROW(throw MissingPart(saying("no MPI")), InputError);
+TEST(MissingDependency, IsCaughtAsAnInputError) {
+  EXPECT_THROW(throw MissingDependency(saying("no MPI")), InputError);
 }
 
 TEST(Ensure, SaysWhichPromiseWasBrokenAndWhere) {
@@ -38,7 +38,7 @@ TEST(Ensure, SaysWhichPromiseWasBrokenAndWhere) {
     FAIL() << "nothing was thrown";
   } catch (const InternalError& error) {
     const std::string end =
-        "error_test.cc:" + std::to_string(line) + ": broken promise: the sky is up";
+        "error_test.cc:" + std::to_string(line) + ": invariant violated: the sky is up";
     EXPECT_TRUE(std::string(error.what()).ends_with(end)) << error.what();
   }
 }

@@ -1,3 +1,13 @@
+// Reads and writes user files.
+//
+// Writing is atomic: a crash or a full disk must not destroy the previous file. The text is written
+// to a temporary file in the same directory, synced, and renamed over the target (rename(2) is
+// atomic within a file system). The mode of the previous file is kept, and a symbolic link keeps
+// pointing to the same file. Devices and pipes cannot be replaced, and some directories are not
+// writable; such files are written in place.
+//
+// Errors are reported with a remedy: a similar name in the same directory, the missing directory,
+// the mkdir command. check_writable() finds most of them before a long computation.
 #include "shiplap/base/files.h"
 
 #include <fcntl.h>
@@ -25,7 +35,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxNamesTried = 10'000;
 
-// As the operating system says it, but as part of a sentence.
+// The message of the operating system, starting in lower case.
 std::string reason(int error) {
   std::string text = std::generic_category().message(error);
   if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') {
@@ -41,27 +51,27 @@ std::vector<std::string> names_in(const fs::path& folder) {
     if (names.size() == kMaxNamesTried) break;
     names.push_back(it->path().filename().string());
   }
-  std::ranges::sort(names);  // the order of a folder is not the same everywhere
+  std::ranges::sort(names);  // directory order differs between systems
   return names;
 }
 
-// Editors put one in front, and nobody sees it.
+// Some editors write an invisible byte order mark.
 std::string without_byte_order_mark(std::string text) {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";
   if (text.starts_with(kMark)) text.erase(0, kMark.size());
   return text;
 }
 
-// For a file that is not there: a name like it in the same folder, or the folder that is missing.
+// For a missing file: a similar name in the same directory, or the missing directory.
 std::string missing_file_help(const fs::path& path) {
   const fs::path folder = path.parent_path();
   std::error_code ignored;
   if (!folder.empty() && !fs::exists(folder, ignored)) {
-    return fmt::format("there is no folder `{}`", folder.string());
+    return fmt::format("no such directory: `{}`", folder.string());
   }
   const std::string near =
       nearest(path.filename().string(), names_in(folder.empty() ? fs::path(".") : folder));
-  if (near.empty()) return "names are relative to the folder in which the command runs";
+  if (near.empty()) return "paths are relative to the current directory";
   return fmt::format("did you mean `{}`?", (folder / near).string());
 }
 
@@ -74,7 +84,7 @@ std::string directory_help(const fs::path& path) {
   return "name a file inside it";
 }
 
-[[noreturn]] void cannot_read(const std::string& file, int error) {
+[[noreturn]] void throw_cannot_read(const std::string& file, int error) {
   std::string help;
   if (error == ENOENT || error == ENOTDIR) help = missing_file_help(file);
   if (error == EISDIR) help = directory_help(file);
@@ -84,33 +94,33 @@ std::string directory_help(const fs::path& path) {
                               .help = std::move(help)});
 }
 
-// A stream throws where reading fails, and says nothing where it is closed.
-std::string all_of(std::istream& stream, const std::string& file) {
+// A stream throws if reading fails, but reports no error if it is closed.
+std::string read_all(std::istream& stream, const std::string& file) {
   errno = 0;
   try {
     std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
     if (!stream.bad()) return text;
-  } catch (const std::ios_base::failure&) {  // NOLINT(bugprone-empty-catch): told below
+  } catch (const std::ios_base::failure&) {  // NOLINT(bugprone-empty-catch): reported below
   }
-  cannot_read(file, errno != 0 ? errno : EIO);
+  throw_cannot_read(file, errno != 0 ? errno : EIO);
 }
 
-[[noreturn]] void cannot_write(const std::string& file, std::string_view flag, int error) {
+[[noreturn]] void throw_cannot_write(const std::string& file, std::string_view flag, int error) {
   std::string help;
   const fs::path folder = fs::path(file).parent_path();
   if (error == ENOENT && !folder.empty()) {
-    help = fmt::format("create the folder: `mkdir -p {}`", folder.string());
+    help = fmt::format("create the directory: `mkdir -p {}`", folder.string());
   }
-  if (error == ENOSPC || error == EDQUOT) help = "the disk is full; what was there before is left";
+  if (error == ENOSPC || error == EDQUOT) help = "the disk is full; the previous file is unchanged";
   throw InputError(Diagnostic{.code = "D005",
                               .where = {.file = file, .flag = std::string(flag)},
                               .what = "cannot write the file: " + reason(error),
                               .help = std::move(help)});
 }
 
-// ---- writing, with the error of the system or 0
+// ---- writing: functions return errno, or 0 on success
 
-// A file that is open to be written.
+// A file open for writing.
 class Output {
  public:
   Output(const fs::path& file, int flags) : descriptor_(open(file.c_str(), flags, 0666)) {}
@@ -130,12 +140,12 @@ class Output {
     }
     return 0;
   }
-  // With the rights of another file, if that is there.
-  void take_mode(const fs::path& file) const {
+  // Copies the permissions of another file, if it exists.
+  void copy_mode(const fs::path& file) const {
     struct stat known{};
     if (stat(file.c_str(), &known) == 0) (void)fchmod(descriptor_, known.st_mode & 07777U);
   }
-  // Some file systems tell only here that there is no room. Not everything can be synced.
+  // Some file systems report a full disk only here. Some files do not support fsync (EINVAL).
   [[nodiscard]] int close() {
     const int unsynced = fsync(descriptor_) == 0 || errno == EINVAL ? 0 : errno;
     const bool is_closed = ::close(std::exchange(descriptor_, -1)) == 0;
@@ -146,19 +156,19 @@ class Output {
   int descriptor_;
 };
 
-// Where a file is that may be named by way of a link.
-fs::path followed(const fs::path& file) {
+// The target of a symbolic link, or the file itself.
+fs::path resolve_symlink(const fs::path& file) {
   std::error_code error;
   const fs::path target = fs::canonical(file, error);
   return error ? file : target;
 }
 
-fs::path name_beside(const fs::path& file) {
+fs::path temporary_path(const fs::path& file) {
   static std::atomic<int> next = 0;
   return file.parent_path() / fmt::format(".shiplap-{}-{}.part", getpid(), next++);
 }
 
-// Devices, pipes, and files in folders where nothing may be made.
+// For devices, pipes, and files in directories that are not writable.
 int write_in_place(const fs::path& file, std::string_view text) {
   Output output(file, O_WRONLY | O_TRUNC | O_CREAT | O_CLOEXEC);
   if (!output.is_open()) return errno;
@@ -173,19 +183,19 @@ bool is_replaceable(const fs::path& file) {
   return !fs::exists(status) || fs::is_regular_file(status);
 }
 
-int write_whole(const std::string& name, std::string_view text) {
-  const fs::path file = followed(name);
+int write_atomically(const std::string& name, std::string_view text) {
+  const fs::path file = resolve_symlink(name);
   std::error_code ignored;
   if (fs::is_directory(file, ignored)) return EISDIR;
   if (!is_replaceable(file)) return write_in_place(file, text);
   if (fs::exists(file, ignored) && access(file.c_str(), W_OK) != 0) return errno;
-  const fs::path part = name_beside(file);
+  const fs::path part = temporary_path(file);
   Output output(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
   if (!output.is_open()) {
     const int error = errno;
     return error == ENOENT || !fs::exists(file, ignored) ? error : write_in_place(file, text);
   }
-  output.take_mode(file);
+  output.copy_mode(file);
   int error = output.write(text);
   const int closing = output.close();
   if (error == 0) error = closing;
@@ -194,13 +204,13 @@ int write_whole(const std::string& name, std::string_view text) {
   return error;
 }
 
-// What stands in the way of writing, as far as it can be known without doing it.
-int writing_error(const std::string& name) {
-  const fs::path file = followed(name);
+// The error that writing would give, as far as it can be determined without writing.
+int find_write_error(const std::string& name) {
+  const fs::path file = resolve_symlink(name);
   std::error_code ignored;
   if (fs::is_directory(file, ignored)) return EISDIR;
   if (fs::exists(file, ignored)) return access(file.c_str(), W_OK) == 0 ? 0 : errno;
-  const fs::path part = name_beside(file);
+  const fs::path part = temporary_path(file);
   const Output output(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
   if (!output.is_open()) return errno;
   (void)unlink(part.c_str());
@@ -226,26 +236,26 @@ std::string SourceText::short_name() const {
 SourceText read_text(const std::string& file, std::istream& in) {
   if (file == "-") {
     const std::string name = "standard input";
-    return {.file = name, .text = without_byte_order_mark(all_of(in, name))};
+    return {.file = name, .text = without_byte_order_mark(read_all(in, name))};
   }
   std::error_code ignored;
-  if (fs::is_directory(file, ignored)) cannot_read(file, EISDIR);
+  if (fs::is_directory(file, ignored)) throw_cannot_read(file, EISDIR);
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) cannot_read(file, errno != 0 ? errno : EIO);
-  return {.file = file, .text = without_byte_order_mark(all_of(stream, file))};
+  if (!stream) throw_cannot_read(file, errno != 0 ? errno : EIO);
+  return {.file = file, .text = without_byte_order_mark(read_all(stream, file))};
 }
 
 void write_text(const std::string& file, std::string_view text, std::string_view flag) {
-  if (const int error = write_whole(file, text)) cannot_write(file, flag, error);
+  if (const int error = write_atomically(file, text)) throw_cannot_write(file, flag, error);
 }
 
 void check_writable(const std::optional<std::string>& file, std::string_view flag) {
   if (!file || *file == "-") return;
-  if (const int error = writing_error(*file)) cannot_write(*file, flag, error);
+  if (const int error = find_write_error(*file)) throw_cannot_write(*file, flag, error);
 }
 
-Diagnostic placed(Diagnostic diagnostic, const SourceText& source) {
+Diagnostic add_source_location(Diagnostic diagnostic, const SourceText& source) {
   Where& where = diagnostic.where;
   if (where.file.empty() && where.flag.empty()) where.file = source.file;
   if (where.line > 0 && where.excerpt.empty()) where.excerpt = line_of(source.text, where.line);

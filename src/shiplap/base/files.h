@@ -1,5 +1,4 @@
-// Files that people name: read, written, and what to say when that fails or when what is in them is
-// wrong.
+// Reads and writes files that the user names, and adds source locations to diagnostics.
 #pragma once
 
 #include <iosfwd>
@@ -15,36 +14,37 @@
 namespace shiplap {
 
 struct SourceText {
-  std::string file;  // what to call it in messages
+  std::string file;  // its name in messages
   std::string text;
 
-  // Without its folder: for titles.
+  // Without its directory: for titles.
   [[nodiscard]] std::string short_name() const;
 };
 
-// `-` is `in`, standard input. A byte order mark is left out. Throws InputError D004.
+// `-` reads `in`, standard input. Strips a byte order mark. Throws InputError D004.
 [[nodiscard]] SourceText read_text(const std::string& file, std::istream& in);
 
-// All of it or nothing: until it is written, whatever was there before stays. Throws InputError
-// D005; `flag` is where the name was given.
+// Writes atomically: on failure the previous file is unchanged. Throws InputError D005; `flag` is
+// the flag that named the file.
 void write_text(const std::string& file, std::string_view text, std::string_view flag);
-// Throws what write_text would, as far as that can be known before there is a text: to be said
-// before hours of work. `-` and no name are always right.
+// Throws the error that write_text would throw, as far as it can be determined in advance: to be
+// called before hours of work. `-` and nullopt are always accepted.
 void check_writable(const std::optional<std::string>& file, std::string_view flag);
 
-// The same with file and excerpt, where only the line was known.
-[[nodiscard]] Diagnostic placed(Diagnostic diagnostic, const SourceText& source);
+// Adds file and excerpt to a diagnostic that has only a line number.
+[[nodiscard]] Diagnostic add_source_location(Diagnostic diagnostic, const SourceText& source);
 
-// Does something with what was read, and says where in its text a problem lies.
-template <class Do>
-auto placing_errors(const SourceText& source, const Do& act) {
+// Calls `act` and adds file, line and excerpt of `source` to the InputErrors that it throws.
+template <class Function>
+auto with_source_locations(const SourceText& source, const Function& act) {
   try {
     return act();
-  } catch (const MissingPart&) {
+  } catch (const MissingDependency&) {
     throw;
   } catch (const InputError& error) {
     std::vector<Diagnostic> diagnostics = error.diagnostics();
-    for (Diagnostic& diagnostic : diagnostics) diagnostic = placed(std::move(diagnostic), source);
+    for (Diagnostic& diagnostic : diagnostics)
+      diagnostic = add_source_location(std::move(diagnostic), source);
     throw InputError(std::move(diagnostics));
   }
 }

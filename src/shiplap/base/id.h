@@ -1,4 +1,4 @@
-// Ids that cannot be mixed up: an index into one particular list, with a type of its own.
+// Strongly typed ids: an index into one list, with its own type.
 //
 //   using BufferId = Id<struct BufferTag>;
 #pragma once
@@ -24,7 +24,7 @@ struct Id {
   friend constexpr auto operator<=>(Id, Id) = default;
 };
 
-// A vector with an element for each id; ids of other lists do not compile as its subscripts.
+// A vector indexed by one id type; subscripts of other id types do not compile.
 template <class Key, class T>
 class IdVector : public std::vector<T> {
  public:
@@ -35,13 +35,13 @@ class IdVector : public std::vector<T> {
   [[nodiscard]] const T& operator[](Key key) const { return (*this)[key.index()]; }
 };
 
-// A number that is an index.
+// Converts an integer to std::size_t for use as an index.
 template <std::integral Integer>
 [[nodiscard]] constexpr std::size_t at(Integer value) {
   return static_cast<std::size_t>(value);
 }
 
-// A process of the job, counted over the whole mesh.
+// The global rank of a process.
 using Rank = Id<struct RankTag>;
 
 }  // namespace shiplap

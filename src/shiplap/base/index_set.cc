@@ -1,3 +1,21 @@
+// Sets of indices as sorted, disjoint arithmetic progressions ("runs": begin, count, stride).
+//
+// Problem: sets of samples and shards are mostly blocks or round-robin selections, can have up to
+// 2^31 - 1 indices, and are copied, united, intersected and compared often.
+//
+// Idea: store runs instead of indices. A block or a round-robin selection is one run, which the set
+// holds inline without an allocation.
+//
+// Invariants:
+// - Canonical form: equal sets have equal runs, so that == compares runs. A run is the longest
+//   progression from the front; two indices that are not neighbours form a run only if no index
+//   follows or the third continues them, so that {0, 4, 5, 6} is 0 and 4-6.
+// - Runs are sorted and do not interleave: the next run begins after the last index of this one.
+//
+// Two runs intersect in a run again: a + s x = b + t y is a linear congruence, solved with the
+// extended Euclidean algorithm (Knuth, TAOCP vol. 2, 4.5.2); its period is lcm(s, t). Operations
+// work run by run and fall back to single indices where runs interleave in a way that takes more
+// than comparing two of them.
 #include "shiplap/base/index_set.h"
 
 #include <algorithm>
@@ -13,12 +31,11 @@ namespace {
 
 using Run = IndexSet::Run;
 
-// One less than 32 bits have, so that a set of all indices can still be counted.
+// One less than the maximum, so that the size of the set of all indices fits into 32 bits.
 constexpr std::int64_t kLastIndex = INT32_MAX - 1;
 constexpr const char* kInRange = "indices are neither negative nor above 2^31 - 2";
 
-// The runs of sorted, different indices. Two indices that are not neighbours make a run only if
-// nothing follows or the third continues them, so that {0, 4, 5, 6} is 0 and 4-6.
+// The canonical runs of sorted, distinct indices.
 std::vector<Run> runs_of(std::span<const std::int32_t> sorted) {
   std::vector<Run> runs;
   std::size_t at = 0;
@@ -42,8 +59,8 @@ std::vector<Run> runs_of(std::span<const std::int32_t> sorted) {
   return runs;
 }
 
-// The same form, of runs that follow each other: what lies between two of them is in none. Takes
-// the longest even run from the front, again and again.
+// The canonical form of sorted runs that do not interleave. Repeatedly takes the longest run from
+// the front.
 std::vector<Run> canonical(std::vector<Run> rest) {
   std::vector<Run> runs;
   for (std::size_t at = 0; at < rest.size();) {
@@ -84,14 +101,14 @@ void append(std::vector<std::int32_t>& indices, const IndexSet& set) {
   }
 }
 
-bool holds(const Run& run, std::int64_t index) {
+bool contains_index(const Run& run, std::int64_t index) {
   return index >= run.begin && index <= run.last() && (index - run.begin) % run.stride == 0;
 }
 
-// The least x >= 0 with step * x = distance modulo `modulus`. REQUIRES: step and modulus have no
-// common divisor, all are below 2^31.
-std::int64_t steps_to(std::int64_t step, std::int64_t distance, std::int64_t modulus) {
-  std::int64_t inverse = 0;  // of step, by Euclid's algorithm
+// The least x >= 0 with step * x = distance modulo `modulus`. REQUIRES: step and modulus are
+// coprime, all are below 2^31.
+std::int64_t solve_congruence(std::int64_t step, std::int64_t distance, std::int64_t modulus) {
+  std::int64_t inverse = 0;  // of step, by the extended Euclidean algorithm
   std::int64_t next = 1;
   std::int64_t rest = modulus;
   for (std::int64_t divisor = step % modulus; divisor != 0;) {
@@ -103,14 +120,14 @@ std::int64_t steps_to(std::int64_t step, std::int64_t distance, std::int64_t mod
   return result < 0 ? result + modulus : result;
 }
 
-// The indices that both have: every so many of each, from some point on. A count of 0: none.
-Run common(const Run& a, const Run& b) {
+// The intersection, which is a run with stride lcm(a.stride, b.stride). A count of 0: none.
+Run intersection(const Run& a, const Run& b) {
   const std::int64_t divisor = std::gcd(a.stride, b.stride);
   const std::int64_t distance = std::int64_t{b.begin} - a.begin;
   if (distance % divisor != 0) return {};
   const std::int64_t period = a.stride / divisor * std::int64_t{b.stride};
-  std::int64_t begin =
-      a.begin + a.stride * steps_to(a.stride / divisor, distance / divisor, b.stride / divisor);
+  std::int64_t begin = a.begin + a.stride * solve_congruence(a.stride / divisor, distance / divisor,
+                                                             b.stride / divisor);
   const std::int64_t from = std::max(a.begin, b.begin);
   if (begin < from) begin += (from - begin + period - 1) / period * period;
   const std::int64_t last = std::min(a.last(), b.last());
@@ -121,8 +138,7 @@ Run common(const Run& a, const Run& b) {
           .stride = count == 1 ? 1 : static_cast<std::int32_t>(period)};
 }
 
-// Calls act(a, b) for runs of both that may have indices in common, in their order; ends when it
-// returns false.
+// Calls act(a, b) in order for pairs of runs whose ranges overlap. Stops if it returns false.
 template <class Act>
 void for_each_pair(std::span<const Run> a, std::span<const Run> b, const Act& act) {
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -132,8 +148,8 @@ void for_each_pair(std::span<const Run> a, std::span<const Run> b, const Act& ac
   }
 }
 
-// The union, run by run; empty if some interleave in a way that takes more than a look at both.
-std::vector<Run> united_runs(std::span<const Run> a, std::span<const Run> b) {
+// The union, run by run; empty if some runs interleave in a way that this does not handle.
+std::vector<Run> unite_runs(std::span<const Run> a, std::span<const Run> b) {
   std::vector<Run> all;
   all.reserve(a.size() + b.size());
   std::ranges::merge(a, b, std::back_inserter(all), {}, &Run::begin, &Run::begin);
@@ -145,7 +161,7 @@ std::vector<Run> united_runs(std::span<const Run> a, std::span<const Run> b) {
       all[end++] = next;
       continue;
     }
-    const Run both = common(before, next);
+    const Run both = intersection(before, next);
     if (both.count == next.count) continue;
     const bool extends = both.count > 0 && before.stride == next.stride;
     if (!extends) return {};
@@ -155,8 +171,8 @@ std::vector<Run> united_runs(std::span<const Run> a, std::span<const Run> b) {
   return canonical(std::move(all));
 }
 
-// Two runs where the second continues the first, as one.
-bool joined(const Run& a, const Run& b, Run& both) {
+// Concatenates two runs if the second continues the first.
+bool try_concatenate(const Run& a, const Run& b, Run& both) {
   const std::int64_t step = b.begin - a.last();
   if (step <= 0 || (a.count > 1 && step != a.stride) || (b.count > 1 && step != b.stride)) {
     return false;
@@ -165,10 +181,10 @@ bool joined(const Run& a, const Run& b, Run& both) {
   return true;
 }
 
-// Runs of one stride that were dealt out round robin, as one; a count of 0: they were not. If their
-// first indices are d apart and fill a stride, they are every d-th index, as long as none of them
+// Merges runs of one stride that form a round-robin distribution; a count of 0: they do not. If
+// their first indices are d apart and fill a stride, they are every d-th index, provided that none
 // ends more than a stride before the last index of all. REQUIRES: several, sorted by `begin`.
-Run interleaved(std::span<const Run> runs) {
+Run merge_interleaved(std::span<const Run> runs) {
   std::int64_t stride = 1;
   std::int64_t last = 0;
   std::int64_t total = 0;
@@ -203,7 +219,7 @@ IndexSet IndexSet::range(std::int64_t begin, std::int64_t count, std::int64_t st
   ensure(count >= 0 && stride >= 1, "a run of indices has a count and a stride");
   IndexSet set;
   if (count == 0) return set;
-  // Compared by division, as the last index may be too large for any number.
+  // Compared by division, because the last index may overflow.
   const bool fits =
       begin >= 0 && begin <= kLastIndex && (count - 1) <= (kLastIndex - begin) / stride;
   ensure(fits, kInRange);
@@ -234,7 +250,7 @@ std::int64_t IndexSet::size_of_many() const {
 bool IndexSet::contains(std::int64_t index) const {
   const std::span<const Run> all = runs();
   const auto behind = std::ranges::upper_bound(all, index, {}, &Run::begin);
-  return behind != all.begin() && holds(*std::prev(behind), index);
+  return behind != all.begin() && contains_index(*std::prev(behind), index);
 }
 
 std::vector<std::int32_t> IndexSet::indices() const {
@@ -251,7 +267,7 @@ bool IndexSet::overlaps(const IndexSet& other) const {
   }
   bool found = false;
   for_each_pair(runs(), other.runs(), [&](const Run& a, const Run& b) {
-    found = common(a, b).count > 0;
+    found = intersection(a, b).count > 0;
     return !found;
   });
   return found;
@@ -262,7 +278,7 @@ bool IndexSet::includes(const IndexSet& other) const {
   if (size > this->size()) return false;
   std::int64_t both = 0;
   for_each_pair(runs(), other.runs(), [&](const Run& a, const Run& b) {
-    both += common(a, b).count;
+    both += intersection(a, b).count;
     return true;
   });
   return both == size;
@@ -276,9 +292,9 @@ IndexSet IndexSet::united(const IndexSet& other) const {
     const bool in_order = first_.begin < other.first_.begin;
     const Run& before = in_order ? first_ : other.first_;
     const Run& behind = in_order ? other.first_ : first_;
-    if (joined(before, behind, both)) return of_runs({both});
+    if (try_concatenate(before, behind, both)) return of_runs({both});
   }
-  std::vector<Run> both = united_runs(runs(), other.runs());
+  std::vector<Run> both = unite_runs(runs(), other.runs());
   if (!both.empty()) return of_runs(std::move(both));
   const std::array<const IndexSet*, 2> sets{this, &other};
   return unite(sets).set;
@@ -287,12 +303,12 @@ IndexSet IndexSet::united(const IndexSet& other) const {
 IndexSet IndexSet::intersected(const IndexSet& other) const {
   if (empty() || other.empty()) return {};
   if (!more_ && !other.more_) {
-    const Run both = common(first_, other.first_);
+    const Run both = intersection(first_, other.first_);
     return both.count == 0 ? IndexSet() : of_runs({both});
   }
   std::vector<Run> both;
   for_each_pair(runs(), other.runs(), [&](const Run& a, const Run& b) {
-    const Run here = common(a, b);
+    const Run here = intersection(a, b);
     if (here.count > 0) both.push_back(here);
     return true;
   });
@@ -307,7 +323,7 @@ IndexSet IndexSet::without(const IndexSet& other) const {
     const auto first = std::ranges::lower_bound(other.runs(), rest.begin, {}, &Run::last);
     const auto near = std::span(first, other.runs().end());
     for_each_pair(std::span(&rest, 1), near, [&](const Run& a, const Run& b) {
-      const Run cut = common(a, b);
+      const Run cut = intersection(a, b);
       if (cut.count == 0) return true;
       by_runs = cut.count == 1 || cut.stride == a.stride;
       if (!by_runs) return false;
@@ -349,15 +365,15 @@ IndexSet one_run(std::span<const IndexSet* const> sets) {
   std::ranges::sort(runs, {}, &Run::begin);
   Run all = runs.front();
   std::size_t k = 1;
-  while (k < runs.size() && joined(all, runs[k], all)) ++k;
-  if (k < runs.size()) all = interleaved(runs);
+  while (k < runs.size() && try_concatenate(all, runs[k], all)) ++k;
+  if (k < runs.size()) all = merge_interleaved(runs);
   return IndexSet::range(all.begin, all.count, all.stride);
 }
 
 namespace {
 
-// How often each index occurs is counted: faster than sorting where they lie close.
-Union united_by_marks(std::span<const IndexSet* const> sets, std::int64_t largest) {
+// Counts the occurrences of each index: faster than sorting if the indices are dense.
+Union unite_by_counting(std::span<const IndexSet* const> sets, std::int64_t largest) {
   std::vector<std::int32_t> times(largest + 1);
   for (const IndexSet* set : sets) {
     for (const Run& run : set->runs()) {
@@ -371,7 +387,7 @@ Union united_by_marks(std::span<const IndexSet* const> sets, std::int64_t larges
   for (std::int64_t i = 0; i <= largest; ++i) {
     const std::int32_t count = times[i];
     if (count > 0) all.push_back(static_cast<std::int32_t>(i));
-    if (count > 1 && result.twice < 0) result.twice = i;
+    if (count > 1 && result.duplicate < 0) result.duplicate = i;
   }
   result.set = IndexSet(std::move(all));
   return result;
@@ -389,21 +405,21 @@ Union unite(std::span<const IndexSet* const> sets) {
     total += set->size();
     largest = std::max(largest, set->runs().back().last());
   }
-  if (total > largest / 4) return united_by_marks(sets, largest);
+  if (total > largest / 4) return unite_by_counting(sets, largest);
   std::vector<std::int32_t> all;
   for (const IndexSet* set : sets) append(all, *set);
   std::ranges::sort(all);
-  const auto twice = std::ranges::adjacent_find(all);
-  const std::int64_t index = twice == all.end() ? -1 : *twice;
-  return {.set = IndexSet(std::move(all)), .twice = index};
+  const auto duplicate = std::ranges::adjacent_find(all);
+  const std::int64_t index = duplicate == all.end() ? -1 : *duplicate;
+  return {.set = IndexSet(std::move(all)), .duplicate = index};
 }
 
 std::string to_string(const IndexSet& set) {
   if (set.empty()) return "none";
-  constexpr std::size_t kMost = 6;
+  constexpr std::size_t kMaxRunsShown = 6;
   std::string text;
   const std::span<const Run> runs = set.runs();
-  for (std::size_t i = 0; i < runs.size() && i < kMost; ++i) {
+  for (std::size_t i = 0; i < runs.size() && i < kMaxRunsShown; ++i) {
     const Run& run = runs[i];
     if (i > 0) text += i + 1 == runs.size() ? " and " : ", ";
     text += std::to_string(run.begin);
@@ -417,7 +433,7 @@ std::string to_string(const IndexSet& set) {
     }
     text += std::to_string(run.last());
   }
-  if (runs.size() > kMost) text += ", ..";
+  if (runs.size() > kMaxRunsShown) text += ", ..";
   return text;
 }
 

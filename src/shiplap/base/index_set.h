@@ -1,5 +1,5 @@
-// A set of indices (samples, shards) as sorted runs with a stride: what is dealt out in blocks or
-// round robin is one run, however many indices it has.
+// A set of indices (samples, shards) as sorted runs with a stride. A block or round-robin selection
+// is one run, however many indices it has.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ class IndexSet {
 
   IndexSet() = default;
   explicit IndexSet(std::int64_t single) : IndexSet(range(single, 1)) {}
-  // In any order, also several times. Promises that none is negative.
+  // In any order; duplicates are allowed. REQUIRES: no index is negative.
   explicit IndexSet(std::vector<std::int32_t> indices);
-  // Promises that count >= 0 and stride >= 1, and that the last index is below 2^31 - 1.
+  // REQUIRES: count >= 0, stride >= 1, and the last index is below 2^31 - 1.
   static IndexSet range(std::int64_t begin, std::int64_t count, std::int64_t stride = 1);
 
-  // Copied often, and nearly always one run: so it is done here.
+  // Inline, because sets are copied often and nearly always have one run.
   IndexSet(const IndexSet& other) : first_(other.first_) {
     if (other.more_) copy_more(other);
   }
@@ -60,9 +60,9 @@ class IndexSet {
   [[nodiscard]] bool includes(const IndexSet& other) const;
   [[nodiscard]] IndexSet united(const IndexSet& other) const;
   [[nodiscard]] IndexSet intersected(const IndexSet& other) const;
-  // What `other` does not hold.
+  // The indices that `other` does not contain.
   [[nodiscard]] IndexSet without(const IndexSet& other) const;
-  // Every index moved by so much. Promises that none becomes negative or too large.
+  // Adds `by` to every index. REQUIRES: no index becomes negative or too large.
   [[nodiscard]] IndexSet shifted(std::int64_t by) const;
   friend bool operator==(const IndexSet& a, const IndexSet& b) {
     return a.first_ == b.first_ && (!a.more_ && !b.more_ ? true : equal_runs(a, b));
@@ -74,23 +74,23 @@ class IndexSet {
   void copy_more(const IndexSet& other);
   [[nodiscard]] std::int64_t size_of_many() const;
 
-  // Most sets are one run, which then needs no memory of its own.
+  // Most sets have one run, which needs no allocation.
   Run first_;
   std::unique_ptr<const std::vector<Run>> more_;  // all runs, if there are several
 };
 
-// What many sets hold together, in time that grows with the number of indices.
+// The union of many sets, in time linear in the number of indices.
 struct Union {
   IndexSet set;
-  std::int64_t twice = -1;  // an index that several of them hold; -1 if none
+  std::int64_t duplicate = -1;  // an index that several of them contain; -1 if none
 };
 [[nodiscard]] Union unite(std::span<const IndexSet* const> sets);
 
-// The union of sets of one run each if that is one run as well, and no index is in two of them:
-// blocks that follow each other, or round robin. Otherwise empty.
+// The union of disjoint sets of one run each, if it is one run as well: consecutive blocks, or
+// round robin. Otherwise empty.
 [[nodiscard]] IndexSet one_run(std::span<const IndexSet* const> sets);
 
-// "0-3", "1, 5, .. 29", "0-3 and 8"; long ones are cut short.
+// "0-3", "1, 5, .. 29", "0-3 and 8"; long sets are truncated.
 [[nodiscard]] std::string to_string(const IndexSet& set);
 
 }  // namespace shiplap

@@ -1,4 +1,4 @@
-// Every property is compared with std::set, which knows nothing of runs.
+// Every property is compared with std::set, which has no runs.
 #include "shiplap/base/index_set.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ bool share(const Plain& a, const Plain& b) {
   return std::ranges::any_of(a, [&](std::int32_t i) { return b.contains(i); });
 }
 
-// The promises that a list of runs keeps, whatever was done to get there.
+// The invariants of a list of runs.
 void expect_well_formed(const IndexSet& set) {
   std::int64_t last = std::numeric_limits<std::int64_t>::min();
   std::int64_t size = 0;
@@ -83,8 +83,8 @@ void expect_pair(const IndexSet& a, const IndexSet& b) {
   const std::vector<const IndexSet*> both{&a, &b};
   const Union all = unite(both);
   EXPECT_EQ(all.set, a.united(b));
-  ASSERT_EQ(all.twice >= 0, share(plain_a, plain_b));
-  EXPECT_TRUE(all.twice < 0 || (a.contains(all.twice) && b.contains(all.twice)));
+  ASSERT_EQ(all.duplicate >= 0, share(plain_a, plain_b));
+  EXPECT_TRUE(all.duplicate < 0 || (a.contains(all.duplicate) && b.contains(all.duplicate)));
 }
 
 TEST(IndexSet, OfEverySubsetOfTenHoldsWhatWasGiven) {
@@ -133,15 +133,15 @@ TEST(IndexSet, OfTwoRunsAgreesWithPlainSets) {
 }
 
 TEST(IndexSet, OfLongRunsIsFoundWithoutCounting) {
-  constexpr std::int64_t kMost = INT32_MAX - 1;
-  const IndexSet odd = IndexSet::range(1, kMost / 2, 2);
-  const IndexSet sevenths = IndexSet::range(3, kMost / 7, 7);
+  constexpr std::int64_t kMax = INT32_MAX - 1;
+  const IndexSet odd = IndexSet::range(1, kMax / 2, 2);
+  const IndexSet sevenths = IndexSet::range(3, kMax / 7, 7);
   EXPECT_EQ(odd.intersected(sevenths).runs().front(),
             (IndexSet::Run{.begin = 3, .count = 153391689, .stride = 14}));
-  EXPECT_FALSE(odd.overlaps(IndexSet::range(0, kMost / 2, 2)));
-  EXPECT_TRUE(IndexSet::range(0, kMost).includes(odd));
+  EXPECT_FALSE(odd.overlaps(IndexSet::range(0, kMax / 2, 2)));
+  EXPECT_TRUE(IndexSet::range(0, kMax).includes(odd));
   EXPECT_FALSE(odd.includes(sevenths));
-  const IndexSet coprime = IndexSet::range(0, 2, kMost).intersected(IndexSet::range(5, 2, 99'991));
+  const IndexSet coprime = IndexSet::range(0, 2, kMax).intersected(IndexSet::range(5, 2, 99'991));
   EXPECT_TRUE(coprime.empty());
 }
 
@@ -170,7 +170,7 @@ TEST(IndexSet, KnowsNoOrderAndNoRepetition) {
 TEST(IndexSet, IsOneRunWhenDealtInBlocksOrInTurn) {
   EXPECT_EQ(IndexSet::range(1024, 1 << 20).runs().size(), 1U);
   EXPECT_EQ(IndexSet::range(3, 1 << 20, 128).runs().size(), 1U);
-  // Microbatch after microbatch of what one rank gets in turn; also from both ends.
+  // The microbatches of one rank of a round-robin distribution; also from both ends.
   IndexSet mine(3);
   for (int i = 1; i < 50; ++i) {
     mine = mine.united(IndexSet(3 + std::int64_t{i} * 8));
@@ -204,12 +204,12 @@ TEST(Unite, OfAThousandInterleavedSetsIsOneRun) {
   std::vector<const IndexSet*> sets;
   for (const IndexSet& set : dealt) sets.push_back(&set);
   const Union all = unite(sets);
-  EXPECT_EQ(all.twice, -1);
+  EXPECT_EQ(all.duplicate, -1);
   EXPECT_EQ(all.set.runs().size(), 1U);
   EXPECT_TRUE(all.set.covers(17'000));
 }
 
-// What a causal mask leaves of positions that were dealt out: some ranks have one more.
+// Distributed positions under a causal mask: some ranks have one more.
 TEST(Unite, OfInterleavedSetsThatAreCutOffAgreesWithPlainSets) {
   Random random(5);
   for (int round = 0; round < 2000; ++round) {
@@ -231,7 +231,7 @@ TEST(Unite, OfInterleavedSetsThatAreCutOffAgreesWithPlainSets) {
     std::vector<const IndexSet*> sets;
     for (const IndexSet& set : dealt) sets.push_back(&set);
     const Union all = unite(sets);
-    EXPECT_EQ(all.twice, -1);
+    EXPECT_EQ(all.duplicate, -1);
     expect_is(all.set, plain);
   }
 }
@@ -242,7 +242,7 @@ TEST(Unite, FindsTheIndexThatTwoHold) {
   dealt[40] = dealt[40].united(IndexSet(std::int64_t{777}));  // which is rank 77's
   std::vector<const IndexSet*> sets;
   for (const IndexSet& set : dealt) sets.push_back(&set);
-  EXPECT_EQ(unite(sets).twice, 777);
+  EXPECT_EQ(unite(sets).duplicate, 777);
   EXPECT_TRUE(unite(sets).set.covers(1000));
 }
 
@@ -251,7 +251,7 @@ TEST(Unite, OfNothingIsNothing) {
   const std::vector<const IndexSet*> two{&empty, &empty};
   EXPECT_TRUE(unite({}).set.empty());
   EXPECT_TRUE(unite(two).set.empty());
-  EXPECT_EQ(unite(two).twice, -1);
+  EXPECT_EQ(unite(two).duplicate, -1);
 }
 
 TEST(IndexSet, IsCopiedWhole) {

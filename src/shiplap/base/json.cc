@@ -9,16 +9,16 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
-#include "shiplap/base/json_fault_internal.h"
+#include "shiplap/base/json_error_internal.h"
 
 namespace shiplap {
 namespace {
 
-constexpr std::size_t kDeepest = 200;
-// Comparing all pairs is faster than sorting up to about this many.
+constexpr std::size_t kMaxDepth = 200;
+// Up to about this many members, comparing all pairs is faster than sorting.
 constexpr std::size_t kFewMembers = 16;
 
-std::optional<std::size_t> repeated_among_few(const Json::Object& members) {
+std::optional<std::size_t> duplicate_among_few(const Json::Object& members) {
   for (std::size_t i = 1; i < members.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (members[i].first == members[j].first) return i;
@@ -27,7 +27,7 @@ std::optional<std::size_t> repeated_among_few(const Json::Object& members) {
   return std::nullopt;
 }
 
-std::optional<std::size_t> repeated_among_many(const Json::Object& members) {
+std::optional<std::size_t> duplicate_among_many(const Json::Object& members) {
   std::vector<std::size_t> order(members.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -42,13 +42,14 @@ std::optional<std::size_t> repeated_among_many(const Json::Object& members) {
   return first;
 }
 
-// The first member whose key an earlier one has already.
-std::optional<std::size_t> repeated_key(const Json::Object& members) {
-  return members.size() <= kFewMembers ? repeated_among_few(members) : repeated_among_many(members);
+// The first member with the key of an earlier one.
+std::optional<std::size_t> duplicate_key(const Json::Object& members) {
+  return members.size() <= kFewMembers ? duplicate_among_few(members)
+                                       : duplicate_among_many(members);
 }
 
-// Hands the text to nlohmann's lexer byte by byte, and lets us see how far the lexer has read: its
-// events do not say where they are.
+// Passes the text to nlohmann's lexer byte by byte and records how far the lexer has read, because
+// its events have no positions.
 class Cursor {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -76,27 +77,27 @@ class Cursor {
 // An array or object that has been opened and not yet closed.
 struct Level {
   bool is_object = false;
-  std::size_t opened = 0;  // where its bracket stands
+  std::size_t opened = 0;  // position of its bracket
   Json::Array items{};
   Json::Object members{};
-  std::vector<std::size_t> key_ends{};  // where the keys of `members` end in the text
+  std::vector<std::size_t> key_ends{};  // positions in the text where the keys of `members` end
 };
 
-// Receives nlohmann's events, whose names and signatures are its own, and builds a Json.
+// Receives nlohmann's SAX events (it defines their names and signatures) and builds a Json.
 class Reader {
  public:
   explicit Reader(JsonSource source) : source_(source) {
     constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // which the lexer skips
-    if (source_.text.starts_with(kByteOrderMark)) stop_.end = kByteOrderMark.size();
+    if (source_.text.starts_with(kByteOrderMark)) state_.end = kByteOrderMark.size();
   }
 
   Json read() {
     const std::string_view text = source_.text;
     nlohmann::json::sax_parse(Cursor(text, 0, &reached_), Cursor(text, text.size(), &reached_),
                               this);
-    // The lexer takes a zero byte for the end of the text, so we look whether it is the end.
-    if (end_of_json_space(text, stop_.end) != text.size()) {
-      throw InputError(explain_json_fault(source_, stop_));
+    // The lexer treats a zero byte as the end of the text, so check that it is the end.
+    if (end_of_json_space(text, state_.end) != text.size()) {
+      throw InputError(explain_json_error(source_, state_));
     }
     return std::move(result_);
   }
@@ -119,77 +120,77 @@ class Reader {
   bool key(std::string& value) {
     levels_.back().members.emplace_back().first = std::move(value);
     levels_.back().key_ends.push_back(reached_);
-    stop_.last = JsonToken::key;
-    stop_.end = reached_;
+    state_.last = JsonToken::key;
+    state_.end = reached_;
     return true;
   }
 
   bool end_array() { return close(Json(std::move(levels_.back().items))); }
   bool end_object() {
-    if (const auto second = repeated_key(levels_.back().members)) refuse_repeated_key(*second);
+    if (const auto second = duplicate_key(levels_.back().members)) throw_duplicate_key(*second);
     return close(Json::object(std::move(levels_.back().members)));
   }
 
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) {
-    throw InputError(explain_json_fault(source_, stop_));
+    throw InputError(explain_json_error(source_, state_));
   }
 
  private:
   bool add(Json value, std::size_t end) {
-    stop_.end = end;
+    state_.end = end;
     if (levels_.empty()) {
-      stop_.last = JsonToken::whole;
+      state_.last = JsonToken::whole;
       result_ = std::move(value);
     } else if (levels_.back().is_object) {
-      stop_.last = JsonToken::member;
+      state_.last = JsonToken::member;
       levels_.back().members.back().second = std::move(value);
     } else {
-      stop_.last = JsonToken::item;
+      state_.last = JsonToken::item;
       levels_.back().items.push_back(std::move(value));
     }
     return true;
   }
 
-  // The lexer has usually read one byte past the end of a number, so we look for the end ourselves.
+  // The lexer has usually read one byte past the end of a number, so find the end here.
   bool add_number(Json value) {
-    auto begin = end_of_json_space(source_.text, stop_.end);
-    const bool separated = stop_.last == JsonToken::key || stop_.last == JsonToken::item;
+    auto begin = end_of_json_space(source_.text, state_.end);
+    const bool separated = state_.last == JsonToken::key || state_.last == JsonToken::item;
     if (separated) begin = end_of_json_space(source_.text, begin + 1);
     return add(std::move(value), end_of_json_number(source_.text, begin));
   }
 
   bool open(bool is_object) {
     const auto bracket = reached_ - 1;
-    if (levels_.size() == kDeepest) {
+    if (levels_.size() == kMaxDepth) {
       throw InputError(json_diagnostic(source_, {bracket, 1},
                                        "arrays and objects are nested more than 200 deep"));
     }
     levels_.push_back({.is_object = is_object, .opened = bracket});
-    stop_ = {.last = is_object ? JsonToken::open_object : JsonToken::open_array,
-             .end = reached_,
-             .opened = bracket};
+    state_ = {.last = is_object ? JsonToken::open_object : JsonToken::open_array,
+              .end = reached_,
+              .opened = bracket};
     return true;
   }
 
   bool close(Json value) {
     levels_.pop_back();
-    stop_.opened.reset();
-    if (!levels_.empty()) stop_.opened = levels_.back().opened;
+    state_.opened.reset();
+    if (!levels_.empty()) state_.opened = levels_.back().opened;
     return add(std::move(value), reached_);
   }
 
-  [[noreturn]] void refuse_repeated_key(std::size_t second) const {
+  [[noreturn]] void throw_duplicate_key(std::size_t second) const {
     const std::size_t end = levels_.back().key_ends[second];
     std::size_t begin = source_.text.rfind('"', end - 2);
-    // A quote that belongs to the key has a backslash before it; the one that opens it has none.
+    // A quote inside the key follows a backslash; the opening quote does not.
     while (source_.text[begin - 1] == '\\') begin = source_.text.rfind('"', begin - 1);
     const std::string& key = levels_.back().members[second].first;
-    throw InputError(explain_repeated_key(source_, {begin, end - begin}, key));
+    throw InputError(duplicate_key_error(source_, {begin, end - begin}, key));
   }
 
   JsonSource source_;
   std::size_t reached_ = 0;  // how far the lexer has read
-  JsonStop stop_;
+  JsonParseState state_;
   std::vector<Level> levels_;
   Json result_;
 };
@@ -199,7 +200,7 @@ class Reader {
 Json Json::object(std::initializer_list<Member> members) { return object(Object(members)); }
 
 Json Json::object(Object members) {
-  ensure(!repeated_key(members), "each key of an object is given once");
+  ensure(!duplicate_key(members), "each key of an object is given once");
   Json result;
   result.value_ = std::move(members);
   return result;

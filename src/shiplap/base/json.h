@@ -1,5 +1,5 @@
-// A JSON value: read, built, compared, written. Objects keep the order in which they were built, so
-// that the same input gives the same bytes.
+// A JSON value that can be parsed, built, compared and written. Objects keep the insertion order,
+// so that the same input gives the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class Json {
   using Object = std::vector<Member>;  // keys in order of insertion, each once
 
   Json() = default;  // null
-  // Implicit, because a value of C++ is meant wherever its JSON is.
+  // Implicit, so that a C++ value can be used wherever a Json is expected.
   // NOLINTBEGIN(google-explicit-constructor)
   Json(std::nullptr_t) {}
   Json(bool value) : value_(value) {}
@@ -33,7 +33,7 @@ class Json {
   Json(Array value) : value_(std::move(value)) {}
   // NOLINTEND(google-explicit-constructor)
 
-  // Both promise that no key is given twice.
+  // REQUIRES: keys are unique.
   static Json object(std::initializer_list<Member> members = {});
   static Json object(Object members);
   static Json array(std::initializer_list<Json> items = {});
@@ -47,7 +47,7 @@ class Json {
   [[nodiscard]] bool is_object() const;
   [[nodiscard]] std::string_view type_name() const;  // "null", "boolean", "integer", "number", ...
 
-  // Each promises that the value is of that kind; ask first.
+  // REQUIRES: the value has this type.
   [[nodiscard]] bool as_bool() const;
   [[nodiscard]] std::int64_t as_integer() const;
   [[nodiscard]] double as_number() const;
@@ -55,32 +55,32 @@ class Json {
   [[nodiscard]] const Array& as_array() const;
   [[nodiscard]] const Object& as_object() const;
 
-  // Null if this is no object or has no such member.
+  // Returns null if this is not an object or has no such member.
   [[nodiscard]] const Json* find(std::string_view key) const;
 
-  // Sets or replaces a member; makes an object of a null. Returns itself, so that calls can be
-  // chained.
+  // Sets or replaces a member; a null becomes an object. Returns *this.
   Json& set(std::string_view key, Json value);
-  // Adds to an array; makes one of a null.
+  // Appends to an array; a null becomes an array.
   Json& push(Json value);
 
-  // Equal values are written alike: the order of members counts, and 1 is not 1.0.
+  // Equal values have equal text: the order of members matters, and 1 is not 1.0.
   friend bool operator==(const Json&, const Json&);
 
  private:
   std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
 };
 
-// Reads one JSON text. Throws InputError D010 with line and column; `file` is what to call the
-// input. Integers beyond 64 bits become doubles; nesting beyond 200 levels and a key given twice
-// are refused.
+// Parses one JSON text. Throws InputError D010 with line and column, also for nesting beyond 200
+// levels and for duplicate keys; `file` is the name of the input in messages. Integers beyond 64
+// bits become doubles.
 [[nodiscard]] Json parse_json(std::string_view text, std::string_view file);
 
 enum class Layout { compact, indented };
 
-// Doubles are written with the fewest digits that read back to the same value; infinities and NaN,
-// which JSON lacks, as null. Bytes in a string that are not UTF-8 become U+FFFD. Indented text has
-// one member or item per line, except for short arrays of scalars. There is no newline at the end.
+// Doubles are written with the fewest digits that parse to the same value; infinities and NaN,
+// which JSON does not support, as null. Bytes in a string that are not UTF-8 become U+FFFD.
+// Indented text has one member or item per line, except for short arrays of scalars. No newline at
+// the end.
 [[nodiscard]] std::string to_text(const Json& value, Layout layout = Layout::indented);
 
 }  // namespace shiplap

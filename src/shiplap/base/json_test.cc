@@ -13,8 +13,8 @@
 namespace shiplap {
 namespace {
 
-constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
 Json parse(std::string_view text) { return parse_json(text, "test.json"); }
 std::string compact(const Json& value) { return to_text(value, Layout::compact); }
@@ -33,7 +33,7 @@ TEST(Json, KnowsItsKind) {
 
 TEST(Json, GivesBackWhatItWasMadeOf) {
   EXPECT_EQ(Json(true).as_bool(), true);
-  EXPECT_EQ(Json(kLeast).as_integer(), kLeast);
+  EXPECT_EQ(Json(kMin).as_integer(), kMin);
   EXPECT_EQ(Json(2.5).as_number(), 2.5);
   EXPECT_EQ(Json(2).as_number(), 2.0);
   EXPECT_EQ(Json(std::string_view("ab")).as_string(), "ab");
@@ -108,8 +108,8 @@ TEST(ParseJson, ReadsEscapes) {
 }
 
 TEST(ParseJson, IntegersBeyond64BitsBecomeDoubles) {
-  EXPECT_EQ(parse("9223372036854775807"), Json(kMost));
-  EXPECT_EQ(parse("-9223372036854775808"), Json(kLeast));
+  EXPECT_EQ(parse("9223372036854775807"), Json(kMax));
+  EXPECT_EQ(parse("-9223372036854775808"), Json(kMin));
   EXPECT_EQ(parse("9223372036854775808"), Json(0x1p63));
   EXPECT_EQ(parse("18446744073709551615"), Json(0x1p64));
   EXPECT_EQ(parse("-9223372036854775809"), Json(-0x1p63));
@@ -133,19 +133,19 @@ TEST(ParseJson, ManyKeysAreReadInReasonableTime) {
     (void)parse(text + "\"key7\": 0,\n\"key3\": 0,\n\"key9\": 0}");
     FAIL() << "nothing was thrown";
   } catch (const InputError& error) {
-    EXPECT_EQ(error.diagnostics()[0].what, "the key `key7` is given twice");
+    EXPECT_EQ(error.diagnostics()[0].what, "duplicate key `key7`");
     EXPECT_EQ(error.diagnostics()[0].where.line, kKeys + 1);
   }
 }
 
-// --- A second witness for what is JSON and where it ends to be ---
+// --- An independent validator: is it JSON, and where does it stop being JSON? ---
 
-// A recursive-descent recogniser after the grammar of RFC 8259, for texts over a few letters. Where
+// A recursive-descent validator after the grammar of RFC 8259, for texts over a few letters. Where
 // it fails is where a person would point: at the token that does not fit, or behind the last one if
 // the text ends too early.
-class Recogniser {
+class JsonValidator {
  public:
-  explicit Recogniser(std::string_view text) : text_(text) {}
+  explicit JsonValidator(std::string_view text) : text_(text) {}
 
   bool accepts() { return value() && (space(), at_ == text_.size() || fail(at_)); }
   std::size_t failed_at() const { return failed_; }
@@ -205,8 +205,8 @@ class Recogniser {
 };
 
 void compare_with_recogniser(const std::string& text) {
-  Recogniser recogniser(text);
-  const bool accepts = recogniser.accepts();
+  JsonValidator validator(text);
+  const bool accepts = validator.accepts();
   try {
     (void)parse(text);
     ASSERT_TRUE(accepts) << text;
@@ -215,7 +215,7 @@ void compare_with_recogniser(const std::string& text) {
     const Diagnostic& d = error.diagnostics().at(0);
     ASSERT_EQ(d.code, "D010");
     ASSERT_EQ(d.where.line, 1);
-    ASSERT_EQ(static_cast<std::size_t>(d.where.column), recogniser.failed_at() + 1) << error.what();
+    ASSERT_EQ(static_cast<std::size_t>(d.where.column), validator.failed_at() + 1) << error.what();
   }
 }
 
@@ -343,7 +343,7 @@ std::size_t widest_line(const std::string& text) {
 }
 
 TEST(ToText, WhatHoldsOnlyScalarsStaysOnOneLineWhileItFits) {
-  // `  "k": ["xxx"],` takes 12 columns beside the letters.
+  // `  "k": ["xxx"],` takes 12 columns besides the letters.
   const auto text = [](std::size_t letters) {
     return to_text(Json::object({{"k", Json::array({std::string(letters, 'x')})}, {"l", 1}}));
   };

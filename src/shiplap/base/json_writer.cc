@@ -1,4 +1,4 @@
-// The writing half of json.h.
+// to_text() of json.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kColumns = 100;
 constexpr std::size_t kIndent = 2;
 
-// The two characters of a short escape, or nothing.
+// The two characters of a short escape, or "".
 std::string_view short_escape(char c) {
   switch (c) {
     case '"':
@@ -61,7 +61,7 @@ void write_double(std::string& out, double value) {
   }
   const std::string digits = fmt::format("{}", value);
   out += digits;
-  // Without a point or an exponent it would read back as an integer.
+  // Without a point or an exponent it would be parsed as an integer.
   if (digits.find_first_of(".e") == digits.npos) out += ".0";
 }
 
@@ -105,8 +105,8 @@ void write_compact(std::string& out, const Json& value) {
   out += '}';
 }
 
-// An array or object of scalars on one line, or nothing if it holds anything else or would take
-// more than `room` bytes.
+// An array or object of scalars on one line, or "" if it contains other values or would take more
+// than `room` bytes.
 std::string on_one_line(const Json& value, std::size_t room) {
   std::string line;
   const auto add = [&](std::string_view key, const Json& item) {
@@ -134,8 +134,8 @@ class IndentedWriter {
 
   void write(const Json& value) {
     if (is_scalar(value)) return write_scalar(out_, value);
-    const std::size_t taken = out_.size() - line_begin_ + 1;  // with a comma behind it
-    // The outermost object has its members on lines of their own, however few they are.
+    const std::size_t taken = out_.size() - line_begin_ + 1;  // with the comma after it
+    // The outermost object always has one member per line.
     const bool outermost = indent_ == 0 && value.is_object() && !value.as_object().empty();
     const std::string line =
         outermost ? std::string() : on_one_line(value, kColumns - std::min(taken, kColumns));

@@ -10,8 +10,8 @@
 namespace shiplap {
 namespace {
 
-// Never the folder in which the user happens to be: what is found is executed. So a path that is
-// not absolute, as there is without /proc, is none.
+// Never the current directory, because plugins are executed. So paths that are not absolute, as
+// they occur without /proc, are ignored.
 std::vector<std::filesystem::path> plugin_folders() {
   std::vector<std::filesystem::path> folders;
   if (const char* own = std::getenv("SHIPLAP_PLUGINS"); own != nullptr && *own != '\0') {
@@ -23,7 +23,7 @@ std::vector<std::filesystem::path> plugin_folders() {
     folders.push_back(program);
     folders.push_back(program.parent_path() / "lib" / "shiplap");
   }
-  // Where this code is part of somebody else's process, such as Python's.
+  // For a process whose program is not ours, such as Python.
   Dl_info here{};
   if (dladdr(reinterpret_cast<const void*>(&load_plugin), &here) != 0) {
     const auto own = std::filesystem::path(here.dli_fname).parent_path();
@@ -43,20 +43,20 @@ PluginSymbol load_plugin(const std::string& file, const char* symbol) {
       tried.push_back(folder.string());
       continue;
     }
-    // Never closed: MPI libraries do not survive that.
+    // Never closed: MPI libraries do not support unloading.
     void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
       return {.problem = fmt::format("`{}` cannot be loaded", path.string()), .help = dlerror()};
     }
     const void* const address = dlsym(handle, symbol);
     if (address == nullptr) {
-      return {.problem = fmt::format("`{}` is of another version", path.string()),
-              .help = "build or install it anew"};
+      return {.problem = fmt::format("`{}` has a different version", path.string()),
+              .help = "rebuild or reinstall it"};
     }
     return {.address = address};
   }
   return {.problem = fmt::format("there is no `{}`", file),
-          .help = fmt::format("looked in {}; SHIPLAP_PLUGINS can name another folder",
+          .help = fmt::format("searched {}; SHIPLAP_PLUGINS can name another directory",
                               fmt::join(tried, ", "))};
 }
 

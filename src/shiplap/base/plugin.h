@@ -1,5 +1,5 @@
-// Parts that are loaded only where they are wanted and there: shared objects of ours, each built
-// against one foreign library, so that nobody else needs that library.
+// Optional shared objects that are loaded on demand. Each is built against one third-party library,
+// so that nothing else depends on that library.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@ namespace shiplap {
 
 struct PluginSymbol {
   const void* address = nullptr;
-  std::string problem;  // why there is none: "there is no `shiplap_mpich.so`"
-  std::string help;     // where it was looked for, or what the system says
+  std::string problem;  // why it is missing: "there is no `shiplap_mpich.so`"
+  std::string help;     // the searched directories, or the message of the system
 };
 
-// Looks for `file` where the environment variable SHIPLAP_PLUGINS says, beside this program, where
-// an installation puts it, and in lib/shiplap beside the shared object that this code is part of.
-// What is loaded stays loaded.
+// Searches `file` in $SHIPLAP_PLUGINS, in the directory of this program, in the directory of an
+// installation, and in lib/shiplap next to the shared object that contains this code. Never unloads
+// a plugin.
 [[nodiscard]] PluginSymbol load_plugin(const std::string& file, const char* symbol);
 
 }  // namespace shiplap

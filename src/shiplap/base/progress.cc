@@ -14,14 +14,14 @@
 namespace shiplap {
 namespace {
 
-constexpr Seconds kQuiet{1.0};     // work that is done by then needs no progress bar
+constexpr Seconds kDelay{1.0};     // shorter tasks show no progress bar
 constexpr Seconds kInterval{0.1};  // between two drawings
-constexpr std::string_view kWipe = "\r\033[K";
+constexpr std::string_view kClearLine = "\r\033[K";
 
-// 12345 as "12 300", 3.456 as "3.46": three digits, because the rate is never steadier than that.
+// 12345 as "12 300", 3.456 as "3.46": three digits, because the rate fluctuates anyway.
 std::string rate_text(double rate) {
   if (rate < 999.5) return fmt::format("{:.3g}", rate);
-  // No work of ours is that fast; the bound keeps the conversion to an integer defined.
+  // No task of ours is that fast; the bound keeps the conversion to an integer defined.
   const double bounded = std::min(rate, 9e17);
   const double step = std::pow(10.0, std::floor(std::log10(bounded)) - 2);
   std::string text = with_separators(std::llround(std::round(bounded / step) * step));
@@ -29,10 +29,10 @@ std::string rate_text(double rate) {
   return text;
 }
 
-// Rounded up, so that it says "0 s left" only when nothing is.
+// Rounded up, so that "0 s left" means that nothing is left.
 std::string left_text(Seconds left) {
-  constexpr double kLongest = 100.0 * 24 * 3600;
-  if (left.value > kLongest) return "more than 100 days left";
+  constexpr double kMaxLeft = 100.0 * 24 * 3600;
+  if (left.value > kMaxLeft) return "more than 100 days left";
   const auto seconds = static_cast<std::int64_t>(std::ceil(left.value));
   if (seconds < 60) return fmt::format("{} s left", seconds);
   if (seconds < 3600) return fmt::format("{} min {:02} s left", seconds / 60, seconds % 60);
@@ -50,43 +50,44 @@ ProgressTicker::~ProgressTicker() {
   }
 }
 
-Progress::Progress(Work work, Output output) : work_(std::move(work)), output_(std::move(output)) {
+ProgressBar::ProgressBar(Task task, Output output)
+    : task_(std::move(task)), output_(std::move(output)) {
   if (!output_.enabled) return;
-  ensure(output_.now && output_.write, "progress that is shown has a clock and a place");
-  begun_ = output_.now();
-  drawn_ = begun_;
+  ensure(output_.now && output_.write, "a visible progress bar has a clock and an output");
+  start_ = output_.now();
+  drawn_ = start_;
 }
 
-Progress::~Progress() {
-  if (visible_) output_.write(kWipe);
+ProgressBar::~ProgressBar() {
+  if (visible_) output_.write(kClearLine);
 }
 
-void Progress::update(std::int64_t done) {
+void ProgressBar::update(std::int64_t done) {
   if (!output_.enabled) return;
   const Seconds now = output_.now();
-  if (now - begun_ <= kQuiet || now - drawn_ < kInterval) return;
+  if (now - start_ <= kDelay || now - drawn_ < kInterval) return;
   draw(done, now);
 }
 
-void Progress::draw(std::int64_t done, Seconds now) {
-  std::string line = work_.what;
-  // Both numbers are doubles because 100 * done may not fit into an integer.
+void ProgressBar::draw(std::int64_t done, Seconds now) {
+  std::string line = task_.what;
+  // Doubles, because 100 * done may overflow an integer.
   const double share =
-      work_.total > 0 ? static_cast<double>(done) / static_cast<double>(work_.total) : 0;
-  if (work_.total > 0)
+      task_.total > 0 ? static_cast<double>(done) / static_cast<double>(task_.total) : 0;
+  if (task_.total > 0)
     line += fmt::format("  {:.0f} %", std::floor(100 * std::clamp(share, 0.0, 1.0)));
   if (done > 0) {
-    const double rate = static_cast<double>(done) / (now - begun_).value;
-    line += fmt::format("  {} {}/s", rate_text(rate), work_.unit);
-    const std::int64_t rest = std::max<std::int64_t>(work_.total - done, 0);
-    if (work_.total > 0) line += "  " + left_text({static_cast<double>(rest) / rate});
+    const double rate = static_cast<double>(done) / (now - start_).value;
+    line += fmt::format("  {} {}/s", rate_text(rate), task_.unit);
+    const std::int64_t rest = std::max<std::int64_t>(task_.total - done, 0);
+    if (task_.total > 0) line += "  " + left_text({static_cast<double>(rest) / rate});
   }
   output_.write("\r" + line + "\033[K");
   drawn_ = now;
   visible_ = true;
 }
 
-Progress::Output progress_on_stderr() {
+ProgressBar::Output progress_on_stderr() {
   return {
       .enabled = isatty(STDERR_FILENO) == 1,
       .now =

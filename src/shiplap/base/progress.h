@@ -1,4 +1,4 @@
-// Tells a person at a terminal how far long work has come, and nobody else anything.
+// Progress of long tasks: callbacks, and a progress bar for terminals.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,22 @@
 
 namespace shiplap {
 
-// How far long work is: `done` of `total` things.
+// `done` of `total` items of a long task are done.
 struct ProgressPoint {
   std::string_view what;  // "expanding ranks"
   std::string_view unit;  // "ranks"
   std::int64_t done = 0;
   std::int64_t total = 0;  // 0: not known
-  bool is_over = false;    // the work has ended, in one way or another
+  bool is_over = false;    // the task has ended, successfully or not
 };
 
-// Called by long work now and then; may be empty. What it throws ends the work, unless that is
-// over.
+// Called regularly by long tasks; may be empty. An exception cancels the task, unless is_over.
 using ProgressCallback = std::function<void(const ProgressPoint&)>;
 
-// Counts steps of long work and calls back once in a while.
+// Counts the items of a task and calls back every `interval` items.
 class ProgressTicker {
  public:
-  // `callback` must outlive it.
+  // REQUIRES: `callback` outlives this.
   ProgressTicker(const ProgressCallback& callback, ProgressPoint start, std::int64_t interval = 1)
       : callback_(callback), point_(start), interval_(interval), next_(start.done + interval) {}
   ~ProgressTicker();
@@ -51,40 +50,40 @@ class ProgressTicker {
 };
 
 // Draws "checking  41 %  12 300 ranks/s  3 s left" over itself on one line of stderr, at most ten
-// times a second; nothing unless the work has taken over a second; wipes the line at the end.
-class Progress {
+// times a second; nothing in the first second; clears the line at the end.
+class ProgressBar {
  public:
   struct Output {
     bool enabled = false;          // stderr is a terminal
-    std::function<Seconds()> now;  // any clock that goes forward
+    std::function<Seconds()> now;  // any monotonic clock
     std::function<void(std::string_view)> write;
   };
 
-  struct Work {
+  struct Task {
     std::string what;        // "checking"
     std::string unit;        // "ranks"
     std::int64_t total = 0;  // 0: not known; then no percentage and no time left
   };
 
-  Progress(Work work, Output output);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  ProgressBar(Task task, Output output);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // `done` of them are done. Cheap enough to call for each one.
+  // `done` items are done. Cheap enough to call for each item.
   void update(std::int64_t done);
 
  private:
   void draw(std::int64_t done, Seconds now);
 
-  Work work_;
+  Task task_;
   Output output_;
-  Seconds begun_;
+  Seconds start_;
   Seconds drawn_;
   bool visible_ = false;
 };
 
-// stderr and the wall clock of this process; not enabled where stderr is no terminal.
-[[nodiscard]] Progress::Output progress_on_stderr();
+// stderr and the steady clock of this process; disabled unless stderr is a terminal.
+[[nodiscard]] ProgressBar::Output progress_on_stderr();
 
 }  // namespace shiplap

@@ -11,18 +11,18 @@
 namespace shiplap {
 namespace {
 
-// A terminal of one line with a clock that stands still until it is moved.
+// A terminal of one line with a manual clock.
 struct Terminal {
   double time = 100;
   std::vector<std::string> writes;
-  Progress::Output output() {
+  ProgressBar::Output output() {
     return {.enabled = true,
             .now = [this] { return Seconds{time}; },
             .write = [this](std::string_view text) { writes.emplace_back(text); }};
   }
 };
 
-// What can be seen after all that was written.
+// The visible text after all writes.
 std::string screen(const Terminal& terminal) {
   std::string line;
   std::size_t column = 0;
@@ -44,23 +44,23 @@ std::string screen(const Terminal& terminal) {
   return line;
 }
 
-// What is shown when `done` of `total` took `seconds`.
+// The line when `done` of `total` took `seconds`.
 std::string shown(std::int64_t done, std::int64_t total, double seconds) {
   Terminal terminal;
-  Progress progress({.what = "checking", .unit = "ranks", .total = total}, terminal.output());
+  ProgressBar progress({.what = "checking", .unit = "ranks", .total = total}, terminal.output());
   terminal.time += seconds;
   progress.update(done);
   return screen(terminal);
 }
 
-TEST(Progress, ShowsShareRateAndTimeLeft) {
+TEST(ProgressBar, ShowsShareRateAndTimeLeft) {
   // 41 of 100 in 2 s: 20.5 a second; the other 59 take 2.88 s.
   EXPECT_EQ(shown(41, 100, 2), "checking  41 %  20.5 ranks/s  3 s left");
   // 24,600 in 2 s are 12,300 a second; 36,900 are left.
   EXPECT_EQ(shown(24600, 61500, 2), "checking  40 %  12 300 ranks/s  3 s left");
 }
 
-TEST(Progress, RoundsTheRateToThreeDigits) {
+TEST(ProgressBar, RoundsTheRateToThreeDigits) {
   EXPECT_EQ(shown(24691, 0, 2), "checking  12 300 ranks/s");  // 12,345.5
   EXPECT_EQ(shown(2469135, 0, 2), "checking  1 230 000 ranks/s");
   EXPECT_EQ(shown(1999, 0, 2), "checking  1 000 ranks/s");  // 999.5
@@ -69,13 +69,13 @@ TEST(Progress, RoundsTheRateToThreeDigits) {
   EXPECT_EQ(shown(1, 0, 8), "checking  0.125 ranks/s");
 }
 
-TEST(Progress, RoundsTheShareDownAndTheTimeUp) {
+TEST(ProgressBar, RoundsTheShareDownAndTheTimeUp) {
   EXPECT_EQ(shown(999, 1000, 10), "checking  99 %  99.9 ranks/s  1 s left");
   EXPECT_EQ(shown(1000, 1000, 10), "checking  100 %  100 ranks/s  0 s left");
   EXPECT_EQ(shown(2000, 1000, 10), "checking  100 %  200 ranks/s  0 s left");
 }
 
-TEST(Progress, ShowsLongTimesInLargerUnits) {
+TEST(ProgressBar, ShowsLongTimesInLargerUnits) {
   EXPECT_EQ(shown(2, 120, 2), "checking  1 %  1 ranks/s  1 min 58 s left");
   EXPECT_EQ(shown(2, 61, 2), "checking  3 %  1 ranks/s  59 s left");
   EXPECT_EQ(shown(2, 62, 2), "checking  3 %  1 ranks/s  1 min 00 s left");
@@ -83,15 +83,15 @@ TEST(Progress, ShowsLongTimesInLargerUnits) {
   EXPECT_EQ(shown(1, 1'000'000'000'000, 2), "checking  0 %  0.5 ranks/s  more than 100 days left");
 }
 
-TEST(Progress, PromisesNoRateBeforeAnythingIsDone) {
+TEST(ProgressBar, PromisesNoRateBeforeAnythingIsDone) {
   EXPECT_EQ(shown(0, 100, 2), "checking  0 %");
   EXPECT_EQ(shown(0, 0, 2), "checking");
 }
 
-TEST(Progress, ShowsNothingInTheFirstSecond) {
+TEST(ProgressBar, ShowsNothingInTheFirstSecond) {
   Terminal terminal;
   {
-    Progress progress({.what = "checking", .unit = "ranks", .total = 100}, terminal.output());
+    ProgressBar progress({.what = "checking", .unit = "ranks", .total = 100}, terminal.output());
     for (int i = 0; i <= 100; ++i) {
       terminal.time = 100 + i / 100.0;
       progress.update(i);
@@ -100,10 +100,10 @@ TEST(Progress, ShowsNothingInTheFirstSecond) {
   EXPECT_TRUE(terminal.writes.empty());
 }
 
-TEST(Progress, DrawsAtMostTenTimesASecond) {
+TEST(ProgressBar, DrawsAtMostTenTimesASecond) {
   Terminal terminal;
   std::vector<double> drawn;
-  Progress progress({.what = "checking", .unit = "ranks", .total = 10000}, terminal.output());
+  ProgressBar progress({.what = "checking", .unit = "ranks", .total = 10000}, terminal.output());
   for (int i = 0; i <= 10000; ++i) {
     terminal.time = 100 + i / 1024.0;
     const std::size_t before = terminal.writes.size();
@@ -117,9 +117,9 @@ TEST(Progress, DrawsAtMostTenTimesASecond) {
   for (std::size_t i = 1; i < drawn.size(); ++i) EXPECT_GE(drawn[i] - drawn[i - 1], 0.1);
 }
 
-TEST(Progress, LeavesNothingOfALongerLineBehind) {
+TEST(ProgressBar, LeavesNothingOfALongerLineBehind) {
   Terminal terminal;
-  Progress progress({.what = "checking", .unit = "ranks", .total = 1000}, terminal.output());
+  ProgressBar progress({.what = "checking", .unit = "ranks", .total = 1000}, terminal.output());
   terminal.time = 1100;
   progress.update(1);
   const std::size_t longer = screen(terminal).size();
@@ -129,10 +129,10 @@ TEST(Progress, LeavesNothingOfALongerLineBehind) {
   EXPECT_LT(screen(terminal).size(), longer);
 }
 
-TEST(Progress, WipesTheLineAtTheEnd) {
+TEST(ProgressBar, WipesTheLineAtTheEnd) {
   Terminal terminal;
   {
-    Progress progress({.what = "checking", .unit = "ranks", .total = 100}, terminal.output());
+    ProgressBar progress({.what = "checking", .unit = "ranks", .total = 100}, terminal.output());
     terminal.time += 2;
     progress.update(50);
     EXPECT_NE(screen(terminal), "");
@@ -140,22 +140,23 @@ TEST(Progress, WipesTheLineAtTheEnd) {
   EXPECT_EQ(screen(terminal), "");
 }
 
-TEST(Progress, SaysNothingWhereNobodyLooks) {
+TEST(ProgressBar, SaysNothingWhereNobodyLooks) {
   Terminal terminal;
   auto output = terminal.output();
   output.enabled = false;
   {
-    Progress progress({.what = "checking", .unit = "ranks", .total = 100}, output);
+    ProgressBar progress({.what = "checking", .unit = "ranks", .total = 100}, output);
     terminal.time += 5;
     progress.update(50);
   }
   EXPECT_TRUE(terminal.writes.empty());
-  Progress without_anything({.what = "checking", .unit = "ranks", .total = 100}, {});
+  ProgressBar without_anything({.what = "checking", .unit = "ranks", .total = 100}, {});
   EXPECT_NO_THROW(without_anything.update(50));
 }
 
-TEST(Progress, NeedsAClockAndAPlaceToBeShown) {
-  EXPECT_THROW(Progress({.what = "checking", .unit = "ranks"}, {.enabled = true}), InternalError);
+TEST(ProgressBar, NeedsAClockAndAPlaceToBeShown) {
+  EXPECT_THROW(ProgressBar({.what = "checking", .unit = "ranks"}, {.enabled = true}),
+               InternalError);
 }
 
 TEST(ProgressTicker, CallsBackOnceInAWhileAndWhenTheWorkIsOver) {
@@ -177,7 +178,7 @@ TEST(ProgressTicker, EndsWorkByWhatTheCallbackThrows) {
   bool over = false;
   const ProgressCallback callback = [&](const ProgressPoint& point) {
     over = point.is_over;
-    throw 7;  // also when it is over: nobody notices
+    throw 7;  // also when it is over: ignored
   };
   const auto work = [&] {
     ProgressTicker ticker(callback, {.what = "checking", .unit = "ranks"});
@@ -194,7 +195,7 @@ TEST(ProgressTicker, NeedsNobodyWhoLooks) {
 }
 
 TEST(ProgressOnStderr, HasAClockThatGoesForward) {
-  const Progress::Output output = progress_on_stderr();
+  const ProgressBar::Output output = progress_on_stderr();
   const Seconds first = output.now();
   const Seconds second = output.now();
   EXPECT_LE(first, second);

@@ -9,8 +9,7 @@ namespace {
 
 constexpr std::uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;  // 2^64 divided by the golden ratio
 
-// The output function of SplitMix64: it spreads every bit over all of them, and no two numbers give
-// the same one.
+// The output function of SplitMix64: a bijection in which every input bit affects all output bits.
 std::uint64_t mix(std::uint64_t z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
@@ -40,7 +39,7 @@ std::uint64_t Random::next() {
 }
 
 std::int64_t Random::between(std::int64_t begin, std::int64_t end) {
-  ensure(begin < end, "there is a number to choose");
+  ensure(begin < end, "the range is not empty");
   // Unsigned arithmetic, because the difference may not fit into 63 bits.
   const auto range = static_cast<std::uint64_t>(end) - static_cast<std::uint64_t>(begin);
   // 2^64 modulo the range. Without the numbers below it, the rest is a multiple of the range.
@@ -54,8 +53,8 @@ double Random::unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
 bool Random::chance(double probability) { return unit() < probability; }
 
-// Mixing before and after the index is added keeps the parts of neighbouring seeds, and the parts
-// of parts, from being the same.
+// Mixing before and after adding the index keeps the parts of neighbouring seeds, and parts of
+// parts, distinct.
 Random Random::split(std::uint64_t index) const {
   return Random(mix(mix(seed_ ^ kGoldenRatio) + (index + 1) * kGoldenRatio));
 }

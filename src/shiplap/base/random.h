@@ -1,4 +1,4 @@
-// Random numbers that are the same on every machine and with every compiler.
+// Random numbers that are identical on every machine and with every compiler.
 //
 // The generator is xoshiro256**, seeded through SplitMix64 (Blackman and Vigna, "Scrambled linear
 // pseudorandom number generators", 2021). The standard library's distributions differ between
@@ -20,13 +20,13 @@ class Random {
   // Uniform over all 64-bit numbers.
   std::uint64_t next();
 
-  // Uniform over begin .. end-1, without bias. Promises begin < end.
+  // Uniform over begin .. end-1, without bias. REQUIRES: begin < end.
   std::int64_t between(std::int64_t begin, std::int64_t end);
 
   // Uniform over [0, 1), in steps of 2^-53.
   double unit();
 
-  // A fair coin, or one that shows true with `probability`.
+  // True with `probability`.
   bool chance(double probability = 0.5);
 
   template <class T>
@@ -42,8 +42,8 @@ class Random {
     }
   }
 
-  // A generator of its own for part `index` of the work: independent of how many numbers this one
-  // has given, so that parts can be done in any order.
+  // An independent generator for part `index` of a task. It does not depend on how many numbers
+  // this one has generated, so that parts can run in any order.
   [[nodiscard]] Random split(std::uint64_t index) const;
 
  private:

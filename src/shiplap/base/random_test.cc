@@ -14,8 +14,8 @@
 namespace shiplap {
 namespace {
 
-constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
 std::vector<std::uint64_t> first_numbers(Random random, int count) {
   std::vector<std::uint64_t> numbers;
@@ -81,8 +81,8 @@ TEST(Between, HasNoBiasWhereTheRangeDoesNotDivideTwoToThe64) {
   const std::int64_t end = std::int64_t{1} << 62;  // -2^63 .. 2^62 is three times 2^62
   std::vector<int> thirds(3, 0);
   for (int i = 0; i < 30000; ++i) {
-    const auto distance = static_cast<std::uint64_t>(random.between(kLeast, end)) -
-                          static_cast<std::uint64_t>(kLeast);
+    const auto distance =
+        static_cast<std::uint64_t>(random.between(kMin, end)) - static_cast<std::uint64_t>(kMin);
     ++thirds[distance >> 62];
   }
   EXPECT_LT(chi_squared(thirds), 20);
@@ -93,9 +93,9 @@ TEST(Between, KnowsTheWidestAndTheNarrowestRange) {
   bool negative = false;
   bool positive = false;
   for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(random.between(kMost - 1, kMost), kMost - 1);
-    EXPECT_EQ(random.between(kLeast, kLeast + 1), kLeast);
-    const std::int64_t any = random.between(kLeast, kMost);
+    EXPECT_EQ(random.between(kMax - 1, kMax), kMax - 1);
+    EXPECT_EQ(random.between(kMin, kMin + 1), kMin);
+    const std::int64_t any = random.between(kMin, kMax);
     (any < 0 ? negative : positive) = true;
   }
   EXPECT_TRUE(negative && positive);

@@ -9,10 +9,9 @@
 namespace shiplap {
 namespace {
 
-constexpr std::size_t kMostListed = 12;
+constexpr std::size_t kMaxListed = 12;
 
-// The distances between all prefixes of two strings, with a border for what lies before the first
-// letter.
+// The distances between all prefixes of two strings, including the empty ones.
 class DistanceTable {
  public:
   DistanceTable(std::size_t rows, std::size_t columns)
@@ -32,16 +31,16 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// How many letters may be wrong in a word of `length` for it still to be recognised.
-std::size_t allowance(std::size_t length) { return length == 2 ? 1 : length / 3; }
+// The maximum number of edits for a suggestion, by the length of the longer word.
+std::size_t max_edits(std::size_t length) { return length == 2 ? 1 : length / 3; }
 
-std::string listed(std::span<const std::string> names) {
+std::string join_names(std::span<const std::string> names) {
   std::string list;
-  for (const std::string& name : names.first(std::min(names.size(), kMostListed))) {
+  for (const std::string& name : names.first(std::min(names.size(), kMaxListed))) {
     if (!list.empty()) list += ", ";
     list += name;
   }
-  if (names.size() > kMostListed) list += fmt::format(" and {} more", names.size() - kMostListed);
+  if (names.size() > kMaxListed) list += fmt::format(" and {} more", names.size() - kMaxListed);
   return list;
 }
 
@@ -77,15 +76,15 @@ int edit_distance(std::string_view a, std::string_view b) {
 std::string nearest(std::string_view typed, std::span<const std::string> names) {
   const std::string wanted = lower(typed);
   const std::string* best = nullptr;
-  std::size_t fewest = 0;
+  std::size_t fewest_edits = 0;
   for (const std::string& name : names) {
     const auto [shorter, longer] = std::minmax({wanted.size(), name.size()});
-    // The lengths alone may tell that it is too far, and spare the work.
-    if (longer - shorter > allowance(longer)) continue;
+    // Skip names whose length alone exceeds the limit.
+    if (longer - shorter > max_edits(longer)) continue;
     const auto wrong = static_cast<std::size_t>(edit_distance(wanted, lower(name)));
-    if (wrong > allowance(longer) || (best != nullptr && wrong >= fewest)) continue;
+    if (wrong > max_edits(longer) || (best != nullptr && wrong >= fewest_edits)) continue;
     best = &name;
-    fewest = wrong;
+    fewest_edits = wrong;
   }
   return best == nullptr ? std::string() : *best;
 }
@@ -95,7 +94,7 @@ std::string suggest(std::string_view typed, std::span<const std::string> names) 
   const std::string near = nearest(typed, names);
   if (!near.empty()) return fmt::format("did you mean `{}`?", near);
   if (names.size() == 1) return "there is only: " + names[0];
-  return "there are: " + listed(names);
+  return "there are: " + join_names(names);
 }
 
 }  // namespace shiplap

@@ -1,9 +1,9 @@
-// Locks that clang checks (-Wthread-safety, which tools/lint turns on): a member says which mutex
-// guards it, a function which one its caller holds, and an access without it is an error. See
+// Clang thread safety annotations (-Wthread-safety, enabled by tools/lint): members are annotated
+// with their mutex, functions with the locks that they require, and violations are errors. See
 // https://clang.llvm.org/docs/ThreadSafetyAnalysis.html.
 //
-// g++ has no such attributes, and clang has them in the spelling of GNU only, which g++ warns of.
-// So this is the one file of the library with conditional compilation.
+// g++ does not have these attributes, and clang accepts only the GNU spelling, which g++ warns
+// about. So this is the only file of the library with conditional compilation.
 #pragma once
 
 #include <chrono>
@@ -16,13 +16,13 @@
 #define SHIPLAP_THREAD_ATTRIBUTE(x)
 #endif
 
-// Of a member: it, or what it points to, is used only with the mutex.
+// For a member: it, or the object that it points to, is accessed only with the mutex held.
 #define SHIPLAP_GUARDED_BY(x) SHIPLAP_THREAD_ATTRIBUTE(guarded_by(x))
 #define SHIPLAP_PT_GUARDED_BY(x) SHIPLAP_THREAD_ATTRIBUTE(pt_guarded_by(x))
-// Of a function: its caller holds the mutex, or must not hold it.
+// For a function: the caller holds the mutex, or must not hold it.
 #define SHIPLAP_REQUIRES(...) SHIPLAP_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define SHIPLAP_EXCLUDES(...) SHIPLAP_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
-// Of a function: it locks, unlocks or returns the mutex.
+// For a function: it locks, unlocks or returns the mutex.
 #define SHIPLAP_ACQUIRE(...) SHIPLAP_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define SHIPLAP_RELEASE(...) SHIPLAP_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
 #define SHIPLAP_TRY_ACQUIRE(...) SHIPLAP_THREAD_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
@@ -45,7 +45,7 @@ class SHIPLAP_THREAD_ATTRIBUTE(capability("mutex")) Mutex {
 class SHIPLAP_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) SHIPLAP_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  // For one that try_lock() has locked.
+  // Adopts a mutex that try_lock() has locked.
   MutexLock(Mutex& mutex, std::adopt_lock_t /*held*/) SHIPLAP_REQUIRES(mutex) : mutex_(mutex) {}
   ~MutexLock() SHIPLAP_RELEASE() {
     if (is_held_) mutex_.unlock();
@@ -67,7 +67,7 @@ class SHIPLAP_THREAD_ATTRIBUTE(scoped_lockable) MutexLock {
   bool is_held_ = true;
 };
 
-// A lambda does not inherit the lock of its function, so there are no waits with a predicate:
+// The analysis does not propagate locks into lambdas, so there are no waits with a predicate:
 // `while (!is_ready_) changed_.wait(mutex_);`.
 class ConditionVariable {
  public:
@@ -78,7 +78,7 @@ class ConditionVariable {
     condition_.wait(held);
     (void)held.release();
   }
-  // False if the time has passed.
+  // Returns false on timeout.
   bool wait_until(Mutex& mutex, Clock::time_point end) SHIPLAP_REQUIRES(mutex) {
     std::unique_lock<std::mutex> held(mutex.mutex_, std::adopt_lock);
     const std::cv_status status = condition_.wait_until(held, end);

@@ -14,8 +14,8 @@ namespace {
 
 using Names = std::span<const std::string_view>;
 
-// A positive number as d.dd x 10^exponent, rounded once, from all of its digits. Choosing the unit
-// after rounding makes 999.6 ms a second, and not 1000 ms.
+// A positive number as d.dd x 10^exponent, rounded once from all of its digits. The unit is chosen
+// after rounding, so that 999.6 ms is printed as 1.00 s, not as 1000 ms.
 struct Rounded {
   std::string digits;  // three
   int exponent;
@@ -33,7 +33,7 @@ std::string with_point(const std::string& digits, int before_point) {
   return digits.substr(0, position) + "." + digits.substr(position);
 }
 
-// `names` are 1000 apart; `smallest` is the power of ten that the first of them stands for.
+// `names` are 1000 apart; `smallest` is the power of ten of the first of them.
 std::string positive_decimal(double value, Names names, int smallest) {
   const Rounded rounded = three_digits(value);
   const int above = rounded.exponent - smallest;
@@ -56,7 +56,7 @@ std::string decimal(double value, Names names, int smallest = 0) {
   return sign + positive_decimal(std::fabs(value), names, smallest);
 }
 
-// A number below 1024, of which 1000 to 1023 have four digits.
+// A number below 1024; 1000 to 1023 are printed with four digits.
 std::string below_1024(double value) {
   if (value < 9.995) return fmt::format("{:.2f}", value);
   if (value < 99.95) return fmt::format("{:.1f}", value);

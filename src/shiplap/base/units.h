@@ -1,4 +1,4 @@
-// Quantities that must not be mixed up are types. Arithmetic that has no meaning does not compile.
+// Strongly typed quantities. Meaningless arithmetic does not compile.
 #pragma once
 
 #include <compare>
@@ -53,8 +53,8 @@ constexpr Bandwidth operator/(Bytes b, Seconds s) {
 constexpr Seconds operator/(Flops f, FlopRate r) { return {f.count / r.flops_per_second}; }
 constexpr FlopRate operator/(Flops f, Seconds s) { return {f.count / s.value}; }
 
-// For people, three significant digits: "512 B", "1.50 KiB", "31.2 GiB"; "12.4 ms", "1.02 s", "3.50
-// us"; "4.00 Gflop"; "398 GB/s" (decimal, as links are sold); "989 Tflop/s".
+// Human-readable, three significant digits: "512 B", "1.50 KiB", "31.2 GiB"; "12.4 ms", "1.02 s",
+// "3.50 us"; "4.00 Gflop"; "398 GB/s" (decimal units); "989 Tflop/s".
 [[nodiscard]] std::string to_string(Bytes bytes);
 [[nodiscard]] std::string to_string(Seconds seconds);
 [[nodiscard]] std::string to_string(Flops flops);

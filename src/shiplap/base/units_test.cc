@@ -119,7 +119,7 @@ TEST(RatesToString, AreDecimal) {
   EXPECT_EQ(to_string(Flops{1e28}), "10000 Yflop");
 }
 
-// Whatever the value, what is shown is within half of its last digit. The C library's %g and the
+// For every value, the printed number is within half of its last digit. The C library's %g and the
 // table of units below are a second way to the number.
 double read_back(const std::string& text) {
   char* behind = nullptr;

@@ -3,18 +3,18 @@
 namespace shiplap {
 namespace {
 
-// What the first byte of a sequence says about the rest of it.
-struct Lead {
+// The decoded first byte of a sequence.
+struct LeadByte {
   std::size_t bytes;
-  char32_t bits;      // of the value, held by the first byte
-  char32_t smallest;  // a smaller value would have had a shorter form
+  char32_t bits;      // of the value, in the first byte
+  char32_t smallest;  // smaller values have a shorter encoding
 };
 
-std::optional<Lead> lead(unsigned char byte) {
-  if (byte < 0x80) return Lead{1, byte, 0};
-  if ((byte & 0xE0) == 0xC0) return Lead{2, byte & 0x1Fu, 0x80};
-  if ((byte & 0xF0) == 0xE0) return Lead{3, byte & 0x0Fu, 0x800};
-  if ((byte & 0xF8) == 0xF0) return Lead{4, byte & 0x07u, 0x10000};
+std::optional<LeadByte> parse_lead_byte(unsigned char byte) {
+  if (byte < 0x80) return LeadByte{1, byte, 0};
+  if ((byte & 0xE0) == 0xC0) return LeadByte{2, byte & 0x1Fu, 0x80};
+  if ((byte & 0xF0) == 0xE0) return LeadByte{3, byte & 0x0Fu, 0x800};
+  if ((byte & 0xF8) == 0xF0) return LeadByte{4, byte & 0x07u, 0x10000};
   return std::nullopt;
 }
 
@@ -27,7 +27,7 @@ bool is_scalar_value(char32_t value) {
 
 std::optional<CodePoint> first_code_point(std::string_view text) {
   if (text.empty()) return std::nullopt;
-  const auto first = lead(static_cast<unsigned char>(text[0]));
+  const auto first = parse_lead_byte(static_cast<unsigned char>(text[0]));
   if (!first || text.size() < first->bytes) return std::nullopt;
 
   char32_t value = first->bits;

@@ -1,4 +1,4 @@
-// Where one character of UTF-8 ends and the next begins, and which bytes are no character at all.
+// Decodes UTF-8, one character at a time.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct CodePoint {
   friend bool operator==(const CodePoint&, const CodePoint&) = default;
 };
 
-// The character at the beginning of `text`; nothing if the text is empty or does not begin with a
+// Returns the first character of `text`, or nullopt if the text is empty or does not begin with a
 // well-formed one (Unicode 15, table 3-7: no overlong forms, no surrogates, nothing past U+10FFFF).
 [[nodiscard]] std::optional<CodePoint> first_code_point(std::string_view text);
 

@@ -54,7 +54,7 @@ TEST(FirstCodePoint, RefusesEverySequenceOfThreeBytesThatIsNoCharacter) {
       }
     }
   }
-  EXPECT_EQ(well_formed, 0x10000 - 0x800 - 0x800);  // surrogates are left out
+  EXPECT_EQ(well_formed, 0x10000 - 0x800 - 0x800);  // without surrogates
 }
 
 TEST(FirstCodePoint, RefusesWhatIsCutOffOrOutOfRange) {

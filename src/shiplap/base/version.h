@@ -1,4 +1,4 @@
-// Which version of Shiplap this is.
+// The version of Shiplap.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// Warnings about what a plan does not say. They make no plan unsound: what it says is proved all
-// the same, but somebody may take it for more.
+// Warnings about what a plan leaves unstated. They do not make it unsound: its statements are
+// proved all the same, but a reader may assume more than they say.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,26 +23,25 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-class Reader {
+class AdviceCollector {
  public:
-  explicit Reader(const plan::Plan& plan) : plan_(plan) {
+  explicit AdviceCollector(const plan::Plan& plan) : plan_(plan) {
     for (const plan::Program& program : plan.programs) block(program.body);
   }
 
   [[nodiscard]] std::vector<Diagnostic> advice() const {
     std::vector<Diagnostic> result;
-    for (const auto& [kernel, line] : kernels_) warn_of_name(kernel, line, result);
+    for (const auto& [kernel, line] : kernels_) warn_kernel_name(kernel, line, result);
     if (has_goal_) {
       for (const auto& [tensor, line] : updated_) {
-        if (!kept_.contains(tensor)) warn_of_update(tensor, line, result);
+        if (!kept_.contains(tensor)) warn_update(tensor, line, result);
       }
     } else if (states_ && !plan_.tensors.empty()) {
       result.push_back(warning(
-          0, "D761", "nothing says what the ranks must hold at the end of the step",
-          "the plan has neither `goal` nor `keep`, so no gradient need be complete and no weight "
-          "updated",
-          "state it: `keep w = W` for what every step leaves as it finds it, one version on; "
-          "`goal` for all else"));
+          0, "D761", "the plan does not state what the ranks must hold at the end of the step",
+          "it has neither `goal` nor `keep`, so no gradient need be complete and no weight updated",
+          "state it: `keep w = W` for a tensor that every step leaves as it found it, one version "
+          "later; `goal` for all others"));
     }
     return result;
   }
@@ -83,7 +82,7 @@ class Reader {
             .help = std::move(help)};
   }
 
-  void warn_of_name(const std::string& kernel, int line, std::vector<Diagnostic>& out) const {
+  void warn_kernel_name(const std::string& kernel, int line, std::vector<Diagnostic>& out) const {
     const std::vector<std::string_view> all = plan::kernel_names();
     if (std::ranges::find(all, kernel) != all.end()) return;
     const auto near = std::ranges::find_if(all, [&](std::string_view known) {
@@ -91,20 +90,21 @@ class Reader {
     });
     if (near == all.end()) return;
     out.push_back(warning(line, "D757", fmt::format("there is no rule for a kernel `{}`", kernel),
-                          "only that of all contractions is asked of it",
+                          "it is checked only as a contraction",
                           fmt::format("did you mean `{}`?", *near)));
   }
 
-  void warn_of_update(std::int32_t tensor, int line, std::vector<Diagnostic>& out) const {
+  void warn_update(std::int32_t tensor, int line, std::vector<Diagnostic>& out) const {
     const std::string& name = plan_.tensors[tensor].name;
-    out.push_back(warning(line, "D761",
-                          fmt::format("nothing says who holds `{}` at the end of the step", name),
-                          "it is updated, and no `keep` or `goal` names it",
-                          fmt::format("state it: `keep .. = {}`", name)));
+    out.push_back(warning(
+        line, "D761",
+        fmt::format("the plan does not state which rank holds `{}` at the end of the step", name),
+        "it is updated, and no `keep` or `goal` names it",
+        fmt::format("state it: `keep .. = {}`", name)));
   }
 
   const plan::Plan& plan_;
-  std::map<std::string, int> kernels_;   // and the first line of each
+  std::map<std::string, int> kernels_;   // the first line of each
   std::map<std::int32_t, int> updated_;  // by tensor
   std::set<std::int32_t> kept_;          // tensors
   bool has_goal_ = false;
@@ -113,6 +113,6 @@ class Reader {
 
 }  // namespace
 
-std::vector<Diagnostic> advise(const plan::Plan& plan) { return Reader(plan).advice(); }
+std::vector<Diagnostic> advise(const plan::Plan& plan) { return AdviceCollector(plan).advice(); }
 
 }  // namespace shiplap::check

@@ -1,4 +1,4 @@
-// Memory for what is kept to the end: gigabytes of it, in few large blocks.
+// An arena: memory that is freed all at once, for gigabytes of small objects in few large blocks.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace shiplap::check {
 
-// Memory in pages of 2 MiB where the system has them: what is looked up all over a gigabyte then
-// misses the page tables less often.
+// Memory in huge pages (2 MiB) if the system has them: random access to gigabytes then causes fewer
+// TLB misses. Throws std::bad_alloc.
 [[nodiscard]] void* allocate_large(std::size_t bytes);
 void free_large(void* memory);
 
@@ -38,7 +38,7 @@ using LargeVector = std::vector<T, LargeAllocator<T>>;
 
 class Arena {
  public:
-  // A copy that lives as long as the arena.
+  // Returns a copy that lives as long as the arena.
   template <class T>
   [[nodiscard]] std::span<T> keep(std::span<const T> things) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment);

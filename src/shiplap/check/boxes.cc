@@ -6,7 +6,7 @@
 namespace shiplap::check {
 namespace {
 
-// Whether the points of both sides relate in the same way on all ranks.
+// Throws Asymmetric if the relation of both sides depends on the rank.
 void require_one_slope(const BoxSide& a, const BoxSide& b) {
   if (a.slope != b.slope) throw Asymmetric();
 }
@@ -40,7 +40,7 @@ Box intersection(const Box& a, const Box& b) {
   return result;
 }
 
-// Peels `a` one dimension after another: what is outside of `b` there, then goes on inside.
+// Splits off, dimension by dimension, the part of `a` outside of `b`, and continues inside.
 void subtract(const Box& a, const Box& b, Boxes& out) {
   if (empty(a)) return;
   if (empty(b)) {
@@ -83,7 +83,7 @@ bool join(Box& a, const Box& b) {
   return true;
 }
 
-Box outline(const Boxes& boxes) {
+Box bounding_box(const Boxes& boxes) {
   if (boxes.empty()) return {};
   Box result(boxes.front().size());
   for (std::size_t k = 0; k < result.size(); ++k) {

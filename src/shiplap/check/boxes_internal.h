@@ -10,12 +10,10 @@
 
 namespace shiplap::check {
 
-// How a coordinate moves with the positions on the axes along which ranks are looked at once. 0: it
-// does not.
+// How a coordinate changes with the rank's positions on the axes of symmetry. 0: it is constant.
 using SlopeId = std::int32_t;
 
-// What holds on some of the ranks that are looked at once, and not on others: they must be looked
-// at one by one.
+// An answer would differ between ranks that are checked as one: symmetry does not apply.
 struct Asymmetric : std::exception {};
 
 struct BoxSide {
@@ -29,8 +27,8 @@ using Box = std::vector<BoxSide>;
 using Boxes = std::vector<Box>;
 
 [[nodiscard]] bool empty(const Box& box);
-// The functions of two boxes. REQUIRES: both have the same dimensions. They throw Asymmetric where
-// the answer depends on the rank.
+// REQUIRES (functions of two boxes): both have the same dimensions. They throw Asymmetric if the
+// answer depends on the rank.
 [[nodiscard]] bool disjoint(const Box& a, const Box& b);
 [[nodiscard]] Box intersection(const Box& a, const Box& b);
 // Appends disjoint boxes: the points of `a` outside of `b`.
@@ -42,7 +40,7 @@ bool join(Box& a, const Box& b);
 template <class Value>
 using Piecewise = std::vector<std::pair<Box, Value>>;
 
-// Adds a value on a box: where there is one already, combine(there, value).
+// Adds a value on a box; points that have a value already get combine(there, value).
 template <class Value, class Combine>
 void overlay(Piecewise<Value>& function, const Box& box, const Value& value,
              const Combine& combine) {
@@ -64,8 +62,7 @@ void overlay(Piecewise<Value>& function, const Box& box, const Value& value,
   function = std::move(result);
 }
 
-// The smallest box around them, without slopes: for messages. REQUIRES: all have the same
-// dimensions.
-[[nodiscard]] Box outline(const Boxes& boxes);
+// The bounding box, without slopes: for messages. REQUIRES: all have the same dimensions.
+[[nodiscard]] Box bounding_box(const Boxes& boxes);
 
 }  // namespace shiplap::check

@@ -1,3 +1,20 @@
+// The order of the checks, and which of them run.
+//
+// First the plan is loaded with as few ranks as possible (symmetry.cc): this expands and links
+// them, checks each operation by itself, and finds races. Then, in this order, each stage only if
+// the stages before it have no findings: idle ranks; matching of calls, messages and tables;
+// execution (deadlocks; then races; then values, which do not depend on the order if there are no
+// races); the rules of the libraries.
+//
+// Deadlocks: the execution is deterministic up to commutation, so if one order gets stuck, every
+// order does. It runs with as few eager sends as the options allow. If it is stuck, it runs again
+// with all sends eager: stuck again is D720, otherwise D721. For NCCL it runs with all
+// communication of a rank in one queue (D726 if only that is stuck) and with one queue per
+// communicator (D723).
+//
+// Symmetry is only an optimization. If an answer would depend on the rank (Asymmetric), the check
+// starts again with one axis less. A plan with findings is checked again without symmetry, so that
+// the findings name actual ranks, unless it is too large.
 #include "shiplap/check/check.h"
 
 #include <algorithm>
@@ -7,37 +24,39 @@
 #include <utility>
 
 #include "shiplap/check/diagnosis_internal.h"
-#include "shiplap/check/values_internal.h"
+#include "shiplap/check/value_tracker_internal.h"
 
 namespace shiplap::check {
 namespace {
 
-// Up to so many operations a plan with findings is looked at again rank by rank.
-constexpr std::int64_t kMostForDetail = 20'000'000;
+// Plans with findings and at most this many operations are checked again without symmetry.
+constexpr std::int64_t kMaxOperationsForDetail = 20'000'000;
 constexpr std::size_t kMaxNotes = 4;
-constexpr std::array<std::string_view, 4> kRules{"any", "nccl", "mpi", "gloo"};  // by their number
+constexpr std::array<std::string_view, 4> kRules{"any", "nccl", "mpi", "gloo"};  // by enum value
 
-bool is_law(const Trouble& trouble) { return trouble.symptom == Symptom::law; }
-
-bool is_shape(const Trouble& trouble) { return trouble.symptom == Symptom::shape; }
-
-bool is_race(const Trouble& trouble) {
-  return trouble.symptom == Symptom::race_read || trouble.symptom == Symptom::race_write ||
-         trouble.symptom == Symptom::unordered;
+bool is_invalid_operation(const Violation& violation) {
+  return violation.symptom == Symptom::invalid_operation;
 }
 
-// The largest send that is eager where least is.
-std::int64_t hardest_of(const Options& options) {
-  // A limit of 0 makes no send eager, not even one of nothing: so it is in `simulate`.
-  if (options.eager_up_to && options.eager_up_to->count > 0) return options.eager_up_to->count;
-  return !options.eager_up_to && options.sends == Sends::eager ? plan::kAllEager
+bool is_shape(const Violation& violation) { return violation.symptom == Symptom::shape_mismatch; }
+
+bool is_race(const Violation& violation) {
+  return violation.symptom == Symptom::race_read || violation.symptom == Symptom::race_write ||
+         violation.symptom == Symptom::unordered;
+}
+
+// The smallest eager limit that the options allow.
+std::int64_t min_eager_limit(const Options& options) {
+  // With a limit of 0 not even an empty send is eager, as in `simulate`.
+  if (options.eager_limit && options.eager_limit->count > 0) return options.eager_limit->count;
+  return !options.eager_limit && options.sends == Sends::eager ? plan::kAllEager
                                                                : plan::kAllRendezvous;
 }
 
-class Examination {
+class Checker {
  public:
-  Examination(const plan::Plan& plan, const Options& options, const Symmetry& symmetry)
-      : options_(options), job_(load(plan, symmetry, options, troubles_)) {
+  Checker(const plan::Plan& plan, const Options& options, const Symmetry& symmetry)
+      : options_(options), job_(load(plan, symmetry, options, violations_)) {
     report_.ranks = plan.mesh.ranks();
     report_.programs = std::ssize(job_->scripts);
     report_.assumed = job_->assumed;
@@ -51,13 +70,13 @@ class Examination {
     add(diagnose_idle(*job_));
     if (report_.findings.empty() && match()) {
       order();
-      if (report_.findings.empty()) keep_rules();
+      if (report_.findings.empty()) check_library_rules();
     }
     report_.examined.push_back({"touched regions", job_->accesses});
     report_.examined.push_back({"computations", job_->computations});
     report_.examined.push_back({"statements", statements_, followed_});
     report_.examined.push_back({"sums", unions_, followed_});
-    if (followed_) demand_statements();
+    if (followed_) check_statements_exist();
     return std::move(report_);
   }
 
@@ -67,8 +86,8 @@ class Examination {
   }
 
   bool match() {
-    std::vector<Trouble> shapes;
-    std::ranges::copy_if(troubles_, std::back_inserter(shapes), is_shape);
+    std::vector<Violation> shapes;
+    std::ranges::copy_if(violations_, std::back_inserter(shapes), is_shape);
     const Mismatches mismatches = find_mismatches(*job_);
     report_.examined.push_back({"collective calls", job_->linked.matching.calls});
     report_.examined.push_back({"messages", job_->linked.matching.messages});
@@ -80,7 +99,7 @@ class Examination {
     return report_.findings.empty();
   }
 
-  // What does not meet, and lies at one rank, has one cause.
+  // Mismatches on one rank have one cause.
   void fold_by_rank() {
     std::vector<Finding> kept;
     std::unordered_map<std::int32_t, std::size_t> by_rank;
@@ -99,15 +118,16 @@ class Examination {
     report_.findings = std::move(kept);
   }
 
-  // Whether everything can be done; what is stated of values is followed on the way.
+  // Executes the plan: deadlocks, and the statements about values.
   void order() {
-    std::vector<Trouble> races;
-    std::ranges::copy_if(troubles_, std::back_inserter(races), is_race);
+    std::vector<Violation> races;
+    std::ranges::copy_if(violations_, std::back_inserter(races), is_race);
     report_.examined.push_back({"ordered operations", report_.operations});
-    bool done = run(hardest_, races.empty());
+    bool done = run(min_eager_limit_, races.empty());
     if (!done) {
-      const bool hidden = hardest_ != plan::kAllEager && run(plan::kAllEager, races.empty());
-      plan::Execution again(job_->linked, hidden ? hardest_ : plan::kAllEager);
+      const bool hidden =
+          min_eager_limit_ != plan::kAllEager && run(plan::kAllEager, races.empty());
+      plan::Execution again(job_->linked, hidden ? min_eager_limit_ : plan::kAllEager);
       again.run();
       report_.findings.push_back(
           diagnose_deadlock(*job_, again, hidden ? Deadlock::rendezvous : Deadlock::always));
@@ -116,16 +136,17 @@ class Examination {
     if (!done) return;
     add(diagnose_races(*job_, races));
     followed_ = races.empty();
-    if (followed_) add(diagnose_values(*job_, value_troubles_));
+    if (followed_) add(diagnose_values(*job_, value_violations_));
   }
 
-  // A plan that is sound by itself may still ask for more than a library does.
-  void keep_rules() {
+  // A plan that is sound by itself may still need something that a library does not support.
+  void check_library_rules() {
     add(diagnose_rules(*job_, options_.rules));
     if (!includes(options_.rules, Rules::nccl) || !report_.findings.empty()) return;
-    plan::Execution strict(job_->linked, hardest_, nullptr, plan::LaunchOrder::one_queue);
+    plan::Execution strict(job_->linked, min_eager_limit_, nullptr, plan::LaunchOrder::one_queue);
     if (strict.run()) return;
-    plan::Execution each(job_->linked, hardest_, nullptr, plan::LaunchOrder::by_communicator);
+    plan::Execution each(job_->linked, min_eager_limit_, nullptr,
+                         plan::LaunchOrder::by_communicator);
     if (!each.run()) {
       report_.findings.push_back(diagnose_deadlock(*job_, each, Deadlock::communicators));
       return;
@@ -135,12 +156,12 @@ class Examination {
     report_.advice.push_back(std::move(possible.diagnostic));
   }
 
-  // Whether it comes to an end.
+  // Whether the execution completes.
   bool run(std::int64_t eager, bool with_values) {
     if (!with_values) return plan::Execution(job_->linked, eager).run(options_.progress);
-    value_troubles_.clear();
-    std::ranges::copy_if(troubles_, std::back_inserter(value_troubles_), is_law);
-    Values values(*job_, value_troubles_);
+    value_violations_.clear();
+    std::ranges::copy_if(violations_, std::back_inserter(value_violations_), is_invalid_operation);
+    ValueTracker values(*job_, value_violations_);
     const bool done = plan::Execution(job_->linked, eager, &values).run(options_.progress);
     if (done) values.finish();
     statements_ = values.statements();
@@ -148,31 +169,31 @@ class Examination {
     return done;
   }
 
-  // Values were declared, and nothing said of them was put to the test.
-  void demand_statements() {
+  // The plan declares tensors but no statement about them was checked.
+  void check_statements_exist() {
     if (statements_ > 0 || job_->plan.tensors.empty() || report_.operations == 0) return;
     Finding finding;
     finding.diagnostic = {
         .code = "D760",
-        .what = "no statement about a value was examined",
+        .what = "no statement about a value was checked",
         .why = "the plan declares tensors, but nothing in it reads one and it has no goal",
         .help = "state what computations read, and what the ranks must hold at the end"};
     report_.findings.push_back(std::move(finding));
   }
 
   const Options& options_;
-  std::vector<Trouble> troubles_;
+  std::vector<Violation> violations_;
   std::unique_ptr<Job> job_;
   Report report_;
-  std::vector<Trouble> value_troubles_;
-  std::int64_t hardest_ = hardest_of(options_);
+  std::vector<Violation> value_violations_;
+  std::int64_t min_eager_limit_ = min_eager_limit(options_);
   bool followed_ = false;
   std::int64_t statements_ = 0;
   std::int64_t unions_ = 0;
 };
 
-// The axis with the fewest positions is told apart first: that costs least.
-void drop_one(Symmetry& symmetry) {
+// Drops the axis with the fewest positions first: that costs least.
+void drop_smallest_axis(Symmetry& symmetry) {
   const auto least = std::ranges::min_element(symmetry.sizes) - symmetry.sizes.begin();
   symmetry.axes.erase(symmetry.axes.begin() + least);
   symmetry.strides.erase(symmetry.strides.begin() + least);
@@ -183,13 +204,13 @@ Report examine(const plan::Plan& plan, const Options& options) {
   Symmetry symmetry = options.symmetry ? find_symmetry(plan) : Symmetry{};
   for (;;) {
     try {
-      Report report = Examination(plan, options, symmetry).run();
+      Report report = Checker(plan, options, symmetry).run();
       if (symmetry.axes.empty() || report.findings.empty()) return report;
       const std::int64_t each = report.operations / std::max<std::int64_t>(1, report.programs);
-      if (each * report.ranks > kMostForDetail) return report;
-      symmetry = {};  // what is wrong is told rank by rank
+      if (each * report.ranks > kMaxOperationsForDetail) return report;
+      symmetry = {};  // findings then name actual ranks
     } catch (const Asymmetric&) {
-      drop_one(symmetry);
+      drop_smallest_axis(symmetry);
     }
   }
 }
@@ -198,7 +219,7 @@ Report examine(const plan::Plan& plan, const Options& options) {
 
 std::string_view name(Rules rules) { return kRules[static_cast<std::size_t>(rules)]; }
 
-std::optional<Rules> rules_called(std::string_view name) {
+std::optional<Rules> parse_rules(std::string_view name) {
   const auto found = std::ranges::find(kRules, name);
   if (found == kRules.end()) return std::nullopt;
   return static_cast<Rules>(found - kRules.begin());

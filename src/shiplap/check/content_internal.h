@@ -1,5 +1,5 @@
-// What rows of a buffer hold, as mathematics: which cells of which tensor, which contributions
-// summed, at which scale. Every content is kept once, so equal ids are equal contents.
+// Symbolic contents of rows: which cells of which tensor, which contributions are summed, at which
+// scale. Contents are hash-consed (content.cc): equal ids are equal contents.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace shiplap::check {
 
-// Coordinates begin, begin+stride, ..; neighbouring runs of one dimension make one ordered set.
+// Coordinates begin, begin+stride, ..; adjacent runs of one dimension form one sequence.
 struct Run {
   std::int16_t dimension = 0;
   std::int16_t slope = 0;
@@ -27,18 +27,18 @@ struct Run {
   friend bool operator==(const Run&, const Run&) = default;
 };
 
-// Rows of what no statement says.
-enum class Nature : std::uint8_t {
-  stated,
-  unknown,   // the result of an operator that sums cannot follow
-  leftover,  // where a reduction in place leaves no result
-  overflow,  // a scale that needs more than 64 bits
-  nothing,   // never written
-  dead,      // not allocated, or freed
+// What is known of rows.
+enum class RowState : std::uint8_t {
+  known,          // a content describes them
+  unknown,        // the result of an operator other than sum
+  leftover,       // undefined after a reduction in place
+  overflow,       // a scale that needs more than 64 bits
+  uninitialized,  // never written
+  unallocated,    // not allocated yet, or freed
 };
-// Whether there is something of which nothing is known.
-[[nodiscard]] constexpr bool is_unknown(Nature nature) {
-  return nature == Nature::unknown || nature == Nature::leftover || nature == Nature::overflow;
+// Whether the rows are written, but with an unknown content.
+[[nodiscard]] constexpr bool is_unknown(RowState state) {
+  return state == RowState::unknown || state == RowState::leftover || state == RowState::overflow;
 }
 
 using ContentId = Id<struct ContentTag>;
@@ -47,7 +47,7 @@ using ScaleId = Id<struct ScaleTag>;
 struct Content {
   plan::TensorId tensor;
   std::int32_t rows = 0;
-  // If `of` is not 0: rows `first` to `first + rows` of the `of` rows that the cells take.
+  // If `of` is not 0: rows `first` to `first + rows` of the `of` rows that the cells occupy.
   std::int32_t first = 0;
   std::int32_t of = 0;
   std::int64_t instance = 0;
@@ -58,20 +58,20 @@ struct Content {
   bool is_new = false;
 };
 
-// So many rows with one content. Of what is not stated, only the nature is known.
+// Consecutive rows with one content. `content` is meaningful only if `state` is known.
 struct Piece {
   ContentId content;
   std::int32_t rows = 0;
-  Nature nature = Nature::stated;
-  std::int32_t writer = -1;  // the operation that put it there; -1: it was given
+  RowState state = RowState::known;
+  std::int32_t writer = -1;  // the operation that wrote it; -1: it was given
   friend bool operator==(const Piece& a, const Piece& b) {
-    return a.content == b.content && a.nature == b.nature && a.rows == b.rows;
+    return a.content == b.content && a.state == b.state && a.rows == b.rows;
   }
 };
 using Pieces = std::vector<Piece>;
 
-// Contents one after the other, each with its runs behind it: one place in memory to look at. They
-// stay where they are. A content's id is its place, in units of 16 bytes.
+// Contents in sequence, each followed by its runs, so that a lookup touches one place in memory.
+// Addresses are stable. A content's id is its offset, in units of 16 bytes.
 class ContentStore {
  public:
   [[nodiscard]] const Content& operator[](ContentId id) const {
@@ -82,14 +82,14 @@ class ContentStore {
  private:
   static constexpr std::size_t kUnit = 16;
   static constexpr std::size_t kUnits = std::size_t{1} << 19U;  // of a block
-  static constexpr std::size_t kMostBehind = 1024;              // more runs lie elsewhere
+  static constexpr std::size_t kMaxInlineRuns = 1024;           // more runs go to `long_runs_`
   [[nodiscard]] std::byte* place(std::size_t unit) const {
     return blocks_[unit / kUnits].get() + unit % kUnits * kUnit;
   }
 
   std::vector<LargeBlock> blocks_;
   std::size_t next_ = 0;  // unit
-  Arena elsewhere_;
+  Arena long_runs_;
 };
 
 class Contents {
@@ -108,37 +108,45 @@ class Contents {
   [[nodiscard]] Sums& sums() { return sums_; }
   [[nodiscard]] const Sums& sums() const { return sums_; }
 
-  // Runs as a plan states them, in any order and length; they are brought into the one form.
-  ContentId find(const Content& content, std::span<const Run> runs);
-  ScaleId find(const plan::Ratio& scale);
+  // Returns the id of a content. The runs may have any order and length; they are normalized.
+  ContentId intern(const Content& content, std::span<const Run> runs);
+  ScaleId intern(const plan::Ratio& scale);
   [[nodiscard]] const plan::Ratio& operator[](ScaleId id) const { return scales_[id.index()]; }
 
-  // Some rows of it, from the top.
+  // Appends `count` rows of the piece, from row `begin`.
   void slice(const Piece& piece, std::int32_t begin, std::int32_t count, Pieces& out);
-  // Pieces that follow each other, with as few as possible.
+  // Merges adjacent pieces that continue each other.
   void join(Pieces& pieces);
 
-  enum class Trouble : std::uint8_t { none, nothing, dead, other_cells, other_scale, twice };
+  enum class Conflict : std::uint8_t {
+    none,
+    uninitialized,
+    unallocated,
+    other_cells,
+    other_scale,
+    duplicate
+  };
   struct Union {
     Piece piece;
-    Trouble trouble = Trouble::none;
+    Conflict conflict = Conflict::none;
   };
-  // Promises that both have as many rows.
+  // Returns the sum of two pieces. REQUIRES: both have the same number of rows.
   [[nodiscard]] Union unite(const Piece& a, const Piece& b);
-  // All of them at once; nothing if any two cannot be united.
+  // Returns the sum of all pieces; none if two of them conflict.
   [[nodiscard]] std::optional<Piece> unite(std::span<const Piece> pieces);
   [[nodiscard]] Piece scaled(const Piece& piece, const plan::Ratio& by);
-  // On the rank at these positions; below 0: as it was.
+  // The content on the rank at these positions. A negative position keeps the slope of its axis.
   [[nodiscard]] Piece bind(const Piece& piece, std::span<const std::int64_t> positions);
-  // One content that is pieces[k] at the k-th position of an axis. Throws Asymmetric.
-  [[nodiscard]] Piece fit(std::span<const Piece> pieces, std::size_t axis, std::size_t axes);
-  // Whether they hold the same. Promises that both have as many rows.
+  // Returns the affine content that is pieces[k] at position k of an axis. Throws Asymmetric if
+  // there is none.
+  [[nodiscard]] Piece fit_affine(std::span<const Piece> pieces, std::size_t axis, std::size_t axes);
+  // Whether both hold the same. REQUIRES: both have the same number of rows.
   [[nodiscard]] bool same(const Piece& a, const Piece& b) const;
-  // The cells of one row as numbers that can be compared.
+  // The cells of one row, as a list of coordinates.
   [[nodiscard]] std::vector<std::int64_t> cells(const Content& content, std::int64_t row) const;
   [[nodiscard]] static std::int64_t cell_count(std::span<const Run> runs);
 
-  // Coordinates of a dimension.
+  // The coordinates of a dimension.
   [[nodiscard]] IndexSet coordinates(const Content& content, std::int32_t dimension) const;
 
  private:
@@ -148,14 +156,15 @@ class Contents {
     std::int32_t count = 0;
   };
   void normalize(std::vector<Run>& runs) const;
-  // The second added to the first, if they continue each other.
+  // Appends `next` to the content if it continues it; else returns false.
   bool extend(Content& content, std::vector<Run>& runs, const Content& next) const;
-  // Only those with several coordinates.
+  // The dimensions with several coordinates.
   [[nodiscard]] std::vector<Dim> wide(std::span<const Run> runs) const;
   [[nodiscard]] std::vector<Run> with_coordinates(std::span<const Run> runs, const Dim& dim,
                                                   std::int32_t begin, std::int32_t count) const;
   [[nodiscard]] bool same_but_sum(const Content& a, const Content& b) const;
-  // Which cells the rows of a content take, in the order of its runs. Either number is 1.
+  // How the rows of a content map to its cells, in the order of its runs. One of the first two
+  // numbers is 1.
   struct Layout {
     std::int64_t cells_per_row = 1;
     std::int64_t rows_per_cell = 1;
@@ -172,8 +181,8 @@ class Contents {
   ContentStore known_;
   std::vector<plan::Ratio> scales_{plan::Ratio()};
   IdTable by_hash_;
-  // What was asked for lately, by the first bits of its hash: mostly it is asked for again, and
-  // here that does not reach out into a table of millions.
+  // A direct-mapped cache of recent lookups, by the first bits of the hash: most lookups repeat,
+  // and this avoids a cache miss in a table of millions.
   struct Recent {
     std::uint64_t hash = 0;
     std::int32_t id = -1;

@@ -37,15 +37,15 @@ class ContentTest : public testing::Test {
   Piece piece(std::int32_t rows, const std::vector<check::Run>& runs, unsigned sum = 1) {
     Content content{.tensor = plan::TensorId(std::int32_t{1}), .rows = rows};
     content.sum = sum_of(sum);
-    return {.content = contents_.find(content, runs), .rows = rows};
+    return {.content = contents_.intern(content, runs), .rows = rows};
   }
   SumId sum_of(unsigned bits) {
     std::vector<std::int32_t> indices;
     for (std::int32_t k = 0; k < 4; ++k) {
       if ((bits >> static_cast<unsigned>(k) & 1U) != 0) indices.push_back(k);
     }
-    if (indices.empty()) return contents_.sums().find({});
-    return contents_.sums().find({{{IndexSet(std::move(indices))}}});
+    if (indices.empty()) return contents_.sums().intern({});
+    return contents_.sums().intern({{{IndexSet(std::move(indices))}}});
   }
   Listing listing(const Pieces& pieces) {
     Listing result;
@@ -100,7 +100,7 @@ std::vector<Shape> shapes() {
   return all;
 }
 
-// How many coordinates the first dimension has that has several; 1 if none has.
+// The number of coordinates of the first dimension with several; 1 if there is none.
 std::int32_t slowest_count(const Shape& shape) {
   for (std::size_t k = 0; k < shape.runs.size();) {
     std::int32_t count = 0;
@@ -122,7 +122,7 @@ std::string show(const Shape& shape) {
   return text;
 }
 
-// So many rows that k cells make a row, or k rows a cell.
+// Numbers of rows such that a row has k cells, or a cell has k rows.
 std::vector<std::int32_t> row_counts(std::int64_t cells) {
   std::vector<std::int32_t> result;
   for (std::int64_t k = 1; k <= cells; ++k) {
@@ -134,7 +134,7 @@ std::vector<std::int32_t> row_counts(std::int64_t cells) {
 }
 
 // The rows of a shape, worked out from its coordinates alone: the first dimension is the slowest.
-Listing plain(const Shape& shape, std::int32_t rows) {
+Listing simple(const Shape& shape, std::int32_t rows) {
   std::vector<Row> cells{Row(3, 0)};
   for (std::size_t k = 0; k < shape.runs.size();) {
     const auto dimension = static_cast<std::size_t>(shape.runs[k].dimension);
@@ -180,7 +180,7 @@ TEST_F(ContentTest, CellsLieInRowsAsWritten) {
   for (const Shape& shape : shapes()) {
     for (const std::int32_t rows : row_counts(shape.cells)) {
       const Piece whole = piece(rows, shape.runs);
-      ASSERT_EQ(listing({whole}), plain(shape, rows)) << rows << " rows";
+      ASSERT_EQ(listing({whole}), simple(shape, rows)) << rows << " rows";
       EXPECT_EQ(Contents::cell_count(contents_.runs(contents_[whole.content])), shape.cells);
     }
   }
@@ -191,7 +191,7 @@ TEST_F(ContentTest, ASliceHoldsTheRowsOfTheWhole) {
     if (shape.cells > 8) continue;
     for (const std::int32_t rows : row_counts(shape.cells)) {
       const Piece whole = piece(rows, shape.runs);
-      const Listing all = plain(shape, rows);
+      const Listing all = simple(shape, rows);
       for (std::int32_t begin = 0; begin < rows; ++begin) {
         for (std::int32_t count = 1; begin + count <= rows; ++count) {
           Pieces pieces;
@@ -204,7 +204,7 @@ TEST_F(ContentTest, ASliceHoldsTheRowsOfTheWhole) {
   }
 }
 
-// Whatever the cuts: row for row, it is what it was.
+// Slicing at any rows leaves the content of each row unchanged.
 TEST_F(ContentTest, SlicesJoinedAreTheWhole) {
   for (const unsigned seed : {0U, 1U}) {
     std::mt19937 random(seed);
@@ -219,13 +219,13 @@ TEST_F(ContentTest, SlicesJoinedAreTheWhole) {
           at += count;
         }
         contents_.join(pieces);
-        ASSERT_EQ(listing(pieces), plain(shape, rows)) << rows << " rows" << show(shape);
+        ASSERT_EQ(listing(pieces), simple(shape, rows)) << rows << " rows" << show(shape);
       }
     }
   }
 }
 
-// As all_gather puts together what reduce_scatter dealt out.
+// As all_gather joins what reduce_scatter distributed.
 TEST_F(ContentTest, EqualPartsOfTheSlowestDimensionJoinedAreOnePiece) {
   for (const Shape& shape : shapes()) {
     const std::int32_t slowest = slowest_count(shape);
@@ -306,14 +306,14 @@ TEST_F(ContentTest, WhatWasKeptIsFoundAgainAfterManyOthers) {
   EXPECT_EQ(piece(1, runs).content, first);
 }
 
-// All ways to write coordinates, in their order, as runs that rise evenly.
+// All ways to write coordinates, in order, as runs with one stride.
 std::vector<std::vector<check::Run>> spellings(const std::vector<std::int32_t>& coordinates) {
   if (coordinates.empty()) return {{}};
   std::vector<std::vector<check::Run>> result;
   const std::int32_t step = coordinates.size() > 1 ? coordinates[1] - coordinates[0] : 0;
   for (std::size_t count = 1; count <= coordinates.size(); ++count) {
     if (count > 1 && (step <= 0 || coordinates[count - 1] - coordinates[count - 2] != step)) break;
-    // What a single run strides over does not matter.
+    // The stride of a run with one coordinate does not matter.
     const check::Run first{.begin = coordinates[0],
                            .count = static_cast<std::int32_t>(count),
                            .stride = count > 1 ? step : 3};
@@ -350,7 +350,7 @@ TEST_F(ContentTest, HoweverCoordinatesAreWrittenTheyAreOneContent) {
   }
 }
 
-// Rows put one behind the other are what they were, whether they continue each other or not.
+// Joined rows keep their contents, whether they continue each other or not.
 TEST_F(ContentTest, PiecesJoinedHoldWhatTheyHeld) {
   Pieces some;
   for (const std::int32_t bits : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}) {
@@ -388,33 +388,35 @@ TEST_F(ContentTest, UnionsFollowTheSums) {
       const std::optional<Piece> at_once = contents_.unite(pieces);
       EXPECT_EQ(at_once.has_value(), (a & b) == 0);
       if ((a & b) != 0) {
-        EXPECT_EQ(both.trouble, Contents::Trouble::twice);
+        EXPECT_EQ(both.conflict, Contents::Conflict::duplicate);
         continue;
       }
-      EXPECT_EQ(both.trouble, Contents::Trouble::none);
+      EXPECT_EQ(both.conflict, Contents::Conflict::none);
       EXPECT_EQ(both.piece, piece(2, runs, a | b));
       EXPECT_EQ(at_once, std::optional(both.piece));
     }
   }
 }
 
-TEST_F(ContentTest, UnionsOfWhatDoesNotFitAreTroubles) {
-  using Trouble = Contents::Trouble;
+TEST_F(ContentTest, UnionsOfWhatDoesNotFitAreConflicts) {
+  using Conflict = Contents::Conflict;
   const std::vector<check::Run> runs{{.dimension = 0, .begin = 0, .count = 2}};
   const std::vector<check::Run> others{{.dimension = 0, .begin = 1, .count = 2}};
   const Piece one = piece(2, runs, 1);
   const Piece two = piece(2, runs, 2);
   const Piece zero = piece(2, runs, 0);
   const Piece half = contents_.scaled(two, plan::Ratio(1, 2));
-  EXPECT_EQ(contents_.unite(one, piece(2, others, 2)).trouble, Trouble::other_cells);
-  EXPECT_EQ(contents_.unite(one, half).trouble, Trouble::other_scale);
+  EXPECT_EQ(contents_.unite(one, piece(2, others, 2)).conflict, Conflict::other_cells);
+  EXPECT_EQ(contents_.unite(one, half).conflict, Conflict::other_scale);
   EXPECT_EQ(contents_.unite(zero, half).piece, half);
   EXPECT_EQ(contents_.unite(half, zero).piece, half);
-  EXPECT_EQ(contents_.unite(one, {.rows = 2, .nature = Nature::nothing}).trouble, Trouble::nothing);
-  EXPECT_EQ(contents_.unite(one, {.rows = 2, .nature = Nature::dead}).trouble, Trouble::dead);
-  const Contents::Union unknown = contents_.unite({.rows = 2, .nature = Nature::unknown}, one);
-  EXPECT_EQ(unknown.trouble, Trouble::none);
-  EXPECT_EQ(unknown.piece.nature, Nature::unknown);
+  EXPECT_EQ(contents_.unite(one, {.rows = 2, .state = RowState::uninitialized}).conflict,
+            Conflict::uninitialized);
+  EXPECT_EQ(contents_.unite(one, {.rows = 2, .state = RowState::unallocated}).conflict,
+            Conflict::unallocated);
+  const Contents::Union unknown = contents_.unite({.rows = 2, .state = RowState::unknown}, one);
+  EXPECT_EQ(unknown.conflict, Conflict::none);
+  EXPECT_EQ(unknown.piece.state, RowState::unknown);
   EXPECT_EQ(contents_.unite(std::array{one, half}), std::nullopt);
   EXPECT_EQ(contents_.unite(std::array{zero, half, zero}), std::optional(half));
 }
@@ -428,14 +430,14 @@ TEST_F(ContentTest, ScalesMultiply) {
   EXPECT_EQ(contents_.scaled(half, plan::Ratio(2, 3)), contents_.scaled(one, plan::Ratio(1, 3)));
   const Piece zero = piece(2, {{.dimension = 0, .begin = 0, .count = 2}}, 0);
   EXPECT_EQ(contents_.scaled(zero, plan::Ratio(1, 2)), zero);
-  const Piece unknown{.rows = 2, .nature = Nature::unknown};
+  const Piece unknown{.rows = 2, .state = RowState::unknown};
   EXPECT_EQ(contents_.scaled(unknown, plan::Ratio(1, 2)), unknown);
   const Piece least = contents_.scaled(one, plan::Ratio(1, std::int64_t{1} << 62U));
-  EXPECT_EQ(least.nature, Nature::stated);
-  EXPECT_EQ(contents_.scaled(least, plan::Ratio(1, 4)).nature, Nature::overflow);
+  EXPECT_EQ(least.state, RowState::known);
+  EXPECT_EQ(contents_.scaled(least, plan::Ratio(1, 4)).state, RowState::overflow);
 }
 
-// A family of contents along an axis is one content that moves, and bound it is the family again.
+// Contents along an axis are fitted to one affine content; binding it gives them back.
 TEST_F(ContentTest, FitAndBindAreInverse) {
   for (const std::int32_t move : {0, 1, 2}) {
     for (const std::int32_t count : {1, 2}) {
@@ -446,7 +448,7 @@ TEST_F(ContentTest, FitAndBindAreInverse) {
             family.push_back(piece(count, {{.dimension = 0, .begin = 1 + k * move, .count = count},
                                            {.dimension = 1, .begin = 3, .count = 1}}));
           }
-          const Piece fitted = contents_.fit(family, axis, 2);
+          const Piece fitted = contents_.fit_affine(family, axis, 2);
           for (std::size_t k = 0; k < size; ++k) {
             std::array<std::int64_t, 2> positions{-1, -1};
             positions[axis] = std::int64_t(k);
@@ -459,7 +461,7 @@ TEST_F(ContentTest, FitAndBindAreInverse) {
   }
 }
 
-// Along a second axis what moves along the first is fitted again; bound in any order, it is there.
+// Contents that are affine along one axis can be fitted along a second one, and bound in any order.
 TEST_F(ContentTest, FitsAlongTwoAxesBindInAnyOrder) {
   const auto at = [&](std::int32_t i, std::int32_t k) {
     return piece(1, {{.dimension = 0, .begin = i, .count = 1},
@@ -467,9 +469,9 @@ TEST_F(ContentTest, FitsAlongTwoAxesBindInAnyOrder) {
   };
   std::vector<Piece> rows;
   for (std::int32_t i = 0; i < 3; ++i) {
-    rows.push_back(contents_.fit(std::array{at(i, 0), at(i, 1), at(i, 2)}, 1, 2));
+    rows.push_back(contents_.fit_affine(std::array{at(i, 0), at(i, 1), at(i, 2)}, 1, 2));
   }
-  const Piece all = contents_.fit(rows, 0, 2);
+  const Piece all = contents_.fit_affine(rows, 0, 2);
   for (std::int32_t i = 0; i < 3; ++i) {
     for (std::int32_t k = 0; k < 3; ++k) {
       const Piece first = contents_.bind(all, std::array<std::int64_t, 2>{i, -1});
@@ -484,25 +486,26 @@ TEST_F(ContentTest, WhatDoesNotMoveEvenlyIsAsymmetric) {
   const auto at = [&](std::int32_t begin) {
     return piece(1, {{.dimension = 0, .begin = begin, .count = 1}});
   };
-  EXPECT_THROW((void)contents_.fit(std::array{at(0), at(1), at(3)}, 0, 1), Asymmetric);
-  EXPECT_THROW(
-      (void)contents_.fit(std::array{at(0), Piece{.rows = 1, .nature = Nature::nothing}}, 0, 1),
-      Asymmetric);
-  EXPECT_THROW((void)contents_.fit(std::array{at(0), piece(2, {{.count = 2}})}, 0, 1), Asymmetric);
+  EXPECT_THROW((void)contents_.fit_affine(std::array{at(0), at(1), at(3)}, 0, 1), Asymmetric);
+  EXPECT_THROW((void)contents_.fit_affine(
+                   std::array{at(0), Piece{.rows = 1, .state = RowState::uninitialized}}, 0, 1),
+               Asymmetric);
+  EXPECT_THROW((void)contents_.fit_affine(std::array{at(0), piece(2, {{.count = 2}})}, 0, 1),
+               Asymmetric);
 }
 
 TEST_F(ContentTest, WhatIsNotStatedIsSlicedAndJoinedByItsNature) {
   Pieces pieces;
-  const Piece nothing{.rows = 3, .nature = Nature::nothing};
+  const Piece nothing{.rows = 3, .state = RowState::uninitialized};
   contents_.slice(nothing, 0, 1, pieces);
   contents_.slice(nothing, 1, 2, pieces);
-  contents_.slice({.rows = 3, .nature = Nature::dead}, 1, 2, pieces);
+  contents_.slice({.rows = 3, .state = RowState::unallocated}, 1, 2, pieces);
   contents_.slice(nothing, 1, 0, pieces);
   EXPECT_THAT(pieces, SizeIs(3));
   contents_.join(pieces);
   ASSERT_THAT(pieces, SizeIs(2));
   EXPECT_EQ(pieces[0], nothing);
-  EXPECT_EQ(pieces[1].nature, Nature::dead);
+  EXPECT_EQ(pieces[1].state, RowState::unallocated);
 }
 
 TEST(ContentStore, KeepsThemWhereTheyAre) {

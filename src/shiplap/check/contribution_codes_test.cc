@@ -1,4 +1,4 @@
-// What is said where sums, scales and orders of cells are not what was stated, and how large sums
+// Diagnostics for sums, scales and cell orders that differ from what was stated, and how large sums
 // may be.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,8 +27,8 @@ TEST(Unknown, RowsThatAReductionInPlaceLeavesBehindAreNamedAsSuch) {
   expect_sound(kScatter);
   const Finding finding =
       expect_finding(changed(kScatter, "goal x[dp +1] = X tok dp +1", "goal x = X"),
-                     {"D746", 0, -1, "but this rank has no result there"});
-  EXPECT_THAT(finding.diagnostic.why, HasSubstr("what a reduction in place left behind"));
+                     {"D746", 0, -1, "but this rank has no result in those rows"});
+  EXPECT_THAT(finding.diagnostic.why, HasSubstr("undefined leftovers of an in-place reduction"));
   EXPECT_THAT(finding.diagnostic.help, HasSubstr("own piece of a `reduce_scatter`"));
 }
 
@@ -41,7 +41,7 @@ program all on all
   goal x = X scale 1/3
   all_reduce x over dp scale 1/9000000000000000000
 )",
-                                         {"D746", 0, -1, "but its scale is not known"});
+                                         {"D746", 0, -1, "but its scale is unknown"});
   EXPECT_THAT(finding.diagnostic.help, HasSubstr("smaller numbers"));
 }
 
@@ -66,8 +66,8 @@ program all on all
   goal x = X head 0 +2 tok 0 +2
   compute other
 )",
-                                         {"D744", 0, -1, "finds its cells in another order"});
-  EXPECT_EQ(finding.diagnostic.why, "stated: by head, then tok; there: by tok, then head");
+                                         {"D744", 0, -1, "finds its cells in a different order"});
+  EXPECT_EQ(finding.diagnostic.why, "stated: by head, then tok; found: by tok, then head");
 }
 
 TEST(Sums, ThatLackPartsInAllDimensionsNameOneOfThem) {
@@ -79,7 +79,7 @@ program all on all
   goal x = X
   all_reduce x over dp
 )",
-                 {"D741", 0, -1, "which lacks i 1 and j 0 and 1 more parts"});
+                 {"D741", 0, -1, "which is missing i 1 and j 0 and 1 more parts"});
 }
 
 TEST(Lists, ThatCannotCutARegionAreNamed) {
@@ -94,7 +94,7 @@ program all on all
 }
 
 // The list is right, and the region that is sent is not the rank's piece.
-TEST(Lists, ThatCutARegionAreNotBlamedForAnother) {
+TEST(Lists, ThatCutARegionAreNotReportedForAnother) {
   expect_finding(R"(mesh dp=2
 list cut = 0 1 4
 program all on all
@@ -117,7 +117,7 @@ program all on all
   copy v[0 +2] to w[2 +2]
 )",
                                          {"D747", 0, -1, "needs W, and finds W"});
-  EXPECT_THAT(finding.diagnostic.why, HasSubstr("put there by `copy`"));
+  EXPECT_THAT(finding.diagnostic.why, HasSubstr("written by `copy`"));
 }
 
 TEST(Nothing, IsAskedOfTheValuesOfAPlanWithoutTensors) {
@@ -136,7 +136,7 @@ program all on all
   goal x[0 +0] = X tok 2 +0
   compute other
 )",
-                 {"D760", -1, -1, "no statement about a value was examined"});
+                 {"D760", -1, -1, "no statement about a value was checked"});
 }
 
 // A causal mask, and keys that are dealt out round robin over the ranks.
@@ -154,12 +154,12 @@ TEST(Sums, OfKeysThatAreDealtOutRoundRobinGrowWithTheTokens) {
   expect_sound(dealt_keys(12, 4));
   EXPECT_EQ(checked(dealt_keys(12, 4, "3-p")).findings.size(), 0U);
   expect_finding(changed(dealt_keys(12, 4), "+3 by 4", "+2 by 4"),
-                 {"D741", 0, -1, "which lacks k 8"});
+                 {"D741", 0, -1, "which is missing k 8"});
   // 65,536 took more than a minute when interleaved sums were held contribution by contribution.
   EXPECT_TRUE(checked(dealt_keys(65'536, 2)).sound());
 }
 
-// Rows of many tokens each, and a block for every rank: most parts are told apart at a glance.
+// Rows of many tokens each, and a block for every rank: most boxes differ in their first dimension.
 TEST(Sums, OfRowsWithManyTokensEachAreChecked) {
   EXPECT_TRUE(checked(R"(mesh p=2
 tensor X Activation tok 8192 sum k 8192 mask k<=tok
@@ -182,10 +182,10 @@ program all on all
   goal x = X
   compute other
 )",
-                 {"D741", 0, -1, "which lacks k 1000000000-1999999999"});
+                 {"D741", 0, -1, "which is missing k 1000000000-1999999999"});
 }
 
-// One contribution of five is nobody's: no even distances, so every one is held.
+// No rank has every fifth contribution: without a constant stride, each one is stored separately.
 TEST(Sums, WithTooManySeparatePartsAreRefusedWithTheirSize) {
   const std::string text = changed(dealt_keys(16'384, 4), "+4096 by 4", "+3276 by 5");
   try {

@@ -1,6 +1,7 @@
-// Value numbering: every operation gets a number made of what it is and of the numbers in the rows
-// that it reads, and puts it into the rows that it writes. Listed order is an order in which a rank
-// may do what it does, since operations wait for earlier ones only.
+// Value numbering (Cocke and Schwartz 1970): every operation gets a hash of its identity and of the
+// numbers in the rows that it reads, and writes it into its output rows. Two plans compute the same
+// if they have the same multiset of numbers on every rank. Program order is a valid order, since
+// operations wait only for earlier ones.
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
@@ -9,7 +10,7 @@
 
 #include "shiplap/check/data_flow_internal.h"
 #include "shiplap/check/id_table_internal.h"
-#include "shiplap/check/rows_internal.h"
+#include "shiplap/check/interval_map_internal.h"
 #include "shiplap/plan/expand.h"
 
 namespace shiplap::check {
@@ -17,8 +18,8 @@ namespace {
 
 constexpr std::int64_t kMaxRanks = 4096;
 
-std::uint64_t mixed_text(std::uint64_t hash, std::string_view text) {
-  for (const char c : text) hash = mixed(hash, c);
+std::uint64_t hash_text(std::uint64_t hash, std::string_view text) {
+  for (const char c : text) hash = hash_combine(hash, c);
   return hash;
 }
 
@@ -30,9 +31,9 @@ class DataFlow {
     }
     for (const plan::flat::Operation& op : program.operations) number(op);
     for (std::size_t k = 0; k < buffers_.size(); ++k) {
-      numbers_.push_back(
-          mixed(k, static_cast<std::int64_t>(
-                       found({.buffer = plan::BufferId(k), .count = program.buffers[k].rows}, 0))));
+      numbers_.push_back(hash_combine(
+          k, static_cast<std::int64_t>(
+                 found({.buffer = plan::BufferId(k), .count = program.buffers[k].rows}, 0))));
     }
     std::ranges::sort(numbers_);
   }
@@ -60,29 +61,31 @@ class DataFlow {
     }
   }
 
-  // What the rows of a region hold. Ranges that follow each other count as one.
+  // Hashes what the rows of a region hold. Ranges that continue each other count as one.
   [[nodiscard]] std::uint64_t found(const plan::flat::Region& region, std::uint64_t hash) const {
     Number next;
     std::int64_t rows = 0;
     const auto close = [&] {
       if (rows == 0) return;
-      hash = mixed(mixed(hash, static_cast<std::int64_t>(next.writer)), next.row - rows);
-      hash = mixed(hash, rows);
+      hash =
+          hash_combine(hash_combine(hash, static_cast<std::int64_t>(next.writer)), next.row - rows);
+      hash = hash_combine(hash, rows);
     };
     for_each_run(region, [&](std::int32_t begin, std::int32_t end) {
-      buffers_[region.buffer.index()].for_each(begin, end, [&](const Rows<Number>::Range& range) {
-        const std::int32_t first = std::max(begin, range.begin);
-        const std::int32_t count = std::min(end, range.end) - first;
-        Number here = range.value;
-        here.skip(first - range.begin);
-        if (rows == 0 || here.writer != next.writer || here.row != next.row) {
-          close();
-          rows = 0;
-          next = here;
-        }
-        rows += count;
-        next.skip(count);
-      });
+      buffers_[region.buffer.index()].for_each(
+          begin, end, [&](const IntervalMap<Number>::Range& range) {
+            const std::int32_t first = std::max(begin, range.begin);
+            const std::int32_t count = std::min(end, range.end) - first;
+            Number here = range.value;
+            here.skip(first - range.begin);
+            if (rows == 0 || here.writer != next.writer || here.row != next.row) {
+              close();
+              rows = 0;
+              next = here;
+            }
+            rows += count;
+            next.skip(count);
+          });
     });
     close();
     return hash;
@@ -91,17 +94,17 @@ class DataFlow {
   void write(const plan::flat::Region& region, std::uint64_t writer) {
     std::int64_t row = 0;
     for_each_run(region, [&](std::int32_t begin, std::int32_t end) {
-      const Rows<Number>::Range range{begin, end, {writer, row}};
+      const IntervalMap<Number>::Range range{begin, end, {writer, row}};
       buffers_[region.buffer.index()].put(begin, end, std::span(&range, 1));
       row += end - begin;
     });
   }
 
   [[nodiscard]] std::uint64_t place(std::uint64_t hash, const plan::flat::Region& region) const {
-    if (!region.buffer.exists()) return mixed(hash, -1);
-    hash = mixed(hash, region.buffer.value);
+    if (!region.buffer.exists()) return hash_combine(hash, -1);
+    hash = hash_combine(hash, region.buffer.value);
     for_each_run(region, [&](std::int32_t begin, std::int32_t end) {
-      hash = mixed(mixed(hash, begin), end);
+      hash = hash_combine(hash_combine(hash, begin), end);
     });
     return hash;
   }
@@ -109,21 +112,22 @@ class DataFlow {
   void number(const plan::flat::Operation& op) {
     const plan::Action& action = op.source->action;
     if (std::holds_alternative<plan::Batch>(action)) return;
-    std::uint64_t id = mixed_text(1, plan::word(action));
+    std::uint64_t id = hash_text(1, plan::keyword(action));
     if (const auto* compute = std::get_if<plan::Compute>(&action)) {
-      id = mixed_text(id, compute->kernel);
+      id = hash_text(id, compute->kernel);
     }
-    id = mixed(mixed(mixed(id, op.peer.value), op.tag), op.root);
+    id = hash_combine(hash_combine(hash_combine(id, op.peer.value), op.tag), op.root);
     if (op.group.exists()) {
       const plan::flat::Group& group = program_.groups[op.group];
-      id = mixed_text(mixed(mixed(id, group.ranks.size()), group.ranks[0].value), group.channel);
+      id = hash_text(hash_combine(hash_combine(id, group.ranks.size()), group.ranks[0].value),
+                     group.channel);
     }
     id = place(place(id, op.from), op.to);
     const std::span<const plan::flat::Access> accesses = program_.accesses_of(op);
     for (const plan::flat::Access& access : accesses) {
-      id = place(mixed(id, static_cast<std::int64_t>(access.kind)), access.region);
+      id = place(hash_combine(id, static_cast<std::int64_t>(access.kind)), access.region);
     }
-    id = mixed(id, seen_[id]++);  // the same once more
+    id = hash_combine(id, seen_[id]++);  // repeated operations differ
     std::uint64_t all = found(op.from, id);
     if (adds(action)) all = found(op.to, all);
     for (const plan::flat::Access& access : accesses) {
@@ -132,10 +136,10 @@ class DataFlow {
     numbers_.push_back(all);
     const bool lives = std::holds_alternative<plan::Allocate>(action) ||
                        std::holds_alternative<plan::Free>(action);
-    write(lives ? op.from : op.to, mixed(all, -1));
+    write(lives ? op.from : op.to, hash_combine(all, -1));
     std::int64_t nth = 0;
     for (const plan::flat::Access& access : accesses) {
-      if (access.kind != plan::Access::Kind::reads) write(access.region, mixed(all, nth++));
+      if (access.kind != plan::Access::Kind::reads) write(access.region, hash_combine(all, nth++));
     }
   }
 
@@ -147,7 +151,7 @@ class DataFlow {
   }
 
   const plan::RankProgram& program_;
-  std::vector<Rows<Number>> buffers_;
+  std::vector<IntervalMap<Number>> buffers_;
   std::vector<std::uint64_t> numbers_;  // of operations, and of what the buffers hold at the end
   std::unordered_map<std::uint64_t, std::int64_t> seen_;
 };

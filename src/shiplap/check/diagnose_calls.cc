@@ -1,5 +1,20 @@
-// Who is wrong when the members of a group do not make the same calls: the one that differs from
-// what most do.
+// Calls on a group that do not match: which rank deviates, and how.
+//
+// The members of a group must make the same calls in the same order. If they do not, call n of one
+// rank meets call n of another, and every call after the first difference mismatches too. So the
+// first mismatching call is seldom the cause ("sizes differ in call 12" when rank 3 left out call
+// 7). Instead the whole sequences are compared:
+//
+//   - Calls that match each other (mismatch_between) get the same number, so that a rank's calls
+//     are a sequence of numbers. Named calls match only calls of that name.
+//   - The sequence that most members share is the model. On a tie the longer one wins: a forgotten
+//     call is likelier than an invented one.
+//   - Each other sequence is stripped of the prefix and the suffix that it shares with the model.
+//     The rest is classified: a missing call, an extra call, two swapped calls, or calls that
+//     differ in one property (kind, size, type, operator, root, split).
+//
+// A call that is extra on one group and missing on another is one finding: it was made on the wrong
+// group. Ranks that deviate in the same way are one finding, too.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,34 +29,33 @@
 namespace shiplap::check {
 namespace {
 
-constexpr std::size_t kMostGroups = 64;
+constexpr std::size_t kMaxGroups = 64;
 
-// What one rank does otherwise than most.
+// How the calls of one rank differ from those of most ranks.
 struct Deviation {
   enum class Kind : std::uint8_t { missing, extra, differs, swapped };
   Kind kind = Kind::missing;
   std::int32_t group = -1;
   std::int32_t rank = -1;
-  std::int32_t operation =
-      -1;                    // of the rank; if missing: before which it should be, -1: at the end
-  std::int32_t second = -1;  // the other one swapped
-  Place model;               // what the others do there
-  Misfit misfit = Misfit::none;
+  std::int32_t operation = -1;  // if missing: the operation that it should precede; -1: the end
+  std::int32_t second = -1;     // if swapped: the other one
+  OperationId model;            // the call that the other ranks make
+  MismatchKind mismatch = MismatchKind::none;
   std::int64_t n = 0;
-  std::vector<std::int32_t> alike;  // other ranks that do the same
+  std::vector<std::int32_t> alike;  // other ranks that deviate in the same way
 };
 
-// The calls of one member, each as the number of its kind among all calls of the group.
+// The calls of one member. Calls of the group that match have the same number.
 using Sequence = std::vector<std::int32_t>;
 
-class Group {
+class GroupComparison {
  public:
-  // Calls that fit are the same, and, if `by_rows`, only where they also touch the same rows.
-  Group(const Job& job, std::int32_t id, bool by_rows)
+  // Matching calls are equal; if `by_rows`, only if they also use the same rows.
+  GroupComparison(const Job& job, std::int32_t id, bool by_rows)
       : job_(job), id_(id), by_rows_(by_rows), group_(job.groups[id]) {
     for (const Member& member : group_.members) {
       Sequence sequence;
-      std::vector<Place> places;
+      std::vector<OperationId> places;
       if (member.slot >= 0) {
         const auto slot = static_cast<std::size_t>(member.slot);
         const std::int32_t rank = job.scripts[group_.scripts[slot]].rank;
@@ -57,30 +71,30 @@ class Group {
   }
 
   [[nodiscard]] std::int32_t id() const { return id_; }
-  // How many members do what most do.
+  // How many members follow the model.
   [[nodiscard]] std::int64_t agreeing() const {
     return std::ranges::count(sequences_, most_common());
   }
   [[nodiscard]] const CallGroup& calls() const { return group_; }
 
-  // Members that may differ from all others, who agree.
+  // Members that differ from all others, where the others agree.
   [[nodiscard]] const std::vector<std::size_t>& lone() const { return lone_; }
 
-  // How a rank differs from all others, who must agree: one call too few, or one too many.
+  // How a rank differs from all others, if the others agree: one missing call, or one extra call.
   [[nodiscard]] std::optional<Deviation> lone_deviation(std::int32_t rank) const {
     const std::int64_t me = group_.ranks().find(Rank(rank));
     if (me < 0) return std::nullopt;
-    const std::size_t own = static_cast<std::size_t>(me);
-    if (std::ranges::find(lone_, own) == lone_.end()) return std::nullopt;
-    const std::size_t model = own == 0 ? 1 : 0;
+    const std::size_t local = static_cast<std::size_t>(me);
+    if (std::ranges::find(lone_, local) == lone_.end()) return std::nullopt;
+    const std::size_t model = local == 0 ? 1 : 0;
     std::vector<Deviation> found;
-    compare(sequences_[model], places_[model], own, found);
+    compare(sequences_[model], places_[model], local, found);
     const bool one = found.size() == 1 && (found.front().kind == Deviation::Kind::missing ||
                                            found.front().kind == Deviation::Kind::extra);
     return one ? std::optional(found.front()) : std::nullopt;
   }
 
-  // Of ranks that deviate alike, the first tells it.
+  // Ranks that deviate in the same way are reported by the first of them.
   std::vector<Deviation> deviations() {
     const Sequence model = most_common();
     const auto at = std::ranges::find(sequences_, model) - sequences_.begin();
@@ -114,9 +128,10 @@ class Group {
     std::ranges::sort(lone_);
   }
 
-  std::int32_t kind_of(Place place) {
+  std::int32_t kind_of(OperationId place) {
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
-      if (fit(job_, kinds_[k], place) == Misfit::none && same_place(kinds_[k], place)) {
+      if (mismatch_between(job_, kinds_[k], place) == MismatchKind::none &&
+          same_place(kinds_[k], place)) {
         return static_cast<std::int32_t>(k);
       }
     }
@@ -124,8 +139,8 @@ class Group {
     return static_cast<std::int32_t>(kinds_.size()) - 1;
   }
 
-  // Calls that fit are told apart by what they are called, where both have a name.
-  bool same_place(Place a, Place b) const {
+  // Matching calls are distinguished by their names, if both have one.
+  bool same_place(OperationId a, OperationId b) const {
     if (by_rows_ && (job_.op(a).from != job_.op(b).from || job_.op(a).to != job_.op(b).to)) {
       return false;
     }
@@ -134,7 +149,7 @@ class Group {
     if (x.name.name.empty() || y.name.name.empty()) return true;
     return x.name.name == y.name.name && name_index(a) == name_index(b);
   }
-  [[nodiscard]] std::vector<std::int64_t> name_index(Place place) const {
+  [[nodiscard]] std::vector<std::int64_t> name_index(OperationId place) const {
     auto found = programs_.find(place.rank);
     if (found == programs_.end()) {
       found = programs_.emplace(place.rank, plan::expand(job_.plan, Rank(place.rank))).first;
@@ -145,7 +160,7 @@ class Group {
     return {first, first + slice.count};
   }
 
-  // Longer ones win a tie: that a call was forgotten is likelier than that one was invented.
+  // A longer sequence wins a tie: a forgotten call is likelier than an invented one.
   [[nodiscard]] Sequence most_common() const {
     std::map<Sequence, std::int64_t> votes;
     for (const Sequence& sequence : sequences_) ++votes[sequence];
@@ -154,23 +169,23 @@ class Group {
     return best->first;
   }
 
-  void compare(const Sequence& model, const std::vector<Place>& places, std::size_t member,
+  void compare(const Sequence& model, const std::vector<OperationId>& places, std::size_t member,
                std::vector<Deviation>& out) const {
-    const Sequence& own = sequences_[member];
-    const std::vector<Place>& mine = places_[member];
+    const Sequence& local = sequences_[member];
+    const std::vector<OperationId>& mine = places_[member];
     std::size_t front = 0;
-    while (front < own.size() && front < model.size() && own[front] == model[front]) ++front;
+    while (front < local.size() && front < model.size() && local[front] == model[front]) ++front;
     std::size_t back = 0;
-    while (back + front < own.size() && back + front < model.size() &&
-           own[own.size() - 1 - back] == model[model.size() - 1 - back]) {
+    while (back + front < local.size() && back + front < model.size() &&
+           local[local.size() - 1 - back] == model[model.size() - 1 - back]) {
       ++back;
     }
     Deviation base{.group = id_, .rank = group_.members[member].rank};
-    const std::size_t here = own.size() - back - front;
+    const std::size_t here = local.size() - back - front;
     const std::size_t there = model.size() - back - front;
     base.n = static_cast<std::int64_t>(front);
-    if (here == there && here >= 2 && own[front] == model[front + there - 1] &&
-        own[front + here - 1] == model[front]) {
+    if (here == there && here >= 2 && local[front] == model[front + there - 1] &&
+        local[front + here - 1] == model[front]) {
       base.kind = Deviation::Kind::swapped;
       base.operation = mine[front].operation;
       base.second = mine[front + here - 1].operation;
@@ -179,14 +194,14 @@ class Group {
       return;
     }
     for (std::size_t k = 0; k < std::min(here, there); ++k) {
-      if (own[front + k] == model[front + k]) continue;
-      const Misfit misfit = fit(job_, places[front + k], mine[front + k]);
-      if (misfit == Misfit::none) continue;  // only another name
+      if (local[front + k] == model[front + k]) continue;
+      const MismatchKind mismatch = mismatch_between(job_, places[front + k], mine[front + k]);
+      if (mismatch == MismatchKind::none) continue;  // only another name
       Deviation differs = base;
       differs.kind = Deviation::Kind::differs;
       differs.operation = mine[front + k].operation;
       differs.model = places[front + k];
-      differs.misfit = misfit;
+      differs.mismatch = mismatch;
       differs.n += static_cast<std::int64_t>(k);
       out.push_back(differs);
     }
@@ -211,26 +226,26 @@ class Group {
   std::int32_t id_;
   bool by_rows_;
   const CallGroup& group_;
-  std::vector<Place> kinds_;
-  std::vector<Sequence> sequences_;         // by member
-  std::vector<std::vector<Place>> places_;  // by member
+  std::vector<OperationId> kinds_;
+  std::vector<Sequence> sequences_;               // by member
+  std::vector<std::vector<OperationId>> places_;  // by member
   std::vector<std::size_t> lone_;
   mutable std::map<std::int32_t, plan::RankProgram> programs_;
 };
 
-class Account {
+class CallReporter {
  public:
-  explicit Account(const Job& job) : job_(job), words_(job) {}
+  explicit CallReporter(const Job& job) : job_(job), formatter_(job) {}
 
-  Finding of(const Deviation& deviation) {
-    Finding finding = of_first(deviation);
+  Finding report(const Deviation& deviation) {
+    Finding finding = report_first(deviation);
     if (deviation.alike.empty()) return finding;
     finding.folded += std::ssize(deviation.alike);
-    finding.diagnostic.why += fmt::format("; the same on rank {}", some_ranks(deviation.alike));
+    finding.diagnostic.why += fmt::format("; the same on rank {}", format_ranks(deviation.alike));
     return finding;
   }
 
-  Finding of_first(const Deviation& deviation) {
+  Finding report_first(const Deviation& deviation) {
     switch (deviation.kind) {
       case Deviation::Kind::missing:
         return missing(deviation);
@@ -244,34 +259,38 @@ class Account {
     return {};
   }
 
-  // The rank makes on one group the call that it owes another.
+  // The rank makes a call on one group that is missing on another.
   Finding other_group(const Deviation& made, const Deviation& owed) {
     Finding finding = start(made, "D709");
-    Diagnostic& said = finding.diagnostic;
+    Diagnostic& diagnostic = finding.diagnostic;
     const CallGroup& wrong = group(made);
     const CallGroup& right = group(owed);
-    said.what = fmt::format("rank {} calls `{}` over {}, where the others call over {}", made.rank,
-                            words_.operation(place(made)), words_.group(wrong, place(made)),
-                            words_.group(right, owed.model));
-    std::vector<std::int32_t> lacks;
+    diagnostic.what =
+        fmt::format("rank {} calls `{}` over {}, where the others call over {}", made.rank,
+                    formatter_.operation(place(made)), formatter_.group(wrong, place(made)),
+                    formatter_.group(right, owed.model));
+    std::vector<std::int32_t> missing_ranks;
     std::vector<std::int32_t> more;
     for (std::int64_t k = 0; k < right.ranks().size(); ++k) {
-      if (wrong.ranks().find(right.ranks()[k]) < 0) lacks.push_back(right.ranks()[k].value);
+      if (wrong.ranks().find(right.ranks()[k]) < 0) missing_ranks.push_back(right.ranks()[k].value);
     }
     for (std::int64_t k = 0; k < wrong.ranks().size(); ++k) {
       if (right.ranks().find(wrong.ranks()[k]) < 0) more.push_back(wrong.ranks()[k].value);
     }
-    if (!lacks.empty()) said.why = fmt::format("its group lacks rank {}", some_ranks(lacks));
+    if (!missing_ranks.empty())
+      diagnostic.why = fmt::format("its group is missing rank {}", format_ranks(missing_ranks));
     if (!more.empty()) {
-      said.why += fmt::format("{}has rank {} too many", lacks.empty() ? "its group " : " and ",
-                              some_ranks(more));
+      diagnostic.why +=
+          fmt::format("{}has extra rank {}", missing_ranks.empty() ? "its group " : " and ",
+                      format_ranks(more));
     }
-    if (lacks.empty() && more.empty()) {
-      said.why = wrong.linked->channel != right.linked->channel
-                     ? "the channels differ"
-                     : "they list the same ranks in another order: whose piece is whose differs";
+    if (missing_ranks.empty() && more.empty()) {
+      diagnostic.why =
+          wrong.linked->channel != right.linked->channel
+              ? "the channels differ"
+              : "the groups list the same ranks in a different order, so the pieces differ";
     }
-    said.help = fmt::format("call it over {}", words_.group(right, owed.model));
+    diagnostic.help = fmt::format("call it over {}", formatter_.group(right, owed.model));
     finding.witness = {place(made), owed.model};
     return finding;
   }
@@ -280,7 +299,7 @@ class Account {
   [[nodiscard]] const CallGroup& group(const Deviation& deviation) const {
     return job_.groups[deviation.group];
   }
-  [[nodiscard]] static Place place(const Deviation& deviation) {
+  [[nodiscard]] static OperationId place(const Deviation& deviation) {
     return {deviation.rank, deviation.operation};
   }
   [[nodiscard]] bool known(const Deviation& deviation) const {
@@ -290,7 +309,7 @@ class Account {
   Finding start(const Deviation& deviation, std::string code) {
     Finding finding;
     finding.place = place(deviation);
-    if (known(deviation)) finding.diagnostic.where = words_.where(finding.place);
+    if (known(deviation)) finding.diagnostic.where = formatter_.where(finding.place);
     finding.diagnostic.where.rank = deviation.rank;
     finding.diagnostic.code = std::move(code);
     return finding;
@@ -298,105 +317,111 @@ class Account {
 
   Finding missing(const Deviation& deviation) {
     Finding finding = start(deviation, "D701");
-    Diagnostic& said = finding.diagnostic;
+    Diagnostic& diagnostic = finding.diagnostic;
     const std::int64_t size = group(deviation).ranks().size();
-    const std::string call = words_.operation(deviation.model);
-    said.what = fmt::format("rank {} does not make call {} on {}: `{}`", deviation.rank,
-                            deviation.n, words_.group(group(deviation), deviation.model), call);
-    const std::string rest = deviation.operation < 0
-                                 ? "has finished its calls on this group"
-                                 : fmt::format("is at `{}`", words_.operation(place(deviation)));
-    said.why = fmt::format(
-        "{} of {} ranks wait at `{}`; rank {} {}: that call is where it stops, rank {} is where "
-        "to look",
+    const std::string call = formatter_.operation(deviation.model);
+    diagnostic.what =
+        fmt::format("rank {} does not make call {} on {}: `{}`", deviation.rank, deviation.n,
+                    formatter_.group(group(deviation), deviation.model), call);
+    const std::string rest =
+        deviation.operation < 0 ? "has finished its calls on this group"
+                                : fmt::format("is at `{}`", formatter_.operation(place(deviation)));
+    diagnostic.why = fmt::format(
+        "{} of {} ranks hang in `{}`; rank {} {}: the job stops in that call, but the cause is on "
+        "rank {}",
         with_separators(size - 1 - std::ssize(deviation.alike)), with_separators(size), call,
         deviation.rank, rest, deviation.rank);
-    said.help = fmt::format("let rank {} call `{}` too{}", deviation.rank, call,
-                            deviation.operation < 0 ? "" : ", before that");
+    diagnostic.help = fmt::format("let rank {} call `{}` too{}", deviation.rank, call,
+                                  deviation.operation < 0 ? "" : ", before that");
     finding.witness = {deviation.model};
     return finding;
   }
 
   Finding extra(const Deviation& deviation) {
     Finding finding = start(deviation, "D702");
-    Diagnostic& said = finding.diagnostic;
+    Diagnostic& diagnostic = finding.diagnostic;
     const CallGroup& calls = group(deviation);
-    said.what = fmt::format("rank {} makes a call that no other of {} makes: `{}`", deviation.rank,
-                            words_.group(calls, place(deviation)), said.where.operation);
-    said.why = fmt::format("it is call {} of this rank on the group", deviation.n);
-    said.help = "leave it out, or let all ranks of the group make it";
+    diagnostic.what =
+        fmt::format("rank {} makes a call that no other rank of {} makes: `{}`", deviation.rank,
+                    formatter_.group(calls, place(deviation)), diagnostic.where.operation);
+    diagnostic.why = fmt::format("it is call {} of this rank on the group", deviation.n);
+    diagnostic.help = "remove it, or make it on all ranks of the group";
     finding.witness = {place(deviation)};
     return finding;
   }
 
   Finding differs(const Deviation& deviation) {
-    static const std::map<Misfit, const char*> codes{
-        {Misfit::kind, "D703"}, {Misfit::size, "D704"}, {Misfit::type, "D705"},
-        {Misfit::op, "D706"},   {Misfit::root, "D707"}, {Misfit::split, "D710"},
-        {Misfit::table, "D710"}};
-    static const std::map<Misfit, const char*> things{
-        {Misfit::kind, "another collective"},   {Misfit::size, "another size"},
-        {Misfit::type, "another element type"}, {Misfit::op, "another operator or scale"},
-        {Misfit::root, "another root"},         {Misfit::split, "other pieces"},
-        {Misfit::table, "another table"}};
-    Finding finding = start(deviation, codes.at(deviation.misfit));
-    Diagnostic& said = finding.diagnostic;
-    const std::string theirs = words_.operation(deviation.model);
-    said.what = fmt::format("`{}` of rank {} has {} than `{}` of rank {}, which it meets",
-                            said.where.operation, deviation.rank, things.at(deviation.misfit),
-                            theirs, deviation.model.rank);
-    said.why =
-        fmt::format("{} against {}; call {} on {}", detail(place(deviation), deviation.misfit),
-                    detail(deviation.model, deviation.misfit), deviation.n,
-                    words_.group(group(deviation), deviation.model));
-    said.help = fmt::format("make rank {} do as the others", deviation.rank);
+    static const std::map<MismatchKind, const char*> codes{
+        {MismatchKind::kind, "D703"}, {MismatchKind::size, "D704"}, {MismatchKind::type, "D705"},
+        {MismatchKind::op, "D706"},   {MismatchKind::root, "D707"}, {MismatchKind::split, "D710"},
+        {MismatchKind::table, "D710"}};
+    static const std::map<MismatchKind, const char*> things{
+        {MismatchKind::kind, "a different collective"},
+        {MismatchKind::size, "a different size"},
+        {MismatchKind::type, "a different element type"},
+        {MismatchKind::op, "a different operator or scale"},
+        {MismatchKind::root, "a different root"},
+        {MismatchKind::split, "different pieces"},
+        {MismatchKind::table, "a different table"}};
+    Finding finding = start(deviation, codes.at(deviation.mismatch));
+    Diagnostic& diagnostic = finding.diagnostic;
+    const std::string theirs = formatter_.operation(deviation.model);
+    diagnostic.what = fmt::format("mismatch: `{}` of rank {} has {} than its match `{}` of rank {}",
+                                  diagnostic.where.operation, deviation.rank,
+                                  things.at(deviation.mismatch), theirs, deviation.model.rank);
+    diagnostic.why =
+        fmt::format("{} against {}; call {} on {}", detail(place(deviation), deviation.mismatch),
+                    detail(deviation.model, deviation.mismatch), deviation.n,
+                    formatter_.group(group(deviation), deviation.model));
+    diagnostic.help = fmt::format("make the call of rank {} match the others", deviation.rank);
     finding.witness = {deviation.model, place(deviation)};
     return finding;
   }
 
-  std::string detail(Place place, Misfit misfit) {
-    const Op& op = job_.op(place);
+  std::string detail(OperationId place, MismatchKind mismatch) {
+    const ScriptOp& op = job_.op(place);
     const Script& script = job_.script(place.rank);
     const auto* collective = std::get_if<plan::Collective>(&op.source->action);
-    if (misfit == Misfit::size) {
+    if (mismatch == MismatchKind::size) {
       return fmt::format("{} rows of {} bytes to {} rows", op.from.count,
                          script.row_bytes[op.from.buffer], op.to.count);
     }
-    if (misfit == Misfit::type) {
+    if (mismatch == MismatchKind::type) {
       return std::string(
           shiplap::name(job_.plan.programs[script.program].buffers[op.from.buffer].type));
     }
-    if (misfit == Misfit::root) return fmt::format("root {}", op.root);
-    if (misfit == Misfit::op && collective != nullptr) {
+    if (mismatch == MismatchKind::root) return fmt::format("root {}", op.root);
+    if (mismatch == MismatchKind::op && collective != nullptr) {
       return fmt::format("{} at scale {}/{}", shiplap::name(collective->op),
                          collective->scale.numerator(), collective->scale.denominator());
     }
-    return std::string(plan::word(op.source->action));
+    return std::string(plan::keyword(op.source->action));
   }
 
   Finding swapped(const Deviation& deviation) {
     Finding finding = start(deviation, "D708");
-    Diagnostic& said = finding.diagnostic;
-    const std::string second = words_.operation({deviation.rank, deviation.second});
-    said.what = fmt::format("rank {} calls `{}` before `{}`, the others the other way round",
-                            deviation.rank, said.where.operation, second);
-    said.why = fmt::format("on {} equal numbers meet: call {} of all ranks",
-                           words_.group(group(deviation), deviation.model), deviation.n);
-    said.help = "exchange the two";
+    Diagnostic& diagnostic = finding.diagnostic;
+    const std::string second = formatter_.operation({deviation.rank, deviation.second});
+    diagnostic.what =
+        fmt::format("rank {} calls `{}` before `{}`, the other ranks in the opposite order",
+                    deviation.rank, diagnostic.where.operation, second);
+    diagnostic.why = fmt::format("calls on {} are matched by number: this is call {} of all ranks",
+                                 formatter_.group(group(deviation), deviation.model), deviation.n);
+    diagnostic.help = "swap the two";
     finding.witness = {place(deviation), {deviation.rank, deviation.second}};
     return finding;
   }
 
   const Job& job_;
-  Words words_;
+  Formatter formatter_;
 };
 
-// A rank that makes on one group a call that it owes another.
-struct Stray {
+// A call that a rank makes on one group and that is missing on another.
+struct MisdirectedCall {
   Deviation made;
   Deviation owed;
-  bool rising = true;  // the group that it calls lists its ranks in order
-  bool alone = true;   // nobody else calls on that group
+  bool rising = true;  // the group that it calls lists its ranks in ascending order
+  bool alone = true;   // no other rank calls on that group
 };
 
 bool is_rising(const plan::RankSet& ranks) {
@@ -406,14 +431,14 @@ bool is_rising(const plan::RankSet& ranks) {
   return true;
 }
 
-std::vector<Stray> strays_among(const std::vector<Group>& groups) {
-  std::vector<Stray> result;
-  for (const Group& a : groups) {
+std::vector<MisdirectedCall> find_misdirected_calls(const std::vector<GroupComparison>& groups) {
+  std::vector<MisdirectedCall> result;
+  for (const GroupComparison& a : groups) {
     for (const std::size_t member : a.lone()) {
       const std::int32_t rank = a.calls().members[member].rank;
       const std::optional<Deviation> made = a.lone_deviation(rank);
       if (!made || made->kind != Deviation::Kind::extra) continue;
-      for (const Group& b : groups) {
+      for (const GroupComparison& b : groups) {
         const std::optional<Deviation> owed =
             b.id() == a.id() ? std::nullopt : b.lone_deviation(rank);
         if (!owed || owed->kind != Deviation::Kind::missing) continue;
@@ -424,15 +449,15 @@ std::vector<Stray> strays_among(const std::vector<Group>& groups) {
       }
     }
   }
-  std::ranges::sort(result, {}, [](const Stray& stray) {
-    return std::tuple(stray.rising, !stray.alone, stray.made.rank, stray.made.operation,
-                      stray.made.group, stray.owed.group);
+  std::ranges::sort(result, {}, [](const MisdirectedCall& misdirected) {
+    return std::tuple(misdirected.rising, !misdirected.alone, misdirected.made.rank,
+                      misdirected.made.operation, misdirected.made.group, misdirected.owed.group);
   });
   return result;
 }
 
-// The call that all members but one make instead, without that one.
-Place call_without(const Job& job, const CallGroup& group, Place extra) {
+// The matching call on the group without the rank of `extra`; none if there is no such group.
+OperationId call_without(const Job& job, const CallGroup& group, OperationId extra) {
   for (const CallGroup& other : job.groups) {
     if (other.ranks().size() != group.ranks().size() - 1) continue;
     bool same = other.ranks().find(Rank(extra.rank)) < 0;
@@ -442,7 +467,7 @@ Place call_without(const Job& job, const CallGroup& group, Place extra) {
     if (!same) continue;
     const std::int32_t rank = job.scripts[other.scripts.front()].rank;
     for (const std::int32_t call : other.calls(0)) {
-      if (fit(job, {rank, call}, extra) == Misfit::none) return {rank, call};
+      if (mismatch_between(job, {rank, call}, extra) == MismatchKind::none) return {rank, call};
     }
   }
   return {};
@@ -452,39 +477,40 @@ Place call_without(const Job& job, const CallGroup& group, Place extra) {
 
 std::vector<Finding> diagnose_calls(const Job& job, const Mismatches& mismatches) {
   if (mismatches.groups.empty()) return {};
-  std::vector<Group> groups;
+  std::vector<GroupComparison> groups;
   for (const std::int32_t id : mismatches.groups) {
-    if (groups.size() == kMostGroups) break;  // one mistake in a program shows in many groups
-    // By rows, repeated calls are told apart; but ranks may well use rows of their own.
-    Group loose(job, id, false);
-    Group strict(job, id, true);
-    const bool tells = strict.agreeing() == loose.agreeing() &&
-                       strict.deviations().size() <= loose.deviations().size();
-    groups.push_back(tells ? strict : loose);
+    if (groups.size() == kMaxGroups) break;  // one mistake in a program shows in many groups
+    // Rows distinguish repeated calls, but ranks may legitimately use different rows.
+    GroupComparison loose(job, id, false);
+    GroupComparison strict(job, id, true);
+    const bool use_rows = strict.agreeing() == loose.agreeing() &&
+                          strict.deviations().size() <= loose.deviations().size();
+    groups.push_back(use_rows ? strict : loose);
   }
-  Account account(job);
+  CallReporter reporter(job);
   std::vector<Finding> findings;
   std::set<std::int32_t> explained;
-  for (const Stray& stray : strays_among(groups)) {
-    if (explained.contains(stray.made.group) || explained.contains(stray.owed.group)) continue;
-    findings.push_back(account.other_group(stray.made, stray.owed));
-    explained.insert({stray.made.group, stray.owed.group});
+  for (const MisdirectedCall& misdirected : find_misdirected_calls(groups)) {
+    if (explained.contains(misdirected.made.group) || explained.contains(misdirected.owed.group))
+      continue;
+    findings.push_back(reporter.other_group(misdirected.made, misdirected.owed));
+    explained.insert({misdirected.made.group, misdirected.owed.group});
   }
-  for (Group& group : groups) {
+  for (GroupComparison& group : groups) {
     if (explained.contains(group.id())) continue;
     for (const Deviation& deviation : group.deviations()) {
-      const Place call =
+      const OperationId call =
           deviation.kind == Deviation::Kind::extra
               ? call_without(job, group.calls(), {deviation.rank, deviation.operation})
-              : Place{};
+              : OperationId{};
       if (!call.exists()) {
-        findings.push_back(account.of(deviation));
+        findings.push_back(reporter.report(deviation));
         continue;
       }
       Deviation owed = deviation;
       owed.group = job.op(call).match.with;
       owed.model = call;
-      findings.push_back(account.other_group(deviation, owed));
+      findings.push_back(reporter.other_group(deviation, owed));
     }
   }
   if (!findings.empty()) {

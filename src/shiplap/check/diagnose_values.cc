@@ -1,4 +1,12 @@
-// What is wrong with the values: which statement fails, and which operation made it fail.
+// Findings about values: which statement fails, and which operation is the cause.
+//
+// Violations arrive in an order that the plan allows, so the first one is no consequence of
+// another; the others become notes, one per code. To find the cause the plan is executed once more,
+// with eager sends and with watches on the rows of the failed statements (ValueHistory): which
+// operation wrote the wanted content, which one overwrote it before the read, and what each message
+// carried. The answer selects the code: overwritten or freed too early (D735, D733), messages in
+// the wrong order (D714), an outdated version (D748), another part (D744, D747, D749), an
+// incomplete sum (D740, D741), or content that no rank computes (D750, D753).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,52 +16,55 @@
 #include <utility>
 
 #include "shiplap/check/diagnosis_internal.h"
-#include "shiplap/check/values_internal.h"
+#include "shiplap/check/value_tracker_internal.h"
 #include "shiplap/plan/kernel.h"
 
 namespace shiplap::check {
 namespace {
 
-constexpr std::size_t kMostLookedInto = 32;
+constexpr std::size_t kMaxDetailed = 32;
 
-bool is_read(const Trouble& trouble) {
-  return trouble.symptom == Symptom::read_other || trouble.symptom == Symptom::read_nothing;
+bool is_read(const Violation& violation) {
+  return violation.symptom == Symptom::read_mismatch ||
+         violation.symptom == Symptom::read_uninitialized;
 }
 
-// Who makes what, and what became of it: the plan is followed once more, with an eye on the rows
-// that were wrong.
-class History {
+// Executes the plan once more and records which operation made and overwrote the rows that are
+// wrong.
+class ValueHistory {
  public:
-  History(Job& job, const std::vector<Trouble>& troubles) : job_(job), values_(job, ignored_) {
-    std::vector<Values::Watch> watches;
-    for (const Trouble& trouble : troubles) {
-      if (!is_read(trouble) || watches.size() == kMostLookedInto) continue;
-      watch_of_[{trouble.place, trouble.zone.buffer, trouble.zone.begin}] = watches.size();
-      watches.push_back({.script = job.script_of[trouble.place.rank],
-                         .zone = trouble.zone,
-                         .wanted = trouble.wanted,
-                         .first_row = trouble.first_row,
-                         .until = trouble.place.operation});
+  ValueHistory(Job& job, const std::vector<Violation>& violations)
+      : job_(job), values_(job, ignored_) {
+    std::vector<ValueTracker::Watch> watches;
+    for (const Violation& violation : violations) {
+      if (!is_read(violation) || watches.size() == kMaxDetailed) continue;
+      watch_of_[{violation.place, violation.row_range.buffer, violation.row_range.begin}] =
+          watches.size();
+      watches.push_back({.script = job.script_of[violation.place.rank],
+                         .row_range = violation.row_range,
+                         .wanted = violation.wanted,
+                         .first_row = violation.first_row,
+                         .until = violation.place.operation});
     }
     values_.watch(std::move(watches));
     values_.keep_messages();
     plan::Execution(job_.linked, plan::kAllEager, &values_).run();
     for (const Script& script : job.scripts) {
-      for (const Claim& claim : script.given) remember(script, claim);
-      for (const Op& op : script.ops) {
-        for (const Claim& claim : script.claims_of(op)) {
-          if (claim.kind != plan::Access::Kind::reads) remember(script, claim);
+      for (const Assertion& assertion : script.given) remember(script, assertion);
+      for (const ScriptOp& op : script.ops) {
+        for (const Assertion& assertion : script.assertions_of(op)) {
+          if (assertion.kind != plan::Access::Kind::reads) remember(script, assertion);
         }
       }
     }
   }
 
-  // Whether a rank makes any of an instance.
+  // Whether a rank computes any part of this instance.
   [[nodiscard]] bool makes_some(std::int32_t rank, const Content& wanted) const {
     const Script& script = job_.script(rank);
-    for (const Claim& claim : script.claims) {
-      if (claim.kind == plan::Access::Kind::reads) continue;
-      for (const Piece& piece : script.pieces_of(claim)) {
+    for (const Assertion& assertion : script.assertions) {
+      if (assertion.kind == plan::Access::Kind::reads) continue;
+      for (const Piece& piece : script.pieces_of(assertion)) {
         const Content& content = job_.contents[piece.content];
         if (content.tensor == wanted.tensor && content.instance == wanted.instance) return true;
       }
@@ -61,12 +72,12 @@ class History {
     return false;
   }
 
-  // Whence it came: the operation of the rank that moved it here, or none.
-  [[nodiscard]] Place source(const Trouble& trouble) const {
-    if (trouble.held.writer < 0) return {};
-    const Place here{trouble.place.rank, trouble.held.writer};
-    const Op& op = job_.op(here);
-    if (op.act == Act::receive) {
+  // The operation of the rank that sent the content; none if no rank did.
+  [[nodiscard]] OperationId source(const Violation& violation) const {
+    if (violation.held.writer < 0) return {};
+    const OperationId here{violation.place.rank, violation.held.writer};
+    const ScriptOp& op = job_.op(here);
+    if (op.action == ActionKind::receive) {
       const MessageQueue& key = job_.queues()[op.match.with];
       return {key.from, key.sends[op.match.n]};
     }
@@ -74,10 +85,10 @@ class History {
     if (collective == nullptr || collective->kind != CollectiveKind::all_gather) return {};
     const CallGroup& group = job_.groups[op.match.with];
     std::int32_t row = op.to.begin;
-    const std::int32_t wanted = trouble.zone.begin + trouble.first_row;
+    const std::int32_t wanted = violation.row_range.begin + violation.first_row;
     for (const Member& member : group.members) {
       const auto slot = static_cast<std::size_t>(member.slot);
-      const Place call{member.rank, group.calls(slot)[op.match.n]};
+      const OperationId call{member.rank, group.calls(slot)[op.match.n]};
       const std::int32_t script = group.scripts[slot];
       row += job_.scripts[script][call.operation].from.count;
       if (wanted < row) return call;
@@ -85,15 +96,16 @@ class History {
     return {};
   }
 
-  // Who overwrote it before it was read; -1: nobody.
-  [[nodiscard]] std::int32_t lost_by(const Trouble& trouble) const {
-    const auto found = watch_of_.find({trouble.place, trouble.zone.buffer, trouble.zone.begin});
+  // The operation that overwrote it before it was read; -1: none.
+  [[nodiscard]] std::int32_t lost_by(const Violation& violation) const {
+    const auto found =
+        watch_of_.find({violation.place, violation.row_range.buffer, violation.row_range.begin});
     return found == watch_of_.end() ? -1 : values_.watches()[found->second].lost_by;
   }
 
   struct Made {
-    bool cells = false;  // these very cells
-    Box sums;            // what contributions to them, by dimension
+    bool cells = false;  // some rank computes these cells
+    Box sums;            // the contributions to them, by dimension
   };
   [[nodiscard]] Made made(const Content& wanted) const {
     const auto found = made_.find({wanted.tensor.value, wanted.instance, wanted.is_new});
@@ -109,33 +121,33 @@ class History {
         boxes.emplace_back(box.end() - count, box.end());  // without the cell of a row
       }
     }
-    result.sums = outline(boxes);
+    result.sums = bounding_box(boxes);
     return result;
   }
 
-  // If what lies there came in a message and another of the same key carried what should lie there:
-  // both sends, in the order of the program.
-  [[nodiscard]] std::vector<Place> exchanged(const Trouble& trouble) const {
-    if (trouble.held.writer < 0) return {};
-    const Op& op = job_.op({trouble.place.rank, trouble.held.writer});
-    if (op.act != Act::receive) return {};
+  // If the content was received and another message of the same queue carried the wanted one: both
+  // sends, in program order.
+  [[nodiscard]] std::vector<OperationId> exchanged(const Violation& violation) const {
+    if (violation.held.writer < 0) return {};
+    const ScriptOp& op = job_.op({violation.place.rank, violation.held.writer});
+    if (op.action != ActionKind::receive) return {};
     const MessageQueue& key = job_.queues()[op.match.with];
     for (std::size_t n = 0; n < key.sends.size(); ++n) {
       if (static_cast<std::int32_t>(n) == op.match.n) continue;
       const bool carries = std::ranges::any_of(values_.carried(key, n), [&](const Piece& piece) {
-        return piece.rows == trouble.wanted.rows && job_.contents.same(piece, trouble.wanted);
+        return piece.rows == violation.wanted.rows && job_.contents.same(piece, violation.wanted);
       });
       if (!carries) continue;
-      const Place a{key.from, key.sends[op.match.n]};
-      const Place b{key.from, key.sends[n]};
+      const OperationId a{key.from, key.sends[op.match.n]};
+      const OperationId b{key.from, key.sends[n]};
       return {std::min(a, b), std::max(a, b)};
     }
     return {};
   }
 
  private:
-  void remember(const Script& script, const Claim& claim) {
-    for (const Piece& piece : script.pieces_of(claim)) {
+  void remember(const Script& script, const Assertion& assertion) {
+    for (const Piece& piece : script.pieces_of(assertion)) {
       const Content& content = job_.contents[piece.content];
       made_[{content.tensor.value, content.instance, content.is_new}].insert(piece.content);
     }
@@ -150,184 +162,184 @@ class History {
   }
 
   Job& job_;
-  std::vector<Trouble> ignored_;
-  Values values_;
-  std::map<std::tuple<Place, std::int32_t, std::int32_t>, std::size_t> watch_of_;
+  std::vector<Violation> ignored_;
+  ValueTracker values_;
+  std::map<std::tuple<OperationId, std::int32_t, std::int32_t>, std::size_t> watch_of_;
   std::map<std::tuple<std::int32_t, std::int64_t, bool>, std::set<ContentId>> made_;
 };
 
-class Diagnosis {
+class ValueDiagnosis {
  public:
-  Diagnosis(Job& job, const std::vector<Trouble>& troubles)
-      : job_(job), words_(job), history_(job, troubles) {}
+  ValueDiagnosis(Job& job, const std::vector<Violation>& violations)
+      : job_(job), formatter_(job), history_(job, violations) {}
 
-  // The first in an order that the plan allows is no consequence of another. What came later is
-  // told in a line for each code.
-  std::vector<Finding> diagnose(const std::vector<Trouble>& troubles) {
+  // Returns one finding for the first violation, with a note for each other code.
+  std::vector<Finding> diagnose(const std::vector<Violation>& violations) {
     std::vector<Finding> all;
-    for (const Trouble& trouble : troubles) {
-      if (all.size() < kMostLookedInto) all.push_back(of(trouble));
+    for (const Violation& violation : violations) {
+      if (all.size() < kMaxDetailed) all.push_back(diagnose_one(violation));
     }
     Finding finding = all.front();
-    finding.folded = std::ssize(troubles) - 1;
-    std::set<std::string> said{finding.diagnostic.code};
+    finding.folded = std::ssize(violations) - 1;
+    std::set<std::string> reported{finding.diagnostic.code};
     for (const Finding& other : all) {
       if (other.diagnostic.code == finding.diagnostic.code && finding.witness.size() < 16 &&
           std::ranges::find(finding.witness, other.place) == finding.witness.end()) {
         finding.witness.push_back(other.place);
       }
-      if (!said.insert(other.diagnostic.code).second) continue;
+      if (!reported.insert(other.diagnostic.code).second) continue;
       finding.notes.push_back(as_note(other.diagnostic));
     }
     return {std::move(finding)};
   }
 
  private:
-  Finding start(const Trouble& trouble, std::string code) {
-    return start(trouble, std::move(code), trouble.place);
+  Finding start(const Violation& violation, std::string code) {
+    return start(violation, std::move(code), violation.place);
   }
-  Finding start(const Trouble& trouble, std::string code, Place place) {
-    Finding finding = finding_at(words_, place, {.code = std::move(code)});
+  Finding start(const Violation& violation, std::string code, OperationId place) {
+    Finding finding = finding_at(formatter_, place, {.code = std::move(code)});
     finding.witness = {place};
-    for (const Place& other : {trouble.place, trouble.other}) {
+    for (const OperationId& other : {violation.place, violation.other}) {
       if (other.exists() && other.operation >= 0 && other != place)
         finding.witness.push_back(other);
     }
     return finding;
   }
 
-  Finding of(const Trouble& trouble) {
-    switch (trouble.symptom) {
-      case Symptom::law: {
-        Finding finding = start(trouble, trouble.code);
-        finding.diagnostic.what = trouble.what;
-        finding.diagnostic.why = trouble.why;
-        finding.diagnostic.help = trouble.help;
+  Finding diagnose_one(const Violation& violation) {
+    switch (violation.symptom) {
+      case Symptom::invalid_operation: {
+        Finding finding = start(violation, violation.code);
+        finding.diagnostic.what = violation.what;
+        finding.diagnostic.why = violation.why;
+        finding.diagnostic.help = violation.help;
         return finding;
       }
-      case Symptom::read_dead:
-        return dead(trouble);
-      case Symptom::not_freed:
-        return leaked(trouble);
-      case Symptom::unite_twice:
-        return twice(trouble);
-      case Symptom::unite_other:
-      case Symptom::unite_scale:
-      case Symptom::unite_nothing:
-        return union_of(trouble);
-      case Symptom::overlap: {
-        Finding finding = start(trouble, "D731");
-        finding.diagnostic.what =
-            fmt::format("two messages of one exchange write {} of rank {}",
-                        words_.zone(trouble.place.rank, trouble.zone), trouble.place.rank);
+      case Symptom::bad_lifetime:
+        return bad_lifetime(violation);
+      case Symptom::leak:
+        return leaked(violation);
+      case Symptom::add_duplicate:
+        return twice(violation);
+      case Symptom::add_different:
+      case Symptom::add_scale_mismatch:
+      case Symptom::add_uninitialized:
+        return union_of(violation);
+      case Symptom::exchange_overlap: {
+        Finding finding = start(violation, "D731");
+        finding.diagnostic.what = fmt::format(
+            "two messages of one exchange write {} of rank {}",
+            formatter_.row_range(violation.place.rank, violation.row_range), violation.place.rank);
         finding.diagnostic.why = "without `add` the later one replaces the earlier";
-        finding.diagnostic.help = "add them up, or send them to rows of their own";
+        finding.diagnostic.help = "add them, or send them to separate rows";
         return finding;
       }
       default:
-        return read(trouble);
+        return read_mismatch(violation);
     }
   }
 
-  Finding dead(const Trouble& trouble) {
-    Finding finding = start(trouble, "D733");
-    Diagnostic& said = finding.diagnostic;
-    const std::string rows = words_.zone(trouble.place.rank, trouble.zone);
-    const bool freed = trouble.held.nature == Nature::dead && trouble.held.writer >= 0;
-    if (trouble.held.nature != Nature::dead) {
-      said.what = fmt::format("{} is allocated again while it is in use", rows);
-      said.help = "free it first";
+  Finding bad_lifetime(const Violation& violation) {
+    Finding finding = start(violation, "D733");
+    Diagnostic& diagnostic = finding.diagnostic;
+    const std::string rows = formatter_.row_range(violation.place.rank, violation.row_range);
+    const bool freed = violation.held.state == RowState::unallocated && violation.held.writer >= 0;
+    if (violation.held.state != RowState::unallocated) {
+      diagnostic.what = fmt::format("{} is allocated again while it is in use", rows);
+      diagnostic.help = "free it first";
       return finding;
     }
-    said.what =
+    diagnostic.what =
         fmt::format("{} is used {}", rows, freed ? "after it was freed" : "before it is allocated");
     if (freed) {
-      const std::string by = words_.operation({trouble.place.rank, trouble.held.writer});
-      said.why = fmt::format("`{}` freed it", by);
+      const std::string by = formatter_.operation({violation.place.rank, violation.held.writer});
+      diagnostic.why = fmt::format("`{}` freed it", by);
     }
-    said.help = freed ? "free it later" : "allocate it first";
+    diagnostic.help = freed ? "free it later" : "allocate it first";
     return finding;
   }
 
-  Finding leaked(const Trouble& trouble) {
-    Finding finding = start(trouble, "D734");
-    Diagnostic& said = finding.diagnostic;
-    const bool used = trouble.other.operation >= 0;
-    said.what = fmt::format("{} is allocated, and not freed by the end of the step",
-                            words_.zone(trouble.place.rank, trouble.zone));
-    said.why = "the next step allocates it again: memory is lost in every step";
-    said.help =
-        used ? fmt::format("free it after `{}`, its last use", words_.operation(trouble.other))
-             : "free it, or do not allocate it";
+  Finding leaked(const Violation& violation) {
+    Finding finding = start(violation, "D734");
+    Diagnostic& diagnostic = finding.diagnostic;
+    const bool used = violation.other.operation >= 0;
+    diagnostic.what = fmt::format("memory leak: {} is not freed by the end of the step",
+                                  formatter_.row_range(violation.place.rank, violation.row_range));
+    diagnostic.why = "every step allocates it again";
+    diagnostic.help = used ? fmt::format("free it after `{}`, its last use",
+                                         formatter_.operation(violation.other))
+                           : "free it, or do not allocate it";
     return finding;
   }
 
-  Finding twice(const Trouble& trouble) {
-    Finding finding = start(trouble, "D742");
-    Diagnostic& said = finding.diagnostic;
-    const std::string tensor = words_.tensor(trouble.wanted);
-    const Content& wanted = job_.contents[trouble.wanted.content];
+  Finding twice(const Violation& violation) {
+    Finding finding = start(violation, "D742");
+    Diagnostic& diagnostic = finding.diagnostic;
+    const std::string tensor = formatter_.tensor(violation.wanted);
+    const Content& wanted = job_.contents[violation.wanted.content];
     const Boxes common =
-        job_.contents.sums().common(wanted.sum, job_.contents[trouble.held.content].sum);
-    said.what = job_.contents.tensor(wanted).sum.empty()
-                    ? fmt::format("`{}` is no sum, and is added up", tensor)
-                    : fmt::format("{} of `{}` is counted twice",
-                                  words_.boxes(trouble.wanted, common), tensor);
-    said.why = fmt::format("{} is united with {}", words_.content(trouble.wanted),
-                           words_.content(trouble.held));
-    if (trouble.other.exists() && trouble.other.rank != trouble.place.rank) {
-      said.why +=
-          fmt::format("; ranks {} and {} both bring it", trouble.place.rank, trouble.other.rank);
+        job_.contents.sums().common(wanted.sum, job_.contents[violation.held.content].sum);
+    diagnostic.what = job_.contents.tensor(wanted).sum.empty()
+                          ? fmt::format("`{}` is not a sum, but is added to", tensor)
+                          : fmt::format("{} of `{}` is counted twice",
+                                        formatter_.boxes(violation.wanted, common), tensor);
+    diagnostic.why = fmt::format("{} is added to {}", formatter_.content(violation.wanted),
+                                 formatter_.content(violation.held));
+    if (violation.other.exists() && violation.other.rank != violation.place.rank) {
+      diagnostic.why += fmt::format("; ranks {} and {} both contribute it", violation.place.rank,
+                                    violation.other.rank);
     }
-    said.help = "add every contribution once";
+    diagnostic.help = "add every contribution once";
     return finding;
   }
 
-  Finding union_of(const Trouble& trouble) {
-    const bool other = trouble.symptom == Symptom::unite_other;
-    const bool scale = trouble.symptom == Symptom::unite_scale;
-    Finding finding = start(trouble, other ? "D743" : scale ? "D745" : "D732");
-    Diagnostic& said = finding.diagnostic;
-    const std::string one = words_.content(trouble.wanted);
-    const std::string two = words_.content(trouble.held);
+  Finding union_of(const Violation& violation) {
+    const bool other = violation.symptom == Symptom::add_different;
+    const bool scale = violation.symptom == Symptom::add_scale_mismatch;
+    Finding finding = start(violation, other ? "D743" : scale ? "D745" : "D732");
+    Diagnostic& diagnostic = finding.diagnostic;
+    const std::string one = formatter_.content(violation.wanted);
+    const std::string two = formatter_.content(violation.held);
     if (other) {
-      said.what = fmt::format("different things are summed: {} and {}", one, two);
-      said.why = "only equal parts of one tensor can be summed";
-      said.help = "gather what are different parts; reduce what are contributions to one";
+      diagnostic.what = fmt::format("different values are summed: {} and {}", one, two);
+      diagnostic.why = "only equal parts of one tensor can be summed";
+      diagnostic.help = "gather different parts; reduce contributions to one part";
     } else if (scale) {
-      said.what = fmt::format("{} is added to {}", two, one);
-      said.why = "their scales differ: one was reduced and scaled already";
-      said.help = "scale once, when all contributions are there";
+      diagnostic.what = fmt::format("{} is added to {}", two, one);
+      diagnostic.why = "their scales differ: one was reduced and scaled already";
+      diagnostic.help = "scale once, after all contributions are added";
     } else {
-      said.what = fmt::format("something is added to {} of rank {}, which was never written",
-                              words_.zone(trouble.place.rank, trouble.zone), trouble.place.rank);
-      said.why = "a sum begins at zero, and somebody must write that";
-      said.help = "`compute zero` first, or write instead of adding";
+      diagnostic.what = fmt::format("an operation adds to {} of rank {}, which is uninitialized",
+                                    formatter_.row_range(violation.place.rank, violation.row_range),
+                                    violation.place.rank);
+      diagnostic.why = "a sum starts at zero, which an operation must write";
+      diagnostic.help = "run `compute zero` first, or write instead of adding";
     }
     return finding;
   }
 
   // A statement that fails.
-  Finding read(const Trouble& trouble) {
-    const Content wanted = job_.contents[trouble.wanted.content];
-    const bool stated = trouble.held.nature == Nature::stated;
-    if (stated && only_scale_differs(wanted, job_.contents[trouble.held.content])) {
-      return scale(trouble);
+  Finding read_mismatch(const Violation& violation) {
+    const Content wanted = job_.contents[violation.wanted.content];
+    const bool stated = violation.held.state == RowState::known;
+    if (stated && only_scale_differs(wanted, job_.contents[violation.held.content])) {
+      return scale(violation);
     }
-    const std::int32_t lost = history_.lost_by(trouble);
-    if (lost >= 0) return overwritten(trouble, lost);
-    const std::vector<Place> swapped = history_.exchanged(trouble);
-    if (!swapped.empty()) return messages(trouble, swapped);
-    if (is_unknown(trouble.held.nature)) return unknown(trouble);
+    const std::int32_t lost = history_.lost_by(violation);
+    if (lost >= 0) return overwritten(violation, lost);
+    const std::vector<OperationId> swapped = history_.exchanged(violation);
+    if (!swapped.empty()) return messages(violation, swapped);
+    if (is_unknown(violation.held.state)) return unknown(violation);
     if (stated) {
-      const Content held = job_.contents[trouble.held.content];
+      const Content held = job_.contents[violation.held.content];
       if (wanted.tensor == held.tensor && wanted.instance == held.instance) {
-        if (wanted.is_new != held.is_new) return stale(trouble);
-        if (!same_cells(wanted, held)) return other_part(trouble, wanted);
-        return sum(trouble, wanted, held);
+        if (wanted.is_new != held.is_new) return stale(violation);
+        if (!same_cells(wanted, held)) return other_part(violation, wanted);
+        return sum(violation, wanted, held);
       }
     }
-    return absent(trouble, wanted);
+    return absent(violation, wanted);
   }
 
   [[nodiscard]] bool only_scale_differs(const Content& a, const Content& b) const {
@@ -338,217 +350,227 @@ class Diagnosis {
     return std::ranges::equal(job_.contents.runs(a), job_.contents.runs(b)) && a.first == b.first;
   }
 
-  [[nodiscard]] std::string state_of(const Trouble& trouble) {
-    std::string text =
-        fmt::format("{} of rank {} holds {}", words_.zone(trouble.place.rank, trouble.zone),
-                    trouble.place.rank, words_.content(trouble.held));
-    if (trouble.held.writer >= 0) {
-      text += fmt::format(", put there by `{}`",
-                          words_.operation({trouble.place.rank, trouble.held.writer}));
+  [[nodiscard]] std::string state_of(const Violation& violation) {
+    std::string text = fmt::format("{} of rank {} holds {}",
+                                   formatter_.row_range(violation.place.rank, violation.row_range),
+                                   violation.place.rank, formatter_.content(violation.held));
+    if (violation.held.writer >= 0) {
+      text += fmt::format(", written by `{}`",
+                          formatter_.operation({violation.place.rank, violation.held.writer}));
     }
     return text;
   }
-  [[nodiscard]] std::string reader(const Trouble& trouble) {
-    return trouble.place.operation < 0
-               ? fmt::format("at its end rank {} needs", trouble.place.rank)
-               : fmt::format("`{}` of rank {} reads", words_.operation(trouble.place),
-                             trouble.place.rank);
+  [[nodiscard]] std::string reader(const Violation& violation) {
+    return violation.place.operation < 0
+               ? fmt::format("at the end of the step rank {} needs", violation.place.rank)
+               : fmt::format("`{}` of rank {} reads", formatter_.operation(violation.place),
+                             violation.place.rank);
   }
 
-  Finding messages(const Trouble& trouble, const std::vector<Place>& sends) {
-    Finding finding = start(trouble, "D714", sends.front());
-    Diagnostic& said = finding.diagnostic;
-    said.what =
-        fmt::format("rank {} sends `{}` and `{}` in another order than rank {} receives them",
-                    sends.front().rank, words_.operation(sends.front()),
-                    words_.operation(sends.back()), trouble.place.rank);
-    said.why = fmt::format("{} {}, but {}", reader(trouble), words_.content(trouble.wanted),
-                           state_of(trouble));
-    said.help = "exchange the two, or give them tags of their own";
-    finding.witness = {sends.front(), sends.back(), trouble.place};
+  Finding messages(const Violation& violation, const std::vector<OperationId>& sends) {
+    Finding finding = start(violation, "D714", sends.front());
+    Diagnostic& diagnostic = finding.diagnostic;
+    diagnostic.what =
+        fmt::format("rank {} sends `{}` and `{}` in a different order than rank {} receives them",
+                    sends.front().rank, formatter_.operation(sends.front()),
+                    formatter_.operation(sends.back()), violation.place.rank);
+    diagnostic.why = fmt::format("{} {}, but {}", reader(violation),
+                                 formatter_.content(violation.wanted), state_of(violation));
+    diagnostic.help = "swap the two, or give them different tags";
+    finding.witness = {sends.front(), sends.back(), violation.place};
     return finding;
   }
 
-  Finding overwritten(const Trouble& trouble, std::int32_t by) {
-    const Place place{trouble.place.rank, by};
-    const bool frees = job_.op(place).act == Act::free || job_.op(place).act == Act::allocate;
-    Finding finding = start(trouble, frees ? "D733" : "D735", place);
-    Diagnostic& said = finding.diagnostic;
-    said.what =
-        fmt::format("`{}` of rank {} {} {}, which is still needed", words_.operation(place),
-                    place.rank, frees ? "gives up" : "overwrites", words_.content(trouble.wanted));
-    said.why =
-        fmt::format("{} it later from {}", reader(trouble), words_.zone(place.rank, trouble.zone));
-    said.help = "use other rows, or do it after the last one that reads them";
+  Finding overwritten(const Violation& violation, std::int32_t by) {
+    const OperationId place{violation.place.rank, by};
+    const bool frees =
+        job_.op(place).action == ActionKind::free || job_.op(place).action == ActionKind::allocate;
+    Finding finding = start(violation, frees ? "D733" : "D735", place);
+    Diagnostic& diagnostic = finding.diagnostic;
+    diagnostic.what = fmt::format(
+        "`{}` of rank {} {} {}, which is still needed", formatter_.operation(place), place.rank,
+        frees ? "frees" : "overwrites", formatter_.content(violation.wanted));
+    diagnostic.why = fmt::format("{} it later from {}", reader(violation),
+                                 formatter_.row_range(place.rank, violation.row_range));
+    diagnostic.help = "use other rows, or do it after the last read";
     return finding;
   }
 
-  Finding unknown(const Trouble& trouble) {
-    Finding finding = start(trouble, "D746");
-    const char* why = "what lies there was not summed";
+  Finding unknown(const Violation& violation) {
+    Finding finding = start(violation, "D746");
+    const char* why = "those rows do not hold a sum";
     const char* help = "reduce with `sum`";
-    if (trouble.held.nature == Nature::leftover) {
-      why = "this rank has no result there";
+    if (violation.held.state == RowState::leftover) {
+      why = "this rank has no result in those rows";
       help =
           "read it where the result is: on the root of a `reduce`, in the rank's own piece of a "
-          "`reduce_scatter`; or give the call rows of its own for the result";
-    } else if (trouble.held.nature == Nature::overflow) {
-      why = "its scale is not known";
+          "`reduce_scatter`; or give the call separate rows for the result";
+    } else if (violation.held.state == RowState::overflow) {
+      why = "its scale is unknown";
       help = "scale by ratios of smaller numbers";
     }
     finding.diagnostic.what =
-        fmt::format("{} {}, but {}", reader(trouble), words_.content(trouble.wanted), why);
-    finding.diagnostic.why = state_of(trouble);
+        fmt::format("{} {}, but {}", reader(violation), formatter_.content(violation.wanted), why);
+    finding.diagnostic.why = state_of(violation);
     finding.diagnostic.help = help;
     return finding;
   }
 
-  Finding stale(const Trouble& trouble) {
-    const bool old = job_.contents[trouble.wanted.content].is_new;
-    Finding finding = start(trouble, old ? "D748" : "D735");
-    Diagnostic& said = finding.diagnostic;
-    const bool updated = history_.made(job_.contents[trouble.wanted.content]).cells;
-    said.what = fmt::format("{} {}, and has {}", reader(trouble), words_.content(trouble.wanted),
-                            words_.content(trouble.held));
-    said.why = !old      ? state_of(trouble)
-               : updated ? "it is updated, but does not reach this rank"
-                         : "nobody updates it";
-    said.help = !old      ? "update it after the last one that reads the old version"
-                : updated ? "gather or broadcast it after the update"
-                          : "update it";
+  Finding stale(const Violation& violation) {
+    const bool old = job_.contents[violation.wanted.content].is_new;
+    Finding finding = start(violation, old ? "D748" : "D735");
+    Diagnostic& diagnostic = finding.diagnostic;
+    const bool updated = history_.made(job_.contents[violation.wanted.content]).cells;
+    diagnostic.what =
+        fmt::format("{} {}, and has {}", reader(violation), formatter_.content(violation.wanted),
+                    formatter_.content(violation.held));
+    diagnostic.why = !old      ? state_of(violation)
+                     : updated ? "it is updated, but not sent to this rank"
+                               : "no rank updates it";
+    diagnostic.help = !old      ? "update it after the last read of the old version"
+                      : updated ? "gather or broadcast it after the update"
+                                : "update it";
     return finding;
   }
 
-  Finding other_part(const Trouble& trouble, const Content& wanted) {
+  Finding other_part(const Violation& violation, const Content& wanted) {
     const plan::Tensor& tensor = job_.contents.tensor(wanted);
-    const bool goal = trouble.place.operation < 0;
+    const bool goal = violation.place.operation < 0;
     const auto* compute =
-        goal ? nullptr : std::get_if<plan::Compute>(&job_.op(trouble.place).source->action);
+        goal ? nullptr : std::get_if<plan::Compute>(&job_.op(violation.place).source->action);
     const bool update = compute != nullptr && compute->kernel == plan::kUpdateKernel;
-    Finding finding = start(trouble, update                         ? "D749"
-                                     : tensor.kind == plan::kWeight ? "D747"
-                                                                    : "D744");
-    Diagnostic& said = finding.diagnostic;
-    said.what = fmt::format("{} {}, and finds {}", reader(trouble), words_.content(trouble.wanted),
-                            words_.content(trouble.held));
-    said.why = state_of(trouble);
-    said.help = update ? "update the part that this rank owns"
-                : tensor.kind == plan::kWeight
-                    ? "gather it from the ranks that have the other parts"
-                    : "put that part there, or read the one that is there";
-    const bool is_reordered = words_.content(trouble.wanted) == words_.content(trouble.held) &&
-                              words_.order(trouble.wanted) != words_.order(trouble.held);
+    Finding finding = start(violation, update                         ? "D749"
+                                       : tensor.kind == plan::kWeight ? "D747"
+                                                                      : "D744");
+    Diagnostic& diagnostic = finding.diagnostic;
+    diagnostic.what =
+        fmt::format("{} {}, and finds {}", reader(violation), formatter_.content(violation.wanted),
+                    formatter_.content(violation.held));
+    diagnostic.why = state_of(violation);
+    diagnostic.help = update ? "update the part that this rank owns"
+                      : tensor.kind == plan::kWeight
+                          ? "gather it from the ranks that have the other parts"
+                          : "write the wanted part to these rows, or read the part that they hold";
+    const bool is_reordered =
+        formatter_.content(violation.wanted) == formatter_.content(violation.held) &&
+        formatter_.order(violation.wanted) != formatter_.order(violation.held);
     if (is_reordered) {
-      said.what = fmt::format("{} {}, and finds its cells in another order", reader(trouble),
-                              words_.content(trouble.wanted));
-      said.why = fmt::format("stated: by {}; there: by {}", words_.order(trouble.wanted),
-                             words_.order(trouble.held));
-      said.help = "put the dimensions into one order";
+      diagnostic.what = fmt::format("{} {}, and finds its cells in a different order",
+                                    reader(violation), formatter_.content(violation.wanted));
+      diagnostic.why =
+          fmt::format("stated: by {}; found: by {}", formatter_.order(violation.wanted),
+                      formatter_.order(violation.held));
+      diagnostic.help = "use one order of the dimensions";
     }
     return finding;
   }
 
-  Finding sum(const Trouble& trouble, const Content& wanted, const Content& held) {
+  Finding sum(const Violation& violation, const Content& wanted, const Content& held) {
     const Sums& sums = job_.contents.sums();
-    const auto [found, is_new] = lacks_.try_emplace({wanted.tensor, wanted.sum, held.sum});
-    Lacking& lacks = found->second;
+    const auto [found, is_new] =
+        missing_contributions_.try_emplace({wanted.tensor, wanted.sum, held.sum});
+    MissingContributions& contributions = found->second;
     if (is_new) {
       const Boxes boxes = sums.missing(wanted.sum, held.sum);
-      lacks = {outline(boxes), words_.boxes(trouble.wanted, boxes)};
+      contributions = {bounding_box(boxes), formatter_.boxes(violation.wanted, boxes)};
     }
-    const std::string tensor = words_.tensor(trouble.wanted);
-    if (lacks.text.empty()) {
-      Finding finding = start(trouble, "D742");
+    const std::string tensor = formatter_.tensor(violation.wanted);
+    if (contributions.text.empty()) {
+      Finding finding = start(violation, "D742");
       finding.diagnostic.what =
-          fmt::format("`{}` has {} too much", tensor,
-                      words_.boxes(trouble.wanted, sums.missing(held.sum, wanted.sum)));
-      finding.diagnostic.why = state_of(trouble);
-      finding.diagnostic.help = "leave out what belongs to others";
+          fmt::format("`{}` has extra {}", tensor,
+                      formatter_.boxes(violation.wanted, sums.missing(held.sum, wanted.sum)));
+      finding.diagnostic.why = state_of(violation);
+      finding.diagnostic.help = "leave out the contributions of other ranks";
       return finding;
     }
-    // What is missing is there, on other ranks: then only a reduction is missing.
-    const Box& missing = lacks.outline;
+    // If other ranks have the missing contributions, only a reduction is missing.
+    const Box& missing = contributions.bounding_box;
     const Box made = history_.made(wanted).sums;
     bool elsewhere = !made.empty();
     const std::size_t first = missing.size() - std::min(missing.size(), made.size());
     for (std::size_t k = first; k < missing.size() && elsewhere; ++k) {
       elsewhere = made[k - first].set.includes(missing[k].set);
     }
-    const bool goal = trouble.place.operation < 0;
+    const bool goal = violation.place.operation < 0;
     const bool gradient = job_.contents.tensor(wanted).kind == "WeightGrad";
-    Finding finding = start(trouble, elsewhere && !goal && !gradient ? "D740" : "D741");
-    Diagnostic& said = finding.diagnostic;
-    said.what = fmt::format("{} `{}`, which lacks {}", reader(trouble), tensor, lacks.text);
-    said.why = state_of(trouble);
-    said.help = elsewhere ? "reduce it over the ranks that have the rest"
-                          : "compute what is missing: nobody does";
+    Finding finding = start(violation, elsewhere && !goal && !gradient ? "D740" : "D741");
+    Diagnostic& diagnostic = finding.diagnostic;
+    diagnostic.what =
+        fmt::format("{} `{}`, which is missing {}", reader(violation), tensor, contributions.text);
+    diagnostic.why = state_of(violation);
+    diagnostic.help = elsewhere ? "reduce it over the ranks that have the rest"
+                                : "compute the missing contributions: no rank does";
     return finding;
   }
 
-  Finding scale(const Trouble& trouble) {
-    Finding finding = start(trouble, "D745");
-    finding.diagnostic.what = fmt::format("{} {} at scale {}, and finds it at {}", reader(trouble),
-                                          words_.tensor(trouble.wanted),
-                                          words_.scale(trouble.wanted), words_.scale(trouble.held));
-    finding.diagnostic.why = state_of(trouble);
-    finding.diagnostic.help = "scale it once: where it is reduced, or by a computation `scale`";
+  Finding scale(const Violation& violation) {
+    Finding finding = start(violation, "D745");
+    finding.diagnostic.what =
+        fmt::format("{} {} at scale {}, and finds it at {}", reader(violation),
+                    formatter_.tensor(violation.wanted), formatter_.scale(violation.wanted),
+                    formatter_.scale(violation.held));
+    finding.diagnostic.why = state_of(violation);
+    finding.diagnostic.help = "scale it once: in the reduction, or with `compute scale`";
     return finding;
   }
 
-  // Something else, or nothing, lies there.
-  Finding absent(const Trouble& trouble, const Content& wanted) {
+  // The rows hold something else, or are uninitialized.
+  Finding absent(const Violation& violation, const Content& wanted) {
     const std::string& kind = job_.contents.tensor(wanted).kind;
-    const History::Made made = history_.made(wanted);
-    const bool goal = trouble.place.operation < 0;
-    const bool nothing = trouble.held.nature == Nature::nothing;
+    const ValueHistory::Made made = history_.made(wanted);
+    const bool goal = violation.place.operation < 0;
+    const bool nothing = violation.held.state == RowState::uninitialized;
     const bool moves = kind == "Activation" || kind == "ActivationGrad";
-    const Place source = history_.source(trouble);
-    const std::int32_t maker = source.exists() ? source.rank : trouble.place.rank;
+    const OperationId source = history_.source(violation);
+    const std::int32_t maker = source.exists() ? source.rank : violation.place.rank;
     const bool known = source.exists() && job_.script_of[maker] >= 0;
     std::string code = nothing ? "D732" : "D744";
-    std::string help = "put it there before, or read what is there";
+    std::string help = "write it before, or read what these rows hold";
     if (kind == plan::kWeight && made.cells) {
       code = goal ? "D748" : "D747";
       help = "gather it from the ranks that have it";
     } else if (goal && made.cells) {
       code = "D756";
-      help = "bring it to this rank";
+      help = "send it to this rank";
     } else if (moves && !made.cells &&
-               !history_.makes_some(known ? maker : trouble.place.rank, wanted)) {
+               !history_.makes_some(known ? maker : violation.place.rank, wanted)) {
       code = "D750";
-      help = fmt::format("compute `{}` somewhere", words_.tensor(trouble.wanted));
+      help = fmt::format("compute `{}` somewhere", formatter_.tensor(violation.wanted));
     } else if (!made.cells && moves) {
       code = "D753";
       help = "compute it for these samples too";
     }
-    Finding finding = start(trouble, code, nothing && known ? source : trouble.place);
-    Diagnostic& said = finding.diagnostic;
-    said.what = fmt::format("{} {}{}", reader(trouble), words_.content(trouble.wanted),
-                            code == "D750"   ? ", a layer that nobody computes"
-                            : code == "D753" ? ", which nobody computes"
-                                             : ", and finds " + words_.content(trouble.held));
-    said.why = state_of(trouble);
-    if (nothing && known) said.why += fmt::format("; it comes from {}", words_.at(source));
-    said.help = help;
+    Finding finding = start(violation, code, nothing && known ? source : violation.place);
+    Diagnostic& diagnostic = finding.diagnostic;
+    diagnostic.what =
+        fmt::format("{} {}{}", reader(violation), formatter_.content(violation.wanted),
+                    code == "D750"   ? ", a layer that no rank computes"
+                    : code == "D753" ? ", which no rank computes"
+                                     : ", and finds " + formatter_.content(violation.held));
+    diagnostic.why = state_of(violation);
+    if (nothing && known)
+      diagnostic.why += fmt::format("; it comes from {}", formatter_.at(source));
+    diagnostic.help = help;
     return finding;
   }
 
   Job& job_;
-  Words words_;
-  History history_;
-  struct Lacking {
-    Box outline;
-    std::string text;  // empty: nothing
+  Formatter formatter_;
+  ValueHistory history_;
+  struct MissingContributions {
+    Box bounding_box;
+    std::string text;  // empty: none
   };
-  // By tensor, and sums that were wanted and found.
-  std::map<std::tuple<plan::TensorId, SumId, SumId>, Lacking> lacks_;
+  // By tensor, wanted sum, held sum.
+  std::map<std::tuple<plan::TensorId, SumId, SumId>, MissingContributions> missing_contributions_;
 };
 
 }  // namespace
 
-std::vector<Finding> diagnose_values(Job& job, const std::vector<Trouble>& troubles) {
-  if (troubles.empty()) return {};
-  return Diagnosis(job, troubles).diagnose(troubles);
+std::vector<Finding> diagnose_values(Job& job, const std::vector<Violation>& violations) {
+  if (violations.empty()) return {};
+  return ValueDiagnosis(job, violations).diagnose(violations);
 }
 
 }  // namespace shiplap::check

@@ -1,3 +1,16 @@
+// A search for a small change that makes a plan sound.
+//
+// A wait cycle has on each of its ranks an operation that blocks and a later one that another rank
+// of the cycle waits for. Swapping the two on one rank breaks the cycle. So for each such pair a
+// few rewrites are tried, the smallest change of the text first: move the second operation up, move
+// the first one down, put both into one batch, move it on one rank only, make the send async. Calls
+// and messages in the wrong order (D708, D714) are swapped.
+//
+// No rewrite is trusted: the result is checked again with the same options, and must have the same
+// data flow as the plan (data_flow.cc), so that a fix never changes what is computed. If no rewrite
+// makes the plan sound, the first one that makes progress is kept (fewer ranks hang, or the cycle
+// is later in the program) and the search continues with the next finding, up to eight times. If
+// nothing helps in the plan as written, its loops are unrolled and all is tried once more.
 #include "shiplap/check/fix.h"
 
 #include <fmt/format.h>
@@ -15,11 +28,11 @@
 namespace shiplap::check {
 namespace {
 
-constexpr int kMostRounds = 8;
-constexpr std::size_t kMostPairs = 8;                  // of a circle; they are alike
-constexpr std::int64_t kMostChecks = 200;              // in all
-constexpr std::int64_t kMostOperations = 100'000'000;  // looked at, in all
-constexpr std::int64_t kMostUnrolled = 200'000;        // operations: nobody reads more
+constexpr int kMaxRounds = 8;
+constexpr std::size_t kMaxPairs = 8;                      // of a cycle; they are similar
+constexpr std::int64_t kMaxChecks = 200;                  // in all
+constexpr std::int64_t kMaxOperations = 100'000'000;      // checked, in all
+constexpr std::int64_t kMaxUnrolledOperations = 200'000;  // a larger plan is unreadable
 
 bool is_deadlock(const Finding& finding) {
   const std::string& code = finding.diagnostic.code;
@@ -29,17 +42,17 @@ bool is_order(const Finding& finding) {
   return finding.diagnostic.code == "D708" || finding.diagnostic.code == "D714";
 }
 
-// Two operations of one rank that should be in the other order.
-struct Pair {
+// Two operations of one rank that should be in the opposite order.
+struct MisorderedPair {
   std::int32_t rank = -1;
   std::int32_t first = -1;
   std::int32_t second = -1;
 };
 
 // The ranks of a plan, expanded when they are needed.
-class Ranks {
+class ExpandedRanks {
  public:
-  explicit Ranks(const plan::Plan& plan) : plan_(plan) {}
+  explicit ExpandedRanks(const plan::Plan& plan) : plan_(plan) {}
 
   const plan::RankProgram& operator[](std::int32_t rank) {
     auto found = programs_.find(rank);
@@ -48,26 +61,26 @@ class Ranks {
     }
     return found->second;
   }
-  const plan::flat::Operation& operation(Place place) {
+  const plan::flat::Operation& operation(OperationId place) {
     return (*this)[place.rank].operations[place.operation];
   }
 
   // The operation, or the batch whose member it is.
-  std::int32_t whole(Place place) {
+  std::int32_t enclosing_batch(OperationId place) {
     if (place.operation < 0) return -1;
     const std::int32_t batch = operation(place).batch;
     return batch < 0 ? place.operation : batch;
   }
 
-  // What an operation meets on another rank; -1: nothing.
-  std::int32_t met_by(Place place, std::int32_t other) {
+  // The operation of another rank that matches; -1: none.
+  std::int32_t matched_by(OperationId place, std::int32_t other) {
     std::int64_t n = 0;
     for (std::int32_t k = 0; k < place.operation; ++k) {
-      if (counts_with({place.rank, k}, place)) ++n;
+      if (same_sequence({place.rank, k}, place)) ++n;
     }
     const auto& operations = (*this)[other].operations;
     for (std::int32_t k = 0; k < std::ssize(operations); ++k) {
-      if (meets({other, k}, place) && n-- == 0) return k;
+      if (matches({other, k}, place) && n-- == 0) return k;
     }
     return -1;
   }
@@ -79,19 +92,19 @@ class Ranks {
     const auto* receive = std::get_if<plan::Receive>(&op.source->action);
     return receive == nullptr ? nullptr : &receive->channel;
   }
-  bool same_group(Place a, Place b) {
+  bool same_group(OperationId a, OperationId b) {
     const plan::flat::GroupId x = operation(a).group;
     const plan::flat::GroupId y = operation(b).group;
     return x.exists() && y.exists() && (*this)[a.rank].groups[x] == (*this)[b.rank].groups[y];
   }
-  bool counts_with(Place a, Place b) {
+  bool same_sequence(OperationId a, OperationId b) {
     const auto& x = operation(a);
     const auto& y = operation(b);
     if (channel(y) == nullptr) return same_group(a, b);
     return x.source->action.index() == y.source->action.index() && x.peer == y.peer &&
            x.tag == y.tag && *channel(x) == *channel(y);
   }
-  bool meets(Place a, Place b) {
+  bool matches(OperationId a, OperationId b) {
     const auto& x = operation(a);
     const auto& y = operation(b);
     if (channel(y) == nullptr) return same_group(a, b);
@@ -104,106 +117,106 @@ class Ranks {
   std::map<std::int32_t, plan::RankProgram> programs_;
 };
 
-// On each rank of a circle: in what it waits, and what the rank before waits for, which comes
-// later.
-std::vector<Pair> pairs_of(const Finding& finding, Ranks& ranks) {
-  std::vector<Pair> pairs;
-  const std::vector<Place>& witness = finding.witness;
+// On each rank of a cycle: the operation that blocks, and the later one that the rank before waits
+// for.
+std::vector<MisorderedPair> pairs_of(const Finding& finding, ExpandedRanks& ranks) {
+  std::vector<MisorderedPair> pairs;
+  const std::vector<OperationId>& witness = finding.witness;
   if (is_order(finding) && witness.size() >= 2 && witness[0].rank == witness[1].rank) {
     const auto [first, second] = std::minmax(witness[0].operation, witness[1].operation);
     if (first >= 0) pairs.push_back({witness[0].rank, first, second});
   }
   if (!is_deadlock(finding)) return pairs;
-  for (std::size_t k = 0; k < witness.size() && pairs.size() < kMostPairs; ++k) {
-    const Place before = witness[(k + witness.size() - 1) % witness.size()];
+  for (std::size_t k = 0; k < witness.size() && pairs.size() < kMaxPairs; ++k) {
+    const OperationId before = witness[(k + witness.size() - 1) % witness.size()];
     const std::int32_t rank = witness[k].rank;
-    const std::int32_t first = ranks.whole(witness[k]);
-    const std::int32_t second = ranks.whole({rank, ranks.met_by(before, rank)});
+    const std::int32_t first = ranks.enclosing_batch(witness[k]);
+    const std::int32_t second = ranks.enclosing_batch({rank, ranks.matched_by(before, rank)});
     if (first >= 0 && first < second) pairs.push_back({rank, first, second});
   }
   return pairs;
 }
 
-std::string title(const plan::Operation& operation) {
+std::string describe(const plan::Operation& operation) {
   const std::string name = operation.name.name.empty() ? "" : operation.name.name + ": ";
   const std::string line =
       operation.origin.line > 0 ? fmt::format(" (line {})", operation.origin.line) : "";
-  return fmt::format("`{}{}`{}", name, plan::word(operation.action), line);
+  return fmt::format("`{}{}`{}", name, plan::keyword(operation.action), line);
 }
 
-// All that can be done about one pair.
-class Changes {
+// The candidate fixes for one pair.
+class CandidateFixes {
  public:
-  Changes(const plan::Plan& plan, Ranks& ranks, const Pair& pair)
+  CandidateFixes(const plan::Plan& plan, ExpandedRanks& ranks, const MisorderedPair& pair)
       : plan_(plan), ranks_(ranks), pair_(pair) {
-    two_ = {.first = spot(pair.first), .second = spot(pair.second)};
-    first_ = title(operation_at(plan_, two_.first));
-    second_ = title(operation_at(plan_, two_.second));
+    paths_ = {.first = path_of(pair.first), .second = path_of(pair.second)};
+    first_ = describe(operation_at(plan_, paths_.first));
+    second_ = describe(operation_at(plan_, paths_.second));
     runners_ = runners();
     if (alone()) where_ = fmt::format(", on rank {}", pair.rank);
   }
 
   std::optional<Fix> earlier() const {
-    return made(second_before_first(plan_, two_),
+    return made(second_before_first(plan_, paths_),
                 fmt::format("{} before {}{}", second_, first_, where_));
   }
   std::optional<Fix> later() const {
-    if (are_neighbours(two_)) return std::nullopt;
-    return made(first_after_second(plan_, two_),
+    if (are_adjacent(paths_)) return std::nullopt;
+    return made(first_after_second(plan_, paths_),
                 fmt::format("{} after {}{}", first_, second_, where_));
   }
-  std::optional<Fix> exchange() const {
-    return made(exchanged(plan_, two_),
-                fmt::format("{} and {} exchanged{}", first_, second_, where_));
+  std::optional<Fix> swap() const {
+    return made(swapped(plan_, paths_),
+                fmt::format("{} and {} swapped{}", first_, second_, where_));
   }
   std::optional<Fix> batch() const {
-    return made(in_one_batch(plan_, two_),
+    return made(batched(plan_, paths_),
                 fmt::format("{} and {} in one batch{}", first_, second_, where_));
   }
   std::optional<Fix> earlier_here() const {
     if (alone()) return std::nullopt;
-    const auto [only, words] = here();
-    return made(second_before_first(plan_, two_, only),
-                fmt::format("{} before {} where {}", second_, first_, words));
+    const auto [condition, text] = here();
+    return made(second_before_first(plan_, paths_, condition),
+                fmt::format("{} before {} where {}", second_, first_, text));
   }
-  std::optional<Fix> exchange_here() const {
+  std::optional<Fix> swap_here() const {
     if (alone()) return std::nullopt;
-    const auto [only, words] = here();
-    return made(exchanged(plan_, two_, only),
-                fmt::format("{} and {} exchanged where {}", first_, second_, words));
+    const auto [condition, text] = here();
+    return made(swapped(plan_, paths_, condition),
+                fmt::format("{} and {} swapped where {}", first_, second_, text));
   }
   std::optional<Fix> async() const {
-    const plan::Operation& send = operation_at(plan_, two_.first);
+    const plan::Operation& send = operation_at(plan_, paths_.first);
     const bool indexed = !std::ranges::all_of(
         send.name.indices, [](const plan::Expr& index) { return index.is_literal(); });
     if (!std::holds_alternative<plan::Send>(send.action) || send.async || indexed ||
-        is_in_loop(plan_, two_.first)) {
+        is_in_loop(plan_, paths_.first)) {
       return std::nullopt;
     }
-    const std::optional<std::vector<Spot>> then = next_writers(send);
+    const std::optional<std::vector<StatementPath>> then = next_writers(send);
     if (!then) return std::nullopt;
     std::string what = fmt::format("{} async{}", first_, where_);
-    for (const Spot& spot : *then) {
-      what += fmt::format(", {} after it", title(operation_at(plan_, spot)));
+    for (const StatementPath& path : *then) {
+      what += fmt::format(", {} after it", describe(operation_at(plan_, path)));
     }
-    return Fix{.plan = with_async(plan_, two_.first, *then), .what = std::move(what)};
+    return Fix{.plan = with_async(plan_, paths_.first, *then), .what = std::move(what)};
   }
 
  private:
-  static constexpr std::int64_t kMostRunners = 64;
+  static constexpr std::int64_t kMaxRunners = 64;
 
   static std::optional<Fix> made(std::optional<plan::Plan> plan, std::string what) {
     if (!plan) return std::nullopt;
     return Fix{.plan = *std::move(plan), .what = std::move(what)};
   }
 
-  [[nodiscard]] Spot spot(std::int32_t operation) const {
-    return spot_of(plan_, *ranks_.operation({pair_.rank, operation}).source);
+  [[nodiscard]] StatementPath path_of(std::int32_t operation) const {
+    return find_statement(plan_, *ranks_.operation({pair_.rank, operation}).source);
   }
 
   [[nodiscard]] std::vector<std::int32_t> runners() const {
     std::vector<std::int32_t> result;
-    const plan::Selector& on = plan_.programs[two_.first.program].on;
+    const plan::Selector& on = plan_.programs[paths_.first.program].on;
     for (std::int32_t rank = 0; rank < plan_.mesh.ranks(); ++rank) {
       if (plan::selects(on, plan_.mesh, Rank(rank))) result.push_back(rank);
     }
@@ -211,17 +224,18 @@ class Changes {
   }
   [[nodiscard]] bool alone() const { return runners_.size() == 1; }
 
-  // Where it is a matter of an axis, all that stand there alike do the same.
-  [[nodiscard]] std::pair<Only, std::string> here() const {
-    const plan::Action& action = operation_at(plan_, two_.first).action;
+  // For a peer on an axis, the condition holds for all ranks at that position of the axis.
+  [[nodiscard]] std::pair<RankCondition, std::string> here() const {
+    const plan::Action& action = operation_at(plan_, paths_.first).action;
     plan::AxisId axis;
     if (const auto* send = std::get_if<plan::Send>(&action)) axis = send->peer.axis;
     if (const auto* receive = std::get_if<plan::Receive>(&action)) axis = receive->peer.axis;
     if (!axis.exists()) {
-      return {{.where = plan::Expr::rank(), .is = pair_.rank}, fmt::format("rank={}", pair_.rank)};
+      return {{.expression = plan::Expr::rank(), .value = pair_.rank},
+              fmt::format("rank={}", pair_.rank)};
     }
     const std::int64_t at = plan_.mesh.positions(Rank(pair_.rank))[axis.index()];
-    return {{.where = plan::Expr::axis(axis), .is = at},
+    return {{.expression = plan::Expr::axis(axis), .value = at},
             fmt::format("{}={}", plan_.mesh.name(axis), at)};
   }
 
@@ -241,10 +255,12 @@ class Changes {
     });
   }
 
-  // What changes the rows of a send next, on any rank that runs it. None: too many to look.
-  [[nodiscard]] std::optional<std::vector<Spot>> next_writers(const plan::Operation& send) const {
-    if (std::ssize(runners_) > kMostRunners) return std::nullopt;
-    std::vector<Spot> result;
+  // The next operations that write the rows of a send, on any rank that runs it. None: too many
+  // ranks.
+  [[nodiscard]] std::optional<std::vector<StatementPath>> next_writers(
+      const plan::Operation& send) const {
+    if (std::ssize(runners_) > kMaxRunners) return std::nullopt;
+    std::vector<StatementPath> result;
     for (const std::int32_t rank : runners_) {
       const plan::RankProgram& program = ranks_[rank];
       const auto& operations = program.operations;
@@ -255,41 +271,41 @@ class Changes {
       });
       if (next == operations.end()) continue;
       const auto& whole = next->batch < 0 ? *next : operations[next->batch];
-      const Spot found = spot_of(plan_, *whole.source);
+      const StatementPath found = find_statement(plan_, *whole.source);
       if (std::ranges::find(result, found) == result.end()) result.push_back(found);
     }
     return result;
   }
 
   const plan::Plan& plan_;
-  Ranks& ranks_;
-  Pair pair_;
-  Two two_;
+  ExpandedRanks& ranks_;
+  MisorderedPair pair_;
+  OperationPair paths_;
   std::vector<std::int32_t> runners_;  // of the program
   std::string first_;
   std::string second_;
   std::string where_;
 };
 
-using FixMethod = std::optional<Fix> (Changes::*)() const;
+using FixMethod = std::optional<Fix> (CandidateFixes::*)() const;
 
-// The least change of the text first.
-std::vector<FixMethod> ways_for(const Finding& finding) {
-  if (is_order(finding)) return {&Changes::exchange, &Changes::exchange_here};
-  return {&Changes::earlier, &Changes::later, &Changes::batch, &Changes::earlier_here,
-          &Changes::async};
+// The smallest change of the text first.
+std::vector<FixMethod> fix_methods(const Finding& finding) {
+  if (is_order(finding)) return {&CandidateFixes::swap, &CandidateFixes::swap_here};
+  return {&CandidateFixes::earlier, &CandidateFixes::later, &CandidateFixes::batch,
+          &CandidateFixes::earlier_here, &CandidateFixes::async};
 }
 
-class Search {
+class FixSearch {
  public:
-  explicit Search(const Options& options) : options_(options) {}
+  explicit FixSearch(const Options& options) : options_(options) {}
 
   std::optional<Fix> run(const plan::Plan& plan, const Report& report, int rounds) {
     if (report.sound() || rounds == 0) return std::nullopt;
     const Finding& finding = report.findings.front();
     if (!is_deadlock(finding) && !is_order(finding)) return std::nullopt;
     if (std::optional<Fix> fix = run(plan, finding, rounds)) return fix;
-    if (report.operations > kMostUnrolled) return std::nullopt;
+    if (report.operations > kMaxUnrolledOperations) return std::nullopt;
     const plan::Plan unrolled = plan::unrolled(plan);
     if (unrolled == plan) return std::nullopt;
     std::optional<Fix> fix = run(unrolled, finding, rounds);
@@ -298,34 +314,35 @@ class Search {
   }
 
  private:
-  // An operation has the same place in the plan unrolled, so a finding holds for both.
+  // An operation has the same id in the unrolled plan, so a finding applies to both.
   std::optional<Fix> run(const plan::Plan& plan, const Finding& finding, int rounds) {
-    Ranks ranks(plan);
-    std::vector<Changes> changes;
-    for (const Pair& pair : pairs_of(finding, ranks)) changes.emplace_back(plan, ranks, pair);
-    std::optional<Fix> nearer;
+    ExpandedRanks ranks(plan);
+    std::vector<CandidateFixes> changes;
+    for (const MisorderedPair& pair : pairs_of(finding, ranks))
+      changes.emplace_back(plan, ranks, pair);
+    std::optional<Fix> partial;
     Report left;
-    for (const FixMethod way : ways_for(finding)) {
-      for (const Changes& change : changes) {
-        std::optional<Fix> fix = (change.*way)();
+    for (const FixMethod method : fix_methods(finding)) {
+      for (const CandidateFixes& change : changes) {
+        std::optional<Fix> fix = (change.*method)();
         if (!fix) continue;
-        const std::optional<Report> report = judged(fix->plan);
+        const std::optional<Report> report = check_candidate(fix->plan);
         if (!report || !same_data_flow(plan, fix->plan)) continue;
         if (report->sound()) return fix;
-        if (nearer || !is_nearer(report->findings.front(), finding)) continue;
-        nearer = std::move(fix);
+        if (partial || !is_progress(report->findings.front(), finding)) continue;
+        partial = std::move(fix);
         left = *report;
       }
     }
-    if (!nearer) return std::nullopt;
-    std::optional<Fix> rest = run(nearer->plan, left, rounds - 1);
-    if (rest) rest->what = nearer->what + "; " + rest->what;
+    if (!partial) return std::nullopt;
+    std::optional<Fix> rest = run(partial->plan, left, rounds - 1);
+    if (rest) rest->what = partial->what + "; " + rest->what;
     return rest;
   }
 
-  // None: it has no meaning, or enough was tried.
-  std::optional<Report> judged(const plan::Plan& plan) {
-    if (checks_ >= kMostChecks || operations_ >= kMostOperations) return std::nullopt;
+  // None: the plan is invalid, or the budget is used up.
+  std::optional<Report> check_candidate(const plan::Plan& plan) {
+    if (checks_ >= kMaxChecks || operations_ >= kMaxOperations) return std::nullopt;
     ++checks_;
     try {
       Report report = check(plan, options_);
@@ -336,8 +353,8 @@ class Search {
     }
   }
 
-  // Fewer ranks are stuck, or those of the circle have come further.
-  static bool is_nearer(const Finding& now, const Finding& before) {
+  // Fewer ranks hang, or the cycle is later in the program.
+  static bool is_progress(const Finding& now, const Finding& before) {
     if (is_order(now) && is_order(before)) return now.place != before.place;
     if (!is_deadlock(now)) return false;
     if (!is_deadlock(before)) return true;
@@ -346,7 +363,7 @@ class Search {
     };
     if (stuck(now) != stuck(before)) return stuck(now) < stuck(before);
     const auto least = [](const Finding& finding) {
-      return std::ranges::min(finding.witness, {}, &Place::operation).operation;
+      return std::ranges::min(finding.witness, {}, &OperationId::operation).operation;
     };
     return !now.witness.empty() && !before.witness.empty() && least(now) > least(before);
   }
@@ -359,7 +376,7 @@ class Search {
 }  // namespace
 
 std::optional<Fix> fix(const plan::Plan& plan, const Report& report, const Options& options) {
-  return Search(options).run(plan, report, kMostRounds);
+  return FixSearch(options).run(plan, report, kMaxRounds);
 }
 
 }  // namespace shiplap::check

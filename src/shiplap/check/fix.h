@@ -1,5 +1,5 @@
-// A plan that hangs, or in which two operations stand in the wrong order: the same plan with the
-// least change that makes it sound.
+// Repairs plans that deadlock, or in which two operations are in the wrong order, with the smallest
+// change that makes them sound.
 //
 //   if (const auto fix = check::fix(plan, report, options)) std::cout << to_text(fix->plan);
 #pragma once
@@ -17,9 +17,9 @@ struct Fix {
   std::string what;  // "`r: receive` (line 18) before `s: send` (line 17)"
 };
 
-// `report` is what check() said of `plan`. Tried are deadlocks (D720, D721), calls in another order
-// (D708) and messages that cross (D714), up to eight in one plan. None: nothing that was tried
-// makes it sound, or it is sound already.
+// `report` is the result of check() for `plan`. Tried are deadlocks (D720, D721), calls in another
+// order (D708) and messages that cross (D714), up to eight in one plan. None: nothing that was
+// tried makes it sound, or it is sound already.
 [[nodiscard]] std::optional<Fix> fix(const plan::Plan& plan, const Report& report,
                                      const Options& options);
 

@@ -123,11 +123,11 @@ TEST(Fix, ASendThatWasKeptBackLeavesFirst) {
 
 TEST(Fix, MessagesThatCrossAreSentInTheOtherOrder) {
   expect_fixed(museum("megatron-1450"), museum("megatron-1450.fixed"),
-               "`send` (line 27) and `send` (line 29) exchanged");
+               "`send` (line 27) and `send` (line 29) swapped");
 }
 
-// The three circles have one cause: a line that all ranks share.
-TEST(Fix, OneExchangeCanOpenSeveralCircles) {
+// The three cycles have one cause: a line that all ranks share.
+TEST(Fix, OneExchangeCanOpenSeveralCycles) {
   const std::string before = plan::to_text(museum("megatron-5100"));
   const std::string first = "    send_next: send y to pp+1\n";
   const std::string second = "    recv_next: receive dy from pp+1\n";
@@ -148,7 +148,7 @@ std::string two_ranks(int first, const std::string& names) {
   return text;
 }
 
-TEST(Fix, EveryCircleIsOpenedInTurn) {
+TEST(Fix, EveryCycleIsOpenedInTurn) {
   const std::string text =
       "mesh pp=4\ntensor A[1] Activation\n" + two_ranks(0, "ab") + two_ranks(2, "cd");
   const std::optional<Fix> result = fixed(parsed(text));
@@ -184,7 +184,7 @@ TEST(Fix, ARingSendsAndReceivesAtOnce) {
                "`send` (line 9) and `receive` (line 10) in one batch");
 }
 
-TEST(Fix, WhatIsSaidToComeAfterStaysAfter) {
+TEST(Fix, OperationsWithAfterStayAfter) {
   std::string text = changed(kRing, "  send x", "  s: @net send x");
   text = changed(text, "  receive y from cp-1 wrap", "  receive y from cp-1 wrap after s");
   text = changed(text, "  given x", "  streams net\n  given x");
@@ -288,7 +288,7 @@ TEST(Fix, CallsInAnotherOrderAreExchanged) {
               "  b: all_reduce h over dp\n  a: all_reduce g over dp\n");
   ASSERT_EQ(checked(wrong).findings.front().diagnostic.code, "D708");
   expect_fixed(parsed(wrong), parsed(std::string(kCalls)),
-               "`b: all_reduce` (line 20) and `a: all_reduce` (line 21) exchanged, on rank 2");
+               "`b: all_reduce` (line 20) and `a: all_reduce` (line 21) swapped, on rank 2");
 }
 
 // In the text both are one line, in a loop.
@@ -310,7 +310,7 @@ program all on all
   ASSERT_EQ(check(plan, {}).findings.front().diagnostic.code, "D708");
   const std::optional<Fix> result = fixed(plan);
   ASSERT_TRUE(result);
-  EXPECT_THAT(result->what, HasSubstr("exchanged, on rank 2; the plan is unrolled"));
+  EXPECT_THAT(result->what, HasSubstr("swapped, on rank 2; the plan is unrolled"));
   const plan::Plan before = plan::unrolled(plan);
   EXPECT_EQ(result->plan.programs[0], before.programs[0]);
   EXPECT_EQ(result->plan.programs[1], before.programs[1]);
@@ -325,7 +325,7 @@ TEST(Fix, WhatIsNoMatterOfOrderHasNone) {
 }
 
 // Each needs what the other has not yet received.
-TEST(Fix, ACircleOfValuesHasNone) {
+TEST(Fix, ACycleOfValuesHasNone) {
   const plan::Plan plan = parsed(R"(mesh pp=2
 tensor A[2] Activation
 program both on all
@@ -346,8 +346,8 @@ program one on all
   send x to rank 1-pp
   receive x from rank 1-pp
 )");
-  const Spot send{.program = 0, .path = {1}};
-  const std::string text = plan::to_text(with_async(plan, send, {{.program = 0, .path = {2}}}));
+  const StatementPath send{.program = 0, .indices = {1}};
+  const std::string text = plan::to_text(with_async(plan, send, {{.program = 0, .indices = {2}}}));
   EXPECT_THAT(text, HasSubstr("  sent2: send x to rank 1-pp async\n"
                               "  receive x from rank 1-pp after sent2\n"));
 }
@@ -360,13 +360,14 @@ program one on all
   let k = 1
   receive x[k +1] from rank 1-pp
 )");
-  const Two two{.first = {.program = 0, .path = {0}}, .second = {.program = 0, .path = {2}}};
+  const OperationPair two{.first = {.program = 0, .indices = {0}},
+                          .second = {.program = 0, .indices = {2}}};
   EXPECT_FALSE(second_before_first(plan, two));
   EXPECT_FALSE(first_after_second(plan, two));
-  EXPECT_FALSE(in_one_batch(plan, two));
+  EXPECT_FALSE(batched(plan, two));
 }
 
-// Who waited for one of the two waits for both.
+// An operation that waited for one of the two waits for both.
 TEST(Rewrite, ABatchHasOneNameForBoth) {
   const plan::Plan plan = parsed(R"(mesh pp=2
 program one on all
@@ -375,8 +376,9 @@ program one on all
   r: receive x[1 +1] from rank 1-pp
   barrier over pp after r
 )");
-  const Two two{.first = {.program = 0, .path = {0}}, .second = {.program = 0, .path = {1}}};
-  const auto result = in_one_batch(plan, two);
+  const OperationPair two{.first = {.program = 0, .indices = {0}},
+                          .second = {.program = 0, .indices = {1}}};
+  const auto result = batched(plan, two);
   ASSERT_TRUE(result);
   EXPECT_THAT(plan::to_text(*result),
               HasSubstr("  s: batch\n    send x[0 +1] to rank 1-pp\n    receive x[1 +1] from "

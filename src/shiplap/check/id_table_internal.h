@@ -1,4 +1,4 @@
-// Finds the number of a thing that is kept once, by its hash.
+// An open-addressing hash table from hashes to ids, for hash-consing. The caller has the objects.
 #pragma once
 
 #include <bit>
@@ -9,8 +9,8 @@
 
 namespace shiplap::check {
 
-// The two are not treated alike: pairs of neighbours (a, a+1) have hashes of their own.
-[[nodiscard]] inline std::uint64_t mixed(std::uint64_t hash, std::int64_t more) {
+// Not symmetric in its arguments, so that (a, a+1) and (a+1, a) have different hashes.
+[[nodiscard]] inline std::uint64_t hash_combine(std::uint64_t hash, std::int64_t more) {
   hash = std::rotl(hash, 23) * 0xBF58476D1CE4E5B9U;
   hash = (hash ^ static_cast<std::uint64_t>(more)) * 0x9E3779B97F4A7C15U;
   return hash ^ (hash >> 31U);

@@ -1,4 +1,4 @@
-// All that a check works on: the programs, and which of their operations meet.
+// The state of a check: the programs, and which of their operations match.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 #include "shiplap/check/content_internal.h"
 #include "shiplap/check/script_internal.h"
 #include "shiplap/check/statement_internal.h"
-#include "shiplap/check/trouble_internal.h"
+#include "shiplap/check/violation_internal.h"
 
 namespace shiplap::check {
 
-// The axes along which ranks are looked at once; the one at position 0 of them stands for all.
+// The axes along which ranks are checked as one; the rank at position 0 is the representative.
 struct Symmetry {
   std::vector<plan::AxisId> axes;
   std::vector<std::int64_t> sizes;
@@ -25,11 +25,11 @@ struct Symmetry {
 
 using plan::MessageQueue;
 
-// A member of a group: which of its programs, where.
+// A member of a group, and the program that it runs.
 struct Member {
   std::int32_t slot = 0;
   std::int32_t rank = 0;
-  std::vector<std::int64_t> positions;  // on the axes of symmetry that the group goes along
+  std::vector<std::int64_t> positions;  // on the axes of symmetry that the group spans
 };
 
 struct CallGroup {
@@ -52,38 +52,40 @@ struct Job {
   Symmetry symmetry;
   Arena arena;  // of the scripts
   std::vector<Script> scripts;
-  std::vector<std::int32_t> script_of;  // by rank, -1: another stands for it
-  plan::LinkedProgram linked;           // of the ranks that are looked at
+  std::vector<std::int32_t> script_of;  // by rank, -1: another rank represents it
+  plan::LinkedProgram linked;           // of the representatives
   std::vector<CallGroup> groups;        // as those of `linked`
-  std::int64_t accesses = 0;            // looked at for races
-  std::int64_t computations = 0;        // held against the contracts of their kernels
+  std::int64_t accesses = 0;            // checked for races
+  std::int64_t computations = 0;        // checked against kernel contracts
   std::vector<Assumed> assumed;
 
   [[nodiscard]] const Script& script(std::int32_t rank) const { return scripts[script_of[rank]]; }
-  [[nodiscard]] const Op& op(Place place) const { return script(place.rank)[place.operation]; }
+  [[nodiscard]] const ScriptOp& op(OperationId place) const {
+    return script(place.rank)[place.operation];
+  }
   [[nodiscard]] const std::vector<MessageQueue>& queues() const { return linked.matching.queues; }
 };
 
-// Expands every rank that must be looked at and finds what it can on each alone. Throws Asymmetric
-// where ranks that should be alike are not.
+// Expands and links all representatives, and appends the violations that each rank has by itself.
+// Throws Asymmetric if ranks that should be symmetric are not.
 [[nodiscard]] std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry,
-                                        const Options& options, std::vector<Trouble>& troubles);
+                                        const Options& options, std::vector<Violation>& violations);
 
-// The axes along which a plan's ranks differ only in their values, by its expressions alone.
+// Returns the axes along which ranks differ only in their values, by analysis of all expressions.
 [[nodiscard]] Symmetry find_symmetry(const plan::Plan& plan);
 
-// How many ranks are expanded for each that is looked at.
+// Returns how many ranks are expanded for each representative.
 [[nodiscard]] std::int64_t expansions_of(const Symmetry& symmetry);
 
-// How runs move along the axes, by comparing the expansions of neighbours. Throws Asymmetric.
+// Returns the slope of each run, by comparing the expansions of neighbours. Throws Asymmetric.
 [[nodiscard]] std::vector<SlopeId> slopes_of(const plan::RankProgram& program,
                                              const Symmetry& symmetry, Slopes& slopes);
 
-// Fills in the groups, when all ranks are linked.
+// Fills in the groups. REQUIRES: all ranks are linked.
 void find_members(Job& job);
 
-// Whether two operations that meet fit; what differs first, if they do not.
-enum class Misfit : std::uint8_t { none, kind, size, type, op, root, split, table };
-[[nodiscard]] Misfit fit(const Job& job, Place a, Place b);
+// The first property in which two matched operations differ.
+enum class MismatchKind : std::uint8_t { none, kind, size, type, op, root, split, table };
+[[nodiscard]] MismatchKind mismatch_between(const Job& job, OperationId a, OperationId b);
 
 }  // namespace shiplap::check

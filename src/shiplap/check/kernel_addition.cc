@@ -1,8 +1,14 @@
-// `add`, `cast` and `scale`: what they write is the sum of what they read; and `zero`.
+// The linear kernels `add`, `cast` and `scale`, which write the sum of their operands; and `zero`.
 //
-// Dimensions are matched by name. A dimension of a source may be one of the part of what is written
-// (the same coordinate) or of its sum (that coordinate is that contribution). If it is neither, it
-// is summed over, and must be there whole, with one coefficient.
+// A value is a linear combination of contributions. So the check computes, for each point of the
+// output (coordinates of its part and of its sum), the coefficient with which the operands
+// contribute to it, as a piecewise constant function on disjoint boxes. The output must state
+// exactly the points with a coefficient (D755), each from one region (D742), at the stated scale
+// (D745).
+//
+// Dimensions are matched by name. A dimension of an operand may be one of the output's part (the
+// same coordinate) or of its sum (the coordinate is the contribution). A dimension that the output
+// does not have is summed over: all its coordinates must be read, with one coefficient (D740).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,9 +21,9 @@
 namespace shiplap::check {
 namespace {
 
-constexpr const char* kLeaves = "it leaves the contributions that it reads";
+constexpr const char* kLeaves = "it writes exactly the contributions that it reads";
 
-// Nothing if it does not fit into 64 bits.
+// None if the result needs more than 64 bits.
 std::optional<plan::Ratio> sum_of(const plan::Ratio& a, const plan::Ratio& b) {
   std::int64_t left = 0;
   std::int64_t right = 0;
@@ -36,9 +42,9 @@ std::optional<plan::Ratio> sum_of(const plan::Ratio& a, const plan::Ratio& b) {
 
 void KernelCheck::check_zero(const plan::flat::Access& write) const {
   if (write.value.zero || write.region.count == 0) return;
-  if (contracts_.statements_.masks_out(tensor(write), box(write))) return;  // nothing is stated
-  fail("D755", fmt::format("`zero` claims to write `{}`", shown(write)),
-       "it leaves a sum of nothing", "write `sum none`");
+  if (contracts_.statements_.is_masked_out(tensor(write), box(write))) return;  // nothing is stated
+  throw_violation("D755", fmt::format("`zero` states that it writes `{}`", format_access(write)),
+                  "it writes an empty sum", "write `sum none`");
 }
 
 void KernelCheck::combine(Coefficient& there, const Coefficient& more) {
@@ -52,16 +58,18 @@ void KernelCheck::check_addition(const plan::flat::Access& write) {
   const Box stated = box(write);
   Piecewise<Coefficient> sum;
   bool same_masks = true;
-  const Source* other = nullptr;  // besides what is written itself
+  const Source* other = nullptr;  // an operand other than the output itself
   for (const Source& source : sources_) {
-    if (is_nothing(source) || !belongs(source, write)) continue;
+    if (is_empty(source) || !same_layer(source, write)) continue;
     check_addend(source, write);
     if (source.tensor != write.value.tensor) {
       if (other != nullptr) {
-        fail("D755",
-             fmt::format("`{}` makes `{}` of `{}` and `{}`", kernel_, shown(write),
-                         shown(*other->accesses.front()), shown(*source.accesses.front())),
-             "they are contributions to different sums", "add those of one tensor and layer");
+        throw_violation("D755",
+                        fmt::format("`{}` makes `{}` of `{}` and `{}`", kernel_,
+                                    format_access(write), format_access(*other->accesses.front()),
+                                    format_access(*source.accesses.front())),
+                        "they are contributions to different sums",
+                        "add those of one tensor and layer");
       }
       other = &source;
     }
@@ -73,34 +81,35 @@ void KernelCheck::check_addition(const plan::flat::Access& write) {
   Statements& statements = contracts_.statements_;
   Boxes computed;
   for (const auto& piece : sum) computed.push_back(piece.first);
-  const Boxes claimed = same_masks ? Boxes{stated} : statements.left_by_mask(out, stated);
+  const Boxes claimed = same_masks ? Boxes{stated} : statements.unmasked(out, stated);
   Boxes unread = difference(claimed, computed);
-  Boxes unsaid = difference(computed, claimed);
+  Boxes unstated = difference(computed, claimed);
   if (same_masks) {
-    const auto masked = [&](const Box& points) { return statements.masks_out(out, points); };
+    const auto masked = [&](const Box& points) { return statements.is_masked_out(out, points); };
     std::erase_if(unread, masked);
-    std::erase_if(unsaid, masked);
+    std::erase_if(unstated, masked);
   }
-  if (unread.empty() && unsaid.empty()) return;
+  if (unread.empty() && unstated.empty()) return;
   const bool more = !unread.empty();
-  const std::string points = shown(out, more ? unread.front() : unsaid.front());
-  fail("D755",
-       more ? fmt::format("`{}` claims {} of `{}`, which it does not read", kernel_, points,
-                          shown(write))
-            : fmt::format("`{}` reads {} of `{}` as well, and does not state it", kernel_, points,
-                          shown(write)),
-       kLeaves, more ? "read more, or state less" : "read less, or state all that is in the sum");
+  const std::string points = format_points(out, more ? unread.front() : unstated.front());
+  throw_violation("D755",
+                  more ? fmt::format("`{}` states {} of `{}`, which it does not read", kernel_,
+                                     points, format_access(write))
+                       : fmt::format("`{}` also reads {} of `{}`, but does not state it", kernel_,
+                                     points, format_access(write)),
+                  kLeaves,
+                  more ? "read more, or state less" : "read less, or state all that is in the sum");
 }
 
-bool KernelCheck::is_nothing(const Source& source) {
+bool KernelCheck::is_empty(const Source& source) {
   return std::ranges::all_of(source.accesses, [](const plan::flat::Access* access) {
     return access->value.zero || access->region.count == 0;
   });
 }
 
-// Several layers may be done at once, each for itself. Of two tensors the one with more instances
-// may have them in front, as activations have one more than layers.
-bool KernelCheck::belongs(const Source& source, const plan::flat::Access& write) const {
+// One computation may process several layers, each separately. If one tensor has more instances,
+// the extra ones may come first: there is one more activation than layers.
+bool KernelCheck::same_layer(const Source& source, const plan::flat::Access& write) const {
   const std::int64_t read = tensor(source.tensor).instances;
   const std::int64_t written = tensor(write).instances;
   if (read == 0 || written == 0) return true;
@@ -109,15 +118,15 @@ bool KernelCheck::belongs(const Source& source, const plan::flat::Access& write)
          ahead <= std::max<std::int64_t>(0, written - read);
 }
 
-// What is read is in something that is written.
+// Every operand must contribute to some output.
 void KernelCheck::check_addends_used() const {
   for (const Source& source : sources_) {
-    const auto uses = [&](const plan::flat::Access* write) { return belongs(source, *write); };
-    if (is_nothing(source) || writes_.empty() || std::ranges::any_of(writes_, uses)) continue;
-    fail("D752",
-         fmt::format("`{}` makes `{}` of `{}`", kernel_, shown(*writes_.front()),
-                     shown(*source.accesses.front())),
-         "it is another layer's", "read the one that is written");
+    const auto uses = [&](const plan::flat::Access* write) { return same_layer(source, *write); };
+    if (is_empty(source) || writes_.empty() || std::ranges::any_of(writes_, uses)) continue;
+    throw_violation("D752",
+                    fmt::format("`{}` makes `{}` of `{}`", kernel_, format_access(*writes_.front()),
+                                format_access(*source.accesses.front())),
+                    "it belongs to another layer", "read the layer that is written");
   }
 }
 
@@ -126,26 +135,28 @@ void KernelCheck::check_addend(const Source& source, const plan::flat::Access& w
   const plan::Tensor& out = tensor(write);
   const plan::flat::Access& read = *source.accesses.front();
   if (from.has_versions() && out.has_versions() && source.is_new != write.value.is_new) {
-    fail("D755", fmt::format("`{}` makes `{}` of `{}`", kernel_, shown(write), shown(read)),
-         "only `update` makes a new version", "let the kernel be `update`");
+    throw_violation(
+        "D755",
+        fmt::format("`{}` makes `{}` of `{}`", kernel_, format_access(write), format_access(read)),
+        "only `update` makes a new version", "use the kernel `update`");
   }
   const std::vector<int>& place = contracts_.map(source.tensor, write.value.tensor).place;
   for (std::size_t k = from.part.size(); k < place.size(); ++k) {
     if (place[k] < 0 || place[k] >= static_cast<int>(out.part.size())) continue;
-    fail("D755",
-         fmt::format("`{}` takes the sum `{}` apart, by {}", kernel_, shown(read),
-                     from.dimension(plan::DimensionId(k)).name),
-         fmt::format("what is summed over {} no longer has its terms",
-                     from.dimension(plan::DimensionId(k)).name),
-         "keep the terms, or keep the sum");
+    throw_violation("D755",
+                    fmt::format("`{}` splits the sum `{}` by {}", kernel_, format_access(read),
+                                from.dimension(plan::DimensionId(k)).name),
+                    fmt::format("a sum over {} no longer has its terms",
+                                from.dimension(plan::DimensionId(k)).name),
+                    "keep the terms separate, or keep the sum");
   }
   for (std::size_t k = 0; k < out.sum.size(); ++k) {
     const int there = static_cast<int>(out.part.size() + k);
     if (std::ranges::find(place, there) != place.end()) continue;
-    fail("D755",
-         fmt::format("`{}` makes `{}`, a sum over {}, of `{}`, which has none", kernel_,
-                     shown(write), out.sum[k].name, shown(read)),
-         kLeaves, "read terms of this sum");
+    throw_violation("D755",
+                    fmt::format("`{}` makes `{}`, a sum over {}, of `{}`, which has none", kernel_,
+                                format_access(write), out.sum[k].name, format_access(read)),
+                    kLeaves, "read terms of this sum");
   }
 }
 
@@ -156,7 +167,7 @@ void KernelCheck::add(const Source& source, const plan::flat::Access& write, con
   const DimensionMap& map = contracts_.map(source.tensor, write.value.tensor);
   Statements& statements = contracts_.statements_;
   const Box all = whole_along(source, write.value.tensor, true);
-  // A box of the source.
+  // Returns a box of the source.
   const auto joined = [&](const Box& shared, const Box& along) {
     Box points;
     std::size_t s = 0;
@@ -164,7 +175,8 @@ void KernelCheck::add(const Source& source, const plan::flat::Access& write, con
     for (const int there : map.place) points.push_back(there < 0 ? along[a++] : shared[s++]);
     return points;
   };
-  // One of what is written; dimensions of its part that the source does not have are as stated.
+  // Returns a box of the output; dimensions of its part that the source does not have are as
+  // stated.
   const auto projected = [&](const Box& points) {
     Box result = stated;
     for (std::size_t k = 0; k < map.place.size(); ++k) {
@@ -184,23 +196,23 @@ void KernelCheck::add(const Source& source, const plan::flat::Access& write, con
     for (const auto& piece : along) there.push_back(piece.first);
     const Boxes missing = difference({all}, there);
     const auto masked = [&](const Box& rest) {
-      return statements.masks_out(from, joined(shared, rest));
+      return statements.is_masked_out(from, joined(shared, rest));
     };
     const auto differs = [&](const auto& piece) {
       return piece.second.ratio != along.front().second.ratio;
     };
     if (!std::ranges::all_of(missing, masked) || std::ranges::any_of(along, differs)) {
-      fail("D740",
-           fmt::format("`{}` makes `{}` of a part of the sum `{}`", kernel_, shown(write),
-                       shown(*source.accesses.front())),
-           "what is no sum any more must have been a whole one", "reduce it first");
+      throw_violation("D740",
+                      fmt::format("`{}` makes `{}` of a part of the sum `{}`", kernel_,
+                                  format_access(write), format_access(*source.accesses.front())),
+                      "only a complete sum can be used as a plain value", "reduce it first");
     }
     Coefficient coefficient = along.front().second;
     coefficient.repeated =
         std::ranges::any_of(along, [](const auto& piece) { return piece.second.repeated; });
     const Box points = joined(shared, all);
-    Piecewise<Coefficient> here;  // several terms of what is summed over are one point
-    for (const Box& left : map.same_mask ? Boxes{points} : statements.left_by_mask(from, points)) {
+    Piecewise<Coefficient> here;  // terms of a dimension that is summed over fall on one point
+    for (const Box& left : map.same_mask ? Boxes{points} : statements.unmasked(from, points)) {
       const Box point = projected(left);
       if (!empty(point)) overlay(here, point, coefficient, [](auto&, const auto&) {});
     }
@@ -214,23 +226,23 @@ void KernelCheck::check_coefficients(const plan::flat::Access& write,
   for (const auto& [points, coefficient] : sum) {
     const plan::Ratio& due = kernel_ == "scale" ? sum.front().second.ratio : write.value.scale;
     if (!coefficient.repeated && coefficient.ratio == due) continue;
-    if (contracts_.statements_.masks_out(out, points)) continue;
+    if (contracts_.statements_.is_masked_out(out, points)) continue;
     if (coefficient.repeated) {
-      fail("D742",
-           fmt::format("`{}` adds {} of `{}` more than once", kernel_, shown(out, points),
-                       shown(write)),
-           "several of its operands have it",
-           out.sum.empty() ? "a sum of different tensors needs a kernel of another name"
-                           : "add each contribution once");
+      throw_violation("D742",
+                      fmt::format("`{}` adds {} of `{}` more than once", kernel_,
+                                  format_points(out, points), format_access(write)),
+                      "several of its operands contain it",
+                      out.sum.empty() ? "use a kernel with another name to sum different tensors"
+                                      : "add each contribution once");
     }
-    fail(
+    throw_violation(
         "D745",
-        fmt::format("`{}` changes the scale of `{}` from {}/{} to {}/{}", kernel_, shown(write),
-                    coefficient.ratio.numerator(), coefficient.ratio.denominator(), due.numerator(),
-                    due.denominator()),
-        kernel_ == "scale" ? "it multiplies all that it reads by one number"
+        fmt::format("`{}` changes the scale of `{}` from {}/{} to {}/{}", kernel_,
+                    format_access(write), coefficient.ratio.numerator(),
+                    coefficient.ratio.denominator(), due.numerator(), due.denominator()),
+        kernel_ == "scale" ? "it multiplies all its operands by one number"
                            : "only `scale` does that",
-        kernel_ == "scale" ? "bring its operands to one scale first" : "let the kernel be `scale`");
+        kernel_ == "scale" ? "bring its operands to one scale first" : "use the kernel `scale`");
   }
 }
 

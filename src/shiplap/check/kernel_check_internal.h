@@ -1,4 +1,4 @@
-// One computation, held against the contract of its kernel.
+// Checks one computation against the contract of its kernel.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,14 @@ class KernelCheck {
     bool is_new = false;
     std::vector<const plan::flat::Access*> accesses;
   };
-  // Of what was added up in one place.
+  // The coefficient of a point of a linear combination.
   struct Coefficient {
     plan::Ratio ratio;
     bool repeated = false;  // several regions have it
     friend bool operator==(const Coefficient&, const Coefficient&) = default;
   };
-  // By coordinates of the dimensions that a source shares with what is written: what there is of it
-  // along those that it does not share. Both in the order of the source's dimensions.
+  // By coordinates of the dimensions that a source shares with the output: what was read along the
+  // dimensions that it does not share. Both in the order of the source's dimensions.
   using Fibers = Piecewise<Piecewise<Coefficient>>;
 
   // kernel_signature.cc: kinds, layers, versions, scales
@@ -54,18 +54,18 @@ class KernelCheck {
   void check_complete(const plan::flat::Access& read);
   void check_read_once(const Source& source, plan::TensorId to);
   void check_shapes(plan::TensorId to);
-  // What all sources have, among the stated cells.
+  // The points that all sources have, among the stated cells.
   [[nodiscard]] Boxes contracted(const plan::flat::Access& write, const Box& stated);
-  [[noreturn]] void tell_unread(const plan::flat::Access& write, const Box& stated,
-                                const Boxes& unread);
+  [[noreturn]] void throw_unread(const plan::flat::Access& write, const Box& stated,
+                                 const Boxes& unread);
 
   // kernel_addition.cc
   void check_zero(const plan::flat::Access& write) const;
   void check_addition(const plan::flat::Access& write);
   void check_addend(const Source& source, const plan::flat::Access& write);
   void check_addends_used() const;
-  [[nodiscard]] bool belongs(const Source& source, const plan::flat::Access& write) const;
-  [[nodiscard]] static bool is_nothing(const Source& source);
+  [[nodiscard]] bool same_layer(const Source& source, const plan::flat::Access& write) const;
+  [[nodiscard]] static bool is_empty(const Source& source);
   void add(const Source& source, const plan::flat::Access& write, const Box& stated,
            Piecewise<Coefficient>& sum);
   void check_coefficients(const plan::flat::Access& write, const Piecewise<Coefficient>& sum) const;
@@ -73,12 +73,12 @@ class KernelCheck {
 
   // kernel_contracts.cc
   [[nodiscard]] Fibers fibers(const Source& source, plan::TensorId to, bool with_sums);
-  // The boxes of a value: one, or more where it names a coordinate several times in a dimension
-  // that is not in the part of what is written.
-  [[nodiscard]] Boxes layers_of(const plan::flat::Value& value, plan::TensorId to) const;
+  // The boxes of a value: one, or more if it names a coordinate several times in a dimension that
+  // is not in the part of the output.
+  [[nodiscard]] Boxes boxes_of(const plan::flat::Value& value, plan::TensorId to) const;
   // Whether a value whose coordinates of a dimension are `set` names one of them several times.
-  [[nodiscard]] bool names_twice(const plan::flat::Value& value, std::size_t dimension,
-                                 const IndexSet& set) const;
+  [[nodiscard]] bool has_duplicates(const plan::flat::Value& value, std::size_t dimension,
+                                    const IndexSet& set) const;
   [[nodiscard]] Box whole_along(const Source& source, plan::TensorId to, bool with_sums);
   [[nodiscard]] const plan::Tensor& tensor(plan::TensorId id) const {
     return contracts_.plan_.tensors[id];
@@ -86,11 +86,11 @@ class KernelCheck {
   [[nodiscard]] const plan::Tensor& tensor(const plan::flat::Access& access) const {
     return tensor(access.value.tensor);
   }
-  // By dimension of the part and of the sum; empty if there are no rows or no contributions.
+  // By dimension of the part and of the sum; empty without rows or contributions.
   [[nodiscard]] Box box(const plan::flat::Access& access) const;
-  [[nodiscard]] std::string shown(const plan::flat::Access& access) const;
+  [[nodiscard]] std::string format_access(const plan::flat::Access& access) const;
   // "sample 0-2, key 5": coordinates of the sum, and of dimensions of the part that are not whole.
-  [[nodiscard]] std::string shown(const plan::Tensor& tensor, const Box& box) const;
+  [[nodiscard]] std::string format_points(const plan::Tensor& tensor, const Box& box) const;
 
   KernelContracts& contracts_;
   const plan::RankProgram& program_;
@@ -101,18 +101,19 @@ class KernelCheck {
   std::vector<const plan::flat::Access*> writes_;
 };
 
-class ContractBroken : public std::exception {
+class ContractViolationError : public std::exception {
  public:
-  explicit ContractBroken(BrokenContract broken) : broken_(std::move(broken)) {}
-  [[nodiscard]] const BrokenContract& broken() const { return broken_; }
+  explicit ContractViolationError(ContractViolation violation) : violation_(std::move(violation)) {}
+  [[nodiscard]] const ContractViolation& violation() const { return violation_; }
 
  private:
-  BrokenContract broken_;
+  ContractViolation violation_;
 };
 
-[[noreturn]] void fail(std::string code, std::string what, std::string why, std::string help);
+[[noreturn]] void throw_violation(std::string code, std::string what, std::string why,
+                                  std::string help);
 
-// Leaves the coordinates of `side` that `by` has, too. Throws Asymmetric.
+// Intersects `side` with `by`. Throws Asymmetric.
 void narrow(BoxSide& side, const BoxSide& by, std::int64_t size);
 
 }  // namespace shiplap::check

@@ -1,9 +1,11 @@
-// Contractions: every kernel that is neither linear nor opaque.
+// Contractions in the sense of einsum: every kernel that is neither linear nor opaque.
 //
-// A point of what is written (coordinates of its part and of its sum) is computed if every source
-// has the points that agree with it in the dimensions that both name, for all coordinates of the
-// dimensions that what is written does not have. So a product over a cut dimension is a partial
-// sum, and a gradient has the samples that were read, all of them and no others.
+// A point of the output (coordinates of its part and of its sum) is computed if every operand was
+// read at all points that agree with it in the shared dimensions, over the whole extent of the
+// dimensions that the output does not have. So a GEMM over a sharded K is a partial sum, and a
+// gradient has exactly the samples that were read. The output must state what is computed, no more
+// (unread, D755) and no less (unstated, D755). Points that the mask of a tensor excludes do not
+// count.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,21 +27,21 @@ void KernelCheck::check_contraction(const plan::flat::Access& write) {
   const Box stated = box(write);
   const Boxes computed = contracted(write, stated);
   const auto masked = [&](const Box& points) {
-    return contracts_.statements_.masks_out(out, points);
+    return contracts_.statements_.is_masked_out(out, points);
   };
   Boxes unread = difference({stated}, computed);
   std::erase_if(unread, masked);
-  if (!unread.empty()) tell_unread(write, stated, unread);
-  Boxes unsaid = difference(computed, {stated});
-  std::erase_if(unsaid, masked);
-  if (unsaid.empty()) return;
-  Box more = unsaid.front();
+  if (!unread.empty()) throw_unread(write, stated, unread);
+  Boxes unstated = difference(computed, {stated});
+  std::erase_if(unstated, masked);
+  if (unstated.empty()) return;
+  Box more = unstated.front();
   for (std::size_t k = 0; k < out.part.size(); ++k) more[k] = whole(out.part[k]);
-  fail("D755",
-       fmt::format("`{}` computes {} of `{}` as well, and does not state it", kernel_,
-                   shown(out, more), shown(write)),
-       "a sum has all contributions that the computation read",
-       "read less, or state all that is in the sum");
+  throw_violation("D755",
+                  fmt::format("`{}` also computes {} of `{}`, but does not state it", kernel_,
+                              format_points(out, more), format_access(write)),
+                  "a sum has all contributions that the computation reads",
+                  "read less, or state all that is in the sum");
 }
 
 Boxes KernelCheck::contracted(const plan::flat::Access& write, const Box& stated) {
@@ -76,7 +78,7 @@ Boxes KernelCheck::contracted(const plan::flat::Access& write, const Box& stated
   for (Box& points : computed) {
     for (std::size_t k = out.part.size(); k < points.size(); ++k) {
       if (read[k]) continue;
-      // `sum none`: then nothing may be there, unless all of it is assumed.
+      // `sum none`: the output must be empty, unless all of it is assumed.
       const bool nothing = stated[k].set.empty() && !sources_.empty();
       points[k] = nothing ? whole(out.sum[k - out.part.size()]) : stated[k];
     }
@@ -85,10 +87,10 @@ Boxes KernelCheck::contracted(const plan::flat::Access& write, const Box& stated
   return computed;
 }
 
-void KernelCheck::tell_unread(const plan::flat::Access& write, const Box& stated,
-                              const Boxes& unread) {
+void KernelCheck::throw_unread(const plan::flat::Access& write, const Box& stated,
+                               const Boxes& unread) {
   const plan::Tensor& out = tensor(write);
-  constexpr const char* kWhy = "what is made of a dimension must have been read of it";
+  constexpr const char* kWhy = "each output coordinate needs the operands at that coordinate";
   constexpr const char* kHelp = "read more, or state less";
   for (const Source& source : sources_) {
     const plan::Tensor& from = tensor(source.tensor);
@@ -100,17 +102,18 @@ void KernelCheck::tell_unread(const plan::flat::Access& write, const Box& stated
       }
       const IndexSet needed = place[k] < 0 ? whole(from.part[k]).set : stated[place[k]].set;
       if (have.includes(needed)) continue;
-      fail("D755",
-           fmt::format("`{}` needs {} {} of `{}`, which this computation does not read",
-                       shown(write), from.part[k].name, to_string(needed.without(have)),
-                       shown(*source.accesses.front())),
-           kWhy, kHelp);
+      throw_violation(
+          "D755",
+          fmt::format("`{}` needs {} {} of `{}`, which this computation does not read",
+                      format_access(write), from.part[k].name, to_string(needed.without(have)),
+                      format_access(*source.accesses.front())),
+          kWhy, kHelp);
     }
   }
-  fail("D755",
-       fmt::format("`{}` has {}, for which this computation does not read all operands",
-                   shown(write), shown(out, unread.front())),
-       kWhy, kHelp);
+  throw_violation("D755",
+                  fmt::format("`{}` has {}, for which this computation does not read all operands",
+                              format_access(write), format_points(out, unread.front())),
+                  kWhy, kHelp);
 }
 
 void KernelCheck::check_complete(const plan::flat::Access& read) {
@@ -122,16 +125,15 @@ void KernelCheck::check_complete(const plan::flat::Access& read) {
   if (stated == all) return;
   const Boxes missing = difference({all}, {stated});
   const auto masked = [&](const Box& points) {
-    return contracts_.statements_.masks_out(of, points);
+    return contracts_.statements_.is_masked_out(of, points);
   };
   if (std::ranges::all_of(missing, masked)) return;
-  fail("D740", fmt::format("`{}` reads a part of the sum `{}`", kernel_, shown(read)),
-       "only `zero`, `add`, `scale` and `cast` may read a sum that is not complete",
-       "reduce it first");
+  throw_violation(
+      "D740", fmt::format("`{}` reads a part of the sum `{}`", kernel_, format_access(read)),
+      "only `zero`, `add`, `scale` and `cast` may read an incomplete sum", "reduce it first");
 }
 
-// What is read twice of a dimension that is summed over, in the result's sum or for good, counts
-// twice.
+// A coordinate of a summed dimension that is read twice would count twice.
 void KernelCheck::check_read_once(const Source& source, plan::TensorId to) {
   const plan::Tensor& from = tensor(source.tensor);
   const plan::Tensor& out = tensor(to);
@@ -142,11 +144,13 @@ void KernelCheck::check_read_once(const Source& source, plan::TensorId to) {
   std::size_t summed = 0;
   while (summed < from.part.size() && !is_summed(summed)) ++summed;
   if (summed == from.part.size()) return;
-  const auto tell = [&](const plan::flat::Access& access, const Box& twice) {
-    fail("D742",
-         fmt::format("`{}` reads {} of `{}` twice", kernel_, shown(from, twice), shown(access)),
-         fmt::format("it sums over {}, so that would count twice", from.part[summed].name),
-         "read it once");
+  const auto throw_twice = [&](const plan::flat::Access& access, const Box& twice) {
+    throw_violation(
+        "D742",
+        fmt::format("`{}` reads {} of `{}` twice", kernel_, format_points(from, twice),
+                    format_access(access)),
+        fmt::format("it sums over {}, so that would count twice", from.part[summed].name),
+        "read it once");
   };
   Boxes before;
   for (const plan::flat::Access* access : source.accesses) {
@@ -155,16 +159,16 @@ void KernelCheck::check_read_once(const Source& source, plan::TensorId to) {
     if (empty(points)) continue;
     for (std::size_t k = summed; k < from.part.size(); ++k) {
       if (!is_summed(k)) continue;
-      if (names_twice(access->value, k, points[k].set)) tell(*access, points);
+      if (has_duplicates(access->value, k, points[k].set)) throw_twice(*access, points);
     }
     for (const Box& other : before) {
-      if (!disjoint(other, points)) tell(*access, intersection(other, points));
+      if (!disjoint(other, points)) throw_twice(*access, intersection(other, points));
     }
     before.push_back(std::move(points));
   }
 }
 
-// Sources that are summed over one dimension have the same coordinates of it.
+// Operands that are summed over a dimension must have the same coordinates in it.
 void KernelCheck::check_shapes(plan::TensorId to) {
   const plan::Tensor& out = tensor(to);
   for (std::size_t k = 0; k < out.sum.size(); ++k) {
@@ -178,7 +182,7 @@ void KernelCheck::check_shapes(plan::TensorId to) {
       if (found == part) continue;
       BoxSide here;
       for (const plan::flat::Access* access : source.accesses) {
-        // An empty region has a shape, too.
+        // The shape is also checked for empty regions.
         const plan::flat::Access one{
             .kind = access->kind, .region = {.count = 1}, .value = access->value};
         const BoxSide side = box(one)[found - place.begin()];
@@ -192,12 +196,12 @@ void KernelCheck::check_shapes(plan::TensorId to) {
       }
       if (here == of_first) continue;
       if (here.slope != of_first.slope) throw Asymmetric();
-      fail("D755",
-           fmt::format("`{}` reads {} {} of `{}`, but {} of `{}`", kernel_, out.sum[k].name,
-                       to_string(of_first.set), shown(*first), to_string(here.set),
-                       shown(*source.accesses.front())),
-           fmt::format("it sums over {}, so both must have the same", out.sum[k].name),
-           "read the same of both");
+      throw_violation("D755",
+                      fmt::format("`{}` reads {} {} of `{}`, but {} of `{}`", kernel_,
+                                  out.sum[k].name, to_string(of_first.set), format_access(*first),
+                                  to_string(here.set), format_access(*source.accesses.front())),
+                      fmt::format("it sums over {}, so both must have the same", out.sum[k].name),
+                      "read the same of both");
     }
   }
 }

@@ -51,20 +51,20 @@ const DimensionMap& KernelContracts::map(plan::TensorId from, plan::TensorId to)
   return map;
 }
 
-std::optional<BrokenContract> KernelContracts::check(const plan::RankProgram& program,
-                                                     std::span<const SlopeId> slopes,
-                                                     const plan::flat::Operation& op) {
-  if (holds_plainly(program, slopes, op)) return std::nullopt;
+std::optional<ContractViolation> KernelContracts::check(const plan::RankProgram& program,
+                                                        std::span<const SlopeId> slopes,
+                                                        const plan::flat::Operation& op) {
+  if (fast_path_holds(program, slopes, op)) return std::nullopt;
   try {
     KernelCheck(*this, program, slopes, op).check();
-  } catch (const ContractBroken& contract) {
-    return contract.broken();
+  } catch (const ContractViolationError& error) {
+    return error.violation();
   }
   return std::nullopt;
 }
 
 bool KernelContracts::is_assumed(const plan::flat::Operation& op) {
-  return static_part(op).assumed;
+  return static_info(op).assumed;
 }
 
 bool KernelContracts::assumes(const plan::Compute& compute) const {
@@ -100,8 +100,8 @@ bool KernelContracts::has_unread_dimension(const plan::Compute& compute,
   return false;
 }
 
-// Numbers without a layer do not say whose they are, and between tensors with different numbers of
-// layers it is not said which layer is which (activations have one more than weights).
+// A value without a layer does not determine the layer of the output, and tensors with different
+// numbers of layers do not correspond one to one (activations have one more than weights).
 bool KernelContracts::names_layers(const plan::Compute& compute, bool is_linear) const {
   return std::ranges::any_of(compute.accesses, [&](const Access& write) {
     const std::int64_t written = tensor_of(write).instances;
@@ -170,7 +170,7 @@ KernelCheck::Fibers KernelCheck::fibers(const Source& source, plan::TensorId to,
   Fibers all;
   for (const plan::flat::Access* access : source.accesses) {
     if (access->region.count == 0) continue;
-    for (const Box& points : with_sums ? layers_of(access->value, to) : Boxes{box(*access)}) {
+    for (const Box& points : with_sums ? boxes_of(access->value, to) : Boxes{box(*access)}) {
       Box shared;
       Box along;
       for (std::size_t k = 0; k < dimensions; ++k) {
@@ -201,7 +201,7 @@ Box KernelCheck::whole_along(const Source& source, plan::TensorId to, bool with_
   return whole;
 }
 
-Boxes KernelCheck::layers_of(const plan::flat::Value& value, plan::TensorId to) const {
+Boxes KernelCheck::boxes_of(const plan::flat::Value& value, plan::TensorId to) const {
   const plan::Tensor& from = tensor(value.tensor);
   const std::vector<int>& place = contracts_.map(value.tensor, to).place;
   const auto part = static_cast<int>(tensor(to).part.size());
@@ -209,7 +209,7 @@ Boxes KernelCheck::layers_of(const plan::flat::Value& value, plan::TensorId to) 
   const std::span<const plan::flat::Run> runs = program_.runs_of(value);
   for (std::size_t k = 0; k < from.part.size(); ++k) {
     if (place[k] >= 0 && place[k] < part) continue;
-    if (!names_twice(value, k, all.front()[k].set)) continue;
+    if (!has_duplicates(value, k, all.front()[k].set)) continue;
     std::vector<IndexSet> sets;
     for (const plan::flat::Run& run : runs) {
       if (run.dimension.index() != k) continue;
@@ -227,8 +227,8 @@ Boxes KernelCheck::layers_of(const plan::flat::Value& value, plan::TensorId to) 
   return all;
 }
 
-bool KernelCheck::names_twice(const plan::flat::Value& value, std::size_t dimension,
-                              const IndexSet& set) const {
+bool KernelCheck::has_duplicates(const plan::flat::Value& value, std::size_t dimension,
+                                 const IndexSet& set) const {
   std::int64_t named = 0;
   for (const plan::flat::Run& run : program_.runs_of(value)) {
     if (run.dimension.index() == dimension) named += run.count;
@@ -242,11 +242,11 @@ Box KernelCheck::box(const plan::flat::Access& access) const {
   return box_of(of, {program_, access.value, slopes_});
 }
 
-std::string KernelCheck::shown(const plan::flat::Access& access) const {
+std::string KernelCheck::format_access(const plan::flat::Access& access) const {
   return name_of(tensor(access), access.value);
 }
 
-std::string KernelCheck::shown(const plan::Tensor& tensor, const Box& box) const {
+std::string KernelCheck::format_points(const plan::Tensor& tensor, const Box& box) const {
   std::string text;
   for (std::size_t k = 0; k < box.size(); ++k) {
     const plan::Dimension& dimension = tensor.dimension(plan::DimensionId(k));
@@ -256,8 +256,8 @@ std::string KernelCheck::shown(const plan::Tensor& tensor, const Box& box) const
   return text.empty() ? "all" : text;
 }
 
-void fail(std::string code, std::string what, std::string why, std::string help) {
-  throw ContractBroken({std::move(code), std::move(what), std::move(why), std::move(help)});
+void throw_violation(std::string code, std::string what, std::string why, std::string help) {
+  throw ContractViolationError({std::move(code), std::move(what), std::move(why), std::move(help)});
 }
 
 void narrow(BoxSide& side, const BoxSide& by, std::int64_t size) {

@@ -1,13 +1,13 @@
-// What a computation may state to write, given its kernel and what it states to read.
+// The contract of each kernel: what a computation may state that it writes, given what it reads.
 //
 // There are three kinds of kernels. `add`, `cast`, `scale` and `zero` are linear in the
-// contributions of a sum. All others are contractions, the rule of an einsum: a point of the output
-// is computed if every operand was read there, over the whole of the dimensions that the output
-// does not have. Those of a training step (plan/kernel.h) also have operands of certain kinds,
-// layers, versions and scales. `other` is opaque: nothing is asked of it.
+// contributions of a sum. All others are contractions as in einsum: a point of the output is
+// computed if every operand was read there, over the whole extent of the dimensions that the output
+// does not have. Kernels of a training step (plan/kernel.h) also fix the kinds, layers, versions
+// and scales of their operands. `other` is opaque: it has no contract.
 //
 // Both rules are about sets of points: the coordinates of a tensor's part and of its sum together.
-// What is computed must be what is stated, no more and no less; of the part, a slice may be stated.
+// The output must state exactly what is computed; it may state a slice of the part.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@
 
 namespace shiplap::check {
 
-struct BrokenContract {
+struct ContractViolation {
   std::string code;
   std::string what;
   std::string why;
@@ -40,29 +40,28 @@ class KernelContracts {
  public:
   KernelContracts(const plan::Plan& plan, Statements& statements);
 
-  // The first contract that a computation breaks, if any. `slopes` has one entry for each run of
+  // Returns the first violation of a computation, if any. `slopes` has one entry for each run of
   // the expansion, or none. Throws Asymmetric.
-  [[nodiscard]] std::optional<BrokenContract> check(const plan::RankProgram& program,
-                                                    std::span<const SlopeId> slopes,
-                                                    const plan::flat::Operation& op);
-  // Whether it writes something that no contract derives from what it reads: docs/check.md lists
-  // what that is.
+  [[nodiscard]] std::optional<ContractViolation> check(const plan::RankProgram& program,
+                                                       std::span<const SlopeId> slopes,
+                                                       const plan::flat::Operation& op);
+  // Whether it writes something that no contract derives from its operands (docs/check.md).
   [[nodiscard]] bool is_assumed(const plan::flat::Operation& op);
-  // Those of which a new version is made, by the computations that were asked for so far.
+  // Tensors of which the computations checked so far write a new version.
   [[nodiscard]] const std::set<std::int32_t>& updated_tensors() const { return updated_; }
 
  private:
   friend class KernelCheck;
-  // What is known of a computation before any rank is looked at.
-  struct Static {
+  // The properties of a computation that do not depend on the rank.
+  struct StaticInfo {
     const plan::KernelRule* rule = nullptr;
-    bool plain = false;  // a contraction whose kinds, versions and scales are as they must be
+    bool simple = false;  // a contraction whose kinds, versions and scales are correct
     bool assumed = false;
-    std::vector<int> layers;  // by access: how far its layer is from the computation's
+    std::vector<int> layers;  // by access: offset from the computation's layer
   };
-  const Static& static_part(const plan::flat::Operation& op);
+  const StaticInfo& static_info(const plan::flat::Operation& op);
   [[nodiscard]] bool assumes(const plan::Compute& compute) const;
-  // What it writes that nothing says which it reads: a dimension; a layer; a version.
+  // Whether the operands leave a dimension, the layer or the version of an output undetermined.
   [[nodiscard]] bool has_unread_dimension(const plan::Compute& compute,
                                           const plan::Access& write) const;
   [[nodiscard]] bool names_layers(const plan::Compute& compute, bool is_linear) const;
@@ -72,11 +71,11 @@ class KernelContracts {
   }
   [[nodiscard]] bool keeps_kinds_and_scales(const plan::Compute& compute,
                                             const plan::KernelRule* rule) const;
-  // Whether the contract holds, where that is plain to see.
-  [[nodiscard]] bool holds_plainly(const plan::RankProgram& program,
-                                   std::span<const SlopeId> slopes,
-                                   const plan::flat::Operation& op);
-  // Whether it has one run for each dimension, and which.
+  // Whether the contract holds, by the fast path; false: undecided.
+  [[nodiscard]] bool fast_path_holds(const plan::RankProgram& program,
+                                     std::span<const SlopeId> slopes,
+                                     const plan::flat::Operation& op);
+  // Whether it has one run for each dimension; returns them in `runs`.
   [[nodiscard]] bool one_run_each(const plan::RankProgram& program,
                                   const plan::flat::Access& access,
                                   std::span<const plan::flat::Run>& runs) const;
@@ -85,9 +84,9 @@ class KernelContracts {
   const plan::Plan& plan_;
   Statements& statements_;
   std::unordered_map<std::uint64_t, DimensionMap> maps_;  // by both tensors
-  std::unordered_map<const plan::Operation*, Static> static_;
+  std::unordered_map<const plan::Operation*, StaticInfo> static_info_;
   std::set<std::int32_t> updated_;       // tensors
-  std::vector<std::size_t> stated_run_;  // by dimension of what is written
+  std::vector<std::size_t> stated_run_;  // by dimension of the output
 };
 
 }  // namespace shiplap::check

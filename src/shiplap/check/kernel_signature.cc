@@ -11,7 +11,7 @@
 namespace shiplap::check {
 namespace {
 
-std::string shown(const plan::Ratio& ratio) {
+std::string format_fraction(const plan::Ratio& ratio) {
   return fmt::format("{}/{}", ratio.numerator(), ratio.denominator());
 }
 
@@ -40,21 +40,22 @@ void KernelCheck::check_operands(std::span<const plan::Operand> operands,
   for (const plan::flat::Access* access : accesses) {
     const plan::Tensor& of = tensor(*access);
     if (std::ranges::find(operands, of.kind, &plan::Operand::kind) != operands.end()) continue;
-    fail("D754",
-         fmt::format("`{}` {} `{}`, which is of kind {}", kernel_, reads ? "reads" : "writes",
-                     of.name, of.kind),
-         fmt::format("{} does not belong to what this kernel {}", of.kind,
-                     reads ? "takes" : "makes"),
-         "state what it really does, or use another kernel");
+    throw_violation(
+        "D754",
+        fmt::format("`{}` {} `{}`, which is of kind {}", kernel_, reads ? "reads" : "writes",
+                    of.name, of.kind),
+        fmt::format("{} is not a kind that this kernel {}", of.kind, reads ? "reads" : "writes"),
+        "state what it actually does, or use another kernel");
   }
   for (const plan::Operand& operand : operands) {
     const bool present = std::ranges::any_of(accesses, [&](const plan::flat::Access* access) {
       return tensor(*access).kind == operand.kind;
     });
     if (present || operand.optional) continue;
-    fail("D754", fmt::format("`{}` {} no {}", kernel_, reads ? "reads" : "writes", operand.kind),
-         "it cannot do its work without one",
-         fmt::format("add a line `{}`", reads ? "reads .." : "writes .."));
+    throw_violation("D754",
+                    fmt::format("`{}` {} no {}", kernel_, reads ? "reads" : "writes", operand.kind),
+                    "this operand is required",
+                    fmt::format("add a line `{}`", reads ? "reads .." : "writes .."));
   }
 }
 
@@ -81,29 +82,33 @@ void KernelCheck::check_layers(const plan::KernelRule& rule) const {
   std::string operands;
   for (const auto* accesses : {&reads_, &writes_}) {
     for (const plan::flat::Access* access : *accesses) {
-      operands += (operands.empty() ? "" : ", ") + shown(*access);
+      operands += (operands.empty() ? "" : ", ") + format_access(*access);
     }
   }
-  fail("D752", fmt::format("`{}` mixes layers {} and {}", kernel_, *all.begin(), *all.rbegin()),
-       fmt::format("its operands are {}", operands), "let all operands belong to one layer");
+  throw_violation("D752",
+                  fmt::format("`{}` mixes layers {} and {}", kernel_, *all.begin(), *all.rbegin()),
+                  fmt::format("its operands are {}", operands), "use operands of one layer");
 }
 
-// A step computes with the weights that it found, and ends with those that it leaves.
+// A step computes with the old weights; only its end state has the new ones.
 void KernelCheck::check_versions() const {
   for (const plan::flat::Access* read : reads_) {
     if (read->value.is_new) {
-      fail("D754", fmt::format("`{}` reads `{}`", kernel_, shown(*read)),
-           "all of a step's forward and backward passes use the weights from before its update",
-           "read the old version, and update later");
+      throw_violation(
+          "D754", fmt::format("`{}` reads `{}`", kernel_, format_access(*read)),
+          "all of a step's forward and backward passes use the weights from before its update",
+          "read the old version, and update later");
     }
     const plan::Tensor& of = tensor(*read);
     if (kernel_ != "loss" || of.instances == 0 || read->value.instance == of.instances - 1) {
       continue;
     }
-    fail("D750", fmt::format("`loss` reads `{}`", shown(*read)),
-         fmt::format("the last activation is `{}[{}]`; what lies between has no part in this loss",
-                     of.name, of.instances - 1),
-         "take the loss of the last activation; receive the gradient where the layer is elsewhere");
+    throw_violation(
+        "D750", fmt::format("`loss` reads `{}`", format_access(*read)),
+        fmt::format("the last activation is `{}[{}]`; earlier ones are no input of the loss",
+                    of.name, of.instances - 1),
+        "compute the loss from the last activation; receive the gradient if another rank has the "
+        "layer");
   }
 }
 
@@ -114,9 +119,11 @@ void KernelCheck::check_update() const {
              read->value.instance == write->value.instance && !read->value.is_new;
     };
     if (write->value.is_new && std::ranges::any_of(reads_, is_old)) continue;
-    fail("D755", fmt::format("`update` writes `{}` without having read what it was", shown(*write)),
-         "an update makes the new version of what it reads",
-         "read the old version, write the new one");
+    throw_violation(
+        "D755",
+        fmt::format("`update` writes `{}` without reading its old version", format_access(*write)),
+        "an update makes the new version of what it reads",
+        "read the old version, write the new one");
   }
 }
 
@@ -126,16 +133,17 @@ void KernelCheck::check_scales_read() const {
     const bool declared = kernel_ == plan::kUpdateKernel || of.kind == "Activation" ||
                           of.kind == plan::kWeight || of.kind == plan::kOptState;
     if (!declared || !has_points(*read) || read->value.scale == of.scale) continue;
-    fail("D745",
-         fmt::format("`{}` reads `{}` at scale {}, it is due at {}", kernel_, shown(*read),
-                     check::shown(read->value.scale), check::shown(of.scale)),
-         fmt::format("the tensor's declaration says at which scale `{}` must find it", kernel_),
-         "scale it where it is reduced");
+    throw_violation(
+        "D745",
+        fmt::format("`{}` reads `{}` at scale {}, expected {}", kernel_, format_access(*read),
+                    format_fraction(read->value.scale), format_fraction(of.scale)),
+        fmt::format("the tensor's declaration sets the scale that `{}` expects", kernel_),
+        "scale it where it is reduced");
   }
 }
 
-// `forward` and `update` leave the declared scale. Backward passes are linear in the gradient that
-// they read, and keep its scale. A loss may leave any.
+// `forward` and `update` write the declared scale. Backward passes are linear in the gradient that
+// they read, and keep its scale. A loss may write any scale.
 void KernelCheck::check_scale_written(const plan::flat::Access& write) const {
   if (!has_points(write)) return;
   std::optional<plan::Ratio> due;
@@ -146,21 +154,22 @@ void KernelCheck::check_scale_written(const plan::flat::Access& write) const {
     for (const plan::flat::Access* read : reads_) {
       if (tensor(*read).kind != "ActivationGrad" || !has_points(*read)) continue;
       if (due && *due != read->value.scale) {
-        fail("D745",
-             fmt::format("`{}` reads gradients at scale {} and {}", kernel_, check::shown(*due),
-                         check::shown(read->value.scale)),
-             "what it makes of them has one scale", "scale them alike first");
+        throw_violation("D745",
+                        fmt::format("`{}` reads gradients at scale {} and {}", kernel_,
+                                    format_fraction(*due), format_fraction(read->value.scale)),
+                        "its output has one scale", "bring them to one scale first");
       }
       due = read->value.scale;
       why = fmt::format("a backward pass keeps the scale of the gradient `{}` that it reads",
-                        shown(*read));
+                        format_access(*read));
     }
   }
   if (!due || write.value.scale == *due) return;
-  fail("D745",
-       fmt::format("`{}` writes `{}` at scale {}, it computes scale {}", kernel_, shown(write),
-                   check::shown(write.value.scale), check::shown(*due)),
-       why, fmt::format("state scale {}, or scale it in one place only", check::shown(*due)));
+  throw_violation(
+      "D745",
+      fmt::format("`{}` writes `{}` at scale {}, but computes scale {}", kernel_,
+                  format_access(write), format_fraction(write.value.scale), format_fraction(*due)),
+      why, fmt::format("state scale {}, or scale it in one place only", format_fraction(*due)));
 }
 
 }  // namespace shiplap::check

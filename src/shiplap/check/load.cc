@@ -5,39 +5,39 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/base/units.h"
+#include "shiplap/check/happens_before_internal.h"
 #include "shiplap/check/job_internal.h"
-#include "shiplap/check/laws_internal.h"
-#include "shiplap/check/local_order_internal.h"
+#include "shiplap/check/operation_checker_internal.h"
 
 namespace shiplap::check {
 namespace {
 
 constexpr std::int64_t kLargestDimension = (std::int64_t{1} << 31) - 2;
-// A rank's order is kept as one clock per operation and stream (local_order.cc).
+// Vector clocks have one entry per operation and stream (happens_before.cc).
 constexpr std::int64_t kMaxClocks = 200'000'000;
 constexpr std::int64_t kMaxStreams = 32'767;
-constexpr std::int64_t kLargestMasked = std::int64_t{1} << 20;  // a mask is followed cell by cell
+constexpr std::int64_t kLargestMasked = std::int64_t{1} << 20;  // a mask is evaluated cell by cell
 
-[[noreturn]] void too_large(std::string what, std::string why,
-                            std::string help = "check a smaller mesh") {
+[[noreturn]] void throw_too_large(std::string what, std::string why,
+                                  std::string help = "check a smaller mesh") {
   throw InputError(Diagnostic{
       .code = "D632", .what = std::move(what), .why = std::move(why), .help = std::move(help)});
 }
 
-void demand_countable(const plan::Plan& plan) {
+void check_dimensions(const plan::Plan& plan) {
   for (const plan::Tensor& tensor : plan.tensors) {
     for (std::size_t k = 0; k < tensor.dimensions(); ++k) {
       const plan::Dimension& dimension = tensor.dimension(plan::DimensionId(k));
       if (dimension.size <= (tensor.mask.empty() ? kLargestDimension : kLargestMasked)) continue;
-      too_large(fmt::format("dimension `{}` of `{}` has {} coordinates", dimension.name,
-                            tensor.name, with_separators(dimension.size)),
-                "coordinates are counted up to 2^31, under a mask up to 2^20",
-                "give the tensor fewer, larger parts");
+      throw_too_large(fmt::format("dimension `{}` of `{}` has {} coordinates", dimension.name,
+                                  tensor.name, with_separators(dimension.size)),
+                      "coordinates are counted up to 2^31, under a mask up to 2^20",
+                      "give the tensor fewer, larger parts");
     }
   }
 }
 
-// A mask looks up an entry for each coordinate.
+// A mask needs a list entry for each coordinate.
 void check_mask_lists(const plan::Plan& plan) {
   for (const plan::Tensor& tensor : plan.tensors) {
     for (const plan::MaskTerm& term : tensor.mask) {
@@ -61,17 +61,17 @@ void check_mask_lists(const plan::Plan& plan) {
 void check_streams(const Script& script) {
   const std::int64_t streams = std::ssize(script.steps->heads);
   if (streams <= kMaxStreams && streams * std::ssize(script.ops) <= kMaxClocks) return;
-  too_large(fmt::format("rank {} has {} operations on {} streams", script.rank,
-                        with_separators(std::ssize(script.ops)), with_separators(streams)),
-            fmt::format("their order takes a clock for each operation and stream, up to {}",
-                        with_separators(kMaxClocks)));
+  throw_too_large(fmt::format("rank {} has {} operations on {} streams", script.rank,
+                              with_separators(std::ssize(script.ops)), with_separators(streams)),
+                  fmt::format("their order takes a clock for each operation and stream, up to {}",
+                              with_separators(kMaxClocks)));
 }
 
 }  // namespace
 
 std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, const Options& options,
-                          std::vector<Trouble>& troubles) {
-  demand_countable(plan);
+                          std::vector<Violation>& violations) {
+  check_dimensions(plan);
   check_mask_lists(plan);
   plan::Assignment assignment = plan::assign_programs(plan);
   if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
@@ -81,8 +81,8 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
                              .iterations = std::numeric_limits<std::int64_t>::max(),
                              .cost = {},
                              .events = false});
-  Laws laws(plan, job->statements);
-  Scripts scripts(job->statements, job->arena, options.rules);
+  OperationChecker checker(plan, job->statements);
+  ScriptBuilder builder(job->statements, job->arena, options.rules);
   const auto ranks = static_cast<std::int32_t>(plan.mesh.ranks());
   job->script_of.assign(ranks, -1);
   std::int64_t operations = 0;
@@ -97,30 +97,31 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
     expanded = plan::expand(plan, Rank(rank), program, options.one_rank, std::move(expanded));
     operations += std::ssize(expanded.operations);
     if (operations > options.operations) {
-      too_large(fmt::format("this plan has more than {} operations on all ranks together",
-                            with_separators(options.operations)),
-                "they are held all at once, about 200 bytes each");
+      throw_too_large(fmt::format("this plan has more than {} operations on all ranks together",
+                                  with_separators(options.operations)),
+                      "all are held in memory, about 200 bytes each");
     }
     iterations += expanded.iterations * expansions_of(symmetry);
     if (iterations > options.iterations) {
-      too_large(fmt::format("this plan has more than {} iterations of loops on all ranks together",
-                            with_separators(options.iterations)),
-                "every rank is expanded, which takes time for each of them");
+      throw_too_large(
+          fmt::format("this plan has more than {} iterations of loops on all ranks together",
+                      with_separators(options.iterations)),
+          "every rank is expanded, which takes time for each iteration");
     }
     const std::vector<SlopeId> slopes = slopes_of(expanded, symmetry, job->contents.slopes());
-    laws.look(expanded, slopes, troubles);
+    checker.check_program(expanded, slopes, violations);
     linker.add(expanded);
-    Script script = scripts.make(expanded, slopes, linker.linked());
+    Script script = builder.make(expanded, slopes, linker.linked());
     check_streams(script);
-    job->accesses += find_races(script, troubles);
+    job->accesses += find_races(script, violations);
     job->script_of[rank] = static_cast<std::int32_t>(job->scripts.size());
     job->scripts.push_back(std::move(script));
   }
-  laws.finish(troubles);
+  checker.finish(violations);
   job->linked = std::move(linker).finish();
   find_members(*job);
-  job->computations = laws.computations();
-  for (const auto& [kernel, count] : laws.assumed()) job->assumed.push_back({kernel, count});
+  job->computations = checker.computations();
+  for (const auto& [kernel, count] : checker.assumed()) job->assumed.push_back({kernel, count});
   return job;
 }
 

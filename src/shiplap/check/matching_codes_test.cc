@@ -1,5 +1,5 @@
-// Each code that says that calls or messages do not meet, by the smallest plan that provokes it and
-// the sound plan beside it.
+// Each code about calls or messages that do not match: the smallest plan that has it, and a sound
+// plan next to it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,22 +62,23 @@ TEST(Calls, AMemberThatNeverCallsIsNamed) {
 }
 
 TEST(Calls, OneTooManyIsNamed) {
-  expect_finding({kGather, "a: all_gather x over dp", "a: all_gather x over dp\nbarrier over dp"},
-                 {"D702", 2, 1, "makes a call that no other of dp {0, 1 and 2} makes: `barrier`"});
+  expect_finding(
+      {kGather, "a: all_gather x over dp", "a: all_gather x over dp\nbarrier over dp"},
+      {"D702", 2, 1, "makes a call that no other rank of dp {0, 1 and 2} makes: `barrier`"});
 }
 
 TEST(Calls, OfAnotherKindAreNamed) {
   expect_finding({kGather, "all_gather", "broadcast"},
-                 {"D703", 2, 0, "`a: broadcast` of rank 2 has another collective than"});
+                 {"D703", 2, 0, "`a: broadcast` of rank 2 has a different collective than"});
 }
 
 TEST(Calls, OfAnotherSizeAreNamed) {
   const Finding finding = expect_finding({kGather, "rows 3", "rows 6"},
-                                         {"D704", 2, 0, "of rank 2 has another size than"});
+                                         {"D704", 2, 0, "of rank 2 has a different size than"});
   EXPECT_THAT(finding.diagnostic.why, HasSubstr("against"));
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 0}, Place{2, 0}));
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{0, 0}, OperationId{2, 0}));
   expect_finding({kGather, "row_bytes 8", "row_bytes 16"},
-                 {"D704", 2, 0, "of rank 2 has another size than"});
+                 {"D704", 2, 0, "of rank 2 has a different size than"});
 }
 
 TEST(Calls, WhoseOwnRegionsDoNotFitAreNamed) {
@@ -124,22 +125,22 @@ program all on all
 
 TEST(Calls, OfAnotherElementTypeAreNamed) {
   const Finding finding =
-      expect_finding({kGather, "f32", "i32"}, {"D705", 2, 0, "another element type"});
+      expect_finding({kGather, "f32", "i32"}, {"D705", 2, 0, "a different element type"});
   EXPECT_THAT(finding.diagnostic.why, HasSubstr("i32 against f32"));
 }
 
 TEST(Calls, WithAnotherOperatorOrScaleAreNamed) {
   expect_finding({kReduce, "over dp", "over dp operator max"},
-                 {"D706", 2, 0, "another operator or scale"});
+                 {"D706", 2, 0, "a different operator or scale"});
   const Finding finding = expect_finding({kReduce, "over dp", "over dp scale 1/3"},
-                                         {"D706", 2, 0, "another operator or scale"});
+                                         {"D706", 2, 0, "a different operator or scale"});
   EXPECT_THAT(finding.diagnostic.why, HasSubstr("sum at scale 1/3 against sum at scale 1/1"));
 }
 
 TEST(Calls, WithAnotherRootAreNamed) {
   const Finding finding =
       expect_finding({kTwoCalls, "broadcast x over dp", "broadcast x over dp root 2"},
-                     {"D707", 2, 1, "another root"});
+                     {"D707", 2, 1, "a different root"});
   EXPECT_THAT(finding.diagnostic.why, HasSubstr("root 2 against root 0"));
 }
 
@@ -148,7 +149,7 @@ TEST(Calls, InAnotherOrderAreNamedAtTheFirst) {
       expect_finding({kTwoCalls, "a: all_gather x over dp\n  b: broadcast x over dp",
                       "b: broadcast x over dp\n  a: all_gather x over dp"},
                      {"D708", 2, 0, "calls `b: broadcast` before `a: all_gather`"});
-  EXPECT_THAT(finding.witness, ElementsAre(Place{2, 0}, Place{2, 1}));
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{2, 0}, OperationId{2, 1}));
 }
 
 TEST(Groups, AlongAnotherAxisAreNamed) {
@@ -163,13 +164,13 @@ program odd on rank=5
   const Finding finding = expect_finding(
       {kAxes, "over dp", "over tp"},
       {"D709", 5, 0, "over tp {4 and 5}, where the others call over dp {1, 3 and 5}"});
-  EXPECT_EQ(finding.diagnostic.why, "its group lacks rank 1 and 3 and has rank 4 too many");
+  EXPECT_EQ(finding.diagnostic.why, "its group is missing rank 1 and 3 and has extra rank 4");
 }
 
 TEST(Groups, ThatLeaveARankOutAreNamed) {
   const Finding finding = expect_finding({kGather, "over dp", "over dp{0, 2}"},
                                          {"D709", 2, 0, "where the others call over"});
-  EXPECT_THAT(finding.diagnostic.why, HasSubstr("lacks rank 1"));
+  EXPECT_THAT(finding.diagnostic.why, HasSubstr("is missing rank 1"));
 }
 
 // All others leave out the one that calls with them.
@@ -182,13 +183,13 @@ program odd on dp=2
 )";
   const Finding finding = expect_finding({kBarrier, "compute other", "barrier over dp"},
                                          {"D709", 2, 0, "where the others call over"});
-  EXPECT_THAT(finding.diagnostic.why, HasSubstr("has rank 2 too many"));
+  EXPECT_THAT(finding.diagnostic.why, HasSubstr("has extra rank 2"));
 }
 
 TEST(Groups, InAnotherOrderAreNamed) {
   const Finding finding = expect_finding({kGather, "over dp", "over dp{0, 2, 1}"},
                                          {"D709", 2, 0, "where the others call over"});
-  EXPECT_THAT(finding.diagnostic.why, HasSubstr("the same ranks in another order"));
+  EXPECT_THAT(finding.diagnostic.why, HasSubstr("the same ranks in a different order"));
 }
 
 TEST(Groups, OnAnotherChannelAreNamed) {
@@ -209,7 +210,7 @@ program odd on dp=2
   buffer x rows 3 row_bytes 8 f32
   all_gather x over dp split same
 )";
-  expect_finding({kCut, "split same", "split uneven"}, {"D710", 2, 0, "other pieces"});
+  expect_finding({kCut, "split same", "split uneven"}, {"D710", 2, 0, "different pieces"});
 }
 
 constexpr std::string_view kTables = R"(mesh ep=3
@@ -228,8 +229,8 @@ program odd on ep=2
 )";
 
 TEST(Tables, ThatAreOthersOrReversedAreNamed) {
-  expect_finding({kTables, "by t", "by u"}, {"D710", 2, 0, "another table"});
-  expect_finding({kTables, "by t", "by t reversed"}, {"D710", 2, 0, "another table"});
+  expect_finding({kTables, "by t", "by u"}, {"D710", 2, 0, "a different table"});
+  expect_finding({kTables, "by t", "by t reversed"}, {"D710", 2, 0, "a different table"});
 }
 
 TEST(Tables, WhoseEndsDisagreeAreNamedAtTheSender) {
@@ -248,7 +249,7 @@ program all on all
                  {"D717", 0, 0, "rank 0 sends 2 rows to rank 1, which receives 0"});
   expect_finding({kEnds, "  send 0 1 0 2\n", ""},
                  {"D717", 1, 0, "rank 1 receives 2 rows from rank 0, which sends 0"});
-  // On the way back it is the receiver who sends.
+  // Reversed, the receiver sends.
   const std::string reversed = changed(kEnds, "by t", "by t reversed");
   expect_finding({reversed, "receive 1 0 0 2", "receive 1 0 0 1"},
                  {"D717", 1, 0, "rank 1 sends 1 rows to rank 0, which receives 2"});
@@ -287,14 +288,14 @@ program third on pp=2
   compute other
 )";
 
-TEST(Messages, ThatNobodySendsAreNamedAtTheReceive) {
+TEST(Messages, WithoutASendAreReportedAtTheReceive) {
   expect_finding({kSend, "s: send x to rank 1", "compute other"},
                  {"D711", 1, 0, "`r: receive` of rank 1 waits for a send of rank 0"});
 }
 
-TEST(Messages, ThatNobodyReceivesAreNamedAtTheSend) {
+TEST(Messages, WithoutAReceiveAreReportedAtTheSend) {
   expect_finding({kSend, "r: receive x from rank 0", "compute other"},
-                 {"D712", 0, 0, "nobody receives `s: send` of rank 0"});
+                 {"D712", 0, 0, "`s: send` of rank 0 is never received"});
 }
 
 TEST(Messages, TooManyOfAreNamedAtTheFirstThatDoesNotFit) {
@@ -311,7 +312,7 @@ program second on pp=1
   c: receive x[0 +3] from pp-1
 )";
   expect_finding({kThree, "b: receive x[0 +2] from pp-1", ""},
-                 {"D712", 0, 1, "nobody receives `b: send`"});
+                 {"D712", 0, 1, "`b: send` of rank 0 is never received"});
   expect_finding({kThree, "b: send x[0 +2] to pp+1", ""},
                  {"D711", 1, 1, "`b: receive` of rank 1 waits"});
 }
@@ -320,7 +321,7 @@ TEST(Messages, ToTheWrongPeerAreNamedAtTheSend) {
   const Finding finding = expect_finding(
       {kSend, "to rank 1", "to rank 2"},
       {"D713", 0, 0, "`s: send` of rank 0 goes to rank 2, but it is rank 1 that waits for it"});
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 0}, Place{1, 0}));
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{0, 0}, OperationId{1, 0}));
 }
 
 TEST(Messages, FromTheWrongPeerAreNamedAtTheReceive) {
@@ -328,7 +329,7 @@ TEST(Messages, FromTheWrongPeerAreNamedAtTheReceive) {
                  {"D713", 1, 0, "`r: receive` of rank 1 waits for rank 2, but it is rank 0"});
 }
 
-TEST(Messages, InAnotherOrderAreToldBySize) {
+TEST(Messages, InAnotherOrderAreFoundBySize) {
   constexpr std::string_view kTwo = R"(mesh pp=2
 program first on pp=0
   buffer x rows 3 row_bytes 8 f32
@@ -343,10 +344,10 @@ program second on pp=1
       expect_finding({kTwo, "a: receive x[0 +1] from pp-1\n  b: receive x[1 +2] from pp-1",
                       "b: receive x[1 +2] from pp-1\n  a: receive x[0 +1] from pp-1"},
                      {"D714", 0, 0, "rank 0 sends `a: send` before `b: send`"});
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 0}, Place{0, 1}));
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{0, 0}, OperationId{0, 1}));
 }
 
-TEST(Messages, InAnotherOrderAreToldByContent) {
+TEST(Messages, InAnotherOrderAreFoundByContent) {
   constexpr std::string_view kTwo = R"(mesh pp=2
 tensor A Activation sample 2
 program first on pp=0
@@ -362,7 +363,7 @@ program second on pp=1
 )";
   expect_finding({kTwo, "a: receive x[0 +1] from pp-1\n  b: receive x[1 +1] from pp-1",
                   "b: receive x[1 +1] from pp-1\n  a: receive x[0 +1] from pp-1"},
-                 {"D714", 0, 0, "in another order than rank 1 receives them"});
+                 {"D714", 0, 0, "in a different order than rank 1 receives them"});
 }
 
 TEST(Messages, WithAnotherTagOrChannelAreNamedAtTheSend) {

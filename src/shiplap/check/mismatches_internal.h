@@ -1,4 +1,4 @@
-// Where what should meet does not.
+// Calls, messages and exchange tables that do not match.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 namespace shiplap::check {
 
 struct Mismatches {
-  std::vector<std::int32_t> groups;  // whose members do not make the same calls
-  std::vector<std::int32_t> keys;    // whose sends and receives do not fit
-  std::vector<Trouble> troubles;     // in tables of exchanges
-  [[nodiscard]] bool none() const { return groups.empty() && keys.empty() && troubles.empty(); }
+  std::vector<std::int32_t> groups;   // with members that make different calls
+  std::vector<std::int32_t> keys;     // with sends and receives that mismatch
+  std::vector<Violation> violations;  // in tables of exchanges
+  [[nodiscard]] bool none() const { return groups.empty() && keys.empty() && violations.empty(); }
 };
 
 [[nodiscard]] Mismatches find_mismatches(const Job& job);

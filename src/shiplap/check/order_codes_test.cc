@@ -1,5 +1,4 @@
-// Each code that says that the order of a plan is wrong, by the smallest plan that provokes it and
-// the sound plan beside it.
+// Each code about order: the smallest plan that has it, and a sound plan next to it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +32,7 @@ TEST(Idle, PlansProveNothing) {
   expect_finding("mesh dp=2\nspare on all\n", {"D700", -1, -1, "this plan does nothing"});
 }
 
-TEST(Deadlock, OfCallsIsACircle) {
+TEST(Deadlock, OfCallsIsACycle) {
   constexpr std::string_view kBarriers = R"(mesh dp=2
 program zero on dp=0
   a: barrier over dp/a
@@ -45,16 +44,16 @@ program one on dp=1
   const Mistake mistake{kBarriers, "a: barrier over dp/a\n  b: barrier over dp/b",
                         "b: barrier over dp/b\n  a: barrier over dp/a"};
   for (const Sends sends : {Sends::eager, Sends::rendezvous, Sends::both}) {
-    const Finding finding = expect_finding(
-        mistake, {"D720", 0, 0, "deadlock: 2 of 2 ranks wait for ever"}, {.sends = sends});
-    EXPECT_THAT(finding.witness, ElementsAre(Place{0, 0}, Place{1, 0}));
+    const Finding finding =
+        expect_finding(mistake, {"D720", 0, 0, "deadlock: 2 of 2 ranks hang"}, {.sends = sends});
+    EXPECT_THAT(finding.witness, ElementsAre(OperationId{0, 0}, OperationId{1, 0}));
     EXPECT_FALSE(finding.only_rendezvous);
-    EXPECT_EQ(finding.diagnostic.why, "a circle of 2: r0: a: barrier -> r1: b: barrier");
+    EXPECT_EQ(finding.diagnostic.why, "wait cycle of length 2: r0: a: barrier -> r1: b: barrier");
     EXPECT_THAT(finding.notes, SizeIs(2));
   }
 }
 
-TEST(Deadlock, OfReceivesThatComeBeforeTheSendsIsACircle) {
+TEST(Deadlock, OfReceivesThatComeBeforeTheSendsIsACycle) {
   constexpr std::string_view kSwap = R"(mesh pp=2
 program zero on pp=0
   buffer x rows 2 row_bytes 8 f32
@@ -71,7 +70,7 @@ program one on pp=1
   expect_finding(both, {"D720", 0, 0, "deadlock"});
 }
 
-// What everybody waits for need not be part of the circle.
+// An operation that all ranks wait for need not be part of the cycle.
 TEST(Deadlock, FoldsThoseThatOnlyWait) {
   constexpr std::string_view kThird = R"(mesh dp=3
 program zero on dp=0
@@ -88,8 +87,8 @@ program two on dp=2
   const Finding finding =
       expect_finding({kThird, "a: barrier over dp{0, 1}/a\n  b: barrier over dp{0, 1}/b",
                       "b: barrier over dp{0, 1}/b\n  a: barrier over dp{0, 1}/a"},
-                     {"D720", 0, 0, "3 of 3 ranks wait for ever"});
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 0}, Place{1, 0}));
+                     {"D720", 0, 0, "3 of 3 ranks hang"});
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{0, 0}, OperationId{1, 0}));
   EXPECT_EQ(finding.folded, 1);
 }
 
@@ -103,7 +102,7 @@ program all on all
 )";
 }
 
-TEST(Rendezvous, DeadlocksAreCirclesOfAsManyRanksAsTheRing) {
+TEST(Rendezvous, DeadlocksAreCyclesOfAsManyRanksAsTheRing) {
   for (const int ranks : {2, 3, 7}) {
     const std::string n = std::to_string(ranks);
     const Finding finding = expect_finding(
@@ -111,8 +110,8 @@ TEST(Rendezvous, DeadlocksAreCirclesOfAsManyRanksAsTheRing) {
     EXPECT_TRUE(finding.only_rendezvous);
     EXPECT_THAT(finding.witness, SizeIs(ranks));
     EXPECT_THAT(finding.notes, SizeIs(ranks));
-    EXPECT_THAT(finding.diagnostic.why,
-                AllOf(HasSubstr("a circle of " + n), HasSubstr("r" + std::to_string(ranks - 1))));
+    EXPECT_THAT(finding.diagnostic.why, AllOf(HasSubstr("wait cycle of length " + n),
+                                              HasSubstr("r" + std::to_string(ranks - 1))));
     const std::string batched = changed(changed(ring(ranks), "send", "batch\n  send"),
                                         "from pp-1 wrap", "from pp-1 wrap\n  end");
     expect_sound(batched);
@@ -121,12 +120,12 @@ TEST(Rendezvous, DeadlocksAreCirclesOfAsManyRanksAsTheRing) {
 
 TEST(Rendezvous, IsForgottenWithEagerSends) {
   expect_sound(ring(2), {.sends = Sends::eager});
-  expect_finding(ring(2), {"D721", 0, 0, "under rendezvous sends"}, {.sends = Sends::rendezvous});
-  expect_sound(ring(2), {.eager_up_to = Bytes{8}});
-  expect_finding(ring(2), {"D721", 0, 0, "under rendezvous sends"}, {.eager_up_to = Bytes{7}});
+  expect_finding(ring(2), {"D721", 0, 0, "with rendezvous sends"}, {.sends = Sends::rendezvous});
+  expect_sound(ring(2), {.eager_limit = Bytes{8}});
+  expect_finding(ring(2), {"D721", 0, 0, "with rendezvous sends"}, {.eager_limit = Bytes{7}});
   // The limit alone decides.
-  expect_finding(ring(2), {"D721", 0, 0, "under rendezvous sends"},
-                 {.sends = Sends::eager, .eager_up_to = Bytes{7}});
+  expect_finding(ring(2), {"D721", 0, 0, "with rendezvous sends"},
+                 {.sends = Sends::eager, .eager_limit = Bytes{7}});
 }
 
 // As in simulate: with a limit of 0, not even a message without rows is eager.
@@ -137,12 +136,12 @@ program all on all
   send x[0 +0] to pp+1 wrap
   receive x[0 +0] from pp-1 wrap
 )";
-  expect_sound(empty, {.eager_up_to = Bytes{1}});
-  expect_finding(empty, {"D721", 0, 0, "under rendezvous sends"}, {.eager_up_to = Bytes{0}});
+  expect_sound(empty, {.eager_limit = Bytes{1}});
+  expect_finding(empty, {"D721", 0, 0, "with rendezvous sends"}, {.eager_limit = Bytes{0}});
 }
 
-TEST(Rendezvous, OfOneRankThatReceivesFirstBreaksTheCircle) {
-  const std::string mended = R"(mesh pp=3
+TEST(Rendezvous, OfOneRankThatReceivesFirstBreaksTheCycle) {
+  const std::string fixed = R"(mesh pp=3
 program zero on pp=0
   buffer x rows 2 row_bytes 8 f32
   receive x[1 +1] from pp-1 wrap
@@ -152,7 +151,7 @@ program rest on pp=1..2
   send x[0 +1] to pp+1 wrap
   receive x[1 +1] from pp-1 wrap
 )";
-  expect_sound(mended);
+  expect_sound(fixed);
 }
 
 constexpr std::string_view kStreams = R"(mesh pp=2
@@ -172,7 +171,7 @@ TEST(Keys, OfMessagesNeedAnOrder) {
   const Finding finding =
       expect_finding({kStreams, "from pp-1 after a", "from pp-1"},
                      {"D722", 1, 1, "`a: receive` and `b: receive` may start in either order"});
-  EXPECT_THAT(finding.witness, ElementsAre(Place{1, 0}, Place{1, 1}));
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{1, 0}, OperationId{1, 1}));
   expect_finding({kStreams, "to pp+1 after a", "to pp+1"},
                  {"D722", 0, 1, "`a: send` and `b: send` may start in either order"});
 }
@@ -197,7 +196,7 @@ program all on all
   expect_sound(changed(kCalls, "over dp after a", "over dp/b"));
 }
 
-// That it has started is enough: only the order of starts is asked for.
+// It need not be complete: only the order of starts matters.
 TEST(Keys, OfAsyncOperationsAreOrderedByTheirStream) {
   expect_sound(R"(mesh dp=2
 program all on all
@@ -224,16 +223,16 @@ program second on pp=1
 TEST(Races, OfAWriteWhileItIsReadAreNamedAtTheWrite) {
   const Finding finding =
       expect_finding({kAsync, "compute other after s", "compute other"},
-                     {"D730", 0, 1, "`s: send` and `compute other` may touch x at once"});
-  EXPECT_THAT(finding.witness, ElementsAre(Place{0, 0}, Place{0, 1}));
+                     {"D730", 0, 1, "`s: send` and `compute other` may access x at once"});
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{0, 0}, OperationId{0, 1}));
   EXPECT_THAT(finding.diagnostic.why, HasSubstr("which is async"));
 }
 
 TEST(Races, OfAReadWhileItIsWrittenAreNamedAtTheRead) {
   const Finding finding =
       expect_finding({kAsync, "compute other after r", "compute other"},
-                     {"D730", 1, 1, "`r: receive` and `compute other` may touch x at once"});
-  EXPECT_THAT(finding.witness, ElementsAre(Place{1, 0}, Place{1, 1}));
+                     {"D730", 1, 1, "`r: receive` and `compute other` may access x at once"});
+  EXPECT_THAT(finding.witness, ElementsAre(OperationId{1, 0}, OperationId{1, 1}));
 }
 
 TEST(Races, OfTwoWritersAreNamedAtTheSecond) {
@@ -255,9 +254,9 @@ program all on all
   expect_finding({kCopies, "to x[2 +1]", "to x[1 +1]"},
                  {"D731", 0, 1, "`a: copy` and `b: copy` may both write x[1 +1] at once"});
   expect_finding({kCopies, "copy x[0 +1] to x[2 +1]", "copy x[1 +1] to x[2 +1]"},
-                 {"D730", 0, 1, "may touch x[1 +1] at once"});
+                 {"D730", 0, 1, "may access x[1 +1] at once"});
   expect_finding({kCopies, "copy x[0 +1] to x[2 +1]", "copy x[2 +1] to x[0 +1]"},
-                 {"D730", 0, 1, "may touch x[0 +1] at once"});
+                 {"D730", 0, 1, "may access x[0 +1] at once"});
 }
 
 TEST(Races, OfMembersOfABatchAreFound) {
@@ -270,7 +269,7 @@ program all on all
   end
 )";
   expect_finding({kBatch, "receive x[1 +1]", "receive x[0 +1]"},
-                 {"D730", 0, 2, "may touch x[0 +1] at once"});
+                 {"D730", 0, 2, "may access x[0 +1] at once"});
 }
 
 TEST(Races, WithMemoryThatIsGivenUpAreFound) {
@@ -284,7 +283,7 @@ program second on pp=1
   buffer x rows 1 row_bytes 8 f32
   receive x from pp-1
 )";
-  expect_finding({kFree, " after s", ""}, {"D730", 0, 2, "`s: send` and `free` may touch x"});
+  expect_finding({kFree, " after s", ""}, {"D730", 0, 2, "`s: send` and `free` may access x"});
 }
 
 // Both receive into row 0 of rank 1, if the second does not go one row further.
@@ -312,7 +311,7 @@ program all on all
   goal x = A
 )";
   expect_finding({kUnread, "  goal x = A\n", ""},
-                 {"D760", -1, -1, "no statement about a value was examined"});
+                 {"D760", -1, -1, "no statement about a value was checked"});
   // Without tensors there is nothing to state.
   EXPECT_THAT(checked("mesh dp=1\nprogram all on all\n  compute other\n").findings, IsEmpty());
 }

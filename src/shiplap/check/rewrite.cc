@@ -24,21 +24,22 @@ auto block_of(S& statement) -> decltype(&std::get<plan::When>(statement.node).bo
   return batch == nullptr ? nullptr : &batch->body;
 }
 
-// The block in which a statement stands.
+// The block that contains a statement.
 template <class P>
-auto& body_of(P& plan, const Spot& spot) {
-  auto* body = &plan.programs[spot.program].body;
-  for (std::size_t k = 0; k + 1 < spot.path.size(); ++k) body = block_of((*body)[spot.path[k]]);
+auto& body_of(P& plan, const StatementPath& path) {
+  auto* body = &plan.programs[path.program].body;
+  for (std::size_t k = 0; k + 1 < path.indices.size(); ++k)
+    body = block_of((*body)[path.indices[k]]);
   return *body;
 }
 
-bool search(const Body& body, const plan::Operation& operation, std::vector<std::size_t>& path) {
+bool search(const Body& body, const plan::Operation& operation, std::vector<std::size_t>& indices) {
   for (std::size_t k = 0; k < body.size(); ++k) {
-    path.push_back(k);
+    indices.push_back(k);
     if (std::get_if<plan::Operation>(&body[k].node) == &operation) return true;
     const Body* block = block_of(body[k]);
-    if (block != nullptr && search(*block, operation, path)) return true;
-    path.pop_back();
+    if (block != nullptr && search(*block, operation, indices)) return true;
+    indices.pop_back();
   }
   return false;
 }
@@ -51,42 +52,44 @@ void for_each_operation(Body& body, const Visit& visit) {
   }
 }
 
-bool same_block(const Spot& a, const Spot& b) {
-  return a.program == b.program && a.path.size() == b.path.size() &&
-         std::equal(a.path.begin(), a.path.end() - 1, b.path.begin());
+bool same_block(const StatementPath& a, const StatementPath& b) {
+  return a.program == b.program && a.indices.size() == b.indices.size() &&
+         std::equal(a.indices.begin(), a.indices.end() - 1, b.indices.begin());
 }
 
-// What stands behind a `let` sees one name more than what stands before it.
-bool can_move(const plan::Plan& plan, const Two& two) {
-  if (!same_block(two.first, two.second) || two.first.path >= two.second.path) return false;
-  const Body& body = body_of(plan, two.first);
-  const auto begin = body.begin() + static_cast<std::ptrdiff_t>(two.first.path.back());
-  const auto end = body.begin() + static_cast<std::ptrdiff_t>(two.second.path.back());
+// A statement cannot move across a `let`, which adds a name.
+bool can_move(const plan::Plan& plan, const OperationPair& pair) {
+  if (!same_block(pair.first, pair.second) || pair.first.indices >= pair.second.indices)
+    return false;
+  const Body& body = body_of(plan, pair.first);
+  const auto begin = body.begin() + static_cast<std::ptrdiff_t>(pair.first.indices.back());
+  const auto end = body.begin() + static_cast<std::ptrdiff_t>(pair.second.indices.back());
   return std::none_of(begin, end, [](const plan::Statement& statement) {
     return std::holds_alternative<plan::Let>(statement.node);
   });
 }
 
-// Without repeat, when, let around them, nothing but the batches that they are in.
-bool in_plain_blocks(const plan::Plan& plan, const Spot& spot) {
-  const Body* body = &plan.programs[spot.program].body;
-  for (std::size_t k = 0; k + 1 < spot.path.size(); ++k) {
-    const plan::Statement& statement = (*body)[spot.path[k]];
+// Whether only batches enclose the statement, no `repeat` or `when`.
+bool in_plain_blocks(const plan::Plan& plan, const StatementPath& path) {
+  const Body* body = &plan.programs[path.program].body;
+  for (std::size_t k = 0; k + 1 < path.indices.size(); ++k) {
+    const plan::Statement& statement = (*body)[path.indices[k]];
     if (!std::holds_alternative<plan::Operation>(statement.node)) return false;
     body = block_of(statement);
   }
   return true;
 }
 
-plan::Operation& operation_in(plan::Plan& plan, const Spot& spot) {
-  return std::get<plan::Operation>(body_of(plan, spot)[spot.path.back()].node);
+plan::Operation& operation_in(plan::Plan& plan, const StatementPath& path) {
+  return std::get<plan::Operation>(body_of(plan, path)[path.indices.back()].node);
 }
 
-plan::Statement when(const Only& only, plan::Comparator comparator,
+plan::Statement when(const RankCondition& condition, plan::Comparator comparator,
                      const plan::Statement& statement) {
-  return {
-      plan::When{.condition = {{.left = only.where, .comparator = comparator, .right = only.is}},
-                 .body = {statement}}};
+  return {plan::When{.condition = {{.left = condition.expression,
+                                    .comparator = comparator,
+                                    .right = condition.value}},
+                     .body = {statement}}};
 }
 
 // As members of a batch: operands only.
@@ -121,66 +124,67 @@ std::string free_name(plan::Program& program) {
 
 }  // namespace
 
-Spot spot_of(const plan::Plan& plan, const plan::Operation& operation) {
-  Spot spot;
-  for (; spot.program < plan.programs.size(); ++spot.program) {
-    if (search(plan.programs[spot.program].body, operation, spot.path)) return spot;
+StatementPath find_statement(const plan::Plan& plan, const plan::Operation& operation) {
+  StatementPath path;
+  for (; path.program < plan.programs.size(); ++path.program) {
+    if (search(plan.programs[path.program].body, operation, path.indices)) return path;
   }
   throw InternalError("the operation is one of the plan's");
 }
 
-const plan::Operation& operation_at(const plan::Plan& plan, const Spot& spot) {
-  return std::get<plan::Operation>(body_of(plan, spot)[spot.path.back()].node);
+const plan::Operation& operation_at(const plan::Plan& plan, const StatementPath& path) {
+  return std::get<plan::Operation>(body_of(plan, path)[path.indices.back()].node);
 }
 
-bool is_in_loop(const plan::Plan& plan, const Spot& spot) {
-  const Body* body = &plan.programs[spot.program].body;
-  for (std::size_t k = 0; k + 1 < spot.path.size(); ++k) {
-    const plan::Statement& statement = (*body)[spot.path[k]];
+bool is_in_loop(const plan::Plan& plan, const StatementPath& path) {
+  const Body* body = &plan.programs[path.program].body;
+  for (std::size_t k = 0; k + 1 < path.indices.size(); ++k) {
+    const plan::Statement& statement = (*body)[path.indices[k]];
     if (std::holds_alternative<plan::Repeat>(statement.node)) return true;
     body = block_of(statement);
   }
   return false;
 }
 
-bool are_neighbours(const Two& two) {
-  return same_block(two.first, two.second) && two.first.path.back() + 1 == two.second.path.back();
+bool are_adjacent(const OperationPair& pair) {
+  return same_block(pair.first, pair.second) &&
+         pair.first.indices.back() + 1 == pair.second.indices.back();
 }
 
-std::optional<plan::Plan> second_before_first(const plan::Plan& plan, const Two& two) {
-  if (!can_move(plan, two)) return std::nullopt;
+std::optional<plan::Plan> second_before_first(const plan::Plan& plan, const OperationPair& pair) {
+  if (!can_move(plan, pair)) return std::nullopt;
   plan::Plan result = plan;
-  const auto body = body_of(result, two.first).begin();
-  const auto first = body + static_cast<std::ptrdiff_t>(two.first.path.back());
-  const auto second = body + static_cast<std::ptrdiff_t>(two.second.path.back());
+  const auto body = body_of(result, pair.first).begin();
+  const auto first = body + static_cast<std::ptrdiff_t>(pair.first.indices.back());
+  const auto second = body + static_cast<std::ptrdiff_t>(pair.second.indices.back());
   std::rotate(first, second, second + 1);
   return result;
 }
 
-std::optional<plan::Plan> first_after_second(const plan::Plan& plan, const Two& two) {
-  if (!can_move(plan, two)) return std::nullopt;
+std::optional<plan::Plan> first_after_second(const plan::Plan& plan, const OperationPair& pair) {
+  if (!can_move(plan, pair)) return std::nullopt;
   plan::Plan result = plan;
-  const auto body = body_of(result, two.first).begin();
-  const auto first = body + static_cast<std::ptrdiff_t>(two.first.path.back());
-  const auto second = body + static_cast<std::ptrdiff_t>(two.second.path.back());
+  const auto body = body_of(result, pair.first).begin();
+  const auto first = body + static_cast<std::ptrdiff_t>(pair.first.indices.back());
+  const auto second = body + static_cast<std::ptrdiff_t>(pair.second.indices.back());
   std::rotate(first, first + 1, second + 1);
   return result;
 }
 
-std::optional<plan::Plan> exchanged(const plan::Plan& plan, const Two& two) {
-  const bool plain = two.first.program == two.second.program && two.first != two.second &&
-                     two.first.path.size() == two.second.path.size() &&
-                     in_plain_blocks(plan, two.first) && in_plain_blocks(plan, two.second);
-  if (!can_move(plan, two) && !plain) return std::nullopt;
+std::optional<plan::Plan> swapped(const plan::Plan& plan, const OperationPair& pair) {
+  const bool simple = pair.first.program == pair.second.program && pair.first != pair.second &&
+                      pair.first.indices.size() == pair.second.indices.size() &&
+                      in_plain_blocks(plan, pair.first) && in_plain_blocks(plan, pair.second);
+  if (!can_move(plan, pair) && !simple) return std::nullopt;
   plan::Plan result = plan;
-  std::swap(operation_in(result, two.first), operation_in(result, two.second));
+  std::swap(operation_in(result, pair.first), operation_in(result, pair.second));
   return result;
 }
 
-std::optional<plan::Plan> in_one_batch(const plan::Plan& plan, const Two& two) {
-  if (!can_move(plan, two)) return std::nullopt;
-  const plan::Operation& first = operation_at(plan, two.first);
-  const plan::Operation& second = operation_at(plan, two.second);
+std::optional<plan::Plan> batched(const plan::Plan& plan, const OperationPair& pair) {
+  if (!can_move(plan, pair)) return std::nullopt;
+  const plan::Operation& first = operation_at(plan, pair.first);
+  const plan::Operation& second = operation_at(plan, pair.second);
   const bool fit =
       can_be_in_batch(first) && can_be_in_batch(second) && first.stream == second.stream;
   if (!fit) return std::nullopt;
@@ -198,51 +202,53 @@ std::optional<plan::Plan> in_one_batch(const plan::Plan& plan, const Two& two) {
   }
   const plan::Reference gone = second.name;
   plan::Plan result = plan;
-  Body& body = body_of(result, two.first);
+  Body& body = body_of(result, pair.first);
   const std::string name = batch.name.name;
-  body[two.first.path.back()].node = std::move(batch);
-  body.erase(body.begin() + static_cast<std::ptrdiff_t>(two.second.path.back()));
-  if (!gone.name.empty()) rename(result.programs[two.first.program].body, gone, name);
+  body[pair.first.indices.back()].node = std::move(batch);
+  body.erase(body.begin() + static_cast<std::ptrdiff_t>(pair.second.indices.back()));
+  if (!gone.name.empty()) rename(result.programs[pair.first.program].body, gone, name);
   return result;
 }
 
-std::optional<plan::Plan> second_before_first(const plan::Plan& plan, const Two& two,
-                                              const Only& only) {
-  if (!can_move(plan, two)) return std::nullopt;
+std::optional<plan::Plan> second_before_first(const plan::Plan& plan, const OperationPair& pair,
+                                              const RankCondition& condition) {
+  if (!can_move(plan, pair)) return std::nullopt;
   plan::Plan result = plan;
-  Body& body = body_of(result, two.first);
-  const plan::Statement second = body[two.second.path.back()];
-  body[two.second.path.back()] = when(only, plan::Comparator::not_equal, second);
-  body.insert(body.begin() + static_cast<std::ptrdiff_t>(two.first.path.back()),
-              when(only, plan::Comparator::equal, second));
+  Body& body = body_of(result, pair.first);
+  const plan::Statement second = body[pair.second.indices.back()];
+  body[pair.second.indices.back()] = when(condition, plan::Comparator::not_equal, second);
+  body.insert(body.begin() + static_cast<std::ptrdiff_t>(pair.first.indices.back()),
+              when(condition, plan::Comparator::equal, second));
   return result;
 }
 
-std::optional<plan::Plan> exchanged(const plan::Plan& plan, const Two& two, const Only& only) {
-  if (are_neighbours(two)) return second_before_first(plan, two, only);
-  if (!can_move(plan, two)) return std::nullopt;
+std::optional<plan::Plan> swapped(const plan::Plan& plan, const OperationPair& pair,
+                                  const RankCondition& condition) {
+  if (are_adjacent(pair)) return second_before_first(plan, pair, condition);
+  if (!can_move(plan, pair)) return std::nullopt;
   plan::Plan result = plan;
-  Body& body = body_of(result, two.first);
-  const plan::Statement first = body[two.first.path.back()];
-  const plan::Statement second = body[two.second.path.back()];
-  const auto replace = [&](const Spot& spot, const plan::Statement& here,
+  Body& body = body_of(result, pair.first);
+  const plan::Statement first = body[pair.first.indices.back()];
+  const plan::Statement second = body[pair.second.indices.back()];
+  const auto replace = [&](const StatementPath& path, const plan::Statement& here,
                            const plan::Statement& there) {
-    body[spot.path.back()] = when(only, plan::Comparator::equal, there);
-    body.insert(body.begin() + static_cast<std::ptrdiff_t>(spot.path.back()),
-                when(only, plan::Comparator::not_equal, here));
+    body[path.indices.back()] = when(condition, plan::Comparator::equal, there);
+    body.insert(body.begin() + static_cast<std::ptrdiff_t>(path.indices.back()),
+                when(condition, plan::Comparator::not_equal, here));
   };
-  replace(two.second, second, first);
-  replace(two.first, first, second);
+  replace(pair.second, second, first);
+  replace(pair.first, first, second);
   return result;
 }
 
-plan::Plan with_async(const plan::Plan& plan, const Spot& send, const std::vector<Spot>& then) {
+plan::Plan with_async(const plan::Plan& plan, const StatementPath& send,
+                      const std::vector<StatementPath>& then) {
   plan::Plan result = plan;
   plan::Operation& operation = operation_in(result, send);
   operation.async = true;
   if (then.empty()) return result;
   if (operation.name.name.empty()) operation.name.name = free_name(result.programs[send.program]);
-  for (const Spot& spot : then) operation_in(result, spot).after.push_back(operation.name);
+  for (const StatementPath& path : then) operation_in(result, path).after.push_back(operation.name);
   return result;
 }
 

@@ -1,5 +1,5 @@
-// Small changes of a plan as it is written: two operations of a program in another order, or at
-// once. Whether the result makes sense is for check() to say.
+// Small rewrites of a plan: two operations of a program in another order, or in one batch. check()
+// decides whether the result is sound.
 #pragma once
 
 #include <cstddef>
@@ -10,45 +10,50 @@
 
 namespace shiplap::check {
 
-// Where a statement stands: its index in the body of its program, then in that of the block, ..
-struct Spot {
+// The position of a statement: its index in the body of its program, then in that of the block, ..
+struct StatementPath {
   std::size_t program = 0;
-  std::vector<std::size_t> path;
-  friend bool operator==(const Spot&, const Spot&) = default;
+  std::vector<std::size_t> indices;
+  friend bool operator==(const StatementPath&, const StatementPath&) = default;
 };
 
-// Promises that the operation is one of this plan's.
-[[nodiscard]] Spot spot_of(const plan::Plan& plan, const plan::Operation& operation);
-[[nodiscard]] const plan::Operation& operation_at(const plan::Plan& plan, const Spot& spot);
-[[nodiscard]] bool is_in_loop(const plan::Plan& plan, const Spot& spot);
+// REQUIRES: the operation is one of this plan's.
+[[nodiscard]] StatementPath find_statement(const plan::Plan& plan,
+                                           const plan::Operation& operation);
+[[nodiscard]] const plan::Operation& operation_at(const plan::Plan& plan,
+                                                  const StatementPath& path);
+[[nodiscard]] bool is_in_loop(const plan::Plan& plan, const StatementPath& path);
 
-// Two operations of one program, in the order in which they stand.
-struct Two {
-  Spot first;
-  Spot second;
+// Two operations of one program, in program order.
+struct OperationPair {
+  StatementPath first;
+  StatementPath second;
 };
-// One right behind the other.
-[[nodiscard]] bool are_neighbours(const Two& two);
+// Whether the second directly follows the first.
+[[nodiscard]] bool are_adjacent(const OperationPair& pair);
 
-// All of these give nothing where the two do not stand in one block, or a `let` is between them.
-[[nodiscard]] std::optional<plan::Plan> second_before_first(const plan::Plan& plan, const Two& two);
-[[nodiscard]] std::optional<plan::Plan> first_after_second(const plan::Plan& plan, const Two& two);
-[[nodiscard]] std::optional<plan::Plan> exchanged(const plan::Plan& plan, const Two& two);
-[[nodiscard]] std::optional<plan::Plan> in_one_batch(const plan::Plan& plan, const Two& two);
+// These return none if the two are in different blocks, or a `let` is between them.
+[[nodiscard]] std::optional<plan::Plan> second_before_first(const plan::Plan& plan,
+                                                            const OperationPair& pair);
+[[nodiscard]] std::optional<plan::Plan> first_after_second(const plan::Plan& plan,
+                                                           const OperationPair& pair);
+[[nodiscard]] std::optional<plan::Plan> swapped(const plan::Plan& plan, const OperationPair& pair);
+[[nodiscard]] std::optional<plan::Plan> batched(const plan::Plan& plan, const OperationPair& pair);
 
-// The same, only on ranks where an expression has a value.
-struct Only {
-  plan::Expr where;
-  std::int64_t is = 0;
+// The same, but only on ranks where `expression` equals `value`.
+struct RankCondition {
+  plan::Expr expression;
+  std::int64_t value = 0;
 };
-[[nodiscard]] std::optional<plan::Plan> second_before_first(const plan::Plan& plan, const Two& two,
-                                                            const Only& only);
-[[nodiscard]] std::optional<plan::Plan> exchanged(const plan::Plan& plan, const Two& two,
-                                                  const Only& only);
+[[nodiscard]] std::optional<plan::Plan> second_before_first(const plan::Plan& plan,
+                                                            const OperationPair& pair,
+                                                            const RankCondition& condition);
+[[nodiscard]] std::optional<plan::Plan> swapped(const plan::Plan& plan, const OperationPair& pair,
+                                                const RankCondition& condition);
 
-// Nobody waits for the send but `then`. It gets a name if it has none. Promises that the send is
-// not in a loop.
-[[nodiscard]] plan::Plan with_async(const plan::Plan& plan, const Spot& send,
-                                    const std::vector<Spot>& then);
+// Makes the send async; only `then` wait for it. It gets a name if it has none. REQUIRES: the send
+// is not in a loop.
+[[nodiscard]] plan::Plan with_async(const plan::Plan& plan, const StatementPath& send,
+                                    const std::vector<StatementPath>& then);
 
 }  // namespace shiplap::check

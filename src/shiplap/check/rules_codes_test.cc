@@ -1,4 +1,4 @@
-// What holds on one library and not on another: each rule by the smallest plan that breaks it.
+// The rules of each library: the smallest plan that breaks each of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Under these rules it is sound, under `any` and under those of NCCL it is not.
+// The plan is sound with these rules, but not with `any` or those of NCCL.
 void expect_only_on_nccl(std::string_view text, const Expected& expected) {
   expect_sound(text, {.rules = Rules::mpi});
   expect_sound(text, {.rules = Rules::gloo});
@@ -22,7 +22,8 @@ void expect_only_on_nccl(std::string_view text, const Expected& expected) {
 
 std::vector<std::string> advice(std::string_view text, Rules rules = Rules::any) {
   std::vector<std::string> codes;
-  for (const Diagnostic& said : checked(text, {.rules = rules}).advice) codes.push_back(said.code);
+  for (const Diagnostic& diagnostic : checked(text, {.rules = rules}).advice)
+    codes.push_back(diagnostic.code);
   return codes;
 }
 
@@ -36,14 +37,14 @@ program all on all
 
 TEST(Rules, HaveNames) {
   for (const std::string& name : rules_names()) {
-    EXPECT_TRUE(rules_called(name).has_value()) << name;
-    EXPECT_EQ(check::name(rules_called(name).value_or(Rules::any)), name);
+    EXPECT_TRUE(parse_rules(name).has_value()) << name;
+    EXPECT_EQ(check::name(parse_rules(name).value_or(Rules::any)), name);
   }
-  EXPECT_FALSE(rules_called("ncc").has_value());
+  EXPECT_FALSE(parse_rules("ncc").has_value());
 }
 
 TEST(OnNccl, ASendBlocksTheReceiveBehindItAsyncOrNot) {
-  expect_only_on_nccl(kRing, {"D723", 0, 0, "4 of 4 ranks wait for ever"});
+  expect_only_on_nccl(kRing, {"D723", 0, 0, "4 of 4 ranks hang"});
 }
 
 TEST(OnNccl, AStreamOfItsOwnDoesNotHelp) {
@@ -64,7 +65,7 @@ TEST(OnNccl, AChannelIsACommunicator) {
   const std::string text = changed(changed(kRing, "wrap async", "wrap channel there async"),
                                    "pp-1 wrap", "pp-1 wrap channel there");
   expect_only_on_nccl(text, {"D723", 0, 0, ""});
-  // One for what goes up, one for what comes back: nothing waits for the other way.
+  // One channel for each direction: neither waits for the other.
   constexpr std::string_view kBothWays = R"(mesh pp=2
 program zero on pp=0
   buffer x rows 1 row_bytes 8 bf16
@@ -102,7 +103,7 @@ program one on pp=1
   ASSERT_THAT(report.advice, SizeIs(1));
   EXPECT_EQ(report.advice.front().code, "D726");
   EXPECT_EQ(report.advice.front().severity, Severity::warning);
-  EXPECT_THAT(report.advice.front().why, HasSubstr("a circle of 2"));
+  EXPECT_THAT(report.advice.front().why, HasSubstr("wait cycle of length 2"));
   EXPECT_THAT(advice(kTwo, Rules::gloo), IsEmpty());
   const std::string same_order =
       changed(kTwo, "  @b broadcast y over pp/B\n  @a broadcast x over pp/A",
@@ -127,8 +128,8 @@ program one on pp=1
       "a: receive x[0 +1] from pp-1 tag 1\n  b: receive x[1 +1] from pp-1 tag 2",
       "b: receive x[1 +1] from pp-1 tag 2\n  a: receive x[0 +1] from pp-1 tag 1");
   expect_only_on_nccl(crossed,
-                      {"D719", 0, 0, "`a: send` of rank 0 would meet `b: receive` of rank 1"});
-  // Channels tell them apart everywhere.
+                      {"D719", 0, 0, "`a: send` of rank 0 would match `b: receive` of rank 1"});
+  // Channels distinguish them on all libraries.
   std::string channels = crossed;
   for (const char* name : {"1", "2"}) {
     for (int k = 0; k < 2; ++k) {

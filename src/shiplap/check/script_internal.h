@@ -1,4 +1,5 @@
-// The program of one rank in few bytes: what the checker keeps of every operation.
+// The program of one rank in compact form. At 8,192 ranks there are millions of operations, so size
+// and locality matter: operations, assertions and pieces lie in an arena.
 #pragma once
 
 #include <cstdint>
@@ -14,92 +15,92 @@
 
 namespace shiplap::check {
 
-// Rows of a buffer; if listed, those at Script::listed[listed ..].
-struct Zone {
+// Rows of a buffer: begin .. begin + count, or Script::listed[listed .. listed + count] if listed.
+struct RowRange {
   std::int32_t buffer = -1;
   std::int32_t listed = -1;
   std::int32_t begin = 0;
   std::int32_t count = 0;
   [[nodiscard]] bool exists() const { return buffer >= 0; }
   [[nodiscard]] std::int32_t end() const { return begin + count; }
-  friend bool operator==(const Zone&, const Zone&) = default;
+  friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
-// What a computation states of rows, or a fact does.
-struct Claim {
-  Zone zone;
+// A statement of a computation or a fact: what some rows hold.
+struct Assertion {
+  RowRange row_range;
   plan::Access::Kind kind = plan::Access::Kind::reads;
   std::int32_t pieces = 0;  // in Script::pieces
   std::int32_t count = 0;
 };
 
-using plan::Act;
+using plan::ActionKind;
 
-struct Op {
+struct ScriptOp {
   const plan::Operation* source = nullptr;
-  Zone from;
-  Zone to;
-  std::int32_t claims = 0;  // of a computation, in Script::claims
-  std::int32_t claim_count = 0;
+  RowRange from;
+  RowRange to;
+  std::int32_t assertions = 0;  // of a computation, in Script::assertions
+  std::int32_t assertion_count = 0;
   plan::Match match;      // of a collective, exchange or message
   std::int32_t root = 0;  // of a collective; of a message, the peer
-  Act act = Act::compute;
+  ActionKind action = ActionKind::compute;
   bool add = false;
-  bool spoils = false;  // in place: what is left in the rest of `from` is not promised
-  bool keeps = false;   // a collective that leaves `to` as it is on this rank
+  bool clobbers_input = false;  // in place: the rest of `from` is undefined afterwards
+  bool leaves_output = false;   // a collective that does not write `to` on this rank
 };
 
 struct Script {
   std::int32_t rank = -1;
-  const plan::RankTemplate* steps = nullptr;  // what each waits for; by operation, as `ops`
+  const plan::RankTemplate* steps = nullptr;  // dependencies, by operation as `ops`
   plan::ProgramId program;
-  std::span<Op> ops;  // this and what follows lies in an arena
-  std::span<const Claim> claims;
+  std::span<ScriptOp> ops;  // this and the next three lie in an arena
+  std::span<const Assertion> assertions;
   std::span<const Piece> pieces;
   std::span<const std::int32_t> listed;
-  std::vector<Claim> given;
-  std::vector<Claim> goal;
+  std::vector<Assertion> given;
+  std::vector<Assertion> goal;
   std::vector<std::int32_t> rows;       // by buffer
   std::vector<std::int64_t> row_bytes;  // by buffer
   std::int32_t absent = 0;
 
-  [[nodiscard]] const Op& operator[](std::int32_t k) const { return ops[k]; }
-  [[nodiscard]] std::span<const Claim> claims_of(const Op& op) const {
-    return claims.subspan(op.claims, op.claim_count);
+  [[nodiscard]] const ScriptOp& operator[](std::int32_t k) const { return ops[k]; }
+  [[nodiscard]] std::span<const Assertion> assertions_of(const ScriptOp& op) const {
+    return assertions.subspan(op.assertions, op.assertion_count);
   }
-  [[nodiscard]] std::span<const Piece> pieces_of(const Claim& claim) const {
-    return pieces.subspan(claim.pieces, claim.count);
+  [[nodiscard]] std::span<const Piece> pieces_of(const Assertion& assertion) const {
+    return pieces.subspan(assertion.pieces, assertion.count);
   }
-  // The rows of a listed zone.
-  [[nodiscard]] std::span<const std::int32_t> rows_of(const Zone& zone) const {
-    return listed.subspan(zone.listed, zone.count);
+  // REQUIRES: the range is listed.
+  [[nodiscard]] std::span<const std::int32_t> rows_of(const RowRange& row_range) const {
+    return listed.subspan(row_range.listed, row_range.count);
   }
-  [[nodiscard]] std::int64_t bytes(const Zone& zone) const {
-    return zone.exists() ? zone.count * row_bytes[zone.buffer] : 0;
+  [[nodiscard]] std::int64_t bytes(const RowRange& row_range) const {
+    return row_range.exists() ? row_range.count * row_bytes[row_range.buffer] : 0;
   }
 };
 
 class Statements;
 
-// Makes the scripts of one rank after the other.
-class Scripts {
+// Builds the scripts of all ranks, one after another.
+class ScriptBuilder {
  public:
-  Scripts(Statements& statements, Arena& arena, Rules rules)
+  ScriptBuilder(Statements& statements, Arena& arena, Rules rules)
       : statements_(statements), arena_(arena), rules_(rules) {}
 
-  // `slopes` as for Statement; `linked` has the rank. Throws InputError D632 where numbers are too
-  // large to keep.
+  // `slopes` as for Statement. REQUIRES: `linked` has the rank. Throws InputError D632 if row
+  // numbers need more than 31 bits.
   [[nodiscard]] Script make(const plan::RankProgram& program, std::span<const SlopeId> slopes,
                             const plan::LinkedProgram& linked);
 
  private:
-  class Builder;
+  class RankBuilder;
 
   Statements& statements_;
   Arena& arena_;
   Rules rules_;
-  std::vector<Op> ops_;
-  std::vector<Claim> claims_;
+  std::vector<ScriptOp> ops_;
+  std::vector<Assertion> assertions_;
   Pieces pieces_;
   std::vector<std::int32_t> listed_;
 };

@@ -20,12 +20,13 @@ Run run_of(const plan::flat::Run& run, SlopeId slope) {
 constexpr std::int64_t kMaxIndices = 100'000'000;
 constexpr std::int64_t kMaxBoxes = 1'000'000;
 
-[[noreturn]] void too_many(const plan::Tensor& tensor, std::string_view things, std::int64_t most) {
+[[noreturn]] void throw_too_many(const plan::Tensor& tensor, std::string_view things,
+                                 std::int64_t most) {
   throw InputError({.code = "D632",
                     .what = fmt::format("the mask of `{}` leaves more than {} {}", tensor.name,
                                         with_separators(most), things),
-                    .why = "a mask is followed cell by cell",
-                    .help = "give every cell rows of its own, or check a shorter sequence"});
+                    .why = "a mask is evaluated cell by cell",
+                    .help = "give every cell separate rows, or check a shorter sequence"});
 }
 
 bool in_mask(const plan::Tensor& tensor, std::size_t dimension) {
@@ -38,7 +39,7 @@ bool in_mask(const plan::Tensor& tensor, std::size_t dimension) {
 
 Statements::Statements(Contents& contents) : contents_(contents) {
   for (const plan::Tensor& tensor : contents.plan().tensors) {
-    full_.push_back(contents.sums().find({whole_box(tensor)}));
+    full_.push_back(contents.sums().intern({whole_box(tensor)}));
   }
 }
 
@@ -81,14 +82,14 @@ Box Statements::sum_box(const Statement& statement) const {
   return box_of(tensor, statement, tensor.part.size());
 }
 
-void Statements::state(const Statement& statement, std::int64_t rows, Pieces& out) {
+void Statements::evaluate(const Statement& statement, std::int64_t rows, Pieces& out) {
   if (rows == 0) return;
   const plan::flat::Value& value = statement.value;
   const plan::Tensor& tensor = contents_.plan().tensors[value.tensor];
   Content content{.tensor = value.tensor,
                   .rows = static_cast<std::int32_t>(rows),
                   .instance = value.instance,
-                  .scale = contents_.find(value.scale),
+                  .scale = contents_.intern(value.scale),
                   .is_new = value.is_new};
   if (!tensor.mask.empty() && !value.zero) {
     return mask(statement, sum_box(statement), out, content);
@@ -102,25 +103,25 @@ void Statements::state(const Statement& statement, std::int64_t rows, Pieces& ou
     (tensor.in_sum(runs[k].dimension) ? summed_ : part_).push_back(run);
   }
   content.sum = sum_of(statement);
-  out.push_back({.content = contents_.find(content, part_), .rows = content.rows});
+  out.push_back({.content = contents_.intern(content, part_), .rows = content.rows});
 }
 
 SumId Statements::sum_of(const Statement& statement) {
-  if (statement.value.zero) return contents_.sums().find({});
+  if (statement.value.zero) return contents_.sums().intern({});
   const plan::TensorId tensor = statement.value.tensor;
   std::uint64_t hash = tensor.index();
-  for (const Run& run : summed_) hash = mixed(mixed(hash, run.begin), run.count);
+  for (const Run& run : summed_) hash = hash_combine(hash_combine(hash, run.begin), run.count);
   Recent& recent = recent_[hash % recent_.size()];
   if (recent.sum.exists() && recent.tensor == tensor && recent.runs == summed_) return recent.sum;
   Box box = sum_box(statement);
   const bool empty = std::ranges::any_of(box, [](const BoxSide& p) { return p.set.empty(); });
   Boxes boxes;
   if (!empty) boxes.push_back(std::move(box));
-  recent = {tensor, summed_, contents_.sums().find(std::move(boxes))};
+  recent = {tensor, summed_, contents_.sums().intern(std::move(boxes))};
   return recent.sum;
 }
 
-// As if no mask were there, then row by row with what the mask leaves.
+// Starts from the content without a mask, then clips the sum of each row.
 void Statements::mask(const Statement& statement, const Box& box, Pieces& out, Content content) {
   const plan::Tensor& tensor = contents_.plan().tensors[content.tensor];
   if (std::ranges::any_of(statement.slopes, [](SlopeId slope) { return slope != 0; })) {
@@ -132,7 +133,7 @@ void Statements::mask(const Statement& statement, const Box& box, Pieces& out, C
     if (tensor.in_sum(run.dimension)) continue;
     part.push_back(run_of(run, 0));
   }
-  const Piece all{.content = contents_.find(content, part), .rows = content.rows};
+  const Piece all{.content = contents_.intern(content, part), .rows = content.rows};
   // Cells in a row, or rows that share a cell.
   const std::int64_t cell_count = Contents::cell_count(part);
   const auto in_row =
@@ -149,7 +150,7 @@ void Statements::mask(const Statement& statement, const Box& box, Pieces& out, C
       Content clipped = contents_[piece.content];
       clipped.sum = sum;
       const std::span<const Run> runs = contents_.runs(clipped);
-      piece.content = contents_.find(clipped, runs);
+      piece.content = contents_.intern(clipped, runs);
       out.push_back(piece);
     }
     begin = end;
@@ -163,8 +164,8 @@ void Statements::mask(const Statement& statement, const Box& box, Pieces& out, C
   close(content.rows);
 }
 
-// Where a row has several cells, each with contributions of its own, the cell is one more dimension
-// of the sum, the first.
+// If a row has several cells, each with its own contributions, the cell becomes the first dimension
+// of the sum.
 SumId Statements::sum_of_row(const plan::Tensor& tensor, const Box& box,
                              std::span<const std::int64_t> cells) {
   const std::size_t width = tensor.part.size();
@@ -175,11 +176,11 @@ SumId Statements::sum_of_row(const plan::Tensor& tensor, const Box& box,
       if (count > 1) {
         left.insert(left.begin(), {IndexSet(static_cast<std::int64_t>(k))});
       }
-      if (std::ssize(all) == kMaxBoxes) too_many(tensor, "parts of one row", kMaxBoxes);
+      if (std::ssize(all) == kMaxBoxes) throw_too_many(tensor, "parts of one row", kMaxBoxes);
       all.push_back(std::move(left));
     }
   }
-  return contents_.sums().find(std::move(all));
+  return contents_.sums().intern(std::move(all));
 }
 
 Boxes Statements::clipped(const plan::Tensor& tensor, const Box& box,
@@ -237,8 +238,8 @@ std::int64_t Statements::entry(const plan::MaskSide& side, std::int64_t coordina
   return contents_.plan().lists[side.list].values[coordinate];
 }
 
-// Coordinates that agree with a number are neighbours among those sorted by the numbers that the
-// mask compares. Mostly they also follow each other: then the set is found in no time.
+// Coordinates that satisfy a comparison are adjacent when sorted by the numbers that the mask
+// compares. Usually they are also consecutive; then the set is a range and is found at once.
 const std::vector<Statements::Entry>& Statements::sorted(const plan::Tensor& tensor,
                                                          const plan::MaskSide& side) {
   const auto [found, is_new] = sorted_.try_emplace(&side);
@@ -271,7 +272,7 @@ const IndexSet& Statements::allowed(const plan::Tensor& tensor, const plan::Mask
     return found->second = IndexSet::range(first->coordinate, last - first);
   }
   indices_ += last - first;
-  if (indices_ > kMaxIndices) too_many(tensor, "coordinates", kMaxIndices);
+  if (indices_ > kMaxIndices) throw_too_many(tensor, "coordinates", kMaxIndices);
   std::vector<std::int32_t> indices;
   for (auto at = first; at != last; ++at) indices.push_back(at->coordinate);
   return found->second = IndexSet(std::move(indices));
@@ -299,7 +300,7 @@ void Statements::for_each_cell(const plan::Tensor& tensor, const Box& box, const
   }
 }
 
-Boxes Statements::left_by_mask(const plan::Tensor& tensor, const Box& box) {
+Boxes Statements::unmasked(const plan::Tensor& tensor, const Box& box) {
   if (empty(box)) return {};
   if (tensor.mask.empty()) return {box};
   Boxes result;
@@ -317,7 +318,7 @@ Boxes Statements::left_by_mask(const plan::Tensor& tensor, const Box& box) {
   return result;
 }
 
-bool Statements::masks_out(const plan::Tensor& tensor, const Box& box) {
+bool Statements::is_masked_out(const plan::Tensor& tensor, const Box& box) {
   if (empty(box)) return true;
   if (tensor.mask.empty()) return false;
   bool all = true;

@@ -1,4 +1,4 @@
-// What a plan states about rows, as contents.
+// From statements of a plan about rows to contents.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ struct Statement {
   std::span<const SlopeId> slopes;
 };
 
-// The coordinates that it names, by dimension of the part and of the sum, from a dimension on.
-// Throws Asymmetric.
+// The coordinates that a statement names, by dimension of the part and of the sum, starting with
+// dimension `first`. Throws Asymmetric.
 [[nodiscard]] Box box_of(const plan::Tensor& tensor, const Statement& statement,
                          std::size_t first = 0);
 // "new W[3]"
@@ -32,17 +32,16 @@ class Statements {
  public:
   explicit Statements(Contents& contents);
 
-  // What so many rows hold then, from the top: one piece, or several where a mask clips the sums of
-  // some cells.
-  void state(const Statement& statement, std::int64_t rows, Pieces& out);
+  // Appends what the rows hold: one piece, or several if a mask clips the sums of some cells.
+  void evaluate(const Statement& statement, std::int64_t rows, Pieces& out);
   // The points of a box that the mask of the tensor leaves. A point has coordinates of the part and
   // of the sum. Throws Asymmetric.
-  [[nodiscard]] Boxes left_by_mask(const plan::Tensor& tensor, const Box& box);
-  [[nodiscard]] bool masks_out(const plan::Tensor& tensor, const Box& box);
+  [[nodiscard]] Boxes unmasked(const plan::Tensor& tensor, const Box& box);
+  [[nodiscard]] bool is_masked_out(const plan::Tensor& tensor, const Box& box);
 
  private:
   [[nodiscard]] Box sum_box(const Statement& statement) const;
-  // The sum of a statement that no mask clips; what was asked for lately is found without work.
+  // The sum of a statement without a mask; recent results are cached.
   [[nodiscard]] SumId sum_of(const Statement& statement);
   [[nodiscard]] Box whole_box(const plan::Tensor& tensor) const;
   void mask(const Statement& statement, const Box& box, Pieces& out, Content content);
@@ -60,10 +59,10 @@ class Statements {
   struct Entry {
     std::int64_t number = 0;
     std::int32_t coordinate = 0;
-    std::int32_t following = 0;  // so many before it have coordinates that lead up to its own
+    std::int32_t following = 0;  // length of the run of consecutive coordinates before it
   };
   const std::vector<Entry>& sorted(const plan::Tensor& tensor, const plan::MaskSide& side);
-  // Coordinates of one side that agree with a number on the other.
+  // Coordinates of one side that satisfy the term with a fixed number on the other side.
   const IndexSet& allowed(const plan::Tensor& tensor, const plan::MaskTerm& term, bool free_left,
                           std::int64_t fixed);
 
@@ -80,7 +79,7 @@ class Statements {
   std::vector<SumId> full_;  // by tensor, without a mask
   std::map<const plan::MaskSide*, std::vector<Entry>> sorted_;
   std::map<std::tuple<const plan::MaskSide*, std::ptrdiff_t, std::ptrdiff_t>, IndexSet> allowed_;
-  std::int64_t indices_ = 0;  // in those sets that are no range
+  std::int64_t indices_ = 0;  // in cached sets that are no range
 };
 
 }  // namespace shiplap::check

@@ -1,3 +1,17 @@
+// Sums as sets of contributions.
+//
+// A partial sum is the set of contributions that it has: points of the tensor's sum dimensions
+// (sample, key, ..). Adding two partial sums is the union of disjoint sets; a common point is a
+// contribution that is counted twice (D742), and a goal states the set that must be complete.
+//
+// A set is a list of disjoint boxes, each a product of one index set per dimension, and is
+// hash-consed as contents are (content.cc). The union is memoized by the pair of ids, because the
+// same two sums meet on many ranks. Boxes that differ in one dimension are joined, so sums that are
+// blocks or have a constant stride stay one box. The list is not canonical: one set can be cut into
+// boxes in several ways, so same() compares the points if the ids differ.
+//
+// Masks can cut a sum into many boxes, and comparing them is quadratic. So the cost of all
+// comparisons is counted, and beyond a limit the check ends with D632.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,46 +23,46 @@
 namespace shiplap::check {
 namespace {
 
-// They are looked for one by one, and a run has 16 bits for one.
+// Slopes are searched linearly, and a run has 16 bits for one.
 constexpr std::size_t kMaxSlopes = 1024;
 constexpr std::size_t kMaxSumBoxes = 1000;  // of one sum
-// Of comparing boxes of all sums, in units of about 10 ns: a look at two boxes, and each of their
-// runs but one in a dimension.
-constexpr std::int64_t kGlance = 1;
-constexpr std::int64_t kRun = 8;
+// The cost of comparing boxes, in units of about 10 ns: for each pair of boxes, and for each run
+// after the first of a dimension.
+constexpr std::int64_t kPairCost = 1;
+constexpr std::int64_t kRunCost = 8;
 constexpr std::int64_t kMaxCost = 240'000'000;
 
 std::uint64_t hash_of(const Boxes& boxes) {
   std::uint64_t hash = boxes.size();
   for (const Box& box : boxes) {
     for (const BoxSide& part : box) {
-      hash = mixed(hash, part.slope);
+      hash = hash_combine(hash, part.slope);
       for (const IndexSet::Run& run : part.set.runs()) {
-        hash = mixed(mixed(mixed(hash, run.begin), run.count), run.stride);
+        hash = hash_combine(hash_combine(hash_combine(hash, run.begin), run.count), run.stride);
       }
     }
   }
   return hash;
 }
 
-// Sums of a row with one cell and of one with several have other dimensions, and nothing in common.
+// Sums of rows with one cell and with several cells have different dimensions and are disjoint.
 bool comparable(const Box& a, const Box& b) { return a.size() == b.size(); }
 
-// What it takes to compare two boxes: most are told apart by their first dimension, at a glance.
+// The cost of comparing two boxes: most differ in their first dimension already.
 std::int64_t cost_of(const Box& a, const Box& b) {
-  if (a.empty() || !comparable(a, b)) return kGlance;
+  if (a.empty() || !comparable(a, b)) return kPairCost;
   const IndexSet& x = a.front().set;
   const IndexSet& y = b.front().set;
   const bool is_clear = x.runs().size() == 1 && y.runs().size() == 1 && !x.overlaps(y);
-  if (is_clear) return kGlance;
+  if (is_clear) return kPairCost;
   std::int64_t runs = 0;
   for (const Box* box : {&a, &b}) {
     for (const BoxSide& side : *box) runs += std::ssize(side.set.runs()) - 1;
   }
-  return kGlance + kRun * runs;
+  return kPairCost + kRunCost * runs;
 }
 
-// Of disjoint boxes. Nothing if they need more than 64 bits.
+// The number of points. None if it needs more than 64 bits. REQUIRES: the boxes are disjoint.
 std::optional<std::int64_t> points_in(const Boxes& boxes) {
   std::int64_t all = 0;
   for (const Box& box : boxes) {
@@ -72,7 +86,7 @@ std::int64_t points_in_both(const Boxes& a, const Boxes& b) {
   return all;
 }
 
-// For messages, where ranks that are looked at once are shown by the first of them.
+// For messages: ranks that are checked as one are shown as their representative.
 Boxes without_slopes(Boxes boxes) {
   for (Box& box : boxes) {
     for (BoxSide& side : box) side.slope = 0;
@@ -82,7 +96,7 @@ Boxes without_slopes(Boxes boxes) {
 
 }  // namespace
 
-SlopeId Slopes::find(std::vector<std::int64_t> by_axis) {
+SlopeId Slopes::intern(std::vector<std::int64_t> by_axis) {
   if (std::ranges::all_of(by_axis, [](std::int64_t s) { return s == 0; })) return 0;
   const auto found = std::ranges::find(known_, by_axis);
   const auto id = static_cast<SlopeId>(found - known_.begin());
@@ -101,11 +115,11 @@ Slopes::Bound Slopes::bind(SlopeId slope, std::span<const std::int64_t> position
     bound.by += rest[k] * positions[k];
     rest[k] = 0;
   }
-  bound.rest = find(std::move(rest));
+  bound.rest = intern(std::move(rest));
   return bound;
 }
 
-SumId Sums::find(Boxes boxes) {
+SumId Sums::intern(Boxes boxes) {
   const std::uint64_t hash = hash_of(boxes);
   const std::int32_t found =
       by_hash_.find(hash, [&](std::int32_t id) { return known_[id] == boxes; });
@@ -147,17 +161,17 @@ std::optional<SumId> Sums::unite(SumId a, SumId b) {
         {.code = "D632",
          .what = fmt::format("the contributions of a sum lie in more than {} separate boxes",
                              with_separators(static_cast<std::int64_t>(kMaxSumBoxes))),
-         .why = "they are held and compared one by one",
-         .help = "add them up in an order in which neighbours meet, or in larger parts"});
+         .why = "boxes are stored and compared one by one",
+         .help = "add adjacent contributions first, or larger parts"});
   }
-  const SumId id = find(std::move(boxes));
+  const SumId id = intern(std::move(boxes));
   united_[key] = id.value;
   return id;
 }
 
 std::optional<SumId> Sums::unite(std::vector<SumId> sums) {
   if (const std::optional<SumId> all = unite_side_by_side(sums)) return all;
-  // Two by two: what is kept of all steps is little more than the sum itself.
+  // As a binary tree: the intermediate sums together are little larger than the result.
   for (std::size_t width = 1; width < sums.size(); width *= 2) {
     for (std::size_t k = 0; k + width < sums.size(); k += 2 * width) {
       const std::optional<SumId> sum = unite(sums[k], sums[k + width]);
@@ -168,8 +182,8 @@ std::optional<SumId> Sums::unite(std::vector<SumId> sums) {
   return sums.front();
 }
 
-// One box each, which differ in one dimension, and there they make one run. Two by two, positions
-// that are dealt out round robin would lie in as many runs as there are positions.
+// One box each, which differ in one dimension and form one run there. Pairwise, positions that are
+// distributed round robin would need as many runs as there are positions.
 std::optional<SumId> Sums::unite_side_by_side(std::span<const SumId> sums) {
   std::vector<const Box*> boxes;
   for (const SumId sum : sums) {
@@ -194,7 +208,7 @@ std::optional<SumId> Sums::unite_side_by_side(std::span<const SumId> sums) {
   Box all = first;
   all[differs].set = one_run(sets);
   if (all[differs].set.empty()) return std::nullopt;
-  return find({std::move(all)});
+  return intern({std::move(all)});
 }
 
 void Sums::check_cost() const {
@@ -203,9 +217,9 @@ void Sums::check_cost() const {
       {.code = "D632",
        .what = fmt::format("the contributions of sums lie in too many separate parts: more than {} "
                            "were compared",
-                           with_separators(kMaxCost / kRun)),
-       .why = "contributions that are neither a block nor at even distances are held one by one",
-       .help = "give every rank a block of them, or check a shorter sequence"});
+                           with_separators(kMaxCost / kRunCost)),
+       .why = "contributions without a constant stride are stored one by one",
+       .help = "give every rank a contiguous block, or check a shorter sequence"});
 }
 
 bool Sums::same(SumId a, SumId b) const {
@@ -231,7 +245,7 @@ SumId Sums::bind(SumId id, std::span<const std::int64_t> positions) {
       changed = true;
     }
   }
-  return changed ? find(std::move(boxes)) : id;
+  return changed ? intern(std::move(boxes)) : id;
 }
 
 Boxes Sums::missing(SumId a, SumId b) const {

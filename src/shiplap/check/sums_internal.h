@@ -1,4 +1,4 @@
-// Which contributions a sum has: disjoint boxes of coordinates, kept once each.
+// The contributions of a sum as disjoint boxes of coordinates, hash-consed.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace shiplap::check {
 class Slopes {
  public:
   Slopes() : known_(1) {}
-  // By axis, in the order of those axes.
-  SlopeId find(std::vector<std::int64_t> by_axis);
-  // How far it moves in all, with the axes it moved along left out. A position below 0 leaves its
-  // axis as it is.
+  // Returns the id of a slope, given by axis of symmetry.
+  SlopeId intern(std::vector<std::int64_t> by_axis);
+  // The total shift at these positions, and the slope along the other axes. A negative position
+  // keeps its axis.
   struct Bound {
     std::int64_t by = 0;
     SlopeId rest = 0;
@@ -40,18 +40,20 @@ class Sums {
  public:
   explicit Sums(Slopes& slopes) : slopes_(slopes) {}
 
-  // Of disjoint boxes; none: zero. A tensor that is no sum has one box without dimensions.
-  SumId find(Boxes boxes);
+  // Returns the id of a sum. REQUIRES: the boxes are disjoint. No box: zero. A tensor that is no
+  // sum has one box without dimensions.
+  SumId intern(Boxes boxes);
   [[nodiscard]] const Boxes& operator[](SumId id) const { return known_[id.index()]; }
   [[nodiscard]] bool zero(SumId id) const { return known_[id.index()].empty(); }
-  // Nothing if they have a contribution in common. Throws Asymmetric, and InputError D632 where it
-  // falls into too many boxes.
+  // Returns none if they have a contribution in common. Throws Asymmetric, or InputError D632 if
+  // the result has too many boxes.
   [[nodiscard]] std::optional<SumId> unite(SumId a, SumId b);
-  // All of them at once; nothing if any two have a contribution in common.
+  // Unites all; none if two of them have a contribution in common.
   [[nodiscard]] std::optional<SumId> unite(std::vector<SumId> sums);
   [[nodiscard]] bool same(SumId a, SumId b) const;
   [[nodiscard]] SumId bind(SumId id, std::span<const std::int64_t> positions);
-  // Contributions of `a` that `b` lacks, and of both: for messages, without slopes.
+  // The contributions of `a` that are missing in `b`, and those of both: for messages, without
+  // slopes.
   [[nodiscard]] Boxes missing(SumId a, SumId b) const;
   [[nodiscard]] Boxes common(SumId a, SumId b) const;
 

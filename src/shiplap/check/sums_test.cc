@@ -73,20 +73,20 @@ Points without(const Points& a, const Points& b) {
 
 // Every set of one dimension and every box of two, zero among them.
 std::vector<SumId> all_boxes(Sums& sums, int dimensions) {
-  std::vector<SumId> result{sums.find({})};
+  std::vector<SumId> result{sums.intern({})};
   constexpr unsigned kAll = 1U << static_cast<unsigned>(kSide);
   for (unsigned x = 1; x < kAll; ++x) {
-    if (dimensions == 1) result.push_back(sums.find({{{of_bits(x)}}}));
+    if (dimensions == 1) result.push_back(sums.intern({{{of_bits(x)}}}));
     for (unsigned y = 1; y < kAll && dimensions == 2; ++y) {
-      result.push_back(sums.find({{{of_bits(x)}, {of_bits(y)}}}));
+      result.push_back(sums.intern({{{of_bits(x)}, {of_bits(y)}}}));
     }
   }
   return result;
 }
 
-class Laws {
+class SumLaws {
  public:
-  explicit Laws(Sums& sums) : sums_(sums) {}
+  explicit SumLaws(Sums& sums) : sums_(sums) {}
 
   // Returns the union, if there is one.
   std::optional<SumId> hold(SumId a, SumId b) {
@@ -94,8 +94,8 @@ class Laws {
     const Points y = points_of(sums_, b);
     EXPECT_EQ(sums_.same(a, b), x == y);
     EXPECT_EQ(sums_.zero(a), x.empty());
-    EXPECT_EQ(points_of(sums_, sums_.find(sums_.missing(a, b))), without(x, y));
-    EXPECT_EQ(points_of(sums_, sums_.find(sums_.common(a, b))), common(x, y));
+    EXPECT_EQ(points_of(sums_, sums_.intern(sums_.missing(a, b))), without(x, y));
+    EXPECT_EQ(points_of(sums_, sums_.intern(sums_.common(a, b))), common(x, y));
     const std::optional<SumId> both = sums_.unite(a, b);
     EXPECT_EQ(both.has_value(), common(x, y).empty());
     EXPECT_EQ(sums_.unite(a, b), both) << "the second time";
@@ -116,7 +116,7 @@ TEST(Sums, OfOneBoxAreSetsOfPoints) {
   for (const int dimensions : {1, 2}) {
     Slopes slopes;
     Sums sums(slopes);
-    Laws laws(sums);
+    SumLaws laws(sums);
     const std::vector<SumId> boxes = all_boxes(sums, dimensions);
     for (const SumId a : boxes) {
       for (const SumId b : boxes) laws.hold(a, b);
@@ -141,7 +141,7 @@ TEST(Sums, OfSeveralBoxesAreSetsOfPoints) {
     std::mt19937 random(seed);
     Slopes slopes;
     Sums sums(slopes);
-    Laws laws(sums);
+    SumLaws laws(sums);
     const std::vector<SumId> boxes = all_boxes(sums, 2);
     std::vector<SumId> grown{boxes.front()};
     for (int step = 0; step < 24; ++step) {
@@ -162,8 +162,8 @@ TEST(Sums, OfSeveralBoxesAreSetsOfPoints) {
 TEST(Sums, OfNoDimensionAreZeroOrOne) {
   Slopes slopes;
   Sums sums(slopes);
-  const SumId zero = sums.find({});
-  const SumId one = sums.find({Box{}});
+  const SumId zero = sums.intern({});
+  const SumId one = sums.intern({Box{}});
   EXPECT_TRUE(sums.zero(zero));
   EXPECT_FALSE(sums.zero(one));
   EXPECT_FALSE(sums.same(zero, one));
@@ -174,12 +174,12 @@ TEST(Sums, OfNoDimensionAreZeroOrOne) {
 
 TEST(Slopes, AreKeptOnceAndZeroIsNone) {
   Slopes slopes;
-  EXPECT_EQ(slopes.find({0, 0}), 0);
-  EXPECT_EQ(slopes.find({}), 0);
-  const SlopeId one = slopes.find({1, 2});
+  EXPECT_EQ(slopes.intern({0, 0}), 0);
+  EXPECT_EQ(slopes.intern({}), 0);
+  const SlopeId one = slopes.intern({1, 2});
   EXPECT_NE(one, 0);
-  EXPECT_EQ(slopes.find({1, 2}), one);
-  EXPECT_NE(slopes.find({2, 1}), one);
+  EXPECT_EQ(slopes.intern({1, 2}), one);
+  EXPECT_NE(slopes.intern({2, 1}), one);
   EXPECT_THAT(slopes[one], ElementsAre(1, 2));
   EXPECT_THAT(slopes[0], IsEmpty());
 }
@@ -189,7 +189,7 @@ TEST(Slopes, BoundAxisByAxisMoveAsFarAsAtOnce) {
   Slopes slopes;
   for (std::int64_t a = -2; a <= 2; ++a) {
     for (std::int64_t b = -2; b <= 2; ++b) {
-      const SlopeId slope = slopes.find({a, b});
+      const SlopeId slope = slopes.intern({a, b});
       for (const std::array<std::int64_t, 2> at :
            {std::array<std::int64_t, 2>{0, 0}, {1, 0}, {2, 3}}) {
         const Slopes::Bound all = slopes.bind(slope, at);
@@ -200,7 +200,7 @@ TEST(Slopes, BoundAxisByAxisMoveAsFarAsAtOnce) {
             slopes.bind(first.rest, std::array<std::int64_t, 2>{-1, at[1]});
         EXPECT_EQ(first.by + second.by, all.by);
         EXPECT_EQ(second.rest, 0);
-        EXPECT_EQ(first.rest, slopes.find({0, b}));
+        EXPECT_EQ(first.rest, slopes.intern({0, b}));
       }
     }
   }
@@ -213,11 +213,11 @@ TEST(Sums, BoundAtAPositionAreMoved) {
   for (unsigned x = 1; x < 8; ++x) {
     for (unsigned y = 1; y < 8; ++y) {
       for (std::int64_t move = 0; move <= 3; ++move) {
-        const SumId id = sums.find({{{of_bits(x), slopes.find({move, 0})}, {of_bits(y)}}});
+        const SumId id = sums.intern({{{of_bits(x), slopes.intern({move, 0})}, {of_bits(y)}}});
         for (std::int64_t position = 0; position < 4; ++position) {
           const SumId bound = sums.bind(id, std::array<std::int64_t, 2>{position, -1});
           const auto by = static_cast<unsigned>(move * position);
-          EXPECT_EQ(bound, sums.find({{{of_bits(x << by)}, {of_bits(y)}}}));
+          EXPECT_EQ(bound, sums.intern({{{of_bits(x << by)}, {of_bits(y)}}}));
         }
         EXPECT_EQ(sums.bind(id, std::array<std::int64_t, 2>{-1, 5}), id);
       }
@@ -225,19 +225,19 @@ TEST(Sums, BoundAtAPositionAreMoved) {
   }
 }
 
-// The others' positions are not known: whether two meet cannot be said for all of them at once.
+// The positions of the other ranks are unknown, so one answer for all ranks at once is impossible.
 TEST(Sums, ThatMoveDifferentlyAreAsymmetric) {
   Slopes slopes;
   Sums sums(slopes);
-  const SumId fixed = sums.find({{{of_bits(1)}, {of_bits(1)}}});
-  const SumId moving = sums.find({{{of_bits(2), slopes.find({1})}, {of_bits(1)}}});
+  const SumId fixed = sums.intern({{{of_bits(1)}, {of_bits(1)}}});
+  const SumId moving = sums.intern({{{of_bits(2), slopes.intern({1})}, {of_bits(1)}}});
   EXPECT_THROW((void)sums.unite(fixed, moving), Asymmetric);
-  const SumId apart = sums.find({{{of_bits(2), slopes.find({1})}, {of_bits(2)}}});
+  const SumId apart = sums.intern({{{of_bits(2), slopes.intern({1})}, {of_bits(2)}}});
   EXPECT_TRUE(sums.unite(fixed, apart));
-  const SumId next = sums.find({{{of_bits(4), slopes.find({1})}, {of_bits(1)}}});
+  const SumId next = sums.intern({{{of_bits(4), slopes.intern({1})}, {of_bits(1)}}});
   const std::optional<SumId> both = sums.unite(moving, next);
   ASSERT_TRUE(both);
-  EXPECT_EQ(*both, sums.find({{{of_bits(6), slopes.find({1})}, {of_bits(1)}}}));
+  EXPECT_EQ(*both, sums.intern({{{of_bits(6), slopes.intern({1})}, {of_bits(1)}}}));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the tests of this module share: plans with one mistake, and the finding that must name it.
+// Helpers for the tests of this module: plans with one mistake, and the expected finding.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ struct Expected {
   std::string code;
   int rank = -1;
   int operation = -1;
-  std::string says;  // in `what`
+  std::string what;  // a part of the diagnostic's `what`
 };
 
 inline std::string listing(const Report& report) {
@@ -66,7 +66,7 @@ inline Finding expect_finding(std::string_view text, const Expected& expected,
     EXPECT_EQ(result.diagnostic.severity, Severity::error) << text;
     EXPECT_EQ(result.place.rank, expected.rank) << text << "\n" << listing(report);
     EXPECT_EQ(result.place.operation, expected.operation) << text << "\n" << listing(report);
-    EXPECT_THAT(result.diagnostic.what, testing::HasSubstr(expected.says)) << text;
+    EXPECT_THAT(result.diagnostic.what, testing::HasSubstr(expected.what)) << text;
     EXPECT_EQ(result.diagnostic.where.rank.value_or(-1), expected.rank) << text;
   }
   return result;

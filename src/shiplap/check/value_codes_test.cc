@@ -1,5 +1,4 @@
-// Each code that says that a value is wrong, by the smallest plan that provokes it and the sound
-// plan beside it.
+// Each code about values: the smallest plan that has it, and a sound plan next to it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,10 +21,10 @@ program all on all
 )";
   const Finding finding = expect_finding({kRead, "  given x = Q\n", ""},
                                          {"D732", 0, 0, "`r: compute other` of rank 0 reads Q"});
-  EXPECT_EQ(finding.diagnostic.why, "x of rank 0 holds nothing");
+  EXPECT_EQ(finding.diagnostic.why, "x of rank 0 holds uninitialized memory");
 }
 
-// The rank that sends it is where to look.
+// The cause is on the rank that sends it.
 TEST(Nothing, CanBeSentAndRead) {
   constexpr std::string_view kSent = R"(mesh pp=2
 tensor Q Query tok 1
@@ -42,7 +41,7 @@ program second on pp=1
   const Finding finding =
       expect_finding({kSent, "  given x = Q\n", ""}, {"D732", 0, 0, "of rank 1 reads Q"});
   EXPECT_THAT(finding.diagnostic.why, HasSubstr("it comes from rank 0 in `s: send`"));
-  EXPECT_THAT(finding.witness, Contains(Place{1, 1}));
+  EXPECT_THAT(finding.witness, Contains(OperationId{1, 1}));
 }
 
 TEST(Nothing, CanBeAddedTo) {
@@ -57,7 +56,7 @@ program all on all
     adds g = G sum sample 0 +1
 )";
   expect_finding({kAdd, "  compute zero\n    writes g = G sum none\n", ""},
-                 {"D732", 0, 0, "something is added to g of rank 0, which was never written"});
+                 {"D732", 0, 0, "an operation adds to g of rank 0, which is uninitialized"});
 }
 
 constexpr std::string_view kLife = R"(mesh dp=1
@@ -94,7 +93,7 @@ TEST(Memory, IsNotAllocatedTwice) {
 
 TEST(Memory, ThatIsGivenUpAndTakenAgainLosesWhatItHeld) {
   expect_finding({kLife, "  r: compute", "  f: free x\n  allocate x\n  r: compute"},
-                 {"D733", 0, 2, "`f: free` of rank 0 gives up Q, which is still needed"});
+                 {"D733", 0, 2, "`f: free` of rank 0 frees Q, which is still needed"});
 }
 
 TEST(Overwriting, WhatIsStillNeededIsNamedAtTheWrite) {
@@ -111,8 +110,8 @@ program all on all
   const Finding finding =
       expect_finding({kKept, "writes x[1 +1]", "writes x[0 +1]"},
                      {"D735", 0, 0, "`w: compute other` of rank 0 overwrites Q[0]"});
-  EXPECT_THAT(finding.witness, Contains(Place{0, 1}));
-  // The last write that took it away counts, not the first.
+  EXPECT_THAT(finding.witness, Contains(OperationId{0, 1}));
+  // The last write that replaced it counts, not the first.
   expect_finding({kKept, "  r: compute",
                   "  compute other\n    writes x[0 +1] = Q[1]\n"
                   "  compute other\n    writes x[0 +1] = Q[0]\n"
@@ -163,12 +162,12 @@ program all on all
 
 TEST(Sums, ThatAreNotReducedAreNamedAtTheReader) {
   const Finding finding = expect_finding({kPartial, "  all_reduce x over tp\n", ""},
-                                         {"D740", 0, 0, "reads `P`, which lacks part 1"});
+                                         {"D740", 0, 0, "reads `P`, which is missing part 1"});
   EXPECT_EQ(finding.diagnostic.help, "reduce it over the ranks that have the rest");
-  EXPECT_THAT(finding.witness, Contains(Place{1, 0}));
+  EXPECT_THAT(finding.witness, Contains(OperationId{1, 0}));
 }
 
-TEST(Sums, ThatNobodyCompletesLackAContribution) {
+TEST(Sums, ThatNoRankCompletesAreMissingAContribution) {
   constexpr std::string_view kAlone = R"(mesh tp=1
 tensor P Partial sum part 3
 program all on all
@@ -178,8 +177,8 @@ program all on all
     reads x = P
 )";
   const Finding finding = expect_finding({kAlone, "part 0 +3", "part 0 +2"},
-                                         {"D741", 0, 0, "reads `P`, which lacks part 2"});
-  EXPECT_EQ(finding.diagnostic.help, "compute what is missing: nobody does");
+                                         {"D741", 0, 0, "reads `P`, which is missing part 2"});
+  EXPECT_EQ(finding.diagnostic.help, "compute the missing contributions: no rank does");
 }
 
 TEST(Sums, OfAGoalLackAContribution) {
@@ -192,8 +191,9 @@ program all on all
     writes g = G sum sample dp +1
   all_reduce g over dp
 )";
-  expect_finding({kGoal, "  all_reduce g over dp\n", ""},
-                 {"D741", 0, -1, "at its end rank 0 needs `G`, which lacks sample 1"});
+  expect_finding(
+      {kGoal, "  all_reduce g over dp\n", ""},
+      {"D741", 0, -1, "at the end of the step rank 0 needs `G`, which is missing sample 1"});
 }
 
 TEST(Sums, OfGradientsLackAContribution) {
@@ -211,8 +211,9 @@ program all on all
     reads w = W
     writes w = new W
 )";
-  expect_finding({kUpdate, "  all_reduce g over dp\n", ""},
-                 {"D741", 0, 0, "`u: compute update` of rank 0 reads `G`, which lacks sample 1"});
+  expect_finding(
+      {kUpdate, "  all_reduce g over dp\n", ""},
+      {"D741", 0, 0, "`u: compute update` of rank 0 reads `G`, which is missing sample 1"});
 }
 
 constexpr std::string_view kAdds = R"(mesh dp=2
@@ -236,7 +237,7 @@ TEST(Sums, ThatCountTwiceInAnAllReduceAreNamedThere) {
   const Finding finding =
       expect_finding({kAdds, "adds g = G sum sample 2*dp+1 +1", "adds g = G sum sample 1 +1"},
                      {"D742", 0, 2, "sample 1 of `G` is counted twice"});
-  EXPECT_THAT(finding.diagnostic.why, HasSubstr("ranks 0 and 1 both bring it"));
+  EXPECT_THAT(finding.diagnostic.why, HasSubstr("ranks 0 and 1 both contribute it"));
 }
 
 TEST(Sums, ThatAreNoneCannotBeAddedUp) {
@@ -249,7 +250,7 @@ program all on all
   broadcast x over dp
 )";
   expect_finding({kSame, "broadcast", "all_reduce"},
-                 {"D742", 0, 0, "`Q` is no sum, and is added up"});
+                 {"D742", 0, 0, "`Q` is not a sum, but is added to"});
 }
 
 TEST(Sums, ThatHaveTooMuchAreNamedAtTheReader) {
@@ -262,7 +263,7 @@ program all on all
     reads g = G
 )";
   expect_finding({kMore, "reads g = G", "reads g = G sum sample 0 +1"},
-                 {"D742", 0, 0, "`G` has sample 1 too much"});
+                 {"D742", 0, 0, "`G` has extra sample 1"});
 }
 
 TEST(Sums, OfDifferentThingsAreNamedWhereTheyAreUnited) {
@@ -276,7 +277,7 @@ program all on all
 )";
   const std::string given = "given g = G shard 0 +1";
   expect_finding({kShards, given, "given g = G shard dp +1"},
-                 {"D743", 0, 0, "different things are summed: G shard 0"});
+                 {"D743", 0, 0, "different values are summed: G shard 0"});
   constexpr std::string_view kCopy = R"(mesh dp=1
 tensor G[2] Grad sum sample 2
 program all on all
@@ -288,7 +289,7 @@ program all on all
 )";
   expect_finding(
       {kCopy, "g[1 +1] = G[0]", "g[1 +1] = G[1]"},
-      {"D743", 0, 0, "different things are summed: G[0], summed over sample 0 and G[1]"});
+      {"D743", 0, 0, "different values are summed: G[0], summed over sample 0 and G[1]"});
 }
 
 constexpr std::string_view kParts = R"(mesh dp=1
@@ -301,7 +302,7 @@ program all on all
     reads x = Q[0] tok 0 +1
 )";
 
-TEST(Values, OfAnotherPartOrInstanceOrTensorAreNamed) {
+TEST(ValueTracker, OfAnotherPartOrInstanceOrTensorAreNamed) {
   const Finding finding = expect_finding({kParts, "tok 0 +1", "tok 1 +1"},
                                          {"D744", 0, 0, "of rank 0 reads Q[0] tok 1"});
   EXPECT_EQ(finding.diagnostic.why, "x of rank 0 holds Q[0] tok 0");
@@ -309,7 +310,7 @@ TEST(Values, OfAnotherPartOrInstanceOrTensorAreNamed) {
   expect_finding({kParts, "Q[0] tok 0", "R[0] tok 0"}, {"D744", 0, 0, "reads R[0] tok 0"});
 }
 
-// Who comes last to a call goes on first; with one rank there is no question which is named.
+// The last rank to arrive at a call continues first; with one rank the result is unique.
 constexpr std::string_view kScale = R"(mesh dp=1
 tensor W Weight
 tensor G WeightGrad sum sample 2 scale 1/2
@@ -327,7 +328,7 @@ program all on all
 
 TEST(Scales, ThatAnUpdateIsNotDueAreNamed) {
   expect_finding(changed(changed(kScale, "over dp scale 1/2", "over dp"), "G scale 1/2", "G"),
-                 {"D745", 0, 1, "`update` reads `G` at scale 1/1, it is due at 1/2"});
+                 {"D745", 0, 1, "`update` reads `G` at scale 1/1, expected 1/2"});
   expect_sound(kScale);
 }
 
@@ -335,7 +336,7 @@ TEST(Scales, ThatAreNotThereAreNamedAtTheReader) {
   const Finding finding =
       expect_finding({kScale, "over dp scale 1/2", "over dp"},
                      {"D745", 0, 1, "of rank 0 reads G at scale 1/2, and finds it at"});
-  EXPECT_EQ(finding.diagnostic.why, "g of rank 0 holds G, put there by `r: all_reduce`");
+  EXPECT_EQ(finding.diagnostic.why, "g of rank 0 holds G, written by `r: all_reduce`");
   expect_finding({kScale, "over dp scale 1/2", "over dp scale 1/4"},
                  {"D745", 0, 1, "of rank 0 reads G at scale 1/2, and finds it at"});
 }
@@ -353,7 +354,7 @@ program all on all
   expect_finding({kTwo, " scale 1/2", ""}, {"D745", 0, 0, "is added to"});
 }
 
-TEST(Operators, OtherThanSumLeaveWhatNobodyKnows) {
+TEST(Operators, OtherThanSumLeaveAnUnknownState) {
   constexpr std::string_view kMax = R"(mesh tp=1
 tensor P Partial sum part 1
 program all on all
@@ -365,7 +366,7 @@ program all on all
     reads y = P
 )";
   expect_finding({kMax, "over tp", "over tp operator max"},
-                 {"D746", 0, 1, "reads P, but what lies there was not summed"});
+                 {"D746", 0, 1, "reads P, but those rows do not hold a sum"});
 }
 
 constexpr std::string_view kGather = R"(mesh dp=2
@@ -414,10 +415,10 @@ program all on all
 TEST(Weights, ThatAreNotGatheredAfterTheUpdateAreOld) {
   const Finding finding = expect_finding({kUpdate, "  all_gather w[dp +1] to w over dp\n", ""},
                                          {"D748", 0, -1, "needs new W shard 1, and has W shard 1"});
-  EXPECT_EQ(finding.diagnostic.why, "it is updated, but does not reach this rank");
+  EXPECT_EQ(finding.diagnostic.why, "it is updated, but not sent to this rank");
 }
 
-TEST(Weights, ThatNobodyUpdatesAreOld) {
+TEST(Weights, ThatNoRankUpdatesAreOld) {
   constexpr std::string_view kKeep = R"(mesh dp=1
 tensor W Weight
 program all on all
@@ -429,7 +430,7 @@ program all on all
 )";
   const Finding finding = expect_finding({kKeep, "    writes w = new W\n", ""},
                                          {"D748", 0, -1, "rank 0 needs new W, and has W"});
-  EXPECT_EQ(finding.diagnostic.why, "nobody updates it");
+  EXPECT_EQ(finding.diagnostic.why, "no rank updates it");
 }
 
 TEST(Weights, ThatNeverArriveAreMissingAtTheEnd) {
@@ -444,7 +445,7 @@ program all on all
   broadcast w over dp
 )";
   expect_finding({kRoot, "broadcast w over dp", "compute other"},
-                 {"D748", 1, -1, "at its end rank 1 needs W"});
+                 {"D748", 1, -1, "at the end of the step rank 1 needs W"});
 }
 
 TEST(Weights, OfAnotherOwnerAreNotUpdated) {
@@ -496,9 +497,9 @@ constexpr std::string_view kFirstLayer = R"(    f[0,m]: compute forward
       writes a[2+m +1] = A[1] sample m +1
 )";
 
-TEST(Layers, ThatNobodyComputesAreNamedAtTheReader) {
+TEST(Layers, ThatNoRankComputesAreReportedAtTheReader) {
   expect_finding({kLayers, kFirstLayer, ""},
-                 {"D750", 0, 0, "reads A[1] sample 0, a layer that nobody computes"});
+                 {"D750", 0, 0, "reads A[1] sample 0, a layer that no rank computes"});
 }
 
 TEST(Layers, ThatAreMixedBreakTheirKernel) {
@@ -507,10 +508,10 @@ TEST(Layers, ThatAreMixedBreakTheirKernel) {
   EXPECT_EQ(finding.diagnostic.why, "its operands are A[1], W[0], A[2]");
 }
 
-TEST(Samples, ThatNobodyComputesAreNamedAtTheReader) {
+TEST(Samples, ThatNoRankComputesAreReportedAtTheReader) {
   const std::string only_first = "when m=0\n" + std::string(kFirstLayer) + "end\n";
   expect_finding({kLayers, kFirstLayer, only_first},
-                 {"D753", 0, 2, "reads A[1] sample 1, which nobody computes"});
+                 {"D753", 0, 2, "reads A[1] sample 1, which no rank computes"});
 }
 
 TEST(Kernels, ThatLackAnOperandOrHaveOneTooManyAreNamed) {
@@ -561,7 +562,7 @@ program all on all
     writes s = new S
 )";
   expect_finding({kState, "    reads s = S\n", ""},
-                 {"D755", 0, 0, "`update` writes `new S` without having read what it was"});
+                 {"D755", 0, 0, "`update` writes `new S` without reading its old version"});
 }
 
 // Tokens go to the experts and must come back.
@@ -585,7 +586,7 @@ program all on all
   exchange y to z by there reversed over ep
 )";
   expect_finding({kTokens, "  exchange y to z by there reversed over ep\n", ""},
-                 {"D756", 0, -1, "at its end rank 0 needs Y tok 0"});
+                 {"D756", 0, -1, "at the end of the step rank 0 needs Y tok 0"});
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST(CheckText, SoundIsOneParagraphThatSaysWhatWasLookedAt) {
       text,
       StartsWith("a,b.plan is sound on NCCL, MPI and gloo with eager and with rendezvous sends."));
   const std::string line = report::check_text(sound(), {.width = 10'000});
-  EXPECT_THAT(line, HasSubstr("8 ranks (2 of them stand for all), 40 operations: 8 messages, "
+  EXPECT_THAT(line, HasSubstr("8 ranks (2 representatives), 40 operations: 8 messages, "
                               "1,234 statements."));
   EXPECT_THAT(line, HasSubstr("what 1 computation writes (1 `other`)"));
   EXPECT_THAT(line, HasSubstr("2 references"));
@@ -91,7 +91,7 @@ TEST(CheckText, WhereNothingWasExaminedNothingIsClaimed) {
   checked.report.examined.clear();
   const std::string text = report::check_text(checked, {.width = 10'000});
   EXPECT_THAT(text, Not(HasSubstr("Proved")));
-  EXPECT_THAT(text, HasSubstr("nothing was examined"));
+  EXPECT_THAT(text, HasSubstr("nothing was checked"));
 }
 
 TEST(CheckText, FindingsComeWithNotesAndTheWayToThePage) {
@@ -100,7 +100,7 @@ TEST(CheckText, FindingsComeWithNotesAndTheWayToThePage) {
   EXPECT_THAT(text, HasSubstr("--> my plans/a,b.plan:12, rank 3, send\n"));
   EXPECT_THAT(text, HasSubstr("note: waits for rank 3\n"));
   EXPECT_THAT(text, HasSubstr("5 consequences of this are not told\n"));
-  EXPECT_THAT(text, HasSubstr("a,b.plan is not sound: 1 error. Looked at 8 ranks"));
+  EXPECT_THAT(text, HasSubstr("a,b.plan is not sound: 1 error. Checked 8 ranks"));
   EXPECT_THAT(text, HasSubstr("Not reached: statements."));
   EXPECT_THAT(text, EndsWith("more: shiplap explain D621\n"));
 }
@@ -141,9 +141,9 @@ TEST(CheckJson, HasAllOfTheReport) {
 
 TEST(CheckJson, SaysTheLimitIfSendsGoBySize) {
   report::CheckedPlan checked = sound();
-  checked.options.eager_up_to = Bytes{4096};
+  checked.options.eager_limit = Bytes{4096};
   EXPECT_EQ(report::check_json(checked).find("sends")->as_string(), "by_size");
-  EXPECT_EQ(report::check_json(checked).find("eager_up_to")->as_integer(), 4096);
+  EXPECT_EQ(report::check_json(checked).find("eager_limit")->as_integer(), 4096);
 }
 
 TEST(CheckSarif, HasWhatTheStandardRequires) {
@@ -260,7 +260,7 @@ TEST(CheckVerb, FixSaysWhereThereIsNothingToDo) {
   const Scratch fixed("check_verb_none.plan");
   const Outcome sound = shiplap({"check", "-", "--fix", "-o", fixed.path}, {.input = kPlan});
   EXPECT_EQ(sound.code, ExitCode::yes);
-  EXPECT_EQ(sound.err, "it is sound: there is nothing to fix\n");
+  EXPECT_EQ(sound.err, "nothing to fix: the plan is sound\n");
   const Outcome other = shiplap({"check", "museum/verl-6176.plan", "--fix", "-o", fixed.path});
   EXPECT_EQ(other.code, ExitCode::no);
   EXPECT_THAT(other.err, StartsWith("not fixed: "));

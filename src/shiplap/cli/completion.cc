@@ -8,29 +8,31 @@
 namespace shiplap::cli {
 namespace {
 
-// What the shell needs to know of one command.
-struct VerbWords {
+// The completion data of one command.
+struct VerbCompletion {
   std::string name;
   std::string summary;
   Usage usage;
 };
 
-std::vector<VerbWords> words_of(std::span<const Verb> verbs) {
-  std::vector<VerbWords> all;
+std::vector<VerbCompletion> completions_of(std::span<const Verb> verbs) {
+  std::vector<VerbCompletion> all;
   std::vector<std::string> names;
   for (const Verb& verb : verbs) {
-    VerbWords words{.name = verb.info.name, .summary = verb.info.summary, .usage = verb.usage()};
-    words.usage.flags.insert(words.usage.flags.end(), common_flags().begin(), common_flags().end());
-    names.push_back(words.name);
-    all.push_back(std::move(words));
+    VerbCompletion completion{
+        .name = verb.info.name, .summary = verb.info.summary, .usage = verb.usage()};
+    completion.usage.flags.insert(completion.usage.flags.end(), common_flags().begin(),
+                                  common_flags().end());
+    names.push_back(completion.name);
+    all.push_back(std::move(completion));
   }
   all.push_back({.name = "help",
-                 .summary = "what a command can do",
+                 .summary = "print the help of a command",
                  .usage = {.arguments = {{.name = "COMMAND", .choices = names}}, .flags = {}}});
   return all;
 }
 
-std::string joined_by_spaces(const std::vector<std::string>& list) {
+std::string join_with_spaces(const std::vector<std::string>& list) {
   std::string text;
   for (const std::string& word : list) text += (text.empty() ? "" : " ") + word;
   return text;
@@ -47,25 +49,25 @@ std::string quoted(std::string_view text) {
 
 std::string bash_reply(Values values, const std::vector<std::string>& choices) {
   if (values == Values::files) return "files";
-  return choices.empty() ? "nothing" : "words " + quoted(joined_by_spaces(choices));
+  return choices.empty() ? "nothing" : "words " + quoted(join_with_spaces(choices));
 }
 
-std::string bash_case(const VerbWords& words) {
+std::string bash_case(const VerbCompletion& completion) {
   std::string flags;
   std::string values;
-  for (const FlagSpec& flag : words.usage.flags) {
+  for (const FlagSpec& flag : completion.usage.flags) {
     flags += (flags.empty() ? "" : " ") + flag.name;
     if (flag.value.empty()) continue;
     const std::string pattern = flag.letter.empty() ? flag.name : flag.letter + "|" + flag.name;
     values += fmt::format("        {}) _shiplap_{}; return ;;\n", pattern,
                           bash_reply(flag.values, flag.choices));
   }
-  std::string text = fmt::format("    {})\n", words.name);
+  std::string text = fmt::format("    {})\n", completion.name);
   if (!values.empty()) text += "      case \"$previous\" in\n" + values + "      esac\n";
   const std::string argument =
-      words.usage.arguments.empty()
+      completion.usage.arguments.empty()
           ? "nothing"
-          : bash_reply(words.usage.arguments[0].values, words.usage.arguments[0].choices);
+          : bash_reply(completion.usage.arguments[0].values, completion.usage.arguments[0].choices);
   text += fmt::format(
       "      if [[ $current == -* ]]; then _shiplap_words {}; else _shiplap_{}; fi ;;\n",
       quoted(flags), argument);
@@ -96,12 +98,12 @@ _shiplap() {
 }  // namespace
 
 std::string bash_completion(std::span<const Verb> verbs) {
-  const std::vector<VerbWords> all = words_of(verbs);
+  const std::vector<VerbCompletion> all = completions_of(verbs);
   std::string names;
   std::string cases;
-  for (const VerbWords& words : all) {
-    names += words.name + " ";
-    cases += bash_case(words);
+  for (const VerbCompletion& completion : all) {
+    names += completion.name + " ";
+    cases += bash_case(completion);
   }
   return std::string(kBashStart) +
          fmt::format("    _shiplap_words {}\n    return\n  fi\n",
@@ -124,12 +126,12 @@ std::string zsh_text(std::string_view text) {
 
 std::string zsh_action(Values values, const std::vector<std::string>& choices) {
   if (values == Values::files) return "_files";
-  return choices.empty() ? " " : "(" + joined_by_spaces(choices) + ")";
+  return choices.empty() ? " " : "(" + join_with_spaces(choices) + ")";
 }
 
-std::string zsh_case(const VerbWords& words) {
-  std::string text = fmt::format("    {})\n      _arguments -S", words.name);
-  for (const FlagSpec& flag : words.usage.flags) {
+std::string zsh_case(const VerbCompletion& completion) {
+  std::string text = fmt::format("    {})\n      _arguments -S", completion.name);
+  for (const FlagSpec& flag : completion.usage.flags) {
     std::string rest = "[" + zsh_text(flag.help) + "]";
     if (!flag.value.empty()) {
       rest += fmt::format(":{}:{}", zsh_text(flag.value), zsh_action(flag.values, flag.choices));
@@ -138,7 +140,7 @@ std::string zsh_case(const VerbWords& words) {
     text += " \\\n        " + quoted(fmt::format("{}{}{}", flag.name, mark, rest));
     if (!flag.letter.empty()) text += " \\\n        " + quoted(flag.letter + rest);
   }
-  for (const ArgumentSpec& argument : words.usage.arguments) {
+  for (const ArgumentSpec& argument : completion.usage.arguments) {
     text += " \\\n        " +
             quoted(fmt::format("{}:{}:{}", argument.repeated ? "*" : "1", argument.name,
                                zsh_action(argument.values, argument.choices)));
@@ -151,10 +153,10 @@ std::string zsh_case(const VerbWords& words) {
 std::string zsh_completion(std::span<const Verb> verbs) {
   std::string names;
   std::string cases;
-  for (const VerbWords& words : words_of(verbs)) {
-    const std::string name = fmt::format("{}:{}", words.name, zsh_text(words.summary));
+  for (const VerbCompletion& completion : completions_of(verbs)) {
+    const std::string name = fmt::format("{}:{}", completion.name, zsh_text(completion.summary));
     names += fmt::format("    {}\n", quoted(name));
-    cases += zsh_case(words);
+    cases += zsh_case(completion);
   }
   return "#compdef shiplap\n"
          "# zsh completion of shiplap; to use it in this shell:\n"
@@ -189,24 +191,24 @@ namespace {
 
 std::string fish_values(Values values, const std::vector<std::string>& choices) {
   if (values == Values::files) return " -r -F";
-  return choices.empty() ? " -x" : " -x -a " + quoted(joined_by_spaces(choices));
+  return choices.empty() ? " -x" : " -x -a " + quoted(join_with_spaces(choices));
 }
 
-std::string fish_lines(const VerbWords& words) {
+std::string fish_lines(const VerbCompletion& completion) {
   const std::string when =
-      "complete -c shiplap -n " + quoted("__fish_seen_subcommand_from " + words.name);
+      "complete -c shiplap -n " + quoted("__fish_seen_subcommand_from " + completion.name);
   std::string text = fmt::format("complete -c shiplap -n __fish_use_subcommand -a {} -d {}\n",
-                                 words.name, quoted(words.summary));
-  for (const FlagSpec& flag : words.usage.flags) {
+                                 completion.name, quoted(completion.summary));
+  for (const FlagSpec& flag : completion.usage.flags) {
     text += when + " -l " + flag.name.substr(2);
     if (!flag.letter.empty()) text += " -s " + flag.letter.substr(1);
     if (!flag.value.empty()) text += fish_values(flag.values, flag.choices);
     text += " -d " + quoted(flag.help) + "\n";
   }
-  for (const ArgumentSpec& argument : words.usage.arguments) {
+  for (const ArgumentSpec& argument : completion.usage.arguments) {
     if (argument.values == Values::files) text += when + " -F\n";
     if (!argument.choices.empty())
-      text += when + " -a " + quoted(joined_by_spaces(argument.choices)) + "\n";
+      text += when + " -a " + quoted(join_with_spaces(argument.choices)) + "\n";
   }
   return text;
 }
@@ -218,9 +220,9 @@ std::string fish_completion(std::span<const Verb> verbs) {
       "# fish completion of shiplap; to use it in this shell:\n"
       "#   shiplap completion fish | source\n"
       "complete -c shiplap -f\n"
-      "complete -c shiplap -n __fish_use_subcommand -l help -d 'what shiplap can do'\n"
+      "complete -c shiplap -n __fish_use_subcommand -l help -d 'print the help'\n"
       "complete -c shiplap -n __fish_use_subcommand -l version -d 'print the version'\n";
-  for (const VerbWords& words : words_of(verbs)) text += fish_lines(words);
+  for (const VerbCompletion& completion : completions_of(verbs)) text += fish_lines(completion);
   return text;
 }
 

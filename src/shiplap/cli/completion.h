@@ -1,5 +1,4 @@
-// Scripts with which a shell completes our commands, made from the list of commands and their
-// flags, so that they are never out of date.
+// Shell completion scripts, generated from the list of commands and their flags.
 #pragma once
 
 #include <span>

@@ -64,7 +64,7 @@ TEST(Completion, KnowsEveryCommandAndFlag) {
   }
 }
 
-// What bash would offer when the cursor stands at the end of the last word.
+// The completions of bash with the cursor at the end of the last word.
 std::string completed(const std::string& words) {
   const std::string script = saved("bash", bash_completion(all_verbs()));
   const std::string program = "source " + script + "; COMP_WORDS=(" + words +

@@ -1,5 +1,5 @@
-// What a command may know of the outside world: where it reads and writes, and who is looking.
-// `main` builds one for the process, tests build one from strings.
+// The environment of a command: its streams and the terminal. `main` builds one for the process,
+// tests build one from strings.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,18 @@
 
 namespace shiplap::cli {
 
-// What the process tells its caller.
+// The exit code of the process.
 enum class ExitCode {
   yes = 0,
-  no = 1,            // the answer is "no"
-  wrong_input = 2,   // a file, a flag or an argument
-  missing_part = 3,  // an MPI, a library
-  bug = 64,          // ours
+  no = 1,                  // the answer is "no"
+  wrong_input = 2,         // an invalid file, flag or argument
+  missing_dependency = 3,  // an MPI, a library
+  bug = 64,                // ours
   interrupted = 130,
 };
 
-// One of the two streams that people or programs read.
-struct Sink {
+// Standard output or standard error.
+struct OutputStream {
   std::ostream& stream;
   bool is_terminal = false;
   Colour colour = Colour::off;
@@ -30,15 +30,17 @@ struct Sink {
 
 struct Context {
   std::istream& in;
-  Sink out;  // data
-  Sink err;  // warnings, progress, the suggested next command
+  OutputStream out;  // data
+  OutputStream err;  // warnings, progress, the suggested next command
   int columns = 100;
-  ProgressCallback progress;  // for work that may take long
+  ProgressCallback progress;  // for long tasks
 
-  // How wide a table may be.
+  // The maximum width of a table.
   [[nodiscard]] int width() const { return std::clamp(columns, 40, 100); }
-  // What is written to `out` looks so.
-  [[nodiscard]] report::TextLook look() const { return {.colour = out.colour, .width = width()}; }
+  // The style of `out`.
+  [[nodiscard]] report::TextStyle text_style() const {
+    return {.colour = out.colour, .width = width()};
+  }
 };
 
 }  // namespace shiplap::cli

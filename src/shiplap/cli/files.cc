@@ -24,14 +24,14 @@ std::string shell_command(const std::vector<std::string>& words) {
 
 void declare_plan_file(Flags& flags, std::string& file) {
   flags.argument({.name = "FILE",
-                  .help = "a plan, as text or as JSON; `-` is standard input",
+                  .help = "a plan file, text or JSON; `-` is standard input",
                   .example = "step.plan",
                   .values = Values::files},
                  file);
 }
 
 void suggest_next(std::string_view command, Context& context) {
-  context.err.stream << report::painted("next: ", report::kDim, context.err.colour) << command
+  context.err.stream << report::styled("next: ", report::kDim, context.err.colour) << command
                      << '\n';
 }
 

@@ -1,4 +1,4 @@
-// Plans that the command line names, and commands to be typed next.
+// Plan files on the command line, and suggested next commands.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@
 
 namespace shiplap::cli {
 
-// Quoted, if it must be, so that it can be pasted into a shell.
+// Quoted for a shell if necessary.
 [[nodiscard]] std::string shell_word(const std::string& word);
-// "shiplap" and these.
+// "shiplap WORDS..", quoted.
 [[nodiscard]] std::string shell_command(const std::vector<std::string>& words);
 
-// The argument FILE of a command that reads a plan.
+// Declares the argument FILE of a command that reads a plan.
 void declare_plan_file(Flags& flags, std::string& file);
 
-// Tells a person, on standard error, what to type next.
+// Prints a suggested next command on standard error.
 void suggest_next(std::string_view command, Context& context);
 
 // A plan and the text that it was read from.
@@ -29,7 +29,7 @@ struct LoadedPlan {
   plan::Plan plan;
 };
 
-// Throws InputError: D004, or what is wrong with the plan.
+// Throws InputError: D004, or the errors of the plan.
 [[nodiscard]] LoadedPlan load_plan(const std::string& file, Context& context);
 
 }  // namespace shiplap::cli

@@ -65,7 +65,7 @@ TEST_F(Files, AMissingOneGetsASuggestion) {
 }
 
 TEST_F(Files, AMissingFolderIsNamed) {
-  EXPECT_EQ(failure(path("no/x.plan")).help, "there is no folder `" + path("no") + "`");
+  EXPECT_EQ(failure(path("no/x.plan")).help, "no such directory: `" + path("no") + "`");
 }
 
 TEST_F(Files, ADirectoryIsNoFile) {
@@ -89,10 +89,10 @@ TEST_F(Files, WhatCannotBeWrittenIsRefused) {
 
 TEST(Placed, FillsInFileAndExcerpt) {
   const SourceText source{.file = "a.plan", .text = "one\ntwo\nthree"};
-  const Diagnostic found = placed({.where = {.line = 3}}, source);
+  const Diagnostic found = add_source_location({.where = {.line = 3}}, source);
   EXPECT_EQ(found.where.file, "a.plan");
   EXPECT_EQ(found.where.excerpt, "three");
-  EXPECT_EQ(placed({.where = {.line = 9}}, source).where.excerpt, "");
+  EXPECT_EQ(add_source_location({.where = {.line = 9}}, source).where.excerpt, "");
 }
 
 TEST(ShellWord, IsQuotedOnlyIfItMustBe) {

@@ -1,5 +1,5 @@
-// Written by hand: messages, help and completion are ours anyway, and what a library would do
-// besides, telling flags from values, is the few functions below.
+// Hand-written: messages, help and completion are our own anyway. A library would only separate
+// flags from values, which is the few functions below.
 #include "shiplap/cli/flags.h"
 
 #include <fmt/format.h>
@@ -21,20 +21,20 @@ std::string_view without_dashes(std::string_view word) {
   return word;
 }
 
-std::string joined_by_commas(const std::vector<std::string>& words) {
+std::string join_with_commas(const std::vector<std::string>& words) {
   std::string result;
   for (const std::string& word : words) result += (result.empty() ? "" : ", ") + word;
   return result;
 }
 
 template <class T>
-std::vector<std::string> values_of(const std::optional<T>& target) {
+std::vector<std::string> format_value(const std::optional<T>& target) {
   return target ? std::vector{fmt::format("{}", *target)} : std::vector<std::string>();
 }
 
 }  // namespace
 
-std::optional<std::int64_t> whole_number(const std::string& text) {
+std::optional<std::int64_t> parse_integer(const std::string& text) {
   std::int64_t number = 0;
   const char* const end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, number);
@@ -42,16 +42,16 @@ std::optional<std::int64_t> whole_number(const std::string& text) {
   return number;
 }
 
-Diagnostic not_listed(const WrongChoice& wrong) {
+Diagnostic invalid_choice_error(const InvalidChoice& wrong) {
   const bool near = !nearest(wrong.found, wrong.legal).empty();
   return {.code = "D003",
           .where = {.flag = wrong.flag},
-          .what = fmt::format("`{}` cannot be `{}`", wrong.flag, wrong.found),
-          .why = near ? "it can be " + joined_by_commas(wrong.legal) : "",
+          .what = fmt::format("invalid value `{}` for `{}`", wrong.found, wrong.flag),
+          .why = near ? "valid values: " + join_with_commas(wrong.legal) : "",
           .help = suggest(wrong.found, wrong.legal)};
 }
 
-void refuse_flag(std::string flag, std::string what, std::string help) {
+void throw_flag_error(std::string flag, std::string what, std::string help) {
   throw InputError(Diagnostic{.code = "D003",
                               .where = {.flag = std::move(flag)},
                               .what = std::move(what),
@@ -62,11 +62,11 @@ const std::vector<FlagSpec>& common_flags() {
   static const std::vector<FlagSpec> kFlags = {
       {.name = "--color",
        .value = "WHEN",
-       .help = "auto, always or never; auto is for terminals and heeds NO_COLOR",
+       .help = "auto, always or never; auto colours terminals only and respects NO_COLOR",
        .example = "never",
        .values = Values::listed,
        .choices = {"auto", "always", "never"}},
-      {.name = "--help", .letter = "-h", .help = "print this"},
+      {.name = "--help", .letter = "-h", .help = "print this help"},
   };
   return kFlags;
 }
@@ -108,7 +108,7 @@ void Flags::text(FlagSpec spec, std::optional<std::string>& target) {
   if (!spec.choices.empty()) spec.values = Values::listed;
   add(
       std::move(spec), [&target](const std::string& value) { target = value; },
-      [&target] { return values_of(target); });
+      [&target] { return format_value(target); });
 }
 
 void Flags::count(FlagSpec spec, std::optional<std::int64_t>& target) {
@@ -116,15 +116,15 @@ void Flags::count(FlagSpec spec, std::optional<std::int64_t>& target) {
   const std::string name = spec.name;
   const std::string example = spec.example;
   const auto set = [this, &target, name, example](const std::string& value) {
-    target = whole_number(value);
+    target = parse_integer(value);
     if (target.value_or(-1) >= 0) return;
-    wrong(name, fmt::format("expected a whole number, found `{}`", value),
-          fmt::format("write for instance `{} {}`", name, example));
+    add_error(name, fmt::format("expected a whole number, found `{}`", value),
+              fmt::format("write for instance `{} {}`", name, example));
   };
-  add(std::move(spec), set, [&target] { return values_of(target); });
+  add(std::move(spec), set, [&target] { return format_value(target); });
 }
 
-std::vector<std::string> Flags::words() const {
+std::vector<std::string> Flags::to_arguments() const {
   std::vector<std::string> words{verb_};
   for (const Get& get : argument_getters_) {
     for (std::string& word : get()) words.push_back(std::move(word));
@@ -145,29 +145,29 @@ void Flags::parse(std::span<const std::string> words) {
     if (!flags_ended && words[at] == "--") {
       flags_ended = true;
     } else if (!flags_ended && looks_like_flag(words[at])) {
-      flag(words, at);
+      parse_flag(words, at);
     } else {
       arguments.push_back(words[at]);
     }
   }
-  // The value of a flag that does not exist looks like an argument: first things first.
+  // The value of an unknown flag would be taken for an argument, so report the flag only.
   const bool unknown_flag = std::ranges::any_of(
       problems_, [](const Diagnostic& problem) { return problem.code == "D002"; });
-  if (!unknown_flag) place_arguments(arguments);
+  if (!unknown_flag) assign_arguments(arguments);
   if (!problems_.empty()) throw InputError(std::exchange(problems_, {}));
 }
 
 // `--name`, `--name=value`, `-n`, `-nvalue`.
-Flags::Given Flags::recognise(const std::string& word) const {
+Flags::ParsedFlag Flags::match_flag(const std::string& word) const {
   const std::size_t equals = word.find('=');
   for (const FlagSpec& spec : usage_.flags) {
     if (word.substr(0, equals) == spec.name) {
-      Given given{.spec = &spec, .spelled = spec.name};
+      ParsedFlag given{.spec = &spec, .spelled = spec.name};
       if (equals != word.npos) given.value = word.substr(equals + 1);
       return given;
     }
     if (!spec.letter.empty() && word.starts_with(spec.letter)) {
-      Given given{.spec = &spec, .spelled = spec.letter};
+      ParsedFlag given{.spec = &spec, .spelled = spec.letter};
       if (word.size() > spec.letter.size()) given.value = word.substr(spec.letter.size());
       return given;
     }
@@ -175,24 +175,24 @@ Flags::Given Flags::recognise(const std::string& word) const {
   return {.spelled = word.substr(0, equals)};
 }
 
-void Flags::flag(std::span<const std::string> words, std::size_t& at) {
-  Given given = recognise(words[at]);
-  if (given.spec == nullptr) return unknown(given.spelled);
+void Flags::parse_flag(std::span<const std::string> words, std::size_t& at) {
+  ParsedFlag given = match_flag(words[at]);
+  if (given.spec == nullptr) return add_unknown_flag(given.spelled);
   const FlagSpec& spec = *given.spec;
   if (spec.value.empty()) {
     if (!given.value) return set_flag(given);
-    return wrong(given.spelled,
-                 fmt::format("`{}` takes no value, found `{}`", given.spelled, *given.value),
-                 fmt::format("write `{}`", given.spelled));
+    return add_error(given.spelled,
+                     fmt::format("`{}` takes no value, found `{}`", given.spelled, *given.value),
+                     fmt::format("write `{}`", given.spelled));
   }
   const bool follows = at + 1 < words.size() && !words[at + 1].starts_with("--");
   if (!given.value && follows) given.value = words[++at];
   if (given.value && !given.value->empty()) return set_flag(given);
-  wrong(given.spelled, fmt::format("`{}` needs a value", given.spelled),
-        fmt::format("write for instance `{} {}`", given.spelled, spec.example));
+  add_error(given.spelled, fmt::format("`{}` needs a value", given.spelled),
+            fmt::format("write for instance `{} {}`", given.spelled, spec.example));
 }
 
-void Flags::unknown(const std::string& spelled) {
+void Flags::add_unknown_flag(const std::string& spelled) {
   std::vector<std::string> names;
   std::vector<std::string> bare;  // a dash too few must not count as a wrong letter
   const auto add_names = [&](const std::vector<FlagSpec>& flags) {
@@ -208,31 +208,33 @@ void Flags::unknown(const std::string& spelled) {
       {.code = "D002",
        .where = {.flag = spelled},
        .what = fmt::format("`{}` has no flag `{}`", verb_, spelled),
-       .why = near.empty() ? "" : "its flags are " + joined_by_commas(names),
+       .why = near.empty() ? "" : "its flags are " + join_with_commas(names),
        .help = near.empty() ? suggest(spelled, names) : fmt::format("did you mean `--{}`?", near)});
 }
 
-void Flags::set_flag(const Given& given) {
+void Flags::set_flag(const ParsedFlag& given) {
   const FlagSpec& spec = *given.spec;
   const auto index = static_cast<std::size_t>(&spec - usage_.flags.data());
   if (seen_[index]) {
-    return wrong(given.spelled, fmt::format("`{}` is given twice", given.spelled), "give it once");
+    return add_error(given.spelled, fmt::format("`{}` is given twice", given.spelled),
+                     "give it once");
   }
   seen_[index] = true;
   const std::string value = given.value.value_or("");
   if (spec.values == Values::listed &&
       std::ranges::find(spec.choices, value) == spec.choices.end()) {
-    problems_.push_back(not_listed({.flag = given.spelled, .found = value, .legal = spec.choices}));
+    problems_.push_back(
+        invalid_choice_error({.flag = given.spelled, .found = value, .legal = spec.choices}));
     return;
   }
   flag_setters_[index](value);
 }
 
-void Flags::place_arguments(std::span<const std::string> given) {
+void Flags::assign_arguments(std::span<const std::string> given) {
   std::size_t next = 0;
   for (std::size_t k = 0; k < usage_.arguments.size(); ++k) {
     const ArgumentSpec& spec = usage_.arguments[k];
-    if (next == given.size() && spec.required) missing_argument(spec);
+    if (next == given.size() && spec.required) add_missing_argument(spec);
     const std::size_t end = spec.repeated ? given.size() : std::min(next + 1, given.size());
     for (; next < end; ++next) {
       const bool legal = spec.values != Values::listed || spec.choices.empty() ||
@@ -241,24 +243,24 @@ void Flags::place_arguments(std::span<const std::string> given) {
         argument_setters_[k](given[next]);
       } else {
         problems_.push_back(
-            not_listed({.flag = spec.name, .found = given[next], .legal = spec.choices}));
+            invalid_choice_error({.flag = spec.name, .found = given[next], .legal = spec.choices}));
       }
     }
   }
   for (; next < given.size(); ++next) {
     const std::string takes =
         usage_.arguments.empty() ? "no argument" : fmt::format("only {}", usage_.arguments[0].name);
-    wrong("", fmt::format("`{}` takes {}, and `{}` is one too many", verb_, takes, given[next]),
-          "leave it out; a name with blanks must be quoted");
+    add_error("", fmt::format("unexpected argument `{}`: `{}` takes {}", given[next], verb_, takes),
+              "remove it; quote a name that contains spaces");
   }
 }
 
-void Flags::missing_argument(const ArgumentSpec& spec) {
-  wrong("", fmt::format("`{}` needs {}: {}", verb_, spec.name, spec.help),
-        fmt::format("write for instance `shiplap {} {}`", verb_, spec.example));
+void Flags::add_missing_argument(const ArgumentSpec& spec) {
+  add_error("", fmt::format("`{}` needs {}: {}", verb_, spec.name, spec.help),
+            fmt::format("write for instance `shiplap {} {}`", verb_, spec.example));
 }
 
-void Flags::wrong(std::string flag, std::string what, std::string help) {
+void Flags::add_error(std::string flag, std::string what, std::string help) {
   problems_.push_back({.code = "D003",
                        .where = {.flag = std::move(flag)},
                        .what = std::move(what),

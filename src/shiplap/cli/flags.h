@@ -19,15 +19,15 @@
 
 namespace shiplap::cli {
 
-// What a value may be, for checking and for completion.
+// The kind of a value, for checking and for completion.
 enum class Values { any, files, listed };
 
 struct FlagSpec {
   std::string name;    // "--rank"
   std::string letter;  // "-o", or none
-  std::string value;   // what stands for the value in the help; a switch has none
+  std::string value;   // placeholder in the help; empty for a switch
   std::string help;
-  std::string example;  // a value that one could give
+  std::string example;  // an example of a value
   Values values = Values::any;
   std::vector<std::string> choices;  // if `values` is listed
 };
@@ -47,24 +47,24 @@ struct Usage {
   std::vector<FlagSpec> flags;
 };
 
-// The flags that every command has. They are taken out of the arguments before it sees them.
+// The flags of every command. They are removed from the arguments before the command parses them.
 [[nodiscard]] const std::vector<FlagSpec>& common_flags();
 
-// Nothing if it is anything else than an integer of 64 bits.
-[[nodiscard]] std::optional<std::int64_t> whole_number(const std::string& text);
+// Returns nullopt unless the text is a 64-bit integer.
+[[nodiscard]] std::optional<std::int64_t> parse_integer(const std::string& text);
 
-// A value that is none of those that are legal.
-struct WrongChoice {
+// A value that is not one of the valid ones.
+struct InvalidChoice {
   std::string flag;
   std::string found;
   std::vector<std::string> legal;
 };
-[[nodiscard]] Diagnostic not_listed(const WrongChoice& wrong);  // D003
+[[nodiscard]] Diagnostic invalid_choice_error(const InvalidChoice& wrong);  // D003
 
-// Throws InputError D003, for what a verb finds wrong with a flag, or with several ("") together.
-[[noreturn]] void refuse_flag(std::string flag, std::string what, std::string help = "");
+// Throws InputError D003 for a flag, or for a combination of several ("").
+[[noreturn]] void throw_flag_error(std::string flag, std::string what, std::string help = "");
 
-// Targets are set by parse() and must live until then.
+// parse() sets the targets. REQUIRES: they outlive it.
 class Flags {
  public:
   explicit Flags(std::string verb) : verb_(std::move(verb)) {}
@@ -79,34 +79,34 @@ class Flags {
   // A whole number, 0 or more.
   void count(FlagSpec spec, std::optional<std::int64_t>& target);
 
-  // Throws InputError with all that is wrong: D002 for a flag that does not exist, D003 for a value
-  // or argument that is wrong, missing or too many. What follows `--` is no flag.
+  // Throws InputError with all errors: D002 for an unknown flag, D003 for an invalid, missing or
+  // unexpected value or argument. Words after `--` are not flags.
   void parse(std::span<const std::string> words);
 
   [[nodiscard]] const Usage& usage() const { return usage_; }
-  // The words that set the targets to what they are now, after the name of the command.
-  [[nodiscard]] std::vector<std::string> words() const;
+  // Returns the name of the command and the arguments that set the targets to their current values.
+  [[nodiscard]] std::vector<std::string> to_arguments() const;
 
  private:
   using Set = std::function<void(const std::string&)>;
-  // The values a target has; of a switch that is on, an empty one.
+  // The values of a target; an empty one for a switch that is on.
   using Get = std::function<std::vector<std::string>()>;
 
-  // A flag as it was given.
-  struct Given {
+  // A flag of the command line.
+  struct ParsedFlag {
     const FlagSpec* spec = nullptr;
     std::string spelled;
     std::optional<std::string> value;
   };
 
   void add(FlagSpec spec, Set set, Get get);
-  void flag(std::span<const std::string> words, std::size_t& at);
-  [[nodiscard]] Given recognise(const std::string& word) const;
-  void unknown(const std::string& spelled);
-  void set_flag(const Given& given);
-  void place_arguments(std::span<const std::string> given);
-  void missing_argument(const ArgumentSpec& spec);
-  void wrong(std::string flag, std::string what, std::string help);
+  void parse_flag(std::span<const std::string> words, std::size_t& at);
+  [[nodiscard]] ParsedFlag match_flag(const std::string& word) const;
+  void add_unknown_flag(const std::string& spelled);
+  void set_flag(const ParsedFlag& given);
+  void assign_arguments(std::span<const std::string> given);
+  void add_missing_argument(const ArgumentSpec& spec);
+  void add_error(std::string flag, std::string what, std::string help);
 
   std::string verb_;
   Usage usage_;
@@ -118,15 +118,15 @@ class Flags {
   std::vector<Diagnostic> problems_;
 };
 
-// The words that set options to these, to be given again.
+// Returns the arguments that set the options to `given`.
 template <class Options>
-[[nodiscard]] std::vector<std::string> words_of(const std::string& verb,
-                                                void (*declare)(Flags& flags, Options& options),
-                                                const Options& given) {
+[[nodiscard]] std::vector<std::string> to_arguments(const std::string& verb,
+                                                    void (*declare)(Flags& flags, Options& options),
+                                                    const Options& given) {
   Options options = given;
   Flags flags(verb);
   declare(flags, options);
-  return flags.words();
+  return flags.to_arguments();
 }
 
 }  // namespace shiplap::cli

@@ -122,11 +122,11 @@ TEST(Flags, AWrongNumberIsReported) {
 TEST(Flags, AChoiceMustBeListed) {
   EXPECT_EQ(parse({"f", "--to", "plan"}).form, "plan");
   const Diagnostic far = problem({"f", "--to", "xml"});
-  EXPECT_EQ(far.what, "`--to` cannot be `xml`");
+  EXPECT_EQ(far.what, "invalid value `xml` for `--to`");
   EXPECT_EQ(far.help, "there are: plan, json");
   const Diagnostic near = problem({"f", "--to", "JSON"});
   EXPECT_EQ(near.help, "did you mean `json`?");
-  EXPECT_EQ(near.why, "it can be plan, json");
+  EXPECT_EQ(near.why, "valid values: plan, json");
 }
 
 TEST(Flags, ASwitchTakesNoValueAndNoFlagComesTwice) {

@@ -10,7 +10,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/comm/mpi/mpi.h"
-#include "shiplap/run/same_job.h"
+#include "shiplap/run/job_consistency.h"
 
 namespace shiplap::cli {
 namespace {
@@ -28,8 +28,8 @@ bool is_marked_checked(const plan::Plan& plan) {
   return checked != nullptr && checked == run::fingerprint(plan);
 }
 
-void become_mpirun(std::int64_t ranks, std::vector<std::string> words, Colour colour) {
-  // What Open MPI refuses unless told otherwise; other MPIs do not look.
+void exec_mpirun(std::int64_t ranks, std::vector<std::string> words, Colour colour) {
+  // Open MPI rejects these by default; other MPIs ignore the variables.
   setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 0);
   if (geteuid() == 0) {
     for (const char* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
@@ -37,7 +37,7 @@ void become_mpirun(std::int64_t ranks, std::vector<std::string> words, Colour co
       setenv(name, "1", 0);
     }
   }
-  // The ranks write into a pipe of the launcher and cannot see who reads it.
+  // The ranks write to a pipe of the launcher and cannot detect the terminal.
   words.insert(words.end(), {"--color", colour == Colour::on ? "always" : "never"});
   std::vector<std::string> all{"mpirun", "-n", std::to_string(ranks)};
   std::error_code ignored;
@@ -47,21 +47,21 @@ void become_mpirun(std::int64_t ranks, std::vector<std::string> words, Colour co
   for (std::string& word : all) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   execvp(pointers[0], pointers.data());
-  throw MissingPart(
+  throw MissingDependency(
       Diagnostic{.code = "D306",
                  .where = {.flag = "--backend"},
                  .what = fmt::format("cannot start mpirun: {}",
                                      std::error_code(errno, std::generic_category()).message()),
-                 .help = "put the `bin` of an MPI into PATH, or run on threads"});
+                 .help = "add the `bin` directory of an MPI to PATH, or run on threads"});
 }
 
-void require_launched(const std::string& flag, const std::string& command) {
+void check_launched_by_mpi(const std::string& flag, const std::string& command) {
   if (comm::launched_by()) return;
-  throw MissingPart(
+  throw MissingDependency(
       Diagnostic{.code = "D306",
                  .where = {.flag = flag},
                  .what = "this process was not started by an MPI launcher",
-                 .help = fmt::format("`mpirun -n 8 {}`, or let --backend mpi start it", command)});
+                 .help = fmt::format("run `mpirun -n 8 {}`, or use --backend mpi", command)});
 }
 
 }  // namespace shiplap::cli

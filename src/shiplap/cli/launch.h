@@ -1,4 +1,4 @@
-// Starts this program once more, on every rank of an MPI job.
+// Restarts this program on every rank of an MPI job.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace shiplap::cli {
 
-// Becomes `mpirun -n RANKS shiplap WORDS..`, with more ranks than cores if need be, and as root if
-// this is. Throws MissingPart D306 if there is no mpirun.
-[[noreturn]] void become_mpirun(std::int64_t ranks, std::vector<std::string> words, Colour colour);
+// Replaces this process (exec) by `mpirun -n RANKS shiplap WORDS..`, which may oversubscribe the
+// cores and may run as root if this process does. Throws MissingDependency D306 if there is no
+// mpirun.
+[[noreturn]] void exec_mpirun(std::int64_t ranks, std::vector<std::string> words, Colour colour);
 
-// The ranks of a job that is started by this process, or becomes it, need not check this plan.
+// Marks the plan as checked for the ranks that this process starts (in the environment).
 void mark_checked(const plan::Plan& plan);
-// Whether who started this rank has checked this very plan.
+// Whether the process that started this rank has checked this plan.
 [[nodiscard]] bool is_marked_checked(const plan::Plan& plan);
 
-// Throws MissingPart D306 unless an MPI launcher started this process; `command` is what it could
-// have been: "shiplap dispatch .. --run mpi".
-void require_launched(const std::string& flag, const std::string& command);
+// Throws MissingDependency D306 unless an MPI launcher started this process; `command` is the
+// command for the message: "shiplap dispatch .. --run mpi".
+void check_launched_by_mpi(const std::string& flag, const std::string& command);
 
 }  // namespace shiplap::cli

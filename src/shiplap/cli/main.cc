@@ -1,4 +1,4 @@
-// The process around cli::run: real streams, and what the terminal is like.
+// The process around cli::run: real streams and the properties of the terminal.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ int columns() {
   return error == std::errc() && number > 0 ? number : 100;
 }
 
-shiplap::cli::Sink sink(std::ostream& stream, int descriptor) {
+shiplap::cli::OutputStream output_stream(std::ostream& stream, int descriptor) {
   const bool is_terminal = isatty(descriptor) == 1;
   const bool plain = !environment("NO_COLOR").empty() || environment("TERM") == "dumb";
   return {.stream = stream,
@@ -45,8 +45,8 @@ int run_command(int count, char** words) {
   std::ios::sync_with_stdio(false);
   const std::vector<std::string> arguments(words + (count > 0 ? 1 : 0), words + count);
   shiplap::cli::Context context{.in = std::cin,
-                                .out = sink(std::cout, STDOUT_FILENO),
-                                .err = sink(std::cerr, STDERR_FILENO),
+                                .out = output_stream(std::cout, STDOUT_FILENO),
+                                .err = output_stream(std::cerr, STDERR_FILENO),
                                 .columns = columns(),
                                 .progress = shiplap::cli::process_progress()};
   return static_cast<int>(shiplap::cli::run(arguments, context));
@@ -58,9 +58,9 @@ int main(int count, char** words) {
   try {
     return run_command(count, words);
   } catch (const std::bad_alloc&) {
-    // So little memory that it could not be said in the usual way.
-    constexpr std::string_view kText = "error[D007]: there is not enough memory\n";
+    // There was not even enough memory to print the usual message.
+    constexpr std::string_view kText = "error[D007]: out of memory\n";
     (void)!write(STDERR_FILENO, kText.data(), kText.size());
-    return static_cast<int>(shiplap::cli::ExitCode::missing_part);
+    return static_cast<int>(shiplap::cli::ExitCode::missing_dependency);
   }
 }

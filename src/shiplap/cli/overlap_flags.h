@@ -23,15 +23,15 @@ struct OverlapOptions {
 };
 
 void declare_overlap(Flags& flags, OverlapOptions& options);
-// Throws InputError D003 if flags make no sense together, D005 if a file cannot be written.
+// Throws InputError D003 if flags contradict each other, D005 if a file cannot be written.
 void check_overlap(const OverlapOptions& options);
 
-// What is asked, with what is in the file that `calibration` names. Throws InputError D003, D004.
+// Returns the query, with the contents of the file `calibration`. Throws InputError D003, D004.
 [[nodiscard]] overlap::Query query_of(const OverlapOptions& options, std::istream& in);
-// Writes the plan, the page and the trace that were asked for.
+// Writes the requested plan, report and trace.
 void write_files(const OverlapOptions& options, const overlap::Study& study);
 
-// The flags that were given, to be given again.
-[[nodiscard]] std::vector<std::string> words_of(const OverlapOptions& options);
+// The command line that sets these options.
+[[nodiscard]] std::vector<std::string> to_arguments(const OverlapOptions& options);
 
 }  // namespace shiplap::cli

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Clock::duration kMaxSilence = std::chrono::milliseconds(500);
 
-// A signal handler can reach nothing else.
+// A signal handler may access only lock-free atomics.
 std::atomic<Clock::rep> last_call = 0;
 std::atomic<bool> is_interrupted = false;
 static_assert(std::atomic<Clock::rep>::is_always_lock_free);
@@ -40,7 +40,7 @@ class Terminal {
       drawn_.reset();
       work_ = point.what;
       drawn_.emplace(
-          Progress::Work{.what = work_, .unit = std::string(point.unit), .total = point.total},
+          ProgressBar::Task{.what = work_, .unit = std::string(point.unit), .total = point.total},
           progress_on_stderr());
     }
     drawn_->update(point.done);
@@ -49,7 +49,7 @@ class Terminal {
 
  private:
   std::string work_;
-  std::optional<Progress> drawn_;
+  std::optional<ProgressBar> drawn_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Progress of long work on the terminal, and Ctrl-C while it goes on.
+// Progress of long tasks on the terminal, and Ctrl-C during them.
 #pragma once
 
 #include <exception>
@@ -8,13 +8,13 @@
 
 namespace shiplap::cli {
 
-// Thrown out of work during which Ctrl-C was pressed.
+// Thrown by the progress callback after Ctrl-C.
 class Interrupted : public std::exception {
  public:
   explicit Interrupted(const ProgressPoint& point);
   // "interrupted while expanding ranks, 41 % done"
   [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
-  // What was being done, as ProgressPoint has it.
+  // The interrupted task, as in ProgressPoint::what.
   [[nodiscard]] const std::string& work() const { return work_; }
 
  private:
@@ -22,8 +22,8 @@ class Interrupted : public std::exception {
   std::string text_;
 };
 
-// For the process: draws on stderr if that is a terminal, and throws Interrupted after SIGINT.
-// Where nothing has called it for half a second, SIGINT ends the process as it always does.
+// For the process: draws on stderr if it is a terminal, and throws Interrupted after SIGINT. If it
+// has not been called for half a second, SIGINT terminates the process as by default.
 [[nodiscard]] ProgressCallback process_progress();
 
 }  // namespace shiplap::cli

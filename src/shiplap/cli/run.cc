@@ -22,7 +22,7 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-// Whether a flag is among the words before `--`.
+// Whether the words before `--` contain a flag.
 bool has_flag(std::span<const std::string> words, std::string_view name) {
   const auto end = std::ranges::find(words, "--");
   return std::find(words.begin(), end, name) != end;
@@ -37,14 +37,14 @@ void set_colour(const std::string& when, Context& context) {
                                 .help = "write for instance `--color never`"});
   }
   if (std::ranges::find(legal, when) == legal.end()) {
-    throw InputError(not_listed({.flag = "--color", .found = when, .legal = legal}));
+    throw InputError(invalid_choice_error({.flag = "--color", .found = when, .legal = legal}));
   }
   if (when == "auto") return;
   context.out.colour = context.err.colour = when == "always" ? Colour::on : Colour::off;
 }
 
-// Takes --color out of the words, so that no command need know of it.
-Arguments without_colour(std::span<const std::string> words, Context& context) {
+// Removes --color from the words and applies it, so that no command has to handle it.
+Arguments extract_colour_flag(std::span<const std::string> words, Context& context) {
   Arguments rest;
   for (std::size_t at = 0; at < words.size(); ++at) {
     const std::string& word = words[at];
@@ -71,7 +71,7 @@ std::vector<std::string> names_of(std::span<const Verb> verbs) {
   return names;
 }
 
-[[noreturn]] void refuse_command(const std::string& word, std::span<const Verb> verbs) {
+[[noreturn]] void throw_unknown_command(const std::string& word, std::span<const Verb> verbs) {
   const std::vector<std::string> names = names_of(verbs);
   std::string all;
   for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
@@ -87,15 +87,15 @@ std::vector<std::string> names_of(std::span<const Verb> verbs) {
   const std::string near = nearest(word, names);
   throw InputError(Diagnostic{
       .code = "D001",
-      .what = fmt::format("there is no command `{}`", word),
+      .what = fmt::format("unknown command `{}`", word),
       .why = near.empty() && !is_file ? "" : "the commands are " + all,
       .help = is_file ? fmt::format("to see what is in this file: `shiplap show {}`", word)
                       : suggest(word, names)});
 }
 
-const Verb& wanted(const std::string& word, std::span<const Verb> verbs) {
+const Verb& find_verb_or_throw(const std::string& word, std::span<const Verb> verbs) {
   const Verb* verb = find_verb(verbs, word);
-  if (verb == nullptr) refuse_command(word, verbs);
+  if (verb == nullptr) throw_unknown_command(word, verbs);
   return *verb;
 }
 
@@ -106,7 +106,7 @@ ExitCode print(std::string_view text, Context& context) {
 
 ExitCode dispatch(std::span<const std::string> arguments, std::span<const Verb> verbs,
                   Context& context) {
-  Arguments words = without_colour(arguments, context);
+  Arguments words = extract_colour_flag(arguments, context);
   if (words.empty() || words[0] == "--help" || words[0] == "-h") {
     return print(help(verbs, context), context);
   }
@@ -118,7 +118,7 @@ ExitCode dispatch(std::span<const std::string> arguments, std::span<const Verb> 
   if (first == "help" && (words.empty() || words[0].starts_with('-'))) {
     return print(help(verbs, context), context);
   }
-  const Verb& verb = wanted(first == "help" ? words[0] : first, verbs);
+  const Verb& verb = find_verb_or_throw(first == "help" ? words[0] : first, verbs);
   if (first == "help" || has_flag(words, "--help") || has_flag(words, "-h")) {
     return print(help(verb, context), context);
   }
@@ -145,14 +145,14 @@ ExitCode report(const InputError& error, ExitCode code, const Request& request, 
   return code;
 }
 
-ExitCode apologise(std::string_view what, const Request& request, Context& context) {
+ExitCode report_bug(std::string_view what, const Request& request, Context& context) {
   std::string command = "shiplap";
   for (const std::string& word : request.arguments) command += " " + shell_word(word);
-  context.err.stream << report::painted("bug", "\033[1;31m", context.err.colour)
+  context.err.stream << report::styled("bug", "\033[1;31m", context.err.colour)
                      << fmt::format(
-                            ": shiplap broke one of its own promises, and we are sorry\n"
+                            ": internal error in shiplap\n"
                             "  = {}\n"
-                            "  help: nothing is wrong with what you typed; please report this "
+                            "  help: your input is not the cause; please report this "
                             "line, version {},\n"
                             "        the files it names, and the command:\n"
                             "          {}\n",
@@ -164,36 +164,37 @@ ExitCode apologise(std::string_view what, const Request& request, Context& conte
   return ExitCode::bug;
 }
 
-MissingPart not_enough_memory() {
-  return MissingPart(Diagnostic{
-      .code = "D007",
-      .what = "there is not enough memory",
-      .help = "try a smaller problem, or raise the limit (`ulimit -v`, that of a container)"});
+MissingDependency out_of_memory() {
+  return MissingDependency(Diagnostic{.code = "D007",
+                                      .what = "out of memory",
+                                      .help = "try a smaller problem, or raise the limit (`ulimit "
+                                              "-v`, memory limit of the container)"});
 }
 
-ExitCode say_interrupted(const Interrupted& interrupted, const Request& request, Context& context) {
-  context.err.stream << fmt::format("{}: there is no answer\n", interrupted.what());
+ExitCode report_interrupted(const Interrupted& interrupted, const Request& request,
+                            Context& context) {
+  context.err.stream << fmt::format("{}: no result\n", interrupted.what());
   if (request.json) {
     print_json_error(Json::array({to_json(Diagnostic{.what = interrupted.what()})}), context);
   }
   return ExitCode::interrupted;
 }
 
-ExitCode guarded(const Request& request, std::span<const Verb> verbs, Context& context) {
+ExitCode run_guarded(const Request& request, std::span<const Verb> verbs, Context& context) {
   try {
     return dispatch(request.arguments, verbs, context);
-  } catch (const MissingPart& error) {
-    return report(error, ExitCode::missing_part, request, context);
+  } catch (const MissingDependency& error) {
+    return report(error, ExitCode::missing_dependency, request, context);
   } catch (const InputError& error) {
     return report(error, ExitCode::wrong_input, request, context);
   } catch (const Interrupted& interrupted) {
-    return say_interrupted(interrupted, request, context);
+    return report_interrupted(interrupted, request, context);
   } catch (const std::bad_alloc&) {
-    return report(not_enough_memory(), ExitCode::missing_part, request, context);
+    return report(out_of_memory(), ExitCode::missing_dependency, request, context);
   } catch (const std::exception& error) {
-    return apologise(error.what(), request, context);
+    return report_bug(error.what(), request, context);
   } catch (...) {
-    return apologise("an exception of an unknown type", request, context);
+    return report_bug("an exception of an unknown type", request, context);
   }
 }
 
@@ -202,11 +203,11 @@ ExitCode guarded(const Request& request, std::span<const Verb> verbs, Context& c
 ExitCode run(std::span<const std::string> arguments, std::span<const Verb> verbs,
              Context& context) {
   const Request request{.arguments = arguments, .json = has_flag(arguments, "--json")};
-  const ExitCode code = guarded(request, verbs, context);
+  const ExitCode code = run_guarded(request, verbs, context);
   context.out.stream.flush();
   const bool is_answer = code == ExitCode::yes || code == ExitCode::no;
   if (context.out.stream.good() || !is_answer) return code;
-  // A full disk must not look like an answer.
+  // A full disk must not be mistaken for an answer.
   context.err.stream << render(Diagnostic{.code = "D005",
                                           .where = {.file = "standard output"},
                                           .what = "cannot write all of the output",

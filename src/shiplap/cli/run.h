@@ -1,4 +1,4 @@
-// The whole program, but for its process: what `shiplap ARGUMENTS` prints and answers.
+// The whole program without its process: runs `shiplap ARGUMENTS`.
 #pragma once
 
 #include <span>
@@ -9,11 +9,11 @@
 
 namespace shiplap::cli {
 
-// `arguments` without the name of the program. Never throws: what goes wrong is printed, and also
-// written as JSON to stdout if --json is among them.
+// `arguments` exclude the name of the program. Never throws: prints errors to stderr, and with
+// --json also as JSON to stdout.
 [[nodiscard]] ExitCode run(std::span<const std::string> arguments, std::span<const Verb> verbs,
                            Context& context);
-// With all commands there are.
+// The same with all_verbs().
 [[nodiscard]] ExitCode run(std::span<const std::string> arguments, Context& context);
 
 }  // namespace shiplap::cli

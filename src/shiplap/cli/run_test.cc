@@ -39,7 +39,7 @@ TEST(Run, AnInterruptionIsNoAnswer) {
   };
   const Outcome outcome = run_act(act, {"act", "--json"});
   EXPECT_EQ(outcome.code, ExitCode::interrupted);
-  EXPECT_EQ(outcome.err, "interrupted while expanding ranks, 41 % done: there is no answer\n");
+  EXPECT_EQ(outcome.err, "interrupted while expanding ranks, 41 % done: no result\n");
   EXPECT_THAT(outcome.out, HasSubstr("interrupted while expanding ranks"));
 }
 
@@ -92,7 +92,7 @@ TEST(Run, AnUnknownCommandIsWrongInput) {
   const Outcome outcome = shiplap({"shwo"});
   EXPECT_EQ(outcome.code, ExitCode::wrong_input);
   EXPECT_EQ(outcome.out, "");
-  EXPECT_THAT(outcome.err, StartsWith("error[D001]: there is no command `shwo`"));
+  EXPECT_THAT(outcome.err, StartsWith("error[D001]: unknown command `shwo`"));
   EXPECT_THAT(outcome.err, HasSubstr("did you mean `show`?"));
 }
 
@@ -107,9 +107,9 @@ TEST(Run, ErrorsAreAlsoJsonIfAsked) {
 TEST(Run, ExitCodesTellWhatHappened) {
   EXPECT_EQ(run_act([](const NoOptions&, Context&) { return ExitCode::no; }).code, ExitCode::no);
   const auto missing = [](const NoOptions&, Context&) -> ExitCode {
-    throw MissingPart(Diagnostic{.what = "there is no MPI"});
+    throw MissingDependency(Diagnostic{.what = "there is no MPI"});
   };
-  EXPECT_EQ(run_act(missing).code, ExitCode::missing_part);
+  EXPECT_EQ(run_act(missing).code, ExitCode::missing_dependency);
   const auto wrong = [](const NoOptions&, Context&) -> ExitCode {
     throw InputError(Diagnostic{.what = "wrong"});
   };
@@ -123,7 +123,7 @@ TEST(Run, OurOwnBugsAreAdmitted) {
   };
   const Outcome outcome = run_act(bug, {"act", "--json"});
   EXPECT_EQ(outcome.code, ExitCode::bug);
-  EXPECT_THAT(outcome.err, HasSubstr("broken promise: two is two"));
+  EXPECT_THAT(outcome.err, HasSubstr("invariant violated: two is two"));
   EXPECT_THAT(outcome.err, HasSubstr("shiplap act --json"));
   EXPECT_THAT(parse_json(outcome.out, "stdout")
                   .find("diagnostics")

@@ -10,13 +10,13 @@
 namespace shiplap::cli {
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 20;
 
-int number(const char* flag, const std::optional<std::int64_t>& value, std::int64_t otherwise) {
-  if (value && (*value < 1 || *value > kMost)) {
-    refuse_flag(flag, fmt::format("expected 1 to {}, found {}", kMost, *value));
+int number(const char* flag, const std::optional<std::int64_t>& value, std::int64_t default_value) {
+  if (value && (*value < 1 || *value > kMaxSize)) {
+    throw_flag_error(flag, fmt::format("expected 1 to {}, found {}", kMaxSize, *value));
   }
-  return static_cast<int>(value.value_or(otherwise));
+  return static_cast<int>(value.value_or(default_value));
 }
 
 // "dp=2,pp=4" or "dp=2 pp=4".
@@ -30,14 +30,15 @@ std::vector<plan::Axis> parse_mesh(const std::string& text) {
     if (word.empty()) continue;
     const std::size_t equals = word.find('=');
     const std::optional<std::int64_t> size =
-        equals == std::string::npos ? std::nullopt : whole_number(word.substr(equals + 1));
+        equals == std::string::npos ? std::nullopt : parse_integer(word.substr(equals + 1));
     if (!size || *size < 1 || equals == 0) {
-      refuse_flag("--mesh", fmt::format("expected an axis and its size, found `{}`", word),
-                  "write it as dp=2,pp=4");
+      throw_flag_error("--mesh", fmt::format("expected an axis and its size, found `{}`", word),
+                       "write it as dp=2,pp=4");
     }
     axes.push_back({.name = word.substr(0, equals), .size = *size});
   }
-  if (axes.empty()) refuse_flag("--mesh", "expected axes and their sizes", "write it as dp=2,pp=4");
+  if (axes.empty())
+    throw_flag_error("--mesh", "expected axes and their sizes", "write it as dp=2,pp=4");
   return axes;
 }
 
@@ -51,24 +52,26 @@ bool any_size(const StrategyFlags& options) {
 void check_subject(const SubjectFlags& subject) {
   const bool strategy = subject.strategy.strategy.has_value();
   if (subject.file.empty() && !strategy) {
-    refuse_flag(
+    throw_flag_error(
         "", fmt::format("nothing to {}", subject.verb),
-        fmt::format("give a plan, or --strategy with a name: --strategy {}", subject.for_example));
+        fmt::format("give a plan file, or a strategy: --strategy {}", subject.for_example));
   }
   if (!subject.file.empty() && strategy) {
-    refuse_flag("--strategy", "both a plan and a strategy are given", "leave out one of them");
+    throw_flag_error("--strategy", "both a plan and a strategy are given", "remove one of them");
   }
   if (!strategy && any_size(subject.strategy)) {
-    refuse_flag("", "a plan has its size in itself", "leave out the flags that size a strategy");
+    throw_flag_error("", "the size of a plan is fixed",
+                     "remove the flags that set the size of a strategy");
   }
   if (subject.keeps_plan && !strategy) {
-    refuse_flag("--plan", "this is a plan already", "`shiplap export` writes it in other forms");
+    throw_flag_error("--plan", "the input is already a plan",
+                     "`shiplap export` converts it to other formats");
   }
 }
 
 void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaults& defaults) {
   std::vector<std::string> names;
-  for (const strategy::Entry& entry : strategy::strategies()) names.push_back(entry.name);
+  for (const strategy::StrategyInfo& entry : strategy::strategies()) names.push_back(entry.name);
   flags.text({.name = "--strategy",
               .value = "NAME",
               .help = fmt::format("one of {}", fmt::join(names, ", ")),
@@ -79,35 +82,36 @@ void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaul
       options.ranks);
   flags.text({.name = "--mesh",
               .value = "AXES",
-              .help = "how the ranks are divided, as dp=2,pp=4 (as the strategy likes it)",
+              .help = "mesh of the ranks, such as dp=2,pp=4 (chosen by the strategy)",
               .example = "dp=2,pp=4"},
              options.mesh);
   flags.count(
       {.name = "--layers", .help = fmt::format("layers ({})", defaults.layers), .example = "16"},
       options.layers);
   flags.count(
-      {.name = "--batches", .help = "samples of all ranks together (4 per rank)", .example = "32"},
+      {.name = "--batches", .help = "global batch size in samples (4 per rank)", .example = "32"},
       options.batches);
   flags.count({.name = "--microbatches",
-               .help = "pieces into which a pipeline cuts its samples (one sample each)",
+               .help = "microbatches of a pipeline (one per sample)",
                .example = "8"},
               options.microbatches);
   flags.count({.name = "--chunks",
-               .help = "groups of layers per rank, in an interleaved pipeline (2)",
+               .help = "model chunks per rank in an interleaved pipeline (2)",
                .example = "2"},
               options.chunks);
-  flags.count({.name = "--hidden",
-               .help = fmt::format("a weight is hidden x hidden ({})", defaults.shape.hidden),
-               .example = "4096"},
-              options.hidden);
+  flags.count(
+      {.name = "--hidden",
+       .help = fmt::format("hidden size; a weight is hidden x hidden ({})", defaults.shape.hidden),
+       .example = "4096"},
+      options.hidden);
   flags.count({.name = "--block",
-               .help = fmt::format("tokens of a sample ({})", defaults.shape.block),
+               .help = fmt::format("sequence length: tokens per sample ({})", defaults.shape.block),
                .example = "1024"},
               options.block);
 }
 
-strategy::Size size_of(const StrategyFlags& options, const StrategyDefaults& defaults) {
-  strategy::Size size;
+strategy::TrainingSize size_of(const StrategyFlags& options, const StrategyDefaults& defaults) {
+  strategy::TrainingSize size;
   if (options.mesh) size.mesh = parse_mesh(*options.mesh);
   if (options.ranks || !options.mesh) {
     size.ranks = number("--ranks", options.ranks, defaults.ranks);
@@ -115,7 +119,7 @@ strategy::Size size_of(const StrategyFlags& options, const StrategyDefaults& def
   std::int64_t ranks = size.ranks;
   if (ranks == 0) {
     ranks = 1;
-    for (const plan::Axis& axis : size.mesh) ranks = std::min(kMost, ranks * axis.size);
+    for (const plan::Axis& axis : size.mesh) ranks = std::min(kMaxSize, ranks * axis.size);
   }
   size.layers = number("--layers", options.layers, defaults.layers);
   size.batch = number("--batches", options.batches, 4 * ranks);
@@ -128,22 +132,22 @@ strategy::Size size_of(const StrategyFlags& options, const StrategyDefaults& def
                        static_cast<double>(size.shape.hidden) *
                        static_cast<double>(size.shape.block) * size.batch;
   if (flops > 0x1p60) {
-    refuse_flag("--hidden", "a layer of so many operations cannot be counted",
-                "fewer samples, shorter ones, or a smaller hidden size");
+    throw_flag_error("--hidden", "the number of operations of a layer overflows",
+                     "use fewer or shorter samples, or a smaller hidden size");
   }
   return size;
 }
 
 PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& defaults,
                          const strategy::World& world) {
-  const strategy::Entry& entry = strategy::find_strategy(options.strategy.value_or(""));
-  StrategyDefaults own = defaults;
-  const bool alone = entry.axes.empty();
-  if (alone) own.ranks = 1;
-  const strategy::Size size = size_of(options, own);
+  const strategy::StrategyInfo& entry = strategy::find_strategy(options.strategy.value_or(""));
+  StrategyDefaults adjusted = defaults;
+  const bool is_single_rank = entry.axes.empty();
+  if (is_single_rank) adjusted.ranks = 1;
+  const strategy::TrainingSize size = size_of(options, adjusted);
   strategy::World where = strategy::world_for(entry, size);
   where.system = world.system;
-  where.eager_up_to = world.eager_up_to;
+  where.eager_limit = world.eager_limit;
   strategy::Training training = strategy::training_for(entry, size);
   return {.entry = &entry, .trainer = std::make_unique<strategy::Trainer>(where, training)};
 }

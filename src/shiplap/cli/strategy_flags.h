@@ -1,4 +1,4 @@
-// The flags that say which strategy to run, how large, on what: shared by `simulate` and `run`.
+// The flags that select a strategy and its size: shared by `check`, `simulate` and `run`.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct StrategyFlags {
   std::optional<std::int64_t> block;
 };
 
-// What numbers are if no flag says so: people simulate large layers and run small ones.
+// Default sizes: `simulate` uses large layers, `run` small ones.
 struct StrategyDefaults {
   std::int64_t ranks = 4;
   std::int64_t layers = 4;
@@ -34,26 +34,26 @@ struct StrategyDefaults {
 
 void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaults& defaults);
 
-// What a verb was asked to work on: a plan in a file or a strategy, and not both.
+// The input of a verb: either a plan file or a strategy.
 struct SubjectFlags {
   std::string_view file;
   const StrategyFlags& strategy;
   bool keeps_plan = false;       // --plan was given
   std::string_view verb;         // "simulate", for messages
-  std::string_view for_example;  // a strategy
+  std::string_view for_example;  // a strategy name, for messages
 };
 // Throws InputError D003.
 void check_subject(const SubjectFlags& subject);
-// Whether a flag was given that says how large a strategy is.
+// Whether a flag sets the size of a strategy.
 [[nodiscard]] bool any_size(const StrategyFlags& options);
 
-// The size that flags ask for. Throws InputError D003.
-[[nodiscard]] strategy::Size size_of(const StrategyFlags& options,
-                                     const StrategyDefaults& defaults);
+// Returns the size that the flags set. Throws InputError D003.
+[[nodiscard]] strategy::TrainingSize size_of(const StrategyFlags& options,
+                                             const StrategyDefaults& defaults);
 
-// A strategy that is ready to train.
+// A strategy and the trainer that runs it.
 struct PreparedStrategy {
-  const strategy::Entry* entry = nullptr;
+  const strategy::StrategyInfo* entry = nullptr;
   std::unique_ptr<strategy::Trainer> trainer;
 };
 // Throws InputError D003, D621, D622, D624.

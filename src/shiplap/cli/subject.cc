@@ -45,7 +45,7 @@ void declare_files(Flags& flags, TraceFiles& files, const TraceFilesHelp& help) 
               .example = "step.plan"},
              files.plan);
   flags.file({.name = "--report",
-              .help = fmt::format("write a picture{}: one HTML file", help.of),
+              .help = fmt::format("write an HTML report{}", help.of),
               .example = "step.html"},
              files.report);
   flags.file({.name = "--trace",
@@ -54,15 +54,16 @@ void declare_files(Flags& flags, TraceFiles& files, const TraceFilesHelp& help) 
              files.trace);
 }
 
-void write_files(const TraceFiles& files, const Subject& subject, const TraceFacts& facts) {
+void write_files(const TraceFiles& files, const Subject& subject, const TraceOutput& output) {
   if (files.plan) write_text(*files.plan, plan::to_text(subject.plan), "--plan");
   if (files.trace) {
-    write_text(*files.trace, trace::to_perfetto(facts.trace, {.title = facts.title}), "--trace");
+    write_text(*files.trace, trace::to_perfetto(output.trace, {.title = output.title}), "--trace");
   }
   if (!files.report) return;
-  const report::Page page = report::trace_page(
-      facts.trace,
-      {.name = subject.name, .assumed = facts.assumed, .command = shell_command(facts.words)});
+  const report::Page page =
+      report::trace_page(output.trace, {.name = subject.name,
+                                        .assumed = output.assumed,
+                                        .command = shell_command(output.arguments)});
   write_text(*files.report, to_html(page), "--report");
 }
 

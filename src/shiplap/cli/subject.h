@@ -1,4 +1,4 @@
-// What `check`, `simulate` and `run` work on: a plan in a file, or that of a strategy.
+// The input of `check`, `simulate` and `run`: the plan of a file or of a strategy.
 #pragma once
 
 #include <optional>
@@ -17,22 +17,22 @@ namespace shiplap::cli {
 
 struct Subject {
   plan::Plan plan;
-  std::optional<SourceText> source;  // of a plan that was read
+  std::optional<SourceText> source;  // of a plan file
   std::string name;                  // "1f1b", "step.plan"
   std::string title;                 // "1f1b on 8 ranks", "step.plan"
   std::string mesh;                  // of a strategy: "dp=2 pp=4"
-  std::string detail;                // of a strategy: how large it is
+  std::string detail;                // of a strategy: its size
 
   [[nodiscard]] const SourceText* text() const { return source ? &*source : nullptr; }
-  // Does something with the plan, and says where in its text a problem lies.
-  template <class Do>
-  auto placing(const Do& act) const {
-    return source ? placing_errors(*source, act) : act();
+  // Calls `act` and adds file, line and excerpt to the InputErrors that it throws.
+  template <class Function>
+  auto with_source_locations(const Function& act) const {
+    return source ? shiplap::with_source_locations(*source, act) : act();
   }
 };
 
-// A strategy is run to get its plan. Throws InputError: D004, what is wrong with the plan, or with
-// the size of the strategy.
+// Reads a plan file, or runs a strategy to record its plan. Throws InputError: D004, or the errors
+// of the plan or of the size of the strategy.
 [[nodiscard]] Subject subject_of(const std::string& file, Context& context);
 [[nodiscard]] Subject subject_of(const StrategyFlags& flags, const StrategyDefaults& defaults = {},
                                  const strategy::World& world = {});
@@ -43,19 +43,19 @@ struct TraceFiles {
   std::optional<std::string> report;
   std::optional<std::string> trace;
 };
-// `of`: of what a trace is; `as`: what becomes of a plan.
+// Suffixes of the help texts of the trace (`of`) and of the plan (`as`).
 struct TraceFilesHelp {
   std::string_view of;
   std::string_view as;
 };
 void declare_files(Flags& flags, TraceFiles& files, const TraceFilesHelp& help);
-// What they say.
-struct TraceFacts {
+// The contents of these files.
+struct TraceOutput {
   const trace::Trace& trace;
   std::string title;
-  std::vector<std::string> assumed;  // whole sentences
-  std::vector<std::string> words;    // of the command
+  std::vector<std::string> assumed;    // whole sentences
+  std::vector<std::string> arguments;  // of the command
 };
-void write_files(const TraceFiles& files, const Subject& subject, const TraceFacts& facts);
+void write_files(const TraceFiles& files, const Subject& subject, const TraceOutput& output);
 
 }  // namespace shiplap::cli

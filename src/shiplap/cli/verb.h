@@ -13,25 +13,25 @@
 namespace shiplap::cli {
 
 struct Example {
-  std::string command;  // "shiplap show step.plan"
-  std::string says;     // what it is for
+  std::string command;      // "shiplap show step.plan"
+  std::string description;  // its purpose
 };
 
 struct VerbInfo {
   std::string name;
   std::string summary;  // one line
   std::vector<Example> examples;
-  std::string notes;  // what else --help should say; may be empty
+  std::string notes;  // printed at the end of --help; may be empty
 };
 
 struct Verb {
   VerbInfo info;
   std::function<Usage()> usage;
-  // Throws InputError where the arguments or what they name make no sense.
+  // Throws InputError if the arguments or the files they name are invalid.
   std::function<ExitCode(std::span<const std::string> arguments, Context& context)> run;
 };
 
-// `declare` says which flags set which fields of Options; `run` gets them filled in.
+// `declare` binds flags to fields of Options; `run` gets the parsed options.
 template <class Options>
 struct VerbFunctions {
   void (*declare)(Flags& flags, Options& options);

@@ -1,4 +1,4 @@
-// shiplap check: is a plan, or a strategy, sound?
+// shiplap check: verifies a plan or a strategy.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct Options {
 
 void declare(Flags& flags, Options& options) {
   flags.argument({.name = "FILE",
-                  .help = "a plan; or else --strategy or --schedule",
+                  .help = "a plan file; alternatives: --strategy, --schedule",
                   .example = "step.plan",
                   .values = Values::files,
                   .required = false},
@@ -49,36 +49,36 @@ void declare(Flags& flags, Options& options) {
   declare_strategy(flags, options.strategy, {});
   flags.file({.name = "--schedule",
               .value = "CSV",
-              .help = "a pipeline schedule of torch: a row of actions (0F0, 1B3, ..) per rank",
+              .help = "a PyTorch pipeline schedule: one row of actions (0F0, 1B3, ..) per rank",
               .example = "schedule.csv"},
              options.schedule);
   flags.text({.name = "--rules",
               .value = "WHOSE",
-              .help = "the library that it is to run on: nccl, mpi, gloo, or any of them (any)",
+              .help = "rules of the communication library: nccl, mpi, gloo, or any (any)",
               .example = "nccl",
               .choices = check::rules_names()},
              options.rules);
   flags.text({.name = "--sends",
               .value = "HOW",
-              .help = "when a send is complete: eager (at once), rendezvous (its receive has "
-                      "started), or both are tried (both)",
+              .help = "when a send completes: eager (immediately), rendezvous (when its receive "
+                      "has started), or both to check both (both)",
               .example = "rendezvous",
               .choices = {"eager", "rendezvous", "both"}},
              options.sends);
-  flags.count({.name = "--eager",
-               .value = "BYTES",
-               .help = "sends up to this size are eager, others rendezvous; instead of --sends",
-               .example = "65536"},
-              options.eager);
+  flags.count(
+      {.name = "--eager",
+       .value = "BYTES",
+       .help = "sends of up to this size are eager, larger ones rendezvous; replaces --sends",
+       .example = "65536"},
+      options.eager);
   flags.toggle({.name = "--fix",
-                .help = "write a plan that is sound, FILE.fixed.plan or OUT, if another order of "
-                        "two operations makes it so"},
+                .help = "write a fixed plan to FILE.fixed.plan or OUT, if reordering two "
+                        "operations makes it sound"},
                options.fix);
-  flags.toggle(
-      {.name = "--no-symmetry", .help = "look at every rank, also at those that are alike"},
-      options.no_symmetry);
+  flags.toggle({.name = "--no-symmetry", .help = "check every rank, even if ranks are symmetric"},
+               options.no_symmetry);
   flags.text({.name = "--format",
-              .value = "FORM",
+              .value = "FORMAT",
               .help = "text, json, sarif (code scanning) or github (workflow commands)",
               .example = "sarif",
               .choices = {"text", "json", "sarif", "github"}},
@@ -87,16 +87,16 @@ void declare(Flags& flags, Options& options) {
   flags.file({.name = "--output",
               .letter = "-o",
               .value = "OUT",
-              .help = "write to this file instead of standard output; with --fix, the plan",
+              .help = "write to this file instead of standard output; with --fix, the fixed plan",
               .example = "check.sarif"},
              options.output);
 }
 
 std::string format_of(const Options& options) {
   if (options.json && options.format && *options.format != "json") {
-    refuse_flag("--json",
-                fmt::format("`--json` and `--format {}` contradict each other", *options.format),
-                "give one of them");
+    throw_flag_error(
+        "--json", fmt::format("`--json` and `--format {}` contradict each other", *options.format),
+        "give one of them");
   }
   return options.json ? "json" : options.format.value_or("text");
 }
@@ -109,20 +109,21 @@ void check_flags(const Options& options) {
                    .verb = "check",
                    .for_example = "1f1b"});
   } else if (!options.file.empty() || options.strategy.strategy || any_size(options.strategy)) {
-    refuse_flag("--schedule", "a schedule is a whole plan",
-                "leave out FILE, --strategy and the flags that size a strategy");
+    throw_flag_error("--schedule", "a schedule already defines the whole plan",
+                     "remove FILE, --strategy and the flags that set the size of a strategy");
   }
   if (options.sends && options.eager) {
-    refuse_flag("--eager", "`--eager` decides by size, and `--sends` for all", "give one of them");
+    throw_flag_error("--eager", "`--eager` and `--sends` contradict each other",
+                     "give one of them");
   }
 }
 
 check::Options check_options(const Options& options, const Context& context) {
   check::Options result{.symmetry = !options.no_symmetry, .progress = context.progress};
-  if (options.rules) result.rules = check::rules_called(*options.rules).value_or(result.rules);
+  if (options.rules) result.rules = check::parse_rules(*options.rules).value_or(result.rules);
   if (options.sends == "eager") result.sends = check::Sends::eager;
   if (options.sends == "rendezvous") result.sends = check::Sends::rendezvous;
-  if (options.eager) result.eager_up_to = Bytes{*options.eager};
+  if (options.eager) result.eager_limit = Bytes{*options.eager};
   return result;
 }
 
@@ -137,18 +138,18 @@ Subject checked_subject(const Options& options, Context& context) {
 }
 
 std::string formatted(const report::CheckedPlan& checked, const std::string& format,
-                      const report::TextLook& look) {
+                      const report::TextStyle& style) {
   if (format == "json") return to_text(report::check_json(checked)) + "\n";
   if (format == "sarif") return to_text(report::check_sarif(checked)) + "\n";
   if (format == "github") return report::check_github(checked);
-  return report::check_text(checked, look);
+  return report::check_text(checked, style);
 }
 
-// Where the plan goes that --fix makes. What is there already may be somebody's work.
+// The output file of --fix. Never overwrites a file that the user did not name.
 std::string fixed_file(const Options& options) {
   if (options.output && *options.output != "-") return *options.output;
   if (options.output || options.file.empty() || options.file == "-") {
-    refuse_flag("--fix", "it is not known where the plan is to go", "name a file: -o fixed.plan");
+    throw_flag_error("--fix", "no output file for the fixed plan", "name a file: -o fixed.plan");
   }
   const std::string_view plain(options.file);
   const std::string_view end = ".plan";
@@ -156,8 +157,8 @@ std::string fixed_file(const Options& options) {
   std::string file = stem + ".fixed.plan";
   std::error_code ignored;
   if (std::filesystem::exists(file, ignored)) {
-    refuse_flag("--fix", fmt::format("there is a `{}` already", file),
-                fmt::format("to replace it, name it: -o {}", shell_word(file)));
+    throw_flag_error("--fix", fmt::format("`{}` already exists", file),
+                     fmt::format("to overwrite it: -o {}", shell_word(file)));
   }
   return file;
 }
@@ -165,12 +166,12 @@ std::string fixed_file(const Options& options) {
 void write_fixed(const std::string& file, const plan::Plan& plan,
                  const report::CheckedPlan& checked, Context& context) {
   if (checked.report.sound()) {
-    context.err.stream << "it is sound: there is nothing to fix\n";
+    context.err.stream << "nothing to fix: the plan is sound\n";
     return;
   }
   const std::optional<check::Fix> fix = check::fix(plan, checked.report, checked.options);
   if (!fix) {
-    context.err.stream << "not fixed: no other order of two operations makes this plan sound\n";
+    context.err.stream << "not fixed: no reordering of two operations makes this plan sound\n";
     return;
   }
   write_text(file, plan::to_text(fix->plan), "--fix");
@@ -188,19 +189,20 @@ ExitCode run_verb(const Options& options, Context& context) {
                               .options = check_options(options, context),
                               .report = {}};
   try {
-    checked.report = subject.placing([&] { return check::check(subject.plan, checked.options); });
+    checked.report =
+        subject.with_source_locations([&] { return check::check(subject.plan, checked.options); });
   } catch (const Interrupted& interrupted) {
-    if (interrupted.work() == "following operations") {
-      context.err.stream << "so far: every call and message meets its partner\n";
+    if (interrupted.work() == "executing operations") {
+      context.err.stream << "so far: every collective and message is matched\n";
     }
     throw;
   }
-  if (subject.source) report::place_findings(checked.report, *subject.source);
+  if (subject.source) report::add_source_locations(checked.report, *subject.source);
 
   const bool to_file = !options.fix && options.output && *options.output != "-";
-  const report::TextLook look{.colour = to_file ? Colour::off : context.out.colour,
-                              .width = context.width()};
-  const std::string text = formatted(checked, format, look);
+  const report::TextStyle style{.colour = to_file ? Colour::off : context.out.colour,
+                                .width = context.width()};
+  const std::string text = formatted(checked, format, style);
   if (to_file) {
     write_text(*options.output, text, "--output");
     context.err.stream << fmt::format("wrote {}\n", shell_word(*options.output));
@@ -216,15 +218,16 @@ ExitCode run_verb(const Options& options, Context& context) {
 Verb check_verb() {
   return make_verb<Options>(
       {.name = "check",
-       .summary = "is it sound? No deadlock, no race, every gradient complete, on every rank",
+       .summary = "verify a plan: no deadlock, no data race, complete gradients, on every rank",
        .examples =
-           {{"shiplap check step.plan", "a plan: what was proved, or what is wrong and where"},
-            {"shiplap check --strategy 1f1b --ranks 8", "a strategy"},
-            {"shiplap check step.plan --sends rendezvous", "as if no message were ever buffered"},
-            {"shiplap check --schedule schedule.csv", "a pipeline schedule written for torch"},
-            {"shiplap check step.plan --fix", "and step.fixed.plan, which does not hang"},
+           {{"shiplap check step.plan", "verify a plan; prints what was proved, or the errors"},
+            {"shiplap check --strategy 1f1b --ranks 8", "verify a strategy"},
+            {"shiplap check step.plan --sends rendezvous", "assume that no message is buffered"},
+            {"shiplap check --schedule schedule.csv", "a PyTorch pipeline schedule"},
+            {"shiplap check step.plan --fix", "also write step.fixed.plan, which does not hang"},
             {"shiplap check step.plan --format sarif -o check.sarif", "for code scanning"}},
-       .notes = "Exit code 1: the plan is not sound, fixed or not. Warnings alone leave it at 0."},
+       .notes = "Exit code 1: the plan is not sound, even if --fix wrote a fixed one. Warnings "
+                "alone: 0."},
       {.declare = declare, .run = run_verb});
 }
 

@@ -1,4 +1,4 @@
-// shiplap completion: prints the script that teaches a shell our commands.
+// shiplap completion: prints a completion script for a shell.
 #include <ostream>
 #include <string>
 
@@ -35,11 +35,11 @@ ExitCode completion(const Options& options, Context& context) {
 Verb completion_verb() {
   return make_verb<Options>(
       {.name = "completion",
-       .summary = "a script that teaches the shell to complete our commands",
+       .summary = "print a completion script for the shell",
        .examples = {{"source <(shiplap completion bash)",
-                     "let Tab complete commands, flags and files; zsh alike"},
+                     "complete commands, flags and files with Tab; the same in zsh"},
                     {"shiplap completion fish | source", "the same in fish"}},
-       .notes = "To have it in every shell, put that line into ~/.bashrc, ~/.zshrc or "
+       .notes = "To enable it permanently, add that line to ~/.bashrc, ~/.zshrc or "
                 "~/.config/fish/config.fish."},
       {.declare = declare, .run = completion});
 }

@@ -1,4 +1,4 @@
-// shiplap dispatch: make a dispatch, prove it, look at it, run it.
+// shiplap dispatch: computes, validates, inspects and runs a dispatch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 #include "shiplap/dispatch/validate.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/report/dispatch.h"
-#include "shiplap/run/dispatch_trial.h"
-#include "shiplap/run/same_job.h"
+#include "shiplap/run/dispatch_benchmark.h"
+#include "shiplap/run/job_consistency.h"
 
 namespace shiplap::cli {
 namespace {
@@ -59,7 +59,7 @@ struct Options {
 
 void declare_input(Flags& flags, Options& options) {
   flags.arguments({.name = "validate|inspect FILE",
-                   .help = "check, or look at, a dispatch in a file; without: make one",
+                   .help = "validate or inspect a dispatch in a file; default: compute a new one",
                    .example = "validate",
                    .values = Values::files,
                    .required = false,
@@ -67,44 +67,43 @@ void declare_input(Flags& flags, Options& options) {
                   options.words);
   flags.count({.name = "--ranks", .help = "ranks (8)", .example = "8"}, options.ranks);
   flags.file({.name = "--lengths",
-              .help = "lengths of documents, packed over the ranks; without: random ones",
+              .help = "document lengths, packed onto the ranks; default: random documents",
               .example = "lengths.txt"},
              options.lengths);
-  flags.count({.name = "--tokens",
-               .help = "of random documents: tokens on each rank (4096)",
-               .example = "4096"},
-              options.tokens);
   flags.count(
-      {.name = "--seqs", .help = "of random documents: documents on each rank (4)", .example = "4"},
+      {.name = "--tokens", .help = "random documents: tokens per rank (4096)", .example = "4096"},
+      options.tokens);
+  flags.count(
+      {.name = "--seqs", .help = "random documents: documents per rank (4)", .example = "4"},
       options.seqs);
   flags.count({.name = "--cp",
-               .help = "ranks that may share a document: it is cut into so many items (4)",
+               .help = "context-parallel degree: items into which a document is split (4)",
                .example = "4"},
               options.cp);
-  flags.count({.name = "--seed", .help = "of what is random (0)", .example = "0"}, options.seed);
+  flags.count({.name = "--seed", .help = "random seed (0)", .example = "0"}, options.seed);
 }
 
 void declare_sizes(Flags& flags, Options& options) {
-  flags.count({.name = "--ranks-per-node",
-               .help = "consecutive ranks that share a node (8)",
-               .example = "8"},
-              options.ranks_per_node);
+  flags.count(
+      {.name = "--ranks-per-node", .help = "consecutive ranks per node (8)", .example = "8"},
+      options.ranks_per_node);
   flags.count({.name = "--heads", .help = "query heads (8)", .example = "8"}, options.heads);
-  flags.count({.name = "--kv-heads", .help = "key heads (2)", .example = "2"}, options.kv_heads);
-  flags.count({.name = "--head-dim", .help = "numbers per head (64)", .example = "64"},
+  flags.count({.name = "--kv-heads", .help = "key/value heads (2)", .example = "2"},
+              options.kv_heads);
+  flags.count({.name = "--head-dim", .help = "head dimension (64)", .example = "64"},
               options.head_dim);
 }
 
 void declare_output(Flags& flags, Options& options) {
   flags.text({.name = "--run",
               .value = "WHERE",
-              .help = "carry it out and time it: on threads, or on mpi under mpirun",
+              .help = "execute and time it: on threads, or on mpi under mpirun",
               .example = "threads",
               .choices = {"threads", "mpi"}},
              options.run);
   flags.text({.name = "--backend",
               .value = "mpi",
-              .help = "start mpirun with --ranks processes and run there",
+              .help = "start mpirun with --ranks processes and execute there",
               .example = "mpi",
               .choices = {"mpi"}},
              options.backend);
@@ -118,12 +117,11 @@ void declare_output(Flags& flags, Options& options) {
               .help = "write the tables as JSON",
               .example = "dispatch.json"},
              options.out);
-  flags.file({.name = "--plan", .help = "write it as a plan", .example = "dispatch.plan"},
+  flags.file({.name = "--plan", .help = "write the dispatch as a plan", .example = "dispatch.plan"},
              options.plan);
-  flags.file(
-      {.name = "--report", .help = "write a picture: one HTML file", .example = "dispatch.html"},
-      options.report);
-  flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
+  flags.file({.name = "--report", .help = "write an HTML report", .example = "dispatch.html"},
+             options.report);
+  flags.toggle({.name = "--json", .help = "print everything as JSON"}, options.json);
 }
 
 void declare(Flags& flags, Options& options) {
@@ -132,12 +130,12 @@ void declare(Flags& flags, Options& options) {
   declare_output(flags, options);
 }
 
-// Each number that must be at least one, and fit.
+// Checks that each number is at least 1 and fits.
 void check_numbers(const Options& options) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 20;
+  constexpr std::int64_t kMaxCount = std::int64_t{1} << 20;
   const auto check = [&](const char* flag, const std::optional<std::int64_t>& value) {
-    if (!value || (*value >= 1 && *value <= kMost)) return;
-    refuse_flag(flag, fmt::format("expected 1 to {}, found {}", kMost, *value));
+    if (!value || (*value >= 1 && *value <= kMaxCount)) return;
+    throw_flag_error(flag, fmt::format("expected 1 to {}, found {}", kMaxCount, *value));
   };
   check("--ranks", options.ranks);
   check("--seqs", options.seqs);
@@ -148,15 +146,17 @@ void check_numbers(const Options& options) {
   check("--head-dim", options.head_dim);
   check("--steps", options.steps);
   if (options.tokens && !std::in_range<std::uint32_t>(*options.tokens)) {
-    refuse_flag("--tokens", fmt::format("{} tokens on a rank do not fit 32 bits", *options.tokens));
+    throw_flag_error("--tokens",
+                     fmt::format("{} tokens per rank do not fit into 32 bits", *options.tokens));
   }
-  constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 30;
-  if (std::max(options.q_row_bytes(), options.kv_row_bytes()) > kMostRowBytes) {
-    refuse_flag("--heads", "a token of more than 1 GiB", "fewer heads, or smaller ones");
+  constexpr std::int64_t kMaxRowBytes = std::int64_t{1} << 30;
+  if (std::max(options.q_row_bytes(), options.kv_row_bytes()) > kMaxRowBytes) {
+    throw_flag_error("--heads", "a token is larger than 1 GiB",
+                     "use fewer heads or a smaller head dimension");
   }
   if (options.lengths && (options.tokens || options.seqs)) {
-    refuse_flag("--lengths", "`--tokens` and `--seqs` are for random documents",
-                "give the lengths, or let them be random");
+    throw_flag_error("--lengths", "`--tokens` and `--seqs` apply to random documents only",
+                     "remove `--lengths`, or `--tokens` and `--seqs`");
   }
 }
 
@@ -180,131 +180,134 @@ std::vector<std::uint32_t> read_lengths(const std::string& file, Context& contex
       throw InputError(Diagnostic{
           .code = "D003",
           .where = {.file = source.file, .line = line},
-          .what = fmt::format("expected the length of a document, found `{}`",
+          .what = fmt::format("expected a document length, found `{}`",
                               source.text.substr(at, std::min<std::size_t>(stop - at, 20))),
-          .help = "lengths are whole numbers up to 4294967295, with blanks between them"});
+          .help = "lengths are integers up to 4294967295, separated by whitespace or commas"});
     }
     lengths.push_back(length);
     at += static_cast<std::size_t>(next - begin);
   }
-  if (lengths.empty()) refuse_flag("--lengths", fmt::format("`{}` has no lengths", source.file));
+  if (lengths.empty())
+    throw_flag_error("--lengths", fmt::format("`{}` contains no lengths", source.file));
   return lengths;
 }
 
-struct Made {
+struct BuiltDispatch {
   dispatch::Routing routing;
   dispatch::QkvDispatch dispatch;
   std::int64_t documents = 0;
 };
 
-Made make(const Options& options, const std::vector<std::uint32_t>& lengths, int ranks) {
-  Made made;
+BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint32_t>& lengths,
+                             int ranks) {
+  BuiltDispatch built;
   const auto seed = static_cast<std::uint64_t>(options.seed.value_or(0));
   const int cp = static_cast<int>(options.cp.value_or(4));
   if (lengths.empty()) {
-    made.routing = dispatch::random_routing(
+    built.routing = dispatch::random_routing(
         {.world_size = ranks,
          .total_seq_len = static_cast<std::uint32_t>(options.tokens.value_or(4096)),
          .num_seqs = static_cast<int>(options.seqs.value_or(4)),
          .max_cp_degree = cp,
          .seed = seed});
-    made.documents = ranks * options.seqs.value_or(4);
+    built.documents = ranks * options.seqs.value_or(4);
   } else {
     const std::vector<int> degrees(lengths.size(), cp);
-    made.routing = {.home = dispatch::pack_documents(lengths, ranks),
-                    .attention = dispatch::assign_randomly(
-                        dispatch::cut_documents(lengths, degrees), ranks, seed)};
-    made.documents = std::ssize(lengths);
+    built.routing = {.home = dispatch::pack_documents(lengths, ranks),
+                     .attention = dispatch::assign_randomly(
+                         dispatch::cut_documents(lengths, degrees), ranks, seed)};
+    built.documents = std::ssize(lengths);
   }
-  made.dispatch = dispatch::compute_qkv_dispatch(made.routing);
-  if (std::vector<Diagnostic> found = validate(made.dispatch); !found.empty()) {
-    throw InternalError("a dispatch that we made is unsound: " + render(found));
+  built.dispatch = dispatch::compute_qkv_dispatch(built.routing);
+  if (std::vector<Diagnostic> found = validate(built.dispatch); !found.empty()) {
+    throw InternalError("a computed dispatch is unsound: " + render(found));
   }
-  return made;
+  return built;
 }
 
-// What is written beside the answer.
-void write_files(const Options& options, const Made& made) {
+// Writes the files that were requested in addition to the answer.
+void write_files(const Options& options, const BuiltDispatch& built) {
   if (options.out) {
-    write_text(*options.out, to_text(to_json(made.dispatch), Layout::compact) + "\n", "--out");
+    write_text(*options.out, to_text(to_json(built.dispatch), Layout::compact) + "\n", "--out");
   }
   if (options.plan) {
     const plan::Plan plan = dispatch::lower(
-        made.routing, made.dispatch,
+        built.routing, built.dispatch,
         {.q_row_bytes = options.q_row_bytes(), .kv_row_bytes = options.kv_row_bytes()});
     write_text(*options.plan, plan::to_text(plan), "--plan");
   }
 }
 
-ExitCode tell(const Options& options, const Made& made, const dispatch::Trial* trial,
-              Context& context) {
-  write_files(options, made);
+ExitCode print_result(const Options& options, const BuiltDispatch& built,
+                      const dispatch::BenchmarkResult* benchmark, Context& context) {
+  write_files(options, built);
   const report::DispatchView view{
-      .dispatch = made.dispatch,
-      .routing = &made.routing,
-      .documents = made.documents,
+      .dispatch = built.dispatch,
+      .routing = &built.routing,
+      .documents = built.documents,
       .sizes = {.q_row_bytes = options.q_row_bytes(),
                 .kv_row_bytes = options.kv_row_bytes(),
                 .ranks_per_node = static_cast<int>(options.ranks_per_node.value_or(8))},
-      .trial = trial,
+      .benchmark = benchmark,
       .backend = options.run.value_or("")};
   if (options.report) {
-    const std::string command = shell_command(words_of("dispatch", declare, options));
+    const std::string command = shell_command(to_arguments("dispatch", declare, options));
     write_text(*options.report, to_html(report::dispatch_page(view, command)), "--report");
   }
   context.out.stream << (options.json ? to_text(report::dispatch_json(view)) + "\n"
-                                      : report::dispatch_text(view, context.look(),
+                                      : report::dispatch_text(view, context.text_style(),
                                                               options.pairs.value_or(10)));
-  return trial == nullptr || trial->is_right() ? ExitCode::yes : ExitCode::no;
+  return benchmark == nullptr || benchmark->is_right() ? ExitCode::yes : ExitCode::no;
 }
 
-ExitCode run_it(const Options& options, const std::vector<std::uint32_t>& lengths,
-                Context& context) {
+ExitCode run_dispatch(const Options& options, const std::vector<std::uint32_t>& lengths,
+                      Context& context) {
   const bool on_mpi = options.run == "mpi";
-  if (on_mpi) require_launched("--run", "shiplap dispatch .. --run mpi");
-  Made made;
-  if (!on_mpi) made = make(options, lengths, static_cast<int>(options.ranks.value_or(8)));
-  std::optional<dispatch::Trial> result;
-  bool speaks = true;
+  if (on_mpi) check_launched_by_mpi("--run", "shiplap dispatch .. --run mpi");
+  BuiltDispatch built;
+  if (!on_mpi)
+    built = build_dispatch(options, lengths, static_cast<int>(options.ranks.value_or(8)));
+  std::optional<dispatch::BenchmarkResult> result;
+  bool prints = true;
   try {
     comm::run_ranks(
         {.threads = static_cast<int>(options.ranks.value_or(8))}, [&](comm::Communicator& world) {
-          run::require_same_job(
-              world, {{"the command", shell_command(words_of("dispatch", declare, options))}});
+          run::check_job_consistency(
+              world, {{"the command", shell_command(to_arguments("dispatch", declare, options))}});
           if (on_mpi) {
             if (options.ranks.value_or(world.size()) != world.size()) {
-              refuse_flag("--ranks", fmt::format("mpirun started {} ranks", world.size()));
+              throw_flag_error("--ranks", fmt::format("mpirun started {} ranks", world.size()));
             }
-            made = make(options, lengths, world.size());
-            speaks = world.rank() == 0;
+            built = build_dispatch(options, lengths, world.size());
+            prints = world.rank() == 0;
           }
-          dispatch::Trial own =
-              run::try_dispatch(world, made.dispatch,
-                                {.q_row_bytes = options.q_row_bytes(),
-                                 .kv_row_bytes = options.kv_row_bytes(),
-                                 .steps = static_cast<int>(options.steps.value_or(5))});
-          if (world.rank() == 0) result = std::move(own);
+          dispatch::BenchmarkResult local =
+              run::benchmark_dispatch(world, built.dispatch,
+                                      {.q_row_bytes = options.q_row_bytes(),
+                                       .kv_row_bytes = options.kv_row_bytes(),
+                                       .steps = static_cast<int>(options.steps.value_or(5))});
+          if (world.rank() == 0) result = std::move(local);
         });
   } catch (const comm::Failure& failure) {
     context.err.stream << render(failure.diagnostic(), context.err.colour);
     return ExitCode::no;
   }
-  if (!speaks || !result) return ExitCode::yes;
-  return tell(options, made, &*result, context);
+  if (!prints || !result) return ExitCode::yes;
+  return print_result(options, built, &*result, context);
 }
 
-// This command on every rank.
+// Runs this command on every rank.
 [[noreturn]] void start_mpirun(Options options, const Context& context) {
   options.run = "mpi";
   options.backend.reset();
-  become_mpirun(options.ranks.value_or(8), words_of("dispatch", declare, options),
-                context.out.colour);
+  exec_mpirun(options.ranks.value_or(8), to_arguments("dispatch", declare, options),
+              context.out.colour);
 }
 
 // ---- files
 
-// A file with all four tables and the layout is a whole dispatch.
-std::optional<dispatch::QkvDispatch> whole(const dispatch::DispatchFile& file) {
+// Returns the dispatch if the file has all four tables and the layout.
+std::optional<dispatch::QkvDispatch> whole_dispatch(const dispatch::DispatchFile& file) {
   if (file.tables.size() != 4 || !file.attention) return std::nullopt;
   const auto table = [&](std::size_t k) { return to_sparse(file.tables[k].table); };
   return dispatch::QkvDispatch{.q = {.forward = table(0), .reverse = table(1)},
@@ -323,43 +326,45 @@ std::string contents(const dispatch::DispatchFile& file) {
   return text + (file.attention ? ", attention" : "");
 }
 
-// A file that was read, and what is wrong with it.
-struct Judged {
+// A dispatch file and its errors.
+struct ValidatedFile {
   std::string name;
   dispatch::DispatchFile file;
   std::vector<Diagnostic> found;
 };
 
-Judged judge(const std::string& name, Context& context) {
+ValidatedFile validate_file(const std::string& name, Context& context) {
   const SourceText source = read_text(name, context.in);
-  Judged judged{.name = source.file, .file = dispatch::read_dispatch(source.text, source.file)};
-  context.err.stream << render(judged.file.warnings, context.err.colour);
-  judged.found = validate(judged.file);
-  for (Diagnostic& one : judged.found) one.where.file = source.file;
-  return judged;
+  ValidatedFile validated{.name = source.file,
+                          .file = dispatch::read_dispatch(source.text, source.file)};
+  context.err.stream << render(validated.file.warnings, context.err.colour);
+  validated.found = validate(validated.file);
+  for (Diagnostic& one : validated.found) one.where.file = source.file;
+  return validated;
 }
 
-ExitCode tell_verdict(const Judged& judged, const Options& options, Context& context) {
-  const bool sound = judged.found.empty();
+ExitCode print_validation(const ValidatedFile& validated, const Options& options,
+                          Context& context) {
+  const bool sound = validated.found.empty();
   if (options.json) {
     Json list = Json::array();
-    for (const Diagnostic& one : judged.found) list.push(to_json(one));
+    for (const Diagnostic& one : validated.found) list.push(to_json(one));
     Json json = Json::object(
-        {{"schema", "shiplap.dispatch.validate/1"}, {"file", judged.name}, {"sound", sound}});
+        {{"schema", "shiplap.dispatch.validate/1"}, {"file", validated.name}, {"sound", sound}});
     context.out.stream << to_text(json.set("diagnostics", std::move(list))) << '\n';
   } else {
-    context.out.stream << render(judged.found, context.out.colour)
+    context.out.stream << render(validated.found, context.out.colour)
                        << fmt::format("{}: {}\n", sound ? "sound" : "unsound",
-                                      contents(judged.file));
+                                      contents(validated.file));
   }
   return sound ? ExitCode::yes : ExitCode::no;
 }
 
-ExitCode inspect_file(const Judged& judged, const Options& options, Context& context) {
-  if (!judged.found.empty()) return tell_verdict(judged, options, context);
-  const std::optional<dispatch::QkvDispatch> all = whole(judged.file);
-  if (!all) return tell_verdict(judged, options, context);
-  return tell(options, {.dispatch = *all}, nullptr, context);
+ExitCode inspect_file(const ValidatedFile& validated, const Options& options, Context& context) {
+  if (!validated.found.empty()) return print_validation(validated, options, context);
+  const std::optional<dispatch::QkvDispatch> all = whole_dispatch(validated.file);
+  if (!all) return print_validation(validated, options, context);
+  return print_result(options, {.dispatch = *all}, nullptr, context);
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
@@ -367,36 +372,39 @@ ExitCode run_verb(const Options& options, Context& context) {
   if (!options.words.empty()) {
     const std::string& what = options.words[0];
     if (what != "validate" && what != "inspect") {
-      refuse_flag("", fmt::format("`shiplap dispatch` does not know `{}`", what),
-                  "validate FILE, inspect FILE, or only flags to make a dispatch");
+      throw_flag_error("", fmt::format("unknown action `{}`", what),
+                       "use `validate FILE`, `inspect FILE`, or flags alone to compute a dispatch");
     }
-    if (options.words.size() != 2) refuse_flag("", fmt::format("`{}` takes one file", what));
+    if (options.words.size() != 2) throw_flag_error("", fmt::format("`{}` takes one file", what));
     if (options.run || options.backend || options.lengths || options.ranks || options.tokens ||
         options.seqs || options.cp || options.seed || options.out) {
-      refuse_flag("", fmt::format("`{}` takes a dispatch from its file", what),
-                  "leave out the flags that make or run one");
+      throw_flag_error("", fmt::format("`{}` reads the dispatch from a file", what),
+                       "remove the flags that compute or run a dispatch");
     }
     if (what == "validate") {
-      return tell_verdict(judge(options.words[1], context), options, context);
+      return print_validation(validate_file(options.words[1], context), options, context);
     }
     if (options.report || options.plan) {
-      refuse_flag(options.report ? "--report" : "--plan", "a file does not say what is a document",
-                  "make the dispatch here instead");
+      throw_flag_error(options.report ? "--report" : "--plan",
+                       "a dispatch file has no document boundaries",
+                       "compute the dispatch here instead");
     }
-    return inspect_file(judge(options.words[1], context), options, context);
+    return inspect_file(validate_file(options.words[1], context), options, context);
   }
   if (options.backend && options.run) {
-    refuse_flag("--backend", "`--run` and `--backend` both say where to run", "give one of them");
+    throw_flag_error("--backend", "`--run` and `--backend` both select where to run",
+                     "give one of them");
   }
   if (options.backend && options.lengths == "-") {
-    refuse_flag("--lengths", "standard input reaches only one rank", "give a file");
+    throw_flag_error("--lengths", "standard input is available on one rank only", "use a file");
   }
   if (options.backend) start_mpirun(options, context);
   const std::vector<std::uint32_t> lengths =
       options.lengths ? read_lengths(*options.lengths, context) : std::vector<std::uint32_t>();
-  if (options.run) return run_it(options, lengths, context);
-  const Made made = make(options, lengths, static_cast<int>(options.ranks.value_or(8)));
-  return tell(options, made, nullptr, context);
+  if (options.run) return run_dispatch(options, lengths, context);
+  const BuiltDispatch built =
+      build_dispatch(options, lengths, static_cast<int>(options.ranks.value_or(8)));
+  return print_result(options, built, nullptr, context);
 }
 
 }  // namespace
@@ -404,15 +412,16 @@ ExitCode run_verb(const Options& options, Context& context) {
 Verb dispatch_verb() {
   return make_verb<Options>(
       {.name = "dispatch",
-       .summary = "move Q and KV to where attention happens: make it, prove it, run it",
+       .summary = "move Q and KV to the ranks that compute attention: plan, validate, run",
        .examples = {{"shiplap dispatch --ranks 8 --lengths lengths.txt --cp 4",
-                     "who sends how much to whom"},
+                     "bytes sent between ranks"},
                     {"shiplap dispatch --ranks 8 --lengths lengths.txt --cp 4 --run threads",
-                     "carry it out, check it, time it"},
-                    {"shiplap dispatch --ranks 4 --backend mpi", "the same on processes"},
-                    {"shiplap dispatch --ranks 8 --report out.html", "as a picture"},
-                    {"shiplap dispatch validate metadata.json", "tables that came from elsewhere"}},
-       .notes = "Destinations are random. Exit code 1: the tables are unsound, or the run failed."},
+                     "execute, verify and time it"},
+                    {"shiplap dispatch --ranks 4 --backend mpi", "the same on MPI processes"},
+                    {"shiplap dispatch --ranks 8 --report out.html", "HTML report"},
+                    {"shiplap dispatch validate metadata.json", "validate tables of another tool"}},
+       .notes =
+           "Destination ranks are random. Exit code 1: the tables are unsound, or the run failed."},
       {.declare = declare, .run = run_verb});
 }
 

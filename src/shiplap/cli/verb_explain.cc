@@ -1,4 +1,4 @@
-// shiplap explain: the page behind a code such as D101.
+// shiplap explain: prints the page of a diagnostic code such as D101.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,18 +29,17 @@ std::vector<std::string> all_codes() {
 }
 
 void declare(Flags& flags, Options& options) {
-  flags.arguments(
-      {.name = "CODE",
-       .help = "from between the brackets of a message; all are listed if none is given",
-       .example = "D101",
-       .choices = all_codes(),
-       .required = false},
-      options.codes);
-  flags.toggle({.name = "--json", .help = "for programs"}, options.json);
+  flags.arguments({.name = "CODE",
+                   .help = "the code in the brackets of a message; default: list all codes",
+                   .example = "D101",
+                   .choices = all_codes(),
+                   .required = false},
+                  options.codes);
+  flags.toggle({.name = "--json", .help = "print JSON"}, options.json);
 }
 
-// Marks as colours: `**bold**` and `code`.
-std::string styled(std::string_view text, Colour colour) {
+// Renders the marks `**bold**` and `code` as terminal styles.
+std::string format_inline(std::string_view text, Colour colour) {
   std::string result;
   while (!text.empty()) {
     const std::string_view mark = text.starts_with("**") ? "**" : text.starts_with('`') ? "`" : "";
@@ -51,18 +50,18 @@ std::string styled(std::string_view text, Colour colour) {
       continue;
     }
     const std::string_view inside = text.substr(mark.size(), end - mark.size());
-    result += report::painted(inside, mark == "`" ? report::kCyan : report::kBold, colour);
+    result += report::styled(inside, mark == "`" ? report::kCyan : report::kBold, colour);
     text.remove_prefix(end + mark.size());
   }
   return result;
 }
 
-// A paragraph, a heading, an item of a list, or a block of code, each without its last newline.
-std::string styled_block(const std::string& block, const Context& context) {
+// Renders a paragraph, a heading, a list item or a code block, without the last newline.
+std::string format_block(const std::string& block, const Context& context) {
   const Colour colour = context.out.colour;
-  if (block.starts_with("    ")) return report::painted(block, report::kDim, colour);
+  if (block.starts_with("    ")) return report::styled(block, report::kDim, colour);
   if (block.starts_with('#'))
-    return report::painted(block.substr(block.find_first_not_of("# ")), report::kBold, colour);
+    return report::styled(block.substr(block.find_first_not_of("# ")), report::kBold, colour);
   std::string words;
   for (const char c : block) {
     const bool blank = c == '\n' || c == ' ';
@@ -70,16 +69,17 @@ std::string styled_block(const std::string& block, const Context& context) {
     if (blank && !words.ends_with(' ')) words += ' ';
   }
   const std::size_t indent = block.starts_with("- ") ? 2 : 0;
-  return styled(report::wrapped(words, indent, static_cast<std::size_t>(context.width())), colour);
+  return format_inline(report::wrapped(words, indent, static_cast<std::size_t>(context.width())),
+                       colour);
 }
 
-// Markdown as it is, unless there is somebody at a terminal to look at it.
+// Returns Markdown unchanged, unless the output is a coloured terminal.
 std::string page_text(std::string_view page, const Context& context) {
   if (context.out.colour == Colour::off) return std::string(page);
   std::string text;
   std::string block;
   const auto end_block = [&] {
-    if (!block.empty()) text += styled_block(block, context) + "\n";
+    if (!block.empty()) text += format_block(block, context) + "\n";
     block.clear();
   };
   while (!page.empty()) {
@@ -105,15 +105,16 @@ Json to_json(const std::vector<const CatalogueEntry*>& entries) {
 
 void list_all(Context& context) {
   for (const CatalogueEntry& entry : catalogue()) {
-    context.out.stream << report::painted(entry.code, report::kBold, context.out.colour) << "  "
+    context.out.stream << report::styled(entry.code, report::kBold, context.out.colour) << "  "
                        << entry.title << '\n';
   }
-  context.err.stream << report::painted("next: ", report::kDim, context.err.colour)
+  context.err.stream << report::styled("next: ", report::kDim, context.err.colour)
                      << "shiplap explain " << catalogue().front().code << '\n';
 }
 
 ExitCode explain(const Options& options, Context& context) {
-  const auto entries = look_up(options.json && options.codes.empty() ? all_codes() : options.codes);
+  const auto entries =
+      find_pages(options.json && options.codes.empty() ? all_codes() : options.codes);
   if (options.json) {
     context.out.stream << to_text(to_json(entries)) << '\n';
     return ExitCode::yes;
@@ -130,7 +131,7 @@ ExitCode explain(const Options& options, Context& context) {
 
 Verb explain_verb() {
   return make_verb<Options>({.name = "explain",
-                             .summary = "what a message means, and how to mend it",
+                             .summary = "what a diagnostic means and how to fix it",
                              .examples = {{"shiplap explain D101", "what error[D101] means"},
                                           {"shiplap explain", "all codes with their titles"}}},
                             {.declare = declare, .run = explain});

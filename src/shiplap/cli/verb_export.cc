@@ -1,4 +1,4 @@
-// shiplap export: a plan in its other form.
+// shiplap export: converts a plan between text and JSON.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -25,8 +25,8 @@ struct Options {
 void declare(Flags& flags, Options& options) {
   declare_plan_file(flags, options.file);
   flags.text({.name = "--to",
-              .value = "FORM",
-              .help = "plan (text) or json; the other form than FILE has, if not given",
+              .value = "FORMAT",
+              .help = "plan (text) or json; default: the format that FILE does not have",
               .example = "json",
               .choices = {"plan", "json"}},
              options.to);
@@ -61,8 +61,9 @@ ExitCode export_plan(const Options& options, Context& context) {
   }
   std::error_code ignored;
   if (std::filesystem::equivalent(options.file, *options.output, ignored)) {
-    refuse_flag("--output", "this is the file that is read, and its comments would be lost",
-                "give another name");
+    throw_flag_error("--output",
+                     "input and output are the same file, and its comments would be lost",
+                     "use another name");
   }
   write_text(*options.output, text, "--output");
   const std::string name = shell_word(*options.output);
@@ -76,11 +77,11 @@ ExitCode export_plan(const Options& options, Context& context) {
 Verb export_verb() {
   return make_verb<Options>(
       {.name = "export",
-       .summary = "a plan in its other form: text to JSON, JSON to text",
+       .summary = "convert a plan: text to JSON, JSON to text",
        .examples = {{"shiplap export step.plan -o step.json", "a plan as JSON"},
                     {"shiplap export step.json", "as text, to standard output"},
-                    {"shiplap export step.plan --to plan", "the text as shiplap would write it"}},
-       .notes = "Both forms read back to the same plan. Comments are not part of it and are lost."},
+                    {"shiplap export step.plan --to plan", "reformat the text"}},
+       .notes = "Both formats describe the same plan. Comments are lost."},
       {.declare = declare, .run = export_plan});
 }
 

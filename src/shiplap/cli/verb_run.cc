@@ -1,4 +1,4 @@
-// shiplap run: a strategy or a plan on real ranks, with real numbers.
+// shiplap run: runs a strategy or a plan on real ranks with real data.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "shiplap/base/error.h"
-#include "shiplap/cli/check_first.h"
 #include "shiplap/cli/launch.h"
+#include "shiplap/cli/precheck.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
@@ -18,7 +18,7 @@
 #include "shiplap/comm/ranks.h"
 #include "shiplap/comm/sockets/sockets.h"
 #include "shiplap/report/text.h"
-#include "shiplap/run/same_job.h"
+#include "shiplap/run/job_consistency.h"
 #include "shiplap/run/training_run.h"
 
 namespace shiplap::cli {
@@ -41,7 +41,7 @@ StrategyDefaults defaults() {
 
 void declare(Flags& flags, Options& options) {
   flags.argument({.name = "FILE",
-                  .help = "a plan of training, in f32; or else --strategy",
+                  .help = "a training plan in f32; alternative: --strategy",
                   .example = "step.plan",
                   .values = Values::files,
                   .required = false},
@@ -49,19 +49,18 @@ void declare(Flags& flags, Options& options) {
   declare_strategy(flags, options.strategy, defaults());
   flags.text({.name = "--backend",
               .value = "WHERE",
-              .help = "threads of this process; processes of an MPI job, which is started if "
-                      "mpirun did not start this; or the processes that SHIPLAP_SOCKETS names "
-                      "(threads)",
+              .help = "threads; mpi, which starts mpirun unless this process is a rank already; "
+                      "or sockets, for the processes of SHIPLAP_SOCKETS (threads)",
               .example = "mpi",
               .choices = {"threads", "mpi", "sockets"}},
              options.backend);
-  flags.count({.name = "--steps", .help = "how often (5)", .example = "5"}, options.steps);
-  flags.count({.name = "--seed", .help = "of weights, inputs and targets (1)", .example = "1"},
-              options.seed);
+  flags.count({.name = "--steps", .help = "training steps (5)", .example = "5"}, options.steps);
+  flags.count(
+      {.name = "--seed", .help = "random seed of weights, inputs and targets (1)", .example = "1"},
+      options.seed);
   declare_files(flags, options.files, {.of = " of the last step", .as = " that can be run again"});
-  flags.toggle({.name = "--no-check", .help = "do not check first that the plan is sound"},
-               options.no_check);
-  flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
+  flags.toggle({.name = "--no-check", .help = "do not check the plan first"}, options.no_check);
+  flags.toggle({.name = "--json", .help = "print everything as JSON"}, options.json);
 }
 
 void check(const Options& options) {
@@ -71,32 +70,34 @@ void check(const Options& options) {
                  .verb = "run",
                  .for_example = "fsdp"});
   if (options.file == "-" && options.backend == "mpi") {
-    refuse_flag("FILE", "standard input reaches only one rank", "give a file");
+    throw_flag_error("FILE", "standard input is available on one rank only", "use a file");
   }
-  if (options.steps == 0) refuse_flag("--steps", "expected 1 or more");
+  if (options.steps == 0) throw_flag_error("--steps", "expected 1 or more");
 }
 
 // ---- running it
 
-// Where the ranks are. Throws InputError if that is not where this process was started.
+// Returns the backend. Throws InputError if this process is a rank of a job on another backend.
 std::string backend_of(const Options& options) {
   const bool on_sockets = comm::socket_job().has_value();
   const bool on_mpi = !on_sockets && comm::launched_by();
   const std::string here = on_sockets ? "sockets" : on_mpi ? "mpi" : "threads";
-  const std::string asked = options.backend.value_or(on_sockets ? "sockets" : "threads");
-  if (asked == here || (asked == "mpi" && here == "threads")) return asked;
-  if (asked == "sockets") {
-    refuse_flag("--backend", "SHIPLAP_SOCKETS does not say where the ranks meet",
-                "give every process SHIPLAP_SOCKETS=HOST:PORT, SHIPLAP_RANK and SHIPLAP_SIZE");
+  const std::string requested = options.backend.value_or(on_sockets ? "sockets" : "threads");
+  if (requested == here || (requested == "mpi" && here == "threads")) return requested;
+  if (requested == "sockets") {
+    throw_flag_error(
+        "--backend", "SHIPLAP_SOCKETS does not set a rendezvous address",
+        "set SHIPLAP_SOCKETS=HOST:PORT, SHIPLAP_RANK and SHIPLAP_SIZE in every process");
   }
-  refuse_flag("--backend",
-              fmt::format("this process is a rank of a job on {}", here == "mpi" ? "MPI" : here),
-              fmt::format("say --backend {}", here));
+  throw_flag_error(
+      "--backend",
+      fmt::format("this process is a rank of a job on {}", here == "mpi" ? "MPI" : here),
+      fmt::format("use --backend {}", here));
 }
 
-// Steps are shown as they come: who ends a long run keeps what it has found out.
+// Steps are printed as they complete, so that an interrupted run keeps its results.
 void show_begin(const Subject& subject, const std::string& backend, Context& context) {
-  context.out.stream << report::painted(subject.title, report::kBold, context.out.colour)
+  context.out.stream << report::styled(subject.title, report::kBold, context.out.colour)
                      << fmt::format(", run on {}\n", backend)
                      << (subject.detail.empty() ? "" : subject.detail + "\n")
                      << fmt::format("\n{:>6}  {:>9}  {:>9}\n", "step", "loss", "time");
@@ -108,13 +109,13 @@ void show_step(const run::TrainingStep& step, Context& context) {
                      << std::flush;
 }
 
-// Nobody has checked the plan of a job that was started by hand: one rank does, for all.
-bool is_sound_on_first(comm::Communicator& world, const Subject& subject, Context& context) {
+// The plan of a job that was started by hand is unchecked: rank 0 checks it for all ranks.
+bool precheck_on_rank_0(comm::Communicator& world, const Subject& subject, Context& context) {
   constexpr Seconds kCheckWithin{600};
-  run::require_same_job(world, {run::plan_fact(subject.plan)});
+  run::check_job_consistency(world, {run::plan_setting(subject.plan)});
   std::int32_t sound = 1;
   if (world.rank() == 0) {
-    sound = checked_first(subject.plan, context, subject.text()) ? 1 : 0;
+    sound = precheck(subject.plan, context, subject.text()) ? 1 : 0;
   }
   const Seconds timeout = world.timeout();
   world.set_timeout(std::max(timeout, kCheckWithin));
@@ -123,14 +124,14 @@ bool is_sound_on_first(comm::Communicator& world, const Subject& subject, Contex
   return sound == 1;
 }
 
-void tell(const Options& options, const Subject& subject, const std::string& where,
-          const run::TrainingRun& outcome, Context& context) {
+void print_result(const Options& options, const Subject& subject, const std::string& where,
+                  const run::TrainingRun& outcome, Context& context) {
   write_files(options.files, subject,
               {.trace = outcome.trace,
                .title = subject.title,
                .assumed = {fmt::format(
                    "Measured on {}; waiting for other ranks counts as communication.", where)},
-               .words = words_of("run", declare, options)});
+               .arguments = to_arguments("run", declare, options)});
   if (options.json) {
     Json losses = Json::array();
     Json times = Json::array();
@@ -145,12 +146,12 @@ void tell(const Options& options, const Subject& subject, const std::string& whe
     return;
   }
   if (outcome.unequal > 0) {
-    context.out.stream << fmt::format("\n{} numbers of weights differ between ranks\n",
+    context.out.stream << fmt::format("\nmismatch: {} weight values differ between ranks\n",
                                       with_separators(outcome.unequal));
   }
 }
 
-ExitCode act(const Options& options, Context& context) {
+ExitCode run_plan(const Options& options, Context& context) {
   check(options);
   check_writable(options.files.plan, "--plan");
   check_writable(options.files.report, "--report");
@@ -160,14 +161,14 @@ ExitCode act(const Options& options, Context& context) {
   const Subject subject = options.strategy.strategy ? subject_of(options.strategy, defaults())
                                                     : subject_of(options.file, context);
   const std::int64_t ranks = subject.plan.mesh.ranks();
-  if (!is_rank && !options.no_check && !checked_first(subject.plan, context, subject.text())) {
+  if (!is_rank && !options.no_check && !precheck(subject.plan, context, subject.text())) {
     return ExitCode::no;
   }
   if (backend == "mpi" && !is_rank) {
     mark_checked(subject.plan);
-    become_mpirun(ranks, words_of("run", declare, options), context.out.colour);
+    exec_mpirun(ranks, to_arguments("run", declare, options), context.out.colour);
   }
-  const bool first_checks = is_rank && !options.no_check && !is_marked_checked(subject.plan);
+  const bool rank_0_checks = is_rank && !options.no_check && !is_marked_checked(subject.plan);
   bool sound = true;
   std::optional<run::TrainingRun> result;
   const auto on_ranks = [&] {
@@ -183,24 +184,24 @@ ExitCode act(const Options& options, Context& context) {
       };
     }
     comm::run_ranks({.threads = static_cast<int>(ranks)}, [&](comm::Communicator& world) {
-      if (first_checks) sound = is_sound_on_first(world, subject, context);
+      if (rank_0_checks) sound = precheck_on_rank_0(world, subject, context);
       if (!sound) return;
       run::TrainingRun outcome = run::run_training(world, subject.plan, how);
       if (world.rank() == 0) result = std::move(outcome);
     });
   };
   try {
-    subject.placing(on_ranks);
+    subject.with_source_locations(on_ranks);
   } catch (const comm::Failure& failure) {
     context.err.stream << render(failure.diagnostic(), context.err.colour);
     return ExitCode::no;
   }
   if (!sound) return ExitCode::no;
-  if (!result) return ExitCode::yes;  // another rank speaks
-  tell(options, subject, backend, *result, context);
+  if (!result) return ExitCode::yes;  // rank 0 prints the result
+  print_result(options, subject, backend, *result, context);
   const bool finite =
       std::ranges::all_of(result->losses, [](double l) { return std::isfinite(l); });
-  if (!finite) context.err.stream << "the loss is no number any more\n";
+  if (!finite) context.err.stream << "the loss is not finite (NaN or infinity)\n";
   return finite && result->unequal == 0 ? ExitCode::yes : ExitCode::no;
 }
 
@@ -209,16 +210,19 @@ ExitCode act(const Options& options, Context& context) {
 Verb run_verb() {
   return make_verb<Options>(
       {.name = "run",
-       .summary = "train for real: a strategy or a plan on threads or MPI processes",
-       .examples = {{"shiplap run --strategy fsdp --ranks 4", "on threads; prints loss per step"},
+       .summary = "run a strategy or a plan: training on threads, MPI processes or sockets",
+       .examples = {{"shiplap run --strategy fsdp --ranks 4",
+                     "on threads; prints the loss of each step"},
                     {"shiplap run --strategy fsdp --ranks 4 --backend mpi", "on MPI processes"},
                     {"shiplap run --strategy 1f1b --ranks 4 --report out.html",
-                     "a picture of the last step"},
-                    {"shiplap run --strategy ddp --ranks 2 --plan step.plan", "keep it as a plan"},
-                    {"shiplap run step.plan --steps 10", "and run that again"}},
-       .notes = "Layers are y = tanh(x) W in f32, trained by Adam on made-up data. Exit code 1: "
-                "the run failed, or ranks ended with different weights."},
-      {.declare = declare, .run = act});
+                     "HTML report of the last step"},
+                    {"shiplap run --strategy ddp --ranks 2 --plan step.plan",
+                     "also write it as a plan"},
+                    {"shiplap run step.plan --steps 10", "run that plan again"}},
+       .notes =
+           "Layers are y = tanh(x) W in f32, trained with Adam on synthetic data. Exit code 1: "
+           "the run failed, or ranks ended with different weights."},
+      {.declare = declare, .run = run_plan});
 }
 
 }  // namespace shiplap::cli

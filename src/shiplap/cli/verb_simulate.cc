@@ -1,4 +1,4 @@
-// shiplap simulate: a strategy or a plan in virtual time.
+// shiplap simulate: runs a strategy or a plan in virtual time.
 #include <fmt/format.h>
 
 #include <optional>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
-#include "shiplap/cli/check_first.h"
+#include "shiplap/cli/precheck.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
@@ -30,7 +30,7 @@ struct Options {
 
 void declare(Flags& flags, Options& options) {
   flags.argument({.name = "FILE",
-                  .help = "a plan; or else --strategy",
+                  .help = "a plan file; alternative: --strategy",
                   .example = "step.plan",
                   .values = Values::files,
                   .required = false},
@@ -38,27 +38,26 @@ void declare(Flags& flags, Options& options) {
   declare_strategy(flags, options.strategy, {});
   flags.text({.name = "--hardware",
               .value = "NAME",
-              .help = fmt::format("the machine: a file, or one of {} (h100_80g_nvl8)",
+              .help = fmt::format("hardware: a file, or one of {} (h100_80g_nvl8)",
                                   fmt::join(hardware::known_systems(), ", ")),
               .example = "h100_80g_nvl8"},
              options.hardware);
   flags.count({.name = "--eager",
                .value = "BYTES",
-               .help = "messages up to this size need not be waited for (0)",
+               .help = "messages of up to this size are sent eagerly (0)",
                .example = "65536"},
               options.eager);
   declare_files(flags, options.files, {});
-  flags.toggle({.name = "--no-check", .help = "do not check first that the plan is sound"},
-               options.no_check);
-  flags.toggle({.name = "--json", .help = "everything, for programs"}, options.json);
+  flags.toggle({.name = "--no-check", .help = "do not check the plan first"}, options.no_check);
+  flags.toggle({.name = "--json", .help = "print everything as JSON"}, options.json);
 }
 
 std::vector<std::string> command_of(Options options) {
   options.json = false;  // the report is the same
-  return words_of("simulate", declare, options);
+  return to_arguments("simulate", declare, options);
 }
 
-// What was found out.
+// The result of a simulation.
 struct Simulated {
   Subject subject;
   std::string system;  // its name
@@ -77,14 +76,14 @@ Json to_json(const Simulated& found) {
 }
 
 std::string to_text(const Simulated& found, const std::string& title,
-                    const report::TextLook& look) {
+                    const report::TextStyle& style) {
   const trace::Trace& trace = found.replay.trace;
   const std::string detail = found.subject.detail.empty() ? "" : found.subject.detail + "\n";
-  return report::painted(title, report::kBold, look.colour) +
+  return report::styled(title, report::kBold, style.colour) +
          fmt::format(", predicted for {}\n{}", found.system, detail) +
          (found.replay.problems.empty()
-              ? "\n" + report::show_trace(trace, trace::summarize(trace), look)
-              : "cannot be carried out\n");
+              ? "\n" + report::show_trace(trace, trace::summarize(trace), style)
+              : "cannot be executed\n");
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
@@ -95,7 +94,7 @@ ExitCode run_verb(const Options& options, Context& context) {
                  .for_example = "1f1b"});
   strategy::World world;
   world.system = hardware::find_system(options.hardware.value_or("h100_80g_nvl8"));
-  world.eager_up_to = {options.eager.value_or(0)};
+  world.eager_limit = {options.eager.value_or(0)};
   world.progress = context.progress;
   Simulated found{.subject = options.strategy.strategy ? subject_of(options.strategy, {}, world)
                                                        : subject_of(options.file, context),
@@ -103,16 +102,15 @@ ExitCode run_verb(const Options& options, Context& context) {
                   .replay = {}};
   const Subject& subject = found.subject;
   std::optional<Bytes> eager;
-  if (options.eager) eager = world.eager_up_to;
-  const bool sound =
-      options.no_check || checked_first(subject.plan, context, subject.text(), eager);
-  found.replay = subject.placing([&] {
+  if (options.eager) eager = world.eager_limit;
+  const bool sound = options.no_check || precheck(subject.plan, context, subject.text(), eager);
+  found.replay = subject.with_source_locations([&] {
     return sim::replay(
         subject.plan,
-        {.system = world.system, .eager_up_to = world.eager_up_to, .progress = context.progress});
+        {.system = world.system, .eager_limit = world.eager_limit, .progress = context.progress});
   });
   for (Diagnostic& problem : found.replay.problems) {
-    if (subject.source) problem = placed(std::move(problem), *subject.source);
+    if (subject.source) problem = add_source_location(std::move(problem), *subject.source);
   }
   std::vector<std::string> assumed;
   if (!subject.detail.empty()) assumed.push_back(subject.detail + ".");
@@ -124,10 +122,10 @@ ExitCode run_verb(const Options& options, Context& context) {
               {.trace = found.replay.trace,
                .title = title,
                .assumed = assumed,
-               .words = command_of(options)});
+               .arguments = command_of(options)});
   if (!options.json) context.err.stream << render(found.replay.problems, context.err.colour);
   context.out.stream << (options.json ? to_text(to_json(found)) + "\n"
-                                      : to_text(found, title, context.look()));
+                                      : to_text(found, title, context.text_style()));
   return sound && found.replay.problems.empty() ? ExitCode::yes : ExitCode::no;
 }
 
@@ -136,17 +134,17 @@ ExitCode run_verb(const Options& options, Context& context) {
 Verb simulate_verb() {
   return make_verb<Options>(
       {.name = "simulate",
-       .summary =
-           "how long does it take, and how much memory? A strategy or a plan in virtual time",
+       .summary = "predict time and memory of a strategy or a plan, in virtual time",
        .examples =
            {{"shiplap simulate --strategy 1f1b --ranks 8 --layers 16 --batches 32",
              "a pipeline: step time, bubble, peak memory"},
             {"shiplap simulate --strategy fsdp --ranks 64 --hardware b200 --report out.html",
-             "as a picture"},
-            {"shiplap simulate --strategy ddp --ranks 8 --plan ddp.plan", "keep it as a plan"},
+             "HTML report"},
+            {"shiplap simulate --strategy ddp --ranks 8 --plan ddp.plan",
+             "also write it as a plan"},
             {"shiplap simulate ddp.plan --trace out.pftrace", "any plan; a trace for Perfetto"}},
-       .notes = "Exit code 1: the plan cannot be carried out (a deadlock, operations that do not "
-                "fit), or is not sound (see `shiplap check`)."},
+       .notes = "Exit code 1: the plan cannot be executed (a deadlock, mismatched operations), or "
+                "is not sound (see `shiplap check`)."},
       {.declare = declare, .run = run_verb});
 }
 

@@ -1,4 +1,4 @@
-// The commands there are.
+// All commands.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace shiplap::cli {
 // In the order in which --help lists them.
 [[nodiscard]] std::vector<Verb> all_verbs();
 
-// Null if there is none of that name.
+// Returns null if there is no such command.
 [[nodiscard]] const Verb* find_verb(std::span<const Verb> verbs, std::string_view name);
 
 }  // namespace shiplap::cli

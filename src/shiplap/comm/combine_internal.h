@@ -1,5 +1,5 @@
-// The loops of combine(), inlined into whoever includes them, so that they can be compiled for
-// several processors.
+// The loops of combine(), always inlined, so that callers can compile them for several instruction
+// sets.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ template <class T, class Function>
   for (std::size_t i = 0; i < count; ++i) into[i] = function(into[i], right[i]);
 }
 
-// The compiler vectorizes only where it knows that nothing overlaps, so each case has its loop.
+// The compiler vectorizes only loops without aliasing, so each case has its own.
 template <class T, class Function>
 [[gnu::always_inline]] inline void for_each(const Operands<T>& o, Function function) {
   if (o.into == o.left) {
@@ -64,13 +64,13 @@ template <class T>
     case ReduceOp::min:
       return for_each(o, [](T a, T b) { return std::min(a, b); });
     default:
-      throw InternalError("no operator that communicators have");
+      throw InternalError("unsupported reduction operator");
   }
 }
 
-[[gnu::always_inline]] inline void combine_here(ReduceOp reduction, DType type, std::byte* into,
-                                                const std::byte* left, const std::byte* right,
-                                                std::size_t count) {
+[[gnu::always_inline]] inline void combine_inline(ReduceOp reduction, DType type, std::byte* into,
+                                                  const std::byte* left, const std::byte* right,
+                                                  std::size_t count) {
   const auto as = [&]<class T>(T) __attribute__((always_inline)) {
     combine_all<T>(reduction, {.into = reinterpret_cast<T*>(into),
                                .left = reinterpret_cast<const T*>(left),
@@ -89,7 +89,7 @@ template <class T>
     case DType::f64:
       return as(double{});
     default:
-      throw InternalError("no type that can be sent");
+      throw InternalError("unsupported element type");
   }
 }
 

@@ -1,5 +1,5 @@
-// combine() with the widest registers that this x86 processor has: half as wide ones took a tenth
-// longer in the processor's own cache.
+// combine() with the widest vector registers of this x86 processor: half the width was a tenth
+// slower for data in the L1 cache.
 #include "shiplap/comm/combine_internal.h"
 
 namespace shiplap::comm {
@@ -7,21 +7,23 @@ namespace {
 
 using Combine = void(ReduceOp, DType, std::byte*, const std::byte*, const std::byte*, std::size_t);
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]]
-void combine_512(ReduceOp reduction, DType type, std::byte* into, const std::byte* left,
-                 const std::byte* right, std::size_t count) {
-  combine_here(reduction, type, into, left, right, count);
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void combine_512(ReduceOp reduction,
+                                                                       DType type, std::byte* into,
+                                                                       const std::byte* left,
+                                                                       const std::byte* right,
+                                                                       std::size_t count) {
+  combine_inline(reduction, type, into, left, right, count);
 }
 
-[[gnu::target("avx2")]]
-void combine_256(ReduceOp reduction, DType type, std::byte* into, const std::byte* left,
-                 const std::byte* right, std::size_t count) {
-  combine_here(reduction, type, into, left, right, count);
+[[gnu::target("avx2")]] void combine_256(ReduceOp reduction, DType type, std::byte* into,
+                                         const std::byte* left, const std::byte* right,
+                                         std::size_t count) {
+  combine_inline(reduction, type, into, left, right, count);
 }
 
 void combine_128(ReduceOp reduction, DType type, std::byte* into, const std::byte* left,
                  const std::byte* right, std::size_t count) {
-  combine_here(reduction, type, into, left, right, count);
+  combine_inline(reduction, type, into, left, right, count);
 }
 
 Combine* widest() {

@@ -37,12 +37,12 @@ std::string_view name(CallKind kind) {
     case CallKind::split:
       return "split";
     case CallKind::end:
-      return "the end of the work,";
+      return "the end of the program,";
   }
-  return "an unknown collective";  // another rank may say anything
+  return "an unknown collective";  // from another process
 }
 
-[[noreturn]] void refuse(std::string_view operation, std::string what) {
+[[noreturn]] void throw_bad_argument(std::string_view operation, std::string what) {
   throw InputError(Diagnostic{
       .code = "D300", .where = {.operation = std::string(operation)}, .what = std::move(what)});
 }
@@ -58,13 +58,13 @@ class BytePieces {
     for (std::size_t k = 1; k < ranks; ++k) offsets_[k] = offsets_[k - 1] + bytes;
   }
 
-  // The pieces must lie in a buffer of `available` bytes.
+  // Throws D300 unless the pieces are inside a buffer of `available` bytes.
   BytePieces(std::string_view operation, const Pieces& pieces, DType type, int size,
              std::size_t available) {
     if (std::ssize(pieces.counts) != size ||
         (!pieces.offsets.empty() && std::ssize(pieces.offsets) != size)) {
-      refuse(operation, fmt::format("{} counts and {} offsets for {} ranks", pieces.counts.size(),
-                                    pieces.offsets.size(), size));
+      throw_bad_argument(operation, fmt::format("{} counts and {} offsets for {} ranks",
+                                                pieces.counts.size(), pieces.offsets.size(), size));
     }
     const auto width = bytes_of(type);
     const std::int64_t room = elements(type, available);
@@ -73,8 +73,9 @@ class BytePieces {
       const std::int64_t count = pieces.counts[k];
       const std::int64_t offset = pieces.offsets.empty() ? packed : pieces.offsets[k];
       if (count < 0 || offset < 0 || count > room || offset > room - count) {
-        refuse(operation, fmt::format("piece {} has {} elements from {}, outside a buffer of {}", k,
-                                      count, offset, room));
+        throw_bad_argument(
+            operation, fmt::format("piece {} has {} elements from {}, outside a buffer of {}", k,
+                                   count, offset, room));
       }
       counts_.push_back(count * width);
       offsets_.push_back(offset * width);
@@ -91,17 +92,17 @@ class BytePieces {
   std::vector<std::int64_t> offsets_;
 };
 
-// Where the parts for each rank begin must make sense.
 void check_parts(std::span<const std::size_t> first, std::size_t parts, int size) {
   if (std::ssize(first) != size + 1 || first.front() != 0 || first.back() != parts ||
       !std::ranges::is_sorted(first)) {
-    refuse("all_to_all_parts", fmt::format("{} parts are not divided among {} ranks", parts, size));
+    throw_bad_argument("all_to_all_parts",
+                       fmt::format("{} parts are not divided among {} ranks", parts, size));
   }
 }
 
-// A number that differs if any length does: what both ends of a pair must agree on.
+// Hash of the lengths of all parts for a rank, on which both ends of a pair must agree.
 template <class Parts>
-std::int64_t lengths_for(const Parts& parts, std::size_t rank) {
+std::int64_t hash_lengths(const Parts& parts, std::size_t rank) {
   std::uint64_t hash = 0;
   for (std::size_t k = parts.first[rank]; k < parts.first[rank + 1]; ++k) {
     hash = (hash ^ (parts.parts[k].size() + 1)) * 0x9e3779b97f4a7c15;
@@ -115,7 +116,7 @@ BytePieces lengths(const Parts& parts, int size) {
   BytePieces pieces(static_cast<std::size_t>(size), 0);
   for (int rank = 0; rank < size; ++rank) {
     const auto k = static_cast<std::size_t>(rank);
-    pieces.set(k, lengths_for(parts, k));
+    pieces.set(k, hash_lengths(parts, k));
   }
   return pieces;
 }
@@ -128,27 +129,27 @@ std::uint64_t hash_of(std::span<const std::int64_t> counts) {
   return hash;
 }
 
-// What most ranks are about to do.
+// The call of most ranks.
 Fingerprint majority(const std::vector<Fingerprint>& all) {
   const Fingerprint* best = &all.front();
-  std::ptrdiff_t most = 0;
+  std::ptrdiff_t max_votes = 0;
   for (const Fingerprint& one : all) {
     if (&one != &all.front() && one == *best) continue;
     const auto votes = std::ranges::count(all, one);
-    if (votes > most) {
+    if (votes > max_votes) {
       best = &one;
-      most = votes;
+      max_votes = votes;
     }
   }
   return *best;
 }
 
-std::string list_of(const std::vector<int>& ranks) {
-  constexpr std::size_t kMost = 12;
-  const auto named = std::span(ranks).first(std::min(kMost, ranks.size()));
+std::string format_ranks(const std::vector<int>& ranks) {
+  constexpr std::size_t kMaxNamed = 12;
+  const auto named = std::span(ranks).first(std::min(kMaxNamed, ranks.size()));
   std::string text =
       fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(named, ", "));
-  if (ranks.size() > kMost) text += fmt::format(" and {} more", ranks.size() - kMost);
+  if (ranks.size() > kMaxNamed) text += fmt::format(" and {} more", ranks.size() - kMaxNamed);
   return text;
 }
 
@@ -172,15 +173,15 @@ std::string describe(const Fingerprint& fingerprint) {
   return text + ")";
 }
 
-// ---- failing
+// ---- failures
 
-void Communicator::die(const std::string& reason) {
+void Communicator::mark_dead(const std::string& reason) {
   if (std::exchange(dead_, true)) return;
-  death_ = reason;
+  death_reason_ = reason;
 }
 
 void Communicator::fail_dead(const std::string& reason) {
-  die(reason);
+  mark_dead(reason);
   throw_dead(reason);
 }
 
@@ -191,128 +192,132 @@ void Communicator::throw_dead(const std::string& reason) const {
                                     .why = reason});
 }
 
-void Communicator::fail_late(const std::string& operation, std::vector<int> missing,
-                             const std::string& about, std::optional<int> culprit) {
-  const std::string what = fmt::format("{} in `{}`, a group of {}, did not end within {}",
-                                       operation, name_, size_, to_string(timeout_));
+void Communicator::fail_timeout(const std::string& operation, std::vector<int> missing,
+                                const std::string& about, std::optional<int> culprit) {
+  const std::string what = fmt::format("{} in `{}`, a group of {}, timed out after {}", operation,
+                                       name_, size_, to_string(timeout_));
   std::string why;
   if (!missing.empty()) {
-    why = fmt::format("not there: {}{}{}", list_of(missing), about.empty() ? "" : "; ", about);
+    why = fmt::format("missing: {}{}{}", format_ranks(missing), about.empty() ? "" : "; ", about);
   }
-  die(fmt::format("{} on rank {}{}{}", what, world_rank(rank_), why.empty() ? "" : "; ", why));
-  throw DeadlinePassed(Diagnostic{.code = "D301",
-                                  .where = {.rank = world_rank(rank_), .operation = operation},
-                                  .what = what,
-                                  .why = std::move(why)},
-                       std::move(missing), culprit);
+  mark_dead(
+      fmt::format("{} on rank {}{}{}", what, world_rank(rank_), why.empty() ? "" : "; ", why));
+  throw TimeoutError(Diagnostic{.code = "D301",
+                                .where = {.rank = world_rank(rank_), .operation = operation},
+                                .what = what,
+                                .why = std::move(why)},
+                     std::move(missing), culprit);
 }
 
 void Communicator::fail_rank(int rank, const std::string& reason) {
   const std::string what =
       rank < 0 ? fmt::format("a rank of `{}` failed", name_) : fmt::format("rank {} failed", rank);
-  die(what);
+  mark_dead(what);
   throw RankFailed(
       Diagnostic{.code = "D302", .where = {.rank = world_rank(rank_)}, .what = what, .why = reason},
       rank);
 }
 
-void Communicator::fail_left(int rank, int root, const std::string& reason) {
-  if (root != kNobody) fail_rank(root, reason);
-  const std::string what = fmt::format("rank {} gave up waiting", rank);
-  die(what);
-  throw DeadlinePassed(
+void Communicator::fail_aborted(int rank, int culprit, const std::string& reason) {
+  if (culprit != kNobody) fail_rank(culprit, reason);
+  const std::string what = fmt::format("rank {} timed out", rank);
+  mark_dead(what);
+  throw TimeoutError(
       Diagnostic{.code = "D301", .where = {.rank = world_rank(rank_)}, .what = what, .why = reason},
       {});
 }
 
 void Communicator::fail_mismatch(const std::string& what, std::vector<int> outliers) {
-  die(what);
+  mark_dead(what);
   throw Mismatch(Diagnostic{.code = "D303", .where = {.rank = world_rank(rank_)}, .what = what},
                  std::move(outliers));
 }
 
 void Communicator::fail_too_long(int from, std::int64_t room) {
   const std::string what = fmt::format(
-      "a message from rank {} is longer than the {} bytes that were to receive it", from, room);
-  die(what);
+      "a message from rank {} is too long for the receive buffer of {} bytes", from, room);
+  mark_dead(what);
   throw MessageTooLong(
       Diagnostic{.code = "D304", .where = {.rank = world_rank(rank_)}, .what = what});
 }
 
-void Communicator::judge(const std::vector<Fingerprint>& all) {
+void Communicator::check_agreement(const std::vector<Fingerprint>& all) {
   const Fingerprint expected = majority(all);
-  std::vector<int> odd;
+  std::vector<int> outliers;
   Fingerprint example;
   for (int rank = 0; rank < size_; ++rank) {
     const Fingerprint& one = all[rank];
     if (one == expected) continue;
-    if (odd.empty()) example = one;
-    odd.push_back(world_rank(rank));
+    if (outliers.empty()) example = one;
+    outliers.push_back(world_rank(rank));
   }
-  if (odd.empty()) return;
-  const std::string what = fmt::format("in `{}` {} called {}, the others {}", name_, list_of(odd),
-                                       describe(example), describe(expected));
-  fail_mismatch(what, std::move(odd));
+  if (outliers.empty()) return;
+  const std::string what =
+      fmt::format("mismatch in `{}`: {} called {}, the others {}", name_, format_ranks(outliers),
+                  describe(example), describe(expected));
+  fail_mismatch(what, std::move(outliers));
 }
 
-// ---- checking before calling
+// ---- argument checks
 
 void Communicator::check_alive() const {
-  if (dead_) throw_dead(death_);
+  if (dead_) throw_dead(death_reason_);
 }
 
 void Communicator::check_peer(std::string_view operation, int peer, int tag) const {
   check_alive();
   if (peer < 0 || peer >= size_) {
-    refuse(operation,
-           fmt::format("rank {} is not in `{}`, which has {} ranks", peer, name_, size_));
+    throw_bad_argument(
+        operation, fmt::format("rank {} is not in `{}`, which has {} ranks", peer, name_, size_));
   }
-  if (tag < 0 || tag > kLargestTag) {
-    refuse(operation, fmt::format("tag {} is not between 0 and {}", tag, kLargestTag));
+  if (tag < 0 || tag > kMaxTag) {
+    throw_bad_argument(operation, fmt::format("tag {} is not between 0 and {}", tag, kMaxTag));
   }
 }
 
 void Communicator::set_timeout(Seconds timeout) {
-  if (!(timeout.value > 0)) refuse("set_timeout", fmt::format("{} s is no time", timeout.value));
-  constexpr Seconds kForever{1e8};  // three years; more would not fit into all clocks
-  timeout_ = std::min(timeout, kForever);
+  if (!(timeout.value > 0))
+    throw_bad_argument("set_timeout", fmt::format("{} s is not a valid timeout", timeout.value));
+  constexpr Seconds kMaxTimeout{1e8};  // three years; larger values overflow some clocks
+  timeout_ = std::min(timeout, kMaxTimeout);
 }
 
-void Communicator::begin(Fingerprint fingerprint) {
+void Communicator::begin_collective(Fingerprint fingerprint) {
   check_alive();
   fingerprint.sequence = collectives_++;
   current_ = fingerprint;
-  if (checked_ && size_ > 1) judge(compare(fingerprint));
+  if (checked_ && size_ > 1) check_agreement(gather_fingerprints(fingerprint));
 }
 
-void Communicator::check_matrix(const Pieces& to, const Pieces& from) {
+void Communicator::check_counts(const Pieces& to, const Pieces& from) {
   if (!checked_ || size_ == 1) return;
   const auto ranks = static_cast<std::size_t>(size_);
   const BytePieces one_each(ranks, sizeof(std::int64_t));
   std::vector<std::int64_t> sent(ranks);
   do_all_to_all(std::as_bytes(to.counts), one_each.pieces(),
                 std::as_writable_bytes(std::span(sent)), one_each.pieces());
-  // Everybody must hear of it, not only those that would receive too much or too little.
-  Fingerprint verdict = current_;
-  verdict.root = -1;
-  for (std::size_t k = 0; k < ranks && verdict.root < 0; ++k) {
+  // All ranks must throw, not only those that would receive too much or too little.
+  Fingerprint result = current_;
+  result.root = -1;
+  for (std::size_t k = 0; k < ranks && result.root < 0; ++k) {
     if (sent[k] == from.counts[k]) continue;
-    verdict.root = static_cast<std::int32_t>(k);
-    verdict.count = sent[k];
-    verdict.pieces = static_cast<std::uint64_t>(from.counts[k]);
+    result.root = static_cast<std::int32_t>(k);
+    result.count = sent[k];
+    result.pieces = static_cast<std::uint64_t>(from.counts[k]);
   }
-  const std::vector<Fingerprint> verdicts = compare(verdict);
+  const std::vector<Fingerprint> results = gather_fingerprints(result);
   for (int rank = 0; rank < size_; ++rank) {
-    const Fingerprint& one = verdicts[rank];
+    const Fingerprint& one = results[rank];
     if (one.root < 0) continue;
     const int sender = world_rank(one.root);
     const int receiver = world_rank(rank);
     const bool counts = current_.kind != CallKind::all_to_all_parts;
     fail_mismatch(
-        counts ? fmt::format("in `{}`, {}, rank {} sends {} bytes to rank {}, which expects {}",
-                             name_, describe(current_), sender, one.count, receiver, one.pieces)
-               : fmt::format("in `{}`, {}, rank {} sends other parts than rank {} expects", name_,
-                             describe(current_), sender, receiver),
+        counts ? fmt::format(
+                     "mismatch in `{}`, {}: rank {} sends {} bytes to rank {}, which expects {}",
+                     name_, describe(current_), sender, one.count, receiver, one.pieces)
+               : fmt::format("mismatch in `{}`, {}: rank {} sends other parts than rank {} expects",
+                             name_, describe(current_), sender, receiver),
         {sender, receiver});
   }
 }
@@ -320,27 +325,27 @@ void Communicator::check_matrix(const Pieces& to, const Pieces& from) {
 // ---- collectives
 
 void Communicator::barrier() {
-  begin({.kind = CallKind::barrier});
+  begin_collective({.kind = CallKind::barrier});
   if (size_ > 1) do_barrier();
 }
 
 void Communicator::checked_broadcast(DType type, std::span<std::byte> data, int root) {
   if (root < 0 || root >= size_) {
-    refuse("broadcast",
-           fmt::format("root {} is not in `{}`, which has {} ranks", root, name_, size_));
+    throw_bad_argument(
+        "broadcast", fmt::format("root {} is not in `{}`, which has {} ranks", root, name_, size_));
   }
-  begin({.kind = CallKind::broadcast,
-         .type = type,
-         .root = root,
-         .count = elements(type, data.size())});
+  begin_collective({.kind = CallKind::broadcast,
+                    .type = type,
+                    .root = root,
+                    .count = elements(type, data.size())});
   if (size_ > 1) do_broadcast(data, root);
 }
 
 void Communicator::checked_all_reduce(DType type, std::span<std::byte> data, ReduceOp reduction) {
-  begin({.kind = CallKind::all_reduce,
-         .type = type,
-         .reduction = reduction,
-         .count = elements(type, data.size())});
+  begin_collective({.kind = CallKind::all_reduce,
+                    .type = type,
+                    .reduction = reduction,
+                    .count = elements(type, data.size())});
   if (size_ > 1) do_all_reduce(type, data, reduction);
 }
 
@@ -348,39 +353,43 @@ void Communicator::checked_all_gather(DType type, std::span<const std::byte> in,
                                       std::span<std::byte> out) {
   const auto ranks = static_cast<std::size_t>(size_);
   if (out.size() != in.size() * ranks) {
-    refuse("all_gather", fmt::format("{} elements from each of {} ranks do not make {}",
-                                     elements(type, in.size()), size_, elements(type, out.size())));
+    throw_bad_argument("all_gather",
+                       fmt::format("{} elements from each of {} ranks do not make {}",
+                                   elements(type, in.size()), size_, elements(type, out.size())));
   }
-  begin({.kind = CallKind::all_gather, .type = type, .count = elements(type, in.size())});
+  begin_collective(
+      {.kind = CallKind::all_gather, .type = type, .count = elements(type, in.size())});
   do_all_gather(in, out, BytePieces(ranks, std::ssize(in)).pieces());
 }
 
 void Communicator::checked_all_gather_v(DType type, std::span<const std::byte> in,
                                         std::span<std::byte> out, const Pieces& pieces) {
   const BytePieces bytes("all_gather_v", pieces, type, size_, out.size());
-  const std::int64_t own = pieces.counts[rank_];
-  if (elements(type, in.size()) != own) {
-    refuse("all_gather_v", fmt::format("the own piece has {} elements, its count says {}",
-                                       elements(type, in.size()), own));
+  const std::int64_t local = pieces.counts[rank_];
+  if (elements(type, in.size()) != local) {
+    throw_bad_argument("all_gather_v",
+                       fmt::format("the local piece has {} elements, but its count is {}",
+                                   elements(type, in.size()), local));
   }
-  begin({.kind = CallKind::all_gather_v,
-         .type = type,
-         .count = std::accumulate(pieces.counts.begin(), pieces.counts.end(), std::int64_t{0}),
-         .pieces = hash_of(pieces.counts)});
+  begin_collective(
+      {.kind = CallKind::all_gather_v,
+       .type = type,
+       .count = std::accumulate(pieces.counts.begin(), pieces.counts.end(), std::int64_t{0}),
+       .pieces = hash_of(pieces.counts)});
   do_all_gather(in, out, bytes.pieces());
 }
 
 void Communicator::checked_reduce_scatter(DType type, std::span<const std::byte> in,
                                           std::span<std::byte> out, ReduceOp reduction) {
   if (in.size() != out.size() * static_cast<std::size_t>(size_)) {
-    refuse("reduce_scatter",
-           fmt::format("{} elements are not {} pieces of {}", elements(type, in.size()), size_,
-                       elements(type, out.size())));
+    throw_bad_argument("reduce_scatter",
+                       fmt::format("{} elements are not {} pieces of {}", elements(type, in.size()),
+                                   size_, elements(type, out.size())));
   }
-  begin({.kind = CallKind::reduce_scatter,
-         .type = type,
-         .reduction = reduction,
-         .count = elements(type, out.size())});
+  begin_collective({.kind = CallKind::reduce_scatter,
+                    .type = type,
+                    .reduction = reduction,
+                    .count = elements(type, out.size())});
   do_reduce_scatter(type, in, out, reduction);
 }
 
@@ -388,10 +397,12 @@ void Communicator::checked_all_to_all(DType type, std::span<const std::byte> in,
                                       std::span<std::byte> out) {
   const auto ranks = static_cast<std::size_t>(size_);
   if (in.size() != out.size() || in.size() % (ranks * bytes_of(type)) != 0) {
-    refuse("all_to_all", fmt::format("{} elements in and {} out are not {} equal pieces each",
-                                     elements(type, in.size()), elements(type, out.size()), size_));
+    throw_bad_argument("all_to_all",
+                       fmt::format("{} elements in and {} out are not {} equal pieces each",
+                                   elements(type, in.size()), elements(type, out.size()), size_));
   }
-  begin({.kind = CallKind::all_to_all, .type = type, .count = elements(type, in.size() / ranks)});
+  begin_collective(
+      {.kind = CallKind::all_to_all, .type = type, .count = elements(type, in.size() / ranks)});
   const BytePieces bytes(ranks, static_cast<std::int64_t>(in.size() / ranks));
   do_all_to_all(in, bytes.pieces(), out, bytes.pieces());
 }
@@ -400,28 +411,31 @@ void Communicator::checked_all_to_all_v(DType type, std::span<const std::byte> i
                                         std::span<std::byte> out, const Pieces& from) {
   const BytePieces to_bytes("all_to_all_v", to, type, size_, in.size());
   const BytePieces from_bytes("all_to_all_v", from, type, size_, out.size());
-  const auto own = static_cast<std::size_t>(rank_);
-  if (to.counts[own] != from.counts[own]) {
-    refuse("all_to_all_v", fmt::format("rank {} sends {} elements to itself and expects {}", rank_,
-                                       to.counts[own], from.counts[own]));
+  const auto local = static_cast<std::size_t>(rank_);
+  if (to.counts[local] != from.counts[local]) {
+    throw_bad_argument("all_to_all_v",
+                       fmt::format("rank {} sends {} elements to itself and expects {}", rank_,
+                                   to.counts[local], from.counts[local]));
   }
-  begin({.kind = CallKind::all_to_all_v, .type = type});
-  check_matrix(to_bytes.pieces(), from_bytes.pieces());
+  begin_collective({.kind = CallKind::all_to_all_v, .type = type});
+  check_counts(to_bytes.pieces(), from_bytes.pieces());
   do_all_to_all(in, to_bytes.pieces(), out, from_bytes.pieces());
 }
 
 void Communicator::all_to_all_parts(const Outgoing& to, const Incoming& from) {
   check_parts(to.first, to.parts.size(), size_);
   check_parts(from.first, from.parts.size(), size_);
-  const auto own = static_cast<std::size_t>(rank_);
-  const auto sent = to.parts.subspan(to.first[own], to.first[own + 1] - to.first[own]);
-  const auto got = from.parts.subspan(from.first[own], from.first[own + 1] - from.first[own]);
+  const auto local = static_cast<std::size_t>(rank_);
+  const auto sent = to.parts.subspan(to.first[local], to.first[local + 1] - to.first[local]);
+  const auto got = from.parts.subspan(from.first[local], from.first[local + 1] - from.first[local]);
   if (!std::ranges::equal(sent, got, {}, &std::span<const std::byte>::size,
                           &std::span<std::byte>::size)) {
-    refuse("all_to_all_parts", fmt::format("rank {} does not send itself what it expects", rank_));
+    throw_bad_argument(
+        "all_to_all_parts",
+        fmt::format("the parts that rank {} sends to itself do not match those it expects", rank_));
   }
-  begin({.kind = CallKind::all_to_all_parts});
-  if (checked_) check_matrix(lengths(to, size_).pieces(), lengths(from, size_).pieces());
+  begin_collective({.kind = CallKind::all_to_all_parts});
+  if (checked_) check_counts(lengths(to, size_).pieces(), lengths(from, size_).pieces());
   do_all_to_all_parts(to, from);
 }
 
@@ -433,18 +447,18 @@ std::size_t Communicator::pack_below(int /*peer*/) const { return 0; }
 
 // ---- groups
 
-void Communicator::leave(const std::string& reason, std::optional<int> root) {
+void Communicator::abort(const std::string& reason, std::optional<int> culprit) {
   try {
-    if (!dead_) die(fmt::format("rank {} left: {}", world_rank(rank_), reason));
-  } catch (const std::bad_alloc&) {  // who has no memory leaves all the same
+    if (!dead_) mark_dead(fmt::format("rank {} aborted: {}", world_rank(rank_), reason));
+  } catch (const std::bad_alloc&) {  // abort even if there is no memory for the reason
     dead_ = true;
   }
-  do_leave(root.value_or(world_rank(rank_)), reason);
+  do_abort(culprit.value_or(world_rank(rank_)), reason);
 }
 
 std::unique_ptr<Communicator> Communicator::split(int colour, int key, const std::string& name) {
-  if (colour < 0) refuse("split", fmt::format("colour {} is negative", colour));
-  begin({.kind = CallKind::split});
+  if (colour < 0) throw_bad_argument("split", fmt::format("colour {} is negative", colour));
+  begin_collective({.kind = CallKind::split});
   std::unique_ptr<Communicator> part = do_split(colour, key, name_ + "/" + name);
   part->set_timeout(timeout_);
   part->set_checked(checked_);
@@ -456,16 +470,18 @@ std::unique_ptr<Communicator> Communicator::split_along(std::span<const int> siz
                                                         const std::string& name) {
   std::int64_t product = 1;
   for (const int size : sizes) {
-    if (size < 1) refuse("split_along", fmt::format("an axis of size {}", size));
+    if (size < 1) throw_bad_argument("split_along", fmt::format("an axis of size {}", size));
     product = std::min<std::int64_t>(product * size, std::int64_t{1} << 32);
   }
   if (product != size_) {
-    refuse("split_along", fmt::format("a mesh of {} ranks does not cover `{}`, which has {}",
-                                      product, name_, size_));
+    throw_bad_argument(
+        "split_along",
+        fmt::format("a mesh of {} ranks does not cover `{}`, which has {}", product, name_, size_));
   }
   for (const int axis : along) {
     if (axis < 0 || axis >= std::ssize(sizes)) {
-      refuse("split_along", fmt::format("axis {} of a mesh with {}", axis, sizes.size()));
+      throw_bad_argument("split_along",
+                         fmt::format("axis {} of a mesh with {}", axis, sizes.size()));
     }
   }
   // The colour is the rank with its positions along the chosen axes set to zero.

@@ -1,7 +1,7 @@
-// How communication fails: always with a name, never with a hang. After any of these the
-// communicator it came from is dead and says so.
+// Failures of communication: always an exception, never a hang. After any of these the communicator
+// is dead.
 //
-// Ranks are counted in the world, whatever the group in which it happened.
+// Ranks are those of the world, whatever the group.
 #pragma once
 
 #include <optional>
@@ -17,19 +17,20 @@ class Failure : public std::runtime_error {
  public:
   explicit Failure(Diagnostic diagnostic);
   [[nodiscard]] const Diagnostic& diagnostic() const { return diagnostic_; }
-  // The one rank because of which this happened, where that can be known.
+  // Returns the rank at fault, if it is known.
   [[nodiscard]] virtual std::optional<int> culprit() const { return std::nullopt; }
 
  private:
   Diagnostic diagnostic_;
 };
 
-// D301: a deadline passed. `missing` are the ranks that did not arrive, where that can be known.
-// One of them is the culprit if it alone did not even answer: others may be waiting themselves.
-class DeadlinePassed : public Failure {
+// D301: a call timed out. `missing` are the ranks that did not arrive, if they are known. A missing
+// rank is the culprit if it is the only one that did not reply to probes: others may be waiting
+// themselves.
+class TimeoutError : public Failure {
  public:
-  DeadlinePassed(Diagnostic diagnostic, std::vector<int> missing,
-                 std::optional<int> culprit = std::nullopt)
+  TimeoutError(Diagnostic diagnostic, std::vector<int> missing,
+               std::optional<int> culprit = std::nullopt)
       : Failure(std::move(diagnostic)), missing_(std::move(missing)), culprit_(culprit) {}
   [[nodiscard]] const std::vector<int>& missing() const { return missing_; }
   [[nodiscard]] std::optional<int> culprit() const override { return culprit_; }
@@ -39,7 +40,7 @@ class DeadlinePassed : public Failure {
   std::optional<int> culprit_;
 };
 
-// D302: a rank died, or left its work by an exception. -1: one of them did, nobody knows which.
+// D302: a rank died, or aborted with an exception. -1: it is not known which rank.
 class RankFailed : public Failure {
  public:
   RankFailed(Diagnostic diagnostic, int rank) : Failure(std::move(diagnostic)), rank_(rank) {}
@@ -52,7 +53,7 @@ class RankFailed : public Failure {
   int rank_;
 };
 
-// D303: the ranks of a group do not agree on what they do. `outliers` differ from the most.
+// D303: the ranks of a group make different calls. `outliers` differ from the majority.
 class Mismatch : public Failure {
  public:
   Mismatch(Diagnostic diagnostic, std::vector<int> outliers)
@@ -63,12 +64,12 @@ class Mismatch : public Failure {
   std::vector<int> outliers_;
 };
 
-// D304: a message is longer than the buffer that was to receive it.
+// D304: a message is longer than the receive buffer.
 class MessageTooLong : public Failure {
   using Failure::Failure;
 };
 
-// D305: the communicator failed before.
+// D305: the communicator is dead since an earlier failure.
 class CommunicatorDead : public Failure {
   using Failure::Failure;
 };

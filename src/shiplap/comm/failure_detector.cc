@@ -1,5 +1,23 @@
-// Everybody's deadline passes at about the same time, so a rank that probes is probed as well:
-// poll() goes on in every loop here.
+// A failure detector without heartbeats: it works only when a rank has timed out, so it costs
+// nothing in a healthy job. It answers one question: for which rank do all others wait?
+//
+// Fail-stop. The transport reports dead processes (the kernel closes their connections); a rank
+// that fails with an exception sends abort with the culprit.
+//
+// Timeouts. A rank that timed out probes others and reports the missing ones:
+// - In a collective (probe_group), ranks that have not begun it are missing. A rank that waits in
+//   an earlier collective of the group is a victim itself, and only counts if there are no others.
+// - For a message (trace_wait_chain), the wait-for graph is searched breadth first: each reply
+//   lists the ranks for which its sender waits. Ranks that wait for none, or do not reply, are
+//   missing. If there are none, all chains lead back: a deadlock (cf. Knapp, "Deadlock detection in
+//   distributed databases", ACM Computing Surveys 19(4), 1987).
+//
+// A rank that does not reply computes, is stopped or hangs, which cannot be told apart. If it is
+// the only one, it is the culprit. A progress thread would reply for it and hide that
+// (docs/decisions/010).
+//
+// All ranks time out at about the same time, so a rank that probes is probed as well: every loop
+// here calls poll().
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,11 +32,11 @@ namespace shiplap::comm {
 namespace {
 
 constexpr double kReplyWithin = 0.5;
-// Of one step along a chain. A rank that does not reply is reported as the culprit, so it is
-// longer, and few are probed.
+// For one edge of a wait chain. Longer, since a rank that does not reply is reported as the
+// culprit, and few ranks are probed.
 constexpr double kLinkReplyWithin = 1;
 constexpr double kTraceWithin = 3;
-constexpr double kFresh = 0.1;  // how long a waiter counts as waiting after its last report
+constexpr double kFresh = 0.1;  // a wait state is valid this long
 constexpr std::size_t kMaxSummary = 400;
 
 bool contains(const std::vector<int>& ranks, int rank) {
@@ -32,8 +50,8 @@ void set_text(ControlMessage& message, const std::string& text) {
 }  // namespace
 
 FailureDetector::FailureDetector(ControlChannel& channel, int rank, int size)
-    : channel_(channel), rank_(rank), everybody_(size) {
-  std::iota(everybody_.begin(), everybody_.end(), 0);
+    : channel_(channel), rank_(rank), all_ranks_(size) {
+  std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
 }
 
 // ---- control messages
@@ -50,12 +68,12 @@ void FailureDetector::count_awaited(int rank, int change) {
   if (found->second == 0) awaited_.erase(found);
 }
 
-// Threads of this process may wait in several groups: the one that reads a probe need not be the
-// one it is about.
+// Threads of this rank may wait in several groups: the thread that reads a probe need not be the
+// one that waits in the probed group.
 ControlMessage FailureDetector::report(ControlMessage::Kind kind, std::uint64_t group) {
   ControlMessage message{.kind = kind, .group = group};
-  const auto own = arrived_.find(group);
-  if (own != arrived_.end()) message.arrived = own->second;
+  const auto arrived = arrived_.find(group);
+  if (arrived != arrived_.end()) message.arrived = arrived->second;
   const double fresh = channel_.time() - kFresh;
   auto reported = reported_.find(group);
   message.waits = reported != reported_.end() && reported->second.time > fresh ? 1 : 0;
@@ -93,7 +111,7 @@ std::optional<ControlMessage> FailureDetector::handle(const ControlMessage& mess
                   .run = message.run});
       break;
     case ControlMessage::Kind::goodbye:
-      break;  // the transport's business
+      break;  // handled by the transport
   }
   return std::nullopt;
 }
@@ -157,9 +175,9 @@ void FailureDetector::abort_peers(int culprit, const std::string& reason) {
   set_text(message, reason);
   MutexLock lock(mutex_);
   message.run = run_;
-  // The cause goes out before another thread of this process can fail in consequence.
+  // Send the cause before other threads of this rank see the failure and report a consequence.
   lock.unlock();
-  channel_.send(message, everybody_);
+  channel_.send(message, all_ranks_);
   lock.lock();
   add_failed({.rank = rank_, .culprit = culprit, .reason = reason, .run = message.run});
 }
@@ -169,7 +187,7 @@ void FailureDetector::abort_peers(int culprit, const std::string& reason) {
 void FailureDetector::set_arrived(std::uint64_t group, std::int64_t count) {
   const MutexLock lock(mutex_);
   arrived_[group] = count;
-  ended_groups_.erase(group);  // one with the same number has begun
+  ended_groups_.erase(group);  // a new group has the same number
 }
 
 void FailureDetector::end_group(std::uint64_t group) {
@@ -191,7 +209,7 @@ bool FailureDetector::is_group_ended(std::uint64_t group) {
 
 // ---- probes
 
-// What is known of some ranks, as text.
+// The states of ranks, as text.
 class FailureDetector::ProbeSummary {
  public:
   void add(int rank, const ControlMessage* last) {
@@ -203,10 +221,10 @@ class FailureDetector::ProbeSummary {
     }
   }
   void add_failed(const FailedRank& failed) {
-    add(fmt::format("rank {} has left: {}", failed.rank, failed.reason));
+    add(fmt::format("rank {} has aborted: {}", failed.rank, failed.reason));
     if (failed.culprit >= 0) silent_.push_back(failed.culprit);
   }
-  // The only one of `missing` that did not reply: others may wait themselves.
+  // Returns the only one of `missing` that did not reply; nothing if there are several.
   [[nodiscard]] std::optional<int> culprit(const std::vector<int>& missing) const {
     std::optional<int> found;
     for (const int rank : missing) {
@@ -219,7 +237,7 @@ class FailureDetector::ProbeSummary {
   [[nodiscard]] std::string text() const {
     std::string all;
     if (!silent_text_.empty()) {
-      all = fmt::format("no answer from {}: computing, stopped or gone", silent_text_);
+      all = fmt::format("no reply from {}: computing, stopped or hanging", silent_text_);
     }
     if (!text_.empty()) append(all, "; ", text_);
     return all;
@@ -290,20 +308,18 @@ MissingRanks FailureDetector::probe_group(std::uint64_t group, std::int64_t coun
   return missing;
 }
 
-// A breadth-first walk of the wait-for graph: ranks that reply say for whom they wait, and those
-// are probed next.
 MissingRanks FailureDetector::trace_wait_chain(int awaited, const WaitState& state) {
   const double begin = channel_.time();
   MissingRanks missing;
   ProbeSummary summary;
-  const ControlMessage own = make_probe(0, state);
-  std::vector<int> next = awaited_in(own);
+  const ControlMessage local = make_probe(0, state);
+  std::vector<int> next = awaited_in(local);
   if (!contains(next, awaited)) next.push_back(awaited);
   std::vector<int> probed;
-  bool is_cut = own.awaited.back() == ControlMessage::kMore;
+  bool is_truncated = local.awaited.back() == ControlMessage::kMore;
   while (!next.empty()) {
     if (probed.size() + next.size() > kMaxProbed || channel_.time() > begin + kTraceWithin) {
-      is_cut = true;
+      is_truncated = true;
       break;
     }
     probe(0, next, state, begin, kLinkReplyWithin);
@@ -314,13 +330,14 @@ MissingRanks FailureDetector::trace_wait_chain(int awaited, const WaitState& sta
       const auto failed = failed_.find(rank);
       if (failed != failed_.end()) {
         summary.add_failed(failed->second);
-        const int who = failed->second.culprit >= 0 ? failed->second.culprit : rank;
-        if (!contains(missing.ranks, who)) missing.ranks.push_back(who);
+        const int rank_at_fault = failed->second.culprit >= 0 ? failed->second.culprit : rank;
+        if (!contains(missing.ranks, rank_at_fault)) missing.ranks.push_back(rank_at_fault);
         continue;
       }
-      const ControlMessage* const last = rank == rank_ ? &own : last_of(0, rank, begin);
+      const ControlMessage* const last = rank == rank_ ? &local : last_of(0, rank, begin);
       summary.add(rank, last);
-      is_cut = is_cut || (last != nullptr && last->awaited.back() == ControlMessage::kMore);
+      is_truncated =
+          is_truncated || (last != nullptr && last->awaited.back() == ControlMessage::kMore);
       const std::vector<int> theirs = last == nullptr ? std::vector<int>() : awaited_in(*last);
       if (theirs.empty() && !contains(missing.ranks, rank)) missing.ranks.push_back(rank);
       std::ranges::copy_if(theirs, std::back_inserter(after), [&](int other) {
@@ -332,8 +349,8 @@ MissingRanks FailureDetector::trace_wait_chain(int awaited, const WaitState& sta
   missing.about = summary.text();
   if (missing.ranks.empty()) {
     missing.ranks = {awaited};
-    if (!is_cut) missing.about = "ranks wait for each other: " + missing.about;
-  } else if (!is_cut) {
+    if (!is_truncated) missing.about = "deadlock, ranks wait for each other: " + missing.about;
+  } else if (!is_truncated) {
     missing.culprit = summary.culprit(missing.ranks);
   }
   return missing;

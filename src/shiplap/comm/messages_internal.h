@@ -1,10 +1,6 @@
-// Collectives made of messages, for transports that have only those: a transport derives from
-// MessageCommunicator and provides start_send, start_receive and groups.
-//
-// Large pieces go straight from the rank that has them to the rank that wants them, so no rank
-// sends or receives more bytes than it must; small ones are passed on in a number of messages that
-// grows with the logarithm of the size. Sums are made in the order of ranks either way, so they
-// have the same bits on every transport.
+// Collectives out of sends and receives, for transports that have only those: a transport derives
+// from MessageCommunicator and provides start_send, start_receive and do_split. The algorithms are
+// described in messages.cc.
 #pragma once
 
 #include <optional>
@@ -17,31 +13,31 @@ namespace shiplap::comm {
 
 class MessageCommunicator : public Communicator {
  public:
-  // Tags of collectives lie above those of users.
-  static constexpr int kTagsNeeded = kLargestTag + 2 + 0xfff;
+  // Collectives use tags above those of users.
+  static constexpr int kTagsNeeded = kMaxTag + 2 + 0xfff;
   ~MessageCommunicator() override;
 
  protected:
   using Communicator::Communicator;
 
-  // Seconds on a clock that only runs forward.
+  // Seconds on a monotonic clock.
   [[nodiscard]] virtual double now() const = 0;
-  // When a wait that begins now must end: all waits of one collective end together.
+  // The deadline of a wait that begins now. All waits of one collective share one.
   [[nodiscard]] double deadline() const {
     return collective_deadline_ ? *collective_deadline_ : now() + timeout().value;
   }
   [[nodiscard]] bool in_collective() const { return collective_deadline_.has_value(); }
 
-  // Called when this rank begins to communicate for a collective.
-  virtual void collective_begun() {}
+  // Called before the first message of a collective.
+  virtual void on_collective_begin() {}
 
-  // While it lives all waits of this communicator have the same deadline.
-  class OneDeadline {
+  // While it lives, all waits of this communicator have the same deadline.
+  class CollectiveDeadline {
    public:
-    explicit OneDeadline(MessageCommunicator& communicator);
-    OneDeadline(const OneDeadline&) = delete;
-    OneDeadline& operator=(const OneDeadline&) = delete;
-    ~OneDeadline() {
+    explicit CollectiveDeadline(MessageCommunicator& communicator);
+    CollectiveDeadline(const CollectiveDeadline&) = delete;
+    CollectiveDeadline& operator=(const CollectiveDeadline&) = delete;
+    ~CollectiveDeadline() {
       if (outermost_) communicator_.collective_deadline_.reset();
     }
 
@@ -50,16 +46,16 @@ class MessageCommunicator : public Communicator {
     bool outermost_ = false;
   };
 
-  // What all ranks have in `in`, one after another, on messages that no other collective uses.
-  void gather(std::span<const std::byte> in, std::span<std::byte> out);
+  // An all_gather with a tag of its own, for fingerprints and colours.
+  void all_gather_control(std::span<const std::byte> in, std::span<std::byte> out);
   // Calls `function` with one deadline for all its waits.
   template <class Function>
-  auto together(Function function) {
-    const OneDeadline one_deadline(*this);
+  auto with_one_deadline(Function function) {
+    const CollectiveDeadline shared_deadline(*this);
     return function();
   }
 
-  std::vector<Fingerprint> compare(const Fingerprint& own) override;
+  std::vector<Fingerprint> gather_fingerprints(const Fingerprint& local) override;
   void do_barrier() override;
   void do_broadcast(std::span<std::byte> data, int root) override;
   void do_all_reduce(DType type, std::span<std::byte> data, ReduceOp reduction) override;
@@ -71,68 +67,68 @@ class MessageCommunicator : public Communicator {
                      const Pieces& from) override;
   void do_all_to_all_parts(const Outgoing& to, const Incoming& from) override;
 
-  // Where a part lies in the memory of the process that has it.
+  // Address of a part in the process that owns it.
   struct RemotePart {
     std::uint64_t address = 0;
     std::uint64_t bytes = 0;
   };
-  // Whether this rank can read the memory of `peer`, and that one this rank's.
+  // Whether this rank and `peer` can read each other's memory.
   [[nodiscard]] virtual bool shares_memory_with(int /*peer*/) const { return false; }
-  // Only where it is shared. The parts have the same lengths.
+  // REQUIRES: shares_memory_with(peer), and equal lengths.
   virtual void read_memory(int peer, std::span<const RemotePart> from,
                            std::span<const std::span<std::byte>> to);
 
  private:
-  // Receives under way, with what is expected of them.
-  struct Expected {
+  // A receive in flight, and the length that it must have.
+  struct ExpectedMessage {
     Request request;
     std::int64_t bytes = 0;
     int from = 0;
   };
-  struct Reducing;
+  struct SegmentedReduction;
 
-  // The ranks so many places before and after this one, in a circle. Who sends to `after` while it
-  // receives from `before` never crowds one rank.
-  [[nodiscard]] int before(int steps) const { return (rank() - steps + size()) % size(); }
-  [[nodiscard]] int after(int steps) const { return (rank() + steps) % size(); }
+  // The ranks `steps` before and after this one on a ring. If all ranks send to rank_after(k) and
+  // receive from rank_before(k), no rank is a hot spot.
+  [[nodiscard]] int rank_before(int steps) const { return (rank() - steps + size()) % size(); }
+  [[nodiscard]] int rank_after(int steps) const { return (rank() + steps) % size(); }
 
   [[nodiscard]] int tag() const {
-    return kLargestTag + 2 + static_cast<int>(current().sequence & 0xfff);
+    return kMaxTag + 2 + static_cast<int>(current().sequence & 0xfff);
   }
-  static constexpr int kCompareTag = kLargestTag + 1;
+  static constexpr int kFingerprintTag = kMaxTag + 1;
 
-  // A piece travels in several messages if it is too long for one.
+  // A piece that is too long for one message is sent in several.
   void post_send(std::vector<Request>& sends, std::span<const std::byte> data, int to, int tag);
-  void post_receive(std::vector<Expected>& receives, std::span<std::byte> data, int from, int tag);
-  void take(Expected& expected);
-  void finish(std::vector<Expected>& receives, std::vector<Request>& sends);
-  void exchange(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
-                const Pieces& from);
+  void post_receive(std::vector<ExpectedMessage>& receives, std::span<std::byte> data, int from,
+                    int tag);
+  void wait_receive(ExpectedMessage& expected);
+  void wait_all(std::vector<ExpectedMessage>& receives, std::vector<Request>& sends);
+  void direct_exchange(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
+                       const Pieces& from);
   void list_parts(const Outgoing& to);
   void post_parts(const Outgoing& to, const Incoming& from);
   void read_parts(int peer, const Incoming& from, Request& list);
   void check_stamp(int peer, const RemotePart& expected);
-  void gather_small(std::span<const std::byte> in, std::byte* out,
-                    std::span<const std::int64_t> offsets, int tag);
-  void reduce_parts(const Reducing& reducing);
-  std::byte* scratch_of(const Reducing& reducing, std::size_t k, std::size_t s);
-  void combine_segment(const Reducing& reducing, std::size_t s);
+  void bruck_all_gather(std::span<const std::byte> in, std::byte* out,
+                        std::span<const std::int64_t> offsets, int tag);
+  void reduce_parts(const SegmentedReduction& work);
+  std::byte* scratch_of(const SegmentedReduction& work, std::size_t k, std::size_t s);
+  void combine_segment(const SegmentedReduction& work, std::size_t s);
   void reduce_small(DType type, std::span<std::byte> data, ReduceOp reduction);
 
   std::optional<double> collective_deadline_;
-  // Messages under way when it dies may still use them, so they are kept then.
+  // Leaked if the communicator is dead: messages in flight may still use them.
   std::vector<std::byte> scratch_;
   std::vector<std::byte> small_;
-  // Of an exchange of parts; kept from call to call, so that the next one allocates nothing.
+  // State of all_to_all_parts, reused by the next call to avoid allocations.
   struct Exchange {
-    std::vector<Expected> receives;
+    std::vector<ExpectedMessage> receives;
     std::vector<Request> sends;
-    std::vector<Request> lists;           // from the ranks whose memory is read, by rank
-    std::vector<RemotePart> own_parts;    // as `to`, and after those of each rank the stamp
-    std::vector<RemotePart> their_parts;  // as `from`, likewise
+    std::vector<Request> lists;            // of parts, from ranks whose memory is read; by rank
+    std::vector<RemotePart> local_parts;   // as `to`, with the stamp after those of each rank
+    std::vector<RemotePart> remote_parts;  // as `from`, likewise
     std::vector<std::byte> signals;
-    // One number, which says that the parts are still there: whoever reads them looks at it
-    // afterwards.
+    // One number, valid as long as the parts are. A peer that has read them checks it afterwards.
     std::vector<std::uint64_t> stamp{0};
     void clear();
   };

@@ -9,10 +9,10 @@
 namespace shiplap::comm {
 namespace {
 
-// Everybody's deadline passes at about the same time, and then come the probes.
+// All ranks time out at about the same time, and then probe.
 constexpr double kCulpritWithin = 1.5;
 
-std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+std::uint64_t hash_combine(std::uint64_t a, std::uint64_t b) {
   std::uint64_t x = a * 0x9e3779b97f4a7c15 + b;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
@@ -23,7 +23,7 @@ std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
 
 MonitoredCommunicator::MonitoredCommunicator(FailureDetector& detector, Members members,
                                              std::string name)
-    : MessageCommunicator({.rank = members.own,
+    : MessageCommunicator({.rank = members.rank,
                            .size = static_cast<int>(members.world_ranks.size()),
                            .name = std::move(name)}),
       detector_(detector),
@@ -43,17 +43,17 @@ void MonitoredCommunicator::check_failed(double time) {
   if (!detector_.any_failed()) return;
   const auto failed = detector_.failed_among(members_.world_ranks);
   if (!failed) return;
-  // A rank that timed out and knows no culprit is soon followed by one that does.
+  // An abort without a culprit is usually followed by one with a culprit.
   const double due = failed->since + (failed->culprit == kNobody ? kCulpritWithin : 0);
   if (due > time) return;
   throw_failed(*failed);
 }
 
 void MonitoredCommunicator::throw_failed(const FailedRank& failed) {
-  // Others may have timed out because of this rank, which knows of no fault: a link may be broken.
-  const int own = detector_.rank();
-  const bool because_of_us = failed.culprit == own && failed.rank != own;
-  fail_left(failed.rank, because_of_us ? kNobody : failed.culprit, failed.reason);
+  // Another rank reports this one, which has not failed: the link may be broken.
+  const int self = detector_.rank();
+  const bool is_self = failed.culprit == self && failed.rank != self;
+  fail_aborted(failed.rank, is_self ? kNobody : failed.culprit, failed.reason);
 }
 
 MissingRanks MonitoredCommunicator::find_missing(const std::string& operation, int peer) {
@@ -61,50 +61,50 @@ MissingRanks MonitoredCommunicator::find_missing(const std::string& operation, i
   MissingRanks missing = in_collective() ? detector_.probe_group(members_.group, collectives(),
                                                                  members_.world_ranks, state)
                                          : detector_.trace_wait_chain(world_rank(peer), state);
-  // All ranks that this one reaches may be well: the link between two others can be broken, and
-  // they know.
+  // All ranks that this one reaches may be healthy: the broken link may be between two others,
+  // which will report it.
   if (!missing.culprit) detector_.await_culprit(members_.world_ranks, state, kCulpritWithin);
   return missing;
 }
 
 std::uint64_t MonitoredCommunicator::next_group(int colour) const {
-  return mixed(mixed(members_.group, static_cast<std::uint64_t>(collectives())),
-               static_cast<std::uint64_t>(colour));
+  return hash_combine(hash_combine(members_.group, static_cast<std::uint64_t>(collectives())),
+                      static_cast<std::uint64_t>(colour));
 }
 
-std::vector<int> MonitoredCommunicator::choose_part(int colour, int key) {
-  if (!checked()) judge(compare(current()));
+std::vector<int> MonitoredCommunicator::exchange_colours(int colour, int key) {
+  if (!checked()) check_agreement(gather_fingerprints(current()));
   struct Choice {
     int colour = 0;
     int key = 0;
   };
-  const Choice own{.colour = colour, .key = key};
+  const Choice local{.colour = colour, .key = key};
   std::vector<Choice> all(size());
-  gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
+  all_gather_control(std::as_bytes(std::span(&local, 1)), std::as_writable_bytes(std::span(all)));
   std::vector<std::pair<int, int>> chosen;  // key and rank
   for (int rank = 0; rank < size(); ++rank) {
     const Choice& choice = all[rank];
     if (choice.colour == colour) chosen.emplace_back(choice.key, rank);
   }
   std::ranges::sort(chosen);
-  std::vector<int> part;
-  for (const auto& [ignored, rank] : chosen) part.push_back(rank);
-  return part;
+  std::vector<int> ranks;
+  for (const auto& [ignored, rank] : chosen) ranks.push_back(rank);
+  return ranks;
 }
 
-MonitoredCommunicator::Members MonitoredCommunicator::members_of(const std::vector<int>& part,
+MonitoredCommunicator::Members MonitoredCommunicator::members_of(const std::vector<int>& ranks,
                                                                  int colour) const {
   Members members{.group = next_group(colour)};
-  for (const int rank : part) {
-    if (rank == this->rank()) members.own = static_cast<int>(members.world_ranks.size());
+  for (const int rank : ranks) {
+    if (rank == this->rank()) members.rank = static_cast<int>(members.world_ranks.size());
     members.world_ranks.push_back(world_rank(rank));
   }
   return members;
 }
 
 void MonitoredCommunicator::close() {
-  begin({.kind = Fingerprint::Kind::end});
-  if (!checked()) judge(compare(current()));
+  begin_collective({.kind = Fingerprint::Kind::end});
+  if (!checked()) check_agreement(gather_fingerprints(current()));
 }
 
 void abort_peers_on_exception(FailureDetector& detector, const std::function<void()>& work) {
@@ -113,7 +113,7 @@ void abort_peers_on_exception(FailureDetector& detector, const std::function<voi
   } catch (const RankFailed& error) {
     detector.abort_peers(error.rank(), error.diagnostic().why);
     throw;
-  } catch (const DeadlinePassed& error) {
+  } catch (const TimeoutError& error) {
     detector.abort_peers(error.culprit().value_or(Communicator::kNobody), error.what());
     throw;
   } catch (const Failure& error) {
@@ -123,7 +123,7 @@ void abort_peers_on_exception(FailureDetector& detector, const std::function<voi
     detector.abort_peers(detector.rank(), error.what());
     throw;
   } catch (...) {
-    detector.abort_peers(detector.rank(), "an exception of no known type");
+    detector.abort_peers(detector.rank(), "unknown exception");
     throw;
   }
 }

@@ -15,41 +15,42 @@
 namespace shiplap::comm {
 namespace {
 
-[[noreturn]] void refuse(const char* variable, const char* value, const char* expected) {
+[[noreturn]] void throw_bad_variable(const char* variable, const char* value,
+                                     const char* expected) {
   throw InputError(Diagnostic{
       .code = "D300",
       .what = fmt::format("{} is `{}`, where {} was expected", variable, value, expected)});
 }
 
-// What an environment variable says, or else `usual`.
-Seconds seconds_of(const char* variable, Seconds usual) {
+// The value of an environment variable, or `fallback` if it is not set.
+Seconds seconds_from(const char* variable, Seconds fallback) {
   const char* value = std::getenv(variable);
-  if (value == nullptr) return usual;
+  if (value == nullptr) return fallback;
   const std::string_view text = value;
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  constexpr double kLongest = 1e7;  // four months
+  constexpr double kMaxSeconds = 1e7;  // four months
   if (error != std::errc() || end != text.data() + text.size() || !(seconds > 0) ||
-      seconds > kLongest) {
-    refuse(variable, value, "a number of seconds");
+      seconds > kMaxSeconds) {
+    throw_bad_variable(variable, value, "a number of seconds");
   }
   return Seconds{seconds};
 }
 
-bool checked_of(const RankOptions& options) {
+bool checked_from(const RankOptions& options) {
   const char* value = std::getenv("SHIPLAP_CHECKED");
   if (value == nullptr) return options.checked;
   if (std::string_view(value) == "1") return true;
   if (std::string_view(value) == "0") return false;
-  refuse("SHIPLAP_CHECKED", value, "0 or 1");
+  throw_bad_variable("SHIPLAP_CHECKED", value, "0 or 1");
 }
 
 }  // namespace
 
 void run_ranks(const RankOptions& options, const std::function<void(Communicator&)>& work) {
-  const Seconds timeout = seconds_of("SHIPLAP_TIMEOUT", options.timeout);
-  const Seconds connect_within = seconds_of("SHIPLAP_CONNECT_WITHIN", options.connect_within);
-  const bool checked = checked_of(options);
+  const Seconds timeout = seconds_from("SHIPLAP_TIMEOUT", options.timeout);
+  const Seconds connect_within = seconds_from("SHIPLAP_CONNECT_WITHIN", options.connect_within);
+  const bool checked = checked_from(options);
   if (const auto job = socket_job()) {
     run_on_sockets(*job, {.timeout = timeout, .checked = checked, .connect_within = connect_within},
                    work);

@@ -1,5 +1,5 @@
-// Runs work on ranks, wherever this program was started: as processes if SHIPLAP_SOCKETS says where
-// they meet (sockets/sockets.h) or an MPI launcher started it, as threads otherwise.
+// Runs a function on ranks, however this program was started: as processes if SHIPLAP_SOCKETS is
+// set (sockets/sockets.h) or an MPI launcher started it, as threads otherwise.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,13 @@
 namespace shiplap::comm {
 
 struct RankOptions {
-  int threads = 1;  // how many ranks, where no launcher has decided it
+  int threads = 1;  // number of ranks if there is no launcher
   Seconds timeout{60};
   bool checked = false;
-  Seconds connect_within{60};  // until all ranks have met, where they are processes
+  Seconds connect_within{60};  // until all ranks are connected, if they are processes
 };
 
-// The environment overrules `options`, so that a hang can be looked into without a new build:
+// The environment overrides `options`, so that a hang can be debugged without a new build:
 // SHIPLAP_TIMEOUT=SECONDS, SHIPLAP_CONNECT_WITHIN=SECONDS, SHIPLAP_CHECKED=1 or 0.
 void run_ranks(const RankOptions& options, const std::function<void(Communicator&)>& work);
 

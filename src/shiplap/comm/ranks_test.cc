@@ -14,7 +14,7 @@
 namespace shiplap::comm {
 namespace {
 
-// Sets a variable of the environment as long as it lives.
+// Sets an environment variable as long as it lives.
 class Setting {
  public:
   Setting(const char* name, const std::string& value) : name_(name) {
@@ -50,7 +50,7 @@ TEST(Ranks, TakeTheirSettingsFromTheEnvironment) {
   });
 }
 
-TEST(Ranks, RefuseSettingsThatMakeNoSense) {
+TEST(Ranks, RejectInvalidSettings) {
   for (const char* const value : {"soon", "0", "-1", "3s", ""}) {
     const Setting timeout("SHIPLAP_TIMEOUT", value);
     EXPECT_THROW(run_ranks({}, [](Communicator&) {}), InputError) << value;
@@ -83,7 +83,7 @@ TEST(Mpi, NeedsALauncher) {
   try {
     run_on_mpi({}, [](Communicator&) {});
     ADD_FAILURE() << "nothing was thrown";
-  } catch (const MissingPart& error) {
+  } catch (const MissingDependency& error) {
     EXPECT_EQ(code_of(error), "D306");
   }
 }
@@ -91,13 +91,13 @@ TEST(Mpi, NeedsALauncher) {
 TEST(Mpi, SaysWhereItLookedForAPlugin) {
   const Setting launcher("PMI_RANK", "0");
   const Setting folder("SHIPLAP_PLUGINS", "there/is/no/such/folder");
-  // The plugin may well lie beside the test; what is tested is the message if it does not.
-  const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  if (std::filesystem::exists(beside / "shiplap_mpich.so")) return;
+  // Skipped if the plugin is next to the test: the message for a missing one is tested.
+  const auto folder_of_test = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  if (std::filesystem::exists(folder_of_test / "shiplap_mpich.so")) return;
   try {
     run_on_mpi({}, [](Communicator&) {});
     ADD_FAILURE() << "nothing was thrown";
-  } catch (const MissingPart& error) {
+  } catch (const MissingDependency& error) {
     EXPECT_NE(error.diagnostics().front().help.find("there/is/no/such/folder"), std::string::npos);
   }
 }

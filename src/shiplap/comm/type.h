@@ -1,4 +1,4 @@
-// What messages are made of, and how numbers are combined on the way.
+// Element types of messages, and the reduction operators.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace shiplap::comm {
 
-// The types that can be sent. A plain byte is sent as u8.
+// The types that can be sent. std::byte is sent as u8.
 template <class T>
 struct TypeOf;
 template <>
@@ -41,8 +41,7 @@ struct TypeOf<double> {
 template <class T>
 concept Element = requires { TypeOf<T>::kType; };
 
-// into[i] = left[i] combined with right[i], of a type that can be sent, by sum, max or min. `into`
-// may be one of the two.
+// into[i] = reduction(left[i], right[i]), for sum, max and min. `into` may be `left` or `right`.
 void combine(ReduceOp reduction, DType type, std::byte* into, const std::byte* left,
              const std::byte* right, std::size_t count);
 

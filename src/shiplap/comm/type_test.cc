@@ -48,8 +48,8 @@ TYPED_TEST(TypeTest, MayCombineInPlaceOnEitherSide) {
 }
 
 TEST(Type, IntegersWrapAround) {
-  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
-  EXPECT_EQ(combined<std::int32_t>(ReduceOp::sum, {kMost}, {1}),
+  constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max();
+  EXPECT_EQ(combined<std::int32_t>(ReduceOp::sum, {kMax}, {1}),
             std::vector<std::int32_t>{std::numeric_limits<std::int32_t>::min()});
   EXPECT_EQ(combined<std::uint8_t>(ReduceOp::sum, {250}, {10}), std::vector<std::uint8_t>{4});
 }

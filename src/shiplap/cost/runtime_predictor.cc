@@ -22,7 +22,7 @@ constexpr std::array<CollectiveKind, 7> kCollectives{
     CollectiveKind::barrier,
 };
 
-std::int64_t product(std::initializer_list<std::int64_t> factors) {
+std::int64_t checked_product(std::initializer_list<std::int64_t> factors) {
   double size = 1;
   for (const std::int64_t factor : factors) size *= static_cast<double>(factor);
   ensure(size < 0x1p62, "work is counted below 2^62");
@@ -31,12 +31,12 @@ std::int64_t product(std::initializer_list<std::int64_t> factors) {
   return result;
 }
 
-// Rounded down, as a value counts the bytes of its shards; in two parts, so that no step of it
-// leaves 64 bits.
+// Rounds down, as values do for the bytes of their shards. In two parts to avoid 64-bit overflow.
 std::int64_t share(std::int64_t whole, std::int64_t on_device, std::int64_t num_shards) {
   ensure(num_shards >= 1 && on_device >= 0 && on_device <= num_shards,
          "a rank holds some of the shards");
-  return whole / num_shards * on_device + product({whole % num_shards, on_device}) / num_shards;
+  return whole / num_shards * on_device +
+         checked_product({whole % num_shards, on_device}) / num_shards;
 }
 
 }  // namespace
@@ -47,16 +47,16 @@ RuntimePredictor::RuntimePredictor(std::int64_t world_size, hardware::System sys
   ensure(world_size >= 1 && world_size <= plan::kMaxRanks, "a world has a rank");
 }
 
-Reach RuntimePredictor::world() const {
+RankSpan RuntimePredictor::world() const {
   return {.ranks = world_size_, .lowest = 0, .highest = world_size_ - 1};
 }
 
 ComputeWork RuntimePredictor::forward_work(std::int64_t batch_size, std::int64_t on_device,
                                            std::int64_t num_shards) const {
-  ensure(batch_size >= 0, "there are no fewer than no samples");
-  const std::int64_t tokens = product({batch_size, shape_.block});
-  const std::int64_t flop = product({2, shape_.hidden, shape_.hidden, tokens});
-  const std::int64_t activation = product({batch_size, shape_.activation().count});
+  ensure(batch_size >= 0, "the number of samples is not negative");
+  const std::int64_t tokens = checked_product({batch_size, shape_.block});
+  const std::int64_t flop = checked_product({2, shape_.hidden, shape_.hidden, tokens});
+  const std::int64_t activation = checked_product({batch_size, shape_.activation().count});
   const std::int64_t bytes = share(shape_.weight().count, on_device, num_shards) + activation +
                              share(activation, on_device, num_shards);
   return {.kernel_class = "gemm",
@@ -75,13 +75,14 @@ ComputeWork RuntimePredictor::backward_work(std::int64_t batch_size, std::int64_
 }
 
 ComputeWork RuntimePredictor::update_work(std::int64_t on_device, std::int64_t num_shards) const {
-  const std::int64_t weights = product({shape_.hidden, shape_.hidden});
+  const std::int64_t weights = checked_product({shape_.hidden, shape_.hidden});
   const std::int64_t weight = share(shape_.weight().count, on_device, num_shards);
   const std::int64_t state = share(shape_.opt_state().count, on_device, num_shards);
-  const std::int64_t flop = share(product({kFlopsOfUpdate, weights}), on_device, num_shards);
+  const std::int64_t flop =
+      share(checked_product({kFlopsOfUpdate, weights}), on_device, num_shards);
   return {.kernel_class = "update",
           .flop = static_cast<double>(flop),
-          .bytes = static_cast<double>(product({3, weight}) + product({2, state})),
+          .bytes = static_cast<double>(checked_product({3, weight}) + checked_product({2, state})),
           .type = shape_.datatype};
 }
 
@@ -122,14 +123,14 @@ Seconds RuntimePredictor::get_weight_load_time(std::int64_t num_shards_on_device
   return time(load_work(num_shards_on_device, num_shards));
 }
 
-CollectiveKind RuntimePredictor::collective_called(std::string_view name) {
+CollectiveKind RuntimePredictor::parse_collective(std::string_view name) {
   std::vector<std::string> names;
   for (const CollectiveKind kind : kCollectives) {
     if (shiplap::name(kind) == name) return kind;
     names.emplace_back(shiplap::name(kind));
   }
   throw InputError({.code = "D602",
-                    .what = fmt::format("no collective is called `{}`", name),
+                    .what = fmt::format("unknown collective `{}`", name),
                     .help = suggest(name, names)});
 }
 

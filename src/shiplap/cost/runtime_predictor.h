@@ -1,6 +1,6 @@
-// How long the steps of training take on a system: the questions that a strategy asks while it is
-// recorded. Every computation is also told as work, so that a plan that states that work is priced
-// alike (compute_time of price.h). The formulas are in docs/hardware.md.
+// Predicts the time of the steps of training on a system, for strategies. Every computation is also
+// available as ComputeWork, so that a plan that states this work has the same cost (compute_time in
+// cost_model.h). The formulas are in docs/hardware.md.
 #pragma once
 
 #include <concepts>
@@ -9,14 +9,14 @@
 
 #include "shiplap/base/id.h"
 #include "shiplap/base/units.h"
-#include "shiplap/cost/price.h"
+#include "shiplap/cost/cost_model.h"
 #include "shiplap/hardware/system.h"
 #include "shiplap/plan/operation.h"
 #include "shiplap/workload/shape.h"
 
 namespace shiplap::cost {
 
-// What can be sent: the values of workload/values.h.
+// Values that can be communicated: those of workload/values.h.
 template <class T>
 concept Communicable = requires(const T& value, const workload::ModelShape& shape) {
   { value.memory(shape) } -> std::same_as<Bytes>;
@@ -30,22 +30,21 @@ class RuntimePredictor {
   [[nodiscard]] std::int64_t world_size() const { return world_size_; }
   [[nodiscard]] const hardware::System& system() const { return system_; }
   [[nodiscard]] const workload::ModelShape& shape() const { return shape_; }
-  [[nodiscard]] Reach world() const;
+  [[nodiscard]] RankSpan world() const;
 
-  // The work of one layer. Flops and bytes are whole numbers below 2^62, as a plan writes them;
-  // that the shape and the batch are small enough for this is the caller's promise.
+  // The work of one layer. Flops and bytes are whole numbers, as in a plan. REQUIRES: they are
+  // below 2^62.
   //
-  // A layer multiplies `batch_size` samples by its weight; of a layer that is split among ranks, by
-  // `on_device` of `num_shards` shards of it. Moved are the weight, what is read and what is
-  // written.
+  // A layer multiplies `batch_size` samples by its weight; a tensor-parallel layer, by `on_device`
+  // of `num_shards` shards of it. Bytes are those of the weight, the input and the output.
   [[nodiscard]] ComputeWork forward_work(std::int64_t batch_size, std::int64_t on_device = 1,
                                          std::int64_t num_shards = 1) const;
-  // Two products of the size of forward_work, for the gradients of the input and of the weight.
-  // Together they are one piece of work, twice as large, and as such may reach a higher step of an
-  // efficiency curve than the halves do.
+  // Two GEMMs of the size of forward_work, for the gradients of the input and of the weight. As one
+  // piece of work, twice as large, they may reach a higher step of an efficiency curve than the
+  // halves do.
   [[nodiscard]] ComputeWork backward_work(std::int64_t batch_size, std::int64_t on_device = 1,
                                           std::int64_t num_shards = 1) const;
-  // Either half of backward, for those who run them apart.
+  // Either half of backward, if they run separately.
   [[nodiscard]] ComputeWork backward_half_work(std::int64_t batch_size, std::int64_t on_device = 1,
                                                std::int64_t num_shards = 1) const {
     return forward_work(batch_size, on_device, num_shards);
@@ -53,7 +52,7 @@ class RuntimePredictor {
   // Adam on the shards held: 11 operations per weight, as Calculon counts. Gradient, weight and
   // optimizer state are read, the latter two also written.
   [[nodiscard]] ComputeWork update_work(std::int64_t on_device, std::int64_t num_shards) const;
-  // Weight and optimizer state come from the host.
+  // Weight and optimizer state are copied from the host.
   [[nodiscard]] ComputeWork load_work(std::int64_t on_device, std::int64_t num_shards) const;
 
   [[nodiscard]] Seconds time(const ComputeWork& work) const { return compute_time(system_, work); }
@@ -61,9 +60,9 @@ class RuntimePredictor {
   // On the matrix unit, in the datatype of the shape.
   [[nodiscard]] Seconds compute_flops_time(Flops flops) const;
   [[nodiscard]] Seconds compute_mem_time(Bytes bytes_read_write) const;
-  // Both, joined as System::processing_mode says.
+  // Both, combined according to System::processing_mode.
   [[nodiscard]] Seconds get_processing_time(Flops flops, Bytes bytes_read_write) const;
-  // One product of forward or backward.
+  // One GEMM of forward or backward.
   [[nodiscard]] Seconds get_forward_backward_time(std::int64_t batch_size) const;
   [[nodiscard]] Seconds get_update_step_time(std::int64_t num_shards_on_device,
                                              std::int64_t num_shards) const;
@@ -76,23 +75,23 @@ class RuntimePredictor {
     return value.memory(shape_);
   }
 
-  // `value` is what each rank brings; so the whole buffer of an all_gather is as many times larger.
+  // `value` is the input of each rank; the result of an all_gather is `span.ranks` times larger.
   template <Communicable T>
   [[nodiscard]] Seconds get_collective_time(CollectiveKind kind, const T& value,
-                                            const Reach& reach) const {
-    const Bytes own = get_comm_bytes(value);
+                                            const RankSpan& span) const {
+    const Bytes local = get_comm_bytes(value);
     const bool gathers = kind == CollectiveKind::all_gather;
-    return collective_time(system_, kind, gathers ? reach.ranks * own : own, reach);
+    return collective_time(system_, kind, gathers ? span.ranks * local : local, span);
   }
   template <Communicable T>
   [[nodiscard]] Seconds get_collective_time(CollectiveKind kind, const T& value) const {
     return get_collective_time(kind, value, world());
   }
-  // By the name that a plan gives it. Throws InputError D602 if nothing is called so.
+  // `name` is a plan's name of a collective. Throws InputError D602 if it is unknown.
   template <Communicable T>
   [[nodiscard]] Seconds get_collective_time(std::string_view name, const T& value,
-                                            const Reach& reach) const {
-    return get_collective_time(collective_called(name), value, reach);
+                                            const RankSpan& span) const {
+    return get_collective_time(parse_collective(name), value, span);
   }
   template <Communicable T>
   [[nodiscard]] Seconds get_collective_time(std::string_view name, const T& value) const {
@@ -110,7 +109,7 @@ class RuntimePredictor {
   }
 
  private:
-  [[nodiscard]] static CollectiveKind collective_called(std::string_view name);
+  [[nodiscard]] static CollectiveKind parse_collective(std::string_view name);
 
   std::int64_t world_size_;
   hardware::System system_;

@@ -15,8 +15,7 @@ namespace {
 
 using workload::ModelShape;
 
-// The formulas of the puzzles once more, from the raw numbers of the file: a second way to know
-// every time, which shares no code with the first.
+// The formulas of the puzzles, from the raw numbers of the file: an independent oracle.
 class Raw {
  public:
   explicit Raw(const std::string& system) {
@@ -190,10 +189,11 @@ TEST(RuntimePredictor, HonoursTheProcessingMode) {
             predictor.compute_flops_time({1e12}) + predictor.compute_mem_time({1 << 20}));
 }
 
-// What goes into a plan are whole numbers; from there they come back as they were.
+// A plan states whole numbers, without loss.
 TEST(RuntimePredictor, TellsWorkThatAPlanCanState) {
   for (const std::int64_t hidden : {1, 7, 4096, 20000}) {
-    const RuntimePredictor predictor(1, hardware::free_system(), {.hidden = hidden, .block = 13});
+    const RuntimePredictor predictor(1, hardware::zero_cost_system(),
+                                     {.hidden = hidden, .block = 13});
     for (std::int64_t shards = 1; shards <= 9; ++shards) {
       for (std::int64_t held = 0; held <= shards; ++held) {
         for (const ComputeWork& work :
@@ -208,11 +208,13 @@ TEST(RuntimePredictor, TellsWorkThatAPlanCanState) {
       }
     }
   }
-  const RuntimePredictor huge(1, hardware::free_system(), {.hidden = 1 << 20, .block = 1 << 20});
+  const RuntimePredictor huge(1, hardware::zero_cost_system(),
+                              {.hidden = 1 << 20, .block = 1 << 20});
   EXPECT_THROW((void)huge.forward_work(16), InternalError);
 }
 
-// The shards of a split layer: each does its part of the product; all read the whole input.
+// The shards of a tensor-parallel layer: each computes a part of the GEMM; all read the whole
+// input.
 TEST(RuntimePredictor, SplitsALayerAmongItsShards) {
   const RuntimePredictor predictor(8);
   const ComputeWork whole = predictor.forward_work(4);

@@ -2,20 +2,29 @@
 #include <optional>
 #include <span>
 
-#include "shiplap/dispatch/arrivals_internal.h"
 #include "shiplap/dispatch/causality_internal.h"
+#include "shiplap/dispatch/received_pieces_internal.h"
 
-// A token is named by where it lives at home. As a query it stands in one item, which tells its
-// position in its document: as many keys of the item come before its own. Then in every item, key
-// number p must be a token of position p; those at the end must be the item's own queries; and the
-// token before it must be the one before it in the item where it is a query. By induction over the
-// positions all items that hold a token hold the same tokens before it: the beginning of its
-// document. Lastly each item continues where exactly one other ends, so documents do not branch.
+// The problem: validate causal attention without document numbers, from the tables alone.
+//
+// A token is identified by its home (rank and offset, as one number). It is a query in exactly one
+// item, which determines its position in its document: the number of keys of the item before its
+// own. The invariants checked for every item are:
+//
+//   1. key number p is a token of position p
+//   2. the last keys are those of the item's own queries
+//   3. the token before a key is the same as in the item where that token is a query
+//   4. each item continues exactly one other item, so documents do not branch
+//
+// By induction over positions, 1 and 3 imply that all items that hold a token hold the same tokens
+// before it: the prefix of its document. Tokens are handled in runs that are contiguous both at
+// home and in the item, so the cost is proportional to the pieces (times a binary search), not the
+// tokens.
 
 namespace shiplap::dispatch {
 namespace {
 
-// Consecutive tokens at home, and what they are at attention.
+// A run of tokens that is contiguous at home and in one item: as queries, and as keys.
 struct Queries {
   std::uint64_t home = 0;
   std::uint32_t length = 0;
@@ -39,10 +48,10 @@ struct Item {
   std::size_t end_key = 0;
 };
 
-// Calls act(piece, first, length, item) for the part of each piece that lies in each range between
-// two bounds.
+// Splits pieces at the bounds. Calls act(piece, first, length, item) for each part.
 template <class Act>
-void cut_at(std::span<const std::uint32_t> bounds, std::span<const Piece> pieces, const Act& act) {
+void cut_at(std::span<const std::uint32_t> bounds, std::span<const ReceivedPiece> pieces,
+            const Act& act) {
   std::size_t p = 0;
   for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
     std::uint64_t token = bounds[i];
@@ -75,7 +84,7 @@ class Causality {
   }
 
  private:
-  [[nodiscard]] std::uint64_t home(const Piece& piece, std::uint64_t token) const {
+  [[nodiscard]] std::uint64_t home(const ReceivedPiece& piece, std::uint64_t token) const {
     return bases_[piece.from] + piece.begin + (token - piece.offset);
   }
 
@@ -94,18 +103,19 @@ class Causality {
                     .where = {.rank = rank,
                               .operation = fmt::format("attention cu_seqlens_kv, item {}", i)},
                     .what = fmt::format("{} queries have {} keys", item.queries, item.keys),
-                    .why = "a query sees its own key and those before it"});
+                    .why = "a query attends to its own key and those before it"});
       }
     }
   }
 
   void list_queries() {
-    const Arrivals arrivals(dispatch_.q.forward);
+    const ReceivedPieces arrivals(dispatch_.q.forward);
     for (int rank = 0; rank < dispatch_.world_size(); ++rank) {
       const auto bounds = dispatch_.attention.cu_seqlens_q(rank);
       const std::uint32_t first = first_item_[rank];
       cut_at(bounds, arrivals.on(rank),
-             [&](const Piece& piece, std::uint64_t token, std::uint32_t length, std::size_t i) {
+             [&](const ReceivedPiece& piece, std::uint64_t token, std::uint32_t length,
+                 std::size_t i) {
                const Item& item = items_[first + i];
                queries_.push_back({.home = home(piece, token),
                                    .length = length,
@@ -118,12 +128,13 @@ class Causality {
   }
 
   void list_keys() {
-    const Arrivals arrivals(dispatch_.kv.forward);
+    const ReceivedPieces arrivals(dispatch_.kv.forward);
     for (int rank = 0; rank < dispatch_.world_size(); ++rank) {
       const auto bounds = dispatch_.attention.cu_seqlens_kv(rank);
       const std::uint32_t first = first_item_[rank];
       cut_at(bounds, arrivals.on(rank),
-             [&](const Piece& piece, std::uint64_t token, std::uint32_t length, std::size_t i) {
+             [&](const ReceivedPiece& piece, std::uint64_t token, std::uint32_t length,
+                 std::size_t i) {
                Item& item = items_[first + i];
                const auto index = static_cast<std::uint32_t>(token - bounds[i]);
                if (index == 0) item.first_key = keys_.size();
@@ -151,28 +162,28 @@ class Causality {
     }
   }
 
-  // The first token of a run that lies together in keys_[k] and in `owner`.
+  // Checks the first token of a run that is contiguous in keys_[k] and in `owner`.
   bool check_token(std::uint32_t i, std::size_t k, std::uint64_t token, std::uint32_t index,
                    const Queries& owner) {
     const Item& item = items_[i];
     const std::uint64_t position = owner.position + (token - owner.home);
     if (position != index) {
-      return refuse(item, k, index, fmt::format("is number {} of its document", position));
+      return add_violation(item, k, index, fmt::format("is token {} of its document", position));
     }
     if (index >= item.keys - item.queries && owner.item != i) {
-      return refuse(item, k, index, "should be that of one of its own queries");
+      return add_violation(item, k, index, "is not a key of the item's own queries");
     }
     if (index == 0 || owner.item == i) return true;
     const std::uint64_t before = token > keys_[k].home ? token - 1 : last_of(keys_[k - 1]);
     const std::uint64_t expected =
         token > owner.home ? token - 1 : key_at(items_[owner.item], index - 1);
     if (before != expected) {
-      return refuse(item, k, index, "does not follow the token before it in its document");
+      return add_violation(item, k, index, "does not follow the token before it in its document");
     }
     return true;
   }
 
-  // The item that ends where `item` begins, if there is one.
+  // Returns the item that ends where `item` begins, if any.
   [[nodiscard]] std::optional<std::uint32_t> continued_by(const Item& item) const {
     const std::uint32_t index = item.keys - item.queries;
     const std::uint64_t before = key_at(item, index - 1);
@@ -190,8 +201,8 @@ class Causality {
       if (before && !continued[*before]) {
         continued[*before] = true;
       } else {
-        refuse(item, item.end_key - 1, item.keys - item.queries,
-               "follows a token that another one follows already");
+        add_violation(item, item.end_key - 1, item.keys - item.queries,
+                      "continues a token that another item already continues");
       }
     }
   }
@@ -205,13 +216,13 @@ class Causality {
     return keys.home + (index - keys.index);
   }
 
-  bool refuse(const Item& item, std::size_t k, std::uint32_t index, std::string_view what) {
+  bool add_violation(const Item& item, std::size_t k, std::uint32_t index, std::string_view what) {
     found_.add({.code = "D409",
                 .where = {.rank = keys_[k].from,
-                          .operation = place_in("kv_forward", "dst_offset", keys_[k].row)},
+                          .operation = row_location("kv_forward", "dst_offset", keys_[k].row)},
                 .what = fmt::format("key {} of item {} on rank {} {}", index, item.number,
                                     item.rank, what),
-                .why = "the keys of an item are its document up to its last query, in order"});
+                .why = "the keys of an item must be its document up to its last query, in order"});
     return false;
   }
 

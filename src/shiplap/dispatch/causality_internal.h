@@ -1,4 +1,4 @@
-// Does every item hold exactly the keys that its queries may see?
+// Checks the causal mask: every item holds exactly the keys that its queries attend to.
 #pragma once
 
 #include "shiplap/dispatch/compute.h"
@@ -6,7 +6,7 @@
 
 namespace shiplap::dispatch {
 
-// For tables that are sound and fit together. Adds D409.
+// REQUIRES: the tables are valid and consistent with each other. Adds D409 for violations.
 void check_causality(const QkvDispatch& dispatch, Findings& found);
 
 }  // namespace shiplap::dispatch

@@ -23,14 +23,14 @@ Diagnostic about_sequence(std::string_view code, std::size_t rank, std::size_t s
           .what = std::move(what)};
 }
 
-// Lays sequences out as documents of their own, so that the general way serves here too. Padding
-// has no document: it becomes a row that goes nowhere.
-struct Laid {
+// Makes each sequence a document, so that the general algorithm applies. Padding has no document:
+// it becomes a row without destination.
+struct PaddedRouting {
   Routing routing;
   std::vector<std::vector<bool>> padding;  // by rank and sequence
 };
 
-Laid lay_out(const SequenceDispatch& dispatch) {
+PaddedRouting to_padded_routing(const SequenceDispatch& dispatch) {
   const std::size_t ranks = dispatch.seq_lens.size();
   std::vector<std::vector<Segment>> home(ranks);
   std::vector<std::vector<Segment>> attention(ranks);
@@ -50,7 +50,7 @@ Laid lay_out(const SequenceDispatch& dispatch) {
           .padding = std::move(padding)};
 }
 
-// The same table with rows that go nowhere where the padding was.
+// Inserts rows without destination where the padding was.
 Metadata with_padding(const Metadata& metadata, const std::vector<std::vector<bool>>& padding) {
   Metadata::Builder builder({.world_size = metadata.world_size()});
   const Copy nowhere;
@@ -91,7 +91,7 @@ std::vector<Diagnostic> validate(const SequenceDispatch& dispatch) {
   const std::size_t ranks = dispatch.seq_lens.size();
   if (ranks == 0 || dispatch.dst_rank.size() != ranks) {
     found.add({.code = "D401",
-               .what = fmt::format("seq_lens has {} ranks and dst_rank {}", ranks,
+               .what = fmt::format("shape mismatch: seq_lens has {} ranks and dst_rank {}", ranks,
                                    dispatch.dst_rank.size())});
     return found.take("dispatch");
   }
@@ -101,15 +101,16 @@ std::vector<Diagnostic> validate(const SequenceDispatch& dispatch) {
     if (lengths.size() != to.size()) {
       found.add({.code = "D401",
                  .where = {.rank = static_cast<std::int64_t>(rank)},
-                 .what = fmt::format("there are {} lengths and {} destinations", lengths.size(),
-                                     to.size())});
+                 .what = fmt::format("shape mismatch: {} lengths and {} destinations",
+                                     lengths.size(), to.size())});
       continue;
     }
     for (std::size_t s = 0; s < to.size(); ++s) {
       if (to[s] == -1 && lengths[s] > 0) {
-        found.add(about_sequence("D402", rank, s, fmt::format("{} tokens go nowhere", lengths[s])));
+        found.add(about_sequence("D402", rank, s,
+                                 fmt::format("{} tokens have no destination rank", lengths[s])));
       } else if (to[s] < -1 || to[s] >= static_cast<std::int64_t>(ranks)) {
-        found.add(about_sequence("D403", rank, s, fmt::format("there is no rank {}", to[s])));
+        found.add(about_sequence("D403", rank, s, fmt::format("rank {} does not exist", to[s])));
       }
     }
   }
@@ -120,7 +121,7 @@ MetadataPair compute_metadata(const SequenceDispatch& dispatch) {
   if (std::vector<Diagnostic> found = validate(dispatch); !found.empty()) {
     throw InputError(std::move(found));
   }
-  const Laid laid = lay_out(dispatch);
+  const PaddedRouting laid = to_padded_routing(dispatch);
   MetadataPair pair = compute_metadata(laid.routing);
   const auto has_padding = [](const std::vector<bool>& rank) {
     return std::ranges::find(rank, true) != rank.end();
@@ -131,7 +132,7 @@ MetadataPair compute_metadata(const SequenceDispatch& dispatch) {
   return pair;
 }
 
-// ---- what the kernel must know
+// ---- attention layout
 
 AttentionLayout::AttentionLayout(const std::vector<std::vector<Item>>& by_rank) {
   std::size_t numbers = by_rank.size();
@@ -204,14 +205,13 @@ double causal_pairs(const AttentionLayout& layout, int rank) {
   return pairs;
 }
 
-// ---- random ones
+// ---- random dispatches
 
 Routing random_routing(const RandomDispatch& random) {
   if (random.max_cp_degree < 1) {
-    throw InputError(
-        Diagnostic{.code = "D400",
-                   .what = fmt::format("a CP degree cannot be {}", random.max_cp_degree),
-                   .help = "1 keeps every document whole"});
+    throw InputError(Diagnostic{.code = "D400",
+                                .what = fmt::format("invalid CP degree {}", random.max_cp_degree),
+                                .help = "1 keeps every document whole"});
   }
   const auto lengths = gen_seq_lens({.world_size = random.world_size,
                                      .num_seqs = random.num_seqs,

@@ -33,7 +33,7 @@ Text received_words(const Routing& routing, const Metadata& forward) {
   return received;
 }
 
-std::size_t most_copies(const Routing& routing) {
+std::size_t max_copies(const Routing& routing) {
   std::size_t most = 1;
   for (const auto& [word, spots] : spots_of(keys_of(routing.attention))) {
     most = std::max(most, spots.size());
@@ -44,9 +44,9 @@ std::size_t most_copies(const Routing& routing) {
 void expect_right(const Routing& routing) {
   const MetadataPair kv = compute_metadata_kv(routing);
   EXPECT_EQ(received_words(routing, kv.forward), keys_of(routing.attention));
-  EXPECT_EQ(at(kv.forward.max_cp()), most_copies(routing));
-  EXPECT_EQ(kv.forward.arrival(), Arrival::placed);
-  EXPECT_EQ(kv.reverse.arrival(), Arrival::summed);
+  EXPECT_EQ(at(kv.forward.max_cp()), max_copies(routing));
+  EXPECT_EQ(kv.forward.arrival(), ArrivalMode::placed);
+  EXPECT_EQ(kv.reverse.arrival(), ArrivalMode::summed);
   EXPECT_EQ(kv.reverse.max_cp(), 0);
 
   // Every copy goes back to where its word lives.
@@ -105,22 +105,22 @@ TEST(ComputeMetadataKv, GivesWholeDocumentsOneCopy) {
 }
 
 TEST(ComputeMetadataKv, RefusesWhatTheQueriesRefuse) {
-  const auto refused = [](const ByRank& home, const ByRank& attention) {
-    return refused_with([&] { (void)compute_metadata_kv(routing(home, attention)); });
+  const auto rejected = [](const ByRank& home, const ByRank& attention) {
+    return thrown_codes([&] { (void)compute_metadata_kv(routing(home, attention)); });
   };
   const ByRank whole{{{0, 0, 4}}, {}};
-  EXPECT_EQ(refused(whole, {{{0, 0, 4}}, {{0, 1, 1}}}), Codes{"D405"});
-  EXPECT_EQ(refused(whole, {{{0, 1, 3}}, {}}), Codes{"D408"});
-  EXPECT_EQ(refused(whole, {{{0, 0, 3}}, {}}), Codes{"D401"});
-  EXPECT_EQ(refused(whole, {{{0, 0, 4}}}), Codes{"D401"});
+  EXPECT_EQ(rejected(whole, {{{0, 0, 4}}, {{0, 1, 1}}}), Codes{"D405"});
+  EXPECT_EQ(rejected(whole, {{{0, 1, 3}}, {}}), Codes{"D408"});
+  EXPECT_EQ(rejected(whole, {{{0, 0, 3}}, {}}), Codes{"D401"});
+  EXPECT_EQ(rejected(whole, {{{0, 0, 4}}}), Codes{"D401"});
 }
 
 TEST(ComputeMetadataKv, RefusesMoreKeysOnARankThanThirtyTwoBitsCount) {
   // The queries fit, but both halves of the document on one rank need three halves of keys.
   const std::uint32_t half = 0x80000000;
-  EXPECT_EQ(refused_with([&] {
+  EXPECT_EQ(thrown_codes([&] {
               (void)compute_metadata_kv(
-                  routing({{{0, 0, kMost32}}}, {{{0, 0, half}, {0, half, kMost32 - half}}}));
+                  routing({{{0, 0, kMax32}}}, {{{0, 0, half}, {0, half, kMax32 - half}}}));
             }),
             Codes{"D410"});
 }

@@ -33,7 +33,7 @@ std::vector<std::vector<std::uint32_t>> expected_lengths(const Layout& layout,
   return lengths;
 }
 
-// Every token of `from` goes to the place where its word stands in `to`.
+// Every token of `from` goes to the offset of its word in `to`.
 void expect_moves(const Metadata& metadata, const Layout& from, const Layout& to) {
   const Text sent = words_of(from);
   const auto spots = spots_of(words_of(to));
@@ -61,8 +61,8 @@ void expect_right(const Routing& routing) {
   const MetadataPair pair = compute_metadata(routing);
   EXPECT_EQ(pair.forward.max_cp(), 0);
   EXPECT_EQ(pair.reverse.max_cp(), 0);
-  EXPECT_EQ(pair.forward.arrival(), Arrival::placed);
-  EXPECT_EQ(pair.reverse.arrival(), Arrival::placed);
+  EXPECT_EQ(pair.forward.arrival(), ArrivalMode::placed);
+  EXPECT_EQ(pair.reverse.arrival(), ArrivalMode::placed);
   ASSERT_NO_FATAL_FAILURE(expect_moves(pair.forward, routing.home, routing.attention));
   ASSERT_NO_FATAL_FAILURE(expect_moves(pair.reverse, routing.attention, routing.home));
   ASSERT_NO_FATAL_FAILURE(expect_rows_exist(pair.forward));
@@ -118,30 +118,30 @@ TEST(ComputeMetadata, GivesEmptyTablesForRanksWithoutTokens) {
 }
 
 TEST(ComputeMetadata, RefusesARoutingThatIsNotSound) {
-  const auto refused = [](const ByRank& home, const ByRank& attention) {
-    return refused_with([&] { (void)compute_metadata(routing(home, attention)); });
+  const auto rejected = [](const ByRank& home, const ByRank& attention) {
+    return thrown_codes([&] { (void)compute_metadata(routing(home, attention)); });
   };
   const ByRank whole{{{0, 0, 4}}, {}};
   // A token twice, and another one so that the number is right.
-  EXPECT_EQ(refused({{{0, 0, 3}, {0, 2, 1}}, {}}, whole), (Codes{"D401", "D405"}));
-  EXPECT_EQ(refused(whole, {{{0, 0, 4}}, {{0, 1, 1}}}), Codes{"D405"});
-  EXPECT_EQ(refused({{{0, 0, 1}}, {{0, 2, 2}}}, whole), Codes{"D408"});
-  EXPECT_EQ(refused(whole, {{{0, 1, 3}}, {}}), Codes{"D408"});
-  EXPECT_EQ(refused(whole, {{{0, 0, 3}}, {}}), Codes{"D401"});
-  EXPECT_EQ(refused(whole, {{{1, 0, 4}}, {}}), Codes{"D401"});
-  EXPECT_EQ(refused(whole, {{{0, 0, 4}}}), Codes{"D401"});
-  EXPECT_EQ(refused({{{-1, 0, 4}}}, {{{-1, 0, 4}}}), Codes{"D401"});
-  const ByRank half{{{0, 0, kMost32}}, {{1, 0, 1}}};
-  EXPECT_EQ(refused(half, {{{0, 0, kMost32}, {1, 0, 1}}, {}}), Codes{"D410"});
-  EXPECT_EQ(refused({{{0, kMost32, 1}, {0, 0, kMost32}}}, {{{0, 0, kMost32}, {0, kMost32, 1}}}),
+  EXPECT_EQ(rejected({{{0, 0, 3}, {0, 2, 1}}, {}}, whole), (Codes{"D401", "D405"}));
+  EXPECT_EQ(rejected(whole, {{{0, 0, 4}}, {{0, 1, 1}}}), Codes{"D405"});
+  EXPECT_EQ(rejected({{{0, 0, 1}}, {{0, 2, 2}}}, whole), Codes{"D408"});
+  EXPECT_EQ(rejected(whole, {{{0, 1, 3}}, {}}), Codes{"D408"});
+  EXPECT_EQ(rejected(whole, {{{0, 0, 3}}, {}}), Codes{"D401"});
+  EXPECT_EQ(rejected(whole, {{{1, 0, 4}}, {}}), Codes{"D401"});
+  EXPECT_EQ(rejected(whole, {{{0, 0, 4}}}), Codes{"D401"});
+  EXPECT_EQ(rejected({{{-1, 0, 4}}}, {{{-1, 0, 4}}}), Codes{"D401"});
+  const ByRank half{{{0, 0, kMax32}}, {{1, 0, 1}}};
+  EXPECT_EQ(rejected(half, {{{0, 0, kMax32}, {1, 0, 1}}, {}}), Codes{"D410"});
+  EXPECT_EQ(rejected({{{0, kMax32, 1}, {0, 0, kMax32}}}, {{{0, 0, kMax32}, {0, kMax32, 1}}}),
             Codes{"D410"});
 }
 
 TEST(ComputeMetadata, AcceptsAsManyTokensAsThirtyTwoBitsCount) {
-  const ByRank most{{{0, 0, kMost32}}};
+  const ByRank most{{{0, 0, kMax32}}};
   const MetadataPair pair = compute_metadata(routing(most, most));
-  EXPECT_EQ(pair.forward.num_send_tokens(0), kMost32);
-  EXPECT_EQ(pair.reverse.num_total_recv_tokens(0), kMost32);
+  EXPECT_EQ(pair.forward.num_send_tokens(0), kMax32);
+  EXPECT_EQ(pair.reverse.num_total_recv_tokens(0), kMax32);
 }
 
 // ---- What it does NOT do
@@ -229,17 +229,17 @@ TEST(ComputeMetadataOfSequences, LetsASequenceOfLengthZeroHaveARank) {
 }
 
 TEST(ComputeMetadataOfSequences, RefusesShapesPaddingWithLengthAndUnknownRanks) {
-  const auto refused = [](const SequenceDispatch& dispatch) {
-    EXPECT_EQ(codes(validate(dispatch)), refused_with([&] { (void)compute_metadata(dispatch); }));
+  const auto rejected = [](const SequenceDispatch& dispatch) {
+    EXPECT_EQ(codes(validate(dispatch)), thrown_codes([&] { (void)compute_metadata(dispatch); }));
     return codes(validate(dispatch));
   };
-  EXPECT_EQ(refused({}), Codes{"D401"});
-  EXPECT_EQ(refused({.seq_lens = {{1}}, .dst_rank = {}}), Codes{"D401"});
-  EXPECT_EQ(refused({.seq_lens = {{1}, {}}, .dst_rank = {{0}}}), Codes{"D401"});
-  EXPECT_EQ(refused({.seq_lens = {{1, 2}}, .dst_rank = {{0}}}), Codes{"D401"});
-  EXPECT_EQ(refused({.seq_lens = {{1}}, .dst_rank = {{-1}}}), Codes{"D402"});
-  EXPECT_EQ(refused({.seq_lens = {{1}}, .dst_rank = {{1}}}), Codes{"D403"});
-  EXPECT_EQ(refused({.seq_lens = {{0}}, .dst_rank = {{-2}}}), Codes{"D403"});
+  EXPECT_EQ(rejected({}), Codes{"D401"});
+  EXPECT_EQ(rejected({.seq_lens = {{1}}, .dst_rank = {}}), Codes{"D401"});
+  EXPECT_EQ(rejected({.seq_lens = {{1}, {}}, .dst_rank = {{0}}}), Codes{"D401"});
+  EXPECT_EQ(rejected({.seq_lens = {{1, 2}}, .dst_rank = {{0}}}), Codes{"D401"});
+  EXPECT_EQ(rejected({.seq_lens = {{1}}, .dst_rank = {{-1}}}), Codes{"D402"});
+  EXPECT_EQ(rejected({.seq_lens = {{1}}, .dst_rank = {{1}}}), Codes{"D403"});
+  EXPECT_EQ(rejected({.seq_lens = {{0}}, .dst_rank = {{-2}}}), Codes{"D403"});
 }
 
 TEST(ComputeMetadataOfSequences, SaysWhichSequenceOfWhichRankIsWrong) {
@@ -260,9 +260,9 @@ TEST(ComputeMetadataOfSequences, DoesNotReadMinusOneAsRankZero) {
 }
 
 TEST(ComputeMetadataOfSequences, DoesNotPutMoreOnARankThanThirtyTwoBitsCount) {
-  EXPECT_EQ(refused_with([] {
+  EXPECT_EQ(thrown_codes([] {
               (void)compute_metadata(
-                  SequenceDispatch{.seq_lens = {{kMost32}, {1}}, .dst_rank = {{0}, {0}}});
+                  SequenceDispatch{.seq_lens = {{kMax32}, {1}}, .dst_rank = {{0}, {0}}});
             }),
             Codes{"D410"});
 }

@@ -69,12 +69,12 @@ TEST(AttentionLayout, IsMadeFromLengths) {
 }
 
 TEST(AttentionLayout, RefusesSumsThatDoNotFit) {
-  const auto refused = [](std::vector<AttentionLayout::Item> items) {
-    return refused_with([&] { (void)AttentionLayout({items}); });
+  const auto rejected = [](std::vector<AttentionLayout::Item> items) {
+    return thrown_codes([&] { (void)AttentionLayout({items}); });
   };
-  EXPECT_EQ(refused({{kMost32, 0}, {1, 0}}), Codes{"D410"});
-  EXPECT_EQ(refused({{0, kMost32}, {0, 1}}), Codes{"D410"});
-  EXPECT_NO_THROW((void)AttentionLayout({{{kMost32 - 1, kMost32 - 1}, {1, 1}}}));
+  EXPECT_EQ(rejected({{kMax32, 0}, {1, 0}}), Codes{"D410"});
+  EXPECT_EQ(rejected({{0, kMax32}, {0, 1}}), Codes{"D410"});
+  EXPECT_NO_THROW((void)AttentionLayout({{{kMax32 - 1, kMax32 - 1}, {1, 1}}}));
 }
 
 TEST(CreateQkvDispatch, GivesFiveResultsOfOneRouting) {
@@ -151,15 +151,15 @@ TEST(CreateQkvDispatch, ConservesTokens) {
 }
 
 TEST(CreateQkvDispatch, RefusesWhatIsImpossible) {
-  const auto refused = [](const RandomDispatch& wanted) {
-    return refused_with([&] { (void)create_qkv_dispatch(wanted); });
+  const auto rejected = [](const RandomDispatch& wanted) {
+    return thrown_codes([&] { (void)create_qkv_dispatch(wanted); });
   };
-  EXPECT_EQ(refused({.world_size = 0}), Codes{"D400"});
-  EXPECT_EQ(refused({.total_seq_len = 0}), Codes{"D400"});
-  EXPECT_EQ(refused({.total_seq_len = 2, .num_seqs = 3}), Codes{"D400"});
-  EXPECT_EQ(refused({.num_seqs = 0}), Codes{"D400"});
-  EXPECT_EQ(refused({.max_cp_degree = 0}), Codes{"D400"});
-  EXPECT_EQ(refused({.max_cp_degree = -1}), Codes{"D400"});
+  EXPECT_EQ(rejected({.world_size = 0}), Codes{"D400"});
+  EXPECT_EQ(rejected({.total_seq_len = 0}), Codes{"D400"});
+  EXPECT_EQ(rejected({.total_seq_len = 2, .num_seqs = 3}), Codes{"D400"});
+  EXPECT_EQ(rejected({.num_seqs = 0}), Codes{"D400"});
+  EXPECT_EQ(rejected({.max_cp_degree = 0}), Codes{"D400"});
+  EXPECT_EQ(rejected({.max_cp_degree = -1}), Codes{"D400"});
 }
 
 // ---- What it does NOT do

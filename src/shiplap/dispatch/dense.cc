@@ -10,8 +10,8 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/base/id.h"
-#include "shiplap/dispatch/arrivals_internal.h"
 #include "shiplap/dispatch/findings_internal.h"
+#include "shiplap/dispatch/received_pieces_internal.h"
 #include "shiplap/dispatch/traffic.h"
 
 namespace shiplap::dispatch {
@@ -29,9 +29,9 @@ std::vector<To> converted(const std::vector<std::int64_t>& from, std::string_vie
     if (!std::in_range<To>(from[i])) {
       found.push_back({.code = "D410",
                        .where = {.operation = fmt::format("{}, entry {}", field, i)},
-                       .what = fmt::format("{} does not fit {} bits{}", from[i], 8 * sizeof(To),
-                                           std::is_signed_v<To> ? "" : " without a sign"),
-                       .why = "a wrapped number would send tokens to a wrong place"});
+                       .what = fmt::format("{} does not fit {}int{}", from[i],
+                                           std::is_signed_v<To> ? "" : "u", 8 * sizeof(To)),
+                       .why = "integer overflow would send tokens to a wrong place"});
       return to;
     }
     to[i] = static_cast<To>(from[i]);
@@ -48,14 +48,15 @@ std::optional<std::vector<To>> converted(const std::optional<std::vector<std::in
 
 // ---- from sparse
 
-// Lengths of what each rank receives, by their place there; what is summed into one place, once.
+// Lengths of the pieces that each rank receives, by offset; pieces summed into one place count
+// once.
 std::vector<std::vector<std::int64_t>> received_lengths(const Metadata& metadata) {
-  const Arrivals arrivals(metadata);
+  const ReceivedPieces arrivals(metadata);
   std::vector<std::vector<std::int64_t>> lengths(at(metadata.world_size()));
   for (int rank = 0; rank < metadata.world_size(); ++rank) {
-    const Piece* last = nullptr;
-    for (const Piece& piece : arrivals.on(rank)) {
-      const bool again = metadata.arrival() == Arrival::summed && last != nullptr &&
+    const ReceivedPiece* last = nullptr;
+    for (const ReceivedPiece& piece : arrivals.on(rank)) {
+      const bool again = metadata.arrival() == ArrivalMode::summed && last != nullptr &&
                          last->offset == piece.offset && last->length == piece.length;
       if (!again) lengths[rank].push_back(piece.length);
       last = &piece;
@@ -74,7 +75,7 @@ std::vector<std::int64_t> padded(const std::vector<std::vector<std::int64_t>>& r
   return all;
 }
 
-// How many elements all tensors have together. The last term is `recv_seq_lens`, at most so long.
+// The number of elements of all tensors. The last term is an upper bound for `recv_seq_lens`.
 std::int64_t dense_elements(const Metadata& metadata) {
   const std::int64_t world = metadata.world_size();
   const std::int64_t rows = world * metadata.max_seqs();
@@ -85,18 +86,18 @@ std::int64_t dense_elements(const Metadata& metadata) {
          world * (received.empty() ? 0 : std::ranges::max(received));
 }
 
-void check_size(const Metadata& metadata, std::int64_t largest) {
+void check_size(const Metadata& metadata, std::int64_t max_elements) {
   const std::int64_t world = metadata.world_size();
   const std::int64_t elements = dense_elements(metadata);
-  if (elements <= largest) return;
+  if (elements <= max_elements) return;
   throw InputError(Diagnostic{
       .code = "D411",
-      .what = fmt::format("as padded tensors this table has {} elements ({}), over the limit of {}",
+      .what = fmt::format("padded tensors too large: {} elements ({}), over the limit of {}",
                           with_separators(elements), to_string(Bytes{8 * elements}),
-                          with_separators(largest)),
+                          with_separators(max_elements)),
       .why = fmt::format("{} ranks, {} rows on the longest one; the sparse form takes {}", world,
                          metadata.max_seqs(), to_string(metadata.bytes())),
-      .help = "use the sparse form, or make the tensors of fewer ranks"});
+      .help = "use the sparse form, or fewer ranks"});
 }
 
 // ---- checks
@@ -124,18 +125,19 @@ class DenseCheck {
   void shape(std::string_view field, std::size_t found, std::size_t expected) {
     if (found == expected) return;
     add("D401", {.operation = std::string(field)},
-        fmt::format("{} has {} elements, not {}", field, found, expected),
+        fmt::format("shape mismatch: {} has {} elements, expected {}", field, found, expected),
         fmt::format("world_size {}, {} rows, {}", dense_.world_size, dense_.max_seqs,
                     dense_.max_cp == 0 ? std::string("two dimensions")
                                        : fmt::format("{} copies", dense_.max_cp)));
   }
 
   void shapes() {
-    const bool too_large = dense_.max_seqs > kLargestDense || dense_.max_cp > kLargestDense ||
-                           dense_.max_seqs * std::max(dense_.max_cp, 1) > kLargestDense;
+    const bool too_large = dense_.max_seqs > kMaxDenseElements ||
+                           dense_.max_cp > kMaxDenseElements ||
+                           dense_.max_seqs * std::max(dense_.max_cp, 1) > kMaxDenseElements;
     if (dense_.world_size < 1 || dense_.max_seqs < 0 || dense_.max_cp < 0 || too_large) {
       add("D401", {},
-          fmt::format("there are {} ranks with {} rows", dense_.world_size, dense_.max_seqs));
+          fmt::format("invalid shape: {} ranks with {} rows", dense_.world_size, dense_.max_seqs));
       return;
     }
     const std::size_t world = at(dense_.world_size);
@@ -188,7 +190,7 @@ class DenseCheck {
     };
     const std::int64_t length = dense_.seq_len[index];
     if (!std::in_range<std::uint32_t>(length)) {
-      add("D410", where("seq_len"), fmt::format("a length cannot be {}", length));
+      add("D410", where("seq_len"), fmt::format("invalid length {}", length));
       return;
     }
     bool goes = false;
@@ -197,9 +199,9 @@ class DenseCheck {
       goes = copy(entry, length, where) || goes;
     }
     if (!real && goes) {
-      add("D402", where("num_seqs"), "a row of the padding has a destination");
+      add("D402", where("num_seqs"), "a padding row has a destination");
     } else if (length > 0 && !(goes && real)) {
-      add("D402", where("dst_rank"), fmt::format("{} tokens go nowhere", length),
+      add("D402", where("dst_rank"), fmt::format("{} tokens have no destination rank", length),
           "-1 is padding, and padding has length 0");
     }
   }
@@ -208,30 +210,30 @@ class DenseCheck {
   bool copy(std::size_t entry, std::int64_t length, const WhereOf& where) {
     const std::int64_t to = dense_.dst_rank[entry];
     if (to < -1 || to >= dense_.world_size) {
-      add("D403", where("dst_rank"), fmt::format("there is no rank {}", to),
+      add("D403", where("dst_rank"), fmt::format("rank {} does not exist", to),
           fmt::format("ranks go from 0 to {}; -1 is padding", dense_.world_size - 1));
       return true;
     }
     const std::int64_t offset = dense_.dst_offset[entry];
     if (to >= 0 &&
         (!std::in_range<std::uint32_t>(offset) || !std::in_range<std::uint32_t>(offset + length))) {
-      add("D410", where("dst_offset"), fmt::format("an offset cannot be {}", offset));
+      add("D410", where("dst_offset"), fmt::format("invalid offset {}", offset));
     }
     if (dense_.seq_recv_mask && ((*dense_.seq_recv_mask)[entry] != 0) != (to >= 0)) {
       add("D402", where("seq_recv_mask"),
-          to >= 0 ? "a copy that goes somewhere is masked out" : "a copy of rank -1 is active");
+          to >= 0 ? "a copy with a destination is masked out" : "a copy of rank -1 is active");
     }
     return to >= 0;
   }
 
-  // What all send must be what each says that it receives.
+  // The receive counts must match what is sent.
   void counts() {
     if (!dense_.num_recv_tokens.empty()) compare_counts();
     totals();
     lengths();
   }
 
-  // The tensor is as long as the square of the ranks already, so another one may be.
+  // O(ranks^2) memory, as num_recv_tokens itself.
   void compare_counts() {
     const std::size_t columns = at(dense_.world_size) + 1;
     std::vector<std::int64_t> sent(at(dense_.world_size) * columns);
@@ -284,7 +286,7 @@ class DenseCheck {
       found.resize(wanted.size());
       if (found == wanted) continue;
       add("D406", {.rank = static_cast<std::int64_t>(rank), .operation = "recv_seq_lens"},
-          "these are not the lengths of the pieces that arrive, by their place");
+          "mismatch with the lengths of the pieces that arrive, by offset");
     }
   }
 
@@ -292,7 +294,7 @@ class DenseCheck {
   Findings found_;
 };
 
-// Rows that are no padding. Where nobody says how many, those up to the last with a destination.
+// The number of rows without padding. Without num_seqs, up to the last row with a destination.
 std::int64_t real_rows(const DenseMetadata& dense, int rank) {
   if (dense.num_seqs) return (*dense.num_seqs)[rank];
   const std::size_t cp = copies_of(dense.max_cp);
@@ -311,7 +313,7 @@ template <class RankType, class TokenType, class CountType>
 auto BasicDenseMetadata<RankType, TokenType, CountType>::get_slice(int rank) const -> Slice {
   if (rank < 0 || rank >= world_size) {
     throw InputError(Diagnostic{
-        .code = "D400", .what = fmt::format("there is no rank {} among {}", rank, world_size)});
+        .code = "D400", .what = fmt::format("rank {} does not exist among {}", rank, world_size)});
   }
   const std::size_t rows = num_seqs ? at((*num_seqs)[rank]) : at(max_seqs);
   const std::size_t cp = copies_of(max_cp);
@@ -362,8 +364,8 @@ NormalizedMetadata normalize_dtype(const DenseMetadata& dense) {
   return normalized;
 }
 
-DenseMetadata to_dense(const Metadata& metadata, std::int64_t largest) {
-  check_size(metadata, largest);
+DenseMetadata to_dense(const Metadata& metadata, std::int64_t max_elements) {
+  check_size(metadata, max_elements);
   const std::size_t world = at(metadata.world_size());
   const std::size_t seqs = metadata.max_seqs();
   const std::size_t cp = copies_of(metadata.max_cp());

@@ -1,8 +1,8 @@
-// The same tables as padded tensors, in the shapes and types that kernels and other programs use.
+// Exchange tables as padded tensors, in the shapes and dtypes that kernels and other programs use.
 //
-// The unit of `dst_offset` is the token here too. Padding: rows from num_seqs[r] on have rank -1,
-// offset 0 and length 0; so have, in the 3-D form, the copies that a row does not have. A row of
-// length 0 with a rank is a placeholder and counts in num_seqs.
+// `dst_offset` is in tokens. Padding: rows from num_seqs[r] on have rank -1, offset 0 and length 0,
+// and so do unused copies of a row in the 3-D form. A row of length 0 with a rank is a placeholder
+// and counts in num_seqs.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 
 namespace shiplap::dispatch {
 
-// What a rank sees of it. In the 3-D form dst_rank and dst_offset have max_cp entries per row.
+// The part of one rank. In the 3-D form dst_rank and dst_offset have max_cp entries per row.
 template <class RankType, class TokenType, class CountType>
 struct MetadataSlice {
   int rank = 0;
   int world_size = 0;
   int max_cp = 0;
-  Arrival arrival = Arrival::placed;
+  ArrivalMode arrival = ArrivalMode::placed;
   std::int64_t num_seqs = 0;
   std::vector<RankType> dst_rank;
   std::vector<TokenType> dst_offset;
@@ -41,48 +41,46 @@ struct BasicDenseMetadata {
   int world_size = 0;
   std::int64_t max_seqs = 0;
   int max_cp = 0;  // 0: two dimensions
-  Arrival arrival = Arrival::placed;
+  ArrivalMode arrival = ArrivalMode::placed;
   std::vector<RankType> dst_rank;     // (world_size, max_seqs[, max_cp])
   std::vector<TokenType> dst_offset;  // the same
   std::vector<TokenType> seq_len;     // (world_size, max_seqs)
-  // (world_size, world_size + 1), the last is the total. Read from elsewhere it may be empty: then
-  // nothing is said.
+  // (world_size, world_size + 1), the last is the total. May be empty in input: then unknown.
   std::vector<CountType> num_recv_tokens;
   std::optional<std::vector<std::uint8_t>> seq_recv_mask;  // (world_size, max_seqs, max_cp)
-  // Lengths of the pieces that each rank receives, by their place there, without empty ones; where
-  // several are summed into one, once. (world_size, as many as one rank needs), padded with 0.
+  // Lengths of the pieces that each rank receives, by offset, without empty ones; pieces that are
+  // summed into one place count once. (world_size, max pieces of a rank), padded with 0.
   std::optional<std::vector<TokenType>> recv_seq_lens;
   std::optional<std::vector<std::int64_t>> num_seqs;            // (world_size)
   std::optional<std::vector<CountType>> num_total_recv_tokens;  // (world_size)
   friend bool operator==(const BasicDenseMetadata&, const BasicDenseMetadata&) = default;
 
-  // Rows of one rank without padding; all world_size + 1 columns of num_recv_tokens. Throws
-  // InputError D400 if there is no such rank.
+  // Returns the rows of one rank without padding, and all world_size + 1 columns of
+  // num_recv_tokens. Throws InputError D400 if the rank does not exist.
   [[nodiscard]] Slice get_slice(int rank) const;
 };
 
-// int64 throughout, as tensors begin their life.
+// int64 throughout, the default dtype of index tensors.
 using DenseMetadata = BasicDenseMetadata<std::int64_t, std::int64_t, std::int64_t>;
 // int32 ranks, uint32 offsets and lengths, uint64 counts.
 using NormalizedMetadata = BasicDenseMetadata<std::int32_t, std::uint32_t, std::uint64_t>;
 
-// Throws InputError D410 for each field with a value that does not fit.
+// Throws InputError D410 for each field with a value out of range.
 [[nodiscard]] NormalizedMetadata normalize_dtype(const DenseMetadata& dense);
 
-// Tensors of more elements than this (all together) are refused: 2^27, one GiB.
-inline constexpr std::int64_t kLargestDense = std::int64_t{1} << 27;
+// The maximum number of elements of all tensors together: 2^27, one GiB.
+inline constexpr std::int64_t kMaxDenseElements = std::int64_t{1} << 27;
 
-// All fields are filled in, the mask only in the 3-D form. Throws InputError D411 above `largest`
-// elements.
+// Fills in all fields, the mask only in the 3-D form. Throws InputError D411 above `max_elements`.
 [[nodiscard]] DenseMetadata to_dense(const Metadata& metadata,
-                                     std::int64_t largest = kLargestDense);
+                                     std::int64_t max_elements = kMaxDenseElements);
 
-// What makes the tensors contradict each other: shapes (D401), padding (D402), ranks (D403), counts
-// (D406), numbers that do not fit (D410). Says nothing about whether the table is sound.
+// Returns inconsistencies between the tensors: shapes (D401), padding (D402), ranks (D403), counts
+// (D406), values out of range (D410). Does not check whether the table is a valid exchange.
 [[nodiscard]] std::vector<Diagnostic> validate(const DenseMetadata& dense);
 
-// Throws InputError with what validate(dense) finds. to_dense(to_sparse(d)) has d's rows and
-// to_sparse(to_dense(m)) is m, if m is a table of real ranks.
+// Throws InputError with the findings of validate(dense). to_dense(to_sparse(d)) has d's rows, and
+// to_sparse(to_dense(m)) == m if all ranks in m exist.
 [[nodiscard]] Metadata to_sparse(const DenseMetadata& dense);
 
 }  // namespace shiplap::dispatch

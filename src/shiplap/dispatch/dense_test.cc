@@ -41,7 +41,7 @@ DenseMetadata keys_of_the_description() {
 Codes found_in(const DenseMetadata& dense) {
   const Codes found = codes(validate(dense));
   if (!found.empty()) {
-    EXPECT_EQ(refused_with([&] { (void)to_sparse(dense); }), found);
+    EXPECT_EQ(thrown_codes([&] { (void)to_sparse(dense); }), found);
   }
   return found;
 }
@@ -147,7 +147,7 @@ TEST(Dense, KeepsCopiesToNowhereInTheMiddleOfARow) {
   EXPECT_EQ(to_sparse(dense), metadata);
 }
 
-// Where nobody says how many rows are real, those after the last destination are padding.
+// Without num_seqs, rows after the last destination are padding.
 TEST(ToSparse, FindsTheRowsItselfWithoutNumSeqs) {
   DenseMetadata dense = to_dense(build({{{0, {{-1, 0}}}, {1, {{0, 0}}}, {0, {{-1, 0}}}}}));
   dense.num_seqs.reset();
@@ -159,7 +159,7 @@ TEST(Dense, ListsReceivedLengthsByPlace) {
   const Metadata placed = build({{{3, {{0, 4}}}, {0, {{0, 2}}}, {4, {{0, 0}}}}, {{2, {{1, 0}}}}});
   EXPECT_EQ(to_dense(placed).recv_seq_lens, (Numbers{4, 3, 2, 0}));
   const Metadata summed =
-      build({{{3, {{0, 0}}}, {2, {{0, 3}}}}, {{3, {{0, 0}}}}}, 0, Arrival::summed);
+      build({{{3, {{0, 0}}}, {2, {{0, 3}}}}, {{3, {{0, 0}}}}}, 0, ArrivalMode::summed);
   EXPECT_EQ(to_dense(summed).recv_seq_lens, (Numbers{3, 2, 0, 0}));
 }
 
@@ -186,8 +186,8 @@ TEST(GetSlice, KeepsAllColumnsOfReceivedTokens) {
 
 TEST(GetSlice, RefusesARankThatDoesNotExist) {
   const DenseMetadata dense = queries_of_the_description();
-  EXPECT_EQ(refused_with([&] { (void)dense.get_slice(2); }), Codes{"D400"});
-  EXPECT_EQ(refused_with([&] { (void)dense.get_slice(-1); }), Codes{"D400"});
+  EXPECT_EQ(thrown_codes([&] { (void)dense.get_slice(2); }), Codes{"D400"});
+  EXPECT_EQ(thrown_codes([&] { (void)dense.get_slice(-1); }), Codes{"D400"});
 }
 
 TEST(NormalizeDtype, GivesTheTypesThatKernelsUse) {
@@ -207,7 +207,7 @@ TEST(NormalizeDtype, GivesTheTypesThatKernelsUse) {
 }
 
 TEST(NormalizeDtype, RefusesValuesJustOutOfRangeAndNoOthers) {
-  constexpr std::int64_t kMost = kMost32;
+  constexpr std::int64_t kMaxValue = kMax32;
   constexpr std::int64_t kRank = std::numeric_limits<std::int32_t>::max();
   const auto with = [](auto field, std::int64_t value) {
     DenseMetadata dense = to_dense(to_sparse(queries_of_the_description()));
@@ -220,31 +220,31 @@ TEST(NormalizeDtype, RefusesValuesJustOutOfRangeAndNoOthers) {
   const auto count = [](DenseMetadata& d) -> Numbers& { return d.num_recv_tokens; };
   const auto pieces = [](DenseMetadata& d) -> Numbers& { return present(d.recv_seq_lens); };
   const auto totals = [](DenseMetadata& d) -> Numbers& { return present(d.num_total_recv_tokens); };
-  const auto refused = [&](auto field, std::int64_t value) {
+  const auto rejected = [&](auto field, std::int64_t value) {
     const DenseMetadata dense = with(field, value);
-    return refused_with([&] { (void)normalize_dtype(dense); }) == Codes{"D410"};
+    return thrown_codes([&] { (void)normalize_dtype(dense); }) == Codes{"D410"};
   };
   EXPECT_EQ(normalize_dtype(with(rank, kRank)).dst_rank[0], kRank);
   EXPECT_EQ(normalize_dtype(with(rank, -kRank - 1)).dst_rank[0], -kRank - 1);
-  EXPECT_TRUE(refused(rank, kRank + 1));
-  EXPECT_TRUE(refused(rank, -kRank - 2));
-  EXPECT_EQ(normalize_dtype(with(offset, kMost)).dst_offset[0], kMost32);
-  EXPECT_TRUE(refused(offset, kMost + 1));
-  EXPECT_TRUE(refused(offset, -1));
-  EXPECT_EQ(normalize_dtype(with(length, kMost)).seq_len[0], kMost32);
-  EXPECT_TRUE(refused(length, kMost + 1));
-  EXPECT_TRUE(refused(length, -1));
-  EXPECT_EQ(normalize_dtype(with(count, kMost + 1)).num_recv_tokens[0], std::uint64_t{1} << 32);
-  EXPECT_TRUE(refused(count, -1));
-  EXPECT_TRUE(refused(pieces, kMost + 1));
-  EXPECT_TRUE(refused(totals, -1));
+  EXPECT_TRUE(rejected(rank, kRank + 1));
+  EXPECT_TRUE(rejected(rank, -kRank - 2));
+  EXPECT_EQ(normalize_dtype(with(offset, kMaxValue)).dst_offset[0], kMax32);
+  EXPECT_TRUE(rejected(offset, kMaxValue + 1));
+  EXPECT_TRUE(rejected(offset, -1));
+  EXPECT_EQ(normalize_dtype(with(length, kMaxValue)).seq_len[0], kMax32);
+  EXPECT_TRUE(rejected(length, kMaxValue + 1));
+  EXPECT_TRUE(rejected(length, -1));
+  EXPECT_EQ(normalize_dtype(with(count, kMaxValue + 1)).num_recv_tokens[0], std::uint64_t{1} << 32);
+  EXPECT_TRUE(rejected(count, -1));
+  EXPECT_TRUE(rejected(pieces, kMaxValue + 1));
+  EXPECT_TRUE(rejected(totals, -1));
 }
 
 TEST(NormalizeDtype, SaysEachFieldThatDoesNotFit) {
   DenseMetadata dense = queries_of_the_description();
   dense.dst_offset[3] = -5;
   dense.seq_len[1] = std::int64_t{1} << 32;
-  const auto found = refusals([&] { (void)normalize_dtype(dense); });
+  const auto found = thrown_diagnostics([&] { (void)normalize_dtype(dense); });
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0].where.operation, "dst_offset, entry 3");
   EXPECT_EQ(found[1].where.operation, "seq_len, entry 1");
@@ -253,8 +253,8 @@ TEST(NormalizeDtype, SaysEachFieldThatDoesNotFit) {
 TEST(ToDense, RefusesMoreElementsThanTheLimit) {
   const Metadata metadata = build({{{1, {{0, 0}}}}, {{1, {{1, 0}}}}});
   EXPECT_NO_THROW((void)to_dense(metadata, 100));
-  EXPECT_EQ(refused_with([&] { (void)to_dense(metadata, 10); }), Codes{"D411"});
-  EXPECT_EQ(refused_with([&] { (void)to_dense(build(Rows(20'000))); }), Codes{"D411"});
+  EXPECT_EQ(thrown_codes([&] { (void)to_dense(metadata, 10); }), Codes{"D411"});
+  EXPECT_EQ(thrown_codes([&] { (void)to_dense(build(Rows(20'000))); }), Codes{"D411"});
 }
 
 // ---- contradictions
@@ -352,7 +352,7 @@ TEST(ValidateDense, FindsNumbersThatDoNotFit) {
 // ---- What it does NOT do
 
 TEST(ValidateDense, DoesNotJudgeWhetherTheTableIsSound) {
-  // Two pieces of the description's example lie on each other; validate.h says so.
+  // Two pieces of the description's example overlap; validate.h reports it.
   EXPECT_TRUE(validate(queries_of_the_description()).empty());
 }
 
@@ -393,7 +393,7 @@ TEST(ToDense, CountsTheReceivedLengthsInTheLimit) {
       dense.num_recv_tokens.size() + present(dense.recv_seq_lens).size() +
       present(dense.num_seqs).size() + present(dense.num_total_recv_tokens).size();
   EXPECT_EQ(
-      refused_with([&] { (void)to_dense(metadata, static_cast<std::int64_t>(elements) - 1); }),
+      thrown_codes([&] { (void)to_dense(metadata, static_cast<std::int64_t>(elements) - 1); }),
       Codes{"D411"});
 }
 

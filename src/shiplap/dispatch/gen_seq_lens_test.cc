@@ -1,4 +1,4 @@
-// gen_seq_lens: what it does, and what nobody should expect of it.
+// gen_seq_lens: its guarantees, and properties that it does not have.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,13 +56,13 @@ TEST(GenSeqLens, GivesOnesWhereThereAreAsManyTokensAsSequences) {
 }
 
 TEST(GenSeqLens, GivesTheWholeTotalToOneSequence) {
-  EXPECT_EQ(gen_seq_lens({.world_size = 1, .num_seqs = 1, .total_len = kMost32}, 5),
-            (Lengths{{kMost32}}));
+  EXPECT_EQ(gen_seq_lens({.world_size = 1, .num_seqs = 1, .total_len = kMax32}, 5),
+            (Lengths{{kMax32}}));
 }
 
 TEST(GenSeqLens, SumsExactlyAtTheLargestTotal) {
-  const Lengths lengths = gen_seq_lens({.world_size = 3, .num_seqs = 100, .total_len = kMost32}, 5);
-  for (const auto& rank : lengths) EXPECT_EQ(sum(rank), kMost32);
+  const Lengths lengths = gen_seq_lens({.world_size = 3, .num_seqs = 100, .total_len = kMax32}, 5);
+  for (const auto& rank : lengths) EXPECT_EQ(sum(rank), kMax32);
 }
 
 // 5 tokens are cut into 3 in 6 ways. Of 60,000 draws each has 10,000, with a deviation of 91.
@@ -80,15 +80,15 @@ TEST(GenSeqLens, DrawsEveryWayToCutEquallyOften) {
 }
 
 TEST(GenSeqLens, RefusesWhatIsImpossible) {
-  const auto refused = [](const SequenceCounts& counts) {
-    return refused_with([&] { (void)gen_seq_lens(counts, 0); });
+  const auto rejected = [](const SequenceCounts& counts) {
+    return thrown_codes([&] { (void)gen_seq_lens(counts, 0); });
   };
-  EXPECT_EQ(refused({.world_size = 0}), Codes{"D400"});
-  EXPECT_EQ(refused({.world_size = -1}), Codes{"D400"});
-  EXPECT_EQ(refused({.num_seqs = 0}), Codes{"D400"});
-  EXPECT_EQ(refused({.num_seqs = -3, .total_len = 5}), Codes{"D400"});
-  EXPECT_EQ(refused({.num_seqs = 6, .total_len = 5}), Codes{"D400"});
-  EXPECT_EQ(refused({.total_len = 0}), Codes{"D400"});
+  EXPECT_EQ(rejected({.world_size = 0}), Codes{"D400"});
+  EXPECT_EQ(rejected({.world_size = -1}), Codes{"D400"});
+  EXPECT_EQ(rejected({.num_seqs = 0}), Codes{"D400"});
+  EXPECT_EQ(rejected({.num_seqs = -3, .total_len = 5}), Codes{"D400"});
+  EXPECT_EQ(rejected({.num_seqs = 6, .total_len = 5}), Codes{"D400"});
+  EXPECT_EQ(rejected({.total_len = 0}), Codes{"D400"});
 }
 
 // ---- What it does NOT do

@@ -15,7 +15,7 @@
 namespace shiplap::dispatch {
 namespace {
 
-// Consecutive tokens that arrive: arrivals `first` and on go to places `place` and on.
+// Consecutive received tokens: arrivals `first`, first+1, .. go to rows `place`, place+1, ..
 struct IndexPiece {
   std::int64_t place = 0;
   std::int64_t length = 0;
@@ -23,7 +23,8 @@ struct IndexPiece {
   [[nodiscard]] std::int64_t end() const { return place + length; }
 };
 
-[[noreturn]] void refuse(const char* code, int rank, std::uint32_t row, std::string what) {
+[[noreturn]] void throw_invalid_row(const char* code, int rank, std::uint32_t row,
+                                    std::string what) {
   throw InputError(Diagnostic{.code = code,
                               .where = {.rank = rank, .operation = fmt::format("sequence {}", row)},
                               .what = std::move(what)});
@@ -32,14 +33,15 @@ struct IndexPiece {
 void check(const Metadata& metadata, int sender, std::uint32_t index, const Metadata::Row& row,
            const Copy& copy) {
   if (copy.rank < 0 || copy.rank >= metadata.world_size()) {
-    refuse("D403", sender, index, fmt::format("there is no rank {}", copy.rank));
+    throw_invalid_row("D403", sender, index, fmt::format("rank {} does not exist", copy.rank));
   }
   if (std::uint64_t{copy.offset} + row.length > std::numeric_limits<std::uint32_t>::max()) {
-    refuse("D410", sender, index, fmt::format("tokens from {} do not fit 32 bits", copy.offset));
+    throw_invalid_row("D410", sender, index,
+                      fmt::format("tokens from {} do not fit 32 bits", copy.offset));
   }
 }
 
-// Calls act(row, copy) for every copy that has tokens, by row.
+// Calls act(row, copy) for every nonempty copy, in row order. Throws D403, D410.
 template <class Act>
 void for_each_copy(const Metadata& metadata, int sender, const Act& act) {
   for (std::uint32_t i = 0; i < metadata.num_seqs(sender); ++i) {
@@ -59,7 +61,7 @@ void append_run(std::vector<std::int64_t>& values, std::int64_t first, std::int6
   std::iota(values.begin() + static_cast<std::ptrdiff_t>(old), values.end(), first);
 }
 
-// Counts first, so that every run can be written where it belongs.
+// Counting sort by receiving rank.
 void add_sends(const Metadata& metadata, ExchangeIndices& indices) {
   indices.send_counts.resize(at(metadata.world_size()));
   for_each_copy(metadata, indices.rank, [&](const Metadata::Row& row, const Copy& copy) {
@@ -103,13 +105,13 @@ void check_overlaps(std::vector<IndexPiece> pieces, int rank) {
     throw InputError(
         Diagnostic{.code = "D405",
                    .where = {.rank = rank},
-                   .what = fmt::format("two pieces arrive at token {}", pieces[k].place),
-                   .why = "which of them stays would be chance"});
+                   .what = fmt::format("two pieces overlap at token {}", pieces[k].place),
+                   .why = "the result would depend on the order of arrival"});
   }
 }
 
-// Cuts the places wherever a piece begins or ends. Between two cuts the same pieces arrive, and the
-// k-th of them, in the order of arrival, belongs to level k.
+// Sweeps over the destination rows, split wherever a piece begins or ends. Between two cuts the
+// same pieces arrive; the k-th of them, in order of arrival, belongs to level k.
 class Levels {
  public:
   explicit Levels(std::vector<IndexPiece> pieces) : pieces_(std::move(pieces)) {
@@ -119,8 +121,8 @@ class Levels {
       cuts.push_back(piece.end());
     }
     std::ranges::sort(cuts);
-    const auto twice = std::ranges::unique(cuts);
-    cuts.erase(twice.begin(), twice.end());
+    const auto duplicates = std::ranges::unique(cuts);
+    cuts.erase(duplicates.begin(), duplicates.end());
     std::ranges::sort(pieces_, {},
                       [](const IndexPiece& piece) { return std::pair(piece.place, piece.first); });
     for (std::size_t k = 0; k + 1 < cuts.size(); ++k) between(cuts[k], cuts[k + 1]);
@@ -156,7 +158,7 @@ class Levels {
 
   std::vector<IndexPiece> pieces_;  // by place
   std::size_t next_ = 0;
-  std::vector<IndexPiece> here_;  // those that cover the current place, by arrival
+  std::vector<IndexPiece> here_;  // pieces that cover the current row, by arrival
   std::vector<std::vector<IndexPiece>> levels_;
 };
 
@@ -164,15 +166,15 @@ class Levels {
 
 ExchangeIndices exchange_indices(const Metadata& metadata, int rank) {
   if (rank < 0 || rank >= metadata.world_size()) {
-    throw InputError(Diagnostic{
-        .code = "D400",
-        .what = fmt::format("there is no rank {} in a table of {}", rank, metadata.world_size())});
+    throw InputError(Diagnostic{.code = "D400",
+                                .what = fmt::format("rank {} does not exist in a table of {}", rank,
+                                                    metadata.world_size())});
   }
   ExchangeIndices indices{
       .rank = rank, .arrival = metadata.arrival(), .send_tokens = metadata.num_send_tokens(rank)};
   add_sends(metadata, indices);
   std::vector<IndexPiece> pieces = add_arrivals(metadata, indices);
-  if (metadata.arrival() == Arrival::summed) {
+  if (metadata.arrival() == ArrivalMode::summed) {
     Levels(std::move(pieces)).write(indices);
   } else {
     check_overlaps(std::move(pieces), rank);

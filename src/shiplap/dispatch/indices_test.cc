@@ -104,7 +104,7 @@ void expect_as_the_referee(const Metadata& metadata, Random& random) {
   const std::vector<ExchangeIndices> all = indices_of(metadata);
   const Numbers input = tokens_of(metadata, random);
   Numbers expected = room_for(all);
-  if (metadata.arrival() == Arrival::summed) {
+  if (metadata.arrival() == ArrivalMode::summed) {
     sum_simulate(input, expected, metadata, 1);
     ASSERT_EQ(summed(all, input), expected);
     return;
@@ -131,7 +131,7 @@ TEST(ExchangeIndices, AgreeWithTheRefereeOnAllSmallTables) {
   for (const Sent& a : rows) {
     for (const Sent& b : rows) {
       for (const Sent& c : rows) {
-        expect_as_the_referee(build({{a, b}, {c}}, 0, Arrival::summed), random);
+        expect_as_the_referee(build({{a, b}, {c}}, 0, ArrivalMode::summed), random);
       }
     }
   }
@@ -171,7 +171,7 @@ TEST(ExchangeIndices, TravelByRowThenCopy) {
 TEST(ExchangeIndices, PutTheFirstArrivalOfEachPlaceIntoTheFirstLevel) {
   // Token 0 of rank 0 gets one number, token 1 three.
   const Metadata table =
-      build({{{2, {{0, 0}}}, {1, {{0, 1}}}}, {{1, {{0, 1}}}}}, 0, Arrival::summed);
+      build({{{2, {{0, 0}}}, {1, {{0, 1}}}}, {{1, {{0, 1}}}}}, 0, ArrivalMode::summed);
   const ExchangeIndices own = exchange_indices(table, 0);
   EXPECT_EQ(own.level_ends, (std::vector<std::int64_t>{2, 3, 4}));
   EXPECT_EQ(own.level_rows, (std::vector<std::int64_t>{0, 1, 1, 1}));
@@ -188,14 +188,14 @@ TEST(ExchangeIndices, LeaveHoles) {
 
 TEST(ExchangeIndices, RefuseWhatCannotBe) {
   const Metadata table = build({{{1, {{0, 0}}}}});
-  EXPECT_EQ(refused_with([&] { (void)exchange_indices(table, 1); }), Codes{"D400"});
-  EXPECT_EQ(refused_with([&] { (void)exchange_indices(table, -1); }), Codes{"D400"});
-  EXPECT_EQ(refused_with([] { (void)exchange_indices(build({{{1, {{3, 0}}}}}), 0); }),
+  EXPECT_EQ(thrown_codes([&] { (void)exchange_indices(table, 1); }), Codes{"D400"});
+  EXPECT_EQ(thrown_codes([&] { (void)exchange_indices(table, -1); }), Codes{"D400"});
+  EXPECT_EQ(thrown_codes([] { (void)exchange_indices(build({{{1, {{3, 0}}}}}), 0); }),
             Codes{"D403"});
-  EXPECT_EQ(refused_with([] { (void)exchange_indices(build({{{2, {{0, kMost32 - 1}}}}}), 0); }),
+  EXPECT_EQ(thrown_codes([] { (void)exchange_indices(build({{{2, {{0, kMax32 - 1}}}}}), 0); }),
             Codes{"D410"});
   EXPECT_EQ(
-      refused_with([] { (void)exchange_indices(build({{{2, {{0, 0}}}, {1, {{0, 1}}}}}), 0); }),
+      thrown_codes([] { (void)exchange_indices(build({{{2, {{0, 0}}}, {1, {{0, 1}}}}}), 0); }),
       Codes{"D405"});
 }
 

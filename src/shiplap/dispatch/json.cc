@@ -18,13 +18,13 @@ namespace shiplap::dispatch {
 namespace {
 
 constexpr std::array<const char*, 4> kTables{"q_forward", "q_reverse", "kv_forward", "kv_reverse"};
-// Numbers of one table; a number takes 40 bytes as a value of JSON.
-constexpr std::int64_t kLargestJson = std::int64_t{1} << 24;
+// Elements of one table; a number takes 40 bytes as a JSON value.
+constexpr std::int64_t kMaxJsonElements = std::int64_t{1} << 24;
 constexpr std::string_view kSchema = "shiplap.dispatch/1";
 
 // ---- writing
 
-// A tensor as nested arrays; `shape` without the first dimension gives that of the items.
+// A tensor as nested arrays.
 template <class T>
 Json nested(std::span<const T> values, std::span<const std::size_t> shape) {
   Json::Array items;
@@ -45,7 +45,7 @@ Json tensor(const std::vector<T>& values, std::vector<std::size_t> shape) {
 }
 
 Json fields_of(const Metadata& metadata) {
-  const DenseMetadata dense = to_dense(metadata, kLargestJson);
+  const DenseMetadata dense = to_dense(metadata, kMaxJsonElements);
   const std::size_t world = at(dense.world_size);
   const std::size_t seqs = at(dense.max_seqs);
   std::vector<std::size_t> copies{world, seqs};
@@ -77,26 +77,25 @@ Json lengths_by_rank(const AttentionLayout& layout,
 
 // ---- reading
 
-// A value of the file and how it is called there.
-struct Named {
+// A JSON value and its name, for diagnostics.
+struct NamedJson {
   const Json& json;
   std::string name;
   std::string_view file;
 };
 
-[[noreturn]] void refuse(const Named& at_fault, std::string_view code, std::string what,
-                         std::string help = "") {
-  throw InputError(
-      Diagnostic{.code = std::string(code),
-                 .where = {.file = std::string(at_fault.file), .operation = at_fault.name},
-                 .what = std::move(what),
-                 .help = std::move(help)});
+[[noreturn]] void throw_invalid_field(const NamedJson& value, std::string_view code,
+                                      std::string what, std::string help = "") {
+  throw InputError(Diagnostic{.code = std::string(code),
+                              .where = {.file = std::string(value.file), .operation = value.name},
+                              .what = std::move(what),
+                              .help = std::move(help)});
 }
 
-// The shape of nested arrays, and their numbers one after another.
+// The shape and the flattened values of nested arrays.
 class Tensor {
  public:
-  explicit Tensor(const Named& named, std::size_t dimensions) : named_(named) {
+  explicit Tensor(const NamedJson& named, std::size_t dimensions) : named_(named) {
     shape_.resize(dimensions);
     add(named.json, 0);
   }
@@ -111,28 +110,30 @@ class Tensor {
       } else if (json.is_integer()) {
         values_.push_back(json.as_integer());
       } else {
-        refuse(named_, "D413", fmt::format("{} where a whole number belongs", json.type_name()));
+        throw_invalid_field(named_, "D413",
+                            fmt::format("expected an integer, found {}", json.type_name()));
       }
       return;
     }
     if (!json.is_array()) {
-      refuse(named_, "D413",
-             fmt::format("{} where an array belongs: it has {} dimensions", json.type_name(),
-                         shape_.size()));
+      throw_invalid_field(named_, "D413",
+                          fmt::format("expected an array of {} dimensions, found {}", shape_.size(),
+                                      json.type_name()));
     }
     const std::size_t size = json.as_array().size();
     if (!seen_[depth]) {
       seen_[depth] = true;
       shape_[depth] = size;
     } else if (shape_[depth] != size) {
-      refuse(named_, "D401",
-             fmt::format("a row of {} entries among rows of {}", size, shape_[depth]),
-             "pad rows with -1 (ranks) or 0");
+      throw_invalid_field(
+          named_, "D401",
+          fmt::format("ragged array: a row of {} entries among rows of {}", size, shape_[depth]),
+          "pad rows with -1 (ranks) or 0");
     }
     for (const Json& item : json.as_array()) add(item, depth + 1);
   }
 
-  const Named& named_;
+  const NamedJson& named_;
   std::vector<std::size_t> shape_;
   std::array<bool, 3> seen_{};
   std::vector<std::int64_t> values_;
@@ -143,7 +144,7 @@ std::size_t dimensions_of(const Json& json) {
   return json.as_array().empty() ? 1 : 1 + dimensions_of(json.as_array().front());
 }
 
-// Everything a table may have, and what stands beside it or beside several.
+// The known fields of a table, and of a file.
 const std::vector<std::string>& table_fields() {
   static const std::vector<std::string> fields{
       "dst_rank",      "dst_offset", "seq_len",    "num_recv_tokens",       "seq_recv_mask",
@@ -161,20 +162,22 @@ std::vector<std::string> joined(std::vector<std::string> a, const std::vector<st
   return a;
 }
 
-void check_fields(const Named& table, const std::vector<std::string>& known) {
+void check_fields(const NamedJson& table, const std::vector<std::string>& known) {
   if (!table.json.is_object()) {
-    refuse(table, "D413", fmt::format("{} where an object belongs", table.json.type_name()));
+    throw_invalid_field(table, "D413",
+                        fmt::format("expected an object, found {}", table.json.type_name()));
   }
   for (const auto& [key, ignored] : table.json.as_object()) {
     if (std::ranges::find(known, key) == known.end()) {
-      refuse(table, "D413", fmt::format("nothing is called `{}`", key), suggest(key, known));
+      throw_invalid_field(table, "D413", fmt::format("unknown field `{}`", key),
+                          suggest(key, known));
     }
   }
 }
 
 class TableReader {
  public:
-  TableReader(const Named& table, const std::vector<std::string>& known) : table_(table) {
+  TableReader(const NamedJson& table, const std::vector<std::string>& known) : table_(table) {
     check_fields(table, known);
   }
 
@@ -198,17 +201,17 @@ class TableReader {
   }
 
  private:
-  [[nodiscard]] Named field(const std::string& key, const Json& json) const {
+  [[nodiscard]] NamedJson field(const std::string& key, const Json& json) const {
     return {.json = json, .name = table_.name + " " + key, .file = table_.file};
   }
   const Json& required(const std::string& key) const {
     const Json* const found = table_.json.find(key);
-    if (found == nullptr) refuse(table_, "D413", fmt::format("`{}` is missing", key));
+    if (found == nullptr) throw_invalid_field(table_, "D413", fmt::format("`{}` is missing", key));
     return *found;
   }
   std::vector<std::int64_t> numbers(const std::string& key, std::size_t dimensions,
                                     std::vector<std::size_t>* shape = nullptr) const {
-    const Named named = field(key, required(key));
+    const NamedJson named = field(key, required(key));
     Tensor tensor(named, dimensions);
     if (shape != nullptr) *shape = tensor.shape();
     return tensor.take();
@@ -229,39 +232,41 @@ class TableReader {
       dense_.seq_recv_mask.emplace();
       for (const std::int64_t active : numbers("seq_recv_mask", dimensions)) {
         if (active != 0 && active != 1) {
-          refuse(field("seq_recv_mask", required("seq_recv_mask")), "D413",
-                 fmt::format("it has {}, where 0 or 1 belongs", active));
+          throw_invalid_field(field("seq_recv_mask", required("seq_recv_mask")), "D413",
+                              fmt::format("expected 0 or 1, found {}", active));
         }
         dense_.seq_recv_mask->push_back(static_cast<std::uint8_t>(active));
       }
     }
     if (has("normalized") && !required("normalized").is_bool()) {
-      refuse(field("normalized", required("normalized")), "D413", "true or false belongs here");
+      throw_invalid_field(field("normalized", required("normalized")), "D413",
+                          "expected true or false");
     }
     if (has("arrival")) {
       const Json& arrival = required("arrival");
-      const bool summed = arrival == Json(name(Arrival::summed));
-      if (!summed && arrival != Json(name(Arrival::placed))) {
-        refuse(field("arrival", arrival), "D413", "arrival is `placed` or `summed`");
+      const bool summed = arrival == Json(name(ArrivalMode::summed));
+      if (!summed && arrival != Json(name(ArrivalMode::placed))) {
+        throw_invalid_field(field("arrival", arrival), "D413", "expected `placed` or `summed`");
       }
-      dense_.arrival = summed ? Arrival::summed : Arrival::placed;
+      dense_.arrival = summed ? ArrivalMode::summed : ArrivalMode::placed;
     }
   }
 
   void check_world_size() const {
     if (!has("world_size")) return;
-    const Json& said = required("world_size");
-    if (said.is_integer() && said.as_integer() == dense_.world_size) return;
-    refuse(field("world_size", said), "D401",
-           fmt::format("world_size does not say {}, the rows of dst_rank", dense_.world_size));
+    const Json& stated = required("world_size");
+    if (stated.is_integer() && stated.as_integer() == dense_.world_size) return;
+    throw_invalid_field(
+        field("world_size", stated), "D401",
+        fmt::format("world_size mismatch: dst_rank has {} rows", dense_.world_size));
   }
 
-  const Named& table_;
+  const NamedJson& table_;
   DenseMetadata dense_;
 };
 
-// What offsets count: how many of their units make a token.
-std::function<std::int64_t(std::int64_t)> unit_of(const Named& file,
+// Returns the conversion of file offsets to tokens.
+std::function<std::int64_t(std::int64_t)> unit_of(const NamedJson& file,
                                                   std::vector<Diagnostic>& warnings) {
   const auto tokens = [](std::int64_t offset) { return offset; };
   const Json* const unit = file.json.find("offset_unit");
@@ -269,49 +274,50 @@ std::function<std::int64_t(std::int64_t)> unit_of(const Named& file,
     warnings.push_back({.code = "D415",
                         .severity = Severity::warning,
                         .where = {.file = std::string(file.file)},
-                        .what = "the file does not say what `dst_offset` counts; tokens are "
-                                "assumed",
+                        .what = "missing `offset_unit`: `dst_offset` is assumed to be in "
+                                "tokens",
                         .help = "add \"offset_unit\": \"tokens\", or \"bytes\" and \"row_bytes\""});
     return tokens;
   }
   if (*unit == Json("tokens")) return tokens;
   if (*unit != Json("bytes")) {
-    refuse(file, "D413", "offset_unit is `tokens` or `bytes`");
+    throw_invalid_field(file, "D413", "offset_unit must be `tokens` or `bytes`");
   }
   const Json* const row_bytes = file.json.find("row_bytes");
   if (row_bytes == nullptr || !row_bytes->is_integer() || row_bytes->as_integer() < 1) {
-    refuse(file, "D413", "offsets in bytes need `row_bytes`, the bytes of one token");
+    throw_invalid_field(file, "D413", "offsets in bytes need `row_bytes`, the bytes of one token");
   }
   return [file, width = row_bytes->as_integer()](std::int64_t offset) {
     if (offset % width != 0) {
-      refuse(
+      throw_invalid_field(
           file, "D404",
-          fmt::format("offset {} is not at the beginning of a token of {} bytes", offset, width));
+          fmt::format("offset {} is not a multiple of row_bytes ({})", offset, width));
     }
     return offset / width;
   };
 }
 
-std::vector<std::vector<std::int64_t>> ragged(const Named& named) {
-  if (!named.json.is_array()) refuse(named, "D413", "an array of arrays belongs here");
+std::vector<std::vector<std::int64_t>> ragged(const NamedJson& named) {
+  if (!named.json.is_array()) throw_invalid_field(named, "D413", "expected an array of arrays");
   std::vector<std::vector<std::int64_t>> rows;
   for (const Json& row : named.json.as_array()) {
-    const Named one{.json = row, .name = named.name, .file = named.file};
+    const NamedJson one{.json = row, .name = named.name, .file = named.file};
     rows.push_back(Tensor(one, 1).take());
   }
   return rows;
 }
 
-AttentionLayout read_attention(const Named& named) {
+AttentionLayout read_attention(const NamedJson& named) {
   check_fields(named, {"cu_seqlens_q", "cu_seqlens_kv"});
   std::array<std::vector<std::vector<std::int64_t>>, 2> ends;
   for (std::size_t k = 0; k < 2; ++k) {
     const char* const key = k == 0 ? "cu_seqlens_q" : "cu_seqlens_kv";
     const Json* const found = named.json.find(key);
-    if (found == nullptr) refuse(named, "D413", fmt::format("`{}` is missing", key));
+    if (found == nullptr) throw_invalid_field(named, "D413", fmt::format("`{}` is missing", key));
     ends[k] = ragged({.json = *found, .name = named.name + " " + key, .file = named.file});
   }
-  if (ends[0].size() != ends[1].size()) refuse(named, "D401", "q and kv have different ranks");
+  if (ends[0].size() != ends[1].size())
+    throw_invalid_field(named, "D401", "rank count mismatch between q and kv");
   std::vector<std::vector<AttentionLayout::Item>> by_rank(ends[0].size());
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const auto& q = ends[0][rank];
@@ -321,8 +327,9 @@ AttentionLayout read_attention(const Named& named) {
                        std::in_range<std::uint32_t>(q.back()) &&
                        std::in_range<std::uint32_t>(kv.back());
     if (!sound) {
-      refuse(named, "D401",
-             fmt::format("the cumulative lengths of rank {} do not begin with 0 and grow", rank));
+      throw_invalid_field(
+          named, "D401",
+          fmt::format("the cumulative lengths of rank {} must start at 0 and not decrease", rank));
     }
     for (std::size_t i = 0; i + 1 < q.size(); ++i) {
       by_rank[rank].push_back({.q_length = static_cast<std::uint32_t>(q[i + 1] - q[i]),
@@ -358,46 +365,47 @@ Json to_json(const QkvDispatch& dispatch) {
 
 DispatchFile read_dispatch(std::string_view text, std::string_view file) {
   const Json json = parse_json(text, file);
-  const Named whole{.json = json, .name = "", .file = file};
+  const NamedJson whole{.json = json, .name = "", .file = file};
   DispatchFile result;
-  const bool alone = json.find("dst_rank") != nullptr;
+  const bool is_single = json.find("dst_rank") != nullptr;
   const std::vector<std::string> known =
-      alone ? joined(table_fields(), file_fields()) : table_fields();
-  if (!alone) {
+      is_single ? joined(table_fields(), file_fields()) : table_fields();
+  if (!is_single) {
     check_fields(whole, joined({"attention", kTables[0], kTables[1], kTables[2], kTables[3]},
                                file_fields()));
   }
   if (const Json* const schema = json.find("schema");
       schema != nullptr && *schema != Json(kSchema)) {
-    refuse(whole, "D413", fmt::format("the schema is not `{}`", kSchema));
+    throw_invalid_field(whole, "D413", fmt::format("unsupported schema: expected `{}`", kSchema));
   }
   const auto to_tokens = unit_of(whole, result.warnings);
-  if (alone) {
-    const Named table{.json = json, .name = "metadata", .file = file};
+  if (is_single) {
+    const NamedJson table{.json = json, .name = "metadata", .file = file};
     result.tables.push_back(
         {.name = table.name, .table = TableReader(table, known).read(to_tokens)});
   }
   for (const char* const key : kTables) {
-    const Json* const found = alone ? nullptr : json.find(key);
+    const Json* const found = is_single ? nullptr : json.find(key);
     if (found == nullptr) continue;
-    const Named table{.json = *found, .name = key, .file = file};
+    const NamedJson table{.json = *found, .name = key, .file = file};
     result.tables.push_back({.name = key, .table = TableReader(table, known).read(to_tokens)});
   }
   if (result.tables.empty()) {
-    refuse(whole, "D413", "the file has no table",
-           "a table has `dst_rank`; several are called q_forward, q_reverse, kv_forward, "
-           "kv_reverse");
+    throw_invalid_field(
+        whole, "D413", "the file has no table",
+        "a table has `dst_rank`; several tables are named q_forward, q_reverse, kv_forward, "
+        "kv_reverse");
   }
-  if (const Json* const attention = alone ? nullptr : json.find("attention")) {
+  if (const Json* const attention = is_single ? nullptr : json.find("attention")) {
     result.attention = read_attention({.json = *attention, .name = "attention", .file = file});
   }
   if (const Json* const sizes = json.find("buffer_tokens")) {
-    if (!alone && json.find("q_forward") == nullptr) {
-      refuse(whole, "D413", "buffer_tokens are those of queries, and there are none");
+    if (!is_single && json.find("q_forward") == nullptr) {
+      throw_invalid_field(whole, "D413", "buffer_tokens requires the table q_forward");
     }
-    const Named named{.json = *sizes, .name = "buffer_tokens", .file = file};
+    const NamedJson named{.json = *sizes, .name = "buffer_tokens", .file = file};
     for (const std::int64_t tokens : Tensor(named, 1).take()) {
-      if (tokens < 0) refuse(named, "D413", "a buffer cannot have less than no tokens");
+      if (tokens < 0) throw_invalid_field(named, "D413", "buffer_tokens must not be negative");
       result.buffer_tokens.push_back(static_cast<std::uint64_t>(tokens));
     }
   }
@@ -430,25 +438,25 @@ std::vector<Diagnostic> validate(const DispatchFile& file) {
     add(validate(QkvDispatch{.q = *q, .kv = *kv, .attention = *file.attention}, options));
     return found;
   }
-  ValidateOptions own = options;
-  own.table = "q";
-  if (q) add(validate_queries(*q, own));
+  ValidateOptions pair_options = options;
+  pair_options.table = "q";
+  if (q) add(validate_queries(*q, pair_options));
   if (file.attention && !(q && kv)) {
     found.push_back({.code = "D413",
                      .where = {.operation = "attention"},
-                     .what = "the attention layout cannot be checked without all four tables",
-                     .help = "leave it out, or add the tables that are missing"});
+                     .what = "the attention layout cannot be checked: tables are missing",
+                     .help = "add the missing tables, or remove `attention`"});
   }
-  own.buffer_tokens.clear();
-  own.table = "kv";
-  if (kv) add(validate_keys(*kv, own));
+  pair_options.buffer_tokens.clear();
+  pair_options.table = "kv";
+  if (kv) add(validate_keys(*kv, pair_options));
   for (const auto& [name, table] : tables) {
     if (name.starts_with("q_") ? q.has_value() : kv.has_value() && name.starts_with("kv_"))
       continue;
-    ValidateOptions alone = options;
-    alone.table = name;
-    if (name != "metadata" && name != "q_forward") alone.buffer_tokens.clear();
-    add(validate(table, alone));
+    ValidateOptions table_options = options;
+    table_options.table = name;
+    if (name != "metadata" && name != "q_forward") table_options.buffer_tokens.clear();
+    add(validate(table, table_options));
   }
   return found;
 }

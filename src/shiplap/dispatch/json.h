@@ -1,10 +1,9 @@
-// Dispatches as JSON, to keep, to send, and to check those that others made.
+// Reads, writes and validates dispatches as JSON.
 //
 // A file holds one table, or several under the names q_forward, q_reverse, kv_forward, kv_reverse,
-// with `attention` beside them. A table is written as the padded tensors of dense.h, nested arrays
-// by field; num_recv_tokens and what follows from the others may be absent. "offset_unit" says
-// "tokens" or "bytes" (then "row_bytes" is there too); absent, tokens are meant and the reader
-// warns.
+// and optionally `attention`. A table is the padded tensors of dense.h as nested arrays; derived
+// fields such as num_recv_tokens may be absent. "offset_unit" is "tokens" or "bytes" ("bytes"
+// requires "row_bytes"); if absent, tokens are assumed with a warning.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +19,27 @@
 
 namespace shiplap::dispatch {
 
-// Throws InputError D411 where the tensors would be too large.
+// Throws InputError D411 if the tensors would be too large.
 [[nodiscard]] Json to_json(const Metadata& metadata);
 [[nodiscard]] Json to_json(const QkvDispatch& dispatch);
 
 struct NamedTable {
-  std::string name;  // "q_forward"; "metadata" if it stood alone
+  std::string name;  // "q_forward"; "metadata" for a single table
   DenseMetadata table;
 };
 
 struct DispatchFile {
   std::vector<NamedTable> tables;
   std::optional<AttentionLayout> attention;
-  std::vector<std::uint64_t> buffer_tokens;  // if it says so
-  std::vector<Diagnostic> warnings;          // D415: no unit of offsets
+  std::vector<std::uint64_t> buffer_tokens;  // optional
+  std::vector<Diagnostic> warnings;          // D415: missing offset_unit
 };
 
-// Throws InputError D010 (no JSON), D413 (a field that is missing, unknown or of a wrong kind),
-// D401 (rows of different length).
+// Throws InputError D010 (not JSON), D413 (a field is missing, unknown or of the wrong type), D401
+// (ragged rows).
 [[nodiscard]] DispatchFile read_dispatch(std::string_view text, std::string_view file);
 
-// All that can be checked with what the file has: each table's tensors, each table, the pairs, the
+// Checks everything that the file allows: the tensors of each table, each table, the pairs, the
 // whole.
 [[nodiscard]] std::vector<Diagnostic> validate(const DispatchFile& file);
 

@@ -17,29 +17,29 @@
 namespace shiplap::dispatch {
 namespace {
 
-constexpr std::uint64_t kMostTokens = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t kMaxTokens = std::numeric_limits<std::uint32_t>::max();
 
-[[noreturn]] void refuse(std::string what, std::string help = "") {
+[[noreturn]] void throw_invalid_argument(std::string what, std::string help = "") {
   throw InputError(Diagnostic{.code = "D400", .what = std::move(what), .help = std::move(help)});
 }
 
 void check_ranks(int world_size) {
-  if (world_size < 1) refuse(fmt::format("a dispatch needs a rank, not {}", world_size));
+  if (world_size < 1) throw_invalid_argument(fmt::format("invalid world size {}", world_size));
 }
 
-// A segment and where it lies, to bring those of one document together.
-struct Placed {
+// A segment and its rank, for sorting by document.
+struct RankedSegment {
   Segment segment;
   int rank = 0;
 };
 
-std::vector<Placed> by_document(const Layout& layout) {
-  std::vector<Placed> placed;
+std::vector<RankedSegment> by_document(const Layout& layout) {
+  std::vector<RankedSegment> placed;
   placed.reserve(layout.all().size());
   for (int rank = 0; rank < layout.world_size(); ++rank) {
     for (const Segment& segment : layout.of(rank)) placed.push_back({segment, rank});
   }
-  std::ranges::stable_sort(placed, {}, [](const Placed& one) {
+  std::ranges::stable_sort(placed, {}, [](const RankedSegment& one) {
     return std::pair(one.segment.document, one.segment.begin);
   });
   return placed;
@@ -58,10 +58,10 @@ class LayoutCheck {
   // Returns where each document ends.
   std::vector<DocumentEnd> documents() {
     std::vector<DocumentEnd> ends;
-    for (const Placed& placed : by_document(layout_)) {
+    for (const RankedSegment& placed : by_document(layout_)) {
       const Segment& segment = placed.segment;
       if (segment.document < 0) {
-        add("D401", placed.rank, fmt::format("document {} cannot be", segment.document));
+        add("D401", placed.rank, fmt::format("invalid document number {}", segment.document));
         continue;
       }
       if (ends.empty() || ends.back().document != segment.document) {
@@ -75,27 +75,27 @@ class LayoutCheck {
 
   void sizes() {
     for (int rank = 0; rank < layout_.world_size(); ++rank) {
-      if (const std::uint64_t tokens = layout_.tokens(rank); tokens > kMostTokens) {
+      if (const std::uint64_t tokens = layout_.tokens(rank); tokens > kMaxTokens) {
         add("D410", rank, fmt::format("{} tokens do not fit 32 bits", tokens));
       }
     }
   }
 
  private:
-  void compare(const Placed& placed, std::uint64_t so_far) {
+  void compare(const RankedSegment& placed, std::uint64_t so_far) {
     const Segment& segment = placed.segment;
     if (segment.begin > so_far) {
       add("D408", placed.rank,
-          fmt::format("nobody has tokens {} to {} of document {}", so_far, segment.begin,
+          fmt::format("missing tokens: {} to {} of document {}", so_far, segment.begin,
                       segment.document));
     } else if (segment.begin < so_far && segment.length > 0) {
       add("D405", placed.rank,
-          fmt::format("tokens {} to {} of document {} are there twice", segment.begin,
+          fmt::format("duplicate tokens: {} to {} of document {}", segment.begin,
                       std::min(so_far, segment.end()), segment.document));
     }
-    if (segment.end() > kMostTokens) {
+    if (segment.end() > kMaxTokens) {
       add("D410", placed.rank,
-          fmt::format("document {} has more tokens than 32 bits count", segment.document));
+          fmt::format("the tokens of document {} do not fit 32 bits", segment.document));
     }
   }
 
@@ -111,10 +111,11 @@ class LayoutCheck {
 };
 
 Diagnostic differ(std::int32_t document, std::uint64_t home, std::uint64_t attention) {
-  return {.code = "D401",
-          .what = fmt::format("document {} has {} tokens at home and {} at attention", document,
-                              home, attention),
-          .why = "a dispatch moves tokens; it makes none and loses none"};
+  return {
+      .code = "D401",
+      .what = fmt::format("length mismatch: document {} has {} tokens at home and {} at attention",
+                          document, home, attention),
+      .why = "a dispatch neither creates nor drops tokens"};
 }
 
 void compare_documents(const std::vector<DocumentEnd>& home,
@@ -122,7 +123,7 @@ void compare_documents(const std::vector<DocumentEnd>& home,
   const auto only_in = [&](std::int32_t document, std::string_view where) {
     found.add({.code = "D401",
                .what = fmt::format("document {} is only {}", document, where),
-               .why = "a dispatch moves tokens; it makes none and loses none"});
+               .why = "a dispatch neither creates nor drops tokens"});
   };
   auto h = home.begin();
   auto a = attention.begin();
@@ -161,7 +162,7 @@ std::vector<Diagnostic> validate(const Routing& routing) {
   if (routing.home.world_size() != routing.attention.world_size() ||
       routing.home.world_size() < 1) {
     found.add({.code = "D401",
-               .what = fmt::format("there are {} ranks at home and {} at attention",
+               .what = fmt::format("rank count mismatch: {} at home and {} at attention",
                                    routing.home.world_size(), routing.attention.world_size())});
     return found.take("routing");
   }
@@ -177,22 +178,24 @@ std::vector<Diagnostic> validate(const Routing& routing) {
 std::vector<std::vector<std::uint32_t>> gen_seq_lens(const SequenceCounts& counts,
                                                      std::uint64_t seed) {
   check_ranks(counts.world_size);
-  if (counts.num_seqs < 1) refuse(fmt::format("a rank cannot have {} sequences", counts.num_seqs));
+  if (counts.num_seqs < 1)
+    throw_invalid_argument(fmt::format("invalid number of sequences: {}", counts.num_seqs));
   const auto wanted = static_cast<std::size_t>(counts.num_seqs);
   if (counts.total_len < wanted) {
-    refuse(fmt::format("{} tokens are too few for {} sequences", counts.total_len, wanted),
-           "every sequence has one token at least");
+    throw_invalid_argument(
+        fmt::format("{} tokens are too few for {} sequences", counts.total_len, wanted),
+        "every sequence has at least one token");
   }
   const Random random(seed);
   std::vector<std::vector<std::uint32_t>> lengths(counts.world_size);
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
-    // Different cuts between 1 and total_len - 1, drawn as Floyd does, so that a few out of many
-    // cost little (Bentley, "Programming pearls: a sample of brilliance", 1987).
-    Random own = random.split(rank);
+    // Distinct cuts between 1 and total_len - 1 by Floyd's sampling algorithm, in time proportional
+    // to the cuts (Bentley, "Programming pearls: a sample of brilliance", 1987).
+    Random rank_random = random.split(rank);
     std::unordered_set<std::uint32_t> cuts;
     for (std::uint32_t last = counts.total_len - static_cast<std::uint32_t>(wanted) + 1;
          last < counts.total_len; ++last) {
-      const auto cut = static_cast<std::uint32_t>(own.between(1, std::int64_t{last} + 1));
+      const auto cut = static_cast<std::uint32_t>(rank_random.between(1, std::int64_t{last} + 1));
       if (!cuts.insert(cut).second) cuts.insert(last);
     }
     std::vector<std::uint32_t>& ends = lengths[rank];
@@ -209,7 +212,7 @@ Layout pack_documents(std::span<const std::uint32_t> lengths, int world_size) {
   const std::uint64_t total = std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0});
   const auto ranks = static_cast<std::uint64_t>(world_size);
   const std::uint64_t room = (total + ranks - 1) / ranks;
-  if (room > kMostTokens) {
+  if (room > kMaxTokens) {
     throw InputError(Diagnostic{
         .code = "D410", .what = fmt::format("{} tokens on a rank do not fit 32 bits", room)});
   }
@@ -237,13 +240,14 @@ Layout pack_documents(std::span<const std::uint32_t> lengths, int world_size) {
 std::vector<Segment> cut_documents(std::span<const std::uint32_t> lengths,
                                    std::span<const int> cp_degree) {
   if (cp_degree.size() != lengths.size()) {
-    refuse(
-        fmt::format("there are {} documents and {} CP degrees", lengths.size(), cp_degree.size()));
+    throw_invalid_argument(fmt::format("shape mismatch: {} documents and {} CP degrees",
+                                       lengths.size(), cp_degree.size()));
   }
   std::vector<Segment> items;
   for (std::size_t d = 0; d < lengths.size(); ++d) {
     if (cp_degree[d] < 1) {
-      refuse(fmt::format("document {} cannot have a CP degree of {}", d, cp_degree[d]));
+      throw_invalid_argument(
+          fmt::format("document {} has an invalid CP degree: {}", d, cp_degree[d]));
     }
     const std::uint64_t length = lengths[d];
     const std::uint64_t pieces =

@@ -54,13 +54,13 @@ TEST(Layout, ListsTheSegmentsOfEachRankInOrder) {
 }
 
 TEST(Layout, CountsMoreThanThirtyTwoBits) {
-  const Layout layout(ByRank{{{0, 0, kMost32}, {1, 0, kMost32}}});
-  EXPECT_EQ(layout.tokens(0), 2 * std::uint64_t{kMost32});
-  EXPECT_EQ((Segment{0, kMost32, kMost32}.end()), 2 * std::uint64_t{kMost32});
+  const Layout layout(ByRank{{{0, 0, kMax32}, {1, 0, kMax32}}});
+  EXPECT_EQ(layout.tokens(0), 2 * std::uint64_t{kMax32});
+  EXPECT_EQ((Segment{0, kMax32, kMax32}.end()), 2 * std::uint64_t{kMax32});
 }
 
 TEST(Layout, NeedsARank) {
-  EXPECT_EQ(refused_with([] { (void)Layout(ByRank{}); }), Codes{"D400"});
+  EXPECT_EQ(thrown_codes([] { (void)Layout(ByRank{}); }), Codes{"D400"});
 }
 
 TEST(ValidateRouting, AcceptsEverySoundOne) {
@@ -143,9 +143,9 @@ TEST(PackDocuments, CutsOnlyWhereARankIsFull) {
 }
 
 TEST(PackDocuments, RefusesNoRanksAndTooManyTokens) {
-  EXPECT_EQ(refused_with([] { (void)pack_documents(Lengths{1}, 0); }), Codes{"D400"});
-  EXPECT_EQ(refused_with([] { (void)pack_documents(Lengths{kMost32, 1}, 1); }), Codes{"D410"});
-  EXPECT_EQ(pack_documents(Lengths{kMost32, kMost32}, 2).tokens(1), kMost32);
+  EXPECT_EQ(thrown_codes([] { (void)pack_documents(Lengths{1}, 0); }), Codes{"D400"});
+  EXPECT_EQ(thrown_codes([] { (void)pack_documents(Lengths{kMax32, 1}, 1); }), Codes{"D410"});
+  EXPECT_EQ(pack_documents(Lengths{kMax32, kMax32}, 2).tokens(1), kMax32);
 }
 
 TEST(CutDocuments, GivesItemsThatAreEqualButForOneToken) {
@@ -169,23 +169,23 @@ TEST(CutDocuments, GivesItemsThatAreEqualButForOneToken) {
 }
 
 TEST(CutDocuments, CutsTheLongestDocumentExactly) {
-  const std::vector<Segment> items = cut_documents(Lengths{kMost32}, std::vector<int>{7});
+  const std::vector<Segment> items = cut_documents(Lengths{kMax32}, std::vector<int>{7});
   std::uint64_t reached = 0;
   for (const Segment& item : items) {
     EXPECT_EQ(item.begin, reached);
-    EXPECT_NEAR(item.length, kMost32 / 7.0, 1.0);
+    EXPECT_NEAR(item.length, kMax32 / 7.0, 1.0);
     reached = item.end();
   }
-  EXPECT_EQ(reached, kMost32);
+  EXPECT_EQ(reached, kMax32);
 }
 
 TEST(CutDocuments, RefusesDegreesThatCannotBe) {
-  const auto refused = [](const std::vector<int>& degrees) {
-    return refused_with([&] { (void)cut_documents(Lengths{5, 5}, degrees); });
+  const auto rejected = [](const std::vector<int>& degrees) {
+    return thrown_codes([&] { (void)cut_documents(Lengths{5, 5}, degrees); });
   };
-  EXPECT_EQ(refused({1, 0}), Codes{"D400"});
-  EXPECT_EQ(refused({-1, 1}), Codes{"D400"});
-  EXPECT_EQ(refused({1}), Codes{"D400"});
+  EXPECT_EQ(rejected({1, 0}), Codes{"D400"});
+  EXPECT_EQ(rejected({-1, 1}), Codes{"D400"});
+  EXPECT_EQ(rejected({1}), Codes{"D400"});
 }
 
 TEST(AssignRandomly, GivesEveryItemToARankAndKeepsTheirOrder) {
@@ -202,7 +202,7 @@ TEST(AssignRandomly, GivesEveryItemToARankAndKeepsTheirOrder) {
     }
   }
   EXPECT_NE(assign_randomly(items, 5, 0), assign_randomly(items, 5, 1));
-  EXPECT_EQ(refused_with([&] { (void)assign_randomly(items, 0, 0); }), Codes{"D400"});
+  EXPECT_EQ(thrown_codes([&] { (void)assign_randomly(items, 0, 0); }), Codes{"D400"});
 }
 
 // ---- What they do NOT do

@@ -30,7 +30,7 @@ plan::ExchangeTable table_of(std::string name, const Metadata& metadata) {
   return {std::move(name), std::move(sends), std::move(receives)};
 }
 
-// The lists of the program, by name. Tokens of all documents are counted one after another.
+// The lists of the program, by name. Tokens are numbered across documents.
 class Lists {
  public:
   explicit Lists(const Routing& routing) {
@@ -110,14 +110,14 @@ class Lists {
   std::map<std::string, std::vector<std::int64_t>> lists_;
 };
 
-// Rows that lie together, and which tokens they are.
+// Contiguous rows, and the tokens they hold.
 struct TokenRows {
   plan::Expr row;
   plan::Expr first;
   plan::Expr count;
 };
 
-// The program, which is the same for all ranks and all dispatches.
+// Builds the program, which is the same for all ranks and all dispatches.
 class ProgramBuilder {
  public:
   ProgramBuilder(const Lists& lists, int ranks, const LowerOptions& options)
@@ -220,7 +220,7 @@ class ProgramBuilder {
   TensorRef tensor(const char* name, const char* kind, const plan::Dimension& part) {
     return b_.tensor({.name = name, .kind = kind, .part = {part}});
   }
-  // A token sees the tokens up to itself, of its document.
+  // Causal mask: a token attends to the tokens of its document up to itself.
   TensorRef masked(const char* name, const char* kind, const plan::Dimension& part,
                    const plan::Dimension& sum) {
     const plan::ListId doc = lists_.at("doc").id;
@@ -244,7 +244,7 @@ class ProgramBuilder {
     return b_.buffer(
         {.name = name, .rows = lists_.at(rows)[cp_], .row_bytes = bytes, .type = type});
   }
-  // All of a place: `after` is what their names end with.
+  // All buffers of home or attention; `after` is the suffix of their names.
   Buffers buffers(const std::string& after, const char* q_rows, const char* kv_rows) {
     const std::int64_t q = options_.q_row_bytes;
     const std::int64_t kv = options_.kv_row_bytes;
@@ -265,7 +265,7 @@ class ProgramBuilder {
                                 const plan::Expr& t) const {
     return {lists_.at(row)[t], lists_.at(first)[t], lists_.at(count)[t]};
   }
-  // The segments of a rank's home, and what it attends to: queries and the keys that they see.
+  // The segments of a rank at home, and its items: queries and the keys that they attend to.
   template <class Body>
   void each_home(const Body& body) {
     each("homes", [&](const plan::Expr& t) { body(piece("hrow", "h0", "hn", t)); });
@@ -306,7 +306,7 @@ plan::Plan lower(const Routing& routing, const QkvDispatch& dispatch, const Lowe
   if (lists.tokens() == 0) {
     throw InputError(Diagnostic{.code = "D400", .what = "a dispatch without tokens has no plan"});
   }
-  const bool attends = lists.tokens() <= kMostAttendedTokens;
+  const bool attends = lists.tokens() <= kMaxAttendedTokens;
   if (attends) lists.add_documents();
   ProgramBuilder program(lists, routing.home.world_size(), options);
   return attends ? std::move(program).step(dispatch) : std::move(program).moves(dispatch);

@@ -1,5 +1,4 @@
-// A dispatch as a plan: exchanges with their tables, and what every buffer holds, so that whatever
-// reads plans can read it.
+// Lowers a dispatch to a plan: exchanges with their tables, and the contents of every buffer.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +13,13 @@ struct LowerOptions {
   std::int64_t kv_row_bytes = 8;
 };
 
-// Up to so many tokens the plan has the whole step: Q and KV there, attention, outputs back, the
-// same backwards, gradients of keys added up. Above, it has only the ways there and that of the
-// queries back: which token sees which would need a list of all tokens.
-inline constexpr std::uint64_t kMostAttendedTokens = 65536;
+// Up to this many tokens the plan has the whole step: Q and KV forward, attention, outputs in
+// reverse, the backward pass, and the sum of KV gradients. Above, it has only Q and KV forward and
+// Q in reverse, because the causal mask needs a list of all tokens.
+inline constexpr std::uint64_t kMaxAttendedTokens = 65536;
 
-// `dispatch` must be that of `routing`. Throws InputError with what validate(routing) finds, D400
-// if there is no token.
+// REQUIRES: `dispatch` was computed from `routing`. Throws InputError with the findings of
+// validate(routing), D400 if there are no tokens.
 [[nodiscard]] plan::Plan lower(const Routing& routing, const QkvDispatch& dispatch,
                                const LowerOptions& options = {});
 

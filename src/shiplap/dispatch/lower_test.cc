@@ -175,7 +175,7 @@ TEST(Lower, LeavesAttentionOutWhereItsMaskWouldBeTooLong) {
 
 TEST(Lower, RefusesADispatchWithoutTokens) {
   const Routing routing = packed({0, 0}, 2, 1);
-  EXPECT_EQ(refused_with([&] { (void)lower(routing, compute_qkv_dispatch(routing)); }),
+  EXPECT_EQ(thrown_codes([&] { (void)lower(routing, compute_qkv_dispatch(routing)); }),
             std::set<std::string>{"D400"});
 }
 

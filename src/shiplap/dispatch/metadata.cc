@@ -10,15 +10,15 @@
 namespace shiplap::dispatch {
 namespace {
 
-constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t kMaxCount = std::numeric_limits<std::uint32_t>::max();
 
 std::uint32_t counted(std::uint64_t number, const char* what) {
-  if (number <= kMost) return static_cast<std::uint32_t>(number);
+  if (number <= kMaxCount) return static_cast<std::uint32_t>(number);
   throw InputError(
       Diagnostic{.code = "D410", .what = fmt::format("{} {} do not fit 32 bits", number, what)});
 }
 
-// A hash that depends on the order: each number is mixed into what came before.
+// An order-dependent hash.
 class Hash {
  public:
   void add(std::uint64_t number) {
@@ -33,7 +33,9 @@ class Hash {
 
 }  // namespace
 
-std::string_view name(Arrival arrival) { return arrival == Arrival::placed ? "placed" : "summed"; }
+std::string_view name(ArrivalMode arrival) {
+  return arrival == ArrivalMode::placed ? "placed" : "summed";
+}
 
 std::uint32_t Metadata::max_seqs() const {
   std::uint32_t most = 0;
@@ -94,51 +96,52 @@ std::array<std::uint64_t, Metadata::kHashedFields.size()> Metadata::hashes() con
 
 // ---- the builder
 
-Metadata::Builder::Builder(const Form& form) : form_(form) {
-  metadata_.max_cp_ = form.max_cp;
-  metadata_.arrival_ = form.arrival;
-  metadata_.first_row_.reserve(at(form.world_size) + 1);
-  metadata_.received_.resize(at(form.world_size));
-  if (form.world_size > 0) metadata_.begins_.push_back(0);
-  if (form.max_cp > 0) metadata_.first_copy_.push_back(0);
+Metadata::Builder::Builder(const TableShape& shape) : shape_(shape) {
+  metadata_.max_cp_ = shape.max_cp;
+  metadata_.arrival_ = shape.arrival;
+  metadata_.first_row_.reserve(at(shape.world_size) + 1);
+  metadata_.received_.resize(at(shape.world_size));
+  if (shape.world_size > 0) metadata_.begins_.push_back(0);
+  if (shape.max_cp > 0) metadata_.first_copy_.push_back(0);
 }
 
-void Metadata::Builder::reserve(const Room& room) {
-  metadata_.begins_.reserve(room.rows + at(form_.world_size));
-  if (form_.max_cp > 0) metadata_.first_copy_.reserve(room.rows + 1);
-  metadata_.copies_.reserve(room.copies);
+void Metadata::Builder::reserve(const Capacity& capacity) {
+  metadata_.begins_.reserve(capacity.rows + at(shape_.world_size));
+  if (shape_.max_cp > 0) metadata_.first_copy_.reserve(capacity.rows + 1);
+  metadata_.copies_.reserve(capacity.copies);
 }
 
 void Metadata::Builder::add_row(std::uint32_t length, std::span<const Copy> copies) {
-  if (form_.max_cp == 0) {
-    ensure(copies.size() == 1, "a row of a table of two dimensions has one copy");
+  if (shape_.max_cp == 0) {
+    ensure(copies.size() == 1, "a row of a 2-D table has one copy");
   } else {
     while (!copies.empty() && copies.back().rank == -1) copies = copies.first(copies.size() - 1);
-    ensure(copies.size() <= at(form_.max_cp), "a row has no more copies than the table allows");
+    ensure(copies.size() <= at(shape_.max_cp), "a row has no more copies than the table allows");
   }
   begin_ += length;
   metadata_.begins_.push_back(counted(begin_, "tokens of one rank"));
   metadata_.copies_.insert(metadata_.copies_.end(), copies.begin(), copies.end());
   for (const Copy& copy : copies) {
-    if (copy.rank >= 0 && copy.rank < form_.world_size) {
+    if (copy.rank >= 0 && copy.rank < shape_.world_size) {
       metadata_.received_[copy.rank] += length;
     }
   }
-  if (form_.max_cp > 0) {
+  if (shape_.max_cp > 0) {
     metadata_.first_copy_.push_back(counted(metadata_.copies_.size(), "copies"));
   }
 }
 
 void Metadata::Builder::end_rank() {
   const std::size_t ranks = metadata_.first_row_.size();
-  ensure(ranks <= at(form_.world_size), "a table has rows for no more ranks than there are");
+  ensure(ranks <= at(shape_.world_size), "end_rank() is called once per rank");
   metadata_.first_row_.push_back(counted(metadata_.begins_.size() - ranks, "rows"));
   begin_ = 0;
-  if (ranks < at(form_.world_size)) metadata_.begins_.push_back(0);
+  if (ranks < at(shape_.world_size)) metadata_.begins_.push_back(0);
 }
 
 Metadata Metadata::Builder::take() {
-  ensure(metadata_.first_row_.size() == at(form_.world_size) + 1, "every rank was ended");
+  ensure(metadata_.first_row_.size() == at(shape_.world_size) + 1,
+         "end_rank() was called for every rank");
   return std::move(metadata_);
 }
 

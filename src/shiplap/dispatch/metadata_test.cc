@@ -82,13 +82,13 @@ TEST(Metadata, CountsWhatARankReceivesFromEach) {
 }
 
 TEST(Metadata, CountsMoreThanThirtyTwoBitsOfReceivedTokens) {
-  const Metadata metadata = build({{{kMost32, {{0, 0}}}}, {{kMost32, {{0, 0}}}}});
-  EXPECT_EQ(metadata.num_total_recv_tokens(0), 2 * std::uint64_t{kMost32});
-  EXPECT_EQ(metadata.num_recv_tokens(0), (Totals{kMost32, kMost32, 2 * std::uint64_t{kMost32}}));
+  const Metadata metadata = build({{{kMax32, {{0, 0}}}}, {{kMax32, {{0, 0}}}}});
+  EXPECT_EQ(metadata.num_total_recv_tokens(0), 2 * std::uint64_t{kMax32});
+  EXPECT_EQ(metadata.num_recv_tokens(0), (Totals{kMax32, kMax32, 2 * std::uint64_t{kMax32}}));
 }
 
 TEST(Metadata, RefusesMoreTokensOnARankThanThirtyTwoBitsCount) {
-  EXPECT_EQ(refused_with([] { (void)build({{{kMost32, {{0, 0}}}, {1, {{0, 0}}}}}); }),
+  EXPECT_EQ(thrown_codes([] { (void)build({{{kMax32, {{0, 0}}}, {1, {{0, 0}}}}}); }),
             Codes{"D410"});
 }
 
@@ -98,18 +98,18 @@ TEST(Metadata, IsEqualOnlyIfEverythingIs) {
   EXPECT_NE(build(rows), build({{{3, {{0, 6}}}}}));
   EXPECT_NE(build(rows), build({{{2, {{0, 5}}}}}));
   EXPECT_NE(build(rows), build(rows, 1));
-  EXPECT_NE(build(rows), build(rows, 0, Arrival::summed));
+  EXPECT_NE(build(rows), build(rows, 0, ArrivalMode::summed));
   EXPECT_NE(build(rows), build({{{3, {{0, 5}}}}, {}}));
 }
 
 TEST(Metadata, NamesArrivals) {
-  EXPECT_EQ(name(Arrival::placed), "placed");
-  EXPECT_EQ(name(Arrival::summed), "summed");
+  EXPECT_EQ(name(ArrivalMode::placed), "placed");
+  EXPECT_EQ(name(ArrivalMode::summed), "summed");
 }
 
 TEST(BytesAt, MultipliesTokensByTheBytesOfARow) {
   EXPECT_EQ(bytes_at(3, 128), Bytes{384});
-  EXPECT_EQ(bytes_at(kMost32, 8192), Bytes{std::int64_t{kMost32} * 8192});
+  EXPECT_EQ(bytes_at(kMax32, 8192), Bytes{std::int64_t{kMax32} * 8192});
 }
 
 TEST(Hashes, ChangeWithTheirFieldAndNoOther) {
@@ -130,7 +130,7 @@ TEST(Hashes, ChangeWithTheirFieldAndNoOther) {
       ++other[0][row].copies[0].offset;
       EXPECT_EQ(differing(metadata, build(other, max_cp)), Codes{"dst_offset"});
     }
-    EXPECT_EQ(differing(metadata, build(rows, max_cp, Arrival::summed)), Codes{"arrival"});
+    EXPECT_EQ(differing(metadata, build(rows, max_cp, ArrivalMode::summed)), Codes{"arrival"});
   }
 }
 
@@ -195,7 +195,7 @@ TEST(Metadata, GrowsWithThePieces) {
 }
 
 TEST(Metadata, DoesNotJudgeWhatItHolds) {
-  // A rank that does not exist, an overlap, tokens that go nowhere: validate.h says so.
+  // A rank that does not exist, an overlap, tokens without destination: validate.h reports them.
   const Rows nonsense{{{3, {{9, 0}}}, {3, {{-1, 0}}}, {2, {{0, 0}}}, {2, {{0, 1}}}}};
   EXPECT_EQ(rows_of(build(nonsense)), nonsense);
 }

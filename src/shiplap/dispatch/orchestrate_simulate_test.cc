@@ -85,7 +85,7 @@ TEST(OrchestrateSimulate, AgreesWithMovingTokensOneByOne) {
 // ---- What orchestrate_simulate does NOT do
 
 TEST(OrchestrateSimulate, DoesNotSumWhatArrivesInOnePlace) {
-  const Metadata summed = build({{{1, {{0, 0}}}, {1, {{0, 0}}}}}, 0, Arrival::summed);
+  const Metadata summed = build({{{1, {{0, 0}}}, {1, {{0, 0}}}}}, 0, ArrivalMode::summed);
   Buffers<std::byte> output = bytes({{0}});
   orchestrate_simulate(bytes({{3, 4}}), output, summed, 1);
   EXPECT_EQ(numbers(output), (Bytewise{{4}}));
@@ -105,22 +105,22 @@ TEST(OrchestrateSimulate, DoesNotTouchWhatNothingArrivesAt) {
 }
 
 TEST(OrchestrateSimulate, DoesNotReadOrWriteOutsideABuffer) {
-  const auto refused = [](const Rows& rows, const Bytewise& in, const Bytewise& out) {
+  const auto rejected = [](const Rows& rows, const Bytewise& in, const Bytewise& out) {
     Buffers<std::byte> output = bytes(out);
-    return refused_with([&] { orchestrate_simulate(bytes(in), output, build(rows), 1); });
+    return thrown_codes([&] { orchestrate_simulate(bytes(in), output, build(rows), 1); });
   };
-  EXPECT_EQ(refused({{{2, {{0, 1}}}}}, {{1, 2}}, {{0, 0}}), Codes{"D404"});
-  EXPECT_EQ(refused({{{1, {{0, kMost32}}}}}, {{1}}, {{0, 0}}), Codes{"D404"});
-  EXPECT_EQ(refused({{{2, {{0, 0}}}}}, {{1}}, {{0, 0}}), Codes{"D404"});
-  EXPECT_EQ(refused({{{1, {{1, 0}}}}}, {{1}}, {{0}}), Codes{"D404"});
+  EXPECT_EQ(rejected({{{2, {{0, 1}}}}}, {{1, 2}}, {{0, 0}}), Codes{"D404"});
+  EXPECT_EQ(rejected({{{1, {{0, kMax32}}}}}, {{1}}, {{0, 0}}), Codes{"D404"});
+  EXPECT_EQ(rejected({{{2, {{0, 0}}}}}, {{1}}, {{0, 0}}), Codes{"D404"});
+  EXPECT_EQ(rejected({{{1, {{1, 0}}}}}, {{1}}, {{0}}), Codes{"D404"});
 }
 
 TEST(OrchestrateSimulate, DoesNotGuessMissingBuffers) {
   Buffers<std::byte> output = bytes({{0}});
   const Metadata two = build({{{1, {{0, 0}}}}, {}});
-  EXPECT_EQ(refused_with([&] { orchestrate_simulate(bytes({{1}, {}}), output, two, 1); }),
+  EXPECT_EQ(thrown_codes([&] { orchestrate_simulate(bytes({{1}, {}}), output, two, 1); }),
             Codes{"D400"});
-  EXPECT_EQ(refused_with([&] { orchestrate_simulate(bytes({{1}}), output, two, 1); }),
+  EXPECT_EQ(thrown_codes([&] { orchestrate_simulate(bytes({{1}}), output, two, 1); }),
             Codes{"D400"});
 }
 
@@ -128,14 +128,14 @@ TEST(OrchestrateSimulate, DoesNotGuessMissingBuffers) {
 
 TEST(SumSimulate, AddsUpWhatArrivesInOnePlace) {
   const Metadata summed =
-      build({{{1, {{0, 0}}}, {2, {{0, 0}}}}, {{1, {{0, 1}}}}}, 0, Arrival::summed);
+      build({{{1, {{0, 0}}}, {2, {{0, 0}}}}, {{1, {{0, 1}}}}}, 0, ArrivalMode::summed);
   Buffers<float> output{{0, 0}, {}};
   sum_simulate({{1, 2, 3}, {4}}, output, summed, 1);
   EXPECT_EQ(output, (Buffers<float>{{3, 7}, {}}));
 }
 
 TEST(SumSimulate, AddsTokensOfAnyWidth) {
-  const Metadata summed = build({{{1, {{0, 0}}}, {1, {{0, 0}}}}}, 0, Arrival::summed);
+  const Metadata summed = build({{{1, {{0, 0}}}, {1, {{0, 0}}}}}, 0, ArrivalMode::summed);
   Buffers<float> output{{0, 0}};
   sum_simulate({{1, 10, 2, 20}}, output, summed, 2);
   EXPECT_EQ(output, (Buffers<float>{{3, 30}}));
@@ -145,7 +145,7 @@ TEST(SumSimulate, AddsTokensOfAnyWidth) {
 TEST(SumSimulate, AddsBySenderThenByRow) {
   const float large = 16777216.0F;
   const Metadata ranks =
-      build({{{1, {{2, 0}}}}, {{1, {{2, 0}}}}, {{1, {{2, 0}}}}}, 0, Arrival::summed);
+      build({{{1, {{2, 0}}}}, {{1, {{2, 0}}}}, {{1, {{2, 0}}}}}, 0, ArrivalMode::summed);
   const auto sum_of_ranks = [&](float a, float b, float c) {
     Buffers<float> output{{}, {}, {0}};
     sum_simulate({{a}, {b}, {c}}, output, ranks, 1);
@@ -155,7 +155,8 @@ TEST(SumSimulate, AddsBySenderThenByRow) {
   EXPECT_EQ(sum_of_ranks(1, large, 1), large);
   EXPECT_EQ(sum_of_ranks(1, 1, large), large + 2);
 
-  const Metadata rows = build({{{1, {{0, 0}}}, {1, {{0, 0}}}, {1, {{0, 0}}}}}, 0, Arrival::summed);
+  const Metadata rows =
+      build({{{1, {{0, 0}}}, {1, {{0, 0}}}, {1, {{0, 0}}}}}, 0, ArrivalMode::summed);
   const auto sum_of_rows = [&](float a, float b, float c) {
     Buffers<float> output{{0}};
     sum_simulate({{a, b, c}}, output, rows, 1);
@@ -169,13 +170,13 @@ TEST(SumSimulate, AddsBySenderThenByRow) {
 
 TEST(SumSimulate, DoesNotBeginAtZeroItself) {
   Buffers<float> output{{100}};
-  sum_simulate({{1}}, output, build({{{1, {{0, 0}}}}}, 0, Arrival::summed), 1);
+  sum_simulate({{1}}, output, build({{{1, {{0, 0}}}}}, 0, ArrivalMode::summed), 1);
   EXPECT_EQ(output, (Buffers<float>{{101}}));
 }
 
 TEST(SumSimulate, DoesNotWriteOutsideABuffer) {
   Buffers<float> output{{0}};
-  EXPECT_EQ(refused_with([&] { sum_simulate({{1}}, output, build({{{1, {{0, 1}}}}}), 1); }),
+  EXPECT_EQ(thrown_codes([&] { sum_simulate({{1}}, output, build({{{1, {{0, 1}}}}}), 1); }),
             Codes{"D404"});
 }
 

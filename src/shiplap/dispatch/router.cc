@@ -1,3 +1,24 @@
+// From a routing to exchange tables.
+//
+// The problem: the same tokens are stored in two layouts, at home and at attention, each split in
+// its own way. A row of a table must be contiguous on both sides.
+//
+// The idea: sort the segments of both layouts by (document, begin) and merge them. Every boundary
+// of either side ends an *atom*, a maximal run of tokens that is contiguous on both sides (the
+// common refinement of the two partitions). All four tables list atoms:
+//
+//   Q forward     the atoms of each home segment, each to its item
+//   Q reverse     the atoms of each item, each back home
+//   KV forward    the atoms of each home segment, each to its item and all later items of the
+//   document KV reverse    for each item, all atoms of its document up to its end, each back home
+//   (summed)
+//
+// Invariants: both layouts hold the same tokens (validate(routing) guarantees it), so the merge
+// meets both ends at once; the atoms of a segment, an item or a document are consecutive in atoms_.
+// Empty segments have no atoms; they become rows of length 0, so that placeholders survive the
+// exchange.
+//
+// Time is O(segments log segments + atoms + copies); nothing is proportional to ranks^2 or tokens.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,44 +48,44 @@ std::uint32_t index(std::size_t value) { return static_cast<std::uint32_t>(value
 
 // ---- one layout
 
-Router::Side::Side(const Layout& layout) {
-  places.reserve(layout.all().size());
+Router::IndexedLayout::IndexedLayout(const Layout& layout) {
+  segments.reserve(layout.all().size());
   first_of_rank.reserve(static_cast<std::size_t>(layout.world_size()) + 1);
   for (int rank = 0; rank < layout.world_size(); ++rank) {
-    first_of_rank.push_back(index(places.size()));
+    first_of_rank.push_back(index(segments.size()));
     std::uint32_t offset = 0;
     for (const Segment& segment : layout.of(rank)) {
-      places.push_back({.segment = segment, .rank = rank, .offset = offset});
+      segments.push_back({.segment = segment, .rank = rank, .offset = offset});
       offset += segment.length;
     }
   }
-  first_of_rank.push_back(index(places.size()));
-  order.resize(places.size());
+  first_of_rank.push_back(index(segments.size()));
+  order.resize(segments.size());
   std::iota(order.begin(), order.end(), 0U);
   const auto key = [&](std::uint32_t i) {
-    const Segment& segment = places[i].segment;
+    const Segment& segment = segments[i].segment;
     return std::tuple(segment.document, segment.begin, segment.length > 0, i);
   };
   const auto before = [&](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); };
   if (!std::ranges::is_sorted(order, before)) std::ranges::sort(order, before);
   full.reserve(order.size());
   std::ranges::copy_if(order, std::back_inserter(full),
-                       [&](std::uint32_t i) { return places[i].segment.length > 0; });
+                       [&](std::uint32_t i) { return segments[i].segment.length > 0; });
 }
 
-const Router::Place& Router::Side::holding(const Segment& placeholder) const {
+const Router::PlacedSegment& Router::IndexedLayout::holding(const Segment& placeholder) const {
   const auto key = [&](std::uint32_t i) {
-    return std::pair(places[i].segment.document, places[i].segment.begin);
+    return std::pair(segments[i].segment.document, segments[i].segment.begin);
   };
   const std::pair wanted(placeholder.document, placeholder.begin);
   const auto next = std::ranges::upper_bound(full, wanted, {}, key);
   if (next != full.begin()) {
-    const Place& last = places[*std::prev(next)];
+    const PlacedSegment& last = segments[*std::prev(next)];
     if (last.segment.document == placeholder.document) return last;
   }
   // The document is empty.
   const auto first = std::ranges::lower_bound(order, std::pair(placeholder.document, 0U), {}, key);
-  return places[*first];
+  return segments[*first];
 }
 
 // ---- both
@@ -75,7 +96,7 @@ Router::Router(const Routing& routing)
   place_keys();
 }
 
-// Both sides hold the same tokens, so walking along them in step meets every boundary of either.
+// Merges both layouts: every boundary of either ends an atom.
 void Router::cut() {
   atoms_.reserve(home_.full.size() + items_.full.size());
   item_order_.reserve(atoms_.capacity());
@@ -84,8 +105,8 @@ void Router::cut() {
   std::uint32_t position = 0;
   std::uint32_t document_atom = 0;
   while (h < home_.full.size()) {
-    Place& home = home_.places[home_.full[h]];
-    Place& item = items_.places[items_.full[i]];
+    PlacedSegment& home = home_.segments[home_.full[h]];
+    PlacedSegment& item = items_.segments[items_.full[i]];
     if (position == 0) document_atom = index(atoms_.size());
     const std::uint64_t end = std::min(home.segment.end(), item.segment.end());
     if (position == home.segment.begin) home.first_atom = index(atoms_.size());
@@ -102,9 +123,9 @@ void Router::cut() {
     position = static_cast<std::uint32_t>(end);
     if (home_ends) ++h;
     if (item_ends) ++i;
-    // A new document begins where both end and the next one is another.
+    // A new document begins where both sides end and the next segment is of another document.
     if (home_ends && item_ends && h < home_.full.size() &&
-        home_.places[home_.full[h]].segment.document != home.segment.document) {
+        home_.segments[home_.full[h]].segment.document != home.segment.document) {
       position = 0;
     }
   }
@@ -114,7 +135,7 @@ void Router::place_keys() {
   for (int rank = 0; rank < world_size_; ++rank) {
     std::uint64_t offset = 0;
     for (std::uint32_t i = items_.first(rank); i < items_.first(rank + 1); ++i) {
-      Place& item = items_.places[i];
+      PlacedSegment& item = items_.segments[i];
       item.kv_offset = static_cast<std::uint32_t>(offset);
       if (item.segment.length > 0) offset += item.segment.end();
     }
@@ -128,8 +149,8 @@ void Router::place_keys() {
   document_end_.resize(items_.full.size());
   for (std::size_t k = items_.full.size(); k-- > 0;) {
     const bool last =
-        k + 1 == items_.full.size() || items_.places[items_.full[k + 1]].segment.document !=
-                                           items_.places[items_.full[k]].segment.document;
+        k + 1 == items_.full.size() || items_.segments[items_.full[k + 1]].segment.document !=
+                                           items_.segments[items_.full[k]].segment.document;
     document_end_[k] = last ? index(k + 1) : document_end_[k + 1];
   }
   for (std::size_t k = 0; k < document_end_.size(); k = document_end_[k]) {
@@ -137,12 +158,13 @@ void Router::place_keys() {
   }
 }
 
-Copy Router::at_home(const Atom& atom) const { return at(home_.places[atom.home], atom.begin); }
+Copy Router::at_home(const Atom& atom) const { return at(home_.segments[atom.home], atom.begin); }
 
 // ---- queries
 
 MetadataPair Router::queries() const {
-  return {.forward = queries_forward(), .reverse = reverse(Arrival::placed, &Place::first_atom)};
+  return {.forward = queries_forward(),
+          .reverse = reverse(ArrivalMode::placed, &PlacedSegment::first_atom)};
 }
 
 Metadata Router::queries_forward() const {
@@ -151,13 +173,13 @@ Metadata Router::queries_forward() const {
   builder.reserve({.rows = rows, .copies = rows});
   for (int rank = 0; rank < world_size_; ++rank) {
     for (std::uint32_t i = home_.first(rank); i < home_.first(rank + 1); ++i) {
-      const Place& home = home_.places[i];
+      const PlacedSegment& home = home_.segments[i];
       if (home.segment.length == 0) {
         const Copy copy = at(items_.holding(home.segment), home.segment.begin);
         builder.add_row(0, {&copy, 1});
       }
       for (std::uint32_t a = home.first_atom; a < home.end_atom; ++a) {
-        const Copy copy = at(items_.places[atoms_[a].item], atoms_[a].begin);
+        const Copy copy = at(items_.segments[atoms_[a].item], atoms_[a].begin);
         builder.add_row(atoms_[a].length, {&copy, 1});
       }
     }
@@ -169,7 +191,8 @@ Metadata Router::queries_forward() const {
 // ---- keys and values
 
 MetadataPair Router::keys() const {
-  return {.forward = keys_forward(), .reverse = reverse(Arrival::summed, &Place::document_atom)};
+  return {.forward = keys_forward(),
+          .reverse = reverse(ArrivalMode::summed, &PlacedSegment::document_atom)};
 }
 
 Metadata Router::keys_forward() const {
@@ -181,9 +204,9 @@ Metadata Router::keys_forward() const {
   std::vector<Copy> row;
   for (int rank = 0; rank < world_size_; ++rank) {
     for (std::uint32_t i = home_.first(rank); i < home_.first(rank + 1); ++i) {
-      const Place& home = home_.places[i];
+      const PlacedSegment& home = home_.segments[i];
       if (home.segment.length == 0) {
-        const Place& item = items_.holding(home.segment);
+        const PlacedSegment& item = items_.holding(home.segment);
         const std::uint32_t within = item.segment.length > 0 ? home.segment.begin : 0;
         builder.add_row(0, std::array{Copy{.rank = item.rank, .offset = item.kv_offset + within}});
       }
@@ -191,7 +214,7 @@ Metadata Router::keys_forward() const {
         row.clear();
         const std::uint32_t end = document_end_[item_order_[a]];
         for (std::uint32_t k = item_order_[a]; k < end; ++k) {
-          const Place& item = items_.places[items_.full[k]];
+          const PlacedSegment& item = items_.segments[items_.full[k]];
           row.push_back({.rank = item.rank, .offset = item.kv_offset + atoms_[a].begin});
         }
         builder.add_row(atoms_[a].length, row);
@@ -202,17 +225,17 @@ Metadata Router::keys_forward() const {
   return builder.take();
 }
 
-// What arrived for each item goes home: atoms from `first` to the end of the item.
-Metadata Router::reverse(Arrival arrival, std::uint32_t Place::* first) const {
+// The reverse table: for each item, the atoms from `first` to its end go home.
+Metadata Router::reverse(ArrivalMode arrival, std::uint32_t PlacedSegment::* first) const {
   Metadata::Builder builder({.world_size = world_size_, .arrival = arrival});
   std::size_t rows = items_.order.size() - items_.full.size();
   for (const std::uint32_t i : items_.full) {
-    rows += items_.places[i].end_atom - items_.places[i].*first;
+    rows += items_.segments[i].end_atom - items_.segments[i].*first;
   }
   builder.reserve({.rows = rows, .copies = rows});
   for (int rank = 0; rank < world_size_; ++rank) {
     for (std::uint32_t i = items_.first(rank); i < items_.first(rank + 1); ++i) {
-      const Place& item = items_.places[i];
+      const PlacedSegment& item = items_.segments[i];
       if (item.segment.length == 0) {
         const Copy copy = at(home_.holding(item.segment), item.segment.begin);
         builder.add_row(0, {&copy, 1});
@@ -229,7 +252,7 @@ Metadata Router::reverse(Arrival arrival, std::uint32_t Place::* first) const {
 
 AttentionLayout Router::attention() const {
   std::vector<std::vector<AttentionLayout::Item>> by_rank(world_size_);
-  for (const Place& item : items_.places) {
+  for (const PlacedSegment& item : items_.segments) {
     const Segment& segment = item.segment;
     by_rank[item.rank].push_back(
         {.q_length = segment.length,

@@ -7,7 +7,7 @@
 namespace shiplap::dispatch {
 namespace {
 
-// Calls act(sender, row, copy) for every copy there is, by sender, then row.
+// Calls act(sender, row, copy) for every copy, ordered by sender, then row.
 template <class Act>
 void for_each_copy(const Metadata& metadata, const Act& act) {
   for (int rank = 0; rank < metadata.world_size(); ++rank) {
@@ -20,16 +20,17 @@ void for_each_copy(const Metadata& metadata, const Act& act) {
   }
 }
 
-// Where a copy is read from and written to, in elements. Throws D404 where it would be outside.
-struct Span {
+// Source and destination of a copy, in elements.
+struct CopySpan {
   std::size_t from = 0;
   std::size_t to = 0;
   std::size_t count = 0;
 };
+// Throws D404 if the copy is out of bounds.
 template <class T>
-Span span_of(std::span<const T> input, const BufferViews<T>& output, const Metadata::Row& row,
-             const Copy& copy, std::size_t width) {
-  const Span span{
+CopySpan span_of(std::span<const T> input, const BufferViews<T>& output, const Metadata::Row& row,
+                 const Copy& copy, std::size_t width) {
+  const CopySpan span{
       .from = row.begin * width, .to = copy.offset * width, .count = row.length * width};
   const bool exists = static_cast<std::size_t>(copy.rank) < output.size();
   if (exists && span.from + span.count <= input.size() &&
@@ -39,8 +40,8 @@ Span span_of(std::span<const T> input, const BufferViews<T>& output, const Metad
   throw InputError(
       Diagnostic{.code = "D404",
                  .where = {.rank = copy.rank},
-                 .what = fmt::format("tokens {} to {} are outside the buffer", copy.offset,
-                                     std::uint64_t{copy.offset} + row.length)});
+                 .what = fmt::format("out of bounds: tokens {} to {} are outside the buffer",
+                                     copy.offset, std::uint64_t{copy.offset} + row.length)});
 }
 
 template <class T>
@@ -48,10 +49,11 @@ void check_ranks(const BufferViews<const T>& input, const BufferViews<T>& output
                  const Metadata& metadata) {
   const auto ranks = static_cast<std::size_t>(metadata.world_size());
   if (input.size() == ranks && output.size() == ranks) return;
-  throw InputError(Diagnostic{.code = "D400",
-                              .what = fmt::format("there are {} ranks, {} input and {} output "
-                                                  "buffers",
-                                                  ranks, input.size(), output.size())});
+  throw InputError(
+      Diagnostic{.code = "D400",
+                 .what = fmt::format("buffer count mismatch: {} ranks, {} input and {} "
+                                     "output buffers",
+                                     ranks, input.size(), output.size())});
 }
 
 template <class T>
@@ -77,7 +79,7 @@ void orchestrate_simulate(const BufferViews<const std::byte>& input,
   check_ranks(input, output, metadata);
   const auto width = static_cast<std::size_t>(row_bytes);
   for_each_copy(metadata, [&](std::size_t sender, const Metadata::Row& row, const Copy& copy) {
-    const Span span = span_of(input[sender], output, row, copy, width);
+    const CopySpan span = span_of(input[sender], output, row, copy, width);
     for (std::size_t i = 0; i < span.count; ++i) {
       output[copy.rank][span.to + i] = input[sender][span.from + i];
     }
@@ -95,7 +97,7 @@ void sum_simulate(const BufferViews<const T>& input, const BufferViews<T>& outpu
   check_ranks(input, output, metadata);
   const auto elements = static_cast<std::size_t>(width);
   for_each_copy(metadata, [&](std::size_t sender, const Metadata::Row& row, const Copy& copy) {
-    const Span span = span_of(input[sender], output, row, copy, elements);
+    const CopySpan span = span_of(input[sender], output, row, copy, elements);
     for (std::size_t i = 0; i < span.count; ++i) {
       output[copy.rank][span.to + i] += input[sender][span.from + i];
     }

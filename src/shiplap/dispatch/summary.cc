@@ -10,7 +10,7 @@ namespace {
 
 void add_pairs(Summary& summary) {
   std::map<std::pair<int, int>, RankPair> pairs;
-  const auto add = [&](const Exchange& exchange, std::uint64_t RankPair::* tokens,
+  const auto add = [&](const ExchangeSummary& exchange, std::uint64_t RankPair::* tokens,
                        Bytes RankPair::* bytes) {
     for (const Flow& flow : exchange.flows) {
       if (flow.from == flow.to) continue;
@@ -24,7 +24,7 @@ void add_pairs(Summary& summary) {
   add(summary.q(), &RankPair::q_tokens, &RankPair::q);
   add(summary.kv(), &RankPair::kv_tokens, &RankPair::kv);
   for (const auto& [ranks, pair] : pairs) summary.pairs.push_back(pair);
-  std::ranges::stable_sort(summary.pairs, std::ranges::greater(), &RankPair::together);
+  std::ranges::stable_sort(summary.pairs, std::ranges::greater(), &RankPair::total);
 }
 
 void add_work(Summary& summary, const AttentionLayout& attention) {
@@ -44,7 +44,7 @@ void add_work(Summary& summary, const AttentionLayout& attention) {
 Summary summarize(const QkvDispatch& dispatch, const RowSizes& sizes) {
   const auto exchange = [&](std::string_view name, std::string_view key, const Metadata& table,
                             std::int64_t row_bytes) {
-    Exchange made{
+    ExchangeSummary made{
         .name = name, .key = key, .row_bytes = row_bytes, .flows = flows(table), .traffic = {}};
     made.traffic = summarize(made.flows, sizes.ranks_per_node);
     made.pieces = table.copies();
@@ -54,10 +54,10 @@ Summary summarize(const QkvDispatch& dispatch, const RowSizes& sizes) {
       .ranks = dispatch.world_size(),
       .ranks_per_node = sizes.ranks_per_node,
       .exchanges = {
-          exchange("Q there", "q_forward", dispatch.q.forward, sizes.q_row_bytes),
-          exchange("Q back", "q_reverse", dispatch.q.reverse, sizes.q_row_bytes),
-          exchange("KV there", "kv_forward", dispatch.kv.forward, sizes.kv_row_bytes),
-          exchange("KV gradients back", "kv_reverse", dispatch.kv.reverse, sizes.kv_row_bytes)}};
+          exchange("Q forward", "q_forward", dispatch.q.forward, sizes.q_row_bytes),
+          exchange("Q reverse", "q_reverse", dispatch.q.reverse, sizes.q_row_bytes),
+          exchange("KV forward", "kv_forward", dispatch.kv.forward, sizes.kv_row_bytes),
+          exchange("KV grad reverse", "kv_reverse", dispatch.kv.reverse, sizes.kv_row_bytes)}};
   for (const Metadata* const table :
        {&dispatch.q.forward, &dispatch.q.reverse, &dispatch.kv.forward, &dispatch.kv.reverse}) {
     summary.tables += table->bytes();

@@ -1,5 +1,5 @@
-// What one dispatch moves, and how even the work is that it leads to: the numbers that are told of
-// it as text, as JSON and on a page.
+// Summary of a dispatch: its traffic and the load balance of attention. Reports render it as text,
+// as JSON and as a page.
 #pragma once
 
 #include <array>
@@ -14,9 +14,9 @@
 
 namespace shiplap::dispatch {
 
-// One of the four ways.
-struct Exchange {
-  std::string_view name;  // "Q there"
+// The traffic of one of the four tables.
+struct ExchangeSummary {
+  std::string_view name;  // "Q forward"
   std::string_view key;   // "q_forward"
   std::int64_t row_bytes = 0;
   std::vector<Flow> flows;
@@ -28,7 +28,7 @@ struct Exchange {
   [[nodiscard]] Bytes between_nodes() const { return bytes(traffic.between_nodes); }
 };
 
-// What one rank sends another on the way there.
+// Traffic from one rank to another, forward.
 struct RankPair {
   int from = 0;
   int to = 0;
@@ -36,7 +36,7 @@ struct RankPair {
   std::uint64_t kv_tokens = 0;
   Bytes q;
   Bytes kv;
-  [[nodiscard]] Bytes together() const { return q + kv; }
+  [[nodiscard]] Bytes total() const { return q + kv; }
 };
 
 struct Summary {
@@ -44,22 +44,22 @@ struct Summary {
   int ranks_per_node = 1;
   std::uint64_t tokens = 0;
   std::int64_t items = 0;
-  std::array<Exchange, 4> exchanges;  // Q there, Q back, KV there, KV gradients back
-  std::vector<RankPair> pairs;        // the largest first; of equal ones the first by rank
-  std::vector<double> work;           // causal pairs of attention, by rank
+  std::array<ExchangeSummary, 4> exchanges;  // Q forward, Q reverse, KV forward, KV grad reverse
+  std::vector<RankPair> pairs;               // largest first, then by rank
+  std::vector<double> work;                  // causal pairs of attention, by rank
   double mean_work = 0;
-  int busiest = 0;       // the rank with the most
+  int busiest = 0;       // the rank with the most work
   double imbalance = 1;  // its work over the mean
   Bytes tables;          // in the sparse form
 
-  [[nodiscard]] const Exchange& q() const { return exchanges[0]; }
-  [[nodiscard]] const Exchange& kv() const { return exchanges[2]; }
+  [[nodiscard]] const ExchangeSummary& q() const { return exchanges[0]; }
+  [[nodiscard]] const ExchangeSummary& kv() const { return exchanges[2]; }
   [[nodiscard]] bool is_across_nodes(const RankPair& pair) const {
     return pair.from / ranks_per_node != pair.to / ranks_per_node;
   }
 };
 
-// Of one token, and who shares a node.
+// Bytes of one token, and the ranks per node.
 struct RowSizes {
   std::int64_t q_row_bytes = 0;
   std::int64_t kv_row_bytes = 0;
@@ -68,20 +68,20 @@ struct RowSizes {
 // Throws InputError D400 if `ranks_per_node` is below 1.
 [[nodiscard]] Summary summarize(const QkvDispatch& dispatch, const RowSizes& sizes);
 
-// One of the four ways, measured.
-struct TrialTimes {
-  std::string name;  // "Q there"
+// Measured times of one exchange.
+struct ExchangeTimes {
+  std::string name;  // "Q forward"
   Bytes bytes;       // between ranks, of all ranks together
-  // Of the slowest rank: the median over the steps, the least and the most.
+  // Of the slowest rank, over the steps.
   Seconds median;
-  Seconds least;
-  Seconds most;
+  Seconds min;
+  Seconds max;
 };
 
-// A dispatch that was carried out: see run/dispatch_trial.h.
-struct Trial {
-  std::vector<TrialTimes> exchanges;  // as in Summary
-  // Bytes that are not where the tables say, or did not come back as they were.
+// The result of run::benchmark_dispatch().
+struct BenchmarkResult {
+  std::vector<ExchangeTimes> exchanges;  // as in Summary
+  // Bytes that differ from the reference after the forward exchange or after the round trip.
   std::int64_t wrong_bytes = 0;
   std::int64_t wrong_sums = 0;
   [[nodiscard]] bool is_right() const { return wrong_bytes == 0 && wrong_sums == 0; }

@@ -1,4 +1,4 @@
-// What the tests of this module share: tables and routings to try, and tokens one by one.
+// Shared by the tests of this module: tables, random routings, and buffers token by token.
 //
 // Nothing here knows how the module computes anything: a buffer is written out word by word, and
 // what should be in it is looked up.
@@ -25,11 +25,11 @@
 
 namespace shiplap::dispatch {
 
-inline constexpr std::uint32_t kMost32 = 0xffffffff;
+inline constexpr std::uint32_t kMax32 = 0xffffffff;
 
-// ---- refusals
+// ---- errors
 
-// The different codes of what was found, without "and 3 more of this kind".
+// The set of error codes, without the notes "and 3 more of this code".
 inline std::set<std::string> codes(const std::vector<Diagnostic>& found) {
   std::set<std::string> codes;
   for (const Diagnostic& one : found) {
@@ -38,9 +38,9 @@ inline std::set<std::string> codes(const std::vector<Diagnostic>& found) {
   return codes;
 }
 
-// All that is said when `act` is refused; a failure of the test if it is not.
+// Returns the diagnostics of the InputError that `act` throws. Fails the test if it does not throw.
 template <class Act>
-std::vector<Diagnostic> refusals(const Act& act) {
+std::vector<Diagnostic> thrown_diagnostics(const Act& act) {
   try {
     act();
   } catch (const InputError& error) {
@@ -51,8 +51,8 @@ std::vector<Diagnostic> refusals(const Act& act) {
 }
 
 template <class Act>
-std::set<std::string> refused_with(const Act& act) {
-  return codes(refusals(act));
+std::set<std::string> thrown_codes(const Act& act) {
+  return codes(thrown_diagnostics(act));
 }
 
 using Codes = std::set<std::string>;
@@ -74,7 +74,7 @@ struct Sent {
 using Rows = std::vector<std::vector<Sent>>;  // by rank
 
 // As many ranks as `rows` has.
-inline Metadata build(const Rows& rows, int max_cp = 0, Arrival arrival = Arrival::placed) {
+inline Metadata build(const Rows& rows, int max_cp = 0, ArrivalMode arrival = ArrivalMode::placed) {
   Metadata::Builder builder(
       {.world_size = static_cast<int>(rows.size()), .max_cp = max_cp, .arrival = arrival});
   for (const std::vector<Sent>& rank : rows) {

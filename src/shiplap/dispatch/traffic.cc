@@ -11,7 +11,7 @@
 namespace shiplap::dispatch {
 namespace {
 
-// What one rank sends, by receiver. Kept from rank to rank, so that only what was touched is wiped.
+// Tokens that one rank sends, by receiver. Reused for all ranks; only touched entries are cleared.
 class RowSums {
  public:
   explicit RowSums(int world_size) : sums_(at(world_size)) {}
@@ -59,8 +59,8 @@ std::vector<Flow> flows(const Metadata& metadata) {
 
 TrafficSummary summarize(std::span<const Flow> flows, int ranks_per_node) {
   if (ranks_per_node < 1) {
-    throw InputError(Diagnostic{
-        .code = "D400", .what = fmt::format("a node cannot have {} ranks", ranks_per_node)});
+    throw InputError(Diagnostic{.code = "D400",
+                                .what = fmt::format("invalid ranks per node: {}", ranks_per_node)});
   }
   TrafficSummary summary;
   std::map<int, std::uint64_t> sent;
@@ -77,10 +77,10 @@ TrafficSummary summarize(std::span<const Flow> flows, int ranks_per_node) {
     received[flow.to] += flow.tokens;
   }
   for (const auto& [rank, tokens] : sent) {
-    summary.most_sent = std::max(summary.most_sent, tokens);
+    summary.max_sent = std::max(summary.max_sent, tokens);
   }
   for (const auto& [rank, tokens] : received) {
-    summary.most_received = std::max(summary.most_received, tokens);
+    summary.max_received = std::max(summary.max_received, tokens);
   }
   return summary;
 }

@@ -1,4 +1,4 @@
-// How much goes from which rank to which: the matrix of an exchange, as sparse as it is.
+// The traffic matrix of an exchange (tokens from rank to rank), sparse.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ struct Flow {
   friend bool operator==(const Flow&, const Flow&) = default;
 };
 
-// Pairs of ranks that exchange anything, by sender, then receiver. What stays on a rank is there
-// too.
+// Returns the nonzero entries of the traffic matrix, by sender, then receiver, including the
+// diagonal.
 [[nodiscard]] std::vector<Flow> flows(const Metadata& metadata);
 
 struct TrafficSummary {
-  std::uint64_t tokens = 0;         // in all, with what stays
-  std::uint64_t between_ranks = 0;  // that leave their rank
-  std::uint64_t between_nodes = 0;  // that leave their node
-  Flow largest;                     // between two ranks; of equal ones the first
-  std::uint64_t most_sent = 0;      // to other ranks by one
-  std::uint64_t most_received = 0;
+  std::uint64_t tokens = 0;         // total, including the diagonal
+  std::uint64_t between_ranks = 0;  // off-diagonal
+  std::uint64_t between_nodes = 0;  // between ranks of different nodes
+  Flow largest;                     // between two ranks; the first if tied
+  std::uint64_t max_sent = 0;       // by one rank to other ranks
+  std::uint64_t max_received = 0;
 };
 // `ranks_per_node` consecutive ranks share a node. Throws InputError D400 if that is below 1.
 [[nodiscard]] TrafficSummary summarize(std::span<const Flow> flows, int ranks_per_node);

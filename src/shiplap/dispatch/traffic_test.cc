@@ -72,22 +72,22 @@ TEST(Summarize, CountsWhatLeavesRanksAndNodes) {
     ASSERT_EQ(summary.tokens, tokens) << "seed " << seed;
     ASSERT_EQ(summary.between_ranks, between_ranks) << "seed " << seed;
     ASSERT_EQ(summary.between_nodes, between_nodes) << "seed " << seed;
-    ASSERT_EQ(summary.most_sent, *std::ranges::max_element(sent)) << "seed " << seed;
-    ASSERT_EQ(summary.most_received, *std::ranges::max_element(received)) << "seed " << seed;
+    ASSERT_EQ(summary.max_sent, *std::ranges::max_element(sent)) << "seed " << seed;
+    ASSERT_EQ(summary.max_received, *std::ranges::max_element(received)) << "seed " << seed;
   }
 }
 
 TEST(Summarize, FindsTheLargestFlowBetweenTwoRanks) {
   const std::vector<Flow> all{{0, 0, 100, 1}, {0, 1, 5, 1}, {1, 0, 9, 2}, {2, 0, 9, 1}};
   EXPECT_EQ(summarize(all, 1).largest, (Flow{1, 0, 9, 2}));
-  EXPECT_EQ(summarize(all, 1).most_received, 18U);
+  EXPECT_EQ(summarize(all, 1).max_received, 18U);
 }
 
 TEST(Summarize, OfNothingIsZero) {
   const TrafficSummary none = summarize({}, 8);
   EXPECT_EQ(none.tokens, 0U);
   EXPECT_EQ(none.largest, Flow{});
-  EXPECT_EQ(none.most_sent, 0U);
+  EXPECT_EQ(none.max_sent, 0U);
 }
 
 // ---- What they do NOT do

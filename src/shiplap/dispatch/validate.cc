@@ -1,3 +1,12 @@
+// Validation of exchange tables.
+//
+// Three levels, each relying on the one before: single tables, pairs (forward and reverse), and the
+// whole dispatch with its causal mask (causality.cc).
+//
+// Overlaps are found by a sweep over the received pieces in order of offset. The round trip is
+// verified by walking the received pieces of a rank and the rows of its reverse table in step, as
+// in a merge: every maximal run that is contiguous in both is compared once, so the cost is
+// proportional to the pieces, not the tokens. Pair checks run only if both tables are valid.
 #include "shiplap/dispatch/validate.h"
 
 #include <algorithm>
@@ -6,9 +15,9 @@
 #include <string_view>
 
 #include "shiplap/base/id.h"
-#include "shiplap/dispatch/arrivals_internal.h"
 #include "shiplap/dispatch/causality_internal.h"
 #include "shiplap/dispatch/findings_internal.h"
+#include "shiplap/dispatch/received_pieces_internal.h"
 
 namespace shiplap::dispatch {
 namespace {
@@ -23,22 +32,22 @@ std::ptrdiff_t real_copies(const Metadata::Row& row) {
 class TableCheck {
  public:
   TableCheck(const Metadata& metadata, const ValidateOptions& options)
-      : metadata_(metadata), options_(options), found_(options.most_of_a_kind) {}
+      : metadata_(metadata), options_(options), found_(options.max_per_code) {}
 
   std::vector<Diagnostic> run() {
     if (!options_.buffer_tokens.empty() &&
         options_.buffer_tokens.size() != at(metadata_.world_size())) {
       found_.add({.code = "D401",
                   .where = {.operation = options_.table},
-                  .what = fmt::format("there are {} ranks and the sizes of {} buffers",
+                  .what = fmt::format("shape mismatch: {} ranks and {} buffer sizes",
                                       metadata_.world_size(), options_.buffer_tokens.size())});
       return found_.take(options_.table);
     }
     for (int rank = 0; rank < metadata_.world_size(); ++rank) {
       for (std::uint32_t i = 0; i < metadata_.num_seqs(rank); ++i) row(rank, i);
     }
-    if (metadata_.arrival() == Arrival::placed) {
-      const Arrivals arrivals(metadata_);
+    if (metadata_.arrival() == ArrivalMode::placed) {
+      const ReceivedPieces arrivals(metadata_);
       for (int rank = 0; rank < metadata_.world_size(); ++rank) overlaps(rank, arrivals.on(rank));
     }
     return found_.take(options_.table);
@@ -52,7 +61,7 @@ class TableCheck {
                 .why = std::move(why)});
   }
   [[nodiscard]] Where where(int rank, std::string_view field, std::uint32_t row) const {
-    return {.rank = rank, .operation = place_in(options_.table, field, row)};
+    return {.rank = rank, .operation = row_location(options_.table, field, row)};
   }
 
   void row(int rank, std::uint32_t i) {
@@ -62,15 +71,16 @@ class TableCheck {
       if (copy.rank == -1) continue;
       goes = true;
       if (copy.rank < -1 || copy.rank >= metadata_.world_size()) {
-        add("D403", where(rank, "dst_rank", i), fmt::format("there is no rank {}", copy.rank),
+        add("D403", where(rank, "dst_rank", i), fmt::format("rank {} does not exist", copy.rank),
             fmt::format("ranks go from 0 to {}; -1 is padding", metadata_.world_size() - 1));
         continue;
       }
       bounds(rank, i, row.length, copy);
     }
-    meets_itself(rank, i, row);
+    self_overlap(rank, i, row);
     if (row.length > 0 && !goes) {
-      add("D402", where(rank, "dst_rank", i), fmt::format("{} tokens go nowhere", row.length),
+      add("D402", where(rank, "dst_rank", i),
+          fmt::format("{} tokens have no destination rank", row.length),
           "-1 is padding, and padding has length 0");
     }
   }
@@ -78,34 +88,35 @@ class TableCheck {
   void bounds(int rank, std::uint32_t i, std::uint32_t length, const Copy& copy) {
     const std::uint64_t end = std::uint64_t{copy.offset} + length;
     if (end > std::numeric_limits<std::uint32_t>::max()) {
-      add("D410", where(rank, "dst_offset", i), fmt::format("it ends at token {}", end));
+      add("D410", where(rank, "dst_offset", i),
+          fmt::format("end offset {} does not fit 32 bits", end));
       return;
     }
     if (options_.buffer_tokens.empty()) return;
     const std::uint64_t room = options_.buffer_tokens[copy.rank];
     if (end <= room) return;
     add("D404", where(rank, "dst_offset", i),
-        fmt::format("{} tokens at {} do not fit the {} tokens of rank {}", length, copy.offset,
-                    room, copy.rank));
+        fmt::format("out of bounds: {} tokens at {} do not fit the {} tokens of rank {}", length,
+                    copy.offset, room, copy.rank));
   }
 
-  void overlaps(int rank, std::span<const Piece> pieces) {
-    const Piece* last = nullptr;  // the one that reaches furthest
-    for (const Piece& piece : pieces) {
+  void overlaps(int rank, std::span<const ReceivedPiece> pieces) {
+    const ReceivedPiece* last = nullptr;  // the one that reaches furthest
+    for (const ReceivedPiece& piece : pieces) {
       if (last != nullptr && piece.offset < last->end()) {
         add("D405", where(piece.from, "dst_offset", piece.row),
-            fmt::format("tokens {} to {} of rank {} are also where sequence {} of rank {} goes",
+            fmt::format("tokens {} to {} of rank {} overlap with sequence {} of rank {}",
                         piece.offset, std::min(last->end(), piece.end()), rank, last->row,
                         last->from),
-            "one of the two would be lost");
+            "one would overwrite the other");
       }
       if (last == nullptr || piece.end() > last->end()) last = &piece;
     }
   }
 
-  // What is summed may meet, but not with itself.
-  void meets_itself(int rank, std::uint32_t i, const Metadata::Row& row) {
-    if (metadata_.arrival() == Arrival::placed || real_copies(row) < 2) return;
+  // Summed rows may overlap with each other, but copies of one row may not.
+  void self_overlap(int rank, std::uint32_t i, const Metadata::Row& row) {
+    if (metadata_.arrival() == ArrivalMode::placed || real_copies(row) < 2) return;
     sorted_.assign(row.copies.begin(), row.copies.end());
     std::ranges::sort(sorted_, {},
                       [](const Copy& copy) { return std::pair(copy.rank, copy.offset); });
@@ -115,7 +126,7 @@ class TableCheck {
         continue;
       }
       add("D405", where(rank, "dst_offset", i),
-          fmt::format("two copies meet at token {} of rank {}", sorted_[k].offset,
+          fmt::format("two copies overlap at token {} of rank {}", sorted_[k].offset,
                       sorted_[k].rank));
       return;
     }
@@ -132,30 +143,30 @@ class TableCheck {
 class PairCheck {
  public:
   PairCheck(const MetadataPair& pair, const ValidateOptions& options)
-      : pair_(pair), options_(options), found_(options.most_of_a_kind) {}
+      : pair_(pair), options_(options), found_(options.max_per_code) {}
 
-  std::vector<Diagnostic> run(Arrival wanted) {
+  std::vector<Diagnostic> run(ArrivalMode wanted) {
     const int world = pair_.forward.world_size();
     if (pair_.reverse.world_size() != world) {
       found_.add({.code = "D401",
                   .where = {.operation = options_.table},
-                  .what = fmt::format("there are {} ranks on the way there and {} on the way back",
-                                      world, pair_.reverse.world_size())});
+                  .what = fmt::format("rank count mismatch: {} forward and {} reverse", world,
+                                      pair_.reverse.world_size())});
       return found_.take(options_.table);
     }
     arrivals(wanted);
-    if (wanted == Arrival::summed) {
+    if (wanted == ArrivalMode::summed) {
       sums();
     } else {
       single_copies();
     }
-    alone();
+    single_tables();
     if (!found_.empty()) return found_.take(options_.table);
     too_many();
     if (!found_.empty()) return found_.take(options_.table);
-    const Arrivals there(pair_.forward);
+    const ReceivedPieces there(pair_.forward);
     for (int rank = 0; rank < world; ++rank) identity(rank, there.on(rank));
-    const Arrivals back(pair_.reverse);
+    const ReceivedPieces back(pair_.reverse);
     for (int rank = 0; rank < world; ++rank) coverage(rank, back.on(rank));
     return found_.take(options_.table);
   }
@@ -164,20 +175,21 @@ class PairCheck {
   [[nodiscard]] std::string forward() const { return options_.table + "_forward"; }
   [[nodiscard]] std::string reverse() const { return options_.table + "_reverse"; }
 
-  // On the way there nothing is summed, and of queries nothing on the way back.
-  void arrivals(Arrival wanted) {
-    const auto refuse = [&](const std::string& table) {
+  // Only the reverse table of keys and values is summed.
+  void arrivals(ArrivalMode wanted) {
+    const auto report_summed = [&](const std::string& table) {
       found_.add({.code = "D412",
                   .where = {.operation = table + " arrival"},
-                  .what = "what arrives is summed, where every token has a place of its own",
-                  .help = "arrival is `placed` in this table"});
+                  .what = "received tokens are summed; every token must have its own destination",
+                  .help = "set arrival to `placed` in this table"});
     };
-    if (pair_.forward.arrival() == Arrival::summed) refuse(forward());
-    if (wanted == Arrival::placed && pair_.reverse.arrival() == Arrival::summed) refuse(reverse());
+    if (pair_.forward.arrival() == ArrivalMode::summed) report_summed(forward());
+    if (wanted == ArrivalMode::placed && pair_.reverse.arrival() == ArrivalMode::summed)
+      report_summed(reverse());
   }
 
-  // Each table by itself. What goes home must fit what was there.
-  void alone() {
+  // Each table by itself. The reverse table must fit the buffers at home.
+  void single_tables() {
     ValidateOptions options = options_;
     options.table = forward();
     found_.add_all(validate(pair_.forward, options));
@@ -189,24 +201,24 @@ class PairCheck {
     found_.add_all(validate(pair_.reverse, options));
   }
 
-  // Gradients of several copies that are not added up are lost.
+  // Gradients of several copies would be lost if they were not summed.
   void sums() {
-    if (pair_.reverse.arrival() == Arrival::summed) return;
+    if (pair_.reverse.arrival() == ArrivalMode::summed) return;
     for (int rank = 0; rank < pair_.forward.world_size(); ++rank) {
       for (std::uint32_t i = 0; i < pair_.forward.num_seqs(rank); ++i) {
         const Metadata::Row row = pair_.forward.row(rank, i);
         const auto real = real_copies(row);
         if (row.length == 0 || real < 2) continue;
         found_.add({.code = "D412",
-                    .where = {.rank = rank, .operation = place_in(reverse(), "arrival", i)},
+                    .where = {.rank = rank, .operation = row_location(reverse(), "arrival", i)},
                     .what = fmt::format("gradients of {} copies are placed, not summed", real),
                     .why = "each would overwrite the one before",
-                    .help = "the table of the way back has arrival `summed`"});
+                    .help = "set arrival to `summed` in the reverse table"});
       }
     }
   }
 
-  // What is summed lies one after another before it is.
+  // Summed tokens are staged contiguously, with 32-bit offsets.
   void too_many() {
     for (int rank = 0; rank < pair_.reverse.world_size(); ++rank) {
       const std::uint64_t tokens = pair_.reverse.num_total_recv_tokens(rank);
@@ -217,25 +229,25 @@ class PairCheck {
     }
   }
 
-  // A query that went to two places would come back twice.
+  // A query with two destinations would return twice.
   void single_copies() {
     for (int rank = 0; rank < pair_.forward.world_size(); ++rank) {
       for (std::uint32_t i = 0; i < pair_.forward.num_seqs(rank); ++i) {
         const Metadata::Row row = pair_.forward.row(rank, i);
         if (row.length == 0 || real_copies(row) < 2) continue;
         found_.add({.code = "D407",
-                    .where = {.rank = rank, .operation = place_in(forward(), "dst_rank", i)},
-                    .what = fmt::format("a query goes to {} places", real_copies(row)),
-                    .why = "it would come back more than once"});
+                    .where = {.rank = rank, .operation = row_location(forward(), "dst_rank", i)},
+                    .what = fmt::format("a query has {} destinations", real_copies(row)),
+                    .why = "it would return more than once"});
       }
     }
   }
 
-  // Walks what arrived on a rank and the rows that send it back, in step.
-  void identity(int rank, std::span<const Piece> pieces) {
+  // Walks the received pieces of a rank and the rows of its reverse table in step.
+  void identity(int rank, std::span<const ReceivedPiece> pieces) {
     std::uint64_t reached = 0;
     std::uint32_t back = 0;
-    for (const Piece& piece : pieces) {
+    for (const ReceivedPiece& piece : pieces) {
       if (piece.offset > reached) return hole(rank, reached, piece.offset);
       for (std::uint64_t token = piece.offset; token < piece.end();) {
         back = row_at(rank, back, token);
@@ -251,7 +263,7 @@ class PairCheck {
     }
   }
 
-  // The row on the way back that has `token`, at `from` or later.
+  // Returns the reverse row that holds `token`, at `from` or later.
   [[nodiscard]] std::uint32_t row_at(int rank, std::uint32_t from, std::uint64_t token) const {
     while (from < pair_.reverse.num_seqs(rank)) {
       const Metadata::Row row = pair_.reverse.row(rank, from);
@@ -261,49 +273,50 @@ class PairCheck {
     return from;
   }
 
-  void compare(int rank, std::uint32_t back, const Piece& piece, std::uint64_t token) {
+  void compare(int rank, std::uint32_t back, const ReceivedPiece& piece, std::uint64_t token) {
     const Metadata::Row row = pair_.reverse.row(rank, back);
     const std::uint64_t home = piece.begin + (token - piece.offset);
     const auto copy = std::ranges::find_if(row.copies, is_real);
     if (real_copies(row) > 1) {
       found_.add({.code = "D407",
-                  .where = {.rank = rank, .operation = place_in(reverse(), "dst_rank", back)},
-                  .what = "a row goes back to more than one place",
-                  .why = "what was sent once comes back once"});
+                  .where = {.rank = rank, .operation = row_location(reverse(), "dst_rank", back)},
+                  .what = "a row returns to more than one destination",
+                  .why = "every token returns exactly once"});
       return;
     }
     const std::uint64_t target = copy->offset + (token - row.begin);
     if (copy->rank == piece.from && target == home) return;
-    found_.add({.code = "D407",
-                .where = {.rank = rank, .operation = place_in(reverse(), "dst_rank", back)},
-                .what = fmt::format("token {} came from rank {}, token {}, and goes back to rank "
-                                    "{}, token {}",
-                                    token, piece.from, home, copy->rank, target),
-                .why = "there and back must lead to where it began"});
+    found_.add(
+        {.code = "D407",
+         .where = {.rank = rank, .operation = row_location(reverse(), "dst_rank", back)},
+         .what = fmt::format("round-trip mismatch: token {} came from rank {}, token {}, and "
+                             "returns to rank {}, token {}",
+                             token, piece.from, home, copy->rank, target),
+         .why = "the reverse table must invert the forward table"});
   }
 
   void hole(int rank, std::uint64_t begin, std::uint64_t end) {
     found_.add({.code = "D408",
                 .where = {.rank = rank, .operation = forward() + " dst_offset"},
                 .what = fmt::format("nothing arrives at tokens {} to {}", begin, end),
-                .why = "the way back sends every token of this buffer, first to last"});
+                .why = "the reverse table sends every token of this buffer, first to last"});
   }
 
   void too_short(int rank, std::uint64_t token) {
     found_.add({.code = "D408",
                 .where = {.rank = rank, .operation = reverse() + " seq_len"},
-                .what = fmt::format("no row sends token {} back", token)});
+                .what = fmt::format("no row returns token {}", token)});
   }
 
-  // Does every token at home get something back?
-  void coverage(int rank, std::span<const Piece> pieces) {
+  // Every token at home must receive something.
+  void coverage(int rank, std::span<const ReceivedPiece> pieces) {
     std::uint64_t reached = 0;
     const auto missing = [&](std::uint64_t end) {
       found_.add({.code = "D408",
                   .where = {.rank = rank, .operation = reverse() + " dst_offset"},
-                  .what = fmt::format("nothing comes back to tokens {} to {}", reached, end)});
+                  .what = fmt::format("nothing returns to tokens {} to {}", reached, end)});
     };
-    for (const Piece& piece : pieces) {
+    for (const ReceivedPiece& piece : pieces) {
       if (piece.offset > reached) missing(piece.offset);
       reached = std::max(reached, piece.end());
     }
@@ -328,7 +341,7 @@ void compare_sizes(const QkvDispatch& dispatch, Findings& found) {
   const int world = dispatch.world_size();
   if (dispatch.kv.forward.world_size() != world || dispatch.attention.world_size() != world) {
     differ({},
-           fmt::format("there are {} ranks for queries, {} for keys, {} in the attention "
+           fmt::format("rank count mismatch: {} for queries, {} for keys, {} in the attention "
                        "layout",
                        world, dispatch.kv.forward.world_size(), dispatch.attention.world_size()));
     return;
@@ -356,21 +369,21 @@ std::vector<Diagnostic> validate(const Metadata& metadata, const ValidateOptions
 }
 
 std::vector<Diagnostic> validate_queries(const MetadataPair& pair, const ValidateOptions& options) {
-  return PairCheck(pair, options).run(Arrival::placed);
+  return PairCheck(pair, options).run(ArrivalMode::placed);
 }
 
 std::vector<Diagnostic> validate_keys(const MetadataPair& pair, const ValidateOptions& options) {
-  return PairCheck(pair, options).run(Arrival::summed);
+  return PairCheck(pair, options).run(ArrivalMode::summed);
 }
 
 std::vector<Diagnostic> validate(const QkvDispatch& dispatch, const ValidateOptions& options) {
-  Findings found(options.most_of_a_kind);
-  ValidateOptions own = options;
-  own.table = "q";
-  found.add_all(validate_queries(dispatch.q, own));
-  own.table = "kv";
-  own.buffer_tokens = options.kv_buffer_tokens;
-  found.add_all(validate_keys(dispatch.kv, own));
+  Findings found(options.max_per_code);
+  ValidateOptions pair_options = options;
+  pair_options.table = "q";
+  found.add_all(validate_queries(dispatch.q, pair_options));
+  pair_options.table = "kv";
+  pair_options.buffer_tokens = options.kv_buffer_tokens;
+  found.add_all(validate_keys(dispatch.kv, pair_options));
   compare_sizes(dispatch, found);
   if (found.empty()) check_causality(dispatch, found);
   return found.take(options.table);

@@ -1,9 +1,8 @@
-// Is a dispatch sound? Every breach is a diagnostic that names the table, the rank and the field,
-// and, where it lies in one row, the sequence.
+// Validates dispatches. Every violation is a diagnostic with the table, the rank, the field and, if
+// it concerns one row, the sequence.
 //
-// Holes: a table alone may leave parts of a destination untouched (somebody may align pieces). A
-// pair may not: the way back reads the destination from its beginning without gaps, so a hole has
-// no row there (D408).
+// Gaps: a single table may leave gaps in a destination (e.g. for alignment). A pair may not: the
+// reverse table reads the destination from its beginning without gaps (D408).
 #pragma once
 
 #include <cstdint>
@@ -16,36 +15,36 @@
 namespace shiplap::dispatch {
 
 struct ValidateOptions {
-  std::string table = "metadata";  // what to call it
-  // Tokens that fit into the receiving buffer of each rank (of a pair: on the way there; of a whole
-  // dispatch: for queries). Empty: not known, so not checked.
+  std::string table = "metadata";  // its name in diagnostics
+  // Capacity of the receive buffer of each rank in tokens (of a pair: forward; of a whole dispatch:
+  // for queries). Empty: unknown, not checked.
   std::vector<std::uint64_t> buffer_tokens;
   std::vector<std::uint64_t> kv_buffer_tokens;  // of a whole dispatch: for keys and values
   // Findings of one code in one table beyond this many are counted, not listed.
-  int most_of_a_kind = 4;
+  int max_per_code = 4;
 };
 
-// One table by itself: a row with tokens that go nowhere (D402), a rank that does not exist (D403),
-// a place outside the buffer (D404) or beyond 32 bits (D410), two pieces in one place (D405; where
-// arrival is summed, only those of one row).
+// Validates one table: tokens without destination (D402), a rank that does not exist (D403), a
+// destination outside the buffer (D404) or beyond 32 bits (D410), overlapping destinations (D405;
+// with ArrivalMode::summed, only of copies of one row).
 [[nodiscard]] std::vector<Diagnostic> validate(const Metadata& metadata,
                                                const ValidateOptions& options = {});
 
-// Two tables: each sound, and the second undoes the first. For queries every token comes back to
-// where it was (D407); a destination with holes or a row that has no way back is D408. For keys and
-// values every copy goes home once, and there they are summed, not placed (D412). Nothing else is
+// Validates a pair: each table is valid, and the second inverts the first. Every query returns to
+// where it came from (D407); gaps in a destination and tokens that do not return are D408. Every
+// copy of keys and values goes home once and is summed there, not placed (D412). Nothing else is
 // summed (D412).
 [[nodiscard]] std::vector<Diagnostic> validate_queries(const MetadataPair& pair,
                                                        const ValidateOptions& options = {});
 [[nodiscard]] std::vector<Diagnostic> validate_keys(const MetadataPair& pair,
                                                     const ValidateOptions& options = {});
 
-// All of it, and causality (D409): the keys of an item are the whole document up to its last query,
-// in order, so that the last keys are those of its own queries. No document numbers are needed: a
-// token's place in its document follows from the item in which it is a query, and all items that
-// hold its key must agree. (So a dispatch that divides the tokens into documents in another way
-// than was meant, consistently, is sound.) An item without queries may hold keys, the beginning of
-// a document. The layout must match the tables (D401).
+// Validates a whole dispatch, including causality (D409): the keys of an item are its document up
+// to its last query, in order, so the last keys are those of its own queries. Document numbers are
+// not needed: the position of a token follows from the item in which it is a query, and all items
+// that hold its key must agree. (A dispatch that splits the tokens into other documents than
+// intended, but consistently, is valid.) An item without queries may hold keys, the prefix of a
+// document. The layout must match the tables (D401).
 [[nodiscard]] std::vector<Diagnostic> validate(const QkvDispatch& dispatch,
                                                const ValidateOptions& options = {});
 

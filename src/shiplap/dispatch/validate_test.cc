@@ -66,15 +66,16 @@ TEST(ValidateTable, FindsTwoPiecesInOnePlace) {
 }
 
 TEST(ValidateTable, LetsGradientsOfDifferentRowsMeet) {
-  EXPECT_TRUE(validate(build({{{2, {{0, 0}}}, {2, {{0, 1}}}}, {{3, {{0, 0}}}}}, 0, Arrival::summed))
-                  .empty());
-  expect_one(validate(build({{{2, {{0, 0}, {0, 1}}}}}, 2, Arrival::summed)), "D405", 0,
+  EXPECT_TRUE(
+      validate(build({{{2, {{0, 0}}}, {2, {{0, 1}}}}, {{3, {{0, 0}}}}}, 0, ArrivalMode::summed))
+          .empty());
+  expect_one(validate(build({{{2, {{0, 0}, {0, 1}}}}}, 2, ArrivalMode::summed)), "D405", 0,
              "metadata dst_offset, sequence 0");
 }
 
 TEST(ValidateTable, FindsGradientsOfOneRowThatMeetBehindALongerOne) {
   // Rank 1 covers tokens 0 to 10; the two copies of rank 0's row still meet at token 1.
-  expect_one(validate(build({{{2, {{0, 0}, {0, 1}}}}, {{10, {{0, 0}}}}}, 2, Arrival::summed)),
+  expect_one(validate(build({{{2, {{0, 0}, {0, 1}}}}, {{10, {{0, 0}}}}}, 2, ArrivalMode::summed)),
              "D405", 0, "metadata dst_offset, sequence 0");
 }
 
@@ -84,9 +85,8 @@ TEST(ValidateTable, FindsRanksBelowMinusOneAtTheEndOfARow) {
 }
 
 TEST(ValidateTable, FindsPlacesBeyondThirtyTwoBits) {
-  EXPECT_TRUE(validate(build({{{1, {{0, kMost32 - 1}}}}})).empty());
-  expect_one(validate(build({{{1, {{0, kMost32}}}}})), "D410", 0,
-             "metadata dst_offset, sequence 0");
+  EXPECT_TRUE(validate(build({{{1, {{0, kMax32 - 1}}}}})).empty());
+  expect_one(validate(build({{{1, {{0, kMax32}}}}})), "D410", 0, "metadata dst_offset, sequence 0");
 }
 
 TEST(ValidateTable, RefusesTheWrongNumberOfBuffers) {
@@ -96,10 +96,10 @@ TEST(ValidateTable, RefusesTheWrongNumberOfBuffers) {
 TEST(ValidateTable, CountsWhatItDoesNotList) {
   Rows rows(1);
   for (int i = 0; i < 10; ++i) rows[0].push_back({1, {{5, 0}}});
-  const auto found = validate(build(rows), {.most_of_a_kind = 3});
+  const auto found = validate(build(rows), {.max_per_code = 3});
   ASSERT_EQ(found.size(), 4U);
   EXPECT_EQ(found[3].severity, Severity::note);
-  EXPECT_EQ(found[3].what, "and 7 more of this kind");
+  EXPECT_EQ(found[3].what, "and 7 more of this code");
 }
 
 // Both its 128-token pieces of ranks 0 and 1 go to rank 1, token 0.
@@ -112,7 +112,7 @@ TEST(ValidateTable, FindsThatTheFirstDescriptionsExampleOverlaps) {
                                       .num_recv_tokens = {64, 128, 192, 128, 128, 256}});
   const auto found = validate(example);
   expect_one(found, "D405", 1, "metadata dst_offset, sequence 1");
-  EXPECT_EQ(found[0].what, "tokens 0 to 128 of rank 1 are also where sequence 0 of rank 0 goes");
+  EXPECT_EQ(found[0].what, "tokens 0 to 128 of rank 1 overlap with sequence 0 of rank 0");
 }
 
 // ---- one table: What it does NOT do
@@ -136,7 +136,7 @@ std::vector<Diagnostic> queries(const Rows& there, const Rows& back) {
 
 TEST(ValidateQueries, AcceptsAPairThatLeadsBack) {
   EXPECT_TRUE(queries(kThere, kBack).empty());
-  // Rows may be cut differently on the way back.
+  // Rows may be cut differently in the reverse exchange.
   EXPECT_TRUE(
       queries(kThere, {{{1, {{0, 2}}}}, {{1, {{0, 0}}}, {1, {{0, 1}}}, {1, {{1, 0}}}}}).empty());
   EXPECT_TRUE(queries({{{1, {{0, 0}}}, {1, {{0, 1}}}}}, {{{2, {{0, 0}}}}}).empty());
@@ -161,7 +161,7 @@ TEST(ValidateQueries, FindsHolesAndMissingWaysBack) {
 }
 
 TEST(ValidateQueries, FindsAHoleAtTheEnd) {
-  // Rank 1 sends back a token that nobody sent there: to the same home, where they meet.
+  // Rank 1 returns a token that no rank sent there, to the same home, where they overlap.
   EXPECT_EQ(codes(queries({{{1, {{0, 0}}}}, {}}, {{{1, {{0, 0}}}}, {{1, {{0, 0}}}}})),
             Codes{"D405"});
 }
@@ -192,13 +192,13 @@ TEST(ValidateQueries, FindsDifferentNumbersOfRanks) {
 TEST(ValidateQueries, FindsATokenThatComesBackTwice) {
   // Two copies and a sum give twice the token, not the token.
   const MetadataPair twice{build({{{1, {{0, 0}, {0, 1}}}}}, 2),
-                           build({{{1, {{0, 0}}}, {1, {{0, 0}}}}}, 0, Arrival::summed)};
+                           build({{{1, {{0, 0}}}, {1, {{0, 0}}}}}, 0, ArrivalMode::summed)};
   EXPECT_FALSE(validate_queries(twice).empty());
 }
 
 TEST(ValidateQueries, RefusesAWayThatSums) {
   const Metadata placed = build({{{1, {{0, 0}}}}});
-  const Metadata summed = build({{{1, {{0, 0}}}}}, 0, Arrival::summed);
+  const Metadata summed = build({{{1, {{0, 0}}}}}, 0, ArrivalMode::summed);
   EXPECT_EQ(codes(validate_queries({placed, summed})), Codes{"D412"});
   EXPECT_EQ(codes(validate_queries({summed, placed})), Codes{"D412"});
   EXPECT_EQ(codes(validate_keys({summed, summed})), Codes{"D412"});
@@ -207,7 +207,7 @@ TEST(ValidateQueries, RefusesAWayThatSums) {
 // Every copy could meet every other: finding it must not take the square of their number.
 TEST(ValidateTable, IsQuickWithThousandsOfCopies) {
   constexpr int kCopies = 20000;
-  Metadata::Builder builder({.world_size = 1, .max_cp = kCopies, .arrival = Arrival::summed});
+  Metadata::Builder builder({.world_size = 1, .max_cp = kCopies, .arrival = ArrivalMode::summed});
   builder.add_row(1, std::vector<Copy>(kCopies, Copy{.rank = 0, .offset = 0}));
   builder.end_rank();
   EXPECT_EQ(codes(validate(builder.take())), Codes{"D405"});
@@ -219,13 +219,13 @@ TEST(ValidateKeys, RefusesMoreArrivalsThanThirtyTwoBitsCount) {
   const std::uint32_t half = std::uint32_t{1} << 31;
   const MetadataPair pair{
       build({{{half, {{0, 0}, {1, 0}, {2, 0}}}}, {}, {}}, 3),
-      build({{{half, {{0, 0}}}}, {{half, {{0, 0}}}}, {{half, {{0, 0}}}}}, 0, Arrival::summed)};
+      build({{{half, {{0, 0}}}}, {{half, {{0, 0}}}}, {{half, {{0, 0}}}}}, 0, ArrivalMode::summed)};
   EXPECT_EQ(codes(validate_keys(pair)), Codes{"D410"});
 }
 
 TEST(ValidateKeys, AcceptsCopiesThatAreSummedAtHome) {
   EXPECT_TRUE(validate_keys({build({{{1, {{0, 0}, {1, 0}}}}, {}}, 2),
-                             build({{{1, {{0, 0}}}}, {{1, {{0, 0}}}}}, 0, Arrival::summed)})
+                             build({{{1, {{0, 0}}}}, {{1, {{0, 0}}}}}, 0, ArrivalMode::summed)})
                   .empty());
 }
 
@@ -242,7 +242,7 @@ TEST(ValidateKeys, FindsGradientsThatArePlaced) {
 TEST(ValidateKeys, FindsACopyThatGoesHomeTwice) {
   const auto found =
       validate_keys({build({{{1, {{0, 0}}}, {1, {{0, 1}}}}}, 1),
-                     build({{{1, {{0, 0}, {0, 1}}}, {1, {{0, 1}}}}}, 2, Arrival::summed)},
+                     build({{{1, {{0, 0}, {0, 1}}}, {1, {{0, 1}}}}}, 2, ArrivalMode::summed)},
                     {.table = "kv"});
   ASSERT_EQ(codes(found), Codes{"D407"}) << render(found);
   EXPECT_EQ(found[0].where.operation, "kv_reverse dst_rank, sequence 0");
@@ -299,9 +299,9 @@ TEST(ValidateDispatch, FindsKeysInTheWrongOrder) {
   QkvDispatch dispatch =
       compute_qkv_dispatch({.home = Layout(ByRank{{{0, 0, 1}, {0, 1, 1}, {0, 2, 2}}, {}}),
                             .attention = Layout(ByRank{{{0, 0, 2}}, {{0, 2, 2}}})});
-  dispatch.kv = {
-      build({{{1, {{0, 0}, {1, 1}}}, {1, {{0, 1}, {1, 0}}}, {2, {{1, 2}}}}, {}}, 2),
-      build({{{2, {{0, 0}}}}, {{1, {{0, 1}}}, {1, {{0, 0}}}, {2, {{0, 2}}}}}, 0, Arrival::summed)};
+  dispatch.kv = {build({{{1, {{0, 0}, {1, 1}}}, {1, {{0, 1}, {1, 0}}}, {2, {{1, 2}}}}, {}}, 2),
+                 build({{{2, {{0, 0}}}}, {{1, {{0, 1}}}, {1, {{0, 0}}}, {2, {{0, 2}}}}}, 0,
+                       ArrivalMode::summed)};
   const auto found = validate(dispatch);
   ASSERT_EQ(codes(found), Codes{"D409"}) << render(found);
   EXPECT_EQ(found[0].where.rank, 0);
@@ -312,9 +312,9 @@ TEST(ValidateDispatch, FindsAKeyThatIsLeftOutInTheMiddle) {
   // Items of tokens 0, 1 and 2; the last one sees 0 and 2 only. All tables agree with that.
   QkvDispatch dispatch;
   dispatch.q = {build({{{3, {{0, 0}}}}}), build({{{3, {{0, 0}}}}})};
-  dispatch.kv = {
-      build({{{1, {{0, 0}, {0, 1}, {0, 3}}}, {1, {{0, 2}}}, {1, {{0, 4}}}}}, 3),
-      build({{{1, {{0, 0}}}, {2, {{0, 0}}}, {1, {{0, 0}}}, {1, {{0, 2}}}}}, 0, Arrival::summed)};
+  dispatch.kv = {build({{{1, {{0, 0}, {0, 1}, {0, 3}}}, {1, {{0, 2}}}, {1, {{0, 4}}}}}, 3),
+                 build({{{1, {{0, 0}}}, {2, {{0, 0}}}, {1, {{0, 0}}}, {1, {{0, 2}}}}}, 0,
+                       ArrivalMode::summed)};
   dispatch.attention = AttentionLayout({{{1, 1}, {1, 2}, {1, 2}}});
   EXPECT_EQ(codes(validate(dispatch)), Codes{"D409"});
 }

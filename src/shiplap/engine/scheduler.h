@@ -1,9 +1,9 @@
-// Coroutines that run in turn on one thread, until all are done or asleep. One Scheduler is one
-// world: run as many as you like.
+// A cooperative, deterministic, single-threaded scheduler of coroutines: runs until every task is
+// done or suspended. Schedulers are independent of each other.
 //
-// Whoever can go on does so in the order in which it was woken, so the same input always gives the
-// same result, on any machine. Nothing polls: what nobody wakes stays asleep, and tasks() says so.
-// There is no clock: how long things take is for sim::replay to say.
+// Tasks resume in the order in which they were woken (FIFO), so equal input gives equal results on
+// any machine. Nothing polls: a task that is never woken stays suspended, which tasks() shows.
+// There is no clock; sim::replay computes times.
 #pragma once
 
 #include <coroutine>
@@ -15,7 +15,7 @@
 
 namespace shiplap::engine {
 
-// A suspended coroutine. Those that wake together are linked.
+// A suspended coroutine, in an intrusive list of those that are woken together.
 struct Waiter {
   std::coroutine_handle<> handle;
   Waiter* next = nullptr;
@@ -28,16 +28,16 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
   ~Scheduler() = default;
 
-  // How often a coroutine was woken.
+  // The number of resumptions.
   [[nodiscard]] std::int64_t woken() const { return woken_; }
 
-  // Begins `task` once run() gets there. The scheduler owns it from here on. Returns its number.
+  // Takes ownership of `task`, which starts in run(). Returns its index in tasks().
   std::size_t spawn(Task task);
 
-  // Wakes `first` and those linked to it, in this order, after all that were woken before.
+  // Appends `first` and its list to the ready queue.
   void wake(Waiter& first) { ready_.push_back(&first); }
 
-  // `co_await scheduler.yield()` lets all others that can go on do so first.
+  // `co_await scheduler.yield()` moves the caller to the end of the ready queue.
   [[nodiscard]] auto yield() {
     struct Awaiter : Waiter {
       Scheduler& scheduler;
@@ -52,19 +52,19 @@ class Scheduler {
     return Awaiter(*this);
   }
 
-  // Until nothing is left to wake. A task that fails is over; the others go on.
+  // Runs until the ready queue is empty. A task that throws ends; the others continue.
   void run(const ProgressCallback& progress = {});
 
   [[nodiscard]] const std::vector<Task>& tasks() const { return tasks_; }
-  // The first task that failed, or the number of tasks.
-  [[nodiscard]] std::size_t failed() const;
+  // The index of the first task that threw, or tasks().size().
+  [[nodiscard]] std::size_t first_failed() const;
 
  private:
   void resume(Waiter* first);
   void start_tasks(ProgressTicker& ticker);
 
   std::int64_t woken_ = 0;
-  std::vector<Waiter*> ready_;  // a queue, emptied as a whole
+  std::vector<Waiter*> ready_;  // queue, drained in rounds
   std::vector<Task> tasks_;
   std::size_t started_ = 0;
 };

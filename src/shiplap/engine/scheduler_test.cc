@@ -54,58 +54,58 @@ Task fails() {
   throw std::runtime_error("no");
   co_return;
 }
-Task calls_what_fails(std::string& said) {
+Task awaits_failing_task(std::string& message) {
   try {
     co_await fails();
   } catch (const std::runtime_error& error) {
-    said = error.what();
+    message = error.what();
   }
 }
 
 TEST(Task, ThrowsWhereItIsAwaited) {
   Scheduler scheduler;
-  std::string said;
-  scheduler.spawn(calls_what_fails(said));
+  std::string message;
+  scheduler.spawn(awaits_failing_task(message));
   scheduler.spawn(fails());
   scheduler.run();
-  EXPECT_EQ(said, "no");
-  EXPECT_EQ(scheduler.failed(), 1U);
+  EXPECT_EQ(message, "no");
+  EXPECT_EQ(scheduler.first_failed(), 1U);
 }
 
-struct Bell {
+struct ManualEvent {
   Waiter* waiting = nullptr;
   auto wait() {
     struct Awaiter : Waiter {
-      Bell& bell;
-      explicit Awaiter(Bell& b) : bell(b) {}
+      ManualEvent& event;
+      explicit Awaiter(ManualEvent& b) : event(b) {}
       static bool await_ready() { return false; }
       void await_suspend(std::coroutine_handle<> caller) {
         handle = caller;
-        next = bell.waiting;
-        bell.waiting = this;
+        next = event.waiting;
+        event.waiting = this;
       }
       static void await_resume() {}
     };
     return Awaiter(*this);
   }
 };
-Task waits(Bell& bell, int& count) {
-  co_await bell.wait();
+Task waits(ManualEvent& event, int& count) {
+  co_await event.wait();
   ++count;
 }
-Task rings(Scheduler& scheduler, Bell& bell) {
+Task signals(Scheduler& scheduler, ManualEvent& event) {
   co_await scheduler.yield();
-  scheduler.wake(*bell.waiting);
+  scheduler.wake(*event.waiting);
 }
 
 TEST(Scheduler, WakesAWholeListAtOnceAndLeavesSleepersAsleep) {
   Scheduler scheduler;
-  Bell bell;
-  Bell never;
+  ManualEvent event;
+  ManualEvent never;
   int count = 0;
-  for (int i = 0; i < 5; ++i) scheduler.spawn(waits(bell, count));
+  for (int i = 0; i < 5; ++i) scheduler.spawn(waits(event, count));
   scheduler.spawn(waits(never, count));
-  scheduler.spawn(rings(scheduler, bell));
+  scheduler.spawn(signals(scheduler, event));
   scheduler.run();
   EXPECT_EQ(count, 5);
   EXPECT_FALSE(scheduler.tasks()[5].done());

@@ -1,5 +1,5 @@
-// A coroutine: lazy, owned by whoever holds it, and awaitable by another
-// task, which then goes on when it is done.
+// A lazy coroutine. The Task object owns the frame. Another task can await it and resumes when it
+// is done (symmetric transfer, so that awaiting does not grow the stack).
 #pragma once
 
 #include <coroutine>
@@ -17,7 +17,7 @@ class [[nodiscard]] Task {
     std::exception_ptr failure;
     std::coroutine_handle<> awaited_by = std::noop_coroutine();
 
-    // Goes on with the task that waits for this one.
+    // Resumes the awaiting task.
     struct Final {
       static bool await_ready() noexcept { return false; }
       static std::coroutine_handle<> await_suspend(Handle done) noexcept {
@@ -46,10 +46,10 @@ class [[nodiscard]] Task {
 
   [[nodiscard]] std::coroutine_handle<> handle() const { return handle_; }
   [[nodiscard]] bool done() const { return handle_.done(); }
-  // What it threw, if it did.
+  // The exception it threw, or null.
   [[nodiscard]] std::exception_ptr failure() const { return handle_.promise().failure; }
 
-  // `co_await task` runs it to its end; what it throws, this throws.
+  // `co_await task` runs it to completion and rethrows its exception.
   [[nodiscard]] auto operator co_await() const {
     struct Awaiter {
       Handle task;

@@ -14,7 +14,7 @@
 namespace shiplap::hardware {
 namespace {
 
-std::optional<std::string> text_of(const std::string& path) {
+std::optional<std::string> read_file(const std::string& path) {
   std::error_code failure;
   if (!std::filesystem::is_regular_file(path, failure)) return std::nullopt;
   std::ifstream file(path, std::ios::binary);
@@ -23,7 +23,7 @@ std::optional<std::string> text_of(const std::string& path) {
   return text;
 }
 
-// Of a name that was cut short, as in `h100`, the rest; else what is spelled nearly so.
+// Completes an abbreviated name such as `h100`; otherwise suggests a similar name.
 std::string suggest_system(const std::string& typed, const std::vector<std::string>& known) {
   for (const std::string& name : known) {
     if (!typed.empty() && name.starts_with(typed)) return fmt::format("did you mean `{}`?", name);
@@ -43,14 +43,14 @@ System find_system(const std::string& name_or_path) {
   for (const embedded::File& file : embedded::system_files()) {
     if (file.name == name_or_path) return parse_system(file.content, file.name);
   }
-  if (const std::optional<std::string> text = text_of(name_or_path)) {
+  if (const std::optional<std::string> text = read_file(name_or_path)) {
     return parse_system(*text, name_or_path);
   }
   const std::vector<std::string> known = known_systems();
   throw InputError(
       {.code = "D601",
-       .what = fmt::format("no system is called `{}`, and no such file can be read", name_or_path),
-       .why = fmt::format("known are: {}", fmt::join(known, ", ")),
+       .what = fmt::format("unknown system `{}`, and no such file can be read", name_or_path),
+       .why = fmt::format("known systems: {}", fmt::join(known, ", ")),
        .help = suggest_system(name_or_path, known)});
 }
 

@@ -13,15 +13,15 @@
 namespace shiplap::hardware {
 namespace {
 
-// Far beyond every machine, and small enough that no formula leaves the range of doubles.
-constexpr double kMost = 1e18;
+// Larger than any machine, and small enough that no formula overflows a double.
+constexpr double kMaxNumber = 1e18;
 
-// A value of the file and the way to it: "networks[0].ops.p2p".
-struct Place {
+// A JSON value and its path: "networks[0].ops.p2p".
+struct JsonNode {
   const Json& json;
   std::string path;
 
-  [[nodiscard]] Place item(std::size_t index) const {
+  [[nodiscard]] JsonNode item(std::size_t index) const {
     return {.json = json.as_array()[index], .path = fmt::format("{}[{}]", path, index)};
   }
 };
@@ -30,10 +30,10 @@ std::string join(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
 }
 
-// Which numbers a field may hold.
+// The valid numbers of a field.
 struct Range {
   double lowest = 0;
-  double highest = kMost;
+  double highest = kMaxNumber;
   bool without_lowest = false;
   bool without_highest = false;
 
@@ -41,7 +41,7 @@ struct Range {
     return (without_lowest ? x > lowest : x >= lowest) &&
            (without_highest ? x < highest : x <= highest);
   }
-  [[nodiscard]] std::string words() const {
+  [[nodiscard]] std::string to_string() const {
     return fmt::format("{} {} and {} {}", without_lowest ? "above" : "at least", lowest,
                        without_highest ? "below" : "at most", highest);
   }
@@ -49,14 +49,14 @@ struct Range {
 constexpr Range kAboveZero{.without_lowest = true};
 constexpr Range kShare{.highest = 1, .without_lowest = true};
 
-// Reads what it can and collects what is wrong, so that a file is mended in one go. What could not
-// be read has some sound value, which nobody sees.
+// Parses what it can and collects all errors, so that a file can be fixed in one pass. Fields that
+// could not be parsed get some valid value, which is never used.
 class Reader {
  public:
   explicit Reader(std::string_view file) : file_(file) {}
 
   System read(const Json& json) {
-    const Place whole{.json = json, .path = ""};
+    const JsonNode whole{.json = json, .path = ""};
     System system;
     system.name = std::filesystem::path(file_).stem().string();
     if (fields(whole, {"matrix", "vector", "mem1", "mem2", "processing_mode", "networks"})) {
@@ -67,108 +67,109 @@ class Reader {
       system.processing_mode = mode(whole);
       system.networks = networks(whole);
     }
-    if (!wrong_.empty()) throw InputError(std::move(wrong_));
+    if (!errors_.empty()) throw InputError(std::move(errors_));
     return system;
   }
 
  private:
-  void wrong(const std::string& path, std::string what, std::string help = "") {
-    wrong_.push_back({.code = "D600",
-                      .where = {.file = file_, .operation = path},
-                      .what = std::move(what),
-                      .help = std::move(help)});
+  void add_error(const std::string& path, std::string what, std::string help = "") {
+    errors_.push_back({.code = "D600",
+                       .where = {.file = file_, .operation = path},
+                       .what = std::move(what),
+                       .help = std::move(help)});
   }
 
-  void wrong_type(const Place& place, std::string_view expected) {
-    wrong(place.path, fmt::format("{} belongs here, not {}", expected, to_words(place.json)));
+  void add_type_error(const JsonNode& place, std::string_view expected) {
+    add_error(place.path, fmt::format("expected {}, found {}", expected, describe(place.json)));
   }
-  static std::string to_words(const Json& json) {
+  static std::string describe(const Json& json) {
     if (json.is_string()) return "a string";
     if (json.is_array() || json.is_object()) return fmt::format("an {}", json.type_name());
     return to_text(json);
   }
 
-  // That the place is an object with no other members than `known`, notes apart.
-  bool fields(const Place& place, const std::vector<std::string>& known) {
+  // Checks that the node is an object with no members except `known` and notes.
+  bool fields(const JsonNode& place, const std::vector<std::string>& known) {
     if (!place.json.is_object()) {
-      wrong_type(place, "an object");
+      add_type_error(place, "an object");
       return false;
     }
     for (const auto& [key, value] : place.json.as_object()) {
       if (std::ranges::find(known, key) != known.end()) continue;
       const std::string path = join(place.path, key);
       if (key == "note" || key == "source") {
-        if (!value.is_string()) wrong_type({.json = value, .path = path}, "a text");
+        if (!value.is_string()) add_type_error({.json = value, .path = path}, "a string");
       } else {
-        wrong(path, fmt::format("nothing is called `{}` here", key), suggest(key, known));
+        add_error(path, fmt::format("unknown key `{}`", key), suggest(key, known));
       }
     }
     return true;
   }
 
-  // A member that must be there; without it, null.
-  Place required(const Place& place, std::string_view key) {
+  // A required member; null if it is missing.
+  JsonNode required(const JsonNode& place, std::string_view key) {
     static const Json null;
     const std::string path = join(place.path, key);
     const Json* const found = place.json.find(key);
-    if (found == nullptr) wrong(path, fmt::format("`{}` is missing", key));
+    if (found == nullptr) add_error(path, fmt::format("`{}` is missing", key));
     return {.json = found == nullptr ? null : *found, .path = path};
   }
-  static bool is_missing(const Place& parent, std::string_view key) {
+  static bool is_missing(const JsonNode& parent, std::string_view key) {
     return parent.json.find(key) == nullptr;
   }
 
-  double number(const Place& place, const Range& range) {
+  double number(const JsonNode& place, const Range& range) {
     if (!place.json.is_number()) {
-      wrong_type(place, "a number");
+      add_type_error(place, "a number");
       return 1;
     }
     const double x = place.json.as_number();
     if (range.holds(x)) return x;
-    wrong(place.path, fmt::format("{} is not {}", to_text(place.json), range.words()));
+    add_error(place.path, fmt::format("{} is not {}", to_text(place.json), range.to_string()));
     return 1;
   }
-  double number(const Place& parent, std::string_view key, const Range& range) {
-    const Place place = required(parent, key);
+  double number(const JsonNode& parent, std::string_view key, const Range& range) {
+    const JsonNode place = required(parent, key);
     return is_missing(parent, key) ? 1 : number(place, range);
   }
 
   // [[threshold, share], ...], thresholds in `unit`.
-  Efficiency efficiency(const Place& parent, std::string_view key, double unit) {
-    const Place list = required(parent, key);
+  Efficiency efficiency(const JsonNode& parent, std::string_view key, double unit) {
+    const JsonNode list = required(parent, key);
     if (is_missing(parent, key)) return {};
     if (!list.json.is_array()) {
-      wrong_type(list, "a list of [threshold, efficiency]");
+      add_type_error(list, "a list of [threshold, efficiency]");
       return {};
     }
-    const std::size_t before = wrong_.size();
+    const std::size_t before = errors_.size();
     std::vector<Efficiency::Step> steps;
     for (std::size_t k = 0; k < list.json.as_array().size(); ++k) {
-      const Place pair = list.item(k);
+      const JsonNode pair = list.item(k);
       if (!pair.json.is_array() || pair.json.as_array().size() != 2) {
-        wrong_type(pair, "[threshold, efficiency]");
+        add_type_error(pair, "[threshold, efficiency]");
         continue;
       }
       const double threshold = number(pair.item(0), {});
       const double share = number(pair.item(1), kShare);
       steps.push_back({.at_least = threshold * unit, .share = share});
     }
-    if (wrong_.size() != before) return {};
-    check_falls(list, steps);
-    return wrong_.size() == before ? Efficiency(std::move(steps)) : Efficiency();
+    if (errors_.size() != before) return {};
+    check_decreasing(list, steps);
+    return errors_.size() == before ? Efficiency(std::move(steps)) : Efficiency();
   }
-  void check_falls(const Place& list, const std::vector<Efficiency::Step>& steps) {
+  void check_decreasing(const JsonNode& list, const std::vector<Efficiency::Step>& steps) {
     for (std::size_t k = 1; k < steps.size(); ++k) {
       if (steps[k].at_least < steps[k - 1].at_least) continue;
-      wrong(list.item(k).path, "the thresholds do not fall", "list the largest first");
+      add_error(list.item(k).path, "the thresholds are not in decreasing order",
+                "list the largest first");
     }
     if (!steps.empty() && steps.back().at_least == 0) return;
-    wrong(list.path, "the last threshold is not 0", "end with [0, efficiency of the smallest]");
+    add_error(list.path, "the last threshold is not 0", "end with [0, efficiency of the smallest]");
   }
 
-  Processor processor(const Place& parent, std::string_view key) {
+  Processor processor(const JsonNode& parent, std::string_view key) {
     static const std::vector<std::string> types{"float8", "float16", "bfloat16", "float32"};
-    const Place place = required(parent, key);
+    const JsonNode place = required(parent, key);
     Processor processor;
     if (is_missing(parent, key) || !fields(place, types)) return processor;
     bool any = false;
@@ -176,61 +177,62 @@ class Reader {
       const Json* const found = place.json.find(Processor::speed_name(type));
       if (found == nullptr) continue;
       any = true;
-      const Place one{.json = *found, .path = join(place.path, Processor::speed_name(type))};
+      const JsonNode one{.json = *found, .path = join(place.path, Processor::speed_name(type))};
       processor.speed(type) = speed(one);
     }
-    if (!any) wrong(place.path, "no number format is listed", suggest("", types));
+    if (!any) add_error(place.path, "no data type is listed", suggest("", types));
     return processor;
   }
-  Processor::Speed speed(const Place& place) {
+  Processor::Speed speed(const JsonNode& place) {
     if (!fields(place, {"tflops", "gflops_efficiency"})) return {};
     return {.peak = {1e12 * number(place, "tflops", kAboveZero)},
             .efficiency = efficiency(place, "gflops_efficiency", 1e9)};
   }
 
-  MemoryTier memory(const Place& parent, std::string_view key) {
-    const Place place = required(parent, key);
+  MemoryTier memory(const JsonNode& parent, std::string_view key) {
+    const JsonNode place = required(parent, key);
     if (is_missing(parent, key) || !fields(place, {"GiB", "GBps", "MB_efficiency"})) return {};
     const double bytes = std::ldexp(number(place, "GiB", {}), 30);
-    const bool fits = bytes < static_cast<double>(kMostCapacity.count);
-    return {.capacity = fits ? Bytes{std::llround(bytes)} : kMostCapacity,
+    const bool fits = bytes < static_cast<double>(kMaxCapacity.count);
+    return {.capacity = fits ? Bytes{std::llround(bytes)} : kMaxCapacity,
             .peak = {1e9 * number(place, "GBps", kAboveZero)},
             .efficiency = efficiency(place, "MB_efficiency", 1e6)};
   }
 
-  ProcessingMode mode(const Place& whole) {
+  ProcessingMode mode(const JsonNode& whole) {
     static const std::vector<std::string> modes{"roofline", "no_overlap"};
-    const Place place = required(whole, "processing_mode");
+    const JsonNode place = required(whole, "processing_mode");
     if (is_missing(whole, "processing_mode")) return {};
     if (!place.json.is_string()) {
-      wrong_type(place, "`roofline` or `no_overlap`");
+      add_type_error(place, "`roofline` or `no_overlap`");
       return {};
     }
-    const std::string& said = place.json.as_string();
-    if (std::ranges::find(modes, said) == modes.end()) {
-      wrong(place.path, fmt::format("no mode is called `{}`", said), suggest(said, modes));
+    const std::string& text = place.json.as_string();
+    if (std::ranges::find(modes, text) == modes.end()) {
+      add_error(place.path, fmt::format("unknown processing mode `{}`", text),
+                suggest(text, modes));
     }
-    return said == "no_overlap" ? ProcessingMode::no_overlap : ProcessingMode::roofline;
+    return text == "no_overlap" ? ProcessingMode::no_overlap : ProcessingMode::roofline;
   }
 
-  std::vector<Network> networks(const Place& whole) {
-    const Place list = required(whole, "networks");
+  std::vector<Network> networks(const JsonNode& whole) {
+    const JsonNode list = required(whole, "networks");
     if (is_missing(whole, "networks")) return {};
     if (!list.json.is_array() || list.json.as_array().empty()) {
-      wrong_type(list, "a list of at least one network");
+      add_type_error(list, "a list of at least one network");
       return {};
     }
     std::vector<Network> networks;
     for (std::size_t k = 0; k < list.json.as_array().size(); ++k) {
       networks.push_back(network(list.item(k)));
       if (k == 0 || networks[k].size == 0 || networks[k].size > networks[k - 1].size) continue;
-      wrong(list.item(k).path, "this network is no larger than the one before it",
-            "list the smallest, which is the nearest, first");
+      add_error(list.item(k).path, "this network is not larger than the previous one",
+                "list the smallest (innermost) network first");
     }
     return networks;
   }
 
-  Network network(const Place& place) {
+  Network network(const JsonNode& place) {
     Network network;
     if (!fields(place, {"bandwidth", "efficiency", "size", "latency", "ops", "must_be_filled",
                         "processor_usage"})) {
@@ -243,7 +245,7 @@ class Reader {
     network.processor_usage =
         number(place, "processor_usage", {.highest = 1, .without_highest = true});
     network.must_be_filled = must_be_filled(place);
-    const Place ops = required(place, "ops");
+    const JsonNode ops = required(place, "ops");
     if (!is_missing(place, "ops") &&
         fields(ops, {"p2p", "reduce_scatter", "all_gather", "all_reduce"})) {
       network.p2p = factor(ops, "p2p");
@@ -253,35 +255,37 @@ class Reader {
     }
     return network;
   }
-  std::int64_t size(const Place& parent) {
-    const Place place = required(parent, "size");
+  std::int64_t size(const JsonNode& parent) {
+    const JsonNode place = required(parent, "size");
     const bool sound = place.json.is_integer() && place.json.as_integer() >= 1;
     if (sound) return place.json.as_integer();
-    if (!is_missing(parent, "size")) wrong_type(place, "a whole number of ranks, at least 1,");
+    if (!is_missing(parent, "size"))
+      add_type_error(place, "an integer number of ranks, at least 1");
     return 0;
   }
-  bool must_be_filled(const Place& parent) {
-    const Place place = required(parent, "must_be_filled");
+  bool must_be_filled(const JsonNode& parent) {
+    const JsonNode place = required(parent, "must_be_filled");
     if (place.json.is_bool()) return place.json.as_bool();
-    if (!is_missing(parent, "must_be_filled")) wrong_type(place, "true or false");
+    if (!is_missing(parent, "must_be_filled")) add_type_error(place, "true or false");
     return false;
   }
 
-  // [scalar, offset]; an offset of null is 0. Two ranks, the fewest, must not take negative time.
-  Network::Factor factor(const Place& parent, std::string_view key) {
-    const Place pair = required(parent, key);
+  // [scalar, offset]; an offset of null is 0. The time must not be negative for two ranks, the
+  // fewest.
+  Network::Factor factor(const JsonNode& parent, std::string_view key) {
+    const JsonNode pair = required(parent, key);
     if (is_missing(parent, key)) return {};
     if (!pair.json.is_array() || pair.json.as_array().size() != 2) {
-      wrong_type(pair, "[scalar, offset]");
+      add_type_error(pair, "[scalar, offset]");
       return {};
     }
-    const Place offset = pair.item(1);
+    const JsonNode offset = pair.item(1);
     return {.scalar = number(pair.item(0), {}),
             .offset = offset.json.is_null() ? 0 : number(offset, {.lowest = -2})};
   }
 
   std::string file_;
-  std::vector<Diagnostic> wrong_;
+  std::vector<Diagnostic> errors_;
 };
 
 }  // namespace

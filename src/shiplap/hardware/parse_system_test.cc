@@ -54,7 +54,7 @@ Diagnostic problem(const std::string& from, const std::string& to) {
   return found.empty() ? Diagnostic() : found[0];
 }
 
-// What a processor says of a type that it lists.
+// The speed of a listed type.
 const Processor::Speed& listed(const Processor& processor, DType type) {
   ensure(processor.speed(type).has_value(), "the test asks for what is listed");
   return *processor.usable(type);
@@ -99,28 +99,28 @@ TEST(ParseSystem, SaysWhatIsWrongAndWhere) {
       {"\"tflops\": 100", "\"tflops\": 0", "matrix.float16.tflops", "0 is not above 0"},
       {"\"tflops\": 100", "\"tflops\": -1", "matrix.float16.tflops", "-1 is not above 0"},
       {"\"tflops\": 100", "\"tflops\": \"100\"", "matrix.float16.tflops",
-       "a number belongs here, not a string"},
+       "expected a number, found a string"},
       {"\"tflops\": 100", "\"tflops\": 1e300", "matrix.float16.tflops", "at most 1e+18"},
       {"[0, 0.1]", "[1, 0.1]", "matrix.float16.gflops_efficiency", "the last threshold is not 0"},
       {"[0, 0.1]", "[0, 1.1]", "matrix.float16.gflops_efficiency[1][1]", "at most 1"},
       {"[0, 0.1]", "[0, 0]", "matrix.float16.gflops_efficiency[1][1]", "above 0"},
       {"[0, 0.1]", "[-1, 0.1]", "matrix.float16.gflops_efficiency[1][0]", "at least 0"},
       {"[0, 0.1]", "[0]", "matrix.float16.gflops_efficiency[1]", "[threshold, efficiency]"},
-      {"[2, 0.5]", "[0, 0.5]", "matrix.float16.gflops_efficiency[1]", "do not fall"},
+      {"[2, 0.5]", "[0, 0.5]", "matrix.float16.gflops_efficiency[1]", "not in decreasing order"},
       {"[[2, 0.5], [0, 0.1]]", "[]", "matrix.float16.gflops_efficiency", "is not 0"},
-      {"[[2, 0.5], [0, 0.1]]", "0.5", "matrix.float16.gflops_efficiency", "belongs here, not 0.5"},
+      {"[[2, 0.5], [0, 0.1]]", "0.5", "matrix.float16.gflops_efficiency", "found 0.5"},
       {"\"GiB\": 1.5", "\"GiB\": -1.5", "mem1.GiB", "-1.5 is not at least 0"},
-      {"\"GBps\": 10,", "\"GBps\": null,", "mem2.GBps", "a number belongs here, not null"},
-      {"\"no_overlap\"", "true", "processing_mode", "not true"},
-      {"\"size\": 8", "\"size\": 0", "networks[0].size", "at least 1, belongs here, not 0"},
-      {"\"size\": 8", "\"size\": 8.5", "networks[0].size", "not 8.5"},
+      {"\"GBps\": 10,", "\"GBps\": null,", "mem2.GBps", "expected a number, found null"},
+      {"\"no_overlap\"", "true", "processing_mode", "found true"},
+      {"\"size\": 8", "\"size\": 0", "networks[0].size", "at least 1, found 0"},
+      {"\"size\": 8", "\"size\": 8.5", "networks[0].size", "found 8.5"},
       {"\"latency\": 0.25", "\"latency\": -1", "networks[0].latency", "at least 0"},
       {"[1.5, -1]", "[1.5, -3]", "networks[0].ops.reduce_scatter[1]", "-3 is not at least -2"},
       {"[1.5, -1]", "[-1, 0]", "networks[0].ops.reduce_scatter[0]", "-1 is not at least 0"},
       {"[1.5, -1]", "[1.5]", "networks[0].ops.reduce_scatter", "[scalar, offset]"},
       {"filled\": true", "filled\": 1", "networks[0].must_be_filled", "true or false"},
       {"0.125", "1", "networks[0].processor_usage", "below 1"},
-      {"\"for tests\"", "3", "note", "a text belongs here, not 3"},
+      {"\"for tests\"", "3", "note", "expected a string, found 3"},
   };
   for (const Case& one : cases) {
     const Diagnostic found = problem(one.from, one.to);
@@ -133,7 +133,7 @@ TEST(ParseSystem, SaysWhatIsWrongAndWhere) {
 
 TEST(ParseSystem, SuggestsWhatMayBeMeant) {
   const Diagnostic type = problem("\"float32\"", "\"flaot32\": 1, \"float32\"");
-  EXPECT_EQ(type.what, "nothing is called `flaot32` here");
+  EXPECT_EQ(type.what, "unknown key `flaot32`");
   EXPECT_EQ(type.help, "did you mean `float32`?");
   EXPECT_EQ(problem("\"no_overlap\"", "\"no-overlap\"").help, "did you mean `no_overlap`?");
   EXPECT_EQ(problem("\"vector\"", "\"vektor\": 1, \"vector\"").help, "did you mean `vector`?");
@@ -205,7 +205,7 @@ TEST(ParseSystem, NoticesEveryMissingMemberAndEveryValueOfAWrongType) {
       const std::vector<Diagnostic> found = problems(to_text(changed));
       ++changes;
       ASSERT_FALSE(found.empty()) << path << " " << to_text(changed);
-      // What is wrong lies there, or is that the place itself lacks what it should hold.
+      // The error is at this path, or a value on it is missing.
       for (const Diagnostic& one : found) {
         EXPECT_TRUE(one.where.operation.starts_with(path) || path.starts_with(one.where.operation))
             << path << ": " << render(one);

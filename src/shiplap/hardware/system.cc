@@ -50,9 +50,9 @@ const std::optional<Processor::Speed>& Processor::speed(DType type) const {
 std::optional<Processor::Speed>& Processor::speed(DType type) { return speeds[slot_of(type)]; }
 
 const Processor::Speed* Processor::usable(DType type) const {
-  static constexpr std::array<std::array<std::size_t, 4>, 4> kTried{
+  static constexpr std::array<std::array<std::size_t, 4>, 4> kFallbacks{
       {{0, 1, 2, 3}, {1, 2, 3, 3}, {2, 1, 3, 3}, {3, 3, 3, 3}}};
-  for (const std::size_t slot : kTried[slot_of(type)]) {
+  for (const std::size_t slot : kFallbacks[slot_of(type)]) {
     const std::optional<Speed>& found = speeds[slot];
     if (found.has_value()) return &*found;
   }
@@ -63,15 +63,15 @@ Bandwidth MemoryTier::throughput(Bytes bytes) const {
   return {peak.bytes_per_second * efficiency.of(static_cast<double>(bytes.count))};
 }
 
-System free_system() {
-  constexpr double kEndless = std::numeric_limits<double>::infinity();
-  const MemoryTier memory{.capacity = kMostCapacity, .peak = {kEndless}};
+System zero_cost_system() {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const MemoryTier memory{.capacity = kMaxCapacity, .peak = {kInfinity}};
   System system{.name = "free",
                 .mem1 = memory,
                 .mem2 = memory,
-                .networks = {{.bandwidth = {kEndless}, .size = std::int64_t{1} << 20}}};
+                .networks = {{.bandwidth = {kInfinity}, .size = std::int64_t{1} << 20}}};
   for (std::optional<Processor::Speed>& speed : system.matrix.speeds) {
-    speed = Processor::Speed{.peak = {kEndless}};
+    speed = Processor::Speed{.peak = {kInfinity}};
   }
   system.vector = system.matrix;
   return system;

@@ -49,7 +49,7 @@ TEST(Processor, HasOneSpeedForBothKindsOfFp8AndF32ForWhatIsNotListed) {
   }
 }
 
-// Of every set of formats that a processor may know: which one computes which type.
+// For every set of supported types: the type that computes each type.
 TEST(Processor, ComputesInTheTypeItselfOrInAWiderOne) {
   for (unsigned known = 0; known < 16; ++known) {
     Processor processor;
@@ -89,7 +89,7 @@ TEST(MemoryTier, DeliversAsTheCurveSays) {
 }
 
 TEST(FreeSystem, TakesNoTime) {
-  const System system = free_system();
+  const System system = zero_cost_system();
   for (const DType type : {DType::fp8_e4m3, DType::f16, DType::f32}) {
     EXPECT_EQ((Flops{1e20} / system.matrix.usable(type)->throughput({1e20})).value, 0);
     EXPECT_EQ((Flops{1e20} / system.vector.usable(type)->throughput({1e20})).value, 0);

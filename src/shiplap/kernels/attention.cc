@@ -1,3 +1,16 @@
+// Causal attention in blocks, after FlashAttention: the matrix of scores is never stored as a
+// whole.
+//
+// Forward, for a block of queries: S = Q K^T, P = exp(S - max), O += P V over the blocks of keys.
+// The running maximum and sum of the softmax are rescaled when a block raises the maximum (online
+// softmax). Only lse = max + log(sum) is kept for backward.
+//
+// Backward recomputes P = exp(S - lse) from Q, K and lse, with D = rowsum(dO * O):
+//   dV += P^T dO,  dP = dO V^T,  dS = P (dP - D),  dQ += dS K,  dK += dS^T Q.
+//
+// The query heads that share a key head (GQA) are rows of the same block, so each GEMM covers all
+// of them and dK, dV are summed over the group without further work. Blocks are padded to few
+// different sizes, because oneDNN compiles a kernel for each shape (blocks_internal.h).
 #include "shiplap/kernels/attention.h"
 
 #include <fmt/format.h>
@@ -18,7 +31,7 @@
 namespace shiplap::kernels {
 namespace {
 
-[[noreturn]] void refuse(std::string_view operation, std::string what) {
+[[noreturn]] void throw_invalid(std::string_view operation, std::string what) {
   throw InputError(Diagnostic{
       .code = "D500", .where = {.operation = std::string(operation)}, .what = std::move(what)});
 }
@@ -26,29 +39,30 @@ namespace {
 AttentionShape checked(AttentionShape shape) {
   constexpr std::string_view kOperation = "attention";
   if (shape.heads <= 0 || shape.kv_heads <= 0 || shape.head_dim <= 0) {
-    refuse(kOperation, fmt::format("{} heads, {} key heads and a head dimension of {}, where each "
-                                   "must be at least 1",
-                                   shape.heads, shape.kv_heads, shape.head_dim));
+    throw_invalid(kOperation,
+                  fmt::format("{} heads, {} key heads and a head dimension of {}, where each "
+                              "must be at least 1",
+                              shape.heads, shape.kv_heads, shape.head_dim));
   }
   if (shape.heads % shape.kv_heads != 0) {
-    refuse(kOperation,
-           fmt::format("{} heads cannot share {} key heads evenly", shape.heads, shape.kv_heads));
+    throw_invalid(kOperation, fmt::format("{} heads cannot share {} key heads evenly", shape.heads,
+                                          shape.kv_heads));
   }
-  if (!std::isfinite(shape.scale)) refuse(kOperation, "the scale is not a finite number");
+  if (!std::isfinite(shape.scale)) throw_invalid(kOperation, "the scale is not a finite number");
   if (shape.scale == 0) shape.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   return shape;
 }
 
-void check_ends(std::string_view operation, std::string_view name,
-                std::span<const std::uint32_t> ends) {
-  if (ends.empty()) refuse(operation, fmt::format("{} is empty", name));
+void check_cu_seqlens(std::string_view operation, std::string_view name,
+                      std::span<const std::uint32_t> ends) {
+  if (ends.empty()) throw_invalid(operation, fmt::format("{} is empty", name));
   if (ends.front() != 0) {
-    refuse(operation, fmt::format("{} begins with {} instead of 0", name, ends.front()));
+    throw_invalid(operation, fmt::format("{} begins with {} instead of 0", name, ends.front()));
   }
   for (std::size_t i = 1; i < ends.size(); ++i) {
     if (ends[i] < ends[i - 1]) {
-      refuse(operation,
-             fmt::format("{} falls from {} to {} at entry {}", name, ends[i - 1], ends[i], i));
+      throw_invalid(operation, fmt::format("{} decreases from {} to {} at entry {}", name,
+                                           ends[i - 1], ends[i], i));
     }
   }
 }
@@ -56,41 +70,41 @@ void check_ends(std::string_view operation, std::string_view name,
 void check(std::string_view operation, const Sequences& sequences) {
   const auto& q = sequences.cu_seqlens_q;
   const auto& kv = sequences.cu_seqlens_kv;
-  check_ends(operation, "cu_seqlens_q", q);
-  check_ends(operation, "cu_seqlens_kv", kv);
+  check_cu_seqlens(operation, "cu_seqlens_q", q);
+  check_cu_seqlens(operation, "cu_seqlens_kv", kv);
   if (q.size() != kv.size()) {
-    refuse(operation,
-           fmt::format("cu_seqlens_q has {} entries and cu_seqlens_kv {}", q.size(), kv.size()));
+    throw_invalid(operation, fmt::format("cu_seqlens_q has {} entries and cu_seqlens_kv {}",
+                                         q.size(), kv.size()));
   }
   for (std::size_t i = 0; i + 1 < q.size(); ++i) {
     const Sequence sequence = sequence_at(sequences, i);
     if (sequence.queries > 0 && sequence.keys < sequence.queries) {
-      refuse(operation, fmt::format("sequence {} has {} queries but only {} keys", i,
-                                    sequence.queries, sequence.keys));
+      throw_invalid(operation, fmt::format("sequence {} has {} queries but only {} keys", i,
+                                           sequence.queries, sequence.keys));
     }
   }
 }
 
-struct Sizes {
+struct TensorSize {
   std::string_view operation;
   std::size_t tokens;
   std::size_t row;
 
   void check(std::string_view name, std::size_t size) const {
     if (size == tokens * row) return;
-    refuse(operation, fmt::format("{} has {} elements, where {} tokens of {} were expected", name,
-                                  size, tokens, row));
+    throw_invalid(operation, fmt::format("{} has {} elements, where {} tokens of {} were expected",
+                                         name, size, tokens, row));
   }
 };
 
-struct AllSizes {
-  Sizes queries;  // q, o and their gradients
-  Sizes keys;     // k, v and their gradients
-  Sizes lse;
+struct TensorSizes {
+  TensorSize queries;  // q, o and their gradients
+  TensorSize keys;     // k, v and their gradients
+  TensorSize lse;
 };
 
-AllSizes sizes_of(std::string_view operation, const AttentionShape& shape,
-                  const Sequences& sequences) {
+TensorSizes sizes_of(std::string_view operation, const AttentionShape& shape,
+                     const Sequences& sequences) {
   const auto heads = static_cast<std::size_t>(shape.heads);
   const auto kv_heads = static_cast<std::size_t>(shape.kv_heads);
   const auto dim = static_cast<std::size_t>(shape.head_dim);
@@ -101,12 +115,12 @@ AllSizes sizes_of(std::string_view operation, const AttentionShape& shape,
           .lse = {operation, queries, heads}};
 }
 
-// Of what both ways have.
+// Checks the tensors that forward and backward have in common.
 template <class Data>
-AllSizes checked_sizes(std::string_view operation, const AttentionShape& shape,
-                       const Sequences& sequences, const Data& data) {
+TensorSizes checked_sizes(std::string_view operation, const AttentionShape& shape,
+                          const Sequences& sequences, const Data& data) {
   check(operation, sequences);
-  const AllSizes sizes = sizes_of(operation, shape, sequences);
+  const TensorSizes sizes = sizes_of(operation, shape, sequences);
   sizes.queries.check("q", data.q.size());
   sizes.keys.check("k", data.k.size());
   sizes.keys.check("v", data.v.size());
@@ -124,7 +138,7 @@ void check(const AttentionShape& shape, const Sequences& sequences,
 template <class T>
 void check(const AttentionShape& shape, const Sequences& sequences,
            const AttentionBackward<T>& data) {
-  const AllSizes sizes = checked_sizes("attention backward", shape, sequences, data);
+  const TensorSizes sizes = checked_sizes("attention backward", shape, sequences, data);
   sizes.queries.check("d_o", data.d_o.size());
   sizes.queries.check("d_q", data.d_q.size());
   sizes.keys.check("d_k", data.d_k.size());
@@ -139,15 +153,15 @@ void assign(Bf16& to, float value) { to = to_bf16(value); }
 constexpr auto kLog2E = std::numbers::log2e_v<float>;
 constexpr auto kLn2 = std::numbers::ln2_v<float>;
 
-// One direction over one key head of one sequence, and the heads that share it.
+// Forward or backward of one key head of one sequence, and the query heads that share it (GQA).
 template <class T>
-class Pass {
+class AttentionPass {
  public:
-  Pass(const AttentionShape& shape, Products& products, Workspace<T>& space)
+  AttentionPass(const AttentionShape& shape, GemmEngine& gemm, Workspace<T>& space)
       : shape_(shape),
         dim_(shape.head_dim),
         group_(shape.heads / shape.kv_heads),
-        products_(products),
+        gemm_(gemm),
         space_(space) {}
 
   void forward(const Sequence& sequence, std::int64_t kv_head, const AttentionForward<T>& data) {
@@ -187,7 +201,7 @@ class Pass {
 
  private:
   static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
-  struct Factors {
+  struct OperandPair {
     T* a;
     T* b;
   };
@@ -204,7 +218,7 @@ class Pass {
   }
 
   // P = exp(S - lse), dV += P^T dO, dP = dO V^T, dS = P (dP - D), dQ += dS K, dK += dS^T Q; the
-  // scale of the last two is put in at the end. The products over rows add up the heads of the
+  // scale of the last two is applied at the end. The GEMMs over rows sum over the heads of the
   // group.
   void backward_block(const QueryBlock& queries, const KeyBlock& keys) {
     scores(queries, keys, {space_.queries.data(), space_.keys.data()}, space_.scores.data());
@@ -221,43 +235,44 @@ class Pass {
   }
 
   // c = a b^T for rows of queries and keys, where b begins with the sequence.
-  void scores(const QueryBlock& queries, const KeyBlock& keys, const Factors& factors, float* c) {
-    products_.multiply({.rows = queries.rows,
-                        .columns = keys.padded,
-                        .depth = dim_,
-                        .type = kType,
-                        .a = {.stride = dim_},
-                        .b = {.is_transposed = true, .stride = dim_},
-                        .stride_c = keys.padded},
-                       {.a = factors.a, .b = factors.b + keys.first * dim_, .c = c});
+  void scores(const QueryBlock& queries, const KeyBlock& keys, const OperandPair& operands,
+              float* c) {
+    gemm_.multiply({.m = queries.rows,
+                    .n = keys.padded,
+                    .k = dim_,
+                    .type = kType,
+                    .a = {.stride = dim_},
+                    .b = {.is_transposed = true, .stride = dim_},
+                    .stride_c = keys.padded},
+                   {.a = operands.a, .b = operands.b + keys.first * dim_, .c = c});
   }
 
   // c += a b, where a is a block of weights or d_scores and b begins with the sequence.
-  void add_by_query(const QueryBlock& queries, const KeyBlock& keys, const Factors& factors,
+  void add_by_query(const QueryBlock& queries, const KeyBlock& keys, const OperandPair& operands,
                     float* c) {
-    products_.multiply({.rows = queries.rows,
-                        .columns = dim_,
-                        .depth = keys.padded,
-                        .type = kType,
-                        .a = {.stride = keys.padded},
-                        .b = {.stride = dim_},
-                        .stride_c = dim_,
-                        .into = Into::accumulate},
-                       {.a = factors.a, .b = factors.b + keys.first * dim_, .c = c});
+    gemm_.multiply({.m = queries.rows,
+                    .n = dim_,
+                    .k = keys.padded,
+                    .type = kType,
+                    .a = {.stride = keys.padded},
+                    .b = {.stride = dim_},
+                    .stride_c = dim_,
+                    .write_mode = WriteMode::accumulate},
+                   {.a = operands.a, .b = operands.b + keys.first * dim_, .c = c});
   }
 
   // c += a^T b, where a is a block of weights or d_scores and c begins with the sequence.
-  void add_by_key(const QueryBlock& queries, const KeyBlock& keys, const Factors& factors,
+  void add_by_key(const QueryBlock& queries, const KeyBlock& keys, const OperandPair& operands,
                   float* c) {
-    products_.multiply({.rows = keys.padded,
-                        .columns = dim_,
-                        .depth = queries.rows,
-                        .type = kType,
-                        .a = {.is_transposed = true, .stride = keys.padded},
-                        .b = {.stride = dim_},
-                        .stride_c = dim_,
-                        .into = Into::accumulate},
-                       {.a = factors.a, .b = factors.b, .c = c + keys.first * dim_});
+    gemm_.multiply({.m = keys.padded,
+                    .n = dim_,
+                    .k = queries.rows,
+                    .type = kType,
+                    .a = {.is_transposed = true, .stride = keys.padded},
+                    .b = {.stride = dim_},
+                    .stride_c = dim_,
+                    .write_mode = WriteMode::accumulate},
+                   {.a = operands.a, .b = operands.b, .c = c + keys.first * dim_});
   }
 
   ScoreBlock score_block(const QueryBlock& queries, const KeyBlock& keys) {
@@ -269,7 +284,7 @@ class Pass {
             .scores = space_.scores.data()};
   }
 
-  // Where the row of a token and head begins in q, o and their gradients, and in lse.
+  // Index in lse of a token and head; times head_dim, in q, o and their gradients.
   [[nodiscard]] std::int64_t lse_index(const Sequence& sequence, std::int64_t query,
                                        std::int64_t head) const {
     return (sequence.first_query + query) * shape_.heads + head;
@@ -321,7 +336,7 @@ class Pass {
     });
   }
 
-  // Rows of padding have no gradient: all zero, they add nothing anywhere.
+  // Padded rows are zero, so they add nothing to any gradient.
   void prepare_backward(const Sequence& sequence, std::int64_t kv_head, const QueryBlock& queries,
                         const AttentionBackward<T>& data) {
     std::fill_n(space_.lse.data(), queries.rows, 0.0F);
@@ -363,7 +378,7 @@ class Pass {
   const AttentionShape& shape_;
   std::int64_t dim_;
   std::int64_t group_;
-  Products& products_;
+  GemmEngine& gemm_;
   Workspace<T>& space_;
 };
 
@@ -383,7 +398,7 @@ WorkspaceSizes workspace_sizes(const AttentionShape& shape, const Sequences& seq
 
 struct Attention::State {
   AttentionShape shape;
-  std::unique_ptr<Products> products;
+  std::unique_ptr<GemmEngine> gemm;
   Workspace<float> f32;
   Workspace<Bf16> bf16;
 
@@ -409,8 +424,7 @@ struct Attention::State {
 };
 
 Attention::Attention(const AttentionShape& shape)
-    : state_(std::make_unique<State>(State{.shape = checked(shape), .products = make_products()})) {
-}
+    : state_(std::make_unique<State>(State{.shape = checked(shape), .gemm = make_gemm_engine()})) {}
 Attention::Attention(Attention&&) noexcept = default;
 Attention& Attention::operator=(Attention&&) noexcept = default;
 Attention::~Attention() = default;
@@ -420,7 +434,7 @@ void Attention::forward(const Sequences& sequences, const AttentionForward<T>& d
   check(state_->shape, sequences, data);
   Workspace<T>& space = state_->template workspace<T>();
   space.grow_forward(workspace_sizes(state_->shape, sequences));
-  Pass<T> pass(state_->shape, *state_->products, space);
+  AttentionPass<T> pass(state_->shape, *state_->gemm, space);
   state_->for_each(sequences, [&](const Sequence& sequence, std::int64_t kv_head) {
     if (sequence.queries > 0) pass.forward(sequence, kv_head, data);
   });
@@ -431,7 +445,7 @@ void Attention::backward(const Sequences& sequences, const AttentionBackward<T>&
   check(state_->shape, sequences, data);
   Workspace<T>& space = state_->template workspace<T>();
   space.grow_backward(workspace_sizes(state_->shape, sequences));
-  Pass<T> pass(state_->shape, *state_->products, space);
+  AttentionPass<T> pass(state_->shape, *state_->gemm, space);
   state_->for_each(sequences, [&](const Sequence& sequence, std::int64_t kv_head) {
     pass.backward(sequence, kv_head, data);
   });

@@ -1,19 +1,20 @@
 // Causal attention over sequences of different lengths, forward and backward, on the CPU.
 //
-// Queries of all sequences lie one after another, and so do their keys and values. Sequence i has
-// queries cu_seqlens_q[i] .. cu_seqlens_q[i+1] and keys cu_seqlens_kv[i] .. cu_seqlens_kv[i+1]. The
-// last query sees all the keys, the one before it all but one, and so on: a sequence may be the end
-// of a document whose earlier keys came from elsewhere. It has at least as many keys as queries,
-// unless it has no queries; then it has no effect and its keys get a gradient of zero.
+// Sequences are packed (varlen): their queries are concatenated, and so are keys and values.
+// Sequence i has queries cu_seqlens_q[i] .. cu_seqlens_q[i+1] and keys cu_seqlens_kv[i] ..
+// cu_seqlens_kv[i+1]. The last query sees all the keys, the one before it all but one, and so on: a
+// sequence may be the end of a document whose earlier keys came from elsewhere. It has at least as
+// many keys as queries, unless it has no queries; then it has no effect and its keys get a gradient
+// of zero.
 //
 // Heads share keys in groups (GQA): query head h uses key head h / (heads / kv_heads).
 //
-// Products are done in blocks by oneDNN (by plain loops where it is missing), with the softmax
-// carried along from block to block (Milakov and Gimelshein, "Online normalizer calculation for
-// softmax", 2018), so memory grows with the tokens, not with their square. bf16 stands for what is
-// stored: sums, softmax and gradients on the way are float, except that the weights and the
-// gradients of the scores are rounded where they are operands of a product. A call uses only the
-// thread that makes it and gives the same bits every time on the same kind of processor.
+// The GEMMs are blocked and done by oneDNN (by reference loops if it is missing), with an online
+// softmax from block to block (Milakov and Gimelshein, "Online normalizer calculation for softmax",
+// 2018; used the same way by FlashAttention), so memory is linear in the tokens. bf16 is the
+// storage type: sums, softmax and intermediate gradients are f32, except that the weights and the
+// gradients of the scores are rounded to bf16 as operands of a GEMM. A call uses only the calling
+// thread; results are bitwise reproducible on the same kind of processor.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,7 @@ struct Sequences {
 
 // Row t of q, o and their gradients has heads * head_dim elements, row t of k, v and theirs
 // kv_heads * head_dim. A row of `lse` has one float per head: the logarithm of the sum of the
-// exponentials, which the way back needs.
+// exponentials, which backward needs.
 template <class T>
 struct AttentionForward {
   std::span<const T> q;
@@ -64,9 +65,8 @@ struct AttentionBackward {
   std::span<T> d_v;
 };
 
-// For T = float and Bf16. Throw InputError D500 where shapes or lengths do not fit together. Not
-// const: it keeps its workspace and the products of each block size from call to call. One thread
-// at a time may use one; several may have one each.
+// For T = float and Bf16. Throws InputError D500 on a mismatch of shapes or lengths. Not
+// thread-safe: it caches its workspace and the GEMM of each block size. Threads may have one each.
 class Attention {
  public:
   explicit Attention(const AttentionShape& shape);
@@ -84,7 +84,7 @@ class Attention {
   std::unique_ptr<State> state_;
 };
 
-// "oneDNN 3.2.0", or "plain loops".
-[[nodiscard]] std::string_view products_by();
+// "oneDNN 3.2.0", or "reference".
+[[nodiscard]] std::string_view gemm_backend_name();
 
 }  // namespace shiplap::kernels

@@ -9,7 +9,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/kernels/allocations_testing_internal.h"
-#include "shiplap/kernels/testing_internal.h"
+#include "shiplap/kernels/attention_testing_internal.h"
 
 namespace shiplap::kernels {
 namespace {
@@ -18,9 +18,9 @@ using testing::Each;
 using testing::HasSubstr;
 
 template <class T>
-Answer solve(const Problem& problem) {
+AttentionResult solve(const AttentionProblem& problem) {
   Attention attention(problem.shape);
-  Arrays<T> arrays(problem);
+  AttentionArrays<T> arrays(problem);
   arrays.run(attention, problem.sequences());
   return arrays.answer();
 }
@@ -41,7 +41,8 @@ constexpr Bounds kF32{.o = 1e-5, .lse = 1e-5, .gradient = 1e-5};
 constexpr double kU = 1.0 / 256;
 constexpr Bounds kBf16{.o = 2 * kU, .lse = 1e-5, .gradient = 4 * kU};
 
-void expect_right(const Answer& found, const Answer& expected, const Bounds& bounds) {
+void expect_right(const AttentionResult& found, const AttentionResult& expected,
+                  const Bounds& bounds) {
   EXPECT_LE(error_of(found.o, expected.o), bounds.o);
   for (std::size_t i = 0; i < expected.lse.size(); ++i) {
     ASSERT_NEAR(found.lse[i], expected.lse[i], bounds.lse * (1 + std::abs(expected.lse[i]))) << i;
@@ -56,10 +57,10 @@ void expect_right(const AttentionShape& shape, const std::vector<Lengths>& lengt
   SCOPED_TRACE(testing::Message() << shape.heads << "/" << shape.kv_heads << " heads of "
                                   << shape.head_dim << ", " << lengths.size() << " sequences, seed "
                                   << seed);
-  const Problem problem = random_problem(shape, lengths, seed);
-  const Problem exact = rounded<float>(problem);
+  const AttentionProblem problem = random_problem(shape, lengths, seed);
+  const AttentionProblem exact = rounded<float>(problem);
   expect_right(solve<float>(exact), reference(exact), kF32);
-  const Problem coarse = rounded<Bf16>(problem);
+  const AttentionProblem coarse = rounded<Bf16>(problem);
   expect_right(solve<Bf16>(coarse), reference(coarse), kBf16);
 }
 
@@ -127,29 +128,30 @@ TEST(Attention, IsRightForOtherScales) {
 
 // Scores of a few hundred would overflow without the maximum.
 TEST(Attention, LargeScoresDoNotOverflow) {
-  Problem problem = random_problem({.heads = 2, .head_dim = 16, .scale = 1}, {{300, 300}}, 5);
+  AttentionProblem problem =
+      random_problem({.heads = 2, .head_dim = 16, .scale = 1}, {{300, 300}}, 5);
   for (double& number : problem.q) number *= 30;
-  const Answer answer = solve<float>(rounded<float>(problem));
+  const AttentionResult answer = solve<float>(rounded<float>(problem));
   for (const Doubles* numbers : {&answer.o, &answer.lse, &answer.d_q, &answer.d_k, &answer.d_v}) {
     EXPECT_TRUE(std::ranges::all_of(*numbers, [](double x) { return std::isfinite(x); }));
   }
 }
 
 TEST(Attention, TheFirstQueryOfAWholeSequenceSeesOnlyItsOwnValue) {
-  const Problem problem =
+  const AttentionProblem problem =
       rounded<float>(random_problem({.heads = 2, .kv_heads = 2, .head_dim = 8}, {{20, 20}}, 6));
-  const Answer answer = solve<float>(problem);
+  const AttentionResult answer = solve<float>(problem);
   for (std::size_t i = 0; i < 16; ++i) EXPECT_NEAR(answer.o[i], problem.v[i], 1e-6) << i;
 }
 
 TEST(Attention, TheLastQuerySeesAllKeys) {
   // With queries of zero, each output is the mean of the values seen.
-  Problem problem = random_problem({.heads = 1, .head_dim = 1}, {{3, 400}}, 8);
+  AttentionProblem problem = random_problem({.heads = 1, .head_dim = 1}, {{3, 400}}, 8);
   std::ranges::fill(problem.q, 0.0);
   std::ranges::fill(problem.v, 0.0);
   problem.v[399] = 400;
   problem.v[398] = 399;
-  const Answer answer = solve<float>(problem);
+  const AttentionResult answer = solve<float>(problem);
   EXPECT_NEAR(answer.o[0], 0, 0);
   EXPECT_NEAR(answer.o[1], 1, 1e-5);
   EXPECT_NEAR(answer.o[2], 1 + 399.0 / 400, 1e-5);
@@ -157,8 +159,8 @@ TEST(Attention, TheLastQuerySeesAllKeys) {
 
 TEST(Attention, ASequenceDoesNotSeeItsNeighbours) {
   const AttentionShape shape{.heads = 2, .kv_heads = 1, .head_dim = 8};
-  const Problem both = random_problem(shape, {{40, 50}, {21, 21}}, 9);
-  Problem second{.shape = shape, .q_ends = {0, 21}, .kv_ends = {0, 21}};
+  const AttentionProblem both = random_problem(shape, {{40, 50}, {21, 21}}, 9);
+  AttentionProblem second{.shape = shape, .q_ends = {0, 21}, .kv_ends = {0, 21}};
   const auto tail = [](const Doubles& all, std::size_t count) {
     return Doubles(all.end() - static_cast<std::ptrdiff_t>(count), all.end());
   };
@@ -166,8 +168,8 @@ TEST(Attention, ASequenceDoesNotSeeItsNeighbours) {
   second.k = tail(both.k, 21UL * 8);
   second.v = tail(both.v, 21UL * 8);
   second.d_o = tail(both.d_o, 21UL * 16);
-  const Answer of_both = solve<Bf16>(both);
-  const Answer alone = solve<Bf16>(second);
+  const AttentionResult of_both = solve<Bf16>(both);
+  const AttentionResult alone = solve<Bf16>(second);
   EXPECT_EQ(tail(of_both.o, 21UL * 16), alone.o);
   EXPECT_EQ(tail(of_both.lse, 21UL * 2), alone.lse);
   EXPECT_EQ(tail(of_both.d_q, 21UL * 16), alone.d_q);
@@ -176,8 +178,8 @@ TEST(Attention, ASequenceDoesNotSeeItsNeighbours) {
 }
 
 TEST(Attention, KeysWithoutQueriesHaveNoGradient) {
-  const Problem problem = random_problem({.heads = 2, .head_dim = 8}, {{0, 30}}, 10);
-  Arrays<float> arrays(problem);
+  const AttentionProblem problem = random_problem({.heads = 2, .head_dim = 8}, {{0, 30}}, 10);
+  AttentionArrays<float> arrays(problem);
   std::ranges::fill(arrays.d_k, 1.0F);
   std::ranges::fill(arrays.d_v, 1.0F);
   Attention attention(problem.shape);
@@ -187,14 +189,14 @@ TEST(Attention, KeysWithoutQueriesHaveNoGradient) {
 }
 
 TEST(Attention, NoSequencesAreNoWork) {
-  const Problem problem = random_problem({.heads = 2, .head_dim = 8}, {}, 11);
+  const AttentionProblem problem = random_problem({.heads = 2, .head_dim = 8}, {}, 11);
   Attention attention(problem.shape);
-  Arrays<float> arrays(problem);
+  AttentionArrays<float> arrays(problem);
   EXPECT_NO_THROW(arrays.run(attention, problem.sequences()));
 }
 
 template <class T>
-bool same_bits(const Arrays<T>& a, const Arrays<T>& b) {
+bool same_bits(const AttentionArrays<T>& a, const AttentionArrays<T>& b) {
   return a.o == b.o && a.lse == b.lse && a.d_q == b.d_q && a.d_k == b.d_k && a.d_v == b.d_v;
 }
 
@@ -202,13 +204,13 @@ bool same_bits(const Arrays<T>& a, const Arrays<T>& b) {
 template <class T>
 void expect_same_bits() {
   const AttentionShape shape{.heads = 4, .kv_heads = 2, .head_dim = 24};
-  const Problem problem = random_problem(shape, {{270, 300}, {5, 9}}, 12);
-  const Problem other = random_problem(shape, {{33, 600}}, 13);
+  const AttentionProblem problem = random_problem(shape, {{270, 300}, {5, 9}}, 12);
+  const AttentionProblem other = random_problem(shape, {{33, 600}}, 13);
   Attention attention(shape);
-  Arrays<T> first(problem);
-  Arrays<T> between(other);
-  Arrays<T> second(problem);
-  Arrays<T> third(problem);
+  AttentionArrays<T> first(problem);
+  AttentionArrays<T> between(other);
+  AttentionArrays<T> second(problem);
+  AttentionArrays<T> third(problem);
   first.run(attention, problem.sequences());
   between.run(attention, other.sequences());
   second.run(attention, problem.sequences());
@@ -223,11 +225,11 @@ TEST(Attention, GivesTheSameBitsEveryTime) {
   expect_same_bits<Bf16>();
 }
 
-// Any NaN, not only the usual one: arithmetic on its bits must not make a number of it.
+// Any NaN payload: arithmetic on the bits of a NaN must not produce a number.
 TEST(Attention, LetsNoNanBecomeANumber) {
   for (const std::uint32_t bits : {0x7fc00000U, 0x7fc00001U, 0x7fffffffU, 0xffffffffU}) {
-    const Problem problem = random_problem({.head_dim = 8}, {{20, 20}}, 3);
-    Arrays<float> arrays(problem);
+    const AttentionProblem problem = random_problem({.head_dim = 8}, {{20, 20}}, 3);
+    AttentionArrays<float> arrays(problem);
     arrays.k[0] = std::bit_cast<float>(bits);
     Attention attention(problem.shape);
     arrays.run(attention, problem.sequences());
@@ -236,30 +238,30 @@ TEST(Attention, LetsNoNanBecomeANumber) {
 }
 
 TEST(Attention, TwoThreadsHaveOneEach) {
-  const Problem problem =
+  const AttentionProblem problem =
       random_problem({.heads = 4, .kv_heads = 2, .head_dim = 16}, {{90, 300}, {40, 40}}, 14);
-  Arrays<Bf16> expected(problem);
+  AttentionArrays<Bf16> expected(problem);
   Attention alone(problem.shape);
   expected.run(alone, problem.sequences());
-  std::vector<Arrays<Bf16>> results(2, Arrays<Bf16>(problem));
+  std::vector<AttentionArrays<Bf16>> results(2, AttentionArrays<Bf16>(problem));
   std::vector<std::thread> threads;
-  for (Arrays<Bf16>& result : results) {
+  for (AttentionArrays<Bf16>& result : results) {
     threads.emplace_back([&] {
       Attention attention(problem.shape);
       for (int i = 0; i < 3; ++i) result.run(attention, problem.sequences());
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const Arrays<Bf16>& result : results) EXPECT_TRUE(same_bits(result, expected));
+  for (const AttentionArrays<Bf16>& result : results) EXPECT_TRUE(same_bits(result, expected));
 }
 
-// oneDNN itself takes a few hundred bytes for the list of arguments of every call.
+// oneDNN allocates a few hundred bytes for the arguments of every call.
 TEST(Attention, ALaterCallOfTheSameSizesAllocatesNothing) {
-  const Problem problem =
+  const AttentionProblem problem =
       random_problem({.heads = 4, .kv_heads = 2, .head_dim = 16}, {{90, 300}, {40, 40}}, 15);
   Attention attention(problem.shape);
-  Arrays<float> f32(problem);
-  Arrays<Bf16> bf16(problem);
+  AttentionArrays<float> f32(problem);
+  AttentionArrays<Bf16> bf16(problem);
   f32.run(attention, problem.sequences());
   bf16.run(attention, problem.sequences());
   allocations = 0;
@@ -268,20 +270,20 @@ TEST(Attention, ALaterCallOfTheSameSizesAllocatesNothing) {
   f32.run(attention, problem.sequences());
   bf16.run(attention, problem.sequences());
   counting = false;
-  if (products_by() == "plain loops") {
+  if (gemm_backend_name() == "reference") {
     EXPECT_EQ(allocations, 0U);
   }
   EXPECT_LE(largest_allocation, 512U);
 }
 
-// The reference is the only other witness of the gradient, so it needs one of its own: the change
-// of sum(d_o * o) when one input changes a little.
+// The reference checks the gradient, so it is itself checked with finite differences of sum(d_o *
+// o).
 TEST(Reference, ItsGradientIsThatOfFiniteDifferences) {
-  Problem problem =
+  AttentionProblem problem =
       random_problem({.heads = 4, .kv_heads = 2, .head_dim = 3}, {{3, 5}, {0, 2}, {2, 2}}, 16);
-  const Answer answer = reference(problem);
+  const AttentionResult answer = reference(problem);
   const auto loss = [&] {
-    const Answer here = reference(problem);
+    const AttentionResult here = reference(problem);
     double sum = 0;
     for (std::size_t i = 0; i < here.o.size(); ++i) sum += here.o[i] * problem.d_o[i];
     return sum;
@@ -335,15 +337,15 @@ TEST(Refused, LengthsThatMakeNoSense) {
   expect_refused(with({0}, {}), "cu_seqlens_kv is empty");
   expect_refused(with({1, 2}, {0, 2}), "cu_seqlens_q begins with 1");
   expect_refused(with({0, 2}, {1, 2}), "cu_seqlens_kv begins with 1");
-  expect_refused(with({0, 4, 3}, {0, 4, 8}), "falls from 4 to 3 at entry 2");
+  expect_refused(with({0, 4, 3}, {0, 4, 8}), "decreases from 4 to 3 at entry 2");
   expect_refused(with({0, 2}, {0, 2, 3}), "2 entries and cu_seqlens_kv 3");
   expect_refused(with({0, 2, 5}, {0, 2, 4}), "sequence 1 has 3 queries but only 2 keys");
 }
 
 TEST(Refused, ArraysOfTheWrongSize) {
-  const Problem problem = random_problem({.heads = 2, .head_dim = 8}, {{3, 4}}, 17);
+  const AttentionProblem problem = random_problem({.heads = 2, .head_dim = 8}, {{3, 4}}, 17);
   Attention attention(problem.shape);
-  Arrays<float> arrays(problem);
+  AttentionArrays<float> arrays(problem);
   const auto forward = [&](auto shorten) {
     return [&, shorten] {
       AttentionForward<float> data = arrays.forward();

@@ -17,7 +17,7 @@ struct Bf16 {
 
 [[nodiscard]] constexpr Bf16 to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  // A NaN stays one, whatever its lower half says.
+  // A NaN stays NaN, whatever its lower half is.
   if ((bits & 0x7fffffff) > 0x7f800000) {
     return {static_cast<std::uint16_t>((bits >> 16) | 0x40)};
   }

@@ -1,6 +1,6 @@
-// How the queries and keys of a sequence are cut into blocks.
+// Blocks of the queries and keys of a sequence.
 //
-// Each shape of a product costs oneDNN about a millisecond of compilation, so the last block of a
+// oneDNN compiles a kernel for each GEMM shape, about a millisecond, so the last block of a
 // sequence is padded to kLanes times a power of two: five sizes instead of as many as there are
 // lengths. Padded queries are rows of zeros, padded keys are hidden.
 #pragma once
@@ -16,10 +16,10 @@
 
 namespace shiplap::kernels {
 
-// Fewer rows or columns take longer per score; with more, a block no longer stays in the second
-// level of the cache, and more of the blocks on the diagonal is computed only to be hidden.
+// Smaller blocks take longer per score; larger ones exceed the L2 cache, and more of the blocks on
+// the diagonal is masked.
 inline constexpr std::int64_t kBlockRows = 512;
-inline constexpr std::int64_t kMostBlockQueries = 256;
+inline constexpr std::int64_t kMaxBlockQueries = 256;
 inline constexpr std::int64_t kBlockKeys = 256;
 
 constexpr std::int64_t padded(std::int64_t count) {
@@ -31,7 +31,7 @@ constexpr std::int64_t padded(std::int64_t count) {
 constexpr std::int64_t block_queries(std::int64_t group) {
   const std::int64_t vectors = std::max<std::int64_t>(1, kBlockRows / group / kLanes);
   return std::min(
-      kMostBlockQueries,
+      kMaxBlockQueries,
       kLanes * static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(vectors))));
 }
 
@@ -79,7 +79,7 @@ inline KeyBlock key_block(const QueryBlock& queries, std::int64_t first) {
   return {.first = first, .padded = padded(std::min(kBlockKeys, queries.visible - first))};
 }
 
-// How many keys of the block each row sees. A padded query sees what the last one does.
+// Counts the keys of the block that each row sees. A padded query sees the same as the last one.
 inline void count_visible(const QueryBlock& queries, const KeyBlock& keys,
                           std::span<std::int32_t> visible) {
   for (std::int64_t row = 0; row < queries.rows; ++row) {

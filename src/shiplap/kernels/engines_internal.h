@@ -1,7 +1,7 @@
-// Who multiplies: oneDNN, or plain loops where it is not there.
+// GEMM backends: oneDNN, or reference loops if it is missing.
 //
-// Both add up in float in an order that depends on the shape alone, so the same operands give the
-// same bits on the same machine.
+// Both accumulate in f32 in an order that depends only on the shape, so results are bitwise
+// reproducible on the same machine.
 #pragma once
 
 #include <compare>
@@ -13,10 +13,10 @@
 
 namespace shiplap::kernels {
 
-enum class Into { overwrite, accumulate };
+enum class WriteMode { overwrite, accumulate };
 
-// How an operand lies in memory: by rows, or transposed, with `stride` elements from the beginning
-// of one row (column) to that of the next.
+// The memory layout of an operand: row-major, or transposed, with `stride` elements between rows
+// (columns).
 struct Layout {
   bool is_transposed = false;
   std::int64_t stride = 0;
@@ -28,73 +28,70 @@ struct Layout {
   return {.is_transposed = matrix.is_transposed, .stride = matrix.stride};
 }
 
-// c = a b or c += a b, where a has `rows` x `depth` elements, b `depth` x `columns`, and c is float
-// and lies by rows. No size is zero.
-struct Product {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::int64_t depth = 0;
-  DType type = DType::f32;  // of both factors
+// c = a b or c += a b, where a is m x k, b is k x n, and c is f32 and row-major. No size is zero.
+struct GemmDesc {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  DType type = DType::f32;  // of a and b
   Layout a;
-  Layout b;  // where it is not prepared
+  Layout b;  // if it is not packed
   std::int64_t stride_c = 0;
-  Into into = Into::overwrite;
-  friend auto operator<=>(const Product&, const Product&) = default;
+  WriteMode write_mode = WriteMode::overwrite;
+  friend auto operator<=>(const GemmDesc&, const GemmDesc&) = default;
 };
 
-// `a` and `b` are only read. They are not const because oneDNN describes all its memory by pointers
-// through which it could write.
+// `a` and `b` are only read. They are not const because oneDNN takes non-const pointers.
 struct Operands {
   void* a = nullptr;
   void* b = nullptr;
   float* c = nullptr;
 };
 
-// Products of any two matrices of f32 or bf16, such as those of which attention is made: small,
-// many, and of few different shapes. One thread at a time may use one. What a shape needs is
-// prepared when it is first seen and kept.
-class Products {
+// GEMMs of any two f32 or bf16 matrices, such as those of attention: small, many, of few different
+// shapes. Not thread-safe. Kernels are compiled at the first use of a shape and cached.
+class GemmEngine {
  public:
-  virtual ~Products() = default;
-  virtual void multiply(const Product& product, const Operands& operands) = 0;
+  virtual ~GemmEngine() = default;
+  virtual void multiply(const GemmDesc& desc, const Operands& operands) = 0;
 };
 
-// By oneDNN if it is there, else by plain loops; products_by() in attention.h says which.
-[[nodiscard]] std::unique_ptr<Products> make_products();
-[[nodiscard]] std::unique_ptr<Products> make_plain_products();
+// oneDNN if available, otherwise the reference; see gemm_backend_name() in attention.h.
+[[nodiscard]] std::unique_ptr<GemmEngine> make_gemm_engine();
+[[nodiscard]] std::unique_ptr<GemmEngine> make_reference_gemm_engine();
 
-// Products with second factors that were prepared: several, all of one shape. One thread at a time
-// may use one. What a number of rows needs is made when it is first seen and kept.
+// GEMMs with packed weights: several weight matrices, all of one shape. Not thread-safe. Kernels
+// are compiled at the first use of a number of rows and cached.
 class LinearEngine {
  public:
   virtual ~LinearEngine() = default;
 
-  // Of both factors.
+  // The dtype of both operands.
   [[nodiscard]] virtual DType type() const = 0;
-  // The stride is set. With Packing::every_call, the weights stay where they are until the next
-  // call of this.
+  // Packs weights. REQUIRES: the stride is set. With Packing::every_call, the weights stay valid
+  // until the next call of this.
   virtual void prepare(const MatrixView& weights, std::int64_t group) = 0;
-  // Whether it multiplies so; a row then gets the same bits as in any other product of this engine
-  // by this layout of weights. It can do `typical_rows` or fewer rows of a that lie without gaps,
-  // at worst with rows added to them, into a c without gaps.
-  [[nodiscard]] virtual bool can(const Product& product) = 0;
-  // Of the operands, b is not needed.
-  virtual void multiply(const Product& product, const Operands& operands, std::int64_t group) = 0;
+  // Returns whether it supports this GEMM; a row then has the same bits as in any other GEMM of
+  // this engine with this layout of weights. `typical_rows` or fewer contiguous rows of a, possibly
+  // padded, into a contiguous c are always supported.
+  [[nodiscard]] virtual bool supports(const GemmDesc& desc) = 0;
+  // Operand b is ignored.
+  virtual void multiply(const GemmDesc& desc, const Operands& operands, std::int64_t group) = 0;
   [[nodiscard]] virtual std::string_view name() const = 0;
 };
 
-// The best for the shape, which may be one for f32 whatever the shape asks for.
+// Returns the best engine for the shape. It may be one for f32 even if the shape has another dtype.
 [[nodiscard]] std::unique_ptr<LinearEngine> make_linear_engine(const LinearShape& shape);
 // For f32.
-[[nodiscard]] std::unique_ptr<LinearEngine> make_plain_linear_engine();
+[[nodiscard]] std::unique_ptr<LinearEngine> make_reference_linear_engine();
 
-// What the plugin shiplap_onednn.so offers, under the name `shiplap_products_plugin`. The caller
-// owns what it makes.
-inline constexpr int kProductsPluginVersion = 4;
-struct ProductsPlugin {
-  int version = kProductsPluginVersion;
-  Products* (*make)() = nullptr;
-  LinearEngine* (*make_linear)(const LinearShape&) = nullptr;  // null if it has no fast way
+// The interface of the plugin shiplap_onednn.so, exported as `shiplap_gemm_plugin`. The caller owns
+// the returned engines.
+inline constexpr int kGemmPluginVersion = 4;
+struct GemmPlugin {
+  int version = kGemmPluginVersion;
+  GemmEngine* (*make)() = nullptr;
+  LinearEngine* (*make_linear)(const LinearShape&) = nullptr;  // null if it has no fast kernel
   const char* (*name)() = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// What happens to sums on their way from a product into the result.
+// The epilogue of a GEMM, and conversion to f32.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,21 @@
 
 namespace shiplap::kernels {
 
-// before = alpha * sums + beta * c + bias; c = activation(before).
+// pre = alpha * sums + beta * c + bias; c = activation(pre).
 struct EpilogueStep {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  const float* sums = nullptr;  // by rows
+  const float* sums = nullptr;  // row-major
   std::int64_t stride_sums = 0;
   const float* bias = nullptr;  // may be null
   float alpha = 1;
   float beta = 0;
   Activation activation = Activation::none;
-  MatrixView before_activation;  // may be null
+  MatrixView pre_activation;  // may be null
   MatrixView c;
 };
 
-struct WidenStep {
+struct ConvertStep {
   const void* from = nullptr;
   DType type = DType::f32;
   std::int64_t count = 0;
@@ -29,6 +29,6 @@ struct WidenStep {
 };
 
 void apply_epilogue(const EpilogueStep& step);
-void widen(const WidenStep& step);
+void convert_to_f32(const ConvertStep& step);
 
 }  // namespace shiplap::kernels

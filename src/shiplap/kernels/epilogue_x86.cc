@@ -1,12 +1,14 @@
-// The loops with the widest registers that this x86 processor has.
+// The loops for the widest vectors of this x86 processor.
 #include "shiplap/kernels/epilogue_loops_internal.h"
 #include "shiplap/kernels/targets_internal.h"
 
 namespace shiplap::kernels {
 
 void apply_epilogue(const EpilogueStep& step) {
-  Compiled<apply_epilogue_here>::kAll[first_that_runs()](step);
+  MultiTarget<apply_epilogue_inline>::kAll[best_target()](step);
 }
-void widen(const WidenStep& step) { Compiled<widen_here>::kAll[first_that_runs()](step); }
+void convert_to_f32(const ConvertStep& step) {
+  MultiTarget<convert_to_f32_inline>::kAll[best_target()](step);
+}
 
 }  // namespace shiplap::kernels

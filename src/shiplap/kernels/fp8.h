@@ -1,8 +1,8 @@
-// Numbers of eight bits: e4m3 and e5m2, in which factors of products are stored, and e8m0, a power
-// of two by which a block of them is multiplied (OCP Microscaling Formats 1.0).
+// 8-bit floating-point formats: e4m3 and e5m2 for operands, and e8m0, the power-of-two scale of a
+// block (OCP Microscaling Formats 1.0).
 //
-// Rounding is to nearest, ties to even, and saturates: what is too large, infinities among it,
-// becomes the largest number of its sign. A NaN stays one.
+// Rounding is to nearest, ties to even, and saturating: values out of range, including infinities,
+// become the largest finite value. A NaN stays NaN.
 #pragma once
 
 #include <bit>
@@ -32,20 +32,20 @@ struct E8m0 {
   friend bool operator==(E8m0, E8m0) = default;
 };
 
-// Of fp8_e4m3 and fp8_e5m2: the largest finite number.
-[[nodiscard]] constexpr float largest(DType format) {
+// Returns the largest finite value of fp8_e4m3 or fp8_e5m2.
+[[nodiscard]] constexpr float fp8_max(DType format) {
   return format == DType::fp8_e4m3 ? 448.0F : 57344.0F;
 }
 
-// Half the distance of neighbours, relative to a number: what rounding changes a number by at most,
-// if it is neither too large nor subnormal.
-[[nodiscard]] constexpr double relative_step(DType format) {
+// Returns the maximum relative rounding error of values that are neither out of range nor
+// subnormal.
+[[nodiscard]] constexpr double unit_roundoff(DType format) {
   return format == DType::fp8_e4m3 ? 0x1p-4 : 0x1p-3;
 }
 
-// The distance of subnormal numbers, which is the smallest that is not zero. In all, a number x
-// becomes one within max(relative_step * |x|, smallest_step / 2), up to the largest.
-[[nodiscard]] constexpr double smallest_step(DType format) {
+// Returns the smallest positive value. The rounding error of x is at most max(unit_roundoff * |x|,
+// min_subnormal / 2), up to the largest value.
+[[nodiscard]] constexpr double min_subnormal(DType format) {
   return format == DType::fp8_e4m3 ? 0x1p-9 : 0x1p-16;
 }
 

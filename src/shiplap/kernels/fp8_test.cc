@@ -1,5 +1,5 @@
-// The second witness searches the table of all codes, whose numbers follow from the formula of the
-// standard in double.
+// The reference searches the table of all encodings, whose values are computed with the formula of
+// the standard in double.
 #include "shiplap/kernels/fp8.h"
 
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ TEST(DType, AnyFloatGoesToTheNearest) {
 
 TEST(DType, WhatIsTooLargeBecomesTheLargest) {
   for (const DType format : kFormats) {
-    const float most = largest(format);
+    const float most = fp8_max(format);
     EXPECT_EQ(static_cast<double>(most), formula(format, largest_code(format)));
     for (const float number : {most, std::nextafter(most, HUGE_VALF), 1.04F * most, 1.5F * most,
                                std::numeric_limits<float>::max(), HUGE_VALF}) {
@@ -158,19 +158,19 @@ TEST(DType, E8m0IsAPowerOfTwo) {
 // What tests elsewhere derive their bounds from.
 TEST(DType, RoundingChangesANumberByNoMoreThanTheSteps) {
   for (const DType format : kFormats) {
-    EXPECT_EQ(smallest_step(format), formula(format, 1));
+    EXPECT_EQ(min_subnormal(format), formula(format, 1));
     double most_relative = 0;
     for (unsigned code = 0; code < largest_code(format); ++code) {
       const double low = formula(format, code);
       const double high = formula(format, code + 1);
       const double middle = (low + high) / 2;
       const double change = middle - low;
-      EXPECT_LE(change, std::max(relative_step(format) * middle, smallest_step(format) / 2));
+      EXPECT_LE(change, std::max(unit_roundoff(format) * middle, min_subnormal(format) / 2));
       if (low >= formula(format, 1U << layout(format).mantissa_bits)) {
         most_relative = std::max(most_relative, change / low);
       }
     }
-    EXPECT_EQ(most_relative, relative_step(format));
+    EXPECT_EQ(most_relative, unit_roundoff(format));
   }
 }
 

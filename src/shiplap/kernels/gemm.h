@@ -1,11 +1,11 @@
-// Products of f32 matrices, as layers of a network are made of them.
+// GEMMs of f32 matrices.
 //
 //   Gemm gemm;
-//   gemm.multiply(by_rows(x, tokens, in), transposed(by_rows(w, out, in)), {.data = y});
+//   gemm.multiply(row_major(x, tokens, in), transposed(row_major(w, out, in)), {.data = y});
 //
-// oneDNN does them where it is there, plain loops where it is not (products_by() in attention.h
-// says which). A call uses only the thread that makes it, and the same operands give the same bits
-// every time on the same kind of processor.
+// The backend is oneDNN, or reference loops if it is missing (gemm_backend_name() in attention.h).
+// A call uses only the calling thread; results are bitwise reproducible on the same kind of
+// processor.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,14 @@
 
 namespace shiplap::kernels {
 
-// Rows one after another, without gaps.
-[[nodiscard]] inline MatrixView by_rows(float* data, std::int64_t rows, std::int64_t columns) {
+// Returns a view of a contiguous row-major matrix.
+[[nodiscard]] inline MatrixView row_major(float* data, std::int64_t rows, std::int64_t columns) {
   return {.data = data, .rows = rows, .columns = columns, .stride = columns};
 }
 
-class Products;
+class GemmEngine;
 
-// Not const: it keeps what each shape needs from call to call. One thread at a time may use one;
-// several may have one each.
+// Not thread-safe: it caches a kernel per shape. Threads may have one each.
 class Gemm {
  public:
   Gemm();
@@ -32,13 +31,13 @@ class Gemm {
   ~Gemm();
 
   // c = a b; the sizes of c need not be given. REQUIRES: the inner sizes agree; `c` overlaps
-  // neither factor.
+  // neither operand.
   void multiply(const MatrixView& a, const MatrixView& b, const MatrixView& c);
   // c += a b
   void multiply_add(const MatrixView& a, const MatrixView& b, const MatrixView& c);
 
  private:
-  std::unique_ptr<Products> products_;
+  std::unique_ptr<GemmEngine> gemm_;
 };
 
 }  // namespace shiplap::kernels

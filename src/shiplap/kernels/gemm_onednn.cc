@@ -1,8 +1,9 @@
-// The products by oneDNN's matmul.
+// GEMM backend: oneDNN's matmul.
 //
-// A product of attention takes a few microseconds, so nothing else may: a primitive is made once
-// per shape, and a call only changes the pointers of its memory objects. The scratchpad is ours,
-// because the library's own belongs to the thread that made the primitive.
+// A GEMM of attention takes a few microseconds, so the overhead must be small: a primitive is
+// created once per shape, and a call only changes the pointers of its memory objects. The
+// scratchpad is managed here, because the library's own belongs to the thread that created the
+// primitive.
 #include <array>
 #include <cstddef>
 #include <dnnl.hpp>
@@ -27,9 +28,9 @@ using Memory = dnnl::memory;
 using DataType = Memory::data_type;
 using Description = dnnl::matmul::primitive_desc;
 
-// While one lives, oneDNN uses no thread but the caller's. A block is too small to gain from more,
-// ranks that are threads would each start a team of their own, and a sum split between threads
-// would have other bits on another number of them. OpenMP keeps the number per thread.
+// Scope in which oneDNN uses only the calling thread. A block is too small to gain from more, ranks
+// that are threads would each start an OpenMP team, and a sum split over threads would depend on
+// their number. OpenMP keeps the number per thread.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -50,7 +51,7 @@ DataType data_type(DType type) {
     case DType::f16:
       return DataType::f16;
     default:
-      throw InternalError("no type that oneDNN multiplies");
+      throw InternalError("unsupported dtype of a oneDNN matmul");
   }
 }
 
@@ -60,10 +61,10 @@ Memory::desc matrix(const Memory::dims& sizes, DType type, const Layout& layout)
   return {sizes, data_type(type), strides};
 }
 
-dnnl::primitive_attr attributes_for(Into into) {
+dnnl::primitive_attr attributes_for(WriteMode into) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (into == Into::accumulate) {
+  if (into == WriteMode::accumulate) {
     dnnl::post_ops sum;
     sum.append_sum(1.0F);
     attributes.set_post_ops(sum);
@@ -71,7 +72,7 @@ dnnl::primitive_attr attributes_for(Into into) {
   return attributes;
 }
 
-// A primitive with its memory objects, ready to be pointed somewhere.
+// A primitive with its memory objects, whose pointers are set per call.
 class Prepared {
  public:
   Prepared(const dnnl::engine& engine, const Description& description)
@@ -100,7 +101,7 @@ class Prepared {
   std::array<dnnl_exec_arg_t, 4> arguments_;
 };
 
-// Memory for one primitive at a time, on a line of the cache.
+// Memory for one primitive at a time, aligned to a cache line.
 class Scratchpad {
  public:
   void grow(std::size_t bytes) {
@@ -117,7 +118,7 @@ class Scratchpad {
   std::vector<std::byte> bytes_;
 };
 
-// The primitives of all products that were seen.
+// The cache of primitives, by GEMM.
 class Primitives {
  public:
   Primitives() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
@@ -126,24 +127,23 @@ class Primitives {
   [[nodiscard]] dnnl::stream& stream() { return stream_; }
   void forget() { prepared_.clear(); }
 
-  // Nothing if oneDNN cannot do it.
-  [[nodiscard]] std::optional<Description> describe(const Product& product,
+  // Returns nothing if oneDNN does not support it.
+  [[nodiscard]] std::optional<Description> describe(const GemmDesc& desc,
                                                     const Memory::desc& weights) const {
     try {
-      return Description(
-          engine_, matrix({product.rows, product.depth}, product.type, product.a), weights,
-          matrix({product.rows, product.columns}, DType::f32, {.stride = product.stride_c}),
-          attributes_for(product.into));
+      return Description(engine_, matrix({desc.m, desc.k}, desc.type, desc.a), weights,
+                         matrix({desc.m, desc.n}, DType::f32, {.stride = desc.stride_c}),
+                         attributes_for(desc.write_mode));
     } catch (const dnnl::error& error) {
       if (error.status != dnnl_unimplemented) throw;
       return std::nullopt;
     }
   }
 
-  // Null if `describe` says nothing, which is asked once.
+  // Returns null if `describe` returns nothing; that is cached too.
   template <class Describe>
-  Prepared* find(const Product& product, const Describe& describe) {
-    if (const auto found = prepared_.find(product); found != prepared_.end()) {
+  Prepared* find(const GemmDesc& desc, const Describe& describe) {
+    if (const auto found = prepared_.find(desc); found != prepared_.end()) {
       return found->second.get();
     }
     std::unique_ptr<Prepared> made;
@@ -151,7 +151,7 @@ class Primitives {
       made = std::make_unique<Prepared>(engine_, *best);
       scratchpad_.grow(best->scratchpad_desc().get_size());
     }
-    return prepared_.emplace(product, std::move(made)).first->second.get();
+    return prepared_.emplace(desc, std::move(made)).first->second.get();
   }
 
   void execute(Prepared& prepared, const Operands& operands) {
@@ -162,54 +162,53 @@ class Primitives {
  private:
   dnnl::engine engine_;
   dnnl::stream stream_;
-  std::map<Product, std::unique_ptr<Prepared>> prepared_;
+  std::map<GemmDesc, std::unique_ptr<Prepared>> prepared_;
   Scratchpad scratchpad_;
 };
 
-class OnednnProducts final : public Products {
+class OnednnGemm final : public GemmEngine {
  public:
-  void multiply(const Product& product, const Operands& operands) override {
+  void multiply(const GemmDesc& desc, const Operands& operands) override {
     const OneThread only;
-    Prepared* const prepared = primitives_.find(product, [&] {
-      return primitives_.describe(
-          product, matrix({product.depth, product.columns}, product.type, product.b));
+    Prepared* const prepared = primitives_.find(desc, [&] {
+      return primitives_.describe(desc, matrix({desc.k, desc.n}, desc.type, desc.b));
     });
-    // oneDNN has no product of bf16 for processors without AVX-512.
-    if (prepared == nullptr) return plain_->multiply(product, operands);
+    // oneDNN has no bf16 matmul for processors without AVX-512.
+    if (prepared == nullptr) return reference_->multiply(desc, operands);
     primitives_.execute(*prepared, operands);
   }
 
  private:
   Primitives primitives_;
-  std::unique_ptr<Products> plain_ = make_plain_products();
+  std::unique_ptr<GemmEngine> reference_ = make_reference_gemm_engine();
 };
 
-// The ways that are called so are loops slower than ours.
-bool is_slow(const std::string& way) { return way.starts_with("ref"); }
+// oneDNN's reference implementations are slower than the loops of gemm_reference.cc.
+bool is_slow(const std::string& implementation) { return implementation.starts_with("ref"); }
 
-// oneDNN chooses the blocks of the weights for the typical number of rows; the primitives for other
-// numbers are then made for these blocks. It has several ways to multiply (for bf16: the tiles of
-// AMX, or vectors where there is little to do) that round differently, but each gives a row the
-// same bits however many others there are. So the way of the typical number is the only one used.
-// It knows no gaps in matrices that are not transposed.
+// oneDNN chooses the blocked layout of the weights for the typical number of rows; the primitives
+// for other numbers use the same layout. It has several implementations (for bf16: AMX tiles, or
+// vectors for small shapes) that round differently, but within each a row has the same bits however
+// many others there are. So only the implementation of the typical number is used. It does not
+// support gaps in matrices that are not transposed.
 class OnednnLinear final : public LinearEngine {
  public:
   explicit OnednnLinear(const LinearShape& shape) : shape_(shape) {
     const OneThread only;
-    const Memory::desc any({shape.depth, shape.columns}, data_type(shape.type),
-                           Memory::format_tag::any);
+    const Memory::desc any({shape.k, shape.n}, data_type(shape.type), Memory::format_tag::any);
     if (const std::optional<Description> best = primitives_.describe(typical(), any)) use(*best);
   }
 
-  [[nodiscard]] bool is_fast() const { return !way_.empty() && !is_slow(way_); }
+  [[nodiscard]] bool is_fast() const {
+    return !implementation_.empty() && !is_slow(implementation_);
+  }
   [[nodiscard]] DType type() const override { return shape_.type; }
-  [[nodiscard]] std::string_view name() const override { return way_; }
+  [[nodiscard]] std::string_view name() const override { return implementation_; }
 
   void prepare(const MatrixView& weights, std::int64_t group) override {
     const OneThread only;
     if (group >= std::ssize(groups_)) groups_.resize(group + 1);
-    const Memory::desc here =
-        matrix({shape_.depth, shape_.columns}, shape_.type, layout_of(weights));
+    const Memory::desc here = matrix({shape_.k, shape_.n}, shape_.type, layout_of(weights));
     if (shape_.packing == Packing::every_call && multiplies_in_place(here)) {
       groups_[group].weights = weights.data;
     } else {
@@ -217,40 +216,40 @@ class OnednnLinear final : public LinearEngine {
     }
   }
 
-  [[nodiscard]] bool can(const Product& product) override {
+  [[nodiscard]] bool supports(const GemmDesc& desc) override {
     const OneThread only;
-    return find(product) != nullptr;
+    return find(desc) != nullptr;
   }
 
-  void multiply(const Product& product, const Operands& operands, std::int64_t group) override {
+  void multiply(const GemmDesc& desc, const Operands& operands, std::int64_t group) override {
     const OneThread only;
-    Prepared* const prepared = find(product);
-    ensure(prepared != nullptr, "only what can be multiplied is");
+    Prepared* const prepared = find(desc);
+    ensure(prepared != nullptr, "the GEMM is supported");
     primitives_.execute(*prepared, {.a = operands.a, .b = groups_[group].weights, .c = operands.c});
   }
 
  private:
   struct Group {
     Memory packed{nullptr};
-    void* weights = nullptr;  // these, or those of the caller
+    void* weights = nullptr;  // packed, or the caller's
   };
 
-  [[nodiscard]] Product typical() const {
-    return {.rows = shape_.typical_rows,
-            .columns = shape_.columns,
-            .depth = shape_.depth,
+  [[nodiscard]] GemmDesc typical() const {
+    return {.m = shape_.typical_rows,
+            .n = shape_.n,
+            .k = shape_.k,
             .type = shape_.type,
-            .a = {.stride = shape_.depth},
-            .stride_c = shape_.columns};
+            .a = {.stride = shape_.k},
+            .stride_c = shape_.n};
   }
 
   void use(const Description& best) {
-    way_ = best.impl_info_str();
+    implementation_ = best.impl_info_str();
     layout_of_weights_ = best.weights_desc();
     primitives_.forget();
   }
 
-  // Whether there is a fast way to multiply by weights that lie so, which is then used.
+  // Returns whether there is a fast implementation for weights in this layout, which is then used.
   bool multiplies_in_place(const Memory::desc& here) {
     if (here == layout_of_weights_) return true;
     const std::optional<Description> best = primitives_.describe(typical(), here);
@@ -267,23 +266,23 @@ class OnednnLinear final : public LinearEngine {
     group.weights = group.packed.get_data_handle();
   }
 
-  // Null if oneDNN cannot do it, or would in another way than usual.
-  Prepared* find(const Product& product) {
-    return primitives_.find(product, [&] {
-      std::optional<Description> best = primitives_.describe(product, layout_of_weights_);
-      if (best && best->impl_info_str() != way_) best.reset();
+  // Returns null if oneDNN does not support it with the chosen implementation.
+  Prepared* find(const GemmDesc& desc) {
+    return primitives_.find(desc, [&] {
+      std::optional<Description> best = primitives_.describe(desc, layout_of_weights_);
+      if (best && best->impl_info_str() != implementation_) best.reset();
       return best;
     });
   }
 
   LinearShape shape_;
   Primitives primitives_;
-  std::string way_;
+  std::string implementation_;
   Memory::desc layout_of_weights_;
   std::vector<Group> groups_;
 };
 
-Products* make() { return std::make_unique<OnednnProducts>().release(); }
+GemmEngine* make() { return std::make_unique<OnednnGemm>().release(); }
 
 LinearEngine* make_linear(const LinearShape& shape) {
   auto made = std::make_unique<OnednnLinear>(shape);
@@ -302,10 +301,9 @@ const char* name() {
 }  // namespace
 }  // namespace shiplap::kernels
 
-// The name by which it is found.
-extern "C" const shiplap::kernels::ProductsPlugin shiplap_products_plugin;  // NOLINT
-const shiplap::kernels::ProductsPlugin shiplap_products_plugin{
-    // NOLINT
-    .make = shiplap::kernels::make,
-    .make_linear = shiplap::kernels::make_linear,
-    .name = shiplap::kernels::name};
+// The symbol that gemm.cc looks up.
+extern "C" const shiplap::kernels::GemmPlugin shiplap_gemm_plugin;  // NOLINT
+const shiplap::kernels::GemmPlugin shiplap_gemm_plugin{             // NOLINT
+                                                       .make = shiplap::kernels::make,
+                                                       .make_linear = shiplap::kernels::make_linear,
+                                                       .name = shiplap::kernels::name};

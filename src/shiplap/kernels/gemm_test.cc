@@ -27,16 +27,16 @@ std::vector<float> whole_numbers(Random& random, std::int64_t count) {
 TEST(Gemm, IsExactForWholeNumbersHoweverFactorsLie) {
   Gemm gemm;
   Random random(1);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int round = 0; round < 60; ++round) {
     const std::int64_t m = random.between(1, 40);
     const std::int64_t n = random.between(1, 40);
     const std::int64_t k = random.between(1, 40);
     std::vector<float> left = whole_numbers(random, m * k);
     std::vector<float> right = whole_numbers(random, k * n);
     const MatrixView a =
-        random.chance() ? by_rows(left.data(), m, k) : transposed(by_rows(left.data(), k, m));
+        random.chance() ? row_major(left.data(), m, k) : transposed(row_major(left.data(), k, m));
     const MatrixView b =
-        random.chance() ? by_rows(right.data(), k, n) : transposed(by_rows(right.data(), n, k));
+        random.chance() ? row_major(right.data(), k, n) : transposed(row_major(right.data(), n, k));
     std::vector<float> c = whole_numbers(random, m * n);
     std::vector<float> expected = c;
     const bool adds = random.chance();
@@ -49,7 +49,7 @@ TEST(Gemm, IsExactForWholeNumbersHoweverFactorsLie) {
     }
     const MatrixView into{.data = c.data(), .stride = n};
     adds ? gemm.multiply_add(a, b, into) : gemm.multiply(a, b, into);
-    EXPECT_EQ(c, expected) << "trial " << trial;
+    EXPECT_EQ(c, expected) << "round " << round;
   }
 }
 
@@ -59,17 +59,18 @@ TEST(Gemm, TakesColumnsOutOfAWiderMatrix) {
   std::vector<float> one = {1, 1};
   const MatrixView columns{.data = wide.data() + 2, .rows = 2, .columns = 2, .stride = 4};
   std::vector<float> sums(2);
-  gemm.multiply(columns, by_rows(one.data(), 2, 1), {.data = sums.data(), .stride = 1});
+  gemm.multiply(columns, row_major(one.data(), 2, 1), {.data = sums.data(), .stride = 1});
   EXPECT_EQ(sums, (std::vector<float>{7, 15}));
 }
 
 TEST(Gemm, AProductOverNothingIsZero) {
   Gemm gemm;
   std::vector<float> c = {5, 5};
-  gemm.multiply_add(by_rows(nullptr, 2, 0), by_rows(nullptr, 0, 1),
+  gemm.multiply_add(row_major(nullptr, 2, 0), row_major(nullptr, 0, 1),
                     {.data = c.data(), .stride = 1});
   EXPECT_EQ(c, (std::vector<float>{5, 5}));
-  gemm.multiply(by_rows(nullptr, 2, 0), by_rows(nullptr, 0, 1), {.data = c.data(), .stride = 1});
+  gemm.multiply(row_major(nullptr, 2, 0), row_major(nullptr, 0, 1),
+                {.data = c.data(), .stride = 1});
   EXPECT_EQ(c, (std::vector<float>{0, 0}));
 }
 
@@ -81,7 +82,7 @@ TEST(Gemm, SameOperandsGiveTheSameBits) {
   for (float& number : b) number = static_cast<float>(random.unit());
   std::vector<std::vector<float>> results(3, std::vector<float>(std::size_t{64} * 80));
   for (std::vector<float>& c : results) {
-    Gemm().multiply(by_rows(a.data(), 64, 48), by_rows(b.data(), 48, 80),
+    Gemm().multiply(row_major(a.data(), 64, 48), row_major(b.data(), 48, 80),
                     {.data = c.data(), .stride = 80});
   }
   EXPECT_EQ(results[0], results[1]);
@@ -90,7 +91,7 @@ TEST(Gemm, SameOperandsGiveTheSameBits) {
 
 TEST(Gemm, PromisesThatInnerSizesAgree) {
   std::vector<float> x(4);
-  EXPECT_THROW(Gemm().multiply(by_rows(x.data(), 2, 2), by_rows(x.data(), 1, 4),
+  EXPECT_THROW(Gemm().multiply(row_major(x.data(), 2, 2), row_major(x.data(), 1, 4),
                                {.data = x.data(), .stride = 4}),
                InternalError);
 }

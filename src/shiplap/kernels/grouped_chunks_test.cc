@@ -1,4 +1,4 @@
-// Grouped products whose rows come in chunks: the same bits, without allocations.
+// Grouped GEMM of rows in chunks: the same bits, without allocations.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -36,13 +36,13 @@ std::vector<std::vector<GroupRows>> cut(std::span<const GroupRows> runs, std::in
 
 void multiply_in_chunks(GroupedArrays& arrays, LinearKernel& kernel, std::int64_t rows) {
   std::int64_t first = 0;
-  for (const std::vector<GroupRows>& runs : cut(arrays.question.runs, rows)) {
+  for (const std::vector<GroupRows>& runs : cut(arrays.spec.runs, rows)) {
     arrays.multiply(kernel, first, runs);
     first += rows_of(runs);
   }
 }
 
-void expect_same_bits(const GroupedQuestion& q, std::uint64_t seed) {
+void expect_same_bits(const GroupedGemmCase& q, std::uint64_t seed) {
   Random random(seed);
   GroupedArrays given(q, random, Fill::fractions);
   LinearKernel kernel(given.shape());
@@ -52,23 +52,22 @@ void expect_same_bits(const GroupedQuestion& q, std::uint64_t seed) {
   for (const std::int64_t rows : {1, 2, 3, 7, 16, 17, 33, 64, 100}) {
     GroupedArrays chunks = given;
     multiply_in_chunks(chunks, kernel, rows);
-    ASSERT_TRUE(chunks.c == whole.c)
-        << "chunks of " << rows << ": " << q << ", seed " << seed << " by " << kernel.by();
+    ASSERT_TRUE(chunks.c == whole.c) << "chunks of " << rows << ": " << q << ", seed " << seed
+                                     << " by " << kernel.backend_name();
     ASSERT_TRUE(chunks.before == whole.before) << rows << ": " << q << ", seed " << seed;
   }
 }
 
 TEST(GroupedChunks, ARowHasTheSameBitsAloneInAChunkAndInTheWhole) {
   struct Size {
-    std::int64_t columns;
-    std::int64_t depth;
+    std::int64_t n;
+    std::int64_t k;
   };
   for (const Size size : {Size{64, 64}, Size{9, 7}, Size{100, 333}, Size{1, 40}, Size{1030, 31}}) {
-    for (const DType type : kNumbers) {
+    for (const DType type : kFloatTypes) {
       for (const DType out : {DType::f32, type}) {
-        GroupedQuestion q{.groups = 4, .runs = {{3, 70}, {0, 1}, {1, 0}, {2, 33}, {3, 20}, {0, 6}}};
-        q.all = {
-            .rows = 130, .columns = size.columns, .depth = size.depth, .type = type, .out = out};
+        GroupedGemmCase q{.groups = 4, .runs = {{3, 70}, {0, 1}, {1, 0}, {2, 33}, {3, 20}, {0, 6}}};
+        q.all = {.m = 130, .n = size.n, .k = size.k, .type = type, .out = out};
         expect_same_bits(q, 1);
         q.typical_rows = 4;
         expect_same_bits(q, 2);
@@ -80,15 +79,15 @@ TEST(GroupedChunks, ARowHasTheSameBitsAloneInAChunkAndInTheWhole) {
 TEST(GroupedChunks, EpiloguesAndTransposesKeepTheBits) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
-    GroupedQuestion q{
+    GroupedGemmCase q{
         .groups = 5, .runs = random_runs(random, 5, 60), .typical_rows = random.between(1, 130)};
-    q.all = {.rows = rows_of(q.runs),
-             .columns = random.between(1, 200),
-             .depth = random.between(1, 200),
-             .type = kNumbers[random.between(0, 3)],
+    q.all = {.m = rows_of(q.runs),
+             .n = random.between(1, 200),
+             .k = random.between(1, 200),
+             .type = kFloatTypes[random.between(0, 3)],
              .a_is_transposed = random.chance(0.3),
              .weights_are_transposed = random.chance()};
-    choose_rest(random, q.all);
+    randomize_rest(random, q.all);
     expect_same_bits(q, seed);
     if (HasFatalFailure()) return;
   }
@@ -96,10 +95,10 @@ TEST(GroupedChunks, EpiloguesAndTransposesKeepTheBits) {
 
 // Of the size that layers have, where the inner size is cut into pieces.
 TEST(GroupedChunks, LargeProductsKeepTheBits) {
-  if (products_by() == "plain loops") GTEST_SKIP() << "plain loops take too long";
-  for (const DType type : kNumbers) {
-    GroupedQuestion q{.groups = 3, .runs = {{2, 100}, {0, 9}, {1, 41}}};
-    q.all = {.rows = 150, .columns = 520, .depth = 2100, .type = type, .out = type};
+  if (gemm_backend_name() == "reference") GTEST_SKIP() << "the reference takes too long";
+  for (const DType type : kFloatTypes) {
+    GroupedGemmCase q{.groups = 3, .runs = {{2, 100}, {0, 9}, {1, 41}}};
+    q.all = {.m = 150, .n = 520, .k = 2100, .type = type, .out = type};
     expect_same_bits(q, 3);
     q.all.beta = 1;
     q.all.out = DType::f32;
@@ -108,14 +107,14 @@ TEST(GroupedChunks, LargeProductsKeepTheBits) {
 }
 
 TEST(GroupedChunks, PackedOnceOrByEveryCallTheBitsAreTheSame) {
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (const std::int64_t columns : {70, 1030}) {
       Random random(5);
-      GroupedQuestion q{.groups = 3, .runs = {{2, 40}, {0, 9}, {2, 3}, {1, 17}}};
-      q.all = {.rows = 69, .columns = columns, .depth = 300, .type = type, .out = type};
+      GroupedGemmCase q{.groups = 3, .runs = {{2, 40}, {0, 9}, {2, 3}, {1, 17}}};
+      q.all = {.m = 69, .n = columns, .k = 300, .type = type, .out = type};
       GroupedArrays once(q, random, Fill::fractions);
       GroupedArrays every_call = once;
-      every_call.question.packing = Packing::every_call;
+      every_call.spec.packing = Packing::every_call;
       for (GroupedArrays* const arrays : {&once, &every_call}) {
         LinearKernel kernel(arrays->shape());
         arrays->prepare(kernel);
@@ -129,13 +128,13 @@ TEST(GroupedChunks, PackedOnceOrByEveryCallTheBitsAreTheSame) {
 // What would be used for bf16 if there were no tiles.
 TEST(GroupedChunks, WithoutTilesItIsRightAndKeepsTheBits) {
   Random random(6);
-  GroupedQuestion q{.groups = 3, .runs = {{2, 70}, {0, 9}, {2, 3}, {1, 17}}};
-  q.all = {.rows = 99, .columns = 70, .depth = 90, .type = DType::bf16, .out = DType::bf16};
+  GroupedGemmCase q{.groups = 3, .runs = {{2, 70}, {0, 9}, {2, 3}, {1, 17}}};
+  q.all = {.m = 99, .n = 70, .k = 90, .type = DType::bf16, .out = DType::bf16};
   GroupedArrays whole(q, random, Fill::fractions);
   GroupedArrays rows = whole;
   const GroupedArrays given = whole;
   LinearShape shape = whole.shape();
-  shape.engine = Engine::no_tiles;
+  shape.engine = Engine::no_amx;
   LinearKernel kernel(shape);
   whole.prepare(kernel);
   whole.multiply(kernel);
@@ -147,14 +146,14 @@ TEST(GroupedChunks, WithoutTilesItIsRightAndKeepsTheBits) {
       expect_right_row(whole, given, run.group, row);
     }
   }
-  EXPECT_TRUE(rows.c == whole.c) << kernel.by();
+  EXPECT_TRUE(rows.c == whole.c) << kernel.backend_name();
 }
 
 TEST(GroupedChunks, TwoThreadsHaveOneEach) {
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     Random random(8);
-    GroupedQuestion q{.groups = 3, .runs = {{2, 40}, {0, 9}, {1, 11}}};
-    q.all = {.rows = 60, .columns = 90, .depth = 70, .type = type, .out = type};
+    GroupedGemmCase q{.groups = 3, .runs = {{2, 40}, {0, 9}, {1, 11}}};
+    q.all = {.m = 60, .n = 90, .k = 70, .type = type, .out = type};
     const GroupedArrays given(q, random, Fill::fractions);
     std::vector<GroupedArrays> results(3, given);
     std::vector<std::thread> threads;
@@ -173,13 +172,13 @@ TEST(GroupedChunks, TwoThreadsHaveOneEach) {
 
 // oneDNN itself takes less than a kilobyte in every call.
 TEST(GroupedChunks, ALaterCallOfOtherSizesAllocatesNothing) {
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
       Random random(9);
-      GroupedQuestion q{.groups = 3};
-      q.all = {.rows = 544,
-               .columns = 90,
-               .depth = 70,
+      GroupedGemmCase q{.groups = 3};
+      q.all = {.m = 544,
+               .n = 90,
+               .k = 70,
                .type = type,
                .out = type,
                .has_bias = activation != Activation::none,
@@ -199,7 +198,7 @@ TEST(GroupedChunks, ALaterCallOfOtherSizesAllocatesNothing) {
         arrays.multiply(kernel, 0, runs);
         counting = false;
       }
-      if (kernel.by() == "plain loops" || kernel.by() == "tiles of AMX") {
+      if (kernel.backend_name() == "reference" || kernel.backend_name() == "AMX tiles") {
         EXPECT_EQ(allocations, 0U) << static_cast<int>(type);
       }
       EXPECT_LE(largest_allocation, 1024U) << static_cast<int>(type);
@@ -207,10 +206,10 @@ TEST(GroupedChunks, ALaterCallOfOtherSizesAllocatesNothing) {
   }
 }
 
-// Some bytes right in front of a page that nobody may touch.
+// Memory that ends at a guard page.
 class Guarded {
  public:
-  explicit Guarded(const Numbers& numbers) {
+  explicit Guarded(const TypedArray& numbers) {
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     bytes_ = static_cast<std::size_t>(numbers.count()) * bytes_of(numbers.type());
     const std::size_t room = (bytes_ + page - 1) / page * page;
@@ -226,7 +225,7 @@ class Guarded {
   Guarded& operator=(const Guarded&) = delete;
 
   [[nodiscard]] void* data() { return data_; }
-  [[nodiscard]] bool has(const Numbers& numbers) const {
+  [[nodiscard]] bool has(const TypedArray& numbers) const {
     return std::memcmp(data_, numbers.data(), bytes_) == 0;
   }
 
@@ -241,13 +240,13 @@ class Guarded {
 TEST(GroupedChunks, NothingBehindTheMatricesIsTouched) {
   Random random(10);
   for (const std::int64_t rows : {1, 5, 16, 17, 31, 33}) {
-    for (const std::int64_t depth : {1, 31, 32, 64}) {
+    for (const std::int64_t k : {1, 31, 32, 64}) {
       for (const std::int64_t columns : {1, 31, 32, 33, 70}) {
         for (const Packing packing : {Packing::once, Packing::every_call}) {
-          GroupedQuestion q{.groups = 1, .runs = {{0, rows}}, .packing = packing};
-          q.all = {.rows = rows,
-                   .columns = columns,
-                   .depth = depth,
+          GroupedGemmCase q{.groups = 1, .runs = {{0, rows}}, .packing = packing};
+          q.all = {.m = rows,
+                   .n = columns,
+                   .k = k,
                    .type = DType::bf16,
                    .out = random.chance() ? DType::bf16 : DType::f32,
                    .weights_are_transposed = random.chance()};
@@ -272,8 +271,8 @@ TEST(GroupedChunks, NothingBehindTheMatricesIsTouched) {
 
 TEST(GroupedChunks, AKernelCanBeMoved) {
   Random random(7);
-  GroupedQuestion q{.groups = 2, .runs = {{1, 3}, {0, 2}}};
-  q.all = {.rows = 5, .columns = 6, .depth = 7};
+  GroupedGemmCase q{.groups = 2, .runs = {{1, 3}, {0, 2}}};
+  q.all = {.m = 5, .n = 6, .k = 7};
   GroupedArrays first(q, random, Fill::fractions);
   GroupedArrays second = first;
   LinearKernel kernel(first.shape());

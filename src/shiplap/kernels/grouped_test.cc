@@ -11,32 +11,31 @@
 namespace shiplap::kernels {
 namespace {
 
-GroupedQuestion question_for(const LinearShape& shape, Random& random, std::int64_t most_rows) {
-  GroupedQuestion q{.groups = shape.groups,
-                    .runs = random_runs(random, shape.groups, most_rows),
+GroupedGemmCase case_for(const LinearShape& shape, Random& random, std::int64_t max_rows) {
+  GroupedGemmCase q{.groups = shape.groups,
+                    .runs = random_runs(random, shape.groups, max_rows),
                     .bias_gap = random.chance(0.3) ? random.between(1, 9) : 0,
                     .engine = shape.engine,
                     .typical_rows = shape.typical_rows,
                     .packing = shape.packing};
-  q.all = {.rows = rows_of(q.runs),
-           .columns = shape.columns,
-           .depth = shape.depth,
+  q.all = {.m = rows_of(q.runs),
+           .n = shape.n,
+           .k = shape.k,
            .type = shape.type,
            .a_is_transposed = random.chance(0.3),
            .weights_are_transposed = random.chance()};
-  choose_rest(random, q.all);
+  randomize_rest(random, q.all);
   return q;
 }
 
 void expect_right_for_small_shapes(Engine engine) {
   Random random(1);
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (std::int64_t columns = 1; columns <= 6; ++columns) {
-      for (std::int64_t depth = 0; depth <= 6; ++depth) {
-        const LinearShape shape{
-            .groups = 3, .columns = columns, .depth = depth, .type = type, .engine = engine};
+      for (std::int64_t k = 0; k <= 6; ++k) {
+        const LinearShape shape{.groups = 3, .n = columns, .k = k, .type = type, .engine = engine};
         LinearKernel kernel(shape);
-        for (int i = 0; i < 4; ++i) expect_right(kernel, question_for(shape, random, 5), random);
+        for (int i = 0; i < 4; ++i) expect_right(kernel, case_for(shape, random, 5), random);
         if (testing::Test::HasFatalFailure()) return;
       }
     }
@@ -45,7 +44,7 @@ void expect_right_for_small_shapes(Engine engine) {
 
 TEST(Grouped, IsRightForAllSmallShapes) { expect_right_for_small_shapes(Engine::best); }
 TEST(Grouped, PlainLoopsAreRightForAllSmallShapes) {
-  expect_right_for_small_shapes(Engine::plain_loops);
+  expect_right_for_small_shapes(Engine::reference);
 }
 
 TEST(Grouped, IsRightForRandomShapes) {
@@ -53,13 +52,13 @@ TEST(Grouped, IsRightForRandomShapes) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
     const LinearShape shape{.groups = random.between(1, 9),
-                            .columns = random.between(1, 71),
-                            .depth = random.between(1, 131),
-                            .type = kNumbers[random.between(0, 3)],
+                            .n = random.between(1, 71),
+                            .k = random.between(1, 131),
+                            .type = kFloatTypes[random.between(0, 3)],
                             .packing = random.chance() ? Packing::once : Packing::every_call,
                             .typical_rows = random.between(1, 100)};
     LinearKernel kernel(shape);
-    for (int i = 0; i < 2; ++i) expect_right(kernel, question_for(shape, random, 40), random);
+    for (int i = 0; i < 2; ++i) expect_right(kernel, case_for(shape, random, 40), random);
     if (HasFatalFailure()) return;
   }
 }
@@ -67,16 +66,14 @@ TEST(Grouped, IsRightForRandomShapes) {
 // One run of every length, with depths and columns that are drawn.
 TEST(Grouped, IsRightForEveryNumberOfRows) {
   Random random(2);
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (std::int64_t rows = 0; rows <= 100; ++rows) {
-      const LinearShape shape{.groups = 2,
-                              .columns = random.between(1, 71),
-                              .depth = random.between(1, 131),
-                              .type = type};
+      const LinearShape shape{
+          .groups = 2, .n = random.between(1, 71), .k = random.between(1, 131), .type = type};
       LinearKernel kernel(shape);
-      GroupedQuestion q = question_for(shape, random, 1);
+      GroupedGemmCase q = case_for(shape, random, 1);
       q.runs = {{.group = 1, .rows = rows}, {.group = 0, .rows = 1}};
-      q.all.rows = rows + 1;
+      q.all.m = rows + 1;
       expect_right(kernel, q, random);
       if (HasFatalFailure()) return;
     }
@@ -89,11 +86,11 @@ TEST(Grouped, IsRightForEveryDepthAndNumberOfColumns) {
   for (std::int64_t i = 1; i <= 130; ++i) {
     for (const bool is_depth : {true, false}) {
       const LinearShape shape{.groups = 2,
-                              .columns = is_depth ? random.between(1, 71) : i,
-                              .depth = is_depth ? i : random.between(1, 131),
+                              .n = is_depth ? random.between(1, 71) : i,
+                              .k = is_depth ? i : random.between(1, 131),
                               .type = DType::bf16};
       LinearKernel kernel(shape);
-      expect_right(kernel, question_for(shape, random, 12), random);
+      expect_right(kernel, case_for(shape, random, 12), random);
       if (HasFatalFailure()) return;
     }
   }
@@ -103,10 +100,10 @@ TEST(Grouped, IsRightForEveryDepthAndNumberOfColumns) {
 // copied.
 TEST(Grouped, SomeRowsOfLargeProductsAreRight) {
   Random random(9);
-  for (const std::int64_t depth : {520, 1024, 1100}) {
+  for (const std::int64_t k : {520, 1024, 1100}) {
     for (const Packing packing : {Packing::once, Packing::every_call}) {
-      GroupedQuestion q{.groups = 2, .runs = {{1, 600}, {0, 17}, {1, 3}}, .packing = packing};
-      q.all = {.rows = 620, .columns = 290, .depth = depth, .type = DType::bf16};
+      GroupedGemmCase q{.groups = 2, .runs = {{1, 600}, {0, 17}, {1, 3}}, .packing = packing};
+      q.all = {.m = 620, .n = 290, .k = k, .type = DType::bf16};
       GroupedArrays arrays(q, random, Fill::fractions);
       const GroupedArrays given = arrays;
       LinearKernel kernel(arrays.shape());
@@ -125,10 +122,10 @@ TEST(Grouped, RoundsOnceToNearestEven) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
     const LinearShape shape{.groups = 4,
-                            .columns = random.between(1, 71),
-                            .depth = random.between(1, 131),
-                            .type = kNumbers[random.between(0, 3)]};
-    GroupedQuestion q = question_for(shape, random, 40);
+                            .n = random.between(1, 71),
+                            .k = random.between(1, 131),
+                            .type = kFloatTypes[random.between(0, 3)]};
+    GroupedGemmCase q = case_for(shape, random, 40);
     q.all.activation = Activation::none;
     q.all.saves = false;
     GroupedArrays arrays(q, random, Fill::whole_numbers);
@@ -136,11 +133,11 @@ TEST(Grouped, RoundsOnceToNearestEven) {
     LinearKernel kernel(shape);
     arrays.prepare(kernel);
     arrays.multiply(kernel);
-    Numbers one(q.all.out, 1);
+    TypedArray one(q.all.out, 1);
     std::int64_t row = 0;
     for (const GroupRows& run : q.runs) {
       for (std::int64_t i = 0; i < run.rows; ++i, ++row) {
-        for (std::int64_t j = 0; j < q.all.columns; ++j) {
+        for (std::int64_t j = 0; j < q.all.n; ++j) {
           one.put(0, expected_at(given, run.group, row, j).before);
           ASSERT_EQ(arrays.c.get(row * arrays.c_stride() + j), one.get(0))
               << q << ", seed " << seed;
@@ -151,13 +148,13 @@ TEST(Grouped, RoundsOnceToNearestEven) {
 }
 
 TEST(Grouped, WeightsOfOneGroupCanBePreparedAgain) {
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     Random random(3);
-    GroupedQuestion q{.groups = 2, .runs = {{.group = 0, .rows = 3}, {.group = 1, .rows = 4}}};
-    q.all = {.rows = 7, .columns = 40, .depth = 30, .type = type};
+    GroupedGemmCase q{.groups = 2, .runs = {{.group = 0, .rows = 3}, {.group = 1, .rows = 4}}};
+    q.all = {.m = 7, .n = 40, .k = 30, .type = type};
     GroupedArrays first(q, random, Fill::fractions);
     GroupedArrays second = first;
-    second.weights[1] = random_numbers(random, type, second.weights[1].count(), Fill::fractions);
+    second.weights[1] = random_array(random, type, second.weights[1].count(), Fill::fractions);
     GroupedArrays changed = second;
     LinearKernel kernel(first.shape());
     first.prepare(kernel);
@@ -173,14 +170,14 @@ TEST(Grouped, WeightsOfOneGroupCanBePreparedAgain) {
 }
 
 TEST(Grouped, WithoutPackingWeightsAreReadByEveryCall) {
-  for (const DType type : kNumbers) {
-    Numbers weights(type, 2);
-    Numbers a(type, 2);
-    Numbers c(type, 2);
+  for (const DType type : kFloatTypes) {
+    TypedArray weights(type, 2);
+    TypedArray a(type, 2);
+    TypedArray c(type, 2);
     a.put(0, 1);
     a.put(1, 1);
     LinearKernel kernel(
-        {.groups = 2, .columns = 1, .depth = 1, .type = type, .packing = Packing::every_call});
+        {.groups = 2, .n = 1, .k = 1, .type = type, .packing = Packing::every_call});
     kernel.prepare({.data = weights.data(0), .type = type}, 0);
     kernel.prepare({.data = weights.data(1), .type = type}, 1);
     for (const double value : {2.0, 3.0}) {
@@ -198,12 +195,12 @@ TEST(Grouped, WithoutPackingWeightsAreReadByEveryCall) {
 // the same tile and behind a depth that is not whole tiles.
 TEST(Grouped, NansAndInfinitiesReachTheirRowAndNoOther) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (const double special : {std::nan(""), kInfinity, -kInfinity}) {
-      for (const std::int64_t depth : {1, 31, 40, 64}) {
+      for (const std::int64_t k : {1, 31, 40, 64}) {
         Random random(5);
-        GroupedQuestion q{.groups = 2, .runs = {{.group = 1, .rows = 5}, {.group = 0, .rows = 20}}};
-        q.all = {.rows = 25, .columns = 70, .depth = depth, .type = type, .out = type};
+        GroupedGemmCase q{.groups = 2, .runs = {{.group = 1, .rows = 5}, {.group = 0, .rows = 20}}};
+        q.all = {.m = 25, .n = 70, .k = k, .type = type, .out = type};
         for (const std::int64_t bad : {0, 4, 5, 24}) {
           GroupedArrays arrays(q, random, Fill::fractions);
           arrays.a.put(arrays.a_at(bad, 0), special);
@@ -221,11 +218,11 @@ TEST(Grouped, NansAndInfinitiesReachTheirRowAndNoOther) {
 
 // Nothing is read of c if it does not count.
 TEST(Grouped, WhatWasThereDoesNotMatterIfBetaIsZero) {
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (const float alpha : {1.0F, 2.0F}) {
       Random random(6);
-      GroupedQuestion q{.groups = 1, .runs = {{.group = 0, .rows = 3}}};
-      q.all = {.rows = 3, .columns = 20, .depth = 10, .type = type, .alpha = alpha};
+      GroupedGemmCase q{.groups = 1, .runs = {{.group = 0, .rows = 3}}};
+      q.all = {.m = 3, .n = 20, .k = 10, .type = type, .alpha = alpha};
       GroupedArrays arrays(q, random, Fill::fractions);
       for (std::int64_t i = 0; i < arrays.c.count(); ++i) arrays.c.put(i, std::nan(""));
       LinearKernel kernel(arrays.shape());
@@ -240,29 +237,26 @@ TEST(Grouped, WhatWasThereDoesNotMatterIfBetaIsZero) {
 
 TEST(Grouped, PlainLoopsSaySo) {
   const LinearKernel kernel(
-      {.groups = 1, .columns = 8, .depth = 8, .type = DType::bf16, .engine = Engine::plain_loops});
-  EXPECT_EQ(kernel.by(), "plain loops");
+      {.groups = 1, .n = 8, .k = 8, .type = DType::bf16, .engine = Engine::reference});
+  EXPECT_EQ(kernel.backend_name(), "reference");
 }
 
 TEST(Grouped, AnySizeMayBeZero) {
   const auto act = [](const LinearShape& shape, std::vector<GroupRows> runs) {
     Random random(8);
-    GroupedQuestion q{.groups = shape.groups, .runs = std::move(runs)};
-    q.all = {.rows = rows_of(q.runs),
-             .columns = shape.columns,
-             .depth = shape.depth,
-             .type = shape.type,
-             .has_bias = true};
+    GroupedGemmCase q{.groups = shape.groups, .runs = std::move(runs)};
+    q.all = {
+        .m = rows_of(q.runs), .n = shape.n, .k = shape.k, .type = shape.type, .has_bias = true};
     LinearKernel kernel(shape);
     expect_right(kernel, q, random);
   };
-  for (const DType type : kNumbers) {
-    act({.groups = 0, .columns = 3, .depth = 3, .type = type}, {});
-    act({.groups = 2, .columns = 0, .depth = 3, .type = type}, {{.group = 1, .rows = 2}});
-    act({.groups = 2, .columns = 3, .depth = 0, .type = type}, {{.group = 1, .rows = 2}});
-    act({.groups = 2, .columns = 0, .depth = 0, .type = type}, {});
-    act({.groups = 2, .columns = 3, .depth = 3, .type = type}, {});
-    act({.groups = 2, .columns = 3, .depth = 3, .type = type}, {{}, {.group = 1}, {}});
+  for (const DType type : kFloatTypes) {
+    act({.groups = 0, .n = 3, .k = 3, .type = type}, {});
+    act({.groups = 2, .n = 0, .k = 3, .type = type}, {{.group = 1, .rows = 2}});
+    act({.groups = 2, .n = 3, .k = 0, .type = type}, {{.group = 1, .rows = 2}});
+    act({.groups = 2, .n = 0, .k = 0, .type = type}, {});
+    act({.groups = 2, .n = 3, .k = 3, .type = type}, {});
+    act({.groups = 2, .n = 3, .k = 3, .type = type}, {{}, {.group = 1}, {}});
   }
 }
 
@@ -274,14 +268,14 @@ TEST(Grouped, PromisesWhatItSays) {
     kernel.prepare(std::vector<MatrixView>(shape.groups, {.data = &x}));
     kernel.multiply(a, {.data = &x}, epilogue, runs);
   };
-  const LinearShape one{.groups = 1, .columns = 1, .depth = 1};
+  const LinearShape one{.groups = 1, .n = 1, .k = 1};
   const MatrixView row{.data = &x, .rows = 1};
   const GroupRows run{.group = 0, .rows = 1};
   EXPECT_NO_THROW(act(one, row, {run}, {}));
   EXPECT_THROW(act({.groups = -1}, {}, {}, {}), InternalError);
-  EXPECT_THROW(act({.groups = 1, .columns = -1}, {}, {}, {}), InternalError);
-  EXPECT_THROW(act({.groups = 1, .columns = 1, .depth = -1}, {}, {}, {}), InternalError);
-  EXPECT_THROW(act({.groups = 1, .columns = 1, .typical_rows = 0}, {}, {}, {}), InternalError);
+  EXPECT_THROW(act({.groups = 1, .n = -1}, {}, {}, {}), InternalError);
+  EXPECT_THROW(act({.groups = 1, .n = 1, .k = -1}, {}, {}, {}), InternalError);
+  EXPECT_THROW(act({.groups = 1, .n = 1, .typical_rows = 0}, {}, {}, {}), InternalError);
   EXPECT_THROW(act(one, row, {}, {}), InternalError);
   EXPECT_THROW(act(one, row, {run, run}, {}), InternalError);
   EXPECT_THROW(act(one, row, {{.group = 1, .rows = 1}}, {}), InternalError);

@@ -1,5 +1,4 @@
-// Grouped products in double by plain loops, for tests of groups of a LinearKernel: they share
-// nothing with it.
+// Reference grouped GEMM in double, for tests of LinearKernel; independent of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +15,8 @@
 namespace shiplap::kernels {
 
 // What a test asks of a kernel. Of `all`, rows is that of all runs.
-struct GroupedQuestion {
-  Question all;
+struct GroupedGemmCase {
+  GemmCase all;
   std::int64_t groups = 0;
   std::vector<GroupRows> runs;
   std::int64_t bias_gap = 0;
@@ -26,7 +25,7 @@ struct GroupedQuestion {
   Packing packing = Packing::once;
 };
 
-inline std::ostream& operator<<(std::ostream& out, const GroupedQuestion& q) {
+inline std::ostream& operator<<(std::ostream& out, const GroupedGemmCase& q) {
   out << q.all << "; " << q.groups << " groups, typical " << q.typical_rows << ", runs";
   for (const GroupRows& run : q.runs) out << " " << run.group << ":" << run.rows;
   return out;
@@ -49,77 +48,74 @@ inline std::vector<GroupRows> random_runs(Random& random, std::int64_t groups, s
   return runs;
 }
 
-// The arrays of a question.
+// The arrays of a case.
 struct GroupedArrays {
-  GroupedQuestion question;
-  Numbers a;
-  std::vector<Numbers> weights;
-  Numbers bias;
-  Numbers c;
-  Numbers before;
+  GroupedGemmCase spec;
+  TypedArray a;
+  std::vector<TypedArray> weights;
+  TypedArray bias;
+  TypedArray c;
+  TypedArray before;
 
-  GroupedArrays(const GroupedQuestion& q, Random& random, Fill fill)
-      : question(q),
-        a(random_numbers(random, q.all.type,
-                         (q.all.a_is_transposed ? q.all.depth : q.all.rows) * a_stride(), fill)),
-        bias(random_numbers(random, q.all.bias, q.groups * bias_stride(), fill)),
-        c(random_numbers(random, q.all.out, q.all.rows * c_stride(), fill)),
-        before(q.all.out, q.all.rows * c_stride()) {
+  GroupedArrays(const GroupedGemmCase& q, Random& random, Fill fill)
+      : spec(q),
+        a(random_array(random, q.all.type, (q.all.a_is_transposed ? q.all.k : q.all.m) * a_stride(),
+                       fill)),
+        bias(random_array(random, q.all.bias, q.groups * bias_stride(), fill)),
+        c(random_array(random, q.all.out, q.all.m * c_stride(), fill)),
+        before(q.all.out, q.all.m * c_stride()) {
     for (std::int64_t i = 0; i < q.groups; ++i) {
-      weights.push_back(random_numbers(
-          random, q.all.type,
-          (q.all.weights_are_transposed ? q.all.columns : q.all.depth) * weights_stride(), fill));
+      weights.push_back(random_array(
+          random, q.all.type, (q.all.weights_are_transposed ? q.all.n : q.all.k) * weights_stride(),
+          fill));
     }
   }
 
   [[nodiscard]] std::int64_t a_stride() const {
-    const Question& q = question.all;
-    return (q.a_is_transposed ? q.rows : q.depth) + q.gap;
+    const GemmCase& q = spec.all;
+    return (q.a_is_transposed ? q.m : q.k) + q.gap;
   }
   [[nodiscard]] std::int64_t weights_stride() const {
-    const Question& q = question.all;
-    return (q.weights_are_transposed ? q.depth : q.columns) + q.gap;
+    const GemmCase& q = spec.all;
+    return (q.weights_are_transposed ? q.k : q.n) + q.gap;
   }
-  [[nodiscard]] std::int64_t c_stride() const { return question.all.columns + question.all.gap; }
-  [[nodiscard]] std::int64_t bias_stride() const {
-    return question.all.columns + question.bias_gap;
-  }
+  [[nodiscard]] std::int64_t c_stride() const { return spec.all.n + spec.all.gap; }
+  [[nodiscard]] std::int64_t bias_stride() const { return spec.all.n + spec.bias_gap; }
 
   [[nodiscard]] std::int64_t a_at(std::int64_t i, std::int64_t k) const {
-    return question.all.a_is_transposed ? k * a_stride() + i : i * a_stride() + k;
+    return spec.all.a_is_transposed ? k * a_stride() + i : i * a_stride() + k;
   }
   [[nodiscard]] std::int64_t weights_at(std::int64_t k, std::int64_t j) const {
-    return question.all.weights_are_transposed ? j * weights_stride() + k
-                                               : k * weights_stride() + j;
+    return spec.all.weights_are_transposed ? j * weights_stride() + k : k * weights_stride() + j;
   }
 
   [[nodiscard]] LinearShape shape() const {
-    return {.groups = question.groups,
-            .columns = question.all.columns,
-            .depth = question.all.depth,
-            .type = question.all.type,
-            .packing = question.packing,
-            .typical_rows = question.typical_rows,
-            .engine = question.engine};
+    return {.groups = spec.groups,
+            .n = spec.all.n,
+            .k = spec.all.k,
+            .type = spec.all.type,
+            .packing = spec.packing,
+            .typical_rows = spec.typical_rows,
+            .engine = spec.engine};
   }
   void prepare(LinearKernel& kernel) {
     std::vector<MatrixView> all;
-    for (Numbers& one : weights) {
+    for (TypedArray& one : weights) {
       all.push_back({.data = one.data(),
                      .type = one.type(),
                      .stride = weights_stride(),
-                     .is_transposed = question.all.weights_are_transposed});
+                     .is_transposed = spec.all.weights_are_transposed});
     }
     kernel.prepare(all);
   }
   [[nodiscard]] Epilogue epilogue_from(std::int64_t first) {
-    const Question& q = question.all;
+    const GemmCase& q = spec.all;
     Epilogue epilogue{.alpha = q.alpha, .beta = q.beta, .activation = q.activation};
     if (q.has_bias) {
       epilogue.bias = {.data = bias.data(), .type = bias.type(), .stride = bias_stride()};
     }
     if (q.saves) {
-      epilogue.before_activation = {
+      epilogue.pre_activation = {
           .data = before.data(first * c_stride()), .type = before.type(), .stride = c_stride()};
     }
     return epilogue;
@@ -130,24 +126,24 @@ struct GroupedArrays {
                      .type = a.type(),
                      .rows = rows_of(runs),
                      .stride = a_stride(),
-                     .is_transposed = question.all.a_is_transposed},
+                     .is_transposed = spec.all.a_is_transposed},
                     {.data = c.data(first * c_stride()), .type = c.type(), .stride = c_stride()},
                     epilogue_from(first), runs);
   }
-  void multiply(LinearKernel& kernel) { multiply(kernel, 0, question.runs); }
+  void multiply(LinearKernel& kernel) { multiply(kernel, 0, spec.runs); }
 };
 
 // The number in row i, which belongs to `group`, and column j.
 inline Expected expected_at(const GroupedArrays& arrays, std::int64_t group, std::int64_t i,
                             std::int64_t j) {
-  const Question& q = arrays.question.all;
-  const Numbers& weights = arrays.weights[group];
+  const GemmCase& q = arrays.spec.all;
+  const TypedArray& weights = arrays.weights[group];
   Expected result;
   const auto add = [&](double term) {
     result.before += term;
     result.size += std::abs(term);
   };
-  for (std::int64_t k = 0; k < q.depth; ++k) {
+  for (std::int64_t k = 0; k < q.k; ++k) {
     add(static_cast<double>(q.alpha) * arrays.a.get(arrays.a_at(i, k)) *
         weights.get(arrays.weights_at(k, j)));
   }
@@ -160,23 +156,23 @@ inline Expected expected_at(const GroupedArrays& arrays, std::int64_t group, std
 // One row against the reference, and what lies in the gap behind it against what was there.
 inline void expect_right_row(const GroupedArrays& arrays, const GroupedArrays& given,
                              std::int64_t group, std::int64_t row) {
-  const Question& q = given.question.all;
+  const GemmCase& q = given.spec.all;
   for (std::int64_t j = 0; j < arrays.c_stride(); ++j) {
     const std::int64_t at = row * arrays.c_stride() + j;
-    if (j >= q.columns) {
-      ASSERT_EQ(arrays.c.get(at), given.c.get(at)) << "in the gap, " << given.question;
+    if (j >= q.n) {
+      ASSERT_EQ(arrays.c.get(at), given.c.get(at)) << "in the gap, " << given.spec;
       continue;
     }
     const Expected expected = expected_at(given, group, row, j);
     ASSERT_NEAR(arrays.c.get(at), expected.c, bound(q, expected, expected.c))
-        << row << ", " << j << " of " << given.question;
+        << row << ", " << j << " of " << given.spec;
     if (!q.saves) continue;
     ASSERT_NEAR(arrays.before.get(at), expected.before, bound(q, expected, expected.before))
-        << row << ", " << j << " of " << given.question;
+        << row << ", " << j << " of " << given.spec;
   }
 }
 
-inline void expect_right(LinearKernel& kernel, const GroupedQuestion& q, Random& random) {
+inline void expect_right(LinearKernel& kernel, const GroupedGemmCase& q, Random& random) {
   GroupedArrays arrays(q, random, Fill::fractions);
   const GroupedArrays given = arrays;
   arrays.prepare(kernel);

@@ -1,61 +1,59 @@
-// Products with a second factor that stays: rows of activations, all at once or as they arrive,
-// times the weights of a layer, or of each of many layers of the same shape.
+// GEMMs with constant weights: rows of activations, all at once or in chunks, times the weights of
+// a layer, or of each of many layers of the same shape (grouped GEMM).
 //
-//   LinearKernel linear({.columns = n, .depth = k, .type = DType::bf16});
+//   LinearKernel linear({.n = n, .k = k, .type = DType::bf16});
 //   linear.prepare({.data = w, .type = DType::bf16});
 //   linear.multiply({.data = x, .type = DType::bf16, .rows = m}, {.data = y, .type = DType::bf16},
 //                   {.bias = {b, DType::f32}, .activation = Activation::gelu_tanh});
 //
-// computes, for each row on its own and with all sums in float,
+// computes, for each row independently and with all sums in f32,
 //
-//   before = alpha * a w + beta * c + bias;   c = activation(before)
+//   pre = alpha * a w + beta * c + bias;   c = activation(pre)
 //
-// and rounds once, to nearest even, when a number is stored. A row may come alone or with any
-// number of others; no size need divide another, and any may be zero. Of matrices but for the rows
-// of `a`, sizes that follow from the shape need not be given. Factors are only read; they are not
-// const because oneDNN describes all its memory by pointers through which it could write.
+// and rounds once, to nearest even, when a value is stored. Sizes need not be divisible, and any
+// may be zero. Sizes of matrices that follow from the shape may be omitted, except for the rows of
+// `a`. Operands are only read; they are not const because oneDNN takes non-const pointers.
 //
-// oneDNN does it where it is there and has a fast way for the type, plain loops where not; groups
-// of bf16 go through the tiles of AMX where there are any. by() says which. A call uses only the
-// thread that makes it.
+// The backend is oneDNN if it has a fast kernel for the dtype, otherwise reference loops; grouped
+// bf16 uses AMX tiles if available. See backend_name(). A call uses only the calling thread.
 //
-// A row has the same bits whether it comes alone, in a chunk or in the whole, and whatever other
-// groups there are, as long as the kernel (or another of the same shape and the same layout of
-// weights, on the same kind of processor) computes it in the same layout of `a` and with the same
-// epilogue: the tests found no exception for oneDNN 3.2 in f32, bf16 and f16. Other layouts,
-// packings, typical numbers of rows and engines, and groups instead of none, may differ in the last
-// bits of the sum. For this, sums come out of oneDNN as floats even if the result is narrower
-// (gemm_onednn.cc), which costs about a tenth of the time. oneDNN and AMX take subnormal bf16 as
+// Reproducibility: a row has the same bits whether it is computed alone, in a chunk or in the
+// whole, and whatever other groups there are, if the kernel (or another of the same shape and the
+// same layout of weights, on the same kind of processor) computes it with the same layout of `a`
+// and the same epilogue: the tests found no exception for oneDNN 3.2 in f32, bf16 and f16. Other
+// layouts, packings, typical numbers of rows and engines, and groups instead of none, may differ in
+// the last bits of the sum. For this, oneDNN writes f32 sums even if the result is narrower
+// (gemm_onednn.cc), which costs about a tenth of the time. oneDNN and AMX flush subnormal bf16 to
 // zero.
 //
-// Groups: rows come sorted by group, as the experts of a mixture get them.
+// Groups: rows are sorted by group, as the experts of an MoE layer get them.
 //
-//   LinearKernel experts({.groups = 64, .columns = n, .depth = k, .type = DType::bf16});
-//   experts.prepare(weights);  // one for each group
+//   LinearKernel experts({.groups = 64, .n = n, .k = k, .type = DType::bf16});
+//   experts.prepare(weights);  // one per group
 //   const GroupRows runs[] = {{.group = 5, .rows = 7}, {.group = 9, .rows = 130}};
 //   experts.multiply({.data = x, .type = DType::bf16, .rows = 137}, y, {}, runs);
 //
-// On tiles of AMX no number of rows is new; oneDNN compiles something for every multiple of 4 rows
-// (bf16: 16) up to the typical number when it is first needed, a millisecond each.
+// With AMX tiles no number of rows needs compilation; oneDNN compiles a kernel for every multiple
+// of 4 rows (bf16: 16) up to the typical number at its first use, a millisecond each.
 //
-// FP8 and MXFP8: a kernel of bf16 also takes factors of these, with their scales.
+// FP8 and MXFP8: a bf16 kernel also takes quantized operands, with their scales.
 //
 //   linear.prepare(transposed(MatrixView{.data = w, .type = DType::fp8_e4m3, .rows = n,
 //                                             .columns = k, .scales = w_inverse}));
 //
-// Codes are widened to bf16, which holds all of them exactly. The power of two of an MXFP8 block is
-// multiplied into its codes, exactly; the scales of rows and of weights are multiplied into alpha.
-// So the result is that of the dequantised factors, except that nothing is rounded on the way into
-// it. Blocks are along the depth: of weights that lie by rows, a block is of 32 rows of a column,
-// the scales are ceil(depth / 32) rows of `columns` bytes, and scale_stride leads from one of these
-// rows to the next. With Scales::rows, all weights (of a group) have the same scale; rows of `a`
-// may have different ones.
+// FP8 values are converted to bf16, which holds all of them exactly. The power of two of an MXFP8
+// block is multiplied into its values, exactly; the scales of rows and of weights are multiplied
+// into alpha. So the result is that of the dequantized operands, without intermediate rounding.
+// Blocks are along K: of row-major weights, a block is 32 rows of a column, the scales are ceil(k /
+// 32) rows of n bytes, and scale_stride is the stride of these rows. With
+// ScaleGranularity::per_row, all weights (of a group) have the same scale; rows of `a` may have
+// different ones.
 //
-// Where the power of two is so small or so large that bf16 could not hold every code times it as a
-// normal number, and the block is not all zeros, its part of the sum is made from codes times
-// 2^32 or 2^-32 of it, and the parts are added in double. That takes four times as long for such
-// rows, and up to three times for such columns. An E8m0 of 0xff makes its block NaN. An
-// infinity of the other factor may make such rows or columns NaN, since it meets zeros of parts.
+// If the power of two of a block is so small or so large that bf16 cannot hold every scaled value
+// as a normal number, and the block is not all zeros, its part of the sum is computed from values
+// times 2^32 or 2^-32, and the parts are added in double. That takes four times as long for such
+// rows, and up to three times for such columns. An E8m0 of 0xff makes its block NaN. An infinity in
+// the other operand may make such rows or columns NaN, since it is multiplied by zeros.
 #pragma once
 
 #include <cstdint>
@@ -68,26 +66,26 @@
 
 namespace shiplap::kernels {
 
-// Whether prepare() copies the weights into the blocks that the engine wants, or every call does,
-// from where they lie: for a second factor that is used once.
+// Whether prepare() packs the weights into the blocked layout of the engine, or every call does:
+// for weights that are used once.
 enum class Packing : std::uint8_t { once, every_call };
 
-// What is fastest; what that is on processors without AMX; or plain loops wherever this runs.
-enum class Engine : std::uint8_t { best, no_tiles, plain_loops };
+// The fastest; the fastest without AMX; or the reference loops.
+enum class Engine : std::uint8_t { best, no_amx, reference };
 
 struct LinearShape {
-  std::int64_t groups = 0;   // 0: all rows have the same weights
-  std::int64_t columns = 0;  // of the weights and of the result
-  std::int64_t depth = 0;    // the inner size
-  DType type = DType::f32;   // of both factors, unless one is FP8
+  std::int64_t groups = 0;  // 0: all rows have the same weights
+  std::int64_t n = 0;       // columns of the weights and of the result
+  std::int64_t k = 0;       // inner size
+  DType type = DType::f32;  // of both operands, unless one is FP8
   Packing packing = Packing::once;
-  // The blocks are chosen for calls (groups: runs) of this many rows, and then used for calls of
-  // any number. Calls with more rows are cut, unless the result is a product in float.
+  // Block sizes are tuned for calls (groups: runs) of this many rows, and used for any number.
+  // Calls with more rows are split, unless the result is an f32 GEMM without epilogue.
   std::int64_t typical_rows = 256;
   Engine engine = Engine::best;
 };
 
-// Some rows that belong to one group.
+// A run of rows of one group.
 struct GroupRows {
   std::int64_t group = 0;
   std::int64_t rows = 0;
@@ -99,15 +97,14 @@ enum class Activation : std::uint8_t { none, gelu_tanh };
 
 struct Epilogue {
   float alpha = 1;
-  float beta = 0;        // if 0, what was in `c` is not read
-  ConstMatrixView bias;  // a row of `columns`, or one for each group; f32 or of the shape's type
+  float beta = 0;        // if 0, `c` is not read
+  ConstMatrixView bias;  // one row, or one per group; f32 or the dtype of the shape
   Activation activation = Activation::none;
-  MatrixView before_activation;  // if not null, what the activation was taken of, for the way back
+  MatrixView pre_activation;  // if not null, gets the input of the activation, for backward
 };
 
-// Not const: it keeps what each number of rows needs from call to call, so that a later call of the
-// same sizes allocates nothing (of FP8, once rows have been met whose scales need the longer way).
-// One thread at a time may use one; several may have one each.
+// Not thread-safe: it caches kernels and workspace, so that later calls of the same sizes do not
+// allocate (with FP8, once rows with out-of-range scales have occurred). Threads may have one each.
 class LinearKernel {
  public:
   explicit LinearKernel(const LinearShape& shape);
@@ -115,34 +112,34 @@ class LinearKernel {
   LinearKernel& operator=(LinearKernel&&) noexcept;
   ~LinearKernel();
 
-  // The weights of a group: depth x columns (a Linear of PyTorch has them transposed). May be
-  // called again, with new weights. With Packing::once, which FP8 needs, they are not used after
-  // it; else they have to stay where they are.
+  // Packs the weights of a group: k x n (torch.nn.Linear has them transposed). May be called again
+  // with new weights. With Packing::once, which FP8 requires, they are not used afterwards;
+  // otherwise they must stay valid.
   void prepare(const MatrixView& weights, std::int64_t group = 0);
-  // Those of each group.
+  // The same for all groups.
   void prepare(std::span<const MatrixView> weights);
 
-  // `a` is cut into `runs`, one after the other, which together have as many rows as it. A group
-  // may occur several times, in any order, or not at all. Without groups there are no runs. Results
-  // overlap neither each other nor the factors. REQUIRES: the weights that are used are prepared.
+  // The consecutive `runs` cover all rows of `a`. A group may occur several times, in any order, or
+  // not at all. REQUIRES: `runs` is empty without groups; outputs overlap neither each other nor
+  // the operands; the weights that are used are prepared.
   void multiply(const MatrixView& a, const MatrixView& c, const Epilogue& epilogue = {},
                 std::span<const GroupRows> runs = {});
 
-  // "plain loops", "tiles of AMX", or what oneDNN calls its way, such as "brg:avx512_core_amx".
-  [[nodiscard]] std::string_view by() const;
+  // Returns "reference", "AMX tiles", or the name of oneDNN's implementation, such as
+  // "brg:avx512_core_amx".
+  [[nodiscard]] std::string_view backend_name() const;
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// The epilogue of sums that were made elsewhere, such as of a product whose parts were added up
-// over ranks: before = alpha * sums + beta * c + bias; c = activation(before), in float, rounded
-// when stored. `c` may be the sums themselves if their types are the same. The sums lie by rows,
-// without gaps.
-void finish(const ConstMatrixView& sums, const MatrixView& c, const Epilogue& epilogue);
+// Applies an epilogue to existing sums, such as sums over ranks: pre = alpha * sums + beta * c +
+// bias; c = activation(pre), in f32, rounded when stored. `c` may be the sums themselves if they
+// have the same dtype. REQUIRES: the sums are contiguous and row-major.
+void apply_epilogue(const ConstMatrixView& sums, const MatrixView& c, const Epilogue& epilogue);
 
-// Whether it leaves sums as they are.
+// Returns whether the epilogue leaves sums unchanged.
 [[nodiscard]] bool is_identity(const Epilogue& epilogue);
 
 }  // namespace shiplap::kernels

@@ -12,24 +12,24 @@
 namespace shiplap::kernels {
 namespace {
 
-void expect_right(LinearKernel& kernel, const Question& q, Random& random) {
-  Arrays2d arrays(q, random, Fill::fractions);
-  const Arrays2d given = arrays;
+void expect_right(LinearKernel& kernel, const GemmCase& q, Random& random) {
+  GemmArrays arrays(q, random, Fill::fractions);
+  const GemmArrays given = arrays;
   arrays.prepare(kernel);
-  arrays.multiply(kernel, 0, q.rows);
-  for (std::int64_t i = 0; i < q.rows; ++i) {
+  arrays.multiply(kernel, 0, q.m);
+  for (std::int64_t i = 0; i < q.m; ++i) {
     for (std::int64_t j = 0; j < arrays.c_stride(); ++j) {
       const std::int64_t at = i * arrays.c_stride() + j;
-      if (j >= q.columns) {
+      if (j >= q.n) {
         ASSERT_EQ(arrays.c.get(at), given.c.get(at)) << "in the gap, " << q;
         continue;
       }
       const Expected expected = expected_at(given, i, j);
       ASSERT_NEAR(arrays.c.get(at), expected.c, bound(q, expected, expected.c))
-          << i << ", " << j << " of " << q << " by " << kernel.by();
+          << i << ", " << j << " of " << q << " by " << kernel.backend_name();
       if (!q.saves) continue;
       ASSERT_NEAR(arrays.before.get(at), expected.before, bound(q, expected, expected.before))
-          << i << ", " << j << " of " << q << " by " << kernel.by();
+          << i << ", " << j << " of " << q << " by " << kernel.backend_name();
     }
   }
 }
@@ -38,13 +38,13 @@ void expect_right_for_small_shapes(const LinearShape& shape, Random& random) {
   LinearKernel kernel(shape);
   for (std::int64_t rows = 0; rows <= 5; ++rows) {
     for (int transposed = 0; transposed < 4; ++transposed) {
-      Question q{.rows = rows,
-                 .columns = shape.columns,
-                 .depth = shape.depth,
+      GemmCase q{.m = rows,
+                 .n = shape.n,
+                 .k = shape.k,
                  .type = shape.type,
                  .a_is_transposed = transposed % 2 == 1,
                  .weights_are_transposed = transposed >= 2};
-      choose_rest(random, q);
+      randomize_rest(random, q);
       expect_right(kernel, q, random);
     }
   }
@@ -52,11 +52,11 @@ void expect_right_for_small_shapes(const LinearShape& shape, Random& random) {
 
 void expect_right_for_small_shapes(Engine engine) {
   Random random(1);
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (std::int64_t columns = 1; columns <= 9; ++columns) {
-      for (std::int64_t depth = 0; depth <= 9; ++depth) {
-        expect_right_for_small_shapes(
-            {.columns = columns, .depth = depth, .type = type, .engine = engine}, random);
+      for (std::int64_t k = 0; k <= 9; ++k) {
+        expect_right_for_small_shapes({.n = columns, .k = k, .type = type, .engine = engine},
+                                      random);
       }
     }
   }
@@ -64,17 +64,17 @@ void expect_right_for_small_shapes(Engine engine) {
 
 TEST(Linear, IsRightForAllSmallShapes) { expect_right_for_small_shapes(Engine::best); }
 TEST(Linear, PlainLoopsAreRightForAllSmallShapes) {
-  expect_right_for_small_shapes(Engine::plain_loops);
+  expect_right_for_small_shapes(Engine::reference);
 }
 
-Question random_question(Random& random) {
-  Question q{.rows = random.between(1, 90),
-             .columns = random.between(1, 150),
-             .depth = random.between(1, 150),
-             .type = kNumbers[random.between(0, 3)],
+GemmCase random_case(Random& random) {
+  GemmCase q{.m = random.between(1, 90),
+             .n = random.between(1, 150),
+             .k = random.between(1, 150),
+             .type = kFloatTypes[random.between(0, 3)],
              .a_is_transposed = random.chance(),
              .weights_are_transposed = random.chance()};
-  choose_rest(random, q);
+  randomize_rest(random, q);
   return q;
 }
 
@@ -82,10 +82,10 @@ TEST(Linear, IsRightForRandomShapes) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
-    const Question q = random_question(random);
+    const GemmCase q = random_case(random);
     for (const Packing packing : {Packing::once, Packing::every_call}) {
-      LinearKernel kernel({.columns = q.columns,
-                           .depth = q.depth,
+      LinearKernel kernel({.n = q.n,
+                           .k = q.k,
                            .type = q.type,
                            .packing = packing,
                            .typical_rows = random.between(1, 80)});
@@ -98,17 +98,17 @@ TEST(Linear, IsRightForRandomShapes) {
 TEST(Linear, RoundsOnceToNearestEven) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
-    Question q = random_question(random);
+    GemmCase q = random_case(random);
     q.activation = Activation::none;
     q.saves = false;
-    Arrays2d arrays(q, random, Fill::whole_numbers);
-    const Arrays2d given = arrays;
+    GemmArrays arrays(q, random, Fill::whole_numbers);
+    const GemmArrays given = arrays;
     LinearKernel kernel(arrays.shape());
     arrays.prepare(kernel);
-    arrays.multiply(kernel, 0, q.rows);
-    Numbers one(q.out, 1);
-    for (std::int64_t i = 0; i < q.rows; ++i) {
-      for (std::int64_t j = 0; j < q.columns; ++j) {
+    arrays.multiply(kernel, 0, q.m);
+    TypedArray one(q.out, 1);
+    for (std::int64_t i = 0; i < q.m; ++i) {
+      for (std::int64_t j = 0; j < q.n; ++j) {
         one.put(0, expected_at(given, i, j).before);
         ASSERT_EQ(arrays.c.get(i * arrays.c_stride() + j), one.get(0)) << q << ", seed " << seed;
       }
@@ -118,25 +118,22 @@ TEST(Linear, RoundsOnceToNearestEven) {
 
 TEST(Linear, WeightsCanBePreparedAgain) {
   Random random(3);
-  LinearKernel kernel({.columns = 40, .depth = 30, .type = DType::bf16});
+  LinearKernel kernel({.n = 40, .k = 30, .type = DType::bf16});
   for (int i = 0; i < 4; ++i) {
-    expect_right(kernel,
-                 {.rows = 7,
-                  .columns = 40,
-                  .depth = 30,
-                  .type = DType::bf16,
-                  .weights_are_transposed = i % 2 == 1},
-                 random);
+    expect_right(
+        kernel,
+        {.m = 7, .n = 40, .k = 30, .type = DType::bf16, .weights_are_transposed = i % 2 == 1},
+        random);
   }
 }
 
 TEST(Linear, WithoutPackingWeightsAreReadByEveryCall) {
-  for (const DType type : kNumbers) {
-    Numbers weights(type, 1);
-    Numbers a(type, 1);
-    Numbers c(type, 1);
+  for (const DType type : kFloatTypes) {
+    TypedArray weights(type, 1);
+    TypedArray a(type, 1);
+    TypedArray c(type, 1);
     a.put(0, 1);
-    LinearKernel kernel({.columns = 1, .depth = 1, .type = type, .packing = Packing::every_call});
+    LinearKernel kernel({.n = 1, .k = 1, .type = type, .packing = Packing::every_call});
     kernel.prepare({.data = weights.data(), .type = type});
     for (const double value : {2.0, 3.0}) {
       weights.put(0, value);
@@ -149,12 +146,12 @@ TEST(Linear, WithoutPackingWeightsAreReadByEveryCall) {
 
 TEST(Linear, TakesSomeColumnsOfWiderWeights) {
   Random random(4);
-  Numbers weights = random_numbers(random, DType::bf16, std::int64_t{20} * 50, Fill::fractions);
-  Numbers a = random_numbers(random, DType::bf16, std::int64_t{6} * 20, Fill::fractions);
-  Numbers whole(DType::f32, std::int64_t{6} * 50);
-  Numbers parts(DType::f32, std::int64_t{6} * 50);
-  const auto multiply = [&](std::int64_t first, std::int64_t columns, Numbers& c) {
-    LinearKernel kernel({.columns = columns, .depth = 20, .type = DType::bf16});
+  TypedArray weights = random_array(random, DType::bf16, std::int64_t{20} * 50, Fill::fractions);
+  TypedArray a = random_array(random, DType::bf16, std::int64_t{6} * 20, Fill::fractions);
+  TypedArray whole(DType::f32, std::int64_t{6} * 50);
+  TypedArray parts(DType::f32, std::int64_t{6} * 50);
+  const auto multiply = [&](std::int64_t first, std::int64_t columns, TypedArray& c) {
+    LinearKernel kernel({.n = columns, .k = 20, .type = DType::bf16});
     kernel.prepare({.data = weights.data(first), .type = DType::bf16, .stride = 50});
     kernel.multiply({.data = a.data(), .type = DType::bf16, .rows = 6},
                     {.data = c.data(first), .stride = 50});
@@ -171,13 +168,13 @@ TEST(Linear, TakesSomeColumnsOfWiderWeights) {
 TEST(Linear, EveryNumberPassesThroughUnchanged) {
   constexpr std::int64_t kCount = 0x10000;
   for (const DType type : {DType::bf16, DType::f16}) {
-    Numbers all(type, kCount);
+    TypedArray all(type, kCount);
     auto* const bits = static_cast<std::uint16_t*>(all.data());
     for (std::int64_t i = 0; i < kCount; ++i) bits[i] = static_cast<std::uint16_t>(i);
-    Numbers by_bias(type, kCount);
-    Numbers kept(type, kCount);
+    TypedArray by_bias(type, kCount);
+    TypedArray kept(type, kCount);
     std::memcpy(kept.data(), all.data(), static_cast<std::size_t>(kCount) * bytes_of(type));
-    LinearKernel kernel({.columns = kCount, .depth = 0, .type = type});
+    LinearKernel kernel({.n = kCount, .k = 0, .type = type});
     kernel.prepare({.type = type});
     kernel.multiply({.type = type, .rows = 1}, {.data = by_bias.data(), .type = type},
                     {.bias = {.data = all.data(), .type = type}});
@@ -195,10 +192,10 @@ TEST(Linear, EveryNumberPassesThroughUnchanged) {
 
 TEST(Linear, GeluIsThatOfTheFormulaEverywhere) {
   constexpr std::int64_t kCount = 4001;
-  Numbers bias(DType::f32, kCount);
-  Numbers c(DType::f32, kCount);
+  TypedArray bias(DType::f32, kCount);
+  TypedArray c(DType::f32, kCount);
   for (std::int64_t i = 0; i < kCount; ++i) bias.put(i, static_cast<double>(i - 2000) / 100);
-  LinearKernel kernel({.columns = kCount, .depth = 0});
+  LinearKernel kernel({.n = kCount, .k = 0});
   kernel.prepare(MatrixView{});
   kernel.multiply({.rows = 1}, {.data = c.data()},
                   {.bias = {.data = bias.data()}, .activation = Activation::gelu_tanh});
@@ -211,18 +208,18 @@ TEST(Linear, GeluIsThatOfTheFormulaEverywhere) {
 // A NaN or an infinity in one row of a, for every type; the other rows stay numbers.
 TEST(Linear, NansAndInfinitiesReachTheirRowAndNoOther) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (const double special : {std::nan(""), kInfinity, -kInfinity}) {
       for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
         Random random(5);
-        Arrays2d arrays({.rows = 5,
-                         .columns = 70,
-                         .depth = 40,
-                         .type = type,
-                         .out = type,
-                         .has_bias = true,
-                         .activation = activation},
-                        random, Fill::fractions);
+        GemmArrays arrays({.m = 5,
+                           .n = 70,
+                           .k = 40,
+                           .type = type,
+                           .out = type,
+                           .has_bias = true,
+                           .activation = activation},
+                          random, Fill::fractions);
         arrays.a.put(arrays.a_at(2, 3), special);
         LinearKernel kernel(arrays.shape());
         arrays.prepare(kernel);
@@ -246,11 +243,11 @@ TEST(Linear, NansAndInfinitiesReachTheirRowAndNoOther) {
 
 // Nothing is read of c if it does not count.
 TEST(Linear, WhatWasThereDoesNotMatterIfBetaIsZero) {
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (const float alpha : {1.0F, 2.0F}) {
       Random random(6);
-      Arrays2d arrays({.rows = 3, .columns = 20, .depth = 10, .type = type, .alpha = alpha}, random,
-                      Fill::fractions);
+      GemmArrays arrays({.m = 3, .n = 20, .k = 10, .type = type, .alpha = alpha}, random,
+                        Fill::fractions);
       for (std::int64_t i = 0; i < arrays.c.count(); ++i) arrays.c.put(i, std::nan(""));
       LinearKernel kernel(arrays.shape());
       arrays.prepare(kernel);
@@ -263,23 +260,23 @@ TEST(Linear, WhatWasThereDoesNotMatterIfBetaIsZero) {
 }
 
 TEST(Linear, OnednnAndPlainLoopsAgree) {
-  if (products_by() == "plain loops") GTEST_SKIP() << "there is no oneDNN";
-  for (const DType type : kNumbers) {
+  if (gemm_backend_name() == "reference") GTEST_SKIP() << "there is no oneDNN";
+  for (const DType type : kFloatTypes) {
     Random random(7);
-    const Question q{.rows = 33, .columns = 200, .depth = 300, .type = type, .has_bias = true};
-    Arrays2d left(q, random, Fill::fractions);
-    Arrays2d right = left;
+    const GemmCase q{.m = 33, .n = 200, .k = 300, .type = type, .has_bias = true};
+    GemmArrays left(q, random, Fill::fractions);
+    GemmArrays right = left;
     LinearKernel fast(left.shape());
     LinearShape plain = right.shape();
-    plain.engine = Engine::plain_loops;
+    plain.engine = Engine::reference;
     LinearKernel slow(plain);
-    EXPECT_EQ(slow.by(), "plain loops");
-    EXPECT_NE(fast.by(), "plain loops");
-    EXPECT_EQ(fast.by().find("ref"), std::string_view::npos) << fast.by();
+    EXPECT_EQ(slow.backend_name(), "reference");
+    EXPECT_NE(fast.backend_name(), "reference");
+    EXPECT_EQ(fast.backend_name().find("ref"), std::string_view::npos) << fast.backend_name();
     left.prepare(fast);
     right.prepare(slow);
-    left.multiply(fast, 0, q.rows);
-    right.multiply(slow, 0, q.rows);
+    left.multiply(fast, 0, q.m);
+    right.multiply(slow, 0, q.m);
     for (std::int64_t i = 0; i < left.c.count(); ++i) {
       ASSERT_NEAR(left.c.get(i), right.c.get(i), 1e-4) << i;
     }
@@ -293,12 +290,12 @@ TEST(Linear, PromisesWhatItSays) {
     kernel.prepare({.data = &x});
     kernel.multiply(rows, {.data = &x}, epilogue);
   };
-  const LinearShape one{.columns = 1, .depth = 1};
+  const LinearShape one{.n = 1, .k = 1};
   const MatrixView row{.data = &x, .rows = 1};
-  EXPECT_NO_THROW(act({.columns = 0, .depth = 0}, {}, {}));
-  EXPECT_THROW(act({.columns = -1, .depth = 1}, row, {}), InternalError);
-  EXPECT_THROW(act({.columns = 1, .depth = -1}, row, {}), InternalError);
-  EXPECT_THROW(act({.columns = 1, .depth = 1, .typical_rows = 0}, row, {}), InternalError);
+  EXPECT_NO_THROW(act({.n = 0, .k = 0}, {}, {}));
+  EXPECT_THROW(act({.n = -1, .k = 1}, row, {}), InternalError);
+  EXPECT_THROW(act({.n = 1, .k = -1}, row, {}), InternalError);
+  EXPECT_THROW(act({.n = 1, .k = 1, .typical_rows = 0}, row, {}), InternalError);
   EXPECT_THROW(act(one, {.data = &x, .rows = -1}, {}), InternalError);
   EXPECT_THROW(act(one, {.data = &x, .rows = 1, .stride = -1}, {}), InternalError);
   EXPECT_THROW(act(one, row, {.bias = {.data = &x, .type = DType::f16}}), InternalError);

@@ -1,4 +1,4 @@
-// Products in double by plain loops, for tests of LinearKernel: they share nothing with it.
+// Reference GEMM in double, for tests of LinearKernel; independent of it.
 #pragma once
 
 #include <cmath>
@@ -16,13 +16,13 @@
 
 namespace shiplap::kernels {
 
-inline constexpr DType kNumbers[] = {DType::f32, DType::bf16, DType::f16};
+inline constexpr DType kFloatTypes[] = {DType::f32, DType::bf16, DType::f16};
 
-// Numbers of a type that is known when the test runs.
-class Numbers {
+// An array whose dtype is known at run time.
+class TypedArray {
  public:
-  Numbers() = default;
-  Numbers(DType type, std::int64_t count)
+  TypedArray() = default;
+  TypedArray(DType type, std::int64_t count)
       : type_(type), bytes_(static_cast<std::size_t>(count) * bytes_of(type)) {}
 
   [[nodiscard]] DType type() const { return type_; }
@@ -44,7 +44,7 @@ class Numbers {
     write(index, to_f16(narrow));
   }
 
-  friend bool operator==(const Numbers&, const Numbers&) = default;  // of the bits
+  friend bool operator==(const TypedArray&, const TypedArray&) = default;  // of the bits
 
  private:
   [[nodiscard]] std::size_t at(std::int64_t index) const {
@@ -67,8 +67,8 @@ class Numbers {
 
 enum class Fill { whole_numbers, fractions };
 
-inline Numbers random_numbers(Random& random, DType type, std::int64_t count, Fill fill) {
-  Numbers numbers(type, count);
+inline TypedArray random_array(Random& random, DType type, std::int64_t count, Fill fill) {
+  TypedArray numbers(type, count);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto whole = static_cast<double>(random.between(-8, 9));
     numbers.put(i, fill == Fill::whole_numbers ? whole : 2 * random.unit() - 1);
@@ -77,10 +77,10 @@ inline Numbers random_numbers(Random& random, DType type, std::int64_t count, Fi
 }
 
 // What a test asks of a kernel.
-struct Question {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::int64_t depth = 0;
+struct GemmCase {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
   DType type = DType::f32;
   DType out = DType::f32;
   bool a_is_transposed = false;
@@ -94,90 +94,84 @@ struct Question {
   bool saves = false;
 };
 
-inline std::ostream& operator<<(std::ostream& out, const Question& q) {
-  return out << q.rows << " x " << q.columns << " x " << q.depth << ", type "
-             << static_cast<int>(q.type) << " to " << static_cast<int>(q.out) << ", transposed "
-             << q.a_is_transposed << q.weights_are_transposed << ", gap " << q.gap << ", alpha "
-             << q.alpha << ", beta " << q.beta << ", bias " << q.has_bias
-             << static_cast<int>(q.bias) << ", activation " << static_cast<int>(q.activation)
-             << ", saves " << q.saves;
+inline std::ostream& operator<<(std::ostream& out, const GemmCase& q) {
+  return out << q.m << " x " << q.n << " x " << q.k << ", type " << static_cast<int>(q.type)
+             << " to " << static_cast<int>(q.out) << ", transposed " << q.a_is_transposed
+             << q.weights_are_transposed << ", gap " << q.gap << ", alpha " << q.alpha << ", beta "
+             << q.beta << ", bias " << q.has_bias << static_cast<int>(q.bias) << ", activation "
+             << static_cast<int>(q.activation) << ", saves " << q.saves;
 }
 
-// Of types, gaps and epilogues, whatever comes.
-inline void choose_rest(Random& random, Question& question) {
-  question.out = kNumbers[random.between(0, 3)];
-  question.gap = random.chance(0.3) ? random.between(1, 20) : 0;
+// Draws dtypes, gaps and epilogue.
+inline void randomize_rest(Random& random, GemmCase& spec) {
+  spec.out = kFloatTypes[random.between(0, 3)];
+  spec.gap = random.chance(0.3) ? random.between(1, 20) : 0;
   if (random.chance(0.3)) return;
-  question.alpha = random.chance() ? 1 : -0.5F;
-  question.beta = static_cast<float>(random.between(0, 3));
-  question.has_bias = random.chance();
-  question.bias = random.chance() ? DType::f32 : question.type;
-  question.activation = random.chance() ? Activation::gelu_tanh : Activation::none;
-  question.saves = random.chance();
+  spec.alpha = random.chance() ? 1 : -0.5F;
+  spec.beta = static_cast<float>(random.between(0, 3));
+  spec.has_bias = random.chance();
+  spec.bias = random.chance() ? DType::f32 : spec.type;
+  spec.activation = random.chance() ? Activation::gelu_tanh : Activation::none;
+  spec.saves = random.chance();
 }
 
-// The arrays of a question.
-struct Arrays2d {
-  Question question;
-  Numbers a;
-  Numbers weights;
-  Numbers bias;
-  Numbers c;
-  Numbers before;
+// The arrays of a case.
+struct GemmArrays {
+  GemmCase spec;
+  TypedArray a;
+  TypedArray weights;
+  TypedArray bias;
+  TypedArray c;
+  TypedArray before;
 
-  Arrays2d(const Question& q, Random& random, Fill fill)
-      : question(q),
-        a(random_numbers(random, q.type, a_lines() * a_stride(), fill)),
-        weights(random_numbers(random, q.type, weights_lines() * weights_stride(), fill)),
-        bias(random_numbers(random, q.bias, q.columns, fill)),
-        c(random_numbers(random, q.out, q.rows * c_stride(), fill)),
-        before(q.out, q.rows * c_stride()) {}
+  GemmArrays(const GemmCase& q, Random& random, Fill fill)
+      : spec(q),
+        a(random_array(random, q.type, a_lines() * a_stride(), fill)),
+        weights(random_array(random, q.type, weights_lines() * weights_stride(), fill)),
+        bias(random_array(random, q.bias, q.n, fill)),
+        c(random_array(random, q.out, q.m * c_stride(), fill)),
+        before(q.out, q.m * c_stride()) {}
 
-  [[nodiscard]] std::int64_t a_lines() const {
-    return question.a_is_transposed ? question.depth : question.rows;
-  }
+  [[nodiscard]] std::int64_t a_lines() const { return spec.a_is_transposed ? spec.k : spec.m; }
   [[nodiscard]] std::int64_t a_stride() const {
-    return (question.a_is_transposed ? question.rows : question.depth) + question.gap;
+    return (spec.a_is_transposed ? spec.m : spec.k) + spec.gap;
   }
   [[nodiscard]] std::int64_t weights_lines() const {
-    return question.weights_are_transposed ? question.columns : question.depth;
+    return spec.weights_are_transposed ? spec.n : spec.k;
   }
   [[nodiscard]] std::int64_t weights_stride() const {
-    return (question.weights_are_transposed ? question.depth : question.columns) + question.gap;
+    return (spec.weights_are_transposed ? spec.k : spec.n) + spec.gap;
   }
-  [[nodiscard]] std::int64_t c_stride() const { return question.columns + question.gap; }
+  [[nodiscard]] std::int64_t c_stride() const { return spec.n + spec.gap; }
 
   [[nodiscard]] std::int64_t a_at(std::int64_t i, std::int64_t k) const {
-    return question.a_is_transposed ? k * a_stride() + i : i * a_stride() + k;
+    return spec.a_is_transposed ? k * a_stride() + i : i * a_stride() + k;
   }
   [[nodiscard]] std::int64_t weights_at(std::int64_t k, std::int64_t j) const {
-    return question.weights_are_transposed ? j * weights_stride() + k : k * weights_stride() + j;
+    return spec.weights_are_transposed ? j * weights_stride() + k : k * weights_stride() + j;
   }
 
-  [[nodiscard]] LinearShape shape() const {
-    return {.columns = question.columns, .depth = question.depth, .type = question.type};
-  }
+  [[nodiscard]] LinearShape shape() const { return {.n = spec.n, .k = spec.k, .type = spec.type}; }
   void prepare(LinearKernel& kernel) {
     kernel.prepare({.data = weights.data(),
                     .type = weights.type(),
                     .stride = weights_stride(),
-                    .is_transposed = question.weights_are_transposed});
+                    .is_transposed = spec.weights_are_transposed});
   }
   // Some of the rows.
   void multiply(LinearKernel& kernel, std::int64_t first, std::int64_t count) {
-    Epilogue epilogue{
-        .alpha = question.alpha, .beta = question.beta, .activation = question.activation};
+    Epilogue epilogue{.alpha = spec.alpha, .beta = spec.beta, .activation = spec.activation};
     const std::int64_t at = first * c_stride();
-    if (question.has_bias) epilogue.bias = {.data = bias.data(), .type = bias.type()};
-    if (question.saves) {
-      epilogue.before_activation = {
+    if (spec.has_bias) epilogue.bias = {.data = bias.data(), .type = bias.type()};
+    if (spec.saves) {
+      epilogue.pre_activation = {
           .data = before.data(at), .type = before.type(), .stride = c_stride()};
     }
     kernel.multiply({.data = a.data(a_at(first, 0)),
                      .type = a.type(),
                      .rows = count,
                      .stride = a_stride(),
-                     .is_transposed = question.a_is_transposed},
+                     .is_transposed = spec.a_is_transposed},
                     {.data = c.data(at), .type = c.type(), .stride = c_stride()}, epilogue);
   }
 };
@@ -194,14 +188,14 @@ struct Expected {
   double size = 0;
 };
 
-inline Expected expected_at(const Arrays2d& arrays, std::int64_t i, std::int64_t j) {
-  const Question& q = arrays.question;
+inline Expected expected_at(const GemmArrays& arrays, std::int64_t i, std::int64_t j) {
+  const GemmCase& q = arrays.spec;
   Expected result;
   const auto add = [&](double term) {
     result.before += term;
     result.size += std::abs(term);
   };
-  for (std::int64_t k = 0; k < q.depth; ++k) {
+  for (std::int64_t k = 0; k < q.k; ++k) {
     add(static_cast<double>(q.alpha) * arrays.a.get(arrays.a_at(i, k)) *
         arrays.weights.get(arrays.weights_at(k, j)));
   }
@@ -222,8 +216,8 @@ inline double unit(DType type) {
 // A sum of n terms in float is off by at most n units of their sizes, and what is stored by one of
 // its own type; the smallest numbers of f16 are 2^-24 apart. The activation is a little steeper
 // than 1, and good to a few units of float.
-inline double bound(const Question& q, const Expected& expected, double value) {
-  const auto terms = static_cast<double>(q.depth + 4);
+inline double bound(const GemmCase& q, const Expected& expected, double value) {
+  const auto terms = static_cast<double>(q.k + 4);
   return 1.2 * terms * 0x1p-24 * expected.size + 1.01 * unit(q.out) * std::abs(value) + 0x1p-25 +
          1e-6 * std::abs(expected.before);
 }

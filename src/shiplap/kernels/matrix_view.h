@@ -1,4 +1,4 @@
-// A matrix that lies somewhere: what all kernels take and write.
+// A non-owning matrix view, the argument of all kernels.
 #pragma once
 
 #include <cstddef>
@@ -18,28 +18,28 @@ struct MatrixShape {
   friend bool operator==(const MatrixShape&, const MatrixShape&) = default;
 };
 
-// MXFP8: numbers that share a scale.
+// MXFP8: values that share a scale.
 inline constexpr std::int64_t kMxBlock = 32;
 
-// What FP8 numbers are multiplied by. rows: a float for a row, the inverse of its scale. blocks:
-// MXFP8, an E8m0 for every 32 numbers of a row, the last of which may be fewer.
-enum class Scales : std::uint8_t { rows, blocks };
+// The scales of FP8 values. per_row: one f32 inverse scale per row. per_block: MXFP8, one E8m0 per
+// 32 values of a row; the last block may be shorter.
+enum class ScaleGranularity : std::uint8_t { per_row, per_block };
 
-// The bytes of the scales of a row: 4, or 1 for every 32 columns.
-[[nodiscard]] constexpr std::int64_t scale_bytes(Scales kind, std::int64_t columns) {
-  if (kind == Scales::rows) return sizeof(float);
+// Returns the bytes of the scales of a row: 4, or 1 per 32 columns.
+[[nodiscard]] constexpr std::int64_t scale_bytes(ScaleGranularity kind, std::int64_t columns) {
+  if (kind == ScaleGranularity::per_row) return sizeof(float);
   return (columns + kMxBlock - 1) / kMxBlock;
 }
 
-// `stride`, or what it is if nothing lies between.
-[[nodiscard]] inline std::int64_t stride_or(std::int64_t stride, std::int64_t without_gaps) {
-  ensure(stride == 0 || stride >= without_gaps, "a stride is at least as long as what it skips");
-  return stride == 0 ? without_gaps : stride;
+// Returns `stride`, or that of a contiguous matrix if it is 0.
+[[nodiscard]] inline std::int64_t stride_or(std::int64_t stride, std::int64_t contiguous) {
+  ensure(stride == 0 || stride >= contiguous, "a stride is not smaller than a row");
+  return stride == 0 ? contiguous : stride;
 }
 
-// rows x columns. Row i begins at data + i * stride; of a transposed one, column i does. Strides
-// count elements (those of scales, bytes); 0 means that there are no gaps. For some of the columns
-// of a wider matrix, point to the first and give its stride.
+// rows x columns. Row i begins at data + i * stride; if transposed, column i does. Strides are in
+// elements (of scales: in bytes); 0 means contiguous. A view of some columns has the stride of the
+// whole matrix.
 template <class Void>
 struct BasicMatrixView {
   using Byte = std::conditional_t<std::is_const_v<Void>, const std::byte, std::byte>;
@@ -50,36 +50,37 @@ struct BasicMatrixView {
   std::int64_t columns = 0;
   std::int64_t stride = 0;
   bool is_transposed = false;
-  // Of FP8. Numbers and scales may lie apart, or in the same rows, one behind the other.
-  Scales scaling = Scales::rows;
+  // FP8 only. Scales may be separate, or in the same rows, after the values.
+  ScaleGranularity scaling = ScaleGranularity::per_row;
   Byte* scales = nullptr;  // need not be aligned
-  // From the scales of a row to those of the next. 0: one for all rows (Scales::rows), or no gaps
-  // (Scales::blocks).
+  // Bytes between the scales of rows. 0: one scale for all rows (per_row), or contiguous
+  // (per_block).
   std::int64_t scale_stride = 0;
 
-  // Elements that lie next to each other.
-  [[nodiscard]] std::int64_t line() const { return is_transposed ? rows : columns; }
-  // Elements from one row to the next, and from one column to the next.
-  [[nodiscard]] std::int64_t down() const { return is_transposed ? 1 : stride; }
-  [[nodiscard]] std::int64_t right() const { return is_transposed ? stride : 1; }
+  // Elements that are contiguous in memory.
+  [[nodiscard]] std::int64_t contiguous_size() const { return is_transposed ? rows : columns; }
+  // Elements between rows, and between columns.
+  [[nodiscard]] std::int64_t row_stride() const { return is_transposed ? 1 : stride; }
+  [[nodiscard]] std::int64_t column_stride() const { return is_transposed ? stride : 1; }
   [[nodiscard]] Void* at(std::int64_t row, std::int64_t column = 0) const {
-    return static_cast<Byte*>(data) + (row * down() + column * right()) * bytes_of(type);
+    return static_cast<Byte*>(data) +
+           (row * row_stride() + column * column_stride()) * bytes_of(type);
   }
 
-  // With strides that are not 0, except for one scale of all rows, and of nothing.
+  // Returns the view with strides set. scale_stride stays 0 for one scale of all rows.
   [[nodiscard]] BasicMatrixView with_strides() const {
     ensure(rows >= 0 && columns >= 0, "no size is negative");
     BasicMatrixView view = *this;
-    view.stride = stride_or(stride, line());
-    if (scaling == Scales::blocks || scale_stride != 0) {
-      view.scale_stride = stride_or(scale_stride, scale_bytes(scaling, line()));
+    view.stride = stride_or(stride, contiguous_size());
+    if (scaling == ScaleGranularity::per_block || scale_stride != 0) {
+      view.scale_stride = stride_or(scale_stride, scale_bytes(scaling, contiguous_size()));
     }
     return view;
   }
 
-  // The same from a row on, `count` of them. REQUIRES: scales are those of rows, if there are any.
-  [[nodiscard]] BasicMatrixView some_rows(std::int64_t first, std::int64_t count) const {
-    ensure(first >= 0 && count >= 0 && first + count <= rows, "rows are some of those there are");
+  // Returns `count` rows from `first` on. REQUIRES: scales, if any, belong to rows.
+  [[nodiscard]] BasicMatrixView slice_rows(std::int64_t first, std::int64_t count) const {
+    ensure(first >= 0 && count >= 0 && first + count <= rows, "the rows are in range");
     BasicMatrixView some = with_strides();
     some.rows = count;
     if (data != nullptr) some.data = some.at(first);
@@ -87,7 +88,7 @@ struct BasicMatrixView {
     return some;
   }
 
-  // NOLINTNEXTLINE(google-explicit-constructor): what may be written may be read
+  // NOLINTNEXTLINE(google-explicit-constructor): mutable to const
   [[nodiscard]] operator BasicMatrixView<const void>() const
     requires(!std::is_const_v<Void>)
   {

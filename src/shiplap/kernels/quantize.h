@@ -1,14 +1,14 @@
-// Rows of numbers into FP8 and back.
+// Quantization to FP8 and back.
 //
-//   const float scale = current_scale(largest_absolute(x), DType::fp8_e4m3);
+//   const float scale = current_scale(compute_amax(x), DType::fp8_e4m3);
 //   const MatrixView q{
-//       .data = codes, .type = DType::fp8_e4m3, .rows = m, .columns = n, .scales = inverse};
+//       .data = quantized, .type = DType::fp8_e4m3, .rows = m, .columns = n, .scales = inverse};
 //   quantize(x, scale, q);
 //   dequantize(q, {.data = y});
 //
-// A number x becomes the code nearest to the float x * scale (fp8.h); a code becomes code *
-// inverse, rounded once to the type it is stored in. The same bits on every processor. Matrices lie
-// by rows; sizes of results that follow from the factor need not be given.
+// A value x becomes the FP8 value nearest to the f32 x * scale (fp8.h); dequantized, it is
+// multiplied by the inverse scale and rounded once to its dtype. The same bits on every processor.
+// Matrices are row-major; sizes of outputs that follow from the input may be omitted.
 #pragma once
 
 #include "shiplap/kernels/matrix_view.h"
@@ -16,27 +16,28 @@
 
 namespace shiplap::kernels {
 
-// Infinite if any number is; NaNs do not count, as in TransformerEngine. 0 of no numbers.
-[[nodiscard]] float largest_absolute(const ConstMatrixView& rows);
+// Returns the largest absolute value. Infinite if any value is; NaNs are ignored, as in
+// TransformerEngine. 0 if empty.
+[[nodiscard]] float compute_amax(const ConstMatrixView& rows);
 
-// All rows with this scale; 1 / scale is written into every row's slot, or the one. Scales::rows.
-// REQUIRES: the scale is a normal number, and both sides have the same shape.
+// Quantizes all rows with one scale and writes 1 / scale for each row, or once. per_row.
+// REQUIRES: the scale is a normal number, and both matrices have the same shape.
 void quantize(const ConstMatrixView& from, float scale, const MatrixView& to);
 
-// Each row with current_scale() of its own amax. Scales::rows, with a slot for each row. What is
-// infinite makes its whole row NaN, so that it is not lost.
+// Quantizes each row with current_scale() of its amax. per_row, with a scale per row. An infinity
+// makes its whole row NaN, so that it is not lost.
 void quantize_by_row(const ConstMatrixView& from, const MatrixView& to);
 
-// Scales::blocks. A NaN stays one and does not count for the scale of its block. Numbers of a block
-// with the smallest scale, 2^-127, are multiplied by 2^127 as the scale says; TransformerEngine
-// multiplies them by 1, so that they become zero.
+// Quantizes to MXFP8. per_block. A NaN stays NaN and is ignored for the scale of its block. Values
+// of a block with the smallest scale, 2^-127, are multiplied by 2^127; TransformerEngine multiplies
+// them by 1, so that they become zero.
 void quantize_blocks(const ConstMatrixView& from, const MatrixView& to,
                      MxRule rule = MxRule::round_up);
 
-// To f32 or bf16. An E8m0 of 0xff makes its whole block NaN.
+// Dequantizes to f32 or bf16. An E8m0 of 0xff makes its whole block NaN.
 void dequantize(const ConstMatrixView& from, const MatrixView& to);
 
-// to += code * inverse, which is rounded to float before it is added. To f32.
+// to += dequantized values, each rounded to f32 before it is added. `to` is f32.
 void dequantize_add(const ConstMatrixView& from, const MatrixView& to);
 
 }  // namespace shiplap::kernels

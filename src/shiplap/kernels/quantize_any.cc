@@ -1,11 +1,12 @@
-// The loops for processors of which we know nothing more.
+// The loops for any processor.
 #include "shiplap/kernels/quantize_loops_internal.h"
 
 namespace shiplap::kernels {
 namespace {
 
-const QuantizeLoops kLoops[] = {{largest_absolute_here, round_to_codes_here, round_to_blocks_here,
-                                 widen_to_floats_here, widen_to_bf16_here, add_codes_here}};
+const QuantizeLoops kLoops[] = {{compute_amax_inline, quantize_inline, quantize_blocks_inline,
+                                 dequantize_to_f32_inline, dequantize_to_bf16_inline,
+                                 dequantize_add_inline}};
 
 }  // namespace
 

@@ -1,17 +1,17 @@
-// What quantize_avx512.cc does, on processors that have it.
+// AVX-512 versions. REQUIRES: the processor has AVX-512.
 #pragma once
 
 #include "shiplap/kernels/quantize_internal.h"
 
 namespace shiplap::kernels {
 
-// Of bf16.
-[[nodiscard]] float largest_absolute_by_avx512(const AmaxStep& step);
-void round_to_codes_by_avx512(const RoundStep& step);
-void round_to_blocks_by_avx512(const RoundBlocksStep& step);
+// For bf16 input.
+[[nodiscard]] float compute_amax_avx512(const AmaxStep& step);
+void quantize_avx512(const QuantizeStep& step);
+void quantize_blocks_avx512(const QuantizeBlocksStep& step);
 
-void widen_to_floats_by_avx512(const WidenCodesStep& step, float* to);
-void widen_to_bf16_by_avx512(const WidenCodesStep& step, Bf16* to);
-void add_codes_by_avx512(const WidenCodesStep& step, float* to);
+void dequantize_to_f32_avx512(const DequantizeStep& step, float* to);
+void dequantize_to_bf16_avx512(const DequantizeStep& step, Bf16* to);
+void dequantize_add_avx512(const DequantizeStep& step, float* to);
 
 }  // namespace shiplap::kernels

@@ -1,4 +1,4 @@
-// The loops of quantize.h over numbers that lie one after another.
+// The loops of quantize.h over contiguous values.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ struct AmaxStep {
   std::int64_t count = 0;
 };
 
-// Codes of from * scale.
-struct RoundStep {
+// Quantizes from * scale.
+struct QuantizeStep {
   const void* from = nullptr;
   DType type = DType::f32;
   std::int64_t count = 0;
@@ -26,8 +26,8 @@ struct RoundStep {
   std::byte* to = nullptr;
 };
 
-// The same in blocks of 32, each with a scale of its own, which is written too.
-struct RoundBlocksStep {
+// The same in blocks of 32; the scale of each block is computed and written.
+struct QuantizeBlocksStep {
   const void* from = nullptr;
   DType type = DType::f32;
   std::int64_t count = 0;
@@ -37,8 +37,8 @@ struct RoundBlocksStep {
   std::byte* scales = nullptr;
 };
 
-// Numbers of codes, times `factor`, or if there are scales times those of blocks.
-struct WidenCodesStep {
+// Dequantizes with `factor`, or with block scales if they are set.
+struct DequantizeStep {
   const std::byte* from = nullptr;
   DType format = DType::fp8_e4m3;
   std::int64_t count = 0;
@@ -46,17 +46,17 @@ struct WidenCodesStep {
   const std::byte* scales = nullptr;
 };
 
-// The loops, compiled for one kind of processor.
+// The loops, compiled for one instruction set.
 struct QuantizeLoops {
-  float (*largest_absolute)(const AmaxStep&);
-  void (*round_to_codes)(const RoundStep&);
-  void (*round_to_blocks)(const RoundBlocksStep&);
-  void (*widen_to_floats)(const WidenCodesStep&, float*);
-  void (*widen_to_bf16)(const WidenCodesStep&, Bf16*);  // rounded once, from the exact product
-  void (*add_codes)(const WidenCodesStep&, float*);
+  float (*compute_amax)(const AmaxStep&);
+  void (*quantize)(const QuantizeStep&);
+  void (*quantize_blocks)(const QuantizeBlocksStep&);
+  void (*dequantize_to_f32)(const DequantizeStep&, float*);
+  void (*dequantize_to_bf16)(const DequantizeStep&, Bf16*);  // rounded once, from the exact product
+  void (*dequantize_add)(const DequantizeStep&, float*);
 };
 
-// All that this processor can run, the best first; tests compare them.
+// Returns all versions that this processor supports, the fastest first; tests compare them.
 [[nodiscard]] std::span<const QuantizeLoops> quantize_loops();
 [[nodiscard]] inline const QuantizeLoops& best_quantize_loops() { return quantize_loops().front(); }
 

@@ -36,11 +36,11 @@ bool are_same(float a, float b) {
 }
 
 // Mostly usual numbers, of very different sizes; some special ones.
-Numbers any_numbers(Random& random, DType type, std::int64_t count) {
+TypedArray any_numbers(Random& random, DType type, std::int64_t count) {
   constexpr double kSpecial[] = {
       0,   -0.0,  HUGE_VAL, -HUGE_VAL, std::numeric_limits<double>::quiet_NaN(),
       448, 57344, 0x1p-133, 0x1p-24};
-  Numbers numbers(type, count);
+  TypedArray numbers(type, count);
   for (std::int64_t i = 0; i < count; ++i) {
     const int exponent = static_cast<int>(random.between(-24, 18));
     const double usual = std::ldexp(2 * random.unit() - 1, exponent);
@@ -50,8 +50,8 @@ Numbers any_numbers(Random& random, DType type, std::int64_t count) {
 }
 
 // All numbers of a type of 16 bits.
-Numbers all_numbers(DType type) {
-  Numbers all(type, 0x10000);
+TypedArray all_numbers(DType type) {
+  TypedArray all(type, 0x10000);
   auto* const bits = static_cast<std::uint16_t*>(all.data());
   for (std::int64_t i = 0; i < all.count(); ++i) bits[i] = static_cast<std::uint16_t>(i);
   return all;
@@ -60,15 +60,15 @@ Numbers all_numbers(DType type) {
 // What is written behind the end shows.
 constexpr std::byte kUntouched{0x55};
 
-void expect_codes(const QuantizeLoops& loops, const Numbers& from, float scale, DType format) {
+void expect_codes(const QuantizeLoops& loops, const TypedArray& from, float scale, DType format) {
   const std::int64_t count = from.count();
   std::vector<std::byte> codes(static_cast<std::size_t>(count) + 1, kUntouched);
-  loops.round_to_codes({.from = from.data(),
-                        .type = from.type(),
-                        .count = count,
-                        .scale = scale,
-                        .format = format,
-                        .to = codes.data()});
+  loops.quantize({.from = from.data(),
+                  .type = from.type(),
+                  .count = count,
+                  .scale = scale,
+                  .format = format,
+                  .to = codes.data()});
   for (std::int64_t i = 0; i < count; ++i) {
     const float scaled = static_cast<float>(from.get(i)) * scale;
     ASSERT_EQ(codes[i], code_of(format, scaled))
@@ -91,7 +91,7 @@ TEST(QuantizeLoops, RoundEveryNumberOf16BitsAsFp8Does) {
 
 TEST(QuantizeLoops, RoundAnyCountOfNumbers) {
   for (const QuantizeLoops& loops : quantize_loops()) {
-    for (const DType type : kNumbers) {
+    for (const DType type : kFloatTypes) {
       for (const DType format : kFormats) {
         for (std::int64_t count = 0; count < 70; ++count) {
           Random random(static_cast<std::uint64_t>(count));
@@ -118,13 +118,13 @@ TEST(QuantizeLoops, RoundTiesOfFloatsAsFp8Does) {
         }
       }
     }
-    Numbers numbers(DType::f32, static_cast<std::int64_t>(near.size()));
+    TypedArray numbers(DType::f32, static_cast<std::int64_t>(near.size()));
     std::memcpy(numbers.data(), near.data(), near.size() * sizeof(float));
     for (const QuantizeLoops& loops : quantize_loops()) expect_codes(loops, numbers, 1, format);
   }
 }
 
-float amax_one_by_one(const Numbers& numbers, std::int64_t first, std::int64_t count) {
+float amax_one_by_one(const TypedArray& numbers, std::int64_t first, std::int64_t count) {
   float amax = 0;
   for (std::int64_t i = first; i < first + count; ++i) {
     const auto size = static_cast<float>(std::abs(numbers.get(i)));
@@ -135,11 +135,11 @@ float amax_one_by_one(const Numbers& numbers, std::int64_t first, std::int64_t c
 
 TEST(QuantizeLoops, FindTheLargestAndPassOverNans) {
   for (const QuantizeLoops& loops : quantize_loops()) {
-    for (const DType type : kNumbers) {
+    for (const DType type : kFloatTypes) {
       for (std::int64_t count = 0; count < 70; ++count) {
         Random random(static_cast<std::uint64_t>(count));
-        const Numbers numbers = any_numbers(random, type, count);
-        ASSERT_EQ(loops.largest_absolute({.from = numbers.data(), .type = type, .count = count}),
+        const TypedArray numbers = any_numbers(random, type, count);
+        ASSERT_EQ(loops.compute_amax({.from = numbers.data(), .type = type, .count = count}),
                   amax_one_by_one(numbers, 0, count))
             << count;
       }
@@ -152,11 +152,11 @@ struct Blocks {
   MxRule rule;
 };
 
-void expect_blocks(const QuantizeLoops& loops, const Numbers& from, const Blocks& how) {
+void expect_blocks(const QuantizeLoops& loops, const TypedArray& from, const Blocks& how) {
   const std::int64_t count = from.count();
   std::vector<std::byte> codes(static_cast<std::size_t>(count) + 1, kUntouched);
   std::vector<std::byte> scales(static_cast<std::size_t>((count + 31) / 32) + 1, kUntouched);
-  loops.round_to_blocks({.from = from.data(),
+  loops.quantize_blocks({.from = from.data(),
                          .type = from.type(),
                          .count = count,
                          .rule = how.rule,
@@ -178,7 +178,7 @@ void expect_blocks(const QuantizeLoops& loops, const Numbers& from, const Blocks
   ASSERT_EQ(scales.back(), kUntouched);
 }
 
-void expect_blocks_by_both_rules(const Numbers& from) {
+void expect_blocks_by_both_rules(const TypedArray& from) {
   for (const QuantizeLoops& loops : quantize_loops()) {
     for (const DType format : kFormats) {
       for (const MxRule rule : {MxRule::round_up, MxRule::ocp_floor}) {
@@ -197,7 +197,7 @@ TEST(QuantizeLoops, RoundBlocksOfEverySize) {
 }
 
 TEST(QuantizeLoops, RoundBlocksOfAnyCount) {
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (std::int64_t count = 0; count < 100; ++count) {
       Random random(static_cast<std::uint64_t>(count));
       expect_blocks_by_both_rules(any_numbers(random, type, count));
@@ -208,7 +208,7 @@ TEST(QuantizeLoops, RoundBlocksOfAnyCount) {
 TEST(QuantizeLoops, RoundBlocksOfTinyAndHugeFloats) {
   Random random(3);
   for (int exponent = -149; exponent < 128; ++exponent) {
-    Numbers numbers(DType::f32, 64);
+    TypedArray numbers(DType::f32, 64);
     for (std::int64_t i = 0; i < 64; ++i) {
       numbers.put(i, std::ldexp(2 * random.unit() - 1, exponent));
     }
@@ -231,14 +231,14 @@ Bf16 nearest_bf16(double value) {
   return best;
 }
 
-void expect_numbers(const QuantizeLoops& loops, const WidenCodesStep& step) {
+void expect_numbers(const QuantizeLoops& loops, const DequantizeStep& step) {
   const auto count = static_cast<std::size_t>(step.count);
   std::vector<float> floats(count + 1, 5.0F);
   std::vector<Bf16> narrow(count + 1, Bf16{0x5555});
   std::vector<float> sums(count + 1, 0.3F);
-  loops.widen_to_floats(step, floats.data());
-  loops.widen_to_bf16(step, narrow.data());
-  loops.add_codes(step, sums.data());
+  loops.dequantize_to_f32(step, floats.data());
+  loops.dequantize_to_bf16(step, narrow.data());
+  loops.dequantize_add(step, sums.data());
   for (std::size_t i = 0; i < count; ++i) {
     const float factor = step.scales == nullptr
                              ? step.factor
@@ -310,7 +310,7 @@ TEST(QuantizeLoops, WidenAnyCountOfCodes) {
 
 // Rows of codes with their scales behind them, and gaps: how they lie in one buffer.
 struct Mixed {
-  Mixed(std::int64_t rows, std::int64_t columns, Scales kind, DType format)
+  Mixed(std::int64_t rows, std::int64_t columns, ScaleGranularity kind, DType format)
       : stride(columns + scale_bytes(kind, columns) + 3),
         bytes(static_cast<std::size_t>(rows * stride), kUntouched),
         view{.data = bytes.data(),
@@ -336,19 +336,19 @@ struct Case {
 };
 
 // What comes back differs by no more than the format explains, and by a rounding of the result.
-void expect_near(const Case& which, const Numbers& from, const Mixed& to) {
+void expect_near(const Case& which, const TypedArray& from, const Mixed& to) {
   const std::int64_t stride = which.columns + which.gap;
-  Numbers back(DType::f32, which.rows * stride);
+  TypedArray back(DType::f32, which.rows * stride);
   for (std::int64_t i = 0; i < back.count(); ++i) back.put(i, 77);
-  Numbers narrow(DType::bf16, which.rows * which.columns);
-  Numbers sums(DType::f32, which.rows * which.columns);
+  TypedArray narrow(DType::bf16, which.rows * which.columns);
+  TypedArray sums(DType::f32, which.rows * which.columns);
   for (std::int64_t i = 0; i < sums.count(); ++i) sums.put(i, 1);
   dequantize(to.view, {.data = back.data(), .stride = stride});
   dequantize(to.view, {.data = narrow.data(), .type = DType::bf16});
   dequantize_add(to.view, {.data = sums.data()});
   for (std::int64_t i = 0; i < which.rows; ++i) {
     const float amax = amax_one_by_one(from, i * stride, which.columns);
-    const double step = smallest_step(which.format) * double{amax} / double{largest(which.format)};
+    const double step = min_subnormal(which.format) * double{amax} / double{fp8_max(which.format)};
     for (std::int64_t j = 0; j < stride; ++j) {
       const double found = back.get(i * stride + j);
       if (j >= which.columns) {
@@ -356,7 +356,7 @@ void expect_near(const Case& which, const Numbers& from, const Mixed& to) {
         continue;
       }
       const double given = from.get(i * stride + j);
-      const double bound = std::max(relative_step(which.format) * std::abs(given), step);
+      const double bound = std::max(unit_roundoff(which.format) * std::abs(given), step);
       ASSERT_NEAR(found, given, bound * 1.001) << i << ", " << j;
       ASSERT_NEAR(narrow.get(i * which.columns + j), found, std::abs(found) * 0x1p-8);
       ASSERT_EQ(sums.get(i * which.columns + j), double{static_cast<float>(found) + 1.0F});
@@ -366,16 +366,16 @@ void expect_near(const Case& which, const Numbers& from, const Mixed& to) {
 
 void expect_there_and_back(const Case& which, Random& random) {
   const std::int64_t stride = which.columns + which.gap;
-  const Numbers from = random_numbers(random, which.type, which.rows * stride, Fill::fractions);
+  const TypedArray from = random_array(random, which.type, which.rows * stride, Fill::fractions);
   const ConstMatrixView wide{.data = from.data(),
                              .type = which.type,
                              .rows = which.rows,
                              .columns = which.columns,
                              .stride = stride};
-  Mixed blocks(which.rows, which.columns, Scales::blocks, which.format);
+  Mixed blocks(which.rows, which.columns, ScaleGranularity::per_block, which.format);
   quantize_blocks(wide, blocks.view);
   expect_near(which, from, blocks);
-  Mixed rows(which.rows, which.columns, Scales::rows, which.format);
+  Mixed rows(which.rows, which.columns, ScaleGranularity::per_row, which.format);
   quantize_by_row(wide, rows.view);
   expect_near(which, from, rows);
   for (std::int64_t i = 0; i < which.rows; ++i) {
@@ -388,7 +388,7 @@ void expect_there_and_back(const Case& which, Random& random) {
 
 TEST(Quantize, ThereAndBackIsWithinWhatTheFormatExplains) {
   Random random(4);
-  for (const DType type : kNumbers) {
+  for (const DType type : kFloatTypes) {
     for (const DType format : kFormats) {
       for (const std::int64_t rows : {0, 1, 2, 5}) {
         for (const std::int64_t columns : {1, 15, 16, 31, 32, 33, 64, 100}) {
@@ -411,9 +411,9 @@ float float_at(const std::byte* at) {
 // slot.
 TEST(Quantize, OneScaleForAllRowsGivesTheSameCodesHoweverTheyLie) {
   Random random(5);
-  const Numbers from = random_numbers(random, DType::bf16, std::int64_t{7} * 45, Fill::fractions);
+  const TypedArray from = random_array(random, DType::bf16, std::int64_t{7} * 45, Fill::fractions);
   const ConstMatrixView wide{.data = from.data(), .type = DType::bf16, .rows = 7, .columns = 45};
-  const float scale = current_scale(largest_absolute(wide), DType::fp8_e4m3);
+  const float scale = current_scale(compute_amax(wide), DType::fp8_e4m3);
   std::vector<std::byte> codes(std::size_t{7} * 45);
   std::vector<std::byte> inverse(4);
   quantize(wide, scale,
@@ -422,12 +422,12 @@ TEST(Quantize, OneScaleForAllRowsGivesTheSameCodesHoweverTheyLie) {
             .rows = 7,
             .columns = 45,
             .scales = inverse.data()});
-  Mixed mixed(7, 45, Scales::rows, DType::fp8_e4m3);
+  Mixed mixed(7, 45, ScaleGranularity::per_row, DType::fp8_e4m3);
   quantize(wide, scale, mixed.view);
   const float expected = 1 / scale;
   EXPECT_EQ(float_at(inverse.data()), expected);
   for (std::int64_t i = 0; i < 7; ++i) {
-    const MatrixView row = mixed.view.some_rows(i, 1);
+    const MatrixView row = mixed.view.slice_rows(i, 1);
     EXPECT_EQ(std::memcmp(row.data, &codes[static_cast<std::size_t>(i) * 45], 45), 0) << i;
     EXPECT_EQ(float_at(row.scales), expected) << i;
     for (std::int64_t j = 0; j < 45; ++j) {
@@ -439,12 +439,12 @@ TEST(Quantize, OneScaleForAllRowsGivesTheSameCodesHoweverTheyLie) {
 
 TEST(Quantize, TheLargestIsThatOfAllRowsAndNotOfTheGaps) {
   std::vector<float> numbers = {1, -3, 100, 2, 0, -100};
-  EXPECT_EQ(largest_absolute({.data = numbers.data(), .rows = 2, .columns = 2, .stride = 3}), 3);
-  EXPECT_EQ(largest_absolute({.data = numbers.data(), .rows = 2, .columns = 3}), 100);
-  EXPECT_EQ(largest_absolute({.data = numbers.data(), .rows = 0, .columns = 3}), 0);
+  EXPECT_EQ(compute_amax({.data = numbers.data(), .rows = 2, .columns = 2, .stride = 3}), 3);
+  EXPECT_EQ(compute_amax({.data = numbers.data(), .rows = 2, .columns = 3}), 100);
+  EXPECT_EQ(compute_amax({.data = numbers.data(), .rows = 0, .columns = 3}), 0);
   numbers[1] = -kInfinity;
   numbers[0] = std::nanf("");
-  EXPECT_EQ(largest_absolute({.data = numbers.data(), .rows = 2, .columns = 2, .stride = 3}),
+  EXPECT_EQ(compute_amax({.data = numbers.data(), .rows = 2, .columns = 2, .stride = 3}),
             kInfinity);
 }
 
@@ -457,7 +457,7 @@ TEST(Quantize, ANanInABlockLeavesTheOthersAlone) {
                       .type = DType::fp8_e4m3,
                       .rows = 1,
                       .columns = 32,
-                      .scaling = Scales::blocks,
+                      .scaling = ScaleGranularity::per_block,
                       .scales = &scale};
   quantize_blocks({.data = numbers.data(), .rows = 1, .columns = 32}, to);
   std::vector<float> back(32);
@@ -486,8 +486,8 @@ TEST(Quantize, PromisesWhatItSays) {
                                                                        .scales = scales.data()}),
                InternalError);
   EXPECT_THROW(dequantize(to, {.data = &x, .type = DType::f16}), InternalError);
-  EXPECT_THROW(static_cast<void>(to.some_rows(1, 1)), InternalError);
-  EXPECT_THROW(static_cast<void>(largest_absolute({.rows = -1})), InternalError);
+  EXPECT_THROW(static_cast<void>(to.slice_rows(1, 1)), InternalError);
+  EXPECT_THROW(static_cast<void>(compute_amax({.rows = -1})), InternalError);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The loops with the widest registers that this x86 processor has.
+// The loops for the widest vectors of this x86 processor.
 #include "shiplap/kernels/quantize_avx512_internal.h"
 #include "shiplap/kernels/quantize_loops_internal.h"
 #include "shiplap/kernels/targets_internal.h"
@@ -7,38 +7,36 @@ namespace shiplap::kernels {
 namespace {
 
 // Whole functions, see targets_internal.h.
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-float largest_absolute_512(const AmaxStep& step) {
-  if (step.type == DType::bf16) return largest_absolute_by_avx512(step);
-  return largest_absolute_here(step);
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] float compute_amax_512(
+    const AmaxStep& step) {
+  if (step.type == DType::bf16) return compute_amax_avx512(step);
+  return compute_amax_inline(step);
 }
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-void round_to_codes_512(const RoundStep& step) {
-  if (step.type == DType::bf16) return round_to_codes_by_avx512(step);
-  round_to_codes_here(step);
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] void quantize_512(
+    const QuantizeStep& step) {
+  if (step.type == DType::bf16) return quantize_avx512(step);
+  quantize_inline(step);
 }
 
-[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-void round_to_blocks_512(const RoundBlocksStep& step) {
-  if (step.type == DType::bf16) return round_to_blocks_by_avx512(step);
-  round_to_blocks_here(step);
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] void quantize_blocks_512(
+    const QuantizeBlocksStep& step) {
+  if (step.type == DType::bf16) return quantize_blocks_avx512(step);
+  quantize_blocks_inline(step);
 }
 
 const QuantizeLoops kLoops[] = {
-    {largest_absolute_512, round_to_codes_512, round_to_blocks_512, widen_to_floats_by_avx512,
-     widen_to_bf16_by_avx512, add_codes_by_avx512},
-    {Compiled<largest_absolute_here>::for_256, Compiled<round_to_codes_here>::for_256,
-     Compiled<round_to_blocks_here>::for_256, Compiled<widen_to_floats_here>::for_256,
-     Compiled<widen_to_bf16_here>::for_256, Compiled<add_codes_here>::for_256},
-    {Compiled<largest_absolute_here>::for_128, Compiled<round_to_codes_here>::for_128,
-     Compiled<round_to_blocks_here>::for_128, Compiled<widen_to_floats_here>::for_128,
-     Compiled<widen_to_bf16_here>::for_128, Compiled<add_codes_here>::for_128}};
+    {compute_amax_512, quantize_512, quantize_blocks_512, dequantize_to_f32_avx512,
+     dequantize_to_bf16_avx512, dequantize_add_avx512},
+    {MultiTarget<compute_amax_inline>::for_256, MultiTarget<quantize_inline>::for_256,
+     MultiTarget<quantize_blocks_inline>::for_256, MultiTarget<dequantize_to_f32_inline>::for_256,
+     MultiTarget<dequantize_to_bf16_inline>::for_256, MultiTarget<dequantize_add_inline>::for_256},
+    {MultiTarget<compute_amax_inline>::for_128, MultiTarget<quantize_inline>::for_128,
+     MultiTarget<quantize_blocks_inline>::for_128, MultiTarget<dequantize_to_f32_inline>::for_128,
+     MultiTarget<dequantize_to_bf16_inline>::for_128, MultiTarget<dequantize_add_inline>::for_128}};
 
 }  // namespace
 
-std::span<const QuantizeLoops> quantize_loops() {
-  return std::span(kLoops).subspan(first_that_runs());
-}
+std::span<const QuantizeLoops> quantize_loops() { return std::span(kLoops).subspan(best_target()); }
 
 }  // namespace shiplap::kernels

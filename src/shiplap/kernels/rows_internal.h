@@ -1,4 +1,4 @@
-// Matrices on their way into products: copies and wider numbers.
+// Copies and f32 conversions of GEMM operands.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void copy_transposed(const ConstMatrixView& from, T* to, std::int64_t stride_to)
   }
 }
 
-// By rows, `stride_to` elements from the beginning of one to that of the next.
+// Copies to row-major, with `stride_to` elements between rows.
 inline void copy_rows(const ConstMatrixView& from, std::byte* to, std::int64_t stride_to) {
   if (from.is_transposed) {
     if (bytes_of(from.type) == 2) {
@@ -35,11 +35,11 @@ inline void copy_rows(const ConstMatrixView& from, std::byte* to, std::int64_t s
   for (std::int64_t i = 0; i < from.rows; ++i, to += line) std::memcpy(to, from.at(i), bytes);
 }
 
-// By rows, without gaps.
+// Copies to contiguous row-major f32.
 inline void copy_as_floats(const ConstMatrixView& from, float* to) {
   if (!from.is_transposed) {
     for (std::int64_t i = 0; i < from.rows; ++i, to += from.columns) {
-      widen({.from = from.at(i), .type = from.type, .count = from.columns, .to = to});
+      convert_to_f32({.from = from.at(i), .type = from.type, .count = from.columns, .to = to});
     }
     return;
   }
@@ -47,19 +47,19 @@ inline void copy_as_floats(const ConstMatrixView& from, float* to) {
   for (std::int64_t k = 0; k < from.columns; ++k) {
     for (std::int64_t i = 0; i < from.rows; i += std::ssize(some)) {
       const std::int64_t count = std::min<std::int64_t>(std::ssize(some), from.rows - i);
-      widen({.from = from.at(i, k), .type = from.type, .count = count, .to = some});
+      convert_to_f32({.from = from.at(i, k), .type = from.type, .count = count, .to = some});
       for (std::int64_t j = 0; j < count; ++j) to[(i + j) * from.columns + k] = some[j];
     }
   }
 }
 
-// A row of numbers as floats: where it is, or else copied to `floats`. Null if there is none.
-inline const float* widened(const ConstMatrixView& matrix, std::int64_t row,
-                            Buffer<float>& floats) {
+// Returns a row as f32: in place, or converted into `floats`. Null if the matrix is null.
+inline const float* row_as_floats(const ConstMatrixView& matrix, std::int64_t row,
+                                  Buffer<float>& floats) {
   if (matrix.data == nullptr) return nullptr;
   if (matrix.type == DType::f32) return static_cast<const float*>(matrix.at(row));
   grow(floats, matrix.columns);
-  widen(
+  convert_to_f32(
       {.from = matrix.at(row), .type = matrix.type, .count = matrix.columns, .to = floats.data()});
   return floats.data();
 }

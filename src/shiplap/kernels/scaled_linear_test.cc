@@ -12,17 +12,18 @@ namespace shiplap::kernels {
 namespace {
 
 constexpr DType kFormats[] = {DType::fp8_e4m3, DType::fp8_e5m2};
-constexpr Stored kRows[] = {Stored::one_scale, Stored::scale_per_row, Stored::blocks, Stored::bf16};
-constexpr Stored kWeights[] = {Stored::one_scale, Stored::blocks, Stored::bf16};
+constexpr Storage kRows[] = {Storage::one_scale, Storage::scale_per_row, Storage::blocks,
+                             Storage::bf16};
+constexpr Storage kWeights[] = {Storage::one_scale, Storage::blocks, Storage::bf16};
 
 // Everything that the two factors can be; `act` sees each once.
-void for_all_factors(const auto& act) {
-  for (const Stored a : kRows) {
-    for (const Stored weights : kWeights) {
+void for_all_operands(const auto& act) {
+  for (const Storage a : kRows) {
+    for (const Storage weights : kWeights) {
       for (const DType a_format : kFormats) {
         for (const DType weights_format : kFormats) {
           for (const bool transposed : {false, true}) {
-            act(ScaledQuestion{.a = a,
+            act(ScaledGemmCase{.a = a,
                                .a_format = a_format,
                                .weights = weights,
                                .weights_format = weights_format,
@@ -36,15 +37,14 @@ void for_all_factors(const auto& act) {
 
 void expect_right_for_small_shapes(Engine engine) {
   Random random(1);
-  for_all_factors([&](ScaledQuestion q) {
-    for (const std::int64_t depth : {0, 1, 31, 32, 33, 70}) {
+  for_all_operands([&](ScaledGemmCase q) {
+    for (const std::int64_t k : {0, 1, 31, 32, 33, 70}) {
       for (const std::int64_t columns : {1, 3, 17}) {
-        LinearKernel linear(
-            {.columns = columns, .depth = depth, .type = DType::bf16, .engine = engine});
+        LinearKernel linear({.n = columns, .k = k, .type = DType::bf16, .engine = engine});
         for (const std::int64_t rows : {0, 1, 2, 5}) {
-          q.rows = rows;
-          q.columns = columns;
-          q.depth = depth;
+          q.m = rows;
+          q.n = columns;
+          q.k = k;
           ScaledArrays arrays(q, random);
           expect_right(linear, arrays);
         }
@@ -55,19 +55,19 @@ void expect_right_for_small_shapes(Engine engine) {
 
 TEST(ScaledLinear, IsRightForAllSmallShapes) { expect_right_for_small_shapes(Engine::best); }
 TEST(ScaledLinear, PlainLoopsAreRightForAllSmallShapes) {
-  expect_right_for_small_shapes(Engine::plain_loops);
+  expect_right_for_small_shapes(Engine::reference);
 }
 
-ScaledQuestion random_question(Random& random) {
-  ScaledQuestion q{.rows = random.between(1, 90),
-                   .columns = random.between(1, 120),
-                   .depth = random.between(1, 200),
+ScaledGemmCase random_case(Random& random) {
+  ScaledGemmCase q{.m = random.between(1, 90),
+                   .n = random.between(1, 120),
+                   .k = random.between(1, 200),
                    .a = kRows[random.between(0, 4)],
                    .a_format = kFormats[random.between(0, 2)],
                    .weights = kWeights[random.between(0, 3)],
                    .weights_format = kFormats[random.between(0, 2)],
                    .weights_are_transposed = random.chance()};
-  choose_rest(random, q);
+  randomize_rest(random, q);
   return q;
 }
 
@@ -75,7 +75,7 @@ TEST(ScaledLinear, IsRightForRandomShapesAndEpilogues) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
-    ScaledArrays arrays(random_question(random), random);
+    ScaledArrays arrays(random_case(random), random);
     LinearShape shape = arrays.shape();
     shape.typical_rows = random.between(1, 80);
     LinearKernel linear(shape);
@@ -85,15 +85,15 @@ TEST(ScaledLinear, IsRightForRandomShapesAndEpilogues) {
 
 // All rows, in chunks of `rows`, the last one ragged.
 void multiply_in_chunks(ScaledArrays& arrays, LinearKernel& linear, std::int64_t rows) {
-  for (std::int64_t first = 0; first < arrays.question.rows; first += rows) {
-    arrays.multiply(linear, first, std::min(rows, arrays.question.rows - first));
+  for (std::int64_t first = 0; first < arrays.spec.m; first += rows) {
+    arrays.multiply(linear, first, std::min(rows, arrays.spec.m - first));
   }
 }
 
 // Some blocks of both factors get scales that are very small or very large.
 void spread_scales(ScaledArrays& arrays, Random& random) {
-  for (Factor* const factor : {&arrays.a, &arrays.weights}) {
-    if (factor->stored != Stored::blocks) continue;
+  for (ScaledMatrix* const factor : {&arrays.a, &arrays.weights}) {
+    if (factor->stored != Storage::blocks) continue;
     for (std::int64_t line = 0; line < factor->lines; ++line) {
       if (!random.chance(0.3)) continue;
       const std::int64_t block = random.between(0, factor->blocks());
@@ -104,7 +104,7 @@ void spread_scales(ScaledArrays& arrays, Random& random) {
   }
 }
 
-void expect_same_bits(const ScaledQuestion& q, std::int64_t typical_rows, Random& random) {
+void expect_same_bits(const ScaledGemmCase& q, std::int64_t typical_rows, Random& random) {
   ScaledArrays given(q, random);
   spread_scales(given, random);
   LinearShape shape = given.shape();
@@ -112,11 +112,12 @@ void expect_same_bits(const ScaledQuestion& q, std::int64_t typical_rows, Random
   LinearKernel linear(shape);
   given.prepare(linear);
   ScaledArrays whole = given;
-  whole.multiply(linear, 0, q.rows);
+  whole.multiply(linear, 0, q.m);
   for (const std::int64_t rows : {1, 2, 3, 7, 16, 33, 64}) {
     ScaledArrays chunks = given;
     multiply_in_chunks(chunks, linear, rows);
-    ASSERT_TRUE(chunks.c == whole.c) << "chunks of " << rows << ": " << q << " by " << linear.by();
+    ASSERT_TRUE(chunks.c == whole.c)
+        << "chunks of " << rows << ": " << q << " by " << linear.backend_name();
     ASSERT_TRUE(chunks.before == whole.before) << "chunks of " << rows << ": " << q;
   }
 }
@@ -125,20 +126,20 @@ TEST(ScaledLinear, ARowHasTheSameBitsAloneInAChunkAndInTheWhole) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
-    const ScaledQuestion q = random_question(random);
+    const ScaledGemmCase q = random_case(random);
     expect_same_bits(q, random.between(1, 130), random);
   }
 }
 
 TEST(ScaledLinear, LargeProductsKeepTheBits) {
-  if (products_by() == "plain loops") GTEST_SKIP() << "plain loops take too long";
+  if (gemm_backend_name() == "reference") GTEST_SKIP() << "the reference takes too long";
   Random random(2);
-  for (const Stored stored : {Stored::scale_per_row, Stored::blocks}) {
-    expect_same_bits({.rows = 150,
-                      .columns = 520,
-                      .depth = 1500,
+  for (const Storage stored : {Storage::scale_per_row, Storage::blocks}) {
+    expect_same_bits({.m = 150,
+                      .n = 520,
+                      .k = 1500,
                       .a = stored,
-                      .weights = Stored::blocks,
+                      .weights = Storage::blocks,
                       .out = DType::bf16},
                      64, random);
   }
@@ -147,7 +148,7 @@ TEST(ScaledLinear, LargeProductsKeepTheBits) {
 // The same weights, by rows and transposed.
 TEST(ScaledLinear, BlocksAreAlongTheDepthHoweverTheWeightsLie) {
   Random random(3);
-  ScaledArrays left({.rows = 5, .columns = 40, .depth = 70}, random);
+  ScaledArrays left({.m = 5, .n = 40, .k = 70}, random);
   ScaledArrays right = left;
   right.weights.is_along = false;
   for (std::int64_t j = 0; j < 40; ++j) {
@@ -168,16 +169,16 @@ TEST(ScaledLinear, BlocksAreAlongTheDepthHoweverTheWeightsLie) {
 }
 
 TEST(ScaledLinear, WeightsCanBePreparedAgain) {
-  LinearKernel linear({.columns = 40, .depth = 70, .type = DType::bf16});
+  LinearKernel linear({.n = 40, .k = 70, .type = DType::bf16});
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     Random random(seed);
-    ScaledArrays arrays({.rows = 7,
-                         .columns = 40,
-                         .depth = 70,
+    ScaledArrays arrays({.m = 7,
+                         .n = 40,
+                         .k = 70,
                          .weights = kWeights[seed % 3],
                          .weights_are_transposed = random.chance()},
                         random);
-    if (arrays.weights.stored == Stored::blocks) {
+    if (arrays.weights.stored == Storage::blocks) {
       arrays.weights.put_block_scale(static_cast<std::int64_t>(seed), 1, 3);
     }
     expect_right(linear, arrays);
@@ -190,11 +191,11 @@ TEST(ScaledLinear, ScalesOfRowsMayBeVerySmallOrVeryLarge) {
     for (const float other : {0x1p-126F, 0x1p-60F, 1.0F, 0x1p60F, 0x1p126F}) {
       for (const float alpha : {1.0F, 0x1p-100F, 0x1p80F}) {
         Random random(4);
-        ScaledArrays arrays({.rows = 4,
-                             .columns = 20,
-                             .depth = 40,
-                             .a = Stored::scale_per_row,
-                             .weights = Stored::one_scale,
+        ScaledArrays arrays({.m = 4,
+                             .n = 20,
+                             .k = 40,
+                             .a = Storage::scale_per_row,
+                             .weights = Storage::one_scale,
                              .alpha = alpha},
                             random);
         arrays.a.put_scale(1, scale);
@@ -209,7 +210,7 @@ TEST(ScaledLinear, ScalesOfRowsMayBeVerySmallOrVeryLarge) {
 
 TEST(ScaledLinear, WhatWasThereDoesNotMatterIfBetaIsZero) {
   Random random(5);
-  ScaledArrays arrays({.rows = 3, .columns = 20, .depth = 40, .a = Stored::scale_per_row}, random);
+  ScaledArrays arrays({.m = 3, .n = 20, .k = 40, .a = Storage::scale_per_row}, random);
   for (std::int64_t i = 0; i < arrays.c.count(); ++i) arrays.c.put(i, std::nan(""));
   LinearKernel linear(arrays.shape());
   expect_right(linear, arrays);
@@ -217,7 +218,7 @@ TEST(ScaledLinear, WhatWasThereDoesNotMatterIfBetaIsZero) {
 
 TEST(ScaledLinear, TakesTransposedRowsOfBf16) {
   Random random(6);
-  ScaledArrays arrays({.rows = 9, .columns = 20, .depth = 40, .a = Stored::bf16}, random);
+  ScaledArrays arrays({.m = 9, .n = 20, .k = 40, .a = Storage::bf16}, random);
   ScaledArrays transposed = arrays;
   for (std::int64_t i = 0; i < 9; ++i) {
     for (std::int64_t k = 0; k < 40; ++k) transposed.a.wide.put(k * 9 + i, arrays.a.get(i, k));
@@ -236,12 +237,12 @@ TEST(ScaledLinear, TakesTransposedRowsOfBf16) {
 
 // oneDNN itself takes less than a kilobyte in every call.
 TEST(ScaledLinear, ALaterCallOfTheSameSizesAllocatesNothing) {
-  for (const Stored stored : kRows) {
+  for (const Storage stored : kRows) {
     for (const bool has_tails : {false, true}) {
       Random random(7);
-      ScaledArrays arrays({.rows = 60,
-                           .columns = 90,
-                           .depth = 70,
+      ScaledArrays arrays({.m = 60,
+                           .n = 90,
+                           .k = 70,
                            .a = stored,
                            .out = DType::bf16,
                            .has_bias = true,
@@ -256,7 +257,7 @@ TEST(ScaledLinear, ALaterCallOfTheSameSizesAllocatesNothing) {
       counting = true;
       multiply_in_chunks(arrays, linear, 16);
       counting = false;
-      if (products_by() == "plain loops") {
+      if (gemm_backend_name() == "reference") {
         EXPECT_EQ(allocations, 0U);
       }
       EXPECT_LE(largest_allocation, 1024U) << static_cast<int>(stored);
@@ -266,7 +267,7 @@ TEST(ScaledLinear, ALaterCallOfTheSameSizesAllocatesNothing) {
 
 TEST(ScaledLinear, TwoThreadsHaveOneEach) {
   Random random(8);
-  ScaledArrays given({.rows = 60, .columns = 90, .depth = 70}, random);
+  ScaledArrays given({.m = 60, .n = 90, .k = 70}, random);
   spread_scales(given, random);
   std::vector<ScaledArrays> results(3, given);
   const auto compute = [](ScaledArrays& arrays) {
@@ -285,7 +286,7 @@ TEST(ScaledLinear, TwoThreadsHaveOneEach) {
 
 TEST(ScaledLinear, CanBeMoved) {
   Random random(9);
-  ScaledArrays first({.rows = 5, .columns = 6, .depth = 7}, random);
+  ScaledArrays first({.m = 5, .n = 6, .k = 7}, random);
   ScaledArrays second = first;
   LinearKernel linear(first.shape());
   first.prepare(linear);
@@ -297,17 +298,17 @@ TEST(ScaledLinear, CanBeMoved) {
 
 TEST(ScaledLinear, PromisesWhatItSays) {
   Random random(10);
-  ScaledArrays arrays({.rows = 2, .columns = 3, .depth = 4, .a = Stored::scale_per_row}, random);
+  ScaledArrays arrays({.m = 2, .n = 3, .k = 4, .a = Storage::scale_per_row}, random);
   LinearKernel unprepared(arrays.shape());
   EXPECT_THROW(arrays.multiply(unprepared, 0, 2), InternalError);
-  LinearKernel shorter({.columns = 3, .depth = 3, .type = DType::bf16});
+  LinearKernel shorter({.n = 3, .k = 3, .type = DType::bf16});
   EXPECT_THROW(arrays.prepare(shorter), InternalError);
   arrays.prepare(unprepared);
   EXPECT_NO_THROW(arrays.multiply(unprepared, 0, 2));
   MatrixView longer = arrays.a.view();
   longer.columns = longer.stride = 5;
   EXPECT_THROW(unprepared.multiply(longer, {.data = arrays.c.data()}), InternalError);
-  LinearKernel narrow({.columns = 2, .depth = 4, .type = DType::bf16});
+  LinearKernel narrow({.n = 2, .k = 4, .type = DType::bf16});
   EXPECT_THROW(narrow.prepare(transposed(arrays.a.view())), InternalError);
 }
 

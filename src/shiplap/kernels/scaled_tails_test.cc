@@ -14,9 +14,9 @@ std::vector<int> tails() {
 }
 
 // Three blocks, the last of which is ragged; row 1 is as usual.
-constexpr ScaledQuestion kQuestion{.rows = 4, .columns = 9, .depth = 70};
+constexpr ScaledGemmCase kCase{.m = 4, .n = 9, .k = 70};
 
-void put_tail(Factor& factor, int scale) {
+void put_tail(ScaledMatrix& factor, int scale) {
   factor.put_block_scale(0, 0, scale);
   factor.put_block_scale(2, 1, scale);
   factor.put_block_scale(2, 2, 255 - scale == 255 ? 254 : 255 - scale);
@@ -24,7 +24,7 @@ void put_tail(Factor& factor, int scale) {
 }
 
 // The other factor so that products are of about 1.
-void balance(Factor& factor, int scale) {
+void balance(ScaledMatrix& factor, int scale) {
   for (std::int64_t line = 0; line < factor.lines; ++line) {
     for (std::int64_t block = 0; block < 3; ++block) {
       factor.put_block_scale(line, block, 254 - scale);
@@ -36,7 +36,7 @@ void for_all_formats(const auto& act) {
   for (const DType a : kFormats) {
     for (const DType weights : kFormats) {
       for (const bool transposed : {false, true}) {
-        ScaledQuestion q = kQuestion;
+        ScaledGemmCase q = kCase;
         q.a_format = a;
         q.weights_format = weights;
         q.weights_are_transposed = transposed;
@@ -47,7 +47,7 @@ void for_all_formats(const auto& act) {
 }
 
 TEST(ScaledTails, AreRightInEitherFactorAndInBoth) {
-  for_all_formats([](const ScaledQuestion& q) {
+  for_all_formats([](const ScaledGemmCase& q) {
     for (const int scale : tails()) {
       for (int which = 0; which < 5; ++which) {
         SCOPED_TRACE(testing::Message() << "scale " << scale << ", case " << which);
@@ -64,8 +64,8 @@ TEST(ScaledTails, AreRightInEitherFactorAndInBoth) {
   });
 }
 
-// Every pair of scales, one number each, so that there is no sum to hide in: the product is exact
-// where a float can hold it.
+// Every pair of scales, one number each, without a sum: the product is exact where f32 can
+// represent it.
 TEST(ScaledTails, ProductsOfAnyTwoScalesAreExact) {
   std::vector<int> all;
   for (int scale = 0; scale < 255; ++scale) all.push_back(scale);
@@ -73,10 +73,9 @@ TEST(ScaledTails, ProductsOfAnyTwoScalesAreExact) {
   for (const DType format : kFormats) {
     Random random(1);
     ScaledArrays arrays(
-        {.rows = count, .columns = count, .depth = 1, .a_format = format, .weights_format = format},
-        random);
+        {.m = count, .n = count, .k = 1, .a_format = format, .weights_format = format}, random);
     for (std::int64_t i = 0; i < count; ++i) {
-      for (Factor* const factor : {&arrays.a, &arrays.weights}) {
+      for (ScaledMatrix* const factor : {&arrays.a, &arrays.weights}) {
         factor->put_block_scale(i, 0, all[i]);
         factor->put_block_codes(i, 0, std::byte{i % 3 == 0 ? std::uint8_t{1} : std::uint8_t{0x7b}});
       }
@@ -102,18 +101,18 @@ TEST(ScaledTails, ProductsOfAnyTwoScalesAreExact) {
 
 // A block of zeros may have any scale: an amax of zero has code 0.
 TEST(ScaledTails, ZerosAreZerosWhateverTheirScale) {
-  for_all_formats([](const ScaledQuestion& q) {
+  for_all_formats([](const ScaledGemmCase& q) {
     for (const int scale : {0, 5, 250, 254}) {
       Random random(2);
       ScaledArrays arrays(q, random);
       ScaledArrays plain = arrays;
       for (ScaledArrays* const each : {&arrays, &plain}) {
-        for (Factor* const factor : {&each->a, &each->weights}) {
+        for (ScaledMatrix* const factor : {&each->a, &each->weights}) {
           factor->put_block_codes(2, 1, std::byte{0x80});
           factor->put_block_codes(3, 0, std::byte{0});
         }
       }
-      for (Factor* const factor : {&arrays.a, &arrays.weights}) {
+      for (ScaledMatrix* const factor : {&arrays.a, &arrays.weights}) {
         factor->put_block_scale(2, 1, scale);
         factor->put_block_scale(3, 0, scale);
       }
@@ -128,11 +127,11 @@ TEST(ScaledTails, ZerosAreZerosWhateverTheirScale) {
 
 // As a scale or as a code, in one row or column, next to usual blocks and to tails.
 TEST(ScaledTails, ANanReachesItsRowOrColumnAndNoOther) {
-  for_all_formats([](const ScaledQuestion& q) {
+  for_all_formats([](const ScaledGemmCase& q) {
     for (int which = 0; which < 8; ++which) {
       Random random(3);
       ScaledArrays arrays(q, random);
-      Factor& factor = which % 2 == 0 ? arrays.a : arrays.weights;
+      ScaledMatrix& factor = which % 2 == 0 ? arrays.a : arrays.weights;
       if (which / 2 % 2 == 0) {
         factor.put_block_scale(2, 1, 0xff);
         if (which >= 4) factor.put_block_codes(2, 1, std::byte{});
@@ -149,7 +148,7 @@ TEST(ScaledTails, ANanReachesItsRowOrColumnAndNoOther) {
 
 // Numbers so small that their products vanish, and blocks of numbers below the normal ones.
 TEST(ScaledTails, SubnormalCodesCount) {
-  for_all_formats([](const ScaledQuestion& q) {
+  for_all_formats([](const ScaledGemmCase& q) {
     for (const int scale : {0, 9, 10, 16, 17, 127, 239, 240, 246, 247, 254}) {
       Random random(4);
       ScaledArrays arrays(q, random);
@@ -169,8 +168,8 @@ TEST(ScaledTails, SubnormalCodesCount) {
 TEST(ScaledTails, ManyRowsAndColumnsHaveThem) {
   for (const std::int64_t typical_rows : {5, 64, 256}) {
     Random random(5);
-    ScaledArrays arrays({.rows = 100, .columns = 60, .depth = 100, .out = DType::bf16}, random);
-    for (Factor* const factor : {&arrays.a, &arrays.weights}) {
+    ScaledArrays arrays({.m = 100, .n = 60, .k = 100, .out = DType::bf16}, random);
+    for (ScaledMatrix* const factor : {&arrays.a, &arrays.weights}) {
       for (std::int64_t line = 0; line < factor->lines; ++line) {
         if (line % 3 != 0) factor->put_block_scale(line, line % 4, line % 3 == 1 ? 4 : 100);
       }

@@ -22,7 +22,7 @@ MatrixShape padded(const MatrixShape& plain) {
           .columns = divide_up(plain.columns, kTile.columns) * kTile.columns};
 }
 
-// Where the scale of a row and a column lies in swizzled order.
+// Returns the index of a scale in swizzled order.
 std::size_t swizzled_at(const MatrixShape& padded, std::int64_t row, std::int64_t column) {
   const std::int64_t tile =
       row / kTile.rows * (padded.columns / kTile.columns) + column / kTile.columns;
@@ -53,31 +53,32 @@ std::string_view name(ScalingMode mode) {
   throw InternalError("unknown mode of scaling");
 }
 
-std::optional<ScalingMode> scaling_mode_called(std::string_view text) {
+std::optional<ScalingMode> parse_scaling_mode(std::string_view text) {
   for (const ScalingMode mode : kModes) {
     if (name(mode) == text) return mode;
   }
   return std::nullopt;
 }
 
-ScalingMode scaling_mode_of(std::int64_t integer) {
+ScalingMode scaling_mode_from_int(std::int64_t integer) {
   for (const ScalingMode mode : kModes) {
     if (static_cast<std::int64_t>(mode) == integer) return mode;
   }
   const bool is_nvfp4 = integer == 4 || integer == 5;
   throw InputError(Diagnostic{
       .code = "D810",
-      .what = is_nvfp4 ? "scaling mode " + std::to_string(integer) + " is NVFP4, which is not built"
-                       : "there is no scaling mode " + std::to_string(integer),
+      .what = is_nvfp4
+                  ? "scaling mode " + std::to_string(integer) + " is NVFP4, which is unsupported"
+                  : "unknown scaling mode " + std::to_string(integer),
       .why = "0 is no_scaling, 1 delayed_tensor_scaling, 2 mxfp8_1d_scaling, 3 "
              "current_tensor_scaling",
       .help = is_nvfp4 ? "use mxfp8_1d_scaling (2), which scales blocks too"
-                       : "give one of these integers"});
+                       : "pass one of these integers"});
 }
 
 float current_scale(float amax, DType format, int margin) {
   if (amax == 0 || !std::isfinite(amax)) return 1;
-  const double exact = std::ldexp(double{largest(format)} / double{std::abs(amax)}, -margin);
+  const double exact = std::ldexp(double{fp8_max(format)} / double{std::abs(amax)}, -margin);
   return static_cast<float>(std::clamp(exact, 0x1p-126, 0x1p126));
 }
 

@@ -1,8 +1,7 @@
-// By what numbers are multiplied before they are rounded to eight bits, and how such scales are
-// stored.
+// Scales of FP8 quantization, and their layouts.
 //
-// A scale multiplies on the way into FP8; its inverse is stored and multiplies on the way back. Of
-// MXFP8 (blocks of 32), the scale that is stored is the inverse, a power of two.
+// Values are multiplied by the scale when quantized; the inverse is stored and used to dequantize.
+// For MXFP8 (blocks of 32), the stored scale is the inverse, a power of two.
 #pragma once
 
 #include <cstddef>
@@ -27,17 +26,16 @@ enum class ScalingMode : int {
 
 // "no_scaling" and so on.
 [[nodiscard]] std::string_view name(ScalingMode mode);
-// Nothing if none is called so.
-[[nodiscard]] std::optional<ScalingMode> scaling_mode_called(std::string_view text);
-// Throws InputError D810 if it is none of these.
-[[nodiscard]] ScalingMode scaling_mode_of(std::int64_t integer);
+// Returns nothing if the name is unknown.
+[[nodiscard]] std::optional<ScalingMode> parse_scaling_mode(std::string_view text);
+// Throws InputError D810 if the integer is unknown.
+[[nodiscard]] ScalingMode scaling_mode_from_int(std::int64_t integer);
 
-// largest / amax / 2^margin, so that the largest number becomes the largest that the format has; 1
-// if amax is 0 or not finite. It is kept within 2^-126 .. 2^126, so that neither it nor its inverse
-// is zero, infinite or subnormal.
+// Returns fp8_max / amax / 2^margin, which maps amax to the largest value of the format; 1 if amax
+// is 0 or not finite. Clamped to 2^-126 .. 2^126, so that both it and its inverse are normal.
 [[nodiscard]] float current_scale(float amax, DType format, int margin = 0);
 
-// Of the sizes in a history: the largest, or that of the last step.
+// Which amax of the history determines the scale.
 enum class AmaxRule : std::uint8_t { max, most_recent };
 
 // The defaults are those of TransformerEngine.
@@ -48,18 +46,18 @@ struct DelayedScaling {
   int margin = 0;
 };
 
-// The scale of a step follows from the sizes of tensors of steps before.
+// Delayed scaling: the scale of a step is computed from the amax of earlier steps.
 //
-// A step whose amax is 0 or not finite leaves the scale as it is unless, by AmaxRule::max, others
-// in the history say more; what is not finite is not kept. (TransformerEngine keeps an infinite
-// one, and with it the scale, for as long as the history is.)
+// A step whose amax is 0 or not finite does not change the scale, unless AmaxRule::max finds
+// another one in the history; an amax that is not finite is not recorded. (TransformerEngine
+// records an infinite one, which keeps the scale for the length of the history.)
 class AmaxHistory {
  public:
   explicit AmaxHistory(const DelayedScaling& scaling = {});
 
-  // The largest absolute number of a tensor of this step. Of several in a step, the largest counts.
+  // Records the amax of a tensor of this step; the largest of a step counts.
   void record(float amax);
-  // The step is over: the scale follows from the history, of which the oldest step is forgotten.
+  // Ends the step: updates the scale and drops the oldest step.
   void update();
 
   [[nodiscard]] float scale() const { return scale_; }  // 1 at first
@@ -67,12 +65,12 @@ class AmaxHistory {
 
  private:
   DelayedScaling scaling_;
-  std::vector<float> steps_;  // a ring
+  std::vector<float> steps_;  // ring buffer
   std::size_t now_ = 0;
   float scale_ = 1;
 };
 
-// How the scale of a block follows from its largest absolute number.
+// How the scale of a block is computed from its amax.
 enum class MxRule : std::uint8_t {
   round_up,  // the smallest power of two that is at least amax / largest: TransformerEngine's
   ocp_floor  // floor(log2(amax)) - floor(log2(largest)), of the standard: may saturate numbers
@@ -81,15 +79,15 @@ enum class MxRule : std::uint8_t {
 // Within codes 0 .. 254: 0 for an amax of zero, 254 for an infinite one, 0xff for NaN.
 [[nodiscard]] E8m0 mx_scale(float block_amax, DType format, MxRule rule = MxRule::round_up);
 
-// By rows without gaps, or as the block scaling of cuBLAS wants them: tiles of 128 rows by 4
+// Row-major, or the layout of cuBLAS block scaling: tiles of 128 rows by 4
 // columns one after another by rows, in a tile (row % 32) * 16 + (row / 32) * 4 + column, with
-// zeros in what the matrix does not reach.
+// zero padding.
 enum class ScaleOrder : std::uint8_t { plain, swizzled };
 
-// Of the scales of a matrix of rows x columns, in blocks of 32 along its rows.
+// Returns the shape of the scales of a rows x columns matrix, with blocks of 32 along its rows.
 [[nodiscard]] MatrixShape mx_scale_shape(std::int64_t rows, std::int64_t columns, ScaleOrder order);
 
-// `matrix` is the shape of the scales in plain order; promises that the spans have the sizes.
+// `matrix` is the shape of the scales in plain order. REQUIRES: the spans have the matching sizes.
 void swizzle(const MatrixShape& matrix, std::span<const std::byte> plain,
              std::span<std::byte> swizzled);
 void unswizzle(const MatrixShape& matrix, std::span<const std::byte> swizzled,

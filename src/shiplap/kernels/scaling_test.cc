@@ -22,18 +22,18 @@ TEST(ScalingMode, HasANameAndAnInteger) {
   const char* const names[] = {"no_scaling", "delayed_tensor_scaling", "mxfp8_1d_scaling",
                                "current_tensor_scaling"};
   for (int i = 0; i < 4; ++i) {
-    const ScalingMode mode = scaling_mode_of(i);
+    const ScalingMode mode = scaling_mode_from_int(i);
     EXPECT_EQ(static_cast<int>(mode), i);
     EXPECT_EQ(name(mode), names[i]);
-    EXPECT_EQ(scaling_mode_called(names[i]), mode);
+    EXPECT_EQ(parse_scaling_mode(names[i]), mode);
   }
-  EXPECT_EQ(scaling_mode_called("nvfp4"), std::nullopt);
-  EXPECT_EQ(scaling_mode_called(""), std::nullopt);
+  EXPECT_EQ(parse_scaling_mode("nvfp4"), std::nullopt);
+  EXPECT_EQ(parse_scaling_mode(""), std::nullopt);
 }
 
 std::string refusal(std::int64_t integer) {
   try {
-    static_cast<void>(scaling_mode_of(integer));
+    static_cast<void>(scaling_mode_from_int(integer));
   } catch (const InputError& error) {
     EXPECT_EQ(error.diagnostics().front().code, "D810");
     return error.diagnostics().front().what;
@@ -42,11 +42,11 @@ std::string refusal(std::int64_t integer) {
 }
 
 TEST(ScalingMode, OthersAreRefused) {
-  EXPECT_EQ(refusal(4), "scaling mode 4 is NVFP4, which is not built");
-  EXPECT_EQ(refusal(5), "scaling mode 5 is NVFP4, which is not built");
-  EXPECT_EQ(refusal(6), "there is no scaling mode 6");
-  EXPECT_EQ(refusal(-1), "there is no scaling mode -1");
-  EXPECT_EQ(refusal(std::int64_t{1} << 32), "there is no scaling mode 4294967296");
+  EXPECT_EQ(refusal(4), "scaling mode 4 is NVFP4, which is unsupported");
+  EXPECT_EQ(refusal(5), "scaling mode 5 is NVFP4, which is unsupported");
+  EXPECT_EQ(refusal(6), "unknown scaling mode 6");
+  EXPECT_EQ(refusal(-1), "unknown scaling mode -1");
+  EXPECT_EQ(refusal(std::int64_t{1} << 32), "unknown scaling mode 4294967296");
 }
 
 TEST(CurrentScale, MakesTheLargestNumberTheLargestOfTheFormat) {
@@ -145,7 +145,7 @@ TEST(AmaxHistory, PromisesAStep) { EXPECT_THROW(AmaxHistory({.length = 0}), Inte
 // By trying all codes, in double.
 int searched_up(float amax, DType format) {
   for (int code = 0; code < 254; ++code) {
-    if (std::ldexp(1.0, code - 127) * static_cast<double>(largest(format)) >= amax) return code;
+    if (std::ldexp(1.0, code - 127) * static_cast<double>(fp8_max(format)) >= amax) return code;
   }
   return 254;
 }

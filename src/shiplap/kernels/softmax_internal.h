@@ -1,4 +1,4 @@
-// What happens to a block of scores between the matrix products, forward and backward.
+// The softmax of a block of scores, between the GEMMs of attention, forward and backward.
 //
 // A block has one row per query and one column per key. Only the first visible[row] columns of a
 // row count; behind them the weights are zero. The number of columns is a multiple of kLanes.
@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "shiplap/kernels/bf16.h"
-#include "shiplap/kernels/lanes_internal.h"
+#include "shiplap/kernels/simd_internal.h"
 
 namespace shiplap::kernels {
 
@@ -20,10 +20,10 @@ struct ScoreBlock {
   float* scores = nullptr;  // may be changed
 };
 
-// Takes one more block into the softmax: weights = 2^(factor * scores - maximum), with the maximum
-// of all the blocks so far; the sum of the weights and the output of the earlier blocks are brought
-// to the new maximum. For float, `weights` may be the scores themselves. For bf16 the weights are
-// rounded because they are operands of the next product; their sum is that of the floats.
+// Online softmax, one block: weights = 2^(factor * scores - maximum), with the maximum
+// of all the blocks so far; the sum of the weights and the output of the earlier blocks are
+// rescaled to the new maximum. For float, `weights` may be the scores themselves. For bf16 the
+// weights are rounded because they are operands of the next GEMM; their sum is that of the floats.
 template <class T>
 struct SoftmaxStep {
   ScoreBlock block;
@@ -34,7 +34,7 @@ struct SoftmaxStep {
   std::int64_t head_dim = 0;
 };
 
-// The way back: weights = 2^(factor * scores - lse) and d_scores = weights * (d_weights - dot). For
+// Backward: weights = 2^(factor * scores - lse) and d_scores = weights * (d_weights - dot). For
 // float, both results may replace their sources.
 template <class T>
 struct GradientStep {

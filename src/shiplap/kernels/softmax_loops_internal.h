@@ -1,22 +1,22 @@
-// The loops of softmax_internal.h, inlined into whoever includes them, so that they can be compiled
-// for several processors.
+// The loops of softmax_internal.h, inlined into the including file, so that they can be compiled
+// for several instruction sets.
 //
-// They are written with explicit vectors: a sum of floats is vectorized only if one says how it is
-// to be split, and it must be split in the same way everywhere.
+// They use explicit vectors: the compiler does not vectorize a sum of floats, and it must be split
+// the same way everywhere.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "shiplap/kernels/lanes_internal.h"
+#include "shiplap/kernels/simd_internal.h"
 #include "shiplap/kernels/softmax_internal.h"
 
 namespace shiplap::kernels {
 
-// Halves that meet halves take four steps instead of sixteen that wait for each other.
+// Tree reduction: four dependent steps instead of sixteen.
 template <class Function>
-[[gnu::always_inline]] inline float fold(const Lanes& lanes, Function function) {
+[[gnu::always_inline]] inline float reduce_lanes(const F32x16& lanes, Function function) {
   float values[kLanes];
   store(lanes, values);
   for (int half = kLanes / 2; half > 0; half /= 2) {
@@ -25,23 +25,24 @@ template <class Function>
   return values[0];
 }
 
-[[gnu::always_inline]] inline float sum_of(const Lanes& lanes) {
-  return fold(lanes, [](float a, float b) { return a + b; });
+[[gnu::always_inline]] inline float sum_of(const F32x16& lanes) {
+  return reduce_lanes(lanes, [](float a, float b) { return a + b; });
 }
 
-[[gnu::always_inline]] inline float maximum_of(const Lanes& lanes) {
-  return fold(lanes, [](float a, float b) { return a < b ? b : a; });
+[[gnu::always_inline]] inline float maximum_of(const F32x16& lanes) {
+  return reduce_lanes(lanes, [](float a, float b) { return a < b ? b : a; });
 }
 
-// Hides what follows the visible columns in their last vector, and says where that ends.
-[[gnu::always_inline]] inline std::int64_t hide(float* row, std::int64_t visible, float hidden) {
+// Masks the columns after the visible ones in their last vector. Returns the end of that vector.
+[[gnu::always_inline]] inline std::int64_t mask_tail(float* row, std::int64_t visible,
+                                                     float hidden) {
   const std::int64_t end = (visible + kLanes - 1) / kLanes * kLanes;
   std::fill(row + visible, row + end, hidden);
   return end;
 }
 
-// A score that no weight comes from.
-[[gnu::always_inline]] inline float hidden_score(float factor) {
+// The score whose weight is zero.
+[[gnu::always_inline]] inline float masked_score(float factor) {
   return std::copysign(std::numeric_limits<float>::infinity(), -factor);
 }
 
@@ -50,24 +51,24 @@ template <class T>
   const ScoreBlock& block = step.block;
   float* const scores = block.scores + row * block.columns;
   T* const weights = step.weights + row * block.columns;
-  const std::int64_t end = hide(scores, block.visible[row], hidden_score(block.factor));
+  const std::int64_t end = mask_tail(scores, block.visible[row], masked_score(block.factor));
 
   const float before = step.maximum[row];
-  Lanes most = Lanes{} + before;
+  F32x16 most = F32x16{} + before;
   for (std::int64_t j = 0; j < end; j += kLanes) {
-    Lanes x;
+    F32x16 x;
     load(scores + j, x);
     x *= block.factor;
     most = x > most ? x : most;
   }
   const float maximum = maximum_of(most);
 
-  Lanes sum{};
+  F32x16 sum{};
   for (std::int64_t j = 0; j < end; j += kLanes) {
-    Lanes x;
+    F32x16 x;
     load(scores + j, x);
     x = x * block.factor - maximum;
-    power_of_two(x);
+    exp2_approx(x);
     sum += x;
     store(x, weights + j);
   }
@@ -85,7 +86,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline void softmax_step_here(const SoftmaxStep<T>& step) {
+[[gnu::always_inline]] inline void softmax_step_inline(const SoftmaxStep<T>& step) {
   for (std::int64_t row = 0; row < step.block.rows; ++row) {
     if (step.block.visible[row] > 0) {
       softmax_row(step, row);
@@ -96,7 +97,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline void gradient_step_here(const GradientStep<T>& step) {
+[[gnu::always_inline]] inline void gradient_step_inline(const GradientStep<T>& step) {
   const ScoreBlock& block = step.block;
   for (std::int64_t row = 0; row < block.rows; ++row) {
     const std::int64_t start = row * block.columns;
@@ -104,17 +105,17 @@ template <class T>
     float* const d_weights = step.d_weights + start;
     T* const weights = step.weights + start;
     T* const d_scores = step.d_scores + start;
-    const std::int64_t end = hide(scores, block.visible[row], hidden_score(block.factor));
-    hide(d_weights, block.visible[row], 0.0F);
+    const std::int64_t end = mask_tail(scores, block.visible[row], masked_score(block.factor));
+    mask_tail(d_weights, block.visible[row], 0.0F);
     const float lse = step.lse[row];
     const float dot = step.dot[row];
     for (std::int64_t j = 0; j < end; j += kLanes) {
-      Lanes x;
-      Lanes d;
+      F32x16 x;
+      F32x16 d;
       load(scores + j, x);
       load(d_weights + j, d);
       x = x * block.factor - lse;
-      power_of_two(x);
+      exp2_approx(x);
       d = x * (d - dot);
       store(x, weights + j);
       store(d, d_scores + j);

@@ -1,20 +1,20 @@
-// The loops with the widest registers that this x86 processor has.
+// The loops for the widest vectors of this x86 processor.
 #include "shiplap/kernels/softmax_loops_internal.h"
 #include "shiplap/kernels/targets_internal.h"
 
 namespace shiplap::kernels {
 
 void softmax_step(const SoftmaxStep<float>& step) {
-  Compiled<softmax_step_here<float>>::kAll[first_that_runs()](step);
+  MultiTarget<softmax_step_inline<float>>::kAll[best_target()](step);
 }
 void softmax_step(const SoftmaxStep<Bf16>& step) {
-  Compiled<softmax_step_here<Bf16>>::kAll[first_that_runs()](step);
+  MultiTarget<softmax_step_inline<Bf16>>::kAll[best_target()](step);
 }
 void gradient_step(const GradientStep<float>& step) {
-  Compiled<gradient_step_here<float>>::kAll[first_that_runs()](step);
+  MultiTarget<gradient_step_inline<float>>::kAll[best_target()](step);
 }
 void gradient_step(const GradientStep<Bf16>& step) {
-  Compiled<gradient_step_here<Bf16>>::kAll[first_that_runs()](step);
+  MultiTarget<gradient_step_inline<Bf16>>::kAll[best_target()](step);
 }
 
 }  // namespace shiplap::kernels

@@ -1,22 +1,21 @@
-// Loops compiled for several kinds of x86 processors.
+// Function multiversioning: loops compiled for several x86 instruction sets.
 #pragma once
 
 #include <cstddef>
 
 namespace shiplap::kernels {
 
-// A loop that is inlined into a whole function for each kind of processor, so that no vector
-// crosses from code for one processor into code for another.
+// A loop inlined into one function per instruction set, so that no vector crosses a function
+// boundary between instruction sets.
 template <auto kLoop>
-struct Compiled;
+struct MultiTarget;
 template <class Result, class... Arguments, Result (*kLoop)(Arguments...)>
-struct Compiled<kLoop> {
-  [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]]
-  static Result for_512(Arguments... arguments) {
+struct MultiTarget<kLoop> {
+  [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq,fma")]] static Result for_512(
+      Arguments... arguments) {
     return kLoop(arguments...);
   }
-  [[gnu::target("avx2,fma")]]
-  static Result for_256(Arguments... arguments) {
+  [[gnu::target("avx2,fma")]] static Result for_256(Arguments... arguments) {
     return kLoop(arguments...);
   }
   static Result for_128(Arguments... arguments) { return kLoop(arguments...); }
@@ -25,8 +24,8 @@ struct Compiled<kLoop> {
   static constexpr Result (*kAll[])(Arguments...) = {for_512, for_256, for_128};
 };
 
-// Which of these is the first that this processor can run.
-inline std::size_t first_that_runs() {
+// Returns the index of the first one that this processor supports.
+inline std::size_t best_target() {
   static const std::size_t first = [] {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {

@@ -1,4 +1,4 @@
-// The memory that attention keeps from call to call.
+// Cache-line aligned buffers, and the workspace of attention.
 #pragma once
 
 #include <algorithm>
@@ -10,25 +10,25 @@
 
 namespace shiplap::kernels {
 
-// Vectors of 64 bytes that begin on a line of the cache are loaded in one access instead of two.
+// Aligned 64-byte vectors are loaded in one access instead of two.
 template <class T>
-struct LineAllocator {
+struct CacheLineAllocator {
   using value_type = T;
-  static constexpr std::align_val_t kLine{64};
+  static constexpr std::align_val_t kCacheLine{64};
 
-  LineAllocator() = default;
+  CacheLineAllocator() = default;
   template <class U>
-  explicit LineAllocator(const LineAllocator<U>&) {}
+  explicit CacheLineAllocator(const CacheLineAllocator<U>&) {}
 
   T* allocate(std::size_t count) {
-    return static_cast<T*>(::operator new(count * sizeof(T), kLine));
+    return static_cast<T*>(::operator new(count * sizeof(T), kCacheLine));
   }
-  void deallocate(T* pointer, std::size_t) { ::operator delete(pointer, kLine); }
-  friend bool operator==(LineAllocator, LineAllocator) { return true; }
+  void deallocate(T* pointer, std::size_t) { ::operator delete(pointer, kCacheLine); }
+  friend bool operator==(CacheLineAllocator, CacheLineAllocator) { return true; }
 };
 
 template <class T>
-using Buffer = std::vector<T, LineAllocator<T>>;
+using Buffer = std::vector<T, CacheLineAllocator<T>>;
 
 template <class T>
 void grow(Buffer<T>& buffer, std::int64_t count) {
@@ -42,8 +42,8 @@ struct WorkspaceSizes {
   std::int64_t head_dim = 0;
 };
 
-// One (sequence, key head) at a time is copied together here. All its matrices lie by rows, without
-// gaps: those of queries have one row per (head, query) of a block, those of keys one per key.
+// Holds one (sequence, key head) at a time. All matrices are contiguous and row-major: those of
+// queries have one row per (head, query) of a block, those of keys one per key.
 template <class T>
 struct Workspace {
   Buffer<T> queries;
@@ -54,11 +54,11 @@ struct Workspace {
   Buffer<T> rounded_d_scores;  // for bf16 only
   Buffer<float> scores;
   Buffer<float> d_weights;
-  Buffer<float> sums;  // the output on the way forward, d_queries on the way back
+  Buffer<float> sums;  // forward: the output; backward: d_queries
   Buffer<float> d_keys;
   Buffer<float> d_values;
-  Buffer<float> lse;  // on the way forward, the maximum so far
-  Buffer<float> dot;  // on the way forward, the sum so far
+  Buffer<float> lse;  // forward: the running maximum
+  Buffer<float> dot;  // forward: the running sum
   Buffer<std::int32_t> visible;
 
   void grow_forward(const WorkspaceSizes& sizes) {
@@ -82,7 +82,7 @@ struct Workspace {
     if constexpr (!std::is_same_v<T, float>) grow(rounded_d_scores, sizes.rows * sizes.columns);
   }
 
-  // As operands of products: float as they are, bf16 rounded.
+  // Operands of GEMMs: f32 in place, bf16 rounded.
   T* weights() {
     if constexpr (std::is_same_v<T, float>) {
       return scores.data();

@@ -13,15 +13,16 @@ namespace {
 
 constexpr const char* kKind = "calibration 1";
 
-class Reader {
+class CalibrationReader {
  public:
-  Reader(const Json& json, std::string_view file) : json_(json), file_(file) {}
+  CalibrationReader(const Json& json, std::string_view file) : json_(json), file_(file) {}
 
   Calibration read() const {
     const Json* const kind = json_.find("shiplap");
     if (kind == nullptr || !kind->is_string() || kind->as_string() != kKind) {
-      refuse("this is no calibration",
-             "give a file that `shiplap overlap --calibrate FILE` has written with this version");
+      throw_invalid(
+          "not a calibration file",
+          "pass a file that `shiplap overlap --calibrate FILE` of this version has written");
     }
     Calibration made{.machine = text(json_, "machine"),
                      .ranks = count("ranks"),
@@ -36,17 +37,18 @@ class Reader {
                      .collective_share = number(json_, "collective_share", 0, 10),
                      .step = seconds("step_seconds"),
                      .piece = seconds("piece_seconds"),
-                     .products = {}};
+                     .gemms = {}};
     const Json* const products = json_.find("products");
-    if (products == nullptr || !products->is_array()) refuse("`products` is no list", kAgain);
-    for (const Json& each : products->as_array()) made.products.push_back(product(each));
+    if (products == nullptr || !products->is_array())
+      throw_invalid("`products` is not a list", kAgain);
+    for (const Json& each : products->as_array()) made.gemms.push_back(gemm(each));
     return made;
   }
 
  private:
   static constexpr const char* kAgain = "measure again: shiplap overlap --calibrate FILE";
 
-  [[noreturn]] void refuse(std::string what, std::string help) const {
+  [[noreturn]] void throw_invalid(std::string what, std::string help) const {
     throw InputError(Diagnostic{.code = "D815",
                                 .where = {.file = std::string(file_)},
                                 .what = std::move(what),
@@ -55,25 +57,25 @@ class Reader {
   [[nodiscard]] std::string text(const Json& from, std::string_view key) const {
     const Json* const found = from.find(key);
     if (found == nullptr || !found->is_string())
-      refuse(fmt::format("`{}` is no text", key), kAgain);
+      throw_invalid(fmt::format("`{}` is not a string", key), kAgain);
     return found->as_string();
   }
-  [[nodiscard]] double number(const Json& from, std::string_view key, double least = 0,
-                              double most = 1e9) const {
+  [[nodiscard]] double number(const Json& from, std::string_view key, double min = 0,
+                              double max = 1e9) const {
     const Json* const found = from.find(key);
-    if (found == nullptr) refuse(fmt::format("`{}` is missing", key), kAgain);
+    if (found == nullptr) throw_invalid(fmt::format("`{}` is missing", key), kAgain);
     const double value = found != nullptr && found->is_number() ? found->as_number() : NAN;
-    if (value >= least && value <= most) return value;
-    refuse(fmt::format("`{}` is no number from {} to {:g}", key, least, most), kAgain);
+    if (value >= min && value <= max) return value;
+    throw_invalid(fmt::format("`{}` is not a number from {} to {:g}", key, min, max), kAgain);
   }
   [[nodiscard]] int count(std::string_view key) const {
     const double value = number(json_, key, 1, 1e6);
     if (value == std::floor(value)) return static_cast<int>(value);
-    refuse(fmt::format("`{}` is no whole number", key), kAgain);
+    throw_invalid(fmt::format("`{}` is not an integer", key), kAgain);
   }
   [[nodiscard]] Seconds seconds(std::string_view key) const { return {number(json_, key)}; }
 
-  [[nodiscard]] Calibration::Product product(const Json& from) const {
+  [[nodiscard]] Calibration::GemmCost gemm(const Json& from) const {
     const std::string type = text(from, "type");
     for (const DType each : {DType::f32, DType::bf16, DType::f16}) {
       if (shiplap::name(each) != type) continue;
@@ -84,7 +86,7 @@ class Reader {
               .first_seconds_per_weight_byte = number(from, "first_seconds_per_weight_byte"),
               .scatter_seconds_per_byte = number(from, "scatter_seconds_per_byte")};
     }
-    refuse(fmt::format("products of `{}`", type), "there are f32, bf16 and f16");
+    throw_invalid(fmt::format("unsupported dtype `{}`", type), "use f32, bf16 or f16");
   }
 
   const Json& json_;
@@ -95,7 +97,7 @@ class Reader {
 
 Json to_json(const Calibration& calibration) {
   Json::Array products;
-  for (const Calibration::Product& each : calibration.products) {
+  for (const Calibration::GemmCost& each : calibration.gemms) {
     products.push_back(
         Json::object({{"type", shiplap::name(each.type)},
                       {"call_seconds", each.call.value},
@@ -122,7 +124,7 @@ Json to_json(const Calibration& calibration) {
 }
 
 Calibration calibration_from(const Json& json, std::string_view file) {
-  return Reader(json, file).read();
+  return CalibrationReader(json, file).read();
 }
 
 }  // namespace shiplap::overlap

@@ -1,4 +1,4 @@
-// What choose() estimates in closed form, held against plans that are replayed.
+// Compares the estimates of choose() with replayed plans.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,11 +14,10 @@ namespace {
 
 std::vector<Problem> problems() {
   std::vector<Problem> all;
-  for (const auto& [rows, columns, depth] :
-       {std::tuple(512, 4096, 4096), std::tuple(8192, 28672, 8192), std::tuple(4096, 8192, 28672),
-        std::tuple(64, 512, 512)}) {
+  for (const auto& [rows, columns, k] : {std::tuple(512, 4096, 4096), std::tuple(8192, 28672, 8192),
+                                         std::tuple(4096, 8192, 28672), std::tuple(64, 512, 512)}) {
     for (const int ranks : {2, 4}) {
-      all.push_back({.rows = rows, .columns = columns, .depth = depth, .ranks = ranks});
+      all.push_back({.m = rows, .n = columns, .k = k, .ranks = ranks});
     }
   }
   return all;
@@ -49,38 +48,34 @@ TEST(OverlapChoice, EstimatesWhatReplayedPlansTake) {
   for (const char* const name : {"h100_80g_nvl8", "a100_80g"}) {
     const hardware::System system = hardware::find_system(name);
     for (const Problem& problem : problems()) {
-      for (const Legal& legal : legal_choices()) {
-        if (!is_one_of_many(legal.choice)) continue;
-        EXPECT_LT(worst_estimate(system, problem, legal.choice), 1e-6)
-            << name << ", " << to_string(legal.choice) << ", " << problem.rows << " rows on "
+      for (const SupportedChoice& supported : supported_choices()) {
+        if (!is_one_of_many(supported.choice)) continue;
+        EXPECT_LT(worst_estimate(system, problem, supported.choice), 1e-6)
+            << name << ", " << to_string(supported.choice) << ", " << problem.m << " rows on "
             << problem.ranks;
       }
     }
   }
 }
 
-// Sums as codes, and sizes that do not divide: not every rank has as much to do as the first.
+// Quantized sums, and sizes that are not divisible: ranks have different shares.
 TEST(OverlapChoice, EstimatesOtherPlansClosely) {
   const hardware::System system = hardware::find_system("h100_80g_nvl8");
-  for (const Legal& legal : legal_choices()) {
-    if (!is_one_of_many(legal.choice)) continue;
-    EXPECT_LT(worst_estimate(system, {.rows = 4001, .columns = 5003, .depth = 6007, .ranks = 4},
-                             legal.choice),
-              0.02)
-        << to_string(legal.choice);
-    if (legal.choice.type == Type::all_gather) continue;
-    const Form form{.scaling = Scaling::blocks};
-    EXPECT_LT(worst_estimate(system,
-                             {.rows = 4096,
-                              .columns = 8192,
-                              .depth = 8192,
-                              .ranks = 4,
-                              .x = form,
-                              .w = form,
-                              .sums = form},
-                             legal.choice),
-              0.1)
-        << to_string(legal.choice);
+  for (const SupportedChoice& supported : supported_choices()) {
+    if (!is_one_of_many(supported.choice)) continue;
+    EXPECT_LT(
+        worst_estimate(system, {.m = 4001, .n = 5003, .k = 6007, .ranks = 4}, supported.choice),
+        0.02)
+        << to_string(supported.choice);
+    if (supported.choice.type == Type::all_gather) continue;
+    const QuantFormat format{.scaling = Scaling::blocks};
+    EXPECT_LT(
+        worst_estimate(
+            system,
+            {.m = 4096, .n = 8192, .k = 8192, .ranks = 4, .x = format, .w = format, .sums = format},
+            supported.choice),
+        0.1)
+        << to_string(supported.choice);
   }
 }
 

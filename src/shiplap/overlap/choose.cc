@@ -1,3 +1,18 @@
+// Chooses how to overlap a GEMM with its communication.
+//
+// Problem: which method and how many chunks are fastest, and does overlapping pay at all? Idea: a
+// cost model instead of simulated plans. Timeline walks through the operations of the busiest rank
+// in order, with two clocks: when the rank is free (now_) and when its link is free (link_). A
+// message starts when both its data and the link are ready, a tile when its data has arrived and
+// the rank is free. This is the recurrence of a two-stage pipeline (compute, link), in closed
+// form per chunk.
+//
+// The cost of single operations is an interface (Machine), with two implementations: a described
+// machine (cost/), for which the estimate equals the replayed plan (choice_test.cc), and a measured
+// one (Calibration), in an alpha-beta (latency-bandwidth) model with a burst term for an idle link.
+//
+// The model has errors, so overlapping must gain at least kMinGain and more than its own overhead;
+// among candidates within kTieTolerance the one with the fewest chunks wins.
 #include "shiplap/overlap/choose.h"
 
 #include <fmt/format.h>
@@ -9,56 +24,57 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
-#include "shiplap/cost/price.h"
+#include "shiplap/cost/cost_model.h"
 
 namespace shiplap::overlap {
 namespace {
 
-// What is not faster by this share than one after the other is not worth it: no model is better.
-constexpr double kWorth = 0.95;
-// Of ways that are about as fast, the one with the fewest pieces: what they cost is known least.
-constexpr double kAlike = 1.005;
+// An overlap must take at most this fraction of the serial time: the model is not more accurate.
+constexpr double kMinGain = 0.95;
+// Candidates within this factor count as equally fast; then the fewest chunks win, since the
+// overhead of a chunk is the least certain cost.
+constexpr double kTieTolerance = 1.005;
 constexpr std::array kChunks{1, 2, 3, 4, 6, 8, 12, 16};
-constexpr std::int64_t kLeastRows = 16;  // of a chunk, but for the only one
-constexpr double kLooks = 128;           // rows that a product takes at a time, at most
+constexpr std::int64_t kMinChunkRows = 16;  // of a chunk, unless it is the only one
+constexpr double kRowsPerCall = 128;        // max rows of one GEMM call
 
-// A problem as the rank sees it that has most of everything.
-struct Share {
-  Share(Type type, const Problem& problem)
+// The problem of the rank that has the largest share.
+struct PerRankProblem {
+  PerRankProblem(Type type, const Problem& problem)
       : gathers(type == Type::all_gather),
         ranks(problem.ranks),
-        rows(static_cast<double>(problem.rows)),
-        inner(cut(problem.depth, !gathers)),
-        wide(cut(problem.columns, gathers)),
-        row_bytes(gathers ? static_cast<double>(
-                                overlap::row_bytes(problem.x, problem.type, problem.depth) +
-                                (problem.groups > 0 ? kGroupBytes : 0))
-                          : static_cast<double>(
-                                overlap::row_bytes(problem.sums, problem.type, problem.columns))),
-        is_coded(!gathers && !is_plain(problem.sums)) {}
+        m(static_cast<double>(problem.m)),
+        k(split(problem.k, !gathers)),
+        n(split(problem.n, gathers)),
+        row_bytes(
+            gathers
+                ? static_cast<double>(overlap::row_bytes(problem.x, problem.type, problem.k) +
+                                      (problem.groups > 0 ? kGroupBytes : 0))
+                : static_cast<double>(overlap::row_bytes(problem.sums, problem.type, problem.n))),
+        is_quantized(!gathers && !is_high_precision(problem.sums)) {}
 
   bool gathers;
   double ranks;
-  double rows;
-  double inner;
-  double wide;
-  double row_bytes;  // of what travels
-  bool is_coded;     // whether those are parts of sums with scales
+  double m;
+  double k;
+  double n;
+  double row_bytes;   // communicated
+  bool is_quantized;  // whether quantized partial sums are communicated
 
  private:
-  [[nodiscard]] double cut(std::int64_t count, bool is_cut) const {
-    return is_cut ? std::ceil(static_cast<double>(count) / ranks) : static_cast<double>(count);
+  [[nodiscard]] double split(std::int64_t count, bool is_split) const {
+    return is_split ? std::ceil(static_cast<double>(count) / ranks) : static_cast<double>(count);
   }
 };
 
-double type_bytes(const Form& form, const Problem& problem) {
-  return static_cast<double>(bytes_of(is_plain(form) ? problem.type : form.type));
+double type_bytes(const QuantFormat& format, const Problem& problem) {
+  return static_cast<double>(bytes_of(is_high_precision(format) ? problem.type : format.type));
 }
 
-// The rows of the chunks of the rank that has most.
+// Returns the rows of each chunk of the rank that has the most rows.
 std::vector<double> chunk_rows(const Choice& choice, const Problem& problem) {
-  const std::int64_t own = (problem.rows + problem.ranks - 1) / problem.ranks;
-  const std::vector<std::int64_t> cuts = chunks_of(own, choice, problem);
+  const std::int64_t local_rows = (problem.m + problem.ranks - 1) / problem.ranks;
+  const std::vector<std::int64_t> cuts = chunk_boundaries(local_rows, choice, problem);
   std::vector<double> rows;
   for (std::size_t k = 0; k + 1 < cuts.size(); ++k) {
     rows.push_back(static_cast<double>(cuts[k + 1] - cuts[k]));
@@ -66,40 +82,40 @@ std::vector<double> chunk_rows(const Choice& choice, const Problem& problem) {
   return rows;
 }
 
-// Follows what the rank does and what its link carries, piece by piece.
-class Course {
+// The timeline of one rank and its link, chunk by chunk.
+class Timeline {
  public:
-  Course(const Choice& choice, const Problem& problem, const Machine& machine)
+  Timeline(const Choice& choice, const Problem& problem, const Machine& machine)
       : choice_(choice),
         machine_(machine),
-        share_(choice.type, problem),
+        local_(choice.type, problem),
         ranks_(problem.ranks),
         rows_(chunk_rows(choice, problem)),
         burst_(machine.burst.value) {}
 
   [[nodiscard]] double time() {
     const double outside = machine_.step.value + machine_.first.value;
-    if (choice_.type == Type::none) return outside + tile(share_.rows);
+    if (choice_.type == Type::none) return outside + tile(local_.m);
     switch (choice_.method) {
       case Method::none:
-        one_by_one();
+        serial();
         break;
       case Method::bulk:
-        throw InternalError("a bulk transfer has nothing to do with its product");
+        throw InternalError("a bulk transfer is unrelated to its GEMM");
       case Method::pipeline:
         pipeline();
         break;
       case Method::ring_exchange:
-        share_.gathers ? ring() : direct();
+        local_.gathers ? ring() : direct();
         break;
     }
     return outside + now_;
   }
 
-  // What is sent, and nothing else.
+  // Returns the time of the communication alone.
   [[nodiscard]] double communication() {
     if (choice_.type == Type::none || ranks_ == 1) return 0;
-    return collective(share_.rows);
+    return collective(local_.m);
   }
 
  private:
@@ -107,79 +123,81 @@ class Course {
   [[nodiscard]] double add(double rows) const { return machine_.add(rows).value; }
   [[nodiscard]] double cast(double rows) const { return machine_.cast(rows).value; }
   [[nodiscard]] double busy(double rows) {
-    return without_burst(machine_.message(rows * share_.row_bytes).value);
+    return without_burst(machine_.message(rows * local_.row_bytes).value);
   }
   [[nodiscard]] double collective(CollectiveKind kind, double rows) {
     if (ranks_ == 1) return 0;
-    return without_burst(machine_.collective(kind, rows * share_.row_bytes).value);
+    return without_burst(machine_.collective(kind, rows * local_.row_bytes).value);
   }
   [[nodiscard]] double without_burst(double took) {
     const double won = std::min(took * machine_.burst_share, burst_);
     burst_ -= won;
     return took - won;
   }
-  // The one that does it in one go. Codes cannot be added on the way.
+  // The collective for all rows at once. Quantized values cannot be reduced in transit, so partial
+  // sums are exchanged (all_to_all) and added by their owner.
   [[nodiscard]] double collective(double rows) {
     using enum CollectiveKind;
     const bool sums_everywhere = choice_.type == Type::all_reduce;
-    if (share_.gathers) return collective(all_gather, rows);
-    if (!share_.is_coded) return collective(sums_everywhere ? all_reduce : reduce_scatter, rows);
+    if (local_.gathers) return collective(all_gather, rows);
+    if (!local_.is_quantized)
+      return collective(sums_everywhere ? all_reduce : reduce_scatter, rows);
     return collective(all_to_all, rows) + (sums_everywhere ? collective(all_gather, rows) : 0);
   }
-  // Of parts from all ranks, for so many rows.
-  [[nodiscard]] double sum_of_parts(double rows) const {
+  // Time to add the partial sums of all ranks for `rows` rows.
+  [[nodiscard]] double sum_of_partials(double rows) const {
     return 2 * cast(rows) + (ranks_ - 1) * add(rows);
   }
-  // A tile of its own launch whose rows, and as many others, go over the link meanwhile.
-  [[nodiscard]] double tile_beside(double rows) const {
+  // Time of a tile that runs while its rows, and as many others, are transferred.
+  [[nodiscard]] double tile_with_transfer(double rows) const {
     return tile(rows) + machine_.piece.value + (choice_.atomic ? 0 : machine_.launch.value) +
-           2 * rows * share_.row_bytes * machine_.processor_seconds_per_byte;
+           2 * rows * local_.row_bytes * machine_.processor_seconds_per_byte;
   }
 
-  void one_by_one() {
-    now_ = tile(share_.rows) + collective(share_.rows);
-    if (!share_.is_coded) return;
-    now_ += sum_of_parts(std::ceil(share_.rows / ranks_));
-    if (choice_.type == Type::all_reduce) now_ += cast(share_.rows);
+  void serial() {
+    now_ = tile(local_.m) + collective(local_.m);
+    if (!local_.is_quantized) return;
+    now_ += sum_of_partials(std::ceil(local_.m / ranks_));
+    if (choice_.type == Type::all_reduce) now_ += cast(local_.m);
   }
 
-  // A chunk is sent on as soon as it is there.
+  // A chunk is forwarded as soon as it has arrived.
   void ring() {
-    double own = 0;
-    for (const double rows : rows_) own += rows;
-    now_ = tile(own) + machine_.launch.value;
+    double local_rows = 0;
+    for (const double rows : rows_) local_rows += rows;
+    now_ = tile(local_rows) + machine_.launch.value;
     std::vector<double> there(rows_.size(), 0);
     for (int s = 1; s < ranks_; ++s) {
       for (std::size_t u = 0; u < rows_.size(); ++u) {
         link_ = std::max(link_, there[u]) + busy(rows_[u]);
         there[u] = link_ + machine_.latency.value;
-        now_ = std::max(now_, there[u]) + tile_beside(rows_[u]);
+        now_ = std::max(now_, there[u]) + tile_with_transfer(rows_[u]);
       }
     }
   }
 
-  // Each part leaves when it is multiplied; the owner adds up what has arrived.
+  // A partial sum is sent when its tile is done; the owner adds what has arrived.
   void direct() {
     const std::size_t chunks = rows_.size();
-    std::vector<double> there;  // of parts, in the order in which they leave
+    std::vector<double> there;  // arrival times, in the order of sending
     for (int d = 1; d < ranks_; ++d) {
       for (const double rows : rows_) {
-        now_ += tile_beside(rows);
+        now_ += tile_with_transfer(rows);
         link_ = std::max(link_, now_) + busy(rows);
         there.push_back(link_ + machine_.latency.value);
       }
     }
-    std::vector<double> own;  // when its own part is multiplied
+    std::vector<double> local_done;  // when the local tiles are done
     for (const double rows : rows_) {
       now_ += tile(rows) + machine_.piece.value + (choice_.atomic ? 0 : machine_.launch.value);
-      own.push_back(now_);
+      local_done.push_back(now_);
     }
-    double sums = machine_.adds_beside ? 0 : now_;
+    double sums = machine_.adds_in_parallel ? 0 : now_;
     for (std::size_t k = 0; k < there.size(); ++k) {
       sums = std::max(sums, there[k]) + (k < chunks ? cast(rows_[k]) : add(rows_[k % chunks]));
     }
     for (std::size_t u = 0; u < chunks; ++u) {
-      sums = std::max(sums, own[u]) + (ranks_ == 1 ? 1 : 0) * cast(rows_[u]) +
+      sums = std::max(sums, local_done[u]) + (ranks_ == 1 ? 1 : 0) * cast(rows_[u]) +
              (ranks_ == 1 ? 0 : 1) * add(rows_[u]) + cast(rows_[u]);
       if (choice_.type != Type::all_reduce) continue;
       for (int d = 1; d < ranks_; ++d) link_ = std::max(link_, sums) + busy(rows_[u]);
@@ -188,80 +206,81 @@ class Course {
     if (choice_.type != Type::all_reduce || ranks_ == 1) return;
     decode(link_ + machine_.latency.value, rows_.back());
   }
-  // Coded sums of all rows become numbers, the last of them when they have arrived.
+  // Dequantizes the sums of all rows, the last ones when they have arrived.
   void decode(double arrived, double last) {
-    if (!share_.is_coded) {
+    if (!local_.is_quantized) {
       now_ = std::max(now_, arrived);
       return;
     }
-    const double all = cast(share_.rows);
-    now_ = std::max(now_ + (machine_.adds_beside ? 0 : all), arrived + cast(last));
+    const double all = cast(local_.m);
+    now_ = std::max(now_ + (machine_.adds_in_parallel ? 0 : all), arrived + cast(last));
   }
 
-  // Chunk i of all ranks, then the collective for it.
+  // Tiles of chunk i of all ranks, then the collective for it.
   void pipeline() {
-    if (share_.is_coded) return coded_pipeline();
+    if (local_.is_quantized) return quantized_pipeline();
     const bool scatters = choice_.type == Type::reduce_scatter;
     const int repeats = scatters ? 1 : ranks_;
     for (int k = 0; k < repeats; ++k) {
       for (const double rows : rows_) {
         const double all = scatters ? ranks_ * rows : rows;
-        now_ += (scatters ? ranks_ : 1) * tile_beside(rows);
-        beside(collective(all));
+        now_ += (scatters ? ranks_ : 1) * tile_with_transfer(rows);
+        start_collective(collective(all));
       }
     }
     now_ = std::max(now_, link_);
   }
 
-  // A collective begins, and delays the tiles that follow.
-  void beside(double took) {
+  // Starts a collective, which slows down the tiles that follow.
+  void start_collective(double took) {
     link_ = std::max(link_, now_) + took;
     now_ += machine_.collective_share * took;
   }
 
-  // The same where parts are turned, added up and, for all_reduce, gathered one chunk later.
-  void coded_pipeline() {
+  // The same with quantized partial sums: all_to_all, add, and for all_reduce an all_gather one
+  // chunk later.
+  void quantized_pipeline() {
     const bool goes_on = choice_.type == Type::all_reduce;
     double sums = 0;
-    double work = 0;    // of all sums
-    double before = 0;  // rows of the chunk before this, on all ranks
-    double ready = 0;   // when its sums are
+    double work = 0;    // total time of sums
+    double before = 0;  // rows of the previous chunk, on all ranks
+    double ready = 0;   // when its sums are done
     const auto gather = [&] {
       if (!goes_on || before == 0) return;
       link_ = std::max(link_, ready) + collective(CollectiveKind::all_gather, before);
     };
     for (const double rows : rows_) {
-      now_ += ranks_ * tile_beside(rows);
-      beside(collective(CollectiveKind::all_to_all, ranks_ * rows));
-      sums = std::max(sums, link_) + sum_of_parts(rows);
-      work += sum_of_parts(rows);
+      now_ += ranks_ * tile_with_transfer(rows);
+      start_collective(collective(CollectiveKind::all_to_all, ranks_ * rows));
+      sums = std::max(sums, link_) + sum_of_partials(rows);
+      work += sum_of_partials(rows);
       gather();
       before = ranks_ * rows;
       ready = sums;
     }
     gather();
-    now_ = std::max(now_ + (machine_.adds_beside ? 0 : work), sums);
+    now_ = std::max(now_ + (machine_.adds_in_parallel ? 0 : work), sums);
     if (goes_on) decode(link_, before);
   }
 
   Choice choice_;
   const Machine& machine_;
-  Share share_;
+  PerRankProblem local_;
   int ranks_;
   std::vector<double> rows_;
-  double now_ = 0;   // on the rank
-  double link_ = 0;  // until which its link is busy
-  double burst_;     // that is left to be won
+  double now_ = 0;   // when the rank is free
+  double link_ = 0;  // when its link is free
+  double burst_;     // remaining burst credit
 };
 
 std::vector<Candidate> candidates_for(Type type, const Problem& problem) {
   std::vector<Candidate> made{{.choice = {.type = type}}};
-  const std::int64_t own = (problem.rows + problem.ranks - 1) / problem.ranks;
-  for (const Legal& legal : legal_choices()) {
+  const std::int64_t local_rows = (problem.m + problem.ranks - 1) / problem.ranks;
+  for (const SupportedChoice& legal : supported_choices()) {
     const Method method = legal.choice.method;
     if (legal.choice.type != type || method == Method::none || method == Method::bulk) continue;
     for (const int chunks : kChunks) {
-      if (chunks > 1 && own < chunks * kLeastRows) break;
+      if (chunks > 1 && local_rows < chunks * kMinChunkRows) break;
       for (const Cut cut : {Cut::even, Cut::tapered}) {
         if (chunks == 1 && cut == Cut::tapered) continue;
         made.push_back({.choice = legal.choice, .chunks = chunks, .cut = cut});
@@ -271,11 +290,11 @@ std::vector<Candidate> candidates_for(Type type, const Problem& problem) {
   return made;
 }
 
-// Of candidates, the fastest first.
-Candidate simplest_of_the_best(const std::vector<Candidate>& candidates) {
+// REQUIRES: candidates are sorted by time.
+Candidate fewest_chunks_of_fastest(const std::vector<Candidate>& candidates) {
   Candidate best = candidates.front();
   for (const Candidate& each : candidates) {
-    if (each.time.value > kAlike * candidates.front().time.value) break;
+    if (each.time.value > kTieTolerance * candidates.front().time.value) break;
     if (each.chunks < best.chunks) best = each;
   }
   return best;
@@ -285,8 +304,8 @@ std::string reason(const Chosen& chosen, const Machine& machine) {
   const Candidate& best = chosen.candidates.front();
   const Candidate mine{chosen.choice, chosen.problem.chunks, chosen.problem.cut, chosen.time};
   if (chosen.problem.ranks == 1) return "one after the other: there is one rank, nothing is sent";
-  if (chosen.choice.type == Type::none) return "the product alone: nothing is sent";
-  const std::string parts = fmt::format("product {}, communication {}", to_string(chosen.product),
+  if (chosen.choice.type == Type::none) return "GEMM only: nothing is sent";
+  const std::string parts = fmt::format("GEMM {}, communication {}", to_string(chosen.gemm),
                                         to_string(chosen.communication));
   if (chosen.overlaps()) {
     return fmt::format("{}: {} instead of {} one after the other on {} ({})", to_string(mine),
@@ -314,37 +333,37 @@ std::string to_string(const Candidate& candidate) {
 }
 
 Machine machine_of(const hardware::System& system, Type type, const Problem& problem) {
-  const Share share(type, problem);
-  const bool has_codes = !is_plain(problem.x) && !is_plain(problem.w);
-  const DType datatype = has_codes ? problem.x.type : problem.type;
+  const PerRankProblem local(type, problem);
+  const bool has_fp8 = !is_high_precision(problem.x) && !is_high_precision(problem.w);
+  const DType datatype = has_fp8 ? problem.x.type : problem.type;
   const double x = type_bytes(problem.x, problem);
   const double w = type_bytes(problem.w, problem) * std::max(1, problem.groups);
   const double y = static_cast<double>(bytes_of(problem.type));
   const double part = type_bytes(problem.sums, problem);
-  const cost::Reach reach{.ranks = problem.ranks, .lowest = 0, .highest = problem.ranks - 1};
+  const cost::RankSpan reach{.ranks = problem.ranks, .lowest = 0, .highest = problem.ranks - 1};
   const auto bytes = [](double count) { return Bytes{std::llround(count)}; };
   Machine made;
   made.name = system.name;
   made.tile = [=](double rows) {
-    return cost::compute_time(
-        system, {.kernel_class = "gemm",
-                 .flop = 2 * rows * share.inner * share.wide,
-                 .bytes = rows * (x * share.inner + y * share.wide) + w * share.inner * share.wide,
-                 .type = datatype});
+    return cost::compute_time(system,
+                              {.kernel_class = "gemm",
+                               .flop = 2 * rows * local.k * local.n,
+                               .bytes = rows * (x * local.k + y * local.n) + w * local.k * local.n,
+                               .type = datatype});
   };
   made.message = [=](double count) {
     return cost::message_time(system, bytes(count), Rank(0), Rank(problem.ranks - 1));
   };
-  // Into f32, or from there, and added to what is there.
+  // Conversion from and to f32, and accumulation.
   const auto sum = [=](double rows, double flop, double sum_bytes) {
     return cost::compute_time(system, {.kernel_class = "vector",
-                                       .flop = rows * share.wide * flop,
-                                       .bytes = rows * share.wide * sum_bytes,
+                                       .flop = rows * local.n * flop,
+                                       .bytes = rows * local.n * sum_bytes,
                                        .type = DType::f32});
   };
   const auto add = [=](double rows) { return sum(rows, 1, part + 8); };
   made.cast = [=](double rows) { return sum(rows, 0, part + 4); };
-  made.adds_beside = true;
+  made.adds_in_parallel = true;
   made.add = add;
   made.collective = [=](CollectiveKind kind, double count) {
     return cost::collective_time(system, kind, bytes(count), reach);
@@ -353,20 +372,20 @@ Machine machine_of(const hardware::System& system, Type type, const Problem& pro
 }
 
 Machine machine_of(const Calibration& calibration, Type type, const Problem& problem) {
-  // Codes of FP8 are multiplied as bf16.
-  const bool has_codes = !is_plain(problem.x) || !is_plain(problem.w);
-  const DType wanted = has_codes ? DType::bf16 : problem.type;
-  const auto product = std::ranges::find(calibration.products, wanted, &Calibration::Product::type);
-  if (product == calibration.products.end()) {
-    throw InputError(
-        Diagnostic{.code = "D815",
-                   .what = fmt::format("products of {} were not measured", shiplap::name(wanted)),
-                   .why = calibration.machine,
-                   .help = "bf16 and f32 are; for other types choose by a described machine"});
+  // FP8 is multiplied as bf16.
+  const bool has_fp8 = !is_high_precision(problem.x) || !is_high_precision(problem.w);
+  const DType wanted = has_fp8 ? DType::bf16 : problem.type;
+  const auto product = std::ranges::find(calibration.gemms, wanted, &Calibration::GemmCost::type);
+  if (product == calibration.gemms.end()) {
+    throw InputError(Diagnostic{
+        .code = "D815",
+        .what = fmt::format("missing calibration for GEMMs of {}", shiplap::name(wanted)),
+        .why = calibration.machine,
+        .help = "bf16 and f32 are calibrated; for other dtypes use --hardware"});
   }
-  const Share share(type, problem);
-  const Calibration::Product each = *product;
-  const double weights = static_cast<double>(bytes_of(wanted)) * share.inner * share.wide;
+  const PerRankProblem local(type, problem);
+  const Calibration::GemmCost each = *product;
+  const double weights = static_cast<double>(bytes_of(wanted)) * local.k * local.n;
   const double part = type_bytes(problem.sums, problem);
   const double ranks = problem.ranks;
   Machine made;
@@ -375,9 +394,9 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
     made.name += fmt::format(" (there are {} now)", problem.ranks);
   }
   made.tile = [=](double rows) {
-    const double calls = std::max(1.0, std::ceil(rows / kLooks));
+    const double calls = std::max(1.0, std::ceil(rows / kRowsPerCall));
     return Seconds{calls * (each.call.value + weights * each.seconds_per_weight_byte) +
-                   2 * rows * share.inner * share.wide * each.seconds_per_flop};
+                   2 * rows * local.k * local.n * each.seconds_per_flop};
   };
   made.message = [=](double bytes) {
     return Seconds{calibration.message.value + bytes * calibration.seconds_per_byte};
@@ -388,7 +407,7 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
     made.burst = {calibration.burst_bytes * calibration.burst_seconds_per_byte};
   }
   const auto sum = [=](double rows, double sum_bytes) {
-    return Seconds{rows * share.wide * sum_bytes * calibration.sum_seconds_per_byte};
+    return Seconds{rows * local.n * sum_bytes * calibration.sum_seconds_per_byte};
   };
   const auto add = [=](double rows) { return sum(rows, part + 8); };
   made.cast = [=](double rows) { return sum(rows, part + 4); };
@@ -411,16 +430,16 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
 }
 
 Seconds estimate(const Choice& choice, const Problem& problem, const Machine& machine) {
-  demand_legal(choice);
-  ensure(problem.ranks >= 1 && problem.chunks >= 1, "a problem that makes sense");
-  return {Course(choice, problem, machine).time()};
+  check_supported(choice);
+  ensure(problem.ranks >= 1 && problem.chunks >= 1, "the problem is valid");
+  return {Timeline(choice, problem, machine).time()};
 }
 
 Chosen choose(Type type, const Problem& problem, const Machine& machine) {
   Chosen chosen{.choice = {.type = type}, .problem = problem, .candidates = {}};
   chosen.problem.chunks = 1;
   chosen.problem.cut = Cut::even;
-  static_cast<void>(plan_text({.type = type}, chosen.problem));  // what makes no sense is refused
+  static_cast<void>(plan_text({.type = type}, chosen.problem));  // throws if the problem is invalid
   for (Candidate each : candidates_for(type, problem)) {
     Problem cut = problem;
     cut.chunks = each.chunks;
@@ -430,13 +449,13 @@ Chosen choose(Type type, const Problem& problem, const Machine& machine) {
     chosen.candidates.push_back(each);
   }
   std::ranges::stable_sort(chosen.candidates, {}, &Candidate::time);
-  chosen.product = estimate({}, chosen.problem, machine);
-  chosen.communication = {Course(chosen.choice, chosen.problem, machine).communication()};
+  chosen.gemm = estimate({}, chosen.problem, machine);
+  chosen.communication = {Timeline(chosen.choice, chosen.problem, machine).communication()};
   chosen.time = chosen.serial;
-  const Candidate best = simplest_of_the_best(chosen.candidates);
-  // Nor is it worth it if it wins less than is spent on it: that is known least.
+  const Candidate best = fewest_chunks_of_fastest(chosen.candidates);
+  // The gain must also exceed the overhead of a step and a chunk, the least certain costs.
   const Seconds least = machine.step + machine.piece;
-  if (problem.ranks > 1 && best.time.value < kWorth * chosen.serial.value &&
+  if (problem.ranks > 1 && best.time.value < kMinGain * chosen.serial.value &&
       best.time + least <= chosen.serial) {
     chosen.choice = best.choice;
     chosen.problem.chunks = best.chunks;

@@ -1,12 +1,12 @@
-// Which way to hide the communication of a product is the fastest, and does it pay at all?
+// Chooses the fastest way to overlap a GEMM with its communication, if overlapping pays.
 //
 //   const Machine machine = machine_of(system, Type::all_gather, problem);
 //   const Chosen chosen = choose(Type::all_gather, problem, machine);
 //   const plan::Plan plan = make_plan(chosen.choice, chosen.problem);
 //   chosen.why;  // "ring_exchange in 4 chunks: 1.02 ms instead of 1.38 ms one after the other"
 //
-// Every way is followed through in closed form: which message leaves when, and which tile waits for
-// it. Where no way is clearly faster than one after the other, that is chosen.
+// Every candidate is estimated with a cost model: when each message is sent, and which tile waits
+// for it. If no candidate is clearly faster than no overlap, that is chosen.
 #pragma once
 
 #include <cstdint>
@@ -21,40 +21,39 @@
 
 namespace shiplap::overlap {
 
-// What the parts of a product take on a machine, for one problem, on the rank that has most to do.
+// Costs of single operations on a machine, for one problem, on the rank with the largest share.
 struct Machine {
   std::string name;
-  // So many rows times the weights of the rank.
+  // GEMM of `rows` rows with the local weights.
   std::function<Seconds(double rows)> tile;
-  // How long a message keeps the link busy, and how much later it is there.
+  // Time that a message occupies the link, and its latency.
   std::function<Seconds(double bytes)> message;
   Seconds latency;
-  // A link that was idle is faster at first: by this share of what it takes, until so much is won.
+  // An idle link is faster at first: transfers take this fraction less, until `burst` is saved.
   double burst_share = 0;
   Seconds burst;
-  // A collective on a buffer of so many bytes in all, with the sums that it makes.
+  // A collective on a global buffer of `bytes` bytes, including its reductions.
   std::function<Seconds(CollectiveKind kind, double bytes)> collective;
-  // Of that time, what a product beside it loses.
+  // The fraction of that time that a concurrent GEMM loses.
   double collective_share = 0;
-  // To take so many rows of sums over, and to add them to others; on a stream beside the product,
-  // or by who multiplies.
+  // Converting rows of sums, and adding them. `adds_in_parallel`: on another stream than the GEMM.
   std::function<Seconds(double rows)> cast;
   std::function<Seconds(double rows)> add;
-  bool adds_beside = false;
-  // What the processor that multiplies has to do for a byte that is sent or received.
+  bool adds_in_parallel = false;
+  // Time that the GEMM's processor spends per byte sent or received.
   double processor_seconds_per_byte = 0;
-  Seconds first;   // to read weights for the first time
-  Seconds step;    // beside all of it
-  Seconds piece;   // beside each tile and its messages
-  Seconds launch;  // of a tile that is not joined to the one before
+  Seconds first;   // extra cost of the first read of the weights
+  Seconds step;    // overhead of a step
+  Seconds piece;   // overhead of a tile and its messages
+  Seconds launch;  // of a tile that is not joined to the previous one
 };
 
-// Throws InputError D602 if the system does not know the type.
+// Throws InputError D602 if the system has no speed for the dtype.
 [[nodiscard]] Machine machine_of(const hardware::System& system, Type type, const Problem& problem);
-// Throws InputError D815 if products of the type were not measured.
+// Throws InputError D815 if the dtype is not calibrated.
 [[nodiscard]] Machine machine_of(const Calibration& calibration, Type type, const Problem& problem);
 
-// How long a problem in the chunks that it says takes in this way. Not bulk.
+// Returns the estimated time of a choice, with the chunks of the problem. REQUIRES: not bulk.
 [[nodiscard]] Seconds estimate(const Choice& choice, const Problem& problem,
                                const Machine& machine);
 
@@ -67,10 +66,10 @@ struct Candidate {
 
 struct Chosen {
   Choice choice;
-  Problem problem;  // with the chunks to cut it into
+  Problem problem;  // with the chosen chunks
   Seconds time;
-  Seconds serial;                     // one after the other
-  Seconds product;                    // alone
+  Seconds serial;                     // without overlap
+  Seconds gemm;                       // alone
   Seconds communication;              // alone
   std::string why;                    // one line
   std::vector<Candidate> candidates;  // the fastest first
@@ -78,7 +77,7 @@ struct Chosen {
   [[nodiscard]] bool overlaps() const { return choice.method != Method::none; }
 };
 
-// The chunks that the problem says do not matter. Throws InputError D800, D801.
+// Ignores the chunks of the problem. Throws InputError D800, D801.
 [[nodiscard]] Chosen choose(Type type, const Problem& problem, const Machine& machine);
 
 // "ring_exchange in 4 tapered chunks"

@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr Problem kProblem{.rows = 4096, .columns = 4096, .depth = 4096, .ranks = 4};
+constexpr Problem kProblem{.m = 4096, .n = 4096, .k = 4096, .ranks = 4};
 
 // A row takes so long to be multiplied on a rank, and so long on the link.
 Machine plain_machine(double row_seconds, double byte_seconds) {
@@ -37,7 +37,7 @@ TEST(Choose, SaysWhyNothingIsOverlapped) {
   EXPECT_THAT(one.why, HasSubstr("there is one rank"));
 
   EXPECT_EQ(choose(Type::none, kProblem, plain_machine(1e-6, 1e-10)).why,
-            "the product alone: nothing is sent");
+            "GEMM only: nothing is sent");
   Problem uncut = kProblem;
   uncut.chunks = 0;
   EXPECT_GE(choose(Type::all_gather, uncut, plain_machine(1e-6, 1e-10)).problem.chunks, 1);
@@ -67,7 +67,7 @@ TEST(Choose, HidesWhatCanBeHidden) {
     EXPECT_TRUE(chosen.overlaps()) << chosen.why;
     EXPECT_THAT(chosen.why, HasSubstr("instead of")) << chosen.why;
     EXPECT_LT(chosen.time.value, (type == Type::all_reduce ? 0.8 : 0.55) * chosen.serial.value);
-    EXPECT_GE(chosen.time.value, chosen.product.value * 0.999);
+    EXPECT_GE(chosen.time.value, chosen.gemm.value * 0.999);
     EXPECT_GE(chosen.time.value, chosen.communication.value * 0.999);
     EXPECT_FALSE(chosen.choice.atomic) << "nothing is gained by it";
   }
@@ -75,7 +75,7 @@ TEST(Choose, HidesWhatCanBeHidden) {
 
 // For two ranks: G/2, then what arrives; a ring of one chunk.
 TEST(Estimate, IsTheKnownBoundOfARing) {
-  const Problem two{.rows = 1024, .columns = 64, .depth = 512, .ranks = 2};
+  const Problem two{.m = 1024, .n = 64, .k = 512, .ranks = 2};
   const double g = 1024e-6;
   for (const double c : {0.1 * g, 0.5 * g, g, 3 * g}) {
     const Machine machine = plain_machine(1e-6, c / (512 * 512 * 2));
@@ -105,15 +105,15 @@ TEST(Choose, IsNeverSlowerThanOneAfterTheOther) {
     machine.piece = {between(1e-7, 1e-4)};
     const double add = between(1e-10, 1e-6);
     machine.cast = machine.add = [=](double rows) { return Seconds{rows * add}; };
-    machine.adds_beside = k % 2 == 0;
-    const Problem problem{.rows = static_cast<std::int64_t>(between(1, 10000)),
-                          .columns = static_cast<std::int64_t>(between(16, 9000)),
-                          .depth = static_cast<std::int64_t>(between(16, 9000)),
+    machine.adds_in_parallel = k % 2 == 0;
+    const Problem problem{.m = static_cast<std::int64_t>(between(1, 10000)),
+                          .n = static_cast<std::int64_t>(between(16, 9000)),
+                          .k = static_cast<std::int64_t>(between(16, 9000)),
                           .ranks = static_cast<int>(between(1, 16))};
     for (const Type type : {Type::all_gather, Type::reduce_scatter, Type::all_reduce}) {
       const Chosen chosen = choose(type, problem, machine);
       EXPECT_LE(chosen.time, chosen.serial);
-      EXPECT_GE(chosen.time.value, chosen.product.value * 0.999999) << chosen.why;
+      EXPECT_GE(chosen.time.value, chosen.gemm.value * 0.999999) << chosen.why;
       EXPECT_NO_THROW(static_cast<void>(plan_text(chosen.choice, chosen.problem)));
       EXPECT_EQ(chosen.why.find('\n'), std::string::npos);
       overlapped += chosen.overlaps() ? 1 : 0;
@@ -124,10 +124,9 @@ TEST(Choose, IsNeverSlowerThanOneAfterTheOther) {
 }
 
 TEST(Choose, RefusesWhatMakesNoSense) {
-  EXPECT_THROW(
-      static_cast<void>(choose(Type::all_gather, {.rows = 0, .columns = 8, .depth = 8, .ranks = 2},
-                               plain_machine(1, 1))),
-      InputError);
+  EXPECT_THROW(static_cast<void>(choose(Type::all_gather, {.m = 0, .n = 8, .k = 8, .ranks = 2},
+                                        plain_machine(1, 1))),
+               InputError);
 }
 
 // ---- calibrations
@@ -143,10 +142,10 @@ Calibration some_calibration() {
           .collective = {40e-6},
           .step = {10e-6},
           .piece = {15e-6},
-          .products = {{.type = DType::bf16,
-                        .call = {1e-6},
-                        .seconds_per_weight_byte = 2e-11,
-                        .seconds_per_flop = 2e-12}}};
+          .gemms = {{.type = DType::bf16,
+                     .call = {1e-6},
+                     .seconds_per_weight_byte = 2e-11,
+                     .seconds_per_flop = 2e-12}}};
 }
 
 TEST(Calibration, IsReadAsItWasWritten) {
@@ -176,7 +175,7 @@ TEST(Calibration, ThatIsNoneIsRefused) {
 
 TEST(Calibration, DecidesOverWhatIsChosen) {
   // 16 MiB for a rank take 0.7 s each way: far longer than the product. Small ones are left alone.
-  Problem problem{.rows = 1024, .columns = 8192, .depth = 2048, .ranks = 2};
+  Problem problem{.m = 1024, .n = 8192, .k = 2048, .ranks = 2};
   Calibration calibration = some_calibration();
   EXPECT_TRUE(choose(Type::all_gather, problem, machine_of(calibration, Type::all_gather, problem))
                   .overlaps());
@@ -184,7 +183,7 @@ TEST(Calibration, DecidesOverWhatIsChosen) {
   calibration.processor_seconds_per_byte = calibration.seconds_per_byte;
   EXPECT_FALSE(choose(Type::all_gather, problem, machine_of(calibration, Type::all_gather, problem))
                    .overlaps());
-  problem = {.rows = 16, .columns = 64, .depth = 64, .ranks = 2};
+  problem = {.m = 16, .n = 64, .k = 64, .ranks = 2};
   EXPECT_FALSE(
       choose(Type::all_gather, problem, machine_of(some_calibration(), Type::all_gather, problem))
           .overlaps());

@@ -1,5 +1,4 @@
-// The plans counted operation by operation: what is multiplied, what is sent, and what nobody asked
-// for.
+// Counts the operations of the plans: what is multiplied, what is sent, and nothing else.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,15 +57,15 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const Legal& legal : legal_choices()) {
+  for (const SupportedChoice& supported : supported_choices()) {
     for (const int ranks : {1, 2, 3, 5}) {
       for (const int chunks : {1, 2, 4}) {
         for (const std::int64_t rows : {1, 4, 7, 23, 350}) {
           for (const Cut cut : {Cut::even, Cut::tapered}) {
-            all.push_back({legal.choice,
-                           {.rows = rows,
-                            .columns = 7,
-                            .depth = 9,
+            all.push_back({supported.choice,
+                           {.m = rows,
+                            .n = 7,
+                            .k = 9,
                             .type = DType::f32,
                             .ranks = ranks,
                             .chunks = chunks,
@@ -83,16 +82,15 @@ TEST(Plans, MultiplyEveryRowOnce) {
   for (const auto& [choice, problem] : cases()) {
     const plan::Plan plan = make_plan(choice, problem);
     for (const RankProgram& program : expanded(plan)) {
-      EXPECT_THAT(multiplied(program, problem.rows), testing::Each(1))
-          << plan_text(choice, problem);
+      EXPECT_THAT(multiplied(program, problem.m), testing::Each(1)) << plan_text(choice, problem);
     }
   }
 }
 
-// Plans are built, not read: this is where the rules of the text are asked.
+// Plans are built, not parsed; this checks that their text is valid.
 TEST(Plans, ReadBackAsTheyAre) {
   for (auto [choice, problem] : cases()) {
-    if (problem.rows > 7) continue;
+    if (problem.m > 7) continue;
     for (const Scaling scaling : {Scaling::none, Scaling::row, Scaling::blocks}) {
       problem.x = problem.w = {.scaling = scaling};
       const bool sums = choice.type == Type::reduce_scatter || choice.type == Type::all_reduce;
@@ -102,22 +100,20 @@ TEST(Plans, ReadBackAsTheyAre) {
   }
 }
 
-// A ring and direct messages move as little as there is: each row leaves its owner, or reaches it,
-// once for each other rank.
+// A ring and direct messages are bandwidth-optimal: each row is sent once per other rank.
 TEST(Plans, SendAsLittleAsThereIs) {
   for (const auto& [choice, problem] : cases()) {
     if (choice.method != Method::ring_exchange) continue;
     const plan::Plan plan = make_plan(choice, problem);
     std::int64_t bytes = 0;
     for (const RankProgram& program : expanded(plan)) bytes += sent(program);
-    const std::int64_t row =
-        4 * (choice.type == Type::all_gather ? problem.depth : problem.columns);
+    const std::int64_t row = 4 * (choice.type == Type::all_gather ? problem.k : problem.n);
     const std::int64_t times = choice.type == Type::all_reduce ? 2 : 1;
-    EXPECT_EQ(bytes, times * (problem.ranks - 1) * problem.rows * row) << to_string(choice);
+    EXPECT_EQ(bytes, times * (problem.ranks - 1) * problem.m * row) << to_string(choice);
   }
 }
 
-// All ranks and tiles together multiply and add as often as the whole product does.
+// The flop of all tiles of all ranks add up to that of the whole GEMM.
 TEST(Plans, StateTheWorkOfTheWholeProduct) {
   for (const auto& [choice, problem] : cases()) {
     const plan::Plan plan = make_plan(choice, problem);
@@ -135,14 +131,14 @@ TEST(Plans, StateTheWorkOfTheWholeProduct) {
         EXPECT_EQ(op.work.bytes, bytes) << plan_text(choice, problem);
       }
     }
-    EXPECT_EQ(flop, 2.0 * static_cast<double>(problem.rows * problem.columns * problem.depth))
+    EXPECT_EQ(flop, 2.0 * static_cast<double>(problem.m * problem.n * problem.k))
         << plan_text(choice, problem);
   }
 }
 
-// What is summed is read from what arrived and from the sum, and written to the sum.
+// A sum reads the received rows and the accumulator, and writes the accumulator.
 TEST(Plans, StateTheWorkOfSums) {
-  const Problem problem{.rows = 6, .columns = 5, .depth = 4, .ranks = 3, .chunks = 2};
+  const Problem problem{.m = 6, .n = 5, .k = 4, .ranks = 3, .chunks = 2};
   const plan::Plan plan = make_plan({Type::reduce_scatter, Method::ring_exchange}, problem);
   for (const RankProgram& program : expanded(plan)) {
     for (const Operation& op : program.operations) {
@@ -170,34 +166,27 @@ TEST(Plans, AtomicProductsAreOneLaunch) {
 }
 
 TEST(Plans, ChunksAreAsEvenAsCanBe) {
-  const std::string text =
-      plan_text({Type::all_gather, Method::ring_exchange},
-                {.rows = 11, .columns = 3, .depth = 2, .ranks = 3, .chunks = 2});
+  const std::string text = plan_text({Type::all_gather, Method::ring_exchange},
+                                     {.m = 11, .n = 3, .k = 2, .ranks = 3, .chunks = 2});
   EXPECT_THAT(text, testing::HasSubstr("list cut = 0 4 8 11\n"));
   EXPECT_THAT(text, testing::HasSubstr("list at = 0 2 4 6 8 10 11\n"));
 }
 
 TEST(Plans, TaperedChunksAreSmallWhereNothingHidesThem) {
-  Problem problem{
-      .rows = 1000, .columns = 3, .depth = 2, .ranks = 2, .chunks = 4, .cut = Cut::tapered};
+  Problem problem{.m = 1000, .n = 3, .k = 2, .ranks = 2, .chunks = 4, .cut = Cut::tapered};
   EXPECT_THAT(plan_text({Type::all_gather, Method::ring_exchange}, problem),
               testing::HasSubstr("list at = 0 196 356 452 500 696 856 952 1000\n"));
   EXPECT_THAT(plan_text({Type::reduce_scatter, Method::ring_exchange}, problem),
               testing::HasSubstr("list at = 0 48 144 304 500 548 644 804 1000\n"));
-  problem.rows = 21;
+  problem.m = 21;
   EXPECT_THAT(plan_text({Type::all_reduce, Method::pipeline}, problem),
               testing::HasSubstr("list at = 0 1 3 6 11 12 14 17 21\n"));
 }
 
 TEST(Plans, WhatIsScatteredInBulkHasItsOwnShape) {
   const Choice bulk{Type::reduce_scatter, Method::bulk};
-  const Problem problem{.rows = 9,
-                        .columns = 3,
-                        .depth = 4,
-                        .type = DType::f32,
-                        .ranks = 2,
-                        .bulk_rows = 5,
-                        .bulk_columns = 7};
+  const Problem problem{
+      .m = 9, .n = 3, .k = 4, .type = DType::f32, .ranks = 2, .bulk_rows = 5, .bulk_columns = 7};
   const std::string text = plan_text(bulk, problem);
   EXPECT_THAT(text, testing::HasSubstr("buffer y rows 9 row_bytes 12 f32"));
   EXPECT_THAT(text, testing::HasSubstr("buffer z rows 5 row_bytes 28 f32"));
@@ -209,12 +198,12 @@ TEST(Plans, WhatIsScatteredInBulkHasItsOwnShape) {
   }
 }
 
-std::string refused(const Choice& choice, const Problem& problem) {
+std::string error_of(const Choice& choice, const Problem& problem) {
   try {
     static_cast<void>(make_plan(choice, problem));
   } catch (const InputError& error) {
-    const Diagnostic& said = error.diagnostics().front();
-    return said.code + ": " + said.what + "; " + said.help;
+    const Diagnostic& diagnostic = error.diagnostics().front();
+    return diagnostic.code + ": " + diagnostic.what + "; " + diagnostic.help;
   }
   return "";
 }
@@ -222,41 +211,41 @@ std::string refused(const Choice& choice, const Problem& problem) {
 TEST(Plans, SizesThatMakeNoSenseAreRefused) {
   const Choice gather{Type::all_gather, Method::ring_exchange};
   const Choice scatter{Type::reduce_scatter, Method::ring_exchange};
-  const Problem sound{.rows = 4, .columns = 3, .depth = 3, .ranks = 3};
-  EXPECT_EQ(refused(gather, sound), "");
-  EXPECT_EQ(refused(scatter, sound), "");
+  const Problem sound{.m = 4, .n = 3, .k = 3, .ranks = 3};
+  EXPECT_EQ(error_of(gather, sound), "");
+  EXPECT_EQ(error_of(scatter, sound), "");
   Problem problem = sound;
   problem.ranks = 0;
-  EXPECT_EQ(refused(gather, problem), "D801: the number of ranks: 0; choose 1 to 1024");
+  EXPECT_EQ(error_of(gather, problem), "D801: the number of ranks: 0; choose 1 to 1024");
   problem = sound;
-  problem.rows = 0;
-  EXPECT_EQ(refused(gather, problem), "D801: the rows of X: 0; choose 1 to 2147483646");
+  problem.m = 0;
+  EXPECT_EQ(error_of(gather, problem), "D801: the rows of X: 0; choose 1 to 2147483646");
   problem = sound;
   problem.bulk_rows = -1;
-  EXPECT_EQ(refused({Type::reduce_scatter, Method::bulk}, problem),
+  EXPECT_EQ(error_of({Type::reduce_scatter, Method::bulk}, problem),
             "D801: the rows of what is scattered: -1; choose 0 to 2147483646");
   problem = sound;
-  problem.columns = 2;
-  EXPECT_EQ(refused(gather, problem), "D801: the columns of W: 2; choose 3 to 2147483646");
-  EXPECT_EQ(refused(scatter, problem), "");
+  problem.n = 2;
+  EXPECT_EQ(error_of(gather, problem), "D801: the columns of W: 2; choose 3 to 2147483646");
+  EXPECT_EQ(error_of(scatter, problem), "");
   problem = sound;
-  problem.depth = 2;
-  EXPECT_EQ(refused(gather, problem), "");
-  EXPECT_EQ(refused(scatter, problem), "D801: the columns of X: 2; choose 3 to 2147483646");
+  problem.k = 2;
+  EXPECT_EQ(error_of(gather, problem), "");
+  EXPECT_EQ(error_of(scatter, problem), "D801: the columns of X: 2; choose 3 to 2147483646");
   problem = sound;
   problem.chunks = 5000;
-  EXPECT_EQ(refused(gather, problem),
+  EXPECT_EQ(error_of(gather, problem),
             "D801: the number of chunks of a rank's rows: 5000; choose 1 to 4096");
   problem = sound;
-  problem.rows = problem.columns = std::int64_t{1} << 30;
-  EXPECT_EQ(refused(gather, problem),
-            "D801: the columns of X, with so many rows and columns of W: 3; choose 0 to 2");
+  problem.m = problem.n = std::int64_t{1} << 30;
+  EXPECT_EQ(error_of(gather, problem),
+            "D801: the columns of X, for these rows of X and columns of W: 3; choose 0 to 2");
 }
 
 TEST(PlanText, RefusesFormsThatThereAreNot) {
   const Choice gather{Type::all_gather, Method::ring_exchange};
   const Choice scatter{Type::reduce_scatter, Method::ring_exchange};
-  const Problem right{.rows = 8, .columns = 8, .depth = 8, .ranks = 2};
+  const Problem right{.m = 8, .n = 8, .k = 8, .ranks = 2};
   EXPECT_NO_THROW(static_cast<void>(plan_text(gather, right)));
   Problem wrong = right;
   wrong.x = {.scaling = Scaling::row, .type = DType::bf16};
@@ -271,17 +260,17 @@ TEST(PlanText, RefusesFormsThatThereAreNot) {
 
 TEST(PlanText, RowsHaveTheBytesThatAreSaid) {
   for (const Scaling scaling : {Scaling::none, Scaling::row, Scaling::blocks}) {
-    const Form form{.scaling = scaling};
-    for (const std::int64_t depth : {2, 31, 32, 33, 64, 100}) {
+    const QuantFormat format{.scaling = scaling};
+    for (const std::int64_t inner : {2, 31, 32, 33, 64, 100}) {
       const plan::Plan plan =
           make_plan({Type::all_gather, Method::ring_exchange},
-                    {.rows = 3, .columns = 4, .depth = depth, .ranks = 2, .x = form, .w = form});
+                    {.m = 3, .n = 4, .k = inner, .ranks = 2, .x = format, .w = format});
       const RankProgram program = plan::expand(plan, Rank(0));
-      const std::int64_t due = row_bytes(form, DType::bf16, depth);
+      const std::int64_t due = row_bytes(format, DType::bf16, inner);
       EXPECT_EQ(program.buffers[0].row_bytes, due);
       EXPECT_EQ(program.buffers[1].row_bytes, due);
-      const std::int64_t scales = scaling == Scaling::row ? 4 : (depth + 31) / 32;
-      EXPECT_EQ(due, scaling == Scaling::none ? 2 * depth : depth + scales);
+      const std::int64_t scales = scaling == Scaling::row ? 4 : (inner + 31) / 32;
+      EXPECT_EQ(due, scaling == Scaling::none ? 2 * inner : inner + scales);
     }
   }
 }
@@ -290,17 +279,17 @@ TEST(PlanText, RowsHaveTheBytesThatAreSaid) {
 TEST(PlanText, CodesHalveWhatIsSent) {
   for (const Case& one : cases()) {
     if (one.choice.method != Method::ring_exchange) continue;
-    Problem coded = one.problem;
-    coded.type = DType::bf16;
-    coded.columns = coded.depth = 64;
-    const Problem wide = coded;
+    Problem quantized = one.problem;
+    quantized.type = DType::bf16;
+    quantized.n = quantized.k = 64;
+    const Problem high_precision = quantized;
     const bool sums = one.choice.type != Type::all_gather && one.choice.type != Type::none;
-    coded.x = coded.w = {.scaling = Scaling::blocks};
-    if (sums) coded.sums = coded.x;
-    const plan::Plan wide_plan = make_plan(one.choice, wide);
-    const plan::Plan coded_plan = make_plan(one.choice, coded);
-    const auto a = expanded(wide_plan);
-    const auto b = expanded(coded_plan);
+    quantized.x = quantized.w = {.scaling = Scaling::blocks};
+    if (sums) quantized.sums = quantized.x;
+    const plan::Plan high_precision_plan = make_plan(one.choice, high_precision);
+    const plan::Plan quantized_plan = make_plan(one.choice, quantized);
+    const auto a = expanded(high_precision_plan);
+    const auto b = expanded(quantized_plan);
     for (std::size_t rank = 0; rank < a.size(); ++rank) {
       EXPECT_EQ(sent(b[rank]) * 128, sent(a[rank]) * 66) << to_string(one.choice);
     }

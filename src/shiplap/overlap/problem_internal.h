@@ -1,4 +1,4 @@
-// Whether a problem makes sense, and how its rows are cut.
+// Validation of a problem, and the split of its rows.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 
 namespace shiplap::overlap {
 
-using Cuts = std::vector<std::int64_t>;
+using Offsets = std::vector<std::int64_t>;
 
-// Where `parts` parts of `count` things begin, and the end.
-[[nodiscard]] Cuts cuts_of(std::int64_t count, std::int64_t parts);
+// Returns the offsets of an even split of `count` items into `parts`, and the end.
+[[nodiscard]] Offsets split_offsets(std::int64_t count, std::int64_t parts);
 
-// Where the rows of each rank begin: of the product, or of what is scattered beside it; and where
-// their chunks do. Both with the end.
-[[nodiscard]] Cuts rank_cuts(const Choice& choice, const Problem& problem);
-[[nodiscard]] Cuts chunk_cuts(const Choice& choice, const Problem& problem);
+// Returns the row offsets of the ranks, of the GEMM or of the scattered matrix (bulk), and of their
+// chunks. Both include the end.
+[[nodiscard]] Offsets rank_offsets(const Choice& choice, const Problem& problem);
+[[nodiscard]] Offsets chunk_offsets(const Choice& choice, const Problem& problem);
 
-// Bytes of a number, without what belongs to many.
-[[nodiscard]] inline std::int64_t bytes_in(const Form& form, DType type) {
-  return bytes_of(is_plain(form) ? type : form.type);
+// Returns the bytes of a value, without scales.
+[[nodiscard]] inline std::int64_t bytes_in(const QuantFormat& format, DType type) {
+  return bytes_of(is_high_precision(format) ? type : format.type);
 }
 
-// Throws InputError D801.
+// Throws InputError D801 if the problem is invalid.
 void check_problem(const Choice& choice, const Problem& problem);
 
 }  // namespace shiplap::overlap

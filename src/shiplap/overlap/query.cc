@@ -25,19 +25,19 @@ Type type_of(const std::string& op) {
   return Type::none;
 }
 
-std::int64_t needed(const char* flag, std::optional<std::int64_t> given) {
-  if (!given) throw_flag(flag, fmt::format("`{}` is missing", flag), "give --m, --n and --k");
+std::int64_t required_size(const char* flag, std::optional<std::int64_t> given) {
+  if (!given) throw_flag(flag, fmt::format("`{}` is missing", flag), "add --m, --n and --k");
   return *given;
 }
 
-void set_forms(const Query& query, Problem& problem) {
-  problem.groups = small_number("--groups", query.groups, 0);
+void set_formats(const Query& query, Problem& problem) {
+  problem.groups = int_flag("--groups", query.groups, 0);
   if (!query.scaling || query.scaling == "none") return;
-  const Form form{.scaling = query.scaling == "tensor" ? Scaling::row : Scaling::blocks,
-                  .type = query.fp8 == "e5m2" ? DType::fp8_e5m2 : DType::fp8_e4m3};
-  problem.x = problem.w = form;
+  const QuantFormat format{.scaling = query.scaling == "tensor" ? Scaling::row : Scaling::blocks,
+                           .type = query.fp8 == "e5m2" ? DType::fp8_e5m2 : DType::fp8_e4m3};
+  problem.x = problem.w = format;
   const bool sums = query.op == "rs" || query.op == "ar";
-  if (sums && !query.plain_sums) problem.sums = form;
+  if (sums && !query.plain_sums) problem.sums = format;
 }
 
 void check_choosing(const Query& query) {
@@ -45,10 +45,11 @@ void check_choosing(const Query& query) {
     throw_flag("--calibration", "there is nothing to choose", "add --method auto");
   }
   if (query.hardware && query.calibration) {
-    throw_flag("--calibration", "two machines to choose by", "give it, or --hardware");
+    throw_flag("--calibration", "conflicts with --hardware",
+               "use --calibration or --hardware, not both");
   }
   if (!query.hardware && !query.calibration) {
-    throw_flag("--method", "there is nothing to choose by",
+    throw_flag("--method", "missing cost model for `--method auto`",
                "add --hardware NAME, or --calibration FILE, which --calibrate FILE writes");
   }
   const char* const chosen = query.chunks    ? "--chunks"
@@ -58,29 +59,30 @@ void check_choosing(const Query& query) {
                                              : nullptr;
   if (chosen != nullptr) throw_flag(chosen, "`--method auto` chooses this", "leave it out");
   if (query.op == "none") {
-    throw_flag("--op", "a product alone hides nothing", "give --op ag, rs or ar");
+    throw_flag("--op", "a GEMM without communication has nothing to overlap",
+               "use --op ag, rs or ar");
   }
 }
 
-void check_forms(const Query& query) {
+void check_quantization_flags(const Query& query) {
   const bool is_scaled = query.scaling && query.scaling != "none";
   if (!is_scaled && (query.fp8 || query.plain_sums)) {
-    throw_flag(query.fp8 ? "--fp8" : "--plain-sums", "nothing has a scale",
+    throw_flag(query.fp8 ? "--fp8" : "--plain-sums", "nothing is quantized",
                "add --scaling tensor or mxfp8");
   }
   if (query.plain_sums && (query.op == "ag" || query.op == "none")) {
-    throw_flag("--plain-sums", "nothing is summed", "with --op rs or ar");
+    throw_flag("--plain-sums", "no sums are communicated", "use --op rs or ar");
   }
   if (query.groups == 0) throw_flag("--groups", "expected 1 or more");
 }
 
-// Numbers of chunks that are worth a look, if the rows are enough and the plan stays small.
+// Returns the chunk counts to compare, as far as there are enough rows and the plan stays small.
 std::vector<int> chunks_to_compare(const Query& query, const Problem& problem) {
   if (query.chunks) return {problem.chunks};
   std::vector<int> all{1};
   for (const int chunks : {2, 4, 8, 16}) {
     const std::int64_t pieces = std::int64_t{problem.ranks} * chunks;
-    if (pieces <= problem.rows && pieces * problem.ranks <= 100'000) all.push_back(chunks);
+    if (pieces <= problem.m && pieces * problem.ranks <= 100'000) all.push_back(chunks);
   }
   return all;
 }
@@ -101,21 +103,21 @@ bool Query::compares() const {
 
 void check_query(const Query& query) {
   if (query.chooses() || query.calibration) check_choosing(query);
-  check_forms(query);
+  check_quantization_flags(query);
   if (query.run && query.rounds == 0) throw_flag("--rounds", "expected 1 or more");
 }
 
-int small_number(const char* flag, std::optional<std::int64_t> given, int usual) {
-  if (!given) return usual;
+int int_flag(const char* flag, std::optional<std::int64_t> given, int default_value) {
+  if (!given) return default_value;
   if (*given == 0) throw_flag(flag, "expected 1 or more");
-  if (*given > std::numeric_limits<int>::max()) throw_flag(flag, "this is too much");
+  if (*given > std::numeric_limits<int>::max()) throw_flag(flag, "the value is too large");
   return static_cast<int>(*given);
 }
 
 Choice choice_of(const Query& query) {
   if (!query.op) {
-    throw_flag("--op", "it is not known what is to be hidden",
-               "give --op ag, rs or ar; `shiplap overlap --list` shows what there is");
+    throw_flag("--op", "`--op` is missing",
+               "use --op ag, rs or ar; `shiplap overlap --list` lists all overlaps");
   }
   Choice choice{.type = type_of(*query.op), .atomic = query.atomic};
   const std::string method =
@@ -127,15 +129,15 @@ Choice choice_of(const Query& query) {
 }
 
 Problem problem_of(const Query& query) {
-  Problem problem{.rows = needed("--m", query.rows),
-                  .columns = needed("--n", query.columns),
-                  .depth = needed("--k", query.depth),
-                  .ranks = small_number("--tp", query.ranks, 4),
-                  .chunks = small_number("--chunks", query.chunks, 1)};
+  Problem problem{.m = required_size("--m", query.m),
+                  .n = required_size("--n", query.n),
+                  .k = required_size("--k", query.k),
+                  .ranks = int_flag("--tp", query.ranks, 4),
+                  .chunks = int_flag("--chunks", query.chunks, 1)};
   if (query.type == "f32") problem.type = DType::f32;
   if (query.type == "f16") problem.type = DType::f16;
   if (query.tapered) problem.cut = Cut::tapered;
-  set_forms(query, problem);
+  set_formats(query, problem);
   return problem;
 }
 
@@ -153,9 +155,10 @@ Study begin_study(const Query& query) {
     return study;
   }
   if (study.choice.type == Type::none) {
-    throw_flag("--op", "a product alone hides nothing", "give --op ag, rs or ar");
+    throw_flag("--op", "a GEMM without communication has nothing to overlap",
+               "use --op ag, rs or ar");
   }
-  // What is wrong is said once, here, before anything is measured.
+  // Report errors before anything is measured.
   static_cast<void>(make_plan(study.choice, study.problem));
   check_replayable(study.choice, study.problem);
   if (query.hardware) static_cast<void>(hardware::find_system(*query.hardware));
@@ -167,10 +170,10 @@ void finish_study(Study& study, const Query& query) {
     const Times times = study.measured->times();
     study.calibrated =
         predict(study.choice, study.problem,
-                calibrated(study.choice, study.problem, {times.product, times.communication}));
+                calibrated_system(study.choice, study.problem, {times.gemm, times.communication}));
   }
-  const bool is_asked = !study.comparison && (!study.chosen || query.run || query.traces);
-  if (query.hardware && is_asked) {
+  const bool wants_prediction = !study.comparison && (!study.chosen || query.run || query.traces);
+  if (query.hardware && wants_prediction) {
     study.predicted = predict(study.choice, study.problem, hardware::find_system(*query.hardware));
   }
 }

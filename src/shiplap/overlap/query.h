@@ -1,6 +1,6 @@
-// A question about an overlapped product, in the words in which the command line and Python ask it.
+// A query about an overlapped GEMM, as the command line and Python state it.
 //
-//   Study study = begin_study({.op = "ag", .rows = 1024, .columns = 4096, .depth = 2048,
+//   Study study = begin_study({.op = "ag", .m = 1024, .n = 4096, .k = 2048,
 //                              .hardware = "h100_80g_nvl8"});
 //   finish_study(study, query);
 #pragma once
@@ -16,13 +16,13 @@
 
 namespace shiplap::overlap {
 
-// What is not given is as the help of `shiplap overlap` says.
+// Defaults are those in the help of `shiplap overlap`.
 struct Query {
   std::optional<std::string> op;      // "ag", "rs", "ar", "none"
   std::optional<std::string> method;  // as name(), or "auto"
-  std::optional<std::int64_t> rows;
-  std::optional<std::int64_t> columns;
-  std::optional<std::int64_t> depth;
+  std::optional<std::int64_t> m;
+  std::optional<std::int64_t> n;
+  std::optional<std::int64_t> k;
   std::optional<std::int64_t> ranks;
   std::optional<std::int64_t> chunks;
   std::optional<std::string> type;
@@ -30,39 +30,40 @@ struct Query {
   std::optional<std::string> fp8;
   std::optional<std::int64_t> groups;
   std::optional<std::string> hardware;     // to predict for
-  std::optional<std::string> calibration;  // a file, whose content is
-  std::optional<Calibration> calibrated;   // this
+  std::optional<std::string> calibration;  // a file,
+  std::optional<Calibration> calibrated;   // and its contents
   std::optional<std::int64_t> rounds;
   bool atomic = false;
   bool tapered = false;
   bool plain_sums = false;
   bool polled = false;
-  bool run = false;     // to measure it
-  bool traces = false;  // to trace what is measured, or to predict one method and not to compare
+  bool run = false;     // measure
+  bool traces = false;  // trace the measurement, or predict one method instead of comparing
 
-  // Whether the method is to be chosen.
+  // Whether to choose the method.
   [[nodiscard]] bool chooses() const { return method == "auto"; }
-  // Whether it is to be said how long it takes, and not only what is done.
+  // Whether to report times, not only the plan.
   [[nodiscard]] bool wants_times() const { return hardware.has_value() || run; }
-  // Whether it is to be said how long all methods take.
+  // Whether to compare all methods.
   [[nodiscard]] bool compares() const;
 };
 
-// Throws InputError D003 if parts make no sense together.
+// Throws InputError D003 if flags contradict each other.
 void check_query(const Query& query);
 
-// Throw InputError D003, the second if sizes are missing.
+// Throw InputError D003 if --op or sizes are missing.
 [[nodiscard]] Choice choice_of(const Query& query);
 [[nodiscard]] Problem problem_of(const Query& query);
-// The number of a flag, or else the usual one.
-[[nodiscard]] int small_number(const char* flag, std::optional<std::int64_t> given, int usual);
+// Returns the value of a flag, or the default. Throws InputError D003 if it is 0 or too large.
+[[nodiscard]] int int_flag(const char* flag, std::optional<std::int64_t> given, int default_value);
 
-// What is to be studied: chosen if that is asked for, and checked. A comparison is complete.
+// Starts a study: chooses if the query asks for it, and validates. A comparison is complete.
 // Throws InputError D003, D601, D602, D632, D8xx.
 [[nodiscard]] Study begin_study(const Query& query);
-// Predicts it, for the hardware and from what was measured.
+// Adds predictions, for the hardware and from the measurement.
 void finish_study(Study& study, const Query& query);
-// What is chosen looks after its messages itself; collectives beside a product need a thread.
+// Returns whether to poll for progress. A chosen method polls, unless it overlaps collectives,
+// which need a progress thread.
 [[nodiscard]] bool is_polled(const Study& study, const Query& query);
 
 }  // namespace shiplap::overlap

@@ -35,16 +35,16 @@ class Steps {
  private:
   static std::vector<std::int64_t> list(const plan::Plan& plan, std::string_view name) {
     const auto found = std::ranges::find(plan.lists, name, &plan::List::name);
-    ensure(found != plan.lists.end(), "a plan of an overlap lists where its chunks begin");
+    ensure(found != plan.lists.end(), "the plan of an overlap has lists of chunk offsets");
     return found->values;
   }
 
   Step step_of(const plan::flat::Operation& op) {
     const plan::Action& action = op.source->action;
-    Step step{.word = std::string(plan::word(action))};
+    Step step{.word = std::string(plan::keyword(action))};
     if (const auto* const compute = std::get_if<plan::Compute>(&action)) {
       const bool multiplies = compute->kernel == "gemm";
-      step.kind = multiplies ? Kind::product : Kind::sum;
+      step.kind = multiplies ? Kind::gemm : Kind::sum;
       step.word = multiplies ? "multiply" : compute->kernel;
       place(step, program_.accesses_of(op)[0].region);
     } else if (std::holds_alternative<plan::Send>(action)) {
@@ -60,7 +60,7 @@ class Steps {
     return step;
   }
 
-  // A chunk of a staged pipeline is chunk i of every rank.
+  // Stage i of a pipeline is chunk i of every rank.
   void place_collective(Step& step, const plan::flat::Operation& op) {
     const std::int64_t number = collectives_++;
     place(step, op.from);
@@ -72,13 +72,13 @@ class Steps {
     step.name = fmt::format("*.{}", number);
   }
 
-  // Where rows of a buffer are in X and Y: `got` holds this rank's own rows once for each other
-  // rank, `out` and `total` once.
+  // Returns the row of X and Y of a region: `got` holds the local rows once per other rank, `out`
+  // and `total` once.
   [[nodiscard]] std::int64_t first_row(const plan::flat::Region& region) const {
     const std::string& buffer =
         program_.plan->programs[program_.program].buffers[region.buffer].name;
-    const std::int64_t own = cut_[rank_ + 1] - cut_[rank_];
-    if (buffer == "got") return cut_[rank_] + (own > 0 ? region.begin % own : 0);
+    const std::int64_t local = cut_[rank_ + 1] - cut_[rank_];
+    if (buffer == "got") return cut_[rank_] + (local > 0 ? region.begin % local : 0);
     if (buffer == "out" || buffer == "total") return cut_[rank_] + region.begin;
     return region.begin;
   }
@@ -87,7 +87,7 @@ class Steps {
     step.first_row = first_row(region);
     step.rows = region.count;
     if (region.count == 0) return;
-    // The last that begins there or before: those before it that begin there too are empty.
+    // The last one that starts at or before the row: earlier ones with the same start are empty.
     const auto last_before = [&](const std::vector<std::int64_t>& begins) {
       return std::ranges::upper_bound(begins, step.first_row) - begins.begin() - 1;
     };
@@ -104,8 +104,8 @@ class Steps {
 
   int rank_;
   plan::RankProgram program_;
-  std::vector<std::int64_t> cut_;     // where the rows of each rank begin, and the end
-  std::vector<std::int64_t> begins_;  // the same of each chunk
+  std::vector<std::int64_t> cut_;     // row offsets of the ranks, and the end
+  std::vector<std::int64_t> begins_;  // row offsets of the chunks, and the end
   bool is_staged_;
   std::int64_t collectives_ = 0;
 };
@@ -151,7 +151,7 @@ Seconds end_of(const trace::Trace& trace) {
   return trace.ranks.empty() ? Seconds{} : end_of_rank(trace.ranks[last_rank(trace)]);
 }
 
-trace::Trace with_messages_begun(trace::Trace trace) {
+trace::Trace align_message_starts(trace::Trace trace) {
   std::map<std::int64_t, Seconds> begins;
   const auto each_end = [&](const auto& act) {
     for (trace::RankTrace& rank : trace.ranks) {

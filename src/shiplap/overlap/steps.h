@@ -1,4 +1,4 @@
-// Which chunk of rows does each operation of an overlapped product multiply, add up or move?
+// Maps each operation of an overlapped GEMM to its chunk of rows.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 namespace shiplap::overlap {
 
 struct Step {
-  enum class Kind { product, sum, send, receive, collective };
-  Kind kind = Kind::product;
-  int owner = -1;              // the rank whose rows they are; -1: those of several
-  std::int64_t chunk = -1;     // of all ranks, counted through; -1: rows of several
-  std::string name;            // "2.1": chunk 1 of rank 2; "2": all rows of rank 2; "": of several
+  enum class Kind { gemm, sum, send, receive, collective };
+  Kind kind = Kind::gemm;
+  int owner = -1;              // the rank that owns the rows; -1: several ranks
+  std::int64_t chunk = -1;     // global index; -1: several chunks
+  std::string name;            // "2.1": chunk 1 of rank 2; "2": all rows of rank 2; "": several
   std::int64_t first_row = 0;  // of X and Y
   std::int64_t rows = 0;
   std::string word;  // "multiply", "add", "send", "reduce_scatter"
 };
 
-// What rank `rank` does, by number of the operation in its expansion (trace::Event::operation).
-// `plan` is one of make_plan().
+// Returns the steps of `rank`, by operation in its expansion (trace::Event::operation). REQUIRES:
+// `plan` is from make_plan().
 [[nodiscard]] std::vector<Step> steps_of(const plan::Plan& plan, int rank);
 
 struct TimedStep {
@@ -34,15 +34,15 @@ struct TimedStep {
   int operation = 0;
   Bytes bytes;
 };
-// In order of time. What takes no time is left out.
+// Returns the steps of `rank`, sorted by start. Steps without duration are omitted.
 [[nodiscard]] std::vector<TimedStep> timeline(const plan::Plan& plan, const trace::Trace& trace,
                                               int rank);
-// The first rank of those that end last.
+// Returns the rank that ends last; the lowest of several.
 [[nodiscard]] int last_rank(const trace::Trace& trace);
 [[nodiscard]] Seconds end_of(const trace::Trace& trace);
 
-// A measured receive begins when it is posted, which may be long before anything is sent. Here a
-// message begins when both its ends have, as in a simulation.
-[[nodiscard]] trace::Trace with_messages_begun(trace::Trace trace);
+// A measured receive starts when it is posted, which may be long before the send. Returns the trace
+// with messages that start when both sides have started, as in a simulation.
+[[nodiscard]] trace::Trace align_message_starts(trace::Trace trace);
 
 }  // namespace shiplap::overlap

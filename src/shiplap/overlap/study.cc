@@ -18,11 +18,11 @@ using hardware::System;
 
 constexpr std::int64_t kMaxReplayedOperations = 5'000'000;  // which a replay holds in about 1.2 GB
 
-// A send that is not asynchronous is complete before its stream goes on to the next.
-void send_in_turn(std::vector<plan::Statement>& body) {
+// Makes sends synchronous: a stream completes one before the next.
+void serialize_sends(std::vector<plan::Statement>& body) {
   for (plan::Statement& statement : body) {
     if (auto* const repeat = std::get_if<plan::Repeat>(&statement.node)) {
-      send_in_turn(repeat->body);
+      serialize_sends(repeat->body);
     }
     auto* const operation = std::get_if<plan::Operation>(&statement.node);
     if (operation != nullptr && std::holds_alternative<plan::Send>(operation->action)) {
@@ -33,30 +33,30 @@ void send_in_turn(std::vector<plan::Statement>& body) {
 
 plan::Plan plan_over_one_link(const Choice& choice, const Problem& problem) {
   plan::Plan plan = make_plan(choice, problem);
-  for (plan::Program& program : plan.programs) send_in_turn(program.body);
+  for (plan::Program& program : plan.programs) serialize_sends(program.body);
   return plan;
 }
 
 sim::Replay replayed(const plan::Plan& plan, const System& system) {
   sim::Replay replay = sim::replay(
-      plan, {.system = system, .eager_up_to = {}, .operations = kMaxReplayedOperations});
-  ensure(replay.problems.empty(), "a plan of an overlap can be carried out");
+      plan, {.system = system, .eager_limit = {}, .operations = kMaxReplayedOperations});
+  ensure(replay.problems.empty(), "the plan of an overlap has no deadlock");
   return replay;
 }
 
 System without_computation(const System& system) {
-  System changed = hardware::free_system();
+  System changed = hardware::zero_cost_system();
   changed.networks = system.networks;
   return changed;
 }
 
 System without_communication(System system) {
-  system.networks = hardware::free_system().networks;
+  system.networks = hardware::zero_cost_system().networks;
   return system;
 }
 
-// Nothing but the product.
-plan::Plan product_of(Problem problem) {
+// The GEMM without communication.
+plan::Plan gemm_only(Problem problem) {
   problem.sums = {};
   return make_plan({}, problem);
 }
@@ -65,29 +65,31 @@ Choice serial_of(const Choice& choice) { return {.type = choice.type, .method = 
 
 }  // namespace
 
-Seconds Times::least() const { return std::max(product, communication); }
+Seconds Times::lower_bound() const { return std::max(gemm, communication); }
 
-double Times::of_serial() const { return serial > Seconds{0} ? overlapped / serial : 1; }
+double Times::relative_to_serial() const { return serial > Seconds{0} ? overlapped / serial : 1; }
 
-double Times::least_of_it() const { return overlapped > Seconds{0} ? least() / overlapped : 1; }
+double Times::efficiency() const {
+  return overlapped > Seconds{0} ? lower_bound() / overlapped : 1;
+}
 
 std::optional<double> Times::hidden() const {
-  const Seconds shorter = std::min(product, communication);
+  const Seconds shorter = std::min(gemm, communication);
   if (shorter <= Seconds{0}) return std::nullopt;
-  return (product + communication - overlapped) / shorter;
+  return (gemm + communication - overlapped) / shorter;
 }
 
 Seconds method_bound(const Choice& choice, const Problem& problem, const Times& alone) {
-  const double g = alone.product.value;
+  const double g = alone.gemm.value;
   const double c = alone.communication.value;
   const auto ranks = static_cast<double>(problem.ranks);
   const auto chunks = static_cast<double>(problem.chunks);
-  // Of the rows of a rank: those of the chunks at the two ends.
+  // The fractions of the rows in the first and the last chunk.
   double small = 1 / chunks;
   double large = small;
-  if (problem.rows >= problem.ranks) {
-    const std::int64_t rows = problem.rows / problem.ranks;
-    const std::vector<std::int64_t> cuts = chunks_of(rows, choice, problem);
+  if (problem.m >= problem.ranks) {
+    const std::int64_t rows = problem.m / problem.ranks;
+    const std::vector<std::int64_t> cuts = chunk_boundaries(rows, choice, problem);
     const auto share = [&](std::size_t k) {
       return static_cast<double>(cuts[k + 1] - cuts[k]) / static_cast<double>(rows);
     };
@@ -99,14 +101,14 @@ Seconds method_bound(const Choice& choice, const Problem& problem, const Times& 
     case Method::bulk:
       return {std::max(g, c)};
     case Method::pipeline: {
-      // The first piece is multiplied before anything is sent, the last is sent after all is.
+      // The first chunk is multiplied before anything is sent, the last is sent after all GEMMs.
       const double share = choice.type == Type::reduce_scatter ? 1 : ranks;
       return {std::max(g + c * large / share, c + g * small / share)};
     }
     case Method::ring_exchange:
-      // Where rows are gathered, the last tile is multiplied after all has arrived; where they are
-      // summed, the first one before anything is sent. The sums of the last chunk go to everybody
-      // after all is multiplied, if they go anywhere.
+      // all_gather multiplies the last tile after everything has arrived; a reduction multiplies
+      // the first one before anything is sent; all_reduce sends the sums of the last chunk after
+      // all GEMMs.
       if (choice.type != Type::all_reduce) return {std::max(g, c + g * small / ranks)};
       return {std::max(g + c * large / 2, c + g * small / ranks)};
   }
@@ -115,7 +117,7 @@ Seconds method_bound(const Choice& choice, const Problem& problem, const Times& 
 
 void check_replayable(const Choice& choice, const Problem& problem) {
   const bool whole = choice.method == Method::none || choice.method == Method::bulk;
-  // Each tile is received, sent and multiplied, or multiplied, received and added, on each rank.
+  // Three operations per tile and rank: receive, send, GEMM; or GEMM, receive, add.
   const std::int64_t operations = whole ? 0 : std::int64_t{3} * problem.ranks * problem.chunks;
   if (operations <= kMaxReplayedOperations / problem.ranks) return;
   throw InputError(Diagnostic{
@@ -129,19 +131,19 @@ Prediction predict(const Choice& choice, const Problem& problem, const System& s
   check_replayable(choice, problem);
   const plan::Plan plan = plan_over_one_link(choice, problem);
   const plan::Plan serial = plan_over_one_link(serial_of(choice), problem);
-  // Where sums are coded, one after the other has more to compute than the product.
-  const plan::Plan alone = is_plain(problem.sums) ? serial : product_of(problem);
+  // With quantized sums, the serial plan computes more than the GEMM.
+  const plan::Plan alone = is_high_precision(problem.sums) ? serial : gemm_only(problem);
   sim::Replay all = replayed(plan, system);
-  sim::Replay one_by_one = replayed(serial, system);
+  sim::Replay serial_replay = replayed(serial, system);
   Prediction made{.system = system.name,
-                  .times = {.product = replayed(alone, without_communication(system)).end,
+                  .times = {.gemm = replayed(alone, without_communication(system)).end,
                             .communication = replayed(plan, without_computation(system)).end,
-                            .serial = one_by_one.end,
+                            .serial = serial_replay.end,
                             .overlapped = all.end},
                   .tiles = replayed(plan, without_communication(system)).end,
                   .bound = {},
                   .trace = std::move(all.trace),
-                  .serial_trace = std::move(one_by_one.trace)};
+                  .serial_trace = std::move(serial_replay.trace)};
   made.bound = method_bound(choice, problem, made.times);
   made.last_rank = last_rank(made.trace);
   made.steps = timeline(plan, made.trace, made.last_rank);
@@ -151,7 +153,7 @@ Prediction predict(const Choice& choice, const Problem& problem, const System& s
 Comparison compare(const Choice& choice, const Problem& problem, const System& system,
                    const std::vector<int>& chunks) {
   std::vector<Compared> made;
-  for (const Legal& legal : legal_choices()) {
+  for (const SupportedChoice& legal : supported_choices()) {
     const bool whole = legal.choice.method == Method::none;
     const bool alike = legal.choice.atomic == choice.atomic || whole;
     if (legal.choice.type != choice.type || !alike) continue;
@@ -170,11 +172,12 @@ Comparison compare(const Choice& choice, const Problem& problem, const System& s
   return {.problem = problem, .system = system.name, .candidates = std::move(made)};
 }
 
-System calibrated(const Choice& choice, const Problem& problem, const TimesAlone& alone) {
-  System system = hardware::free_system();
+System calibrated_system(const Choice& choice, const Problem& problem,
+                         const StandaloneTimes& alone) {
+  System system = hardware::zero_cost_system();
   system.name = "these G and C";
-  // Where each flop and each byte takes a second, the times say how many count.
-  System slow = hardware::free_system();
+  // On a system with 1 flop/s and 1 byte/s, the times are the counts of flop and bytes.
+  System slow = hardware::zero_cost_system();
   slow.matrix.speeds.fill(hardware::Processor::Speed{.peak = {1}});
   hardware::Network& network = slow.networks.front();
   network.bandwidth = {1};
@@ -185,8 +188,8 @@ System calibrated(const Choice& choice, const Problem& problem, const TimesAlone
           .end.value;
   const double bytes =
       replayed(plan_over_one_link(choice, problem), without_computation(slow)).end.value;
-  if (alone.product > Seconds{0}) {
-    system.matrix.speeds.fill(hardware::Processor::Speed{.peak = {flop / alone.product.value}});
+  if (alone.gemm > Seconds{0}) {
+    system.matrix.speeds.fill(hardware::Processor::Speed{.peak = {flop / alone.gemm.value}});
   }
   const bool sends = bytes > 0 && alone.communication > Seconds{0};
   if (sends) {
@@ -197,7 +200,7 @@ System calibrated(const Choice& choice, const Problem& problem, const TimesAlone
 }
 
 Times Measurement::times() const {
-  return {.product = product.median,
+  return {.gemm = gemm.median,
           .communication = communication.median,
           .serial = serial.median,
           .overlapped = overlapped.median};
@@ -206,7 +209,7 @@ Times Measurement::times() const {
 const Prediction& Study::drawn() const {
   if (calibrated) return *calibrated;
   if (predicted) return *predicted;
-  throw InternalError("what is shown was predicted");
+  throw InternalError("there is a prediction");
 }
 
 }  // namespace shiplap::overlap

@@ -1,6 +1,5 @@
-// How long does an overlapped product take on a system, how much of its communication is hidden,
-// and what is the least that could be reached? All times are those of plans replayed by `sim`;
-// docs/overlap/methods.md says what each means.
+// Predicts the time of an overlapped GEMM on a system, how much of its communication is hidden, and
+// the lower bound. All times are from plans replayed by `sim`; see docs/overlap/methods.md.
 #pragma once
 
 #include <optional>
@@ -16,102 +15,103 @@
 
 namespace shiplap::overlap {
 
-// Of the slowest rank.
+// Times of the slowest rank.
 struct Times {
-  Seconds product;        // G: in one piece, nothing is sent
-  Seconds communication;  // C: all that the plan sends, nothing is computed
-  Seconds serial;         // one after the other: the method `none`
+  Seconds gemm;           // G: not split, without communication
+  Seconds communication;  // C: all communication of the plan, without computation
+  Seconds serial;         // without overlap: the method `none`
   Seconds overlapped;     // T
 
-  [[nodiscard]] Seconds least() const;     // max(G, C): with the same G and C, no method is faster
-  [[nodiscard]] double of_serial() const;  // T / serial
-  [[nodiscard]] double least_of_it() const;  // max(G, C) / T
-  // (G + C - T) / min(G, C): 1 is all that can be hidden. None if there is nothing to hide.
+  [[nodiscard]] Seconds lower_bound()
+      const;  // max(G, C): with the same G and C, no method is faster
+  [[nodiscard]] double relative_to_serial() const;  // T / serial
+  [[nodiscard]] double efficiency() const;          // max(G, C) / T
+  // (G + C - T) / min(G, C): 1 means that all is hidden. Nothing if G or C is 0.
   [[nodiscard]] std::optional<double> hidden() const;
 };
 
 struct Prediction {
   std::string system;  // its name
   Times times;
-  Seconds tiles;  // the product in its tiles, nothing is sent
+  Seconds tiles;  // the GEMM in tiles, without communication
   Seconds bound;  // see method_bound()
   trace::Trace trace;
   trace::Trace serial_trace;
-  int last_rank = 0;             // the first rank of those that end last,
-  std::vector<TimedStep> steps;  // and what it does
+  int last_rank = 0;             // the rank that ends last,
+  std::vector<TimedStep> steps;  // and its steps
 };
 
-// Throws InputError D632 if its plan is too large to be replayed.
+// Throws InputError D632 if the plan is too large to replay.
 void check_replayable(const Choice& choice, const Problem& problem);
 
-// Messages of a rank leave one after the other, in the order of the plan, as over one link: `sim`
-// alone knows no contention. Throws InputError D8xx, D602, D632.
+// Sends of a rank are serialized in plan order, as on one link: `sim` does not model contention.
+// Throws InputError D8xx, D602, D632.
 [[nodiscard]] Prediction predict(const Choice& choice, const Problem& problem,
                                  const hardware::System& system);
 
-// The least that a method can take if all pieces are equal: what must be done before anything can
-// be sent, or after everything has arrived, is not hidden.
+// Returns the lower bound of a method for equal chunks: work before the first send or after the
+// last receive cannot be hidden.
 [[nodiscard]] Seconds method_bound(const Choice& choice, const Problem& problem,
                                    const Times& alone);
 
-// One way to hide it, and how long that takes.
+// One candidate and its times.
 struct Compared {
   Choice choice;
   int chunks = 1;
   Times times;
 };
-// Every way for the type of a choice on a system, the fastest first.
+// All candidates on a system, the fastest first.
 struct Comparison {
   Problem problem;
   std::string system;  // its name
   std::vector<Compared> candidates;
 };
-// Every method that there is for `choice.type`, atomic or not as `choice` says, each with these
-// numbers of chunks. Not bulk, which makes another product.
+// Compares all methods for `choice.type`, atomic as in `choice`, with each of these chunk counts.
+// Without bulk, which computes another GEMM.
 [[nodiscard]] Comparison compare(const Choice& choice, const Problem& problem,
                                  const hardware::System& system, const std::vector<int>& chunks);
 
-// A system on which the product alone and the communication alone take these times, every other
-// computation none: what the plan promises if both go on undisturbed.
-struct TimesAlone {
-  Seconds product;
+// Returns a system on which the GEMM alone and the communication alone take these times, and other
+// computation none: the prediction if both do not interfere.
+struct StandaloneTimes {
+  Seconds gemm;
   Seconds communication;
 };
-[[nodiscard]] hardware::System calibrated(const Choice& choice, const Problem& problem,
-                                          const TimesAlone& alone);
+[[nodiscard]] hardware::System calibrated_system(const Choice& choice, const Problem& problem,
+                                                 const StandaloneTimes& alone);
 
-// Of the slowest rank, over the rounds.
+// Statistics of the slowest rank over the rounds.
 struct Spread {
   Seconds median;
-  Seconds least;
-  Seconds most;
+  Seconds min;
+  Seconds max;
 };
 
-// An overlapped product that was carried out, beside its parts: see run/overlap_trial.h.
+// The benchmark of an overlapped GEMM: see run/overlap_benchmark.h.
 struct Measurement {
-  Spread product;        // in one piece, nothing is sent
-  Spread communication;  // of the overlap, nothing is multiplied or added
+  Spread gemm;           // not split, without communication
+  Spread communication;  // of the overlap, without GEMM and sums
   Spread serial;         // one after the other
   Spread overlapped;
-  // How far the results of the two last are from each other, at most, over the largest number; and
-  // how far they may be, since they round in other places.
+  // The largest difference between the last two, relative to the largest value, and the tolerance,
+  // since they round at different places.
   double difference = 0;
   double tolerance = 0;
-  std::string multiplied_by;  // as kernels::LinearKernel::by()
-  // On rank 0, if asked for: of a few steps that are traced, the one of median length.
+  std::string gemm_backend;  // as kernels::LinearKernel::backend_name()
+  // On rank 0, if requested: the traced step of median duration.
   trace::Trace trace;
   std::string backend;  // "threads", "mpi"
-  bool polled = false;  // there was no thread for progress
+  bool polled = false;  // no progress thread
   int rounds = 0;
-  int cores = 0;  // of this machine; 0: not known
+  int cores = 0;  // of this machine; 0: unknown
 
   [[nodiscard]] Times times() const;  // medians
-  [[nodiscard]] Seconds noise() const { return overlapped.most - overlapped.least; }
+  [[nodiscard]] Seconds noise() const { return overlapped.max - overlapped.min; }
   [[nodiscard]] bool is_right() const { return difference <= tolerance; }
 };
 
-// All that was found out about one product: a choice, or a comparison, or times, or a choice and
-// times. What was calibrated is there only with what was measured.
+// The results for one GEMM: a choice, a comparison, times, or a choice and times. `calibrated` is
+// set only with `measured`.
 struct Study {
   Choice choice;
   Problem problem;
@@ -122,9 +122,9 @@ struct Study {
   std::optional<Measurement> measured;
 
   [[nodiscard]] bool has_times() const { return predicted || calibrated; }
-  // Whose steps are listed.
+  // The prediction whose steps are listed.
   [[nodiscard]] const Prediction& listed() const { return predicted ? *predicted : drawn(); }
-  // Whose steps are drawn: beside a measurement, the one that has its scale.
+  // The prediction whose steps are drawn: with a measurement, the calibrated one.
   [[nodiscard]] const Prediction& drawn() const;
 };
 

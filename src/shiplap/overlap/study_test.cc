@@ -12,9 +12,9 @@ namespace {
 
 constexpr double kClose = 1e-9;
 
-// Nothing but the flop of products and the bytes of messages takes time.
+// Only the flop of GEMMs and the bytes of messages take time.
 hardware::System simple(double flop_rate, double bandwidth) {
-  hardware::System system = hardware::free_system();
+  hardware::System system = hardware::zero_cost_system();
   system.matrix.speeds.fill(hardware::Processor::Speed{.peak = {flop_rate}});
   hardware::Network& network = system.networks.front();
   network.bandwidth = {bandwidth};
@@ -27,15 +27,15 @@ constexpr Choice kGather{Type::all_gather, Method::ring_exchange};
 
 TEST(Prediction, OfTwoRanksByHand) {
   // Each rank multiplies 4 x 8 by 8 x 3: 192 flop, and receives 2 rows of 16 bytes.
-  const Problem problem{.rows = 4, .columns = 6, .depth = 8, .ranks = 2, .chunks = 1};
+  const Problem problem{.m = 4, .n = 6, .k = 8, .ranks = 2, .chunks = 1};
   const Prediction slow_link = predict(kGather, problem, simple(1, 0.1));
-  EXPECT_NEAR(slow_link.times.product.value, 192, kClose);
+  EXPECT_NEAR(slow_link.times.gemm.value, 192, kClose);
   EXPECT_NEAR(slow_link.times.communication.value, 320, kClose);
   EXPECT_NEAR(slow_link.times.serial.value, 512, kClose);
   EXPECT_NEAR(slow_link.times.overlapped.value, 320 + 96, kClose);  // the last two rows come late
   EXPECT_NEAR(slow_link.times.hidden().value_or(0), 96.0 / 192, kClose);
-  EXPECT_NEAR(slow_link.times.of_serial(), 416.0 / 512, kClose);
-  EXPECT_NEAR(slow_link.times.least_of_it(), 320.0 / 416, kClose);
+  EXPECT_NEAR(slow_link.times.relative_to_serial(), 416.0 / 512, kClose);
+  EXPECT_NEAR(slow_link.times.efficiency(), 320.0 / 416, kClose);
   const Prediction fast_link = predict(kGather, problem, simple(1, 1));
   EXPECT_NEAR(fast_link.times.overlapped.value, 192, kClose);
   EXPECT_NEAR(fast_link.times.hidden().value_or(0), 1, kClose);
@@ -55,11 +55,11 @@ double played_ring(int ranks, int chunks, double g, double c) {
 
 // 30 rows of each rank as 15, 10 and 5: the last 5 come last.
 TEST(Prediction, TaperedChunksEndSooner) {
-  Problem problem{.rows = 60, .columns = 8, .depth = 16, .ranks = 2, .chunks = 3};
+  Problem problem{.m = 60, .n = 8, .k = 16, .ranks = 2, .chunks = 3};
   const Prediction even = predict(kGather, problem, simple(1, 0.1));
   problem.cut = Cut::tapered;
   const Prediction tapered = predict(kGather, problem, simple(1, 0.1));
-  const double g = even.times.product.value;
+  const double g = even.times.gemm.value;
   const double c = even.times.communication.value;
   ASSERT_GT(c, g);
   EXPECT_NEAR(even.times.overlapped.value, c + g / 6, kClose * c);
@@ -71,15 +71,15 @@ TEST(Prediction, OfARingOfEqualTilesIsItsFormula) {
   for (const int ranks : {2, 3, 4, 8}) {
     for (const int chunks : {1, 2, 5}) {
       for (const double bandwidth : {0.01, 0.1, 0.3, 1.0, 10.0}) {
-        const Problem problem{.rows = std::int64_t{ranks} * chunks * 3,
-                              .columns = std::int64_t{ranks} * 4,
-                              .depth = 16,
+        const Problem problem{.m = std::int64_t{ranks} * chunks * 3,
+                              .n = std::int64_t{ranks} * 4,
+                              .k = 16,
                               .ranks = ranks,
                               .chunks = chunks};
         const Prediction made = predict(kGather, problem, simple(1, bandwidth));
-        const double g = made.times.product.value;
+        const double g = made.times.gemm.value;
         const double c = made.times.communication.value;
-        EXPECT_NEAR(g, 2.0 * 16 * 4 * static_cast<double>(problem.rows), kClose);
+        EXPECT_NEAR(g, 2.0 * 16 * 4 * static_cast<double>(problem.m), kClose);
         EXPECT_NEAR(c, 2.0 * 16 * 3 * chunks * (ranks - 1) / bandwidth, kClose * c);
         const double t = played_ring(ranks, chunks, g, c);
         EXPECT_NEAR(made.times.overlapped.value, t, kClose * t) << ranks << " x " << chunks;
@@ -91,20 +91,20 @@ TEST(Prediction, OfARingOfEqualTilesIsItsFormula) {
 }
 
 TEST(Prediction, IsNeverBelowTheBoundOfTheMethod) {
-  for (const Legal& legal : legal_choices()) {
-    if (legal.choice.type == Type::none) continue;
+  for (const SupportedChoice& supported : supported_choices()) {
+    if (supported.choice.type == Type::none) continue;
     for (const int ranks : {1, 2, 4}) {
       for (const int chunks : {1, 3}) {
         for (const double bandwidth : {0.02, 0.2, 2.0}) {
-          const Problem problem{.rows = std::int64_t{ranks} * chunks * 2,
-                                .columns = 16,
-                                .depth = 16,
+          const Problem problem{.m = std::int64_t{ranks} * chunks * 2,
+                                .n = 16,
+                                .k = 16,
                                 .ranks = ranks,
                                 .chunks = chunks};
-          const Prediction made = predict(legal.choice, problem, simple(1, bandwidth));
+          const Prediction made = predict(supported.choice, problem, simple(1, bandwidth));
           EXPECT_GE(made.times.overlapped.value, made.bound.value * (1 - kClose))
-              << to_string(legal.choice) << ", " << ranks << " x " << chunks;
-          EXPECT_GE(made.bound.value, made.times.least().value * (1 - kClose));
+              << to_string(supported.choice) << ", " << ranks << " x " << chunks;
+          EXPECT_GE(made.bound.value, made.times.lower_bound().value * (1 - kClose));
         }
       }
     }
@@ -114,22 +114,22 @@ TEST(Prediction, IsNeverBelowTheBoundOfTheMethod) {
 TEST(Prediction, OfAPipelineReachesItsBound) {
   const Choice pipeline{Type::reduce_scatter, Method::pipeline};
   for (const double bandwidth : {0.02, 0.2, 2.0}) {
-    const Problem problem{.rows = 24, .columns = 16, .depth = 16, .ranks = 4, .chunks = 3};
+    const Problem problem{.m = 24, .n = 16, .k = 16, .ranks = 4, .chunks = 3};
     const Prediction made = predict(pipeline, problem, simple(1, bandwidth));
     EXPECT_NEAR(made.times.overlapped.value, made.bound.value, kClose * made.bound.value);
   }
 }
 
 TEST(Prediction, OfOneRankHidesNothing) {
-  const Problem problem{.rows = 4, .columns = 6, .depth = 8, .ranks = 1};
+  const Problem problem{.m = 4, .n = 6, .k = 8, .ranks = 1};
   const Prediction made = predict(kGather, problem, simple(1, 1));
   EXPECT_FALSE(made.times.hidden().has_value());
   EXPECT_EQ(made.times.communication.value, 0);
-  EXPECT_EQ(made.times.overlapped, made.times.product);
+  EXPECT_EQ(made.times.overlapped, made.times.gemm);
 }
 
 TEST(Prediction, RefusesWhatWouldTakeTooLong) {
-  const Problem problem{.rows = 1 << 20, .columns = 1024, .depth = 8, .ranks = 1024, .chunks = 100};
+  const Problem problem{.m = 1 << 20, .n = 1024, .k = 8, .ranks = 1024, .chunks = 100};
   EXPECT_THROW(static_cast<void>(predict(kGather, problem, simple(1, 1))), InputError);
 }
 
@@ -137,9 +137,9 @@ TEST(Prediction, RefusesWhatWouldTakeTooLong) {
 TEST(BeginStudy, RefusesAMachineThatNobodyKnows) {
   Query query{.op = "ag",
               .method = "ring_exchange",
-              .rows = 64,
-              .columns = 64,
-              .depth = 64,
+              .m = 64,
+              .n = 64,
+              .k = 64,
               .hardware = "h10",
               .run = true};
   EXPECT_THROW(static_cast<void>(begin_study(query)), InputError);
@@ -148,7 +148,7 @@ TEST(BeginStudy, RefusesAMachineThatNobodyKnows) {
 }
 
 TEST(CompareOverlaps, PutsTheFastestFirst) {
-  const Problem problem{.rows = 64, .columns = 16, .depth = 16, .ranks = 4};
+  const Problem problem{.m = 64, .n = 16, .k = 16, .ranks = 4};
   const std::vector<Compared> all =
       compare({.type = Type::reduce_scatter}, problem, simple(1, 0.2), {1, 2, 4}).candidates;
   // none once, pipeline and ring_exchange in three ways each
@@ -158,46 +158,46 @@ TEST(CompareOverlaps, PutsTheFastestFirst) {
   EXPECT_NE(all.front().choice.method, Method::none);
   for (const Compared& each : all) {
     if (each.choice.method == Method::none) {
-      EXPECT_EQ(each.times.of_serial(), 1);
+      EXPECT_EQ(each.times.relative_to_serial(), 1);
     }
   }
 }
 
 TEST(Calibrated, ReproducesWhatWasMeasured) {
-  for (const Legal& legal : legal_choices()) {
-    if (legal.choice.type == Type::none) continue;
-    const Problem problem{.rows = 29, .columns = 10, .depth = 11, .ranks = 3, .chunks = 2};
+  for (const SupportedChoice& supported : supported_choices()) {
+    if (supported.choice.type == Type::none) continue;
+    const Problem problem{.m = 29, .n = 10, .k = 11, .ranks = 3, .chunks = 2};
     const hardware::System system =
-        calibrated(legal.choice, problem, {.product = {0.5}, .communication = {0.25}});
-    const Prediction made = predict(legal.choice, problem, system);
-    EXPECT_NEAR(made.times.product.value, 0.5, kClose) << to_string(legal.choice);
-    EXPECT_NEAR(made.times.communication.value, 0.25, kClose) << to_string(legal.choice);
-    EXPECT_GE(made.times.overlapped.value, 0.5 * (1 - kClose)) << to_string(legal.choice);
+        calibrated_system(supported.choice, problem, {.gemm = {0.5}, .communication = {0.25}});
+    const Prediction made = predict(supported.choice, problem, system);
+    EXPECT_NEAR(made.times.gemm.value, 0.5, kClose) << to_string(supported.choice);
+    EXPECT_NEAR(made.times.communication.value, 0.25, kClose) << to_string(supported.choice);
+    EXPECT_GE(made.times.overlapped.value, 0.5 * (1 - kClose)) << to_string(supported.choice);
   }
 }
 
-// With the product alone and the messages alone, whatever the sums take.
+// The bound uses the GEMM alone and the messages alone, without sums.
 TEST(Prediction, BoundsPlansWithCodedSumsToo) {
   const hardware::System system = hardware::find_system("h100_80g_nvl8");
-  for (const Legal& legal : legal_choices()) {
+  for (const SupportedChoice& supported : supported_choices()) {
     const bool has_sums =
-        legal.choice.type == Type::reduce_scatter || legal.choice.type == Type::all_reduce;
-    if (!has_sums || legal.choice.method == Method::bulk) continue;
+        supported.choice.type == Type::reduce_scatter || supported.choice.type == Type::all_reduce;
+    if (!has_sums || supported.choice.method == Method::bulk) continue;
     for (const Scaling scaling : {Scaling::row, Scaling::blocks}) {
       for (const int chunks : {1, 2, 3}) {
-        const Form form{.scaling = scaling};
-        const Prediction made = predict(legal.choice,
-                                        {.rows = 4096,
-                                         .columns = 8192,
-                                         .depth = 8192,
+        const QuantFormat format{.scaling = scaling};
+        const Prediction made = predict(supported.choice,
+                                        {.m = 4096,
+                                         .n = 8192,
+                                         .k = 8192,
                                          .ranks = 4,
                                          .chunks = chunks,
-                                         .x = form,
-                                         .w = form,
-                                         .sums = form},
+                                         .x = format,
+                                         .w = format,
+                                         .sums = format},
                                         system);
         EXPECT_GE(made.times.overlapped.value, made.bound.value * (1 - 1e-9))
-            << to_string(legal.choice) << " in " << chunks;
+            << to_string(supported.choice) << " in " << chunks;
       }
     }
   }

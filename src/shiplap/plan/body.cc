@@ -1,3 +1,8 @@
+// Reads the body of a program from text: a recursive-descent parser with error recovery by line.
+//
+// All errors of a file are reported, not just the first (panic mode: a line that fails is skipped
+// to its end). Declarations are entered even if they are invalid, and names that failed are marked
+// as broken, so that no error is reported as a consequence of another.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +17,8 @@
 namespace shiplap::plan {
 namespace {
 
-constexpr std::size_t kMostDiagnostics = 20;
-constexpr int kDeepestBlock = 64;
+constexpr std::size_t kMaxDiagnostics = 20;
+constexpr int kMaxBlockDepth = 64;
 
 bool begins_section(const Token& token) {
   return token.is("program") || token.is("spare") || token.is("table") || token.is("tensor") ||
@@ -25,7 +30,7 @@ bool is_access(const Token& token) {
   return token.is("reads") || token.is("writes") || token.is("adds");
 }
 
-// All that a line of a program can begin with, or that can follow a program.
+// All keywords that can begin a line of a program, or follow a program.
 const std::vector<std::string>& first_words() {
   static const std::vector<std::string> kWords = [] {
     std::vector<std::string> words = action_words();
@@ -43,8 +48,8 @@ bool is_action(const Token& token) {
   return std::ranges::find(action_words(), token.text) != action_words().end();
 }
 
-// What other languages call it.
-std::string_view translated(std::string_view word) {
+// The keyword for a word of other languages, or "".
+std::string_view keyword_synonym(std::string_view word) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kWords = {{
       {"if", "when"},
       {"for", "repeat"},
@@ -61,11 +66,11 @@ std::string_view translated(std::string_view word) {
   return "";
 }
 
-// The first word that `word` must mean, or nothing.
-std::string_view meant(std::string_view word) {
+// The keyword that a misspelt first word must mean, or "".
+std::string_view intended_keyword(std::string_view word) {
   const std::vector<std::string>& words = first_words();
   if (std::ranges::find(words, word) != words.end()) return "";
-  if (const std::string_view ours = translated(word); !ours.empty()) return ours;
+  if (const std::string_view ours = keyword_synonym(word); !ours.empty()) return ours;
   const auto found = std::ranges::find(words, nearest(word, words));
   return found == words.end() ? std::string_view() : std::string_view(*found);
 }
@@ -75,9 +80,9 @@ class BodyReader {
   BodyReader(const BodyContext& context, Program& program)
       : lexer_(context.lexer),
         phrases_(context.phrases),
-        names_(context.names),
-        report_(context.report),
-        operations_(lexer_, phrases_, names_),
+        symbols_(context.symbols),
+        errors_(context.errors),
+        operations_(lexer_, phrases_, symbols_),
         program_(program) {}
 
   void read() {
@@ -85,46 +90,46 @@ class BodyReader {
     block(program_.body, Inside::program, lexer_.peek());
     for (auto& [diagnostic, name] : operation_names_.undeclared()) {
       diagnostic.where = lexer_.where(name);
-      report_.add(std::move(diagnostic));
+      errors_.add(std::move(diagnostic));
     }
-    if (!said_not_closed_) {
-      for (Diagnostic& clash : clashes_) report_.add(std::move(clash));
+    if (!reported_unclosed_) {
+      for (Diagnostic& conflict : conflicts_) errors_.add(std::move(conflict));
     }
-    names_.unbind_to(0);
+    symbols_.unbind_to(0);
   }
 
  private:
   enum class Inside { program, block, batch };
 
-  // `b:` and `list[1]:` are names of operations, whatever the word.
+  // `b:` and `list[1]:` are names of operations, even if they are keywords.
   [[nodiscard]] bool at_name() const {
     return lexer_.peek_second().is(":") || lexer_.peek_second().is("[");
   }
 
   [[nodiscard]] bool at_program_end() const { return begins_section(lexer_.peek()) && !at_name(); }
 
-  // To the next statement. If its first word is misspelt, that is reported, and it is read as what
-  // it must mean: so one slip is one error.
+  // Advances to the next statement. A misspelt keyword is reported and then read as the intended
+  // one, so that one typo is one error.
   void next_statement() {
     lexer_.skip_blank_lines();
     const Token& word = lexer_.peek();
     if (word.kind != TokenKind::name || at_name()) return;
-    if (names_.streams.contains(word.text) && is_action(lexer_.peek_second()))
+    if (symbols_.streams.contains(word.text) && is_action(lexer_.peek_second()))
       return stream_as_word();
-    const std::string_view better = meant(word.text);
+    const std::string_view better = intended_keyword(word.text);
     if (better.empty()) return;
-    report_.add({.code = "D101",
+    errors_.add({.code = "D101",
                  .where = lexer_.where(word),
-                 .what = fmt::format("no statement begins with `{}`", word.text),
+                 .what = fmt::format("unknown statement `{}`", word.text),
                  .help = fmt::format("did you mean `{}`?", better)});
     lexer_.read_as(better);
   }
 
   void stream_as_word() {
     const Token word = lexer_.take();
-    report_.add({.code = "D101",
+    errors_.add({.code = "D101",
                  .where = lexer_.where(word),
-                 .what = fmt::format("no statement begins with `{}`", word.text),
+                 .what = fmt::format("unknown statement `{}`", word.text),
                  .help = fmt::format("a stream is written `@{}`", word.text)});
   }
 
@@ -134,7 +139,7 @@ class BodyReader {
       const bool is_buffer = token.is("buffer") && !at_name();
       const bool is_streams = token.is("streams") && !at_name();
       if (!is_buffer && !is_streams) return;
-      report_.guarded_line(lexer_, [&] { is_buffer ? buffer() : streams(); });
+      errors_.guarded_line(lexer_, [&] { is_buffer ? buffer() : streams(); });
     }
   }
 
@@ -142,13 +147,14 @@ class BodyReader {
     lexer_.take();
     const Token token = lexer_.peek();
     Buffer buffer{.name = phrases_.any_name("a name for the buffer")};
-    if (names_.buffers.contains(buffer.name)) taken(token, "a buffer of this program already");
+    if (symbols_.buffers.contains(buffer.name))
+      name_taken(token, "a buffer of this program already");
     if (is_reserved(buffer.name)) {
-      names_.broken.emplace(buffer.name, 0);
-      taken(token, "a word of the format");
+      symbols_.broken.emplace(buffer.name, 0);
+      name_taken(token, "a reserved word");
     }
-    report_.guarded_line(lexer_, [&] { shape(buffer); });  // known by its name even if that fails
-    names_.buffers.emplace(buffer.name, static_cast<std::int32_t>(program_.buffers.size()));
+    errors_.guarded_line(lexer_, [&] { shape(buffer); });  // declared even if that fails
+    symbols_.buffers.emplace(buffer.name, static_cast<std::int32_t>(program_.buffers.size()));
     program_.buffers.push_back(std::move(buffer));
   }
 
@@ -169,7 +175,7 @@ class BodyReader {
 
   static std::string buffer_form() { return "write `buffer x rows 8 row_bytes 512 bf16`"; }
 
-  [[noreturn]] void taken(const Token& token, std::string_view as) {
+  [[noreturn]] void name_taken(const Token& token, std::string_view as) {
     lexer_.fail(token, {.code = "D103",
                         .what = fmt::format("`{}` is {}", token.text, as),
                         .help = "take another name"});
@@ -180,19 +186,19 @@ class BodyReader {
     do {
       const Token token = lexer_.peek();
       std::string name = phrases_.any_name("a name for the stream");
-      if (names_.streams.contains(name)) taken(token, "a stream of this program already");
-      names_.streams.emplace(name, static_cast<std::int32_t>(names_.streams.size()));
+      if (symbols_.streams.contains(name)) name_taken(token, "a stream of this program already");
+      symbols_.streams.emplace(name, static_cast<std::int32_t>(symbols_.streams.size()));
       program_.streams.push_back(std::move(name));
       lexer_.take_if(",");
     } while (!lexer_.at_line_end());
   }
 
-  // Reads up to and with `end`, or to the end of the program. `opened` is the word that opened it.
+  // Reads up to and including `end`, or to the end of the program. `opened` is the opening keyword.
   void block(std::vector<Statement>& body, Inside inside, const Token& opened) {
-    const std::size_t bound = names_.bound();
+    const std::size_t bound = symbols_.bound();
     for (next_statement();; next_statement()) {
       if (at_program_end()) {
-        if (inside != Inside::program) not_closed(opened);
+        if (inside != Inside::program) unclosed_block(opened);
         break;
       }
       const bool is_end = lexer_.peek().is("end") && !at_name();
@@ -201,34 +207,36 @@ class BodyReader {
         close(opened, lexer_.take());
         break;
       }
-      report_.guarded_line(lexer_, [&] { statement(body, inside); });
+      errors_.guarded_line(lexer_, [&] { statement(body, inside); });
     }
-    names_.unbind_to(bound, last_end_);
+    symbols_.unbind_to(bound, last_end_);
   }
 
   void close(const Token& opened, const Token& end) {
     const int indent = lexer_.indent(end);
-    if (indent >= 0 && lexer_.indent(opened) >= 0 && indent != lexer_.indent(opened) && !askew_) {
-      askew_ = {opened, end};
+    if (indent >= 0 && lexer_.indent(opened) >= 0 && indent != lexer_.indent(opened) &&
+        !misindented_) {
+      misindented_ = {opened, end};
     }
-    report_.guarded_line(lexer_, [this] { end_of_line(); });
+    errors_.guarded_line(lexer_, [this] { end_of_line(); });
   }
 
-  // Nothing if no `end` is.
-  [[nodiscard]] std::string describe_askew() const {
-    if (!askew_) return {};
+  // Returns "" if every `end` is indented like its block.
+  [[nodiscard]] std::string describe_misindented() const {
+    if (!misindented_) return {};
     return fmt::format("`end` in line {} closes `{}` in line {}, and is not indented like it",
-                       askew_->second.line, askew_->first.text, askew_->first.line);
+                       misindented_->second.line, misindented_->first.text,
+                       misindented_->first.line);
   }
 
-  void not_closed(const Token& opened) {
-    if (std::exchange(said_not_closed_, true)) return;
-    report_.add({.code = "D105",
+  void unclosed_block(const Token& opened) {
+    if (std::exchange(reported_unclosed_, true)) return;
+    errors_.add({.code = "D105",
                  .where = lexer_.where(opened),
                  .what = "this block is not closed before the program ends",
-                 .why = askew_ ? describe_askew() : "",
-                 .help = askew_ ? "is there an `end` missing before that one?"
-                                : "write `end` where it stops"});
+                 .why = misindented_ ? describe_misindented() : "",
+                 .help = misindented_ ? "is there an `end` missing before that one?"
+                                      : "write `end` where it stops"});
   }
 
   void end_of_line() {
@@ -243,23 +251,24 @@ class BodyReader {
     if (!named && word.is("when")) return when(body, inside, origin);
     if (!named && word.is("let")) return let(body, origin);
     if (inside == Inside::batch) return member(body, origin);
-    if (!named && (word.is("buffer") || word.is("streams"))) return too_late(word);
-    if (!named && is_access(word)) return access_of_nothing(word);
+    if (!named && (word.is("buffer") || word.is("streams"))) return late_declaration(word);
+    if (!named && is_access(word)) return orphan_access(word);
     if (!named && (word.is("given") || word.is("goal") || word.is("keep"))) {
       return fact(body, origin);
     }
-    if (!named) refuse_misplaced(word);
+    if (!named) reject_misplaced(word);
     operation(body, origin);
   }
 
-  void refuse_misplaced(const Token& word) {
+  void reject_misplaced(const Token& word) {
     if (word.is("end")) {
       lexer_.fail(
-          word, {.code = "D105",
-                 .what = "there is no open block that this `end` could close",
-                 .why = askew_ ? describe_askew()
+          word,
+          {.code = "D105",
+           .what = "there is no open block that this `end` could close",
+           .why = misindented_ ? describe_misindented()
                                : "`end` closes `repeat`, `when` and `batch`; nothing else has one",
-                 .help = askew_ ? "is a `repeat`, `when` or `batch` missing before that one?"
+           .help = misindented_ ? "is a `repeat`, `when` or `batch` missing before that one?"
                                 : "remove it"});
     }
     if (word.is("else")) {
@@ -270,24 +279,24 @@ class BodyReader {
     }
   }
 
-  // The two are reported once and then read all the same, for the sake of what follows.
-  void too_late(const Token& word) {
-    if (!std::exchange(said_too_late_, true)) {
-      report_.add({.code = "D111",
+  // Reported once, and still declared, so that later uses are not errors too.
+  void late_declaration(const Token& word) {
+    if (!std::exchange(reported_late_, true)) {
+      errors_.add({.code = "D111",
                    .where = lexer_.where(word),
-                   .what = fmt::format("`{}` comes too late", word.text),
+                   .what = fmt::format("`{}` is declared too late", word.text),
                    .why = "buffers and streams are declared before the first statement",
                    .help = "move it up; or is a line `program` missing before it?"});
     }
     const Token name = lexer_.peek_second();
-    if (names_.buffers.contains(name.text) || names_.streams.contains(name.text)) {
+    if (symbols_.buffers.contains(name.text) || symbols_.streams.contains(name.text)) {
       return lexer_.skip_line();
     }
     word.is("buffer") ? buffer() : streams();
   }
 
-  void access_of_nothing(const Token& word) {
-    report_.add({.code = "D111",
+  void orphan_access(const Token& word) {
+    errors_.add({.code = "D111",
                  .where = lexer_.where(word),
                  .what = fmt::format("`{}` belongs to no `compute`", word.text),
                  .why = "what a computation touches follows it directly; the regions of all other "
@@ -300,32 +309,32 @@ class BodyReader {
     const Token token = lexer_.peek();
     std::string name = phrases_.any_name(what);
     if (is_reserved(name)) {
-      names_.broken.emplace(name, 0);
-      taken(token, "a word of the format");
+      symbols_.broken.emplace(name, 0);
+      name_taken(token, "a reserved word");
     }
-    if (names_.locals.contains(name)) hides_local(token);
-    if (const std::string_view as = names_.taken_as(name); !as.empty()) {
-      taken(token, fmt::format("{} already", as));
+    if (symbols_.locals.contains(name)) shadows_local(token);
+    if (const std::string_view as = symbols_.taken_as(name); !as.empty()) {
+      name_taken(token, fmt::format("{} already", as));
     }
     return name;
   }
 
-  // Kept back until it is known whether an `end` is missing: then that is the reason.
-  [[noreturn]] void hides_local(const Token& token) {
-    clashes_.push_back(
+  // Deferred until the end of the program: a missing `end` would be the actual cause.
+  [[noreturn]] void shadows_local(const Token& token) {
+    conflicts_.push_back(
         {.code = "D103",
          .where = lexer_.where(token),
          .what = fmt::format("`{}` is a name of `repeat` or `let` already", token.text),
-         .why = "such a name holds to the end of its block, and none hides another",
+         .why = "its scope is the rest of its block, and shadowing is not allowed",
          .help = "take another name"});
     throw ParseFailure();
   }
 
   void nested(std::vector<Statement>& body, Inside inside, const Token& word) {
-    if (++depth_ > kDeepestBlock) {
-      report_.stop({.code = "D114",
+    if (++depth_ > kMaxBlockDepth) {
+      errors_.stop({.code = "D114",
                     .where = lexer_.where(word),
-                    .what = fmt::format("blocks are nested more than {} deep", kDeepestBlock)});
+                    .what = fmt::format("blocks are nested more than {} deep", kMaxBlockDepth)});
     }
     block(body, inside == Inside::program ? Inside::block : inside, word);
     --depth_;
@@ -334,22 +343,22 @@ class BodyReader {
   void repeat(std::vector<Statement>& body, Inside inside, Origin origin) {
     const Token word = lexer_.take();
     Repeat repeat{.origin = origin};
-    const std::size_t bound = names_.bound();
-    report_.guarded_line(lexer_, [&] {
+    const std::size_t bound = symbols_.bound();
+    errors_.guarded_line(lexer_, [&] {
       repeat.variable = variable("a name to count with");
       repeat.count = phrases_.expression();
       end_of_line();
     });
-    if (!repeat.variable.empty()) names_.bind(repeat.variable);
+    if (!repeat.variable.empty()) symbols_.bind(repeat.variable);
     nested(repeat.body, inside, word);
-    names_.unbind_to(bound, last_end_);
+    symbols_.unbind_to(bound, last_end_);
     body.push_back({std::move(repeat)});
   }
 
   void when(std::vector<Statement>& body, Inside inside, Origin origin) {
     const Token word = lexer_.take();
     When when{.origin = origin};
-    report_.guarded_line(lexer_, [&] {
+    errors_.guarded_line(lexer_, [&] {
       when.condition = phrases_.condition();
       end_of_line();
     });
@@ -360,12 +369,12 @@ class BodyReader {
   void let(std::vector<Statement>& body, Origin origin) {
     lexer_.take();
     Let let{.variable = variable("a name"), .origin = origin};
-    report_.guarded_line(lexer_, [&] {
+    errors_.guarded_line(lexer_, [&] {
       phrases_.symbol("=", "and an expression");
       let.value = phrases_.expression();
       end_of_line();
     });
-    names_.bind(let.variable);  // also if that failed, so that its uses are not reported too
+    symbols_.bind(let.variable);  // also on failure, so that its uses are not reported too
     body.push_back({std::move(let)});
   }
 
@@ -385,8 +394,8 @@ class BodyReader {
           {.code = "D112",
            .what = fmt::format("`keep` is for Weight and OptState; `{}` is of kind {}",
                                program_tensor(fact.value).name, program_tensor(fact.value).kind),
-           .why = "it says: the old version at the start of a step, the new one at its end",
-           .help = "say `given`, or `goal`, or both"});
+           .why = "it means: the old version at the start of a step, the new one at its end",
+           .help = "use `given`, or `goal`, or both"});
     }
     if (fact.kind == Fact::Kind::keep && fact.value.is_new) {
       lexer_.fail(value, {.code = "D112",
@@ -400,11 +409,11 @@ class BodyReader {
   void operation(std::vector<Statement>& body, Origin origin) {
     const Token first = lexer_.peek();
     const bool named = at_name();
-    if (named) operation_names_.declare(first.text);  // also if the rest of the line makes no sense
+    if (named) operation_names_.declare(first.text);  // also if the rest of the line fails
     Operation operation;
-    report_.guarded_line(lexer_, [&] { operation = operations_.operation(); });
+    errors_.guarded_line(lexer_, [&] { operation = operations_.operation(); });
     if (operations_.opened_block() && !std::holds_alternative<Batch>(operation.action)) {
-      operation.action = Batch{};  // the line failed further on; its block is there all the same
+      operation.action = Batch{};  // the rest of the line failed, but its block follows
     }
     operation.origin = origin;
     for (const Token& name : operations_.waits_for()) operation_names_.refer(name);
@@ -416,7 +425,7 @@ class BodyReader {
 
   void accesses(Compute& compute) {
     for (next_statement(); is_access(lexer_.peek()) && !at_name(); next_statement()) {
-      report_.guarded_line(lexer_, [&] {
+      errors_.guarded_line(lexer_, [&] {
         const Origin origin{lexer_.peek().line};
         compute.accesses.push_back(operations_.access());
         compute.accesses.back().origin = origin;
@@ -428,9 +437,9 @@ class BodyReader {
   void member(std::vector<Statement>& body, Origin origin) {
     const Token first = lexer_.peek();
     Operation operation;
-    const bool is_sound = report_.guarded([&] { operation = operations_.member(); });
+    const bool valid = errors_.guarded([&] { operation = operations_.member(); });
     lexer_.skip_line();
-    if (!is_sound) {  // what belonged to it goes with it
+    if (!valid) {  // skip its accesses and its block
       Compute nothing;
       accesses(nothing);
       std::vector<Statement> ignored;
@@ -445,43 +454,43 @@ class BodyReader {
   }
 
   Lexer& lexer_;
-  Phrases& phrases_;
-  Names& names_;
-  Report& report_;
+  PhraseParser& phrases_;
+  SymbolTable& symbols_;
+  DiagnosticCollector& errors_;
   OperationReader operations_;
   OperationNames operation_names_;
   Program& program_;
   int depth_ = 0;
   std::int32_t last_end_ = 0;  // the line of the last `end`
-  bool said_not_closed_ = false;
-  bool said_too_late_ = false;
-  std::vector<Diagnostic> clashes_;
+  bool reported_unclosed_ = false;
+  bool reported_late_ = false;
+  std::vector<Diagnostic> conflicts_;
   std::optional<std::pair<Token, Token>>
-      askew_;  // the first block whose `end` is not below its start
+      misindented_;  // the first block whose `end` is indented differently
 };
 
 }  // namespace
 
-void Report::add(Diagnostic diagnostic) {
-  // A name that is missing may be used in many places.
-  const bool said = std::ranges::any_of(diagnostics_, [&](const Diagnostic& earlier) {
+void DiagnosticCollector::add(Diagnostic diagnostic) {
+  // An unknown name may be used many times; report it once.
+  const bool duplicate = std::ranges::any_of(diagnostics_, [&](const Diagnostic& earlier) {
     return diagnostic.code == "D102" && earlier.code == "D102" && earlier.what == diagnostic.what;
   });
-  if (said || diagnostic.code.empty()) return;
+  if (duplicate || diagnostic.code.empty()) return;
   diagnostics_.push_back(std::move(diagnostic));
-  if (diagnostics_.size() >= kMostDiagnostics) throw_if_any();
+  if (diagnostics_.size() >= kMaxDiagnostics) throw_if_any();
 }
 
-void Report::throw_if_any() {
+void DiagnosticCollector::throw_if_any() {
   if (!any()) return;
-  // In the order of the text; what has no line comes last.
+  // In the order of the text; diagnostics without a line come last.
   std::ranges::stable_sort(diagnostics_, {}, [](const Diagnostic& diagnostic) {
     return static_cast<unsigned>(diagnostic.where.line - 1);
   });
   throw InputError(std::move(diagnostics_));
 }
 
-void Report::stop(Diagnostic diagnostic) {
+void DiagnosticCollector::stop(Diagnostic diagnostic) {
   diagnostics_.push_back(std::move(diagnostic));
   throw InputError(std::move(diagnostics_));
 }
@@ -494,10 +503,10 @@ std::vector<std::pair<Diagnostic, Token>> OperationNames::undeclared() const {
   std::vector<std::pair<Diagnostic, Token>> result;
   for (const Token& name : referred_) {
     if (declared_.contains(name.text)) continue;
-    if (result.size() == kMostDiagnostics) break;
+    if (result.size() == kMaxDiagnostics) break;
     result.emplace_back(
         Diagnostic{.code = "D205",
-                   .what = fmt::format("no operation of this program is called `{}`", name.text),
+                   .what = fmt::format("unknown operation `{}` in this program", name.text),
                    .help = suggest(name.text, names_in(declared_))},
         name);
   }

@@ -1,4 +1,4 @@
-// The inside of a program, read from text: buffers, streams, then statements.
+// Parses the body of a program: buffers, streams, then statements.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 #include "shiplap/base/diagnostic.h"
 #include "shiplap/plan/lexer_internal.h"
-#include "shiplap/plan/names_internal.h"
-#include "shiplap/plan/phrase_internal.h"
+#include "shiplap/plan/phrase_parser_internal.h"
 #include "shiplap/plan/plan.h"
+#include "shiplap/plan/symbol_table_internal.h"
 
 namespace shiplap::plan {
 
-// Gathers what is wrong, so that one reading shows more than one mistake.
-class Report {
+// Collects diagnostics, so that one run of the parser reports more than one error.
+class DiagnosticCollector {
  public:
-  // Runs `read`; on a ParseFailure keeps the diagnostic and returns false.
+  // Runs `read`. On a ParseFailure adds its diagnostic and returns false.
   template <class Read>
   bool guarded(const Read& read) {
     try {
@@ -28,16 +28,15 @@ class Report {
     }
   }
 
-  // The same for the rest of a line, which is left out on failure.
+  // The same for the rest of a line, which is skipped on failure.
   template <class Read>
   void guarded_line(Lexer& lexer, const Read& read) {
     if (!guarded(read)) lexer.skip_line();
   }
 
-  // Leaves out what was said already. Throws InputError when there are so many that more would not
-  // help.
+  // Drops duplicates. Throws InputError when the maximum number of diagnostics is reached.
   void add(Diagnostic diagnostic);
-  // For what makes the rest of the text meaningless: throws InputError with all that was added.
+  // For fatal errors: throws InputError with all diagnostics so far and this one.
   [[noreturn]] void stop(Diagnostic diagnostic);
   [[nodiscard]] bool any() const { return !diagnostics_.empty(); }
   void throw_if_any();
@@ -48,33 +47,32 @@ class Report {
 
 struct BodyContext {
   Lexer& lexer;
-  Phrases& phrases;
+  PhraseParser& phrases;
   const Plan& plan;
-  Names& names;
-  Report& report;
+  SymbolTable& symbols;
+  DiagnosticCollector& errors;
 };
 
-// Whether the next line can only belong to a program: `buffer x ..`, `b: compute ..`.
+// Whether the next line can only be part of a program: `buffer x ..`, `b: compute ..`.
 [[nodiscard]] bool at_inside_of_program(const Lexer& lexer);
 
-// From the line after `program` to the first line that belongs to no program.
+// Reads from the line after `program` to the first line that is not part of a program.
 void read_body(const BodyContext& context, Program& program);
 
-// The operands of an action and what follows them, up to the end of the line; the JSON form uses it
-// too. `program` is where buffers and streams are declared.
+// Parses an operation up to the end of its line: name, stream, action, operands, attributes.
 class OperationReader {
  public:
-  OperationReader(Lexer& lexer, Phrases& phrases, const Names& names)
-      : lexer_(lexer), phrases_(phrases), names_(names) {}
+  OperationReader(Lexer& lexer, PhraseParser& phrases, const SymbolTable& symbols)
+      : lexer_(lexer), phrases_(phrases), symbols_(symbols) {}
 
   // "f[l]: @net all_gather x to full over dp after g[l-1] async". The body of a batch and the
-  // accesses of a compute are left to the caller. A batch's member has operands only.
+  // accesses of a compute are left to the caller. A member of a batch has operands only.
   Operation operation();
   Operation member();
   Access access();
-  // Whether the last operation, sound or not, was a batch and so opened a block.
+  // Whether the last operation, valid or not, was a batch and so opened a block.
   [[nodiscard]] bool opened_block() const { return opened_block_; }
-  // The names that the last operation gave after `after`.
+  // The names after `after` in the last operation.
   [[nodiscard]] const std::vector<Token>& waits_for() const { return waits_for_; }
 
  private:
@@ -87,26 +85,26 @@ class OperationReader {
   Region target(const Region& from);
   StreamId stream();
   void trailing(Operation& operation);
-  [[noreturn]] void left_over(std::string_view action);
-  [[noreturn]] void not_in_batch(const Token& first);
+  [[noreturn]] void throw_unexpected_token(std::string_view action);
+  [[noreturn]] void throw_not_in_batch(const Token& first);
   std::string channel();
 
   Lexer& lexer_;
-  Phrases& phrases_;
-  const Names& names_;
+  PhraseParser& phrases_;
+  const SymbolTable& symbols_;
   bool opened_block_ = false;
   std::vector<Token> waits_for_;
 };
 
-// The words that an action can begin with.
+// The keywords of actions.
 [[nodiscard]] const std::vector<std::string>& action_words();
 
-// The names that operations of one program have, and those that `after` gives: they must agree.
+// The declared names of operations of one program, and the names that `after` refers to.
 class OperationNames {
  public:
   void declare(std::string_view name) { declared_.emplace(name, 0); }
   void refer(const Token& name);
-  // One diagnostic (D205) for every name that is used and never given, at its first use.
+  // Returns one diagnostic (D205) for each undeclared name, with its first use.
   [[nodiscard]] std::vector<std::pair<Diagnostic, Token>> undeclared() const;
 
  private:

@@ -6,8 +6,8 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
-#include "shiplap/plan/names_internal.h"
-#include "shiplap/plan/phrase_internal.h"
+#include "shiplap/plan/phrase_parser_internal.h"
+#include "shiplap/plan/symbol_table_internal.h"
 #include "shiplap/plan/text.h"
 
 namespace shiplap::plan {
@@ -26,10 +26,10 @@ void check_member(const Operation& operation) {
        "they start together", "give name, `after` and `async` to the batch");
 }
 
-// Operations, streams, programs, channels and kernels may have any name, the rest may not.
+// For names other than those of operations, streams, programs, channels and kernels.
 void check_not_reserved(const std::string& name) {
   if (!is_reserved(name)) return;
-  fail("D103", fmt::format("`{}` is a word of the format", name), "", "take another name");
+  fail("D103", fmt::format("`{}` is a reserved word", name), "", "take another name");
 }
 
 }  // namespace
@@ -109,8 +109,8 @@ TensorRef::operator Value() const {
   if (value_.indexed != (tensor.instances > 0)) {
     fail("D112", value_.indexed
                      ? fmt::format("`{}` is a single tensor, without an index", tensor.name)
-                     : fmt::format("`{}` has {} instances, and this does not say which",
-                                   tensor.name, tensor.instances));
+                     : fmt::format("`{}` has {} instances, and the index is missing", tensor.name,
+                                   tensor.instances));
   }
   if (value_.sum == Sum::none && value_.scale != Ratio()) {
     fail("D106", "nothing may follow `sum none`", "zero has no scale");
@@ -118,22 +118,22 @@ TensorRef::operator Value() const {
   return value_;
 }
 
-// ---- what all programs share
+// ---- shared by all programs
 
 void Builder::claim(Names& names, const std::string& name) {
-  const bool sound = is_name(name) || is_reserved(name);
-  if (sound && names.insert(name).second) return;
-  fail("D103", fmt::format("`{}` is {}", name, sound ? "taken already" : "no name"),
-       sound ? "" : "a name is letters, digits and underscores, no digit first",
+  const bool valid = is_name(name) || is_reserved(name);
+  if (valid && names.insert(name).second) return;
+  fail("D103", fmt::format("`{}` is {}", name, valid ? "already used" : "not a valid name"),
+       valid ? "" : "a name is letters, digits and underscores, no digit first",
        "take another name");
 }
 
-// Text has all of it before the programs, where no local of theirs is in the way.
+// As in the text, where these declarations precede the programs, so that no local conflicts.
 void Builder::claim_shared(Names& names, const std::string& name) {
   check_not_reserved(name);
   claim(names, name);
   if (plan_.programs.empty()) return;
-  fail("D111", fmt::format("`{}` comes too late", name),
+  fail("D111", fmt::format("`{}` is declared too late", name),
        "axes, lists, tensors and tables are declared before the first program");
 }
 
@@ -153,7 +153,7 @@ AxisRef Builder::alias(std::string name, const std::vector<AxisRef>& axes) {
   for (const AxisRef& axis : axes) {
     if (plan_.mesh.is_alias(axis.id)) {
       fail("D109", fmt::format("`{}` is an alias itself", plan_.mesh.name(axis.id)), "",
-           "name the axes that it stands for");
+           "name its axes instead");
     }
     alias.axes.push_back(axis.id);
   }
@@ -194,7 +194,7 @@ void Builder::close_program() {
   if (plan_.programs.empty()) return;
   for (const std::string& name : waited_for_) {
     if (operations_.contains(name)) continue;
-    fail("D205", fmt::format("no operation of this program is called `{}`", name), "",
+    fail("D205", fmt::format("unknown operation `{}` in this program", name), "",
          suggest(name, std::vector<std::string>(operations_.begin(), operations_.end())));
   }
   current().body = std::exchange(statements_, {});
@@ -206,7 +206,7 @@ void Builder::close_program() {
 }
 
 Program& Builder::current() {
-  if (plan_.programs.empty()) fail("D101", "this stands outside a program");
+  if (plan_.programs.empty()) fail("D101", "this is outside a program");
   return plan_.programs.back();
 }
 

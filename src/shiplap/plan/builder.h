@@ -15,8 +15,8 @@
 //   const Plan plan = std::move(b).build();
 //
 // Names, blocks, batches, dimensions and the assignment of ranks are checked with the codes of
-// text.h; the other rules of the format when a printed plan is read. A Builder that threw is of no
-// more use.
+// text.h; the other rules of the format when a printed plan is parsed. A Builder that has thrown
+// must not be used again.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct AxisRef : Expr {
 
 struct ListRef {
   [[nodiscard]] Expr operator[](const Expr& index) const { return Expr::element(id, index); }
-  // From one entry to the next: how long piece `index` is where the list cuts something.
+  // The difference between two entries: the size of piece `index` if the list has offsets.
   [[nodiscard]] Expr size(const Expr& index) const { return (*this)[index + 1] - (*this)[index]; }
 
   ListId id;
@@ -71,17 +71,17 @@ struct BufferRef {
   BufferId id;
 };
 
-// A tensor, and step by step what of it: `new W[l] shard dp +1` is
-// `weight[l].updated()(shard, dp, 1)`. Valid as long as its Builder.
+// A tensor, refined step by step: `new W[l] shard dp +1` is `weight[l].updated()(shard, dp, 1)`.
+// Valid as long as its Builder.
 class TensorRef {
  public:
-  TensorRef() = default;  // of nothing, until it is assigned
+  TensorRef() = default;  // invalid until it is assigned
   TensorRef(const Plan& plan, TensorId id) : plan_(&plan) { value_.tensor = id; }
 
-  // `count` coordinates of a dimension of its part or sum; once more for more of the same one.
+  // `count` coordinates of a dimension of its part or sum. May be repeated for the same dimension.
   [[nodiscard]] TensorRef operator()(const Dimension& dimension, Expr begin, Expr count,
                                      Expr stride = 1) const;
-  // Those that the list has from entry `begin` on.
+  // The coordinates in entries `begin` to `begin+count-1` of a list.
   [[nodiscard]] TensorRef listed(const Dimension& dimension, ListRef coordinates, Expr begin,
                                  Expr count) const;
   [[nodiscard]] TensorRef operator[](Expr index) const;
@@ -97,7 +97,7 @@ class TensorRef {
   Value value_;
 };
 
-// What operations are called: `const OperationName send{"s"}`, then send(d, u) is `s[d,u]`.
+// A name of operations: with `const OperationName send{"s"}`, send(d, u) is `s[d,u]`.
 struct OperationName {
   template <class... Indices>
   [[nodiscard]] Reference operator()(Indices&&... indices) const {
@@ -123,7 +123,7 @@ class Builder {
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
 
-  // ---- what all programs share. Axes come first, then aliases.
+  // ---- shared by all programs. Axes come first, then aliases.
 
   AxisRef axis(std::string name, std::int64_t size);
   AxisRef alias(std::string name, const std::vector<AxisRef>& axes);
@@ -132,12 +132,12 @@ class Builder {
   TableId table(ExchangeTable table);
   void spare(std::vector<SelectorTerm> on) { plan_.spares.push_back({std::move(on), origin_}); }
 
-  // ---- a program: all that follows, up to the next one. No terms: all ranks.
+  // ---- a program: all statements up to the next one. No terms: all ranks.
 
   void program(std::string name, std::vector<SelectorTerm> on = {});
   BufferRef buffer(Buffer buffer);
   StreamId stream(std::string name);
-  // What follows was read from this line of a file.
+  // Sets the source line of the following statements.
   void set_origin(Origin origin) { origin_ = origin; }
 
   void given(Region region, Value value) {
@@ -151,7 +151,7 @@ class Builder {
   }
   void add(Operation operation);
 
-  // ---- blocks. What they bind holds to their end.
+  // ---- blocks, which are scopes
 
   Expr let(std::string variable, Expr value);
   template <class Body>  // called with the variable
@@ -172,13 +172,13 @@ class Builder {
     body();
     end();
   }
-  // The same for callers whose blocks are no functions.
+  // The same for callers whose blocks are not functions.
   Expr begin_repeat(std::string variable, Expr count);
   void begin_when(Condition condition);
   void begin_batch(Operation operation);
   void end();
 
-  // Throws also what is known only now: a rank without a program, an `after` without an operation.
+  // Throws D108 if a rank has no program and D205 if an `after` names an unknown operation.
   [[nodiscard]] Plan build() &&;
 
  private:
@@ -199,7 +199,7 @@ class Builder {
   void claim_shared(Names& names, const std::string& name);
 
   Plan plan_;
-  Names in_expressions_;  // axes, aliases, lists, and the locals in sight
+  Names in_expressions_;  // axes, aliases, lists, and the locals in scope
   Names tensors_;
   Names tables_;
   Names programs_;

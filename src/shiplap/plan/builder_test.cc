@@ -169,8 +169,8 @@ TEST(Builder, BuildsWhatTheTextSays) {
   EXPECT_EQ(plan, parse_text(to_text(plan), "text"));
 }
 
-// What all cases start from.
-struct Sound {
+// The common start of all cases.
+struct ValidPlan {
   Builder b;
   AxisRef dp = b.axis("dp", 2);
   ListRef cut = b.list("cut", {0, 1, 2});
@@ -180,67 +180,68 @@ struct Sound {
   TensorRef many = b.tensor({.name = "W", .kind = kWeight, .instances = 2, .part = {tok}});
 };
 
-std::string code_of(const std::function<void(Sound&)>& shared,
-                    const std::function<void(Sound&, const BufferRef&)>& inside = {}) {
-  return refusal([&] {
-           Sound sound;
-           if (shared) shared(sound);
-           sound.b.program("all");
-           const BufferRef x = sound.b.buffer({.name = "x", .rows = 8, .row_bytes = 4});
-           if (inside) inside(sound, x);
-           static_cast<void>(std::move(sound.b).build());
+std::string code_of(const std::function<void(ValidPlan&)>& shared,
+                    const std::function<void(ValidPlan&, const BufferRef&)>& inside = {}) {
+  return diagnostic_of([&] {
+           ValidPlan valid;
+           if (shared) shared(valid);
+           valid.b.program("all");
+           const BufferRef x = valid.b.buffer({.name = "x", .rows = 8, .row_bytes = 4});
+           if (inside) inside(valid, x);
+           static_cast<void>(std::move(valid.b).build());
          })
       .code;
 }
 
 TEST(Builder, RefusesWrongNamesAndMeshes) {
-  EXPECT_EQ(code_of([](Sound& s) { s.b.list("dp", {1}); }), "D103");
-  EXPECT_EQ(code_of([](Sound& s) { s.b.list("mod", {1}); }), "D103");
-  EXPECT_EQ(code_of([](Sound& s) { s.b.list("2nd", {1}); }), "D103");
-  EXPECT_EQ(code_of([](Sound& s) { s.b.tensor({.name = "A", .kind = "Activation"}); }), "D103");
-  EXPECT_EQ(code_of([](Sound& s) { s.b.axis("tp", 0); }), "D109");
-  EXPECT_EQ(code_of([](Sound& s) { s.b.axis("tp", kMaxRanks); }), "D109");
-  EXPECT_EQ(code_of([](Sound& s) {
+  EXPECT_EQ(code_of([](ValidPlan& s) { s.b.list("dp", {1}); }), "D103");
+  EXPECT_EQ(code_of([](ValidPlan& s) { s.b.list("mod", {1}); }), "D103");
+  EXPECT_EQ(code_of([](ValidPlan& s) { s.b.list("2nd", {1}); }), "D103");
+  EXPECT_EQ(code_of([](ValidPlan& s) { s.b.tensor({.name = "A", .kind = "Activation"}); }), "D103");
+  EXPECT_EQ(code_of([](ValidPlan& s) { s.b.axis("tp", 0); }), "D109");
+  EXPECT_EQ(code_of([](ValidPlan& s) { s.b.axis("tp", kMaxRanks); }), "D109");
+  EXPECT_EQ(code_of([](ValidPlan& s) {
               s.b.alias("both", {s.dp});
               s.b.axis("tp", 2);
             }),
             "D109");
-  EXPECT_EQ(code_of([](Sound& s) { s.b.spare({s.dp.at(1)}); }), "D108");
-  EXPECT_EQ(code_of([](Sound& s) { s.b.program("some", {s.dp.at(0)}); }), "D108");
-  EXPECT_EQ(refusal([] { static_cast<void>(Builder().build()); }).code, "D109");
+  EXPECT_EQ(code_of([](ValidPlan& s) { s.b.spare({s.dp.at(1)}); }), "D108");
+  EXPECT_EQ(code_of([](ValidPlan& s) { s.b.program("some", {s.dp.at(0)}); }), "D108");
+  EXPECT_EQ(diagnostic_of([] { static_cast<void>(Builder().build()); }).code, "D109");
 }
 
 TEST(Builder, RefusesWrongBlocksAndValues) {
-  const auto code = [](const std::function<void(Sound&, const BufferRef&)>& inside) {
+  const auto code = [](const std::function<void(ValidPlan&, const BufferRef&)>& inside) {
     return code_of({}, inside);
   };
-  EXPECT_EQ(code_of([](Sound& s) { s.b.let("n", 1); }), "D101");
-  EXPECT_EQ(code([](Sound& s, const BufferRef&) { s.b.list("late", {1}); }), "D111");
-  EXPECT_EQ(code([](Sound& s, const BufferRef&) { s.b.buffer({.name = "x"}); }), "D103");
-  EXPECT_EQ(code([](Sound& s, const BufferRef&) { s.b.buffer({.name = "to"}); }), "D103");
-  EXPECT_EQ(code([](Sound& s, const BufferRef&) { s.b.stream("main"); }), "D103");
-  EXPECT_EQ(code([](Sound& s, const BufferRef&) { s.b.let("dp", 1); }), "D103");
-  EXPECT_EQ(code([](Sound& s, const BufferRef&) { s.b.begin_repeat("i", 1); }), "D105");
-  EXPECT_EQ(code([](Sound& s, const BufferRef&) { s.b.end(); }), "D105");
-  EXPECT_EQ(code([](Sound& s, const BufferRef& x) {
+  EXPECT_EQ(code_of([](ValidPlan& s) { s.b.let("n", 1); }), "D101");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef&) { s.b.list("late", {1}); }), "D111");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef&) { s.b.buffer({.name = "x"}); }), "D103");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef&) { s.b.buffer({.name = "to"}); }), "D103");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef&) { s.b.stream("main"); }), "D103");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef&) { s.b.let("dp", 1); }), "D103");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef&) { s.b.begin_repeat("i", 1); }), "D105");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef&) { s.b.end(); }), "D105");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef& x) {
               s.b.add({.action = Free{x}, .after = {{.name = "nobody"}}});
             }),
             "D205");
-  EXPECT_EQ(code([](Sound& s, const BufferRef& x) { s.b.goal(x, s.one[0]); }), "D112");
-  EXPECT_EQ(code([](Sound& s, const BufferRef& x) { s.b.goal(x, s.many); }), "D112");
-  EXPECT_EQ(code([](Sound& s, const BufferRef& x) { s.b.goal(x, s.one.updated()); }), "D112");
-  EXPECT_EQ(code([](Sound& s, const BufferRef& x) { s.b.goal(x, s.many[0](s.sample, 0, 1)); }),
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef& x) { s.b.goal(x, s.one[0]); }), "D112");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef& x) { s.b.goal(x, s.many); }), "D112");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef& x) { s.b.goal(x, s.one.updated()); }), "D112");
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef& x) { s.b.goal(x, s.many[0](s.sample, 0, 1)); }),
             "D102");
-  EXPECT_EQ(code([](Sound& s, const BufferRef& x) {
+  EXPECT_EQ(code([](ValidPlan& s, const BufferRef& x) {
               s.b.goal(x, s.one(s.tok, 0, 1).listed(s.tok, s.cut, 0, 1));
             }),
             "D103");
-  EXPECT_EQ(code([](Sound& s, const BufferRef& x) { s.b.goal(x, s.one.zero()(s.sample, 0, 1)); }),
-            "D106");
+  EXPECT_EQ(
+      code([](ValidPlan& s, const BufferRef& x) { s.b.goal(x, s.one.zero()(s.sample, 0, 1)); }),
+      "D106");
 }
 
 TEST(Builder, NamesHoldToTheEndOfTheirBlock) {
-  Sound s;
+  ValidPlan s;
   s.b.program("all");
   for (int k = 0; k < 2; ++k) {
     s.b.repeat("i", 2, [&](const Expr& i) { EXPECT_EQ(s.b.let("j", i), Expr::local(LocalId(1))); });
@@ -251,7 +252,7 @@ TEST(Builder, NamesHoldToTheEndOfTheirBlock) {
 }
 
 TEST(Builder, TellsFromWhichLineStatementsAre) {
-  Sound s;
+  ValidPlan s;
   s.b.program("all");
   s.b.set_origin({7});
   const BufferRef x = s.b.buffer({.name = "x", .rows = 8, .row_bytes = 4});

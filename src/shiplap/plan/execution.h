@@ -1,9 +1,5 @@
 // An untimed execution of a linked program: one order in which all operations can happen, if there
-// is one. Whatever can start, starts.
-//
-// Matching is fixed, so what one rank does never keeps another from going on: if this order gets
-// stuck, every order does. What is left then is a wait-for graph: operations that have started and
-// are not complete, and what each of them waits for. A deadlock is a cycle in it.
+// is one, and the wait-for graph if there is none. See execution.cc.
 #pragma once
 
 #include <cstdint>
@@ -19,80 +15,81 @@ namespace shiplap::plan {
 inline constexpr std::int64_t kAllEager = std::numeric_limits<std::int64_t>::max();
 inline constexpr std::int64_t kAllRendezvous = -1;
 
-// Which communication of a rank is done in the order in which it is listed, whatever streams it is
-// on: none; that of each communicator, as NCCL does; all of it, which is what NCCL promises.
+// Which communication of a rank is serialized in listed order, whatever its streams: none; that of
+// each communicator, as NCCL executes it; all of it, which is all that NCCL guarantees.
 enum class LaunchOrder : std::uint8_t { free, by_communicator, one_queue };
 
-// Follows an execution.
-class Observer {
+// Is called back in the order of an execution.
+class ExecutionObserver {
  public:
-  virtual ~Observer() = default;
+  virtual ~ExecutionObserver() = default;
   // A computation, copy, allocate or free.
-  virtual void perform(Place place) = 0;
-  virtual void post(Place send) = 0;
-  // What the send posted arrives.
-  virtual void deliver(Place send, Place receive) = 0;
-  // A call that all members have started: its group, and its number there.
+  virtual void perform(OperationId id) = 0;
+  virtual void post(OperationId send) = 0;
+  // The message of a send reaches its receive.
+  virtual void deliver(OperationId send, OperationId receive) = 0;
+  // All members have started a call.
   virtual void call(Match call) = 0;
 };
 
 class Execution {
  public:
-  // Sends of up to `eager_limit` bytes are eager. `observer` may be null; both must outlive it.
-  Execution(const LinkedProgram& linked, std::int64_t eager_limit, Observer* observer = nullptr,
-            LaunchOrder order = LaunchOrder::free);
-  // Whether everything was done.
+  // Sends of up to `eager_limit` bytes are eager. `observer` may be null.
+  // REQUIRES: `linked` and `observer` outlive the execution.
+  Execution(const LinkedProgram& linked, std::int64_t eager_limit,
+            ExecutionObserver* observer = nullptr, LaunchOrder order = LaunchOrder::free);
+  // Returns whether all operations completed; false is a deadlock.
   bool run(const ProgressCallback& progress = {});
 
-  enum class State : std::uint8_t { waiting, started, complete };
-  [[nodiscard]] State state(Place place) const { return states_[linked_.index(place)]; }
+  [[nodiscard]] OperationState state(OperationId id) const { return states_[linked_.index(id)]; }
 
-  // One operation that another waits for.
+  // An edge of the wait-for graph.
   struct Wait {
-    Place waiting;
-    Place awaited;
+    OperationId waiting;
+    OperationId awaited;
     friend bool operator==(const Wait&, const Wait&) = default;
   };
-  // Operations in which ranks wait for each other, each for the next, the last for the first. None
-  // if there is no cycle: then somebody waits for what nobody does. REQUIRES: run() returned false.
+  // Returns a cycle of the wait-for graph: ranks that wait for each other, the last for the first.
+  // Empty if there is none: then a rank waits for an operation that no rank makes.
+  // REQUIRES: run() returned false.
   [[nodiscard]] std::vector<Wait> wait_cycle() const;
-  // The operation in which each rank that is not done waits, in order of rank.
-  [[nodiscard]] std::vector<Place> stuck() const;
+  // Returns, for each rank that hangs, the operation in which it waits, in order of rank.
+  [[nodiscard]] std::vector<OperationId> stuck() const;
 
  private:
   class CycleSearch;
 
-  [[nodiscard]] const Step& step(Place place) const { return linked_.step(place); }
-  void set(Place place, State state) { states_[linked_.index(place)] = state; }
-  // What must be complete before it by the launch order.
-  [[nodiscard]] std::span<const std::int32_t> launched_before(Place place) const;
+  [[nodiscard]] const Step& step(OperationId id) const { return linked_.step(id); }
+  void set(OperationId id, OperationState state) { states_[linked_.index(id)] = state; }
+  // The operations that must complete before it by the launch order.
+  [[nodiscard]] std::span<const std::int32_t> launched_before(OperationId id) const;
   void order_launches(LaunchOrder order);
   void wake(std::int32_t rank);
   void poll(std::int32_t rank);
-  [[nodiscard]] bool can_start(Place place) const;
-  void start(Place place);
-  void start_batch(Place place);
-  void start_send(Place place);
-  void start_receive(Place place);
-  void start_call(Place place);
-  void complete(Place place);
-  [[nodiscard]] std::size_t message(Place place) const;
-  // What must happen before it can start or be complete.
-  [[nodiscard]] std::vector<Place> needs(Place place) const;
-  [[nodiscard]] std::vector<Place> absent_members(Match call) const;
-  // How many operations that looks at.
-  [[nodiscard]] std::int64_t cost_of_needs(Place place) const;
-  // Shorter than `longest`, or nothing.
-  [[nodiscard]] std::vector<Place> shortest_cycle(Place through, std::size_t longest,
-                                                  std::int64_t& budget) const;
+  [[nodiscard]] bool can_start(OperationId id) const;
+  void start(OperationId id);
+  void start_batch(OperationId id);
+  void start_send(OperationId id);
+  void start_receive(OperationId id);
+  void start_call(OperationId id);
+  void complete(OperationId id);
+  [[nodiscard]] std::size_t message(OperationId id) const;
+  // Its successors in the wait-for graph: what must happen before it can start, or complete.
+  [[nodiscard]] std::vector<OperationId> needs(OperationId id) const;
+  [[nodiscard]] std::vector<OperationId> absent_members(Match call) const;
+  // How many operations needs() visits.
+  [[nodiscard]] std::int64_t cost_of_needs(OperationId id) const;
+  // Returns a cycle through `through` that is shorter than `longest`, or nothing.
+  [[nodiscard]] std::vector<OperationId> shortest_cycle(OperationId through, std::size_t longest,
+                                                        std::int64_t& budget) const;
 
   const LinkedProgram& linked_;
   std::int64_t eager_limit_;
-  Observer* observer_;
-  std::vector<State> states_;                              // by operation of all ranks
-  std::vector<std::vector<std::int32_t>> next_;            // by rank and stream: what starts next
-  std::unordered_map<std::size_t, std::int64_t> batches_;  // members to complete, once started
-  // By operation of all ranks, in before_; empty if the launch order is free.
+  ExecutionObserver* observer_;
+  std::vector<OperationState> states_;                     // by operation of all ranks
+  std::vector<std::vector<std::int32_t>> next_;            // by rank and stream: the next operation
+  std::unordered_map<std::size_t, std::int64_t> batches_;  // incomplete members, once started
+  // By operation of all ranks: its first entry in before_. Empty if the launch order is free.
   std::vector<std::int64_t> before_first_;
   std::vector<std::int32_t> before_;
   struct Post {

@@ -32,7 +32,7 @@ TEST(Execution, OfEagerSendsEndsWhereThatOfRendezvousSendsIsStuck) {
   EXPECT_FALSE(Execution(linked, 3).run());
   Execution execution(linked, kAllRendezvous);
   ASSERT_FALSE(execution.run());
-  EXPECT_THAT(execution.stuck(), ElementsAre(Place{0, 0}, Place{1, 0}));
+  EXPECT_THAT(execution.stuck(), ElementsAre(OperationId{0, 0}, OperationId{1, 0}));
   EXPECT_THAT(execution.wait_cycle(), ElementsAre(Wait{{0, 0}, {1, 1}}, Wait{{1, 0}, {0, 1}}));
 }
 
@@ -51,12 +51,13 @@ program other on dp=1..2
   const LinkedProgram linked = link(plan, {});
   Execution execution(linked, kAllEager);
   ASSERT_FALSE(execution.run());
-  EXPECT_THAT(execution.stuck(), ElementsAre(Place{0, 0}, Place{1, 0}, Place{2, 0}));
+  EXPECT_THAT(execution.stuck(),
+              ElementsAre(OperationId{0, 0}, OperationId{1, 0}, OperationId{2, 0}));
   EXPECT_THAT(execution.wait_cycle(), IsEmpty());
 }
 
-// A rank that waits in vain stands before two that wait for each other: the cycle is found all the
-// same, and it is the short one.
+// Rank 0 waits for an operation that never happens, and two others wait for each other: the cycle
+// is found, and it is the short one.
 TEST(Execution, FindsAWaitCycleBehindADeadEnd) {
   const Plan plan = parse_text(R"(shiplap-plan 1
 mesh dp=3
@@ -79,8 +80,8 @@ program third on dp=2
   EXPECT_THAT(execution.wait_cycle(), ElementsAre(Wait{{1, 0}, {2, 1}}, Wait{{2, 0}, {1, 1}}));
 }
 
-// Two collectives in different order, on streams of their own: sound, unless a library launches
-// one after the other.
+// Two collectives in different order, on separate streams: no deadlock, unless the library
+// serializes launches.
 constexpr const char* kCrossed = R"(shiplap-plan 1
 mesh dp=2
 program left on dp=0
@@ -107,22 +108,22 @@ TEST(Execution, InOneQueueIsStuckWhereCommunicatorsOfTheirOwnAreNot) {
   EXPECT_THAT(strict.wait_cycle(), ElementsAre(Wait{{0, 0}, {1, 1}}, Wait{{1, 0}, {0, 1}}));
 }
 
-class Notes : public Observer {
+class RecordingObserver : public ExecutionObserver {
  public:
-  void perform(Place place) override { note("perform", place); }
-  void post(Place send) override { note("post", send); }
-  void deliver(Place send, Place receive) override {
-    note("send", send);
-    note("receive", receive);
+  void perform(OperationId id) override { record("perform", id); }
+  void post(OperationId send) override { record("post", send); }
+  void deliver(OperationId send, OperationId receive) override {
+    record("send", send);
+    record("receive", receive);
   }
   void call(Match call) override { lines.push_back("call " + std::to_string(call.n)); }
 
   std::vector<std::string> lines;
 
  private:
-  void note(const char* what, Place place) {
-    lines.push_back(std::string(what) + ' ' + std::to_string(place.rank) + '.' +
-                    std::to_string(place.operation));
+  void record(const char* what, OperationId id) {
+    lines.push_back(std::string(what) + ' ' + std::to_string(id.rank) + '.' +
+                    std::to_string(id.operation));
   }
 };
 
@@ -144,9 +145,9 @@ program right on dp=1
 )",
                                "notes.plan");
   const LinkedProgram linked = link(plan, {});
-  Notes notes;
-  EXPECT_TRUE(Execution(linked, kAllRendezvous, &notes).run());
-  EXPECT_THAT(notes.lines,
+  RecordingObserver observer;
+  EXPECT_TRUE(Execution(linked, kAllRendezvous, &observer).run());
+  EXPECT_THAT(observer.lines,
               ElementsAre("post 0.0", "send 0.0", "receive 1.1", "perform 1.2", "call 0"));
 }
 

@@ -1,3 +1,23 @@
+// Expansion: a mesh-relative program becomes the flat program of one rank.
+//
+// Problem: a plan describes 131,072 ranks with a few programs, whose numbers are expressions of the
+// position on the mesh. Interpreters need plain operations, and must not disagree on what the plan
+// means. So there is one evaluator, and all interpreters read its result.
+//
+// Idea: a tree walk over the statements with an environment (mesh positions and the values of loop
+// variables and `let` names). Resolver evaluates expressions, regions, values, peers and groups;
+// OperationIndex resolves names with indices (`b[m-1]`) to operations. Loops are unrolled and
+// conditions decided. An `after` may only name an operation that is listed before it: so the
+// dependence graph of a rank is acyclic by construction, and no rank can deadlock alone. A name
+// that does not occur on this rank is recorded as absent; one that occurs later is an error (D205).
+//
+// Limits: operations, iterations and array entries are counted while they are made, also for loops
+// with empty bodies, so a plan of a few lines that would expand to terabytes fails in bounded time
+// (D207). Errors of inner functions have no location; located() adds rank, line and operation at
+// the innermost statement.
+//
+// Result arrays are flat and can be reused for the next rank: expanding all ranks one after the
+// other allocates little.
 #include "shiplap/plan/expand.h"
 
 #include <fmt/format.h>
@@ -15,7 +35,7 @@ namespace {
 // "b[1]: compute backward", or without a name "compute backward".
 std::string described(std::string name, const Action& action) {
   if (!name.empty()) name += ": ";
-  name += word(action);
+  name += keyword(action);
   if (const auto* compute = std::get_if<Compute>(&action)) name += " " + compute->kernel;
   return name;
 }
@@ -23,10 +43,10 @@ std::string described(std::string name, const Action& action) {
 class Expander {
  public:
   Expander(const Plan& plan, Rank rank, ProgramId program, const ExpandLimits& limits,
-           RankProgram memory)
+           RankProgram reuse)
       : program_(plan.programs[program]),
         limits_(limits),
-        result_(std::move(memory)),
+        result_(std::move(reuse)),
         resolve_(plan, program_, rank, result_, limits.entries),
         index_(result_) {
     result_.plan = &plan;
@@ -46,14 +66,14 @@ class Expander {
   }
 
  private:
-  // Adds to an error what is known here: the rank, the line, the operation.
-  template <class What, class Do>
-  void located(Origin origin, const What& what, const Do& act) {
+  // Adds the location to errors of `function`: rank, line and operation.
+  template <class What, class Function>
+  void located(Origin origin, const What& what, const Function& function) {
     try {
-      act();
+      function();
     } catch (const InputError& error) {
       Diagnostic diagnostic = error.diagnostics().front();
-      if (diagnostic.where.rank) throw;  // an inner statement was nearer to it
+      if (diagnostic.where.rank) throw;  // an inner statement has set it
       diagnostic.where.rank = result_.rank.value;
       if (diagnostic.where.line == 0) diagnostic.where.line = origin.line;
       diagnostic.where.operation = what();
@@ -69,7 +89,7 @@ class Expander {
     resolve_.unbind_to(bound);
   }
 
-  // A statement that leaves no operation: in a loop it costs as much as an iteration.
+  // Counts a statement that adds no operation: in a loop it takes as long as an iteration.
   void count_in_loop() {
     if (loops_ > 0) ++iterations_;
   }
@@ -79,7 +99,7 @@ class Expander {
     std::int64_t count = 0;
     located(
         repeat.origin, [&] { return "repeat " + repeat.variable; }, [&] { count = times(repeat); });
-    if (count > limits_.iterations - iterations_) too_large(repeat.origin, "loop iterations");
+    if (count > limits_.iterations - iterations_) throw_too_large(repeat.origin, "loop iterations");
     if (repeat.body.empty()) {
       iterations_ += count;
       return;
@@ -87,7 +107,7 @@ class Expander {
     const std::size_t bound = resolve_.bound();
     ++loops_;
     for (std::int64_t k = 0; k < count; ++k) {
-      if (++iterations_ > limits_.iterations) too_large(repeat.origin, "loop iterations");
+      if (++iterations_ > limits_.iterations) throw_too_large(repeat.origin, "loop iterations");
       resolve_.bind(k);
       block(repeat.body);
       resolve_.unbind_to(bound);
@@ -99,19 +119,19 @@ class Expander {
     const std::int64_t count = resolve_.number(repeat.count);
     if (count < 0) {
       throw InputError(Diagnostic{.code = "D208",
-                                  .what = fmt::format("this is repeated {} times", count),
-                                  .why = "a count is not negative"});
+                                  .what = fmt::format("the repeat count is {}", count),
+                                  .why = "a count must not be negative"});
     }
     return count;
   }
 
-  [[noreturn]] void too_large(Origin origin, std::string_view what) {
+  [[noreturn]] void throw_too_large(Origin origin, std::string_view what) {
     throw InputError(Diagnostic{
         .code = "D207",
         .where = {.line = origin.line, .rank = result_.rank.value},
         .what = fmt::format("this rank has more than {} {}",
                             what == "operations" ? limits_.operations : limits_.iterations, what),
-        .why = "beyond that, a plan is taken to be wrong: it would not end",
+        .why = "a larger plan is assumed to be a mistake, such as an endless loop",
         .help = "look at the counts of the loops around this line"});
   }
 
@@ -147,7 +167,7 @@ class Expander {
 
   void expand(const Operation& operation) {
     const auto limit = std::min<std::int64_t>(limits_.operations, 1 << 30);
-    if (std::ssize(result_.operations) >= limit) too_large(operation.origin, "operations");
+    if (std::ssize(result_.operations) >= limit) throw_too_large(operation.origin, "operations");
     const std::size_t self = result_.operations.size();
     located(
         operation.origin, [&] { return described(operation.name.name, operation.action); },
@@ -192,16 +212,16 @@ ProgramId program_of(const Plan& plan, Rank rank) {
 }  // namespace
 
 RankProgram expand(const Plan& plan, Rank rank, ProgramId program, const ExpandLimits& limits,
-                   RankProgram memory) {
+                   RankProgram reuse) {
   if (rank.value < 0 || rank.value >= plan.mesh.ranks()) {
     throw InputError(
         Diagnostic{.code = "D202",
                    .what = fmt::format("there is no rank {}", rank.value),
                    .why = fmt::format("the mesh has ranks 0 to {}", plan.mesh.ranks() - 1)});
   }
-  memory.clear();
+  reuse.clear();
   if (program.exists()) {
-    return Expander(plan, rank, program, limits, std::move(memory)).expand();
+    return Expander(plan, rank, program, limits, std::move(reuse)).expand();
   }
   RankProgram spare;
   spare.plan = &plan;

@@ -1,9 +1,8 @@
-// One rank's operations, flat and in plain numbers: the only way an interpreter sees a plan.
+// The program of one rank, flat and in plain numbers: the only way an interpreter sees a plan.
 //
-// Loops, conditions, `let` and every expression are gone; groups and peers are ranks; sets are
-// runs. What an operation has in any number (accesses, dependencies, runs) lies in arrays of the
-// RankProgram, and the operation holds a slice of them, so that expanding a rank costs few
-// allocations.
+// Loops, conditions, `let` and expressions are evaluated; groups and peers are ranks; sets are
+// runs. Members of variable length (accesses, dependencies, runs) are in arrays of the RankProgram,
+// and an operation has slices of them, so that expanding a rank takes few allocations.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +42,8 @@ struct Run {
   std::int64_t stride = 1;
 };
 
-// Every dimension has its runs: those of the part as written, then those not written, whole; then
-// those of the sum, unless it is zero.
+// Every dimension has runs: those of the part as written, then the unnamed ones, whole; then those
+// of the sum, unless it is zero.
 struct Value {
   TensorId tensor;
   bool is_new = false;
@@ -68,7 +67,7 @@ struct Fact {
 
 using GroupId = Id<struct FlatGroupTag>;
 
-// A group of ranks with its channel. Same ranks, order and channel: same group.
+// A group of ranks and its channel. Groups are equal if ranks, order and channel are.
 struct Group {
   RankSet ranks;
   std::string channel;  // "" is `main`
@@ -82,15 +81,14 @@ struct Work {
 };
 
 struct Operation {
-  const plan::Operation* source =
-      nullptr;              // kernel, kind, label, ..: what does not depend on the rank
-  StreamId stream;          // of a batch's member: none
-  std::int32_t batch = -1;  // the operation whose member this is
-  Slice name;               // indices of its name, in RankProgram::numbers
-  Slice after;              // in RankProgram::dependencies
-  Slice accesses;           // in RankProgram::accesses
-  Region from;              // what is read, by all but `compute`; rows of `free`, `allocate`
-  Region to;                // what is written
+  const plan::Operation* source = nullptr;  // kernel, kind, label, ..: the same for all ranks
+  StreamId stream;                          // none for a member of a batch
+  std::int32_t batch = -1;                  // the batch of which it is a member
+  Slice name;                               // indices of its name, in RankProgram::numbers
+  Slice after;                              // in RankProgram::dependencies
+  Slice accesses;                           // in RankProgram::accesses
+  Region from;  // the region read, except by `compute`; rows of `free`, `allocate`
+  Region to;    // the region written
   Rank peer;
   std::int64_t tag = 0;
   std::int64_t root = 0;
@@ -98,7 +96,7 @@ struct Operation {
   Work work;
 };
 
-// An `after` whose index does not occur on this rank: legal, and no dependency.
+// An `after` whose index does not occur on this rank: legal, but not a dependency.
 struct AbsentReference {
   std::int32_t operation = 0;
   const Reference* reference = nullptr;
@@ -107,7 +105,7 @@ struct AbsentReference {
 
 }  // namespace flat
 
-// Refers to the plan it was made from, which must outlive it.
+// REQUIRES: the plan outlives it.
 struct RankProgram {
   const Plan* plan = nullptr;
   Rank rank;
@@ -124,7 +122,7 @@ struct RankProgram {
   std::vector<std::int64_t> numbers;
   std::vector<std::int64_t> listed_rows;
   std::vector<flat::AbsentReference> absent;
-  std::int64_t iterations = 0;  // of loops, and what counts as such: see ExpandLimits
+  std::int64_t iterations = 0;  // see ExpandLimits
 
   [[nodiscard]] std::span<const flat::Access> accesses_of(const flat::Operation& op) const {
     return std::span(accesses).subspan(op.accesses.first, op.accesses.count);
@@ -138,30 +136,29 @@ struct RankProgram {
   [[nodiscard]] std::int64_t bytes_of(const flat::Region& region) const {
     return region.buffer.exists() ? region.count * buffers[region.buffer].row_bytes : 0;
   }
-  // Empties all arrays and keeps their memory.
+  // Clears all arrays and keeps their capacity.
   void clear();
-  // "b[1,0]: compute backward"; for people.
+  // "b[1,0]: compute backward", for diagnostics.
   [[nodiscard]] std::string describe(const flat::Operation& op) const;
 };
 
-// Stops plans that would not end: loops are counted whether or not they hold an operation, and each
-// `repeat`, `when` and `let` in a loop counts as one iteration more.
+// Bounds the time and memory of an expansion. Iterations count whether or not the loop contains an
+// operation, and each `repeat`, `when` and `let` in a loop counts as one more iteration.
 struct ExpandLimits {
   std::int64_t operations = 10'000'000;
   std::int64_t iterations = 100'000'000;
-  std::int64_t entries =
-      100'000'000;  // runs, listed rows, accesses, facts, indices: what they hold
+  std::int64_t entries = 100'000'000;  // runs, listed rows, accesses, facts, indices
 };
 
-// Those of all ranks together, for users that expand every rank: beyond that, D632.
+// The limit of iterations of all ranks together, for callers that expand every rank (D632).
 inline constexpr std::int64_t kMaxIterations = 200'000'000;
 
-// Takes time in proportion to the operations of this rank (and its loop iterations). Throws
-// InputError D2xx, with rank, line and operation, where the plan has no meaning on this rank.
+// Takes time in proportion to the operations and loop iterations of this rank. Throws InputError
+// D2xx, with rank, line and operation, if the plan is invalid on this rank.
 [[nodiscard]] RankProgram expand(const Plan& plan, Rank rank, const ExpandLimits& limits = {});
-// The same when the rank's program is known already (see assign_programs). `memory` is used again,
-// whatever it held: of many ranks, each needs about as much as the last.
+// The same if the program of the rank is known already (see assign_programs). `reuse` is cleared,
+// and the capacity of its arrays is reused.
 [[nodiscard]] RankProgram expand(const Plan& plan, Rank rank, ProgramId program,
-                                 const ExpandLimits& limits = {}, RankProgram memory = {});
+                                 const ExpandLimits& limits = {}, RankProgram reuse = {});
 
 }  // namespace shiplap::plan

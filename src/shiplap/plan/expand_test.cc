@@ -35,7 +35,7 @@ struct Expanded {
   Plan plan;
   RankProgram program;
 };
-// The plan must outlive the program, so they travel together.
+// The plan must outlive the program, so they are kept together.
 std::unique_ptr<Expanded> expanded(const std::string& body, int r = 0, ExpandLimits limits = {}) {
   auto result = std::make_unique<Expanded>();
   result->plan = plan_of(body);
@@ -51,8 +51,8 @@ std::vector<std::string> listing(const std::string& body, int r = 0) {
   return lines;
 }
 
-Diagnostic refused(const std::string& body, int r = 0, ExpandLimits limits = {}) {
-  return refusal([&] { (void)expanded(body, r, limits); });
+Diagnostic error_of(const std::string& body, int r = 0, ExpandLimits limits = {}) {
+  return diagnostic_of([&] { (void)expanded(body, r, limits); });
 }
 
 TEST(Expand, WritesLoopsOut) {
@@ -99,18 +99,18 @@ TEST(Expand, AnIndexThatDoesNotOccurIsNoDependencyAndIsNoted) {
 }
 
 TEST(Expand, AfterNamesNothingThatComesLater) {
-  const Diagnostic d = refused("repeat i 2\na[i]: compute k after a[i+1]\nend", 4);
+  const Diagnostic d = error_of("repeat i 2\na[i]: compute k after a[i+1]\nend", 4);
   EXPECT_EQ(d.code, "D205");
   EXPECT_EQ(d.where.rank, 4);
   EXPECT_EQ(d.where.operation, "a[0]: compute k");
-  EXPECT_EQ(refused("a: compute k after a").code, "D205");
+  EXPECT_EQ(error_of("a: compute k after a").code, "D205");
 }
 
 TEST(Expand, ANameIsGivenOnce) {
-  const Diagnostic d = refused("repeat i 2\na: compute k\nend");
+  const Diagnostic d = error_of("repeat i 2\na: compute k\nend");
   EXPECT_EQ(d.code, "D204");
   EXPECT_EQ(d.where.rank, 0);
-  EXPECT_EQ(refused("a[0]: compute k\na[tp]: compute k").code, "D204");
+  EXPECT_EQ(error_of("a[0]: compute k\na[tp]: compute k").code, "D204");
   EXPECT_EQ(listing("a[0]: compute k\na[tp]: compute k", 1).size(), 2U);
 }
 
@@ -177,10 +177,10 @@ TEST(Expand, RegionsBecomeRows) {
 TEST(Expand, RowsOutsideABufferAreRefused) {
   for (const char* text : {"x[0 +9]", "x[1 +8]", "x[9 +0]", "x[-1 +1]", "x[4 +-1]", "x[8 +1]",
                            "x[3 of cuts]", "x[9223372036854775807 +9223372036854775807]"}) {
-    EXPECT_EQ(refused(std::string("free ") + text).code, "D201") << text;
+    EXPECT_EQ(error_of(std::string("free ") + text).code, "D201") << text;
   }
   for (const char* text : {"x[4 of cuts]", "x[-1 of cuts]", "x[0 of far]"}) {
-    EXPECT_EQ(refused(std::string("free ") + text).code, "D203") << text;
+    EXPECT_EQ(error_of(std::string("free ") + text).code, "D203") << text;
   }
 }
 
@@ -188,9 +188,9 @@ TEST(Expand, RowsFromAListKeepTheirOrder) {
   const auto e = expanded("copy x[from rows[0 +3]] to x[0 +3]");
   EXPECT_EQ(e->program.operations[0].from.count, 3);
   EXPECT_THAT(e->program.listed_rows, ElementsAre(5, 0, 5));
-  EXPECT_EQ(refused("copy x[from rows[1 +3]] to x[0 +3]").code, "D201");
-  EXPECT_EQ(refused("copy x[from rows[2 +3]] to x[0 +3]").code, "D203");
-  EXPECT_EQ(refused("copy x[from rows[0 +-1]] to x[0 +3]").code, "D203");
+  EXPECT_EQ(error_of("copy x[from rows[1 +3]] to x[0 +3]").code, "D201");
+  EXPECT_EQ(error_of("copy x[from rows[2 +3]] to x[0 +3]").code, "D203");
+  EXPECT_EQ(error_of("copy x[from rows[0 +-1]] to x[0 +3]").code, "D203");
 }
 
 // ---- peers and groups
@@ -214,15 +214,15 @@ TEST(Expand, APeerIsARank) {
 }
 
 TEST(Expand, APeerThatIsNotThereIsRefused) {
-  EXPECT_EQ(refused("send x to tp+1", 2).code, "D202");
-  EXPECT_EQ(refused("send x to tp-1", 3).code, "D202");
-  EXPECT_EQ(refused("send x to rank 6").code, "D202");
-  EXPECT_EQ(refused("send x to rank -1").code, "D202");
-  EXPECT_EQ(refused("send x to all_of+1", 5).code, "D202");
-  EXPECT_EQ(refused("send x to tp+9223372036854775807 wrap", 1).code, "D203");
-  const auto nobody = plan_of("");
-  EXPECT_EQ(refusal([&] { (void)expand(nobody, rank(6)); }).code, "D202");
-  EXPECT_EQ(refusal([&] { (void)expand(nobody, rank(-1)); }).code, "D202");
+  EXPECT_EQ(error_of("send x to tp+1", 2).code, "D202");
+  EXPECT_EQ(error_of("send x to tp-1", 3).code, "D202");
+  EXPECT_EQ(error_of("send x to rank 6").code, "D202");
+  EXPECT_EQ(error_of("send x to rank -1").code, "D202");
+  EXPECT_EQ(error_of("send x to all_of+1", 5).code, "D202");
+  EXPECT_EQ(error_of("send x to tp+9223372036854775807 wrap", 1).code, "D203");
+  const auto empty = plan_of("");
+  EXPECT_EQ(diagnostic_of([&] { (void)expand(empty, rank(6)); }).code, "D202");
+  EXPECT_EQ(diagnostic_of([&] { (void)expand(empty, rank(-1)); }).code, "D202");
 }
 
 std::vector<int> group_of(const std::string& text, int r) {
@@ -243,13 +243,13 @@ TEST(Expand, AGroupIsARowOfRanks) {
 }
 
 TEST(Expand, AGroupThatCannotBeIsRefused) {
-  EXPECT_EQ(refused("barrier over tp{0, 1}", 2).code, "D206");
-  EXPECT_EQ(refused("barrier over tp{0, 3}").code, "D206");
-  EXPECT_EQ(refused("barrier over tp{-1, 0}").code, "D206");
-  EXPECT_EQ(refused("barrier over ranks{0, 1, 0}").code, "D206");
-  EXPECT_EQ(refused("barrier over ranks{0, 6}").code, "D206");
-  EXPECT_EQ(refused("broadcast x over tp root 3").code, "D206");
-  EXPECT_EQ(refused("broadcast x over tp root -1").code, "D206");
+  EXPECT_EQ(error_of("barrier over tp{0, 1}", 2).code, "D206");
+  EXPECT_EQ(error_of("barrier over tp{0, 3}").code, "D206");
+  EXPECT_EQ(error_of("barrier over tp{-1, 0}").code, "D206");
+  EXPECT_EQ(error_of("barrier over ranks{0, 1, 0}").code, "D206");
+  EXPECT_EQ(error_of("barrier over ranks{0, 6}").code, "D206");
+  EXPECT_EQ(error_of("broadcast x over tp root 3").code, "D206");
+  EXPECT_EQ(error_of("broadcast x over tp root -1").code, "D206");
 }
 
 TEST(Expand, EqualGroupsAreOneAndChannelsTellThemApart) {
@@ -304,7 +304,7 @@ TEST(Expand, CoordinatesOutsideADimensionAreRefused) {
         "A[0] tok 0 +2 by 0", "A[0] tok 0 +-9223372036854775808",
         "A[0] tok 0 +9223372036854775807 by 9223372036854775807", "A[3]", "A[-1]",
         "A[0] tok from rows[0 +4]", "G sum sample 8 +1"}) {
-    EXPECT_EQ(refused(std::string("given x[0 +4] = ") + text).code, "D209") << text;
+    EXPECT_EQ(error_of(std::string("given x[0 +4] = ") + text).code, "D209") << text;
   }
 }
 
@@ -312,9 +312,9 @@ TEST(Expand, CellsMustFitTheRows) {
   EXPECT_EQ(runs_of("x[0 +4] = A[0]").size(), 2U);               // 16 cells, 4 to a row
   EXPECT_EQ(runs_of("x = A[0] tok 0 +2 head 0 +1").size(), 2U);  // 2 cells of 4 rows each
   EXPECT_EQ(runs_of("x[0 +0] = A[0] tok 0 +0").size(), 2U);
-  EXPECT_EQ(refused("given x[0 +5] = A[0]").code, "D210");
-  EXPECT_EQ(refused("given x[0 +0] = A[0]").code, "D210");
-  EXPECT_EQ(refused("given x = A[0] tok 0 +0").code, "D210");
+  EXPECT_EQ(error_of("given x[0 +5] = A[0]").code, "D210");
+  EXPECT_EQ(error_of("given x[0 +0] = A[0]").code, "D210");
+  EXPECT_EQ(error_of("given x = A[0] tok 0 +0").code, "D210");
 }
 
 TEST(Expand, KeepIsGivenOldAndGoalNew) {
@@ -350,25 +350,25 @@ TEST(Expand, ABufferMustHaveAPossibleShape) {
   const auto code = [](const std::string& shape) {
     const Plan plan =
         parse_text("shiplap-plan 1\nmesh a=1\nprogram p on all\nbuffer x " + shape, "");
-    return refusal([&] { (void)expand(plan, rank(0)); }).code;
+    return diagnostic_of([&] { (void)expand(plan, rank(0)); }).code;
   };
   EXPECT_EQ(code("rows -1 row_bytes 2 bf16"), "D208");
   EXPECT_EQ(code("rows 1 row_bytes 0 bf16"), "D208");
   EXPECT_EQ(code("rows 1 row_bytes 3 bf16"), "D208");
   EXPECT_EQ(code("rows 9223372036854775807 row_bytes 2 bf16"), "D208");
   EXPECT_EQ(code("rows 1 div 0 row_bytes 2 bf16"), "D203");
-  EXPECT_EQ(refused("repeat i -1\nend").code, "D208");
+  EXPECT_EQ(error_of("repeat i -1\nend").code, "D208");
 }
 
 TEST(Expand, StopsWhereAPlanWouldNotEnd) {
   const ExpandLimits limits{.operations = 100, .iterations = 1000};
-  EXPECT_EQ(refused("repeat i 101\ncompute k\nend", 0, limits).code, "D207");
-  EXPECT_EQ(refused("repeat i 9e18\nend", 0, limits).code, "D207");
-  EXPECT_EQ(refused("repeat i 100\nrepeat j 100\nend\nend", 0, limits).code, "D207");
+  EXPECT_EQ(error_of("repeat i 101\ncompute k\nend", 0, limits).code, "D207");
+  EXPECT_EQ(error_of("repeat i 9e18\nend", 0, limits).code, "D207");
+  EXPECT_EQ(error_of("repeat i 100\nrepeat j 100\nend\nend", 0, limits).code, "D207");
   EXPECT_EQ(expanded("repeat i 100\ncompute k\nend", 0, limits)->program.operations.size(), 100U);
 }
 
-// What leaves no operation takes time all the same.
+// Statements without operations take time, too.
 TEST(Expand, CountsTheStatementsOfLoops) {
   const auto iterations = [](const std::string& body) {
     return expanded(body)->program.iterations;
@@ -379,8 +379,8 @@ TEST(Expand, CountsTheStatementsOfLoops) {
   EXPECT_EQ(iterations("repeat i 5\nlet j = i\nwhen j=2\nlet k = 1\nend\nend"), 5 + 5 + 5 + 1);
   EXPECT_EQ(iterations("repeat i 5\nrepeat j i\nend\nend"), 5 + 5 + 0 + 1 + 2 + 3 + 4);
   const ExpandLimits limits{.iterations = 1000};
-  EXPECT_EQ(refused("repeat i 600\nlet j = i\nend", 0, limits).code, "D207");
-  EXPECT_EQ(refused("repeat i 600\nrepeat j 0\nend\nend", 0, limits).code, "D207");
+  EXPECT_EQ(error_of("repeat i 600\nlet j = i\nend", 0, limits).code, "D207");
+  EXPECT_EQ(error_of("repeat i 600\nrepeat j 0\nend\nend", 0, limits).code, "D207");
 }
 
 TEST(Expand, StopsBeforeWhatOperationsHoldFillsTheMemory) {
@@ -389,13 +389,13 @@ TEST(Expand, StopsBeforeWhatOperationsHoldFillsTheMemory) {
        {"given x = A[0]", "copy x[from rows[0 +3]] to x[0 +3]", "a[i]: compute k",
         "compute k\nreads x = A[0]", "goal x[0 +2] = A[0] tok from rows[0 +2]"}) {
     const std::string text = std::string("repeat i 2000\n") + body + "\nend";
-    EXPECT_EQ(refused(text, 0, limits).code, "D207") << body;
+    EXPECT_EQ(error_of(text, 0, limits).code, "D207") << body;
     EXPECT_FALSE(expanded(text)->program.groups.size() > 0) << body;
   }
 }
 
 TEST(Expand, SaysWhichStatementOfWhichRankWentWrong) {
-  const Diagnostic d = refused(
+  const Diagnostic d = error_of(
       "repeat i 3\nb[i]: compute k\nend\nc: compute gemm\nreads x[tp*9 +1] = A[0] tok 0 +1 head 0 "
       "+1",
       2);

@@ -13,7 +13,7 @@
 namespace shiplap::plan {
 namespace {
 
-[[noreturn]] void no_result(std::string what, std::string why = "") {
+[[noreturn]] void throw_no_result(std::string what, std::string why = "") {
   throw InputError(Diagnostic{.code = "D203", .what = std::move(what), .why = std::move(why)});
 }
 
@@ -27,7 +27,7 @@ std::int64_t remainder_down(std::int64_t a, std::int64_t b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-// Nothing where there is no result in 64 bits.
+// Returns nullopt on division by zero and on overflow.
 std::optional<std::int64_t> apply(Expr::Op op, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   bool overflow = false;
@@ -56,13 +56,13 @@ std::optional<std::int64_t> apply(Expr::Op op, std::int64_t a, std::int64_t b) {
 
 std::int64_t must_apply(Expr::Op op, std::int64_t a, std::int64_t b) {
   if (const auto result = apply(op, a, b)) return *result;
-  if (b == 0) no_result(fmt::format("{} divided by zero", a));
-  no_result(fmt::format("a number beyond 64 bits, from {} and {}", a, b));
+  if (b == 0) throw_no_result(fmt::format("{} divided by zero", a));
+  throw_no_result(fmt::format("64-bit overflow, from {} and {}", a, b));
 }
 
 std::int64_t entry(const List& list, std::int64_t index) {
   if (index < 0 || static_cast<std::size_t>(index) >= list.values.size()) {
-    no_result(
+    throw_no_result(
         fmt::format("entry {} of list `{}`, which has {}", index, list.name, list.values.size()),
         "entries are counted from 0");
   }
@@ -102,11 +102,11 @@ std::int64_t run(std::span<const Expr::Node> code, const Position& position, std
   return *top;
 }
 
-// One that does not fit a node is made from two that do: high * 2^40 + low, low not negative.
+// A number that does not fit in a node is written as high * 2^40 + low, with low not negative.
 void append_number(std::vector<Expr::Node>& code, std::int64_t number) {
-  constexpr std::int64_t kMost = (std::int64_t{1} << 55) - 1;
+  constexpr std::int64_t kMax = (std::int64_t{1} << 55) - 1;
   constexpr std::int64_t kUnit = std::int64_t{1} << 40;
-  if (number >= -kMost - 1 && number <= kMost) {
+  if (number >= -kMax - 1 && number <= kMax) {
     code.emplace_back(Expr::Op::literal, number);
     return;
   }
@@ -126,7 +126,7 @@ void append(std::vector<Expr::Node>& code, const Expr& expr) {
 }  // namespace
 
 Expr::Expr(std::int64_t literal) : word_(1) {
-  if (literal >= -kLargestLiteral - 1 && literal <= kLargestLiteral) {
+  if (literal >= -kMaxLiteral - 1 && literal <= kMaxLiteral) {
     word_ = (static_cast<std::uintptr_t>(literal) << 1) | 1;
   } else {
     std::vector<Node> code;
@@ -229,7 +229,7 @@ bool operator==(const Expr& a, const Expr& b) {
 std::int64_t evaluate(const Expr& expr, const Position& position) {
   if (expr.is_literal()) return expr.literal();
   const auto code = expr.code();
-  if (code.size() == 1) {  // the commonest: a lone name
+  if (code.size() == 1) {  // the most common case: a single name
     std::int64_t single = 0;
     return run(code, position, &single);
   }

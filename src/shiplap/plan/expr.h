@@ -1,4 +1,4 @@
-// Integers that depend on where a rank stands: `2*dp+m`, `(tp-s) mod 4`, `items[cp+1]-items[cp]`.
+// Integer expressions of the position of a rank: `2*dp+m`, `(tp-s) mod 4`, `items[cp+1]-items[cp]`.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 
 namespace shiplap::plan {
 
-// An axis of the mesh or, numbered on after the axes, an alias.
+// An axis of the mesh, or an alias; ids of aliases follow those of the axes.
 using AxisId = Id<struct AxisTag>;
 using ListId = Id<struct ListTag>;
-// What `repeat` and `let` bind: the number of such names around it, so the outermost is 0.
+// A name bound by `repeat` or `let`: its nesting depth (a de Bruijn level), 0 for the outermost.
 using LocalId = Id<struct LocalTag>;
 
 // A named list of integers.
@@ -58,7 +58,7 @@ class Expr {
   };
 
   Expr() : Expr(0) {}
-  // Numbers are expressions, so that `x[0 +4]` needs no ceremony in C++ either.
+  // Implicit, so that numbers can be passed as expressions.
   Expr(std::int64_t literal);                         // NOLINT(google-explicit-constructor)
   Expr(int literal) : Expr(std::int64_t{literal}) {}  // NOLINT(google-explicit-constructor)
 
@@ -67,7 +67,7 @@ class Expr {
   static Expr local(LocalId id) { return leaf(Node(Op::local, id.value)); }
   static Expr element(ListId list, const Expr& index);
 
-  // Literals are folded where the result exists, so equal numbers are equal expressions.
+  // Constants are folded if the result fits, so equal numbers are equal expressions.
   friend Expr operator-(const Expr& a);
   friend Expr operator+(const Expr& a, const Expr& b) { return combine(Op::add, a, b); }
   friend Expr operator-(const Expr& a, const Expr& b) { return combine(Op::subtract, a, b); }
@@ -86,9 +86,9 @@ class Expr {
   friend bool operator==(const Expr& a, const Expr& b);
 
   [[nodiscard]] bool is_literal() const { return (word_ & 1) != 0; }
-  // Promises is_literal().
+  // REQUIRES: is_literal().
   [[nodiscard]] std::int64_t literal() const { return static_cast<std::int64_t>(word_) >> 1; }
-  // The number that it is on every rank, if it names nothing and has a result.
+  // Its value, if it names nothing and has a result.
   [[nodiscard]] std::optional<std::int64_t> constant() const;
   // Postfix: operands before their operation. Empty for a literal.
   [[nodiscard]] std::span<const Node> code() const;
@@ -101,15 +101,15 @@ class Expr {
   }
   void release();
 
-  // A plan holds millions of these and most are plain numbers, so one word serves for both: twice
-  // the number plus one, or the address of the code, closed by Op::end.
+  // A plan has millions of expressions, and most are plain numbers. So this is a tagged pointer:
+  // twice the number plus one, or the address of the code, terminated by Op::end.
   std::uintptr_t word_;
 };
 
-// Literals are kept to 62 bits and a sign, which is what fits beside the mark.
-inline constexpr std::int64_t kLargestLiteral = (std::int64_t{1} << 62) - 1;
+// Literals have 62 bits and a sign: one bit is the tag.
+inline constexpr std::int64_t kMaxLiteral = (std::int64_t{1} << 62) - 1;
 
-// What the names in an expression stand for on one rank.
+// The environment of an evaluation: the values of all names, on one rank.
 struct Position {
   std::int64_t rank = 0;
   std::span<const std::int64_t> axes;  // positions on the axes, then on the aliases
@@ -117,8 +117,8 @@ struct Position {
   std::span<const List> lists;
 };
 
-// Throws InputError D203, without a place, where there is no result: a division by zero, an index
-// outside its list, a number beyond 64 bits.
+// Throws InputError D203, without a location, on division by zero, an index out of range, or 64-bit
+// overflow.
 [[nodiscard]] std::int64_t evaluate(const Expr& expr, const Position& position);
 
 enum class Comparator { equal, not_equal, less, less_equal, greater, greater_equal };

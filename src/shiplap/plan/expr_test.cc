@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
 
-// ---- a second evaluator: trees instead of postfix, searching instead of dividing
+// ---- an independent evaluator: trees instead of postfix, search instead of division
 
 const std::vector<List> kLists = {{.name = "cuts", .values = {4, -1, 7}}};
 const std::vector<std::int64_t> kAxes = {2, 5};
@@ -39,7 +39,7 @@ Ptr leaf(Tree::Kind kind, std::int64_t value) {
   return std::make_shared<Tree>(Tree{.kind = kind, .value = value});
 }
 
-// The largest q whose product with b does not pass a, by trying them all.
+// The largest q with q*b <= a, by exhaustive search.
 std::int64_t search_quotient(std::int64_t a, std::int64_t b) {
   std::int64_t q = -1000;
   const auto passes = [&](std::int64_t k) { return b > 0 ? k * b > a : k * b < a; };
@@ -183,7 +183,7 @@ TEST(Expr, EqualNumbersAreEqualExpressions) {
   EXPECT_EQ(Expr(2) + Expr(3), Expr(5));
   EXPECT_EQ(-Expr(5), Expr(-5));
   EXPECT_EQ(Expr(kMax) - 1 + 1, Expr(kMax));
-  EXPECT_EQ(Expr(kLargestLiteral) + 1, Expr(kLargestLiteral + 1));
+  EXPECT_EQ(Expr(kMaxLiteral) + 1, Expr(kMaxLiteral + 1));
   EXPECT_NE(Expr(kMax), Expr(kMax - 1));
   EXPECT_NE(Expr(kMax), Expr(kMin));
   EXPECT_NE(Expr::rank(), Expr(0));
@@ -193,14 +193,14 @@ TEST(Expr, EqualNumbersAreEqualExpressions) {
 
 TEST(Expr, HoldsEveryNumberOf64Bits) {
   for (const std::int64_t edge :
-       {kLargestLiteral, -kLargestLiteral - 1, kMax, kMin, std::int64_t{0}, std::int64_t{1} << 55,
+       {kMaxLiteral, -kMaxLiteral - 1, kMax, kMin, std::int64_t{0}, std::int64_t{1} << 55,
         -(std::int64_t{1} << 55), std::int64_t{1} << 40, std::int64_t{1} << 31}) {
     for (std::int64_t step = -2; step <= 2; ++step) {
       if ((step < 0 && edge < kMin - step) || (step > 0 && edge > kMax - step)) continue;
       const std::int64_t number = edge + step;
       EXPECT_EQ(evaluate(Expr(number), {}), number);
       EXPECT_EQ(evaluate(Expr::rank() + Expr(number), {}), number);
-      const bool small = number <= kLargestLiteral && number >= -kLargestLiteral - 1;
+      const bool small = number <= kMaxLiteral && number >= -kMaxLiteral - 1;
       EXPECT_EQ(Expr(number).is_literal(), small) << number;
       EXPECT_EQ(Expr(number).code().empty(), small) << number;
       EXPECT_EQ(Expr(number), Expr(number));
@@ -212,7 +212,7 @@ TEST(Expr, ANumberBeyond64BitsIsRefusedAndNeverFolded) {
   for (const Expr& expr : {Expr(kMax) + 1, Expr(kMin) - 1, Expr(kMax) * 2, -Expr(kMin),
                            div(Expr(kMin), Expr(-1)), mod(Expr(kMin), Expr(-1))}) {
     EXPECT_FALSE(expr.is_literal());
-    EXPECT_EQ(refusal([&] { (void)evaluate(expr, {}); }).code, "D203");
+    EXPECT_EQ(diagnostic_of([&] { (void)evaluate(expr, {}); }).code, "D203");
   }
 }
 
@@ -227,7 +227,7 @@ TEST(Expr, TheQuotientsAtTheEdgeOf64BitsAreExact) {
 
 TEST(Expr, WhatHasNoResultSaysWhy) {
   const auto what = [](const Expr& expr) {
-    return refusal([&] { (void)evaluate(expr, kPosition); }).what;
+    return diagnostic_of([&] { (void)evaluate(expr, kPosition); }).what;
   };
   EXPECT_EQ(what(div(Expr::rank(), Expr(0))), "6 divided by zero");
   EXPECT_EQ(what(mod(Expr::rank(), Expr(0))), "6 divided by zero");
@@ -305,7 +305,7 @@ TEST(Condition, StopsAtTheFirstComparisonThatFails) {
   const Comparison no{0, Comparator::less, 0};
   const Comparison undefined{div(Expr(1), Expr(0)), Comparator::equal, 0};
   EXPECT_FALSE(holds({no, undefined}, {}));
-  EXPECT_EQ(refusal([&] { (void)holds({undefined, no}, {}); }).code, "D203");
+  EXPECT_EQ(diagnostic_of([&] { (void)holds({undefined, no}, {}); }).code, "D203");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ struct Interval {
   std::int64_t end = 0;
 };
 
-// How many rows a set of intervals covers, by buffer.
+// Returns the number of rows in the union of the intervals, by buffer.
 [[nodiscard]] std::map<BufferId, std::int64_t> rows_covered(std::vector<Interval> intervals);
 
 }  // namespace shiplap::plan

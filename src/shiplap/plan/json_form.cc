@@ -1,4 +1,4 @@
-// Writes the JSON form: statements are objects, phrases are strings in the words of the text.
+// Writes the JSON form: statements are objects, phrases are strings in the syntax of the text.
 #include <string>
 #include <utility>
 
@@ -145,10 +145,10 @@ class JsonWriter {
     return result;
   }
 
-  // What a region holds, {"reads": "x", "value": "A[0]"}.
-  Json region_is(std::string_view said, const Region& where, const Value& held) {
+  // A region and its value: {"reads": "x", "value": "A[0]"}.
+  Json region_is(std::string_view key, const Region& where, const Value& held) {
     Json result = Json::object();
-    result.set(said, region(where));
+    result.set(key, region(where));
     result.set("value", value(held));
     return result;
   }
@@ -159,7 +159,7 @@ class JsonWriter {
   }
 
   Json describe(const Operation& operation) {
-    Json result = Json::object({{"do", word(operation.action)}});
+    Json result = Json::object({{"do", keyword(operation.action)}});
     if (!operation.name.name.empty()) {
       result.set("name", phrase([&] { write_.reference(operation.name); }));
     }

@@ -8,7 +8,7 @@
 namespace shiplap::plan {
 namespace {
 
-// A small plan as JSON, with one place to break it.
+// A small plan as JSON, with one statement to vary.
 std::string plan_with(const std::string& body, const std::string& rest = "") {
   return R"({"schema": "shiplap.plan/1", "mesh": [{"axis": "dp", "size": 2}],)"
          R"("tensors": [{"name": "A", "kind": "Activation",)"
@@ -19,7 +19,7 @@ std::string plan_with(const std::string& body, const std::string& rest = "") {
          body + "]}]" + rest + "}";
 }
 
-Diagnostic refusal(const std::string& text) {
+Diagnostic diagnostic_of(const std::string& text) {
   try {
     (void)parse_plan(text, "step.json");
   } catch (const InputError& error) {
@@ -42,14 +42,14 @@ TEST(PlanJson, IsReadAsTheTextThatItStandsFor) {
 }
 
 TEST(PlanJson, AMistakeInAPhraseNamesTheObject) {
-  const Diagnostic found = refusal(plan_with(R"({"given": "x", "value": "B"})"));
+  const Diagnostic found = diagnostic_of(plan_with(R"({"given": "x", "value": "B"})"));
   EXPECT_EQ(found.code, "D102");
   EXPECT_EQ(found.where.operation, "at /programs/0/body/0");
-  EXPECT_EQ(found.where.line, 0) << "the line is one that nobody wrote";
+  EXPECT_EQ(found.where.line, 0) << "generated lines are not reported";
 }
 
 TEST(PlanJson, AMistakeInsideABlockNamesThatObject) {
-  const Diagnostic found = refusal(plan_with(
+  const Diagnostic found = diagnostic_of(plan_with(
       R"({"when": "dp=0", "body": [{"let": "k", "value": 1}, {"let": "dp", "value": 1}]})"));
   EXPECT_EQ(found.code, "D103");
   EXPECT_EQ(found.where.operation, "at /programs/0/body/0/body/1");
@@ -57,14 +57,14 @@ TEST(PlanJson, AMistakeInsideABlockNamesThatObject) {
 
 TEST(PlanJson, AMemberThatNobodyReadsIsRefused) {
   const Diagnostic found =
-      refusal(plan_with(R"({"do": "all_reduce", "from": "x", "ovr": "dp", "over": "dp"})"));
+      diagnostic_of(plan_with(R"({"do": "all_reduce", "from": "x", "ovr": "dp", "over": "dp"})"));
   EXPECT_EQ(found.code, "D011");
   EXPECT_NE(found.what.find("`ovr`"), std::string::npos);
   EXPECT_NE(found.help.find("`over`"), std::string::npos);
 }
 
 TEST(PlanJson, AMissingMemberIsNamed) {
-  const Diagnostic found = refusal(plan_with(R"({"do": "send", "from": "x"})"));
+  const Diagnostic found = diagnostic_of(plan_with(R"({"do": "send", "from": "x"})"));
   EXPECT_EQ(found.code, "D011");
   EXPECT_NE(found.what.find("`peer`"), std::string::npos);
 }
@@ -72,7 +72,7 @@ TEST(PlanJson, AMissingMemberIsNamed) {
 TEST(PlanJson, APhraseCannotSmuggleInALine) {
   for (const char* phrase : {"x\\nend", "x; end", "x # y"}) {
     const Diagnostic found =
-        refusal(plan_with(R"({"given": ")" + std::string(phrase) + R"(", "value": "A"})"));
+        diagnostic_of(plan_with(R"({"given": ")" + std::string(phrase) + R"(", "value": "A"})"));
     EXPECT_EQ(found.code, "D011") << phrase;
   }
 }
@@ -82,24 +82,24 @@ TEST(PlanJson, APhraseSaysNoMoreThanItsMemberStandsFor) {
     return plan_with(R"({"do": "send", "from": "x", "peer": ")" + more + R"("})");
   };
   EXPECT_NO_THROW((void)parse_plan(send("dp+1 wrap"), "step.json"));
-  const Diagnostic found = refusal(send("dp+1 wrap tag 5"));
+  const Diagnostic found = diagnostic_of(send("dp+1 wrap tag 5"));
   EXPECT_EQ(found.code, "D011");
   EXPECT_NE(found.what.find("`tag`"), std::string::npos);
   std::string two_axes = plan_with(R"({"let": "k", "value": "1"})");
   const std::string axis = "\"dp\"";
   two_axes.replace(two_axes.find(axis), axis.size(), "\"pp=2 dp\"");
-  EXPECT_EQ(refusal(two_axes).code, "D011");
+  EXPECT_EQ(diagnostic_of(two_axes).code, "D011");
 }
 
 TEST(PlanJson, AnotherSchemaOrAnotherShapeIsRefused) {
-  EXPECT_EQ(refusal(R"({"schema": "shiplap.plan/2", "mesh": []})").code, "D011");
-  EXPECT_EQ(refusal(R"({"schema": "shiplap.plan/1", "mesh": {"dp": 2}})").code, "D011");
-  EXPECT_EQ(refusal(R"({"mesh": []})").code, "D011");
-  EXPECT_EQ(refusal(plan_with(R"({"nothing": 1})")).code, "D011");
-  EXPECT_EQ(refusal(plan_with(R"({"value": 1})")).code, "D011");
-  EXPECT_EQ(refusal(plan_with("7")).code, "D011");
-  EXPECT_EQ(refusal(plan_with("", R"(, "spare": [])")).code, "D011");
-  EXPECT_EQ(refusal("{").code, "D010");
+  EXPECT_EQ(diagnostic_of(R"({"schema": "shiplap.plan/2", "mesh": []})").code, "D011");
+  EXPECT_EQ(diagnostic_of(R"({"schema": "shiplap.plan/1", "mesh": {"dp": 2}})").code, "D011");
+  EXPECT_EQ(diagnostic_of(R"({"mesh": []})").code, "D011");
+  EXPECT_EQ(diagnostic_of(plan_with(R"({"nothing": 1})")).code, "D011");
+  EXPECT_EQ(diagnostic_of(plan_with(R"({"value": 1})")).code, "D011");
+  EXPECT_EQ(diagnostic_of(plan_with("7")).code, "D011");
+  EXPECT_EQ(diagnostic_of(plan_with("", R"(, "spare": [])")).code, "D011");
+  EXPECT_EQ(diagnostic_of("{").code, "D010");
 }
 
 TEST(PlanJson, ErrorsOfExpansionDoNotNameLinesThatNobodyWrote) {

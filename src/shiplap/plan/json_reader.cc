@@ -1,6 +1,6 @@
-// Reads the JSON form. Each object is rewritten as the lines it stands for and these are read as
-// text, so that there is one set of rules and the two forms cannot drift apart; what is wrong with
-// a line is then reported where it came from.
+// Reads the JSON form. Each object is rewritten as lines of the text form, and these are parsed as
+// text, so that there is one set of rules and the two forms cannot diverge. Errors in a generated
+// line are reported at the object that it came from.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,27 +17,27 @@
 namespace shiplap::plan {
 namespace {
 
-// A place in the JSON value. Lives as long as the call that looks at it.
-struct View {
+// A location in the JSON value. REQUIRES: `parent` outlives it.
+struct JsonCursor {
   const Json& json;
-  const View* parent = nullptr;
+  const JsonCursor* parent = nullptr;
   std::string_view key;
   std::size_t index = 0;
 
-  // "/programs/0/body/3"
+  // The JSON pointer: "/programs/0/body/3".
   [[nodiscard]] std::string path() const {
     if (parent == nullptr) return "";
     return parent->path() + "/" + (key.empty() ? std::to_string(index) : std::string(key));
   }
 };
 
-class Lines {
+class GeneratedText {
  public:
-  explicit Lines(std::string_view file) : file_(file) {}
+  explicit GeneratedText(std::string_view file) : file_(file) {}
 
   std::string text;
 
-  [[noreturn]] void refuse(const View& view, std::string what, std::string help = "") const {
+  [[noreturn]] void fail(const JsonCursor& view, std::string what, std::string help = "") const {
     throw InputError(Diagnostic{.code = "D011",
                                 .where = {.file = file_, .operation = at(view.path())},
                                 .what = std::move(what),
@@ -46,92 +46,92 @@ class Lines {
 
   static std::string at(const std::string& path) { return "at " + (path.empty() ? "/" : path); }
 
-  void add(const View& view, std::string_view line) {
+  void add(const JsonCursor& view, std::string_view line) {
     paths_.emplace_back(count_, view.path());
     add_same(line);
   }
 
-  // Another line for the object of the line before it.
+  // Adds another line for the same object.
   void add_same(std::string_view line) {
     text += line;
     text += '\n';
     ++count_;
   }
 
-  // Where the line (from 1) came from.
+  // The JSON pointer of the object of a line (counted from 1).
   [[nodiscard]] std::string path_of(int line) const {
     const auto after = std::ranges::upper_bound(paths_, static_cast<std::size_t>(line) - 1, {},
                                                 &std::pair<std::size_t, std::string>::first);
     return after == paths_.begin() ? "" : std::prev(after)->second;
   }
 
-  // ---- looking
+  // ---- access to the JSON value
 
-  const Json::Array& array(const View& view) const {
+  const Json::Array& array(const JsonCursor& view) const {
     if (!view.json.is_array()) {
-      refuse(view, fmt::format("expected an array, found {}", view.json.type_name()));
+      fail(view, fmt::format("expected an array, found {}", view.json.type_name()));
     }
     return view.json.as_array();
   }
 
   // Calls `visit` with each item of an array member; an absent member is an empty array.
   template <class Visit>
-  void each(const View& view, std::string_view key, const Visit& visit) const {
+  void each(const JsonCursor& view, std::string_view key, const Visit& visit) const {
     const Json* member = view.json.find(key);
     if (member == nullptr) return;
-    const View list{*member, &view, key};
+    const JsonCursor list{*member, &view, key};
     const Json::Array& items = array(list);
-    for (std::size_t k = 0; k < items.size(); ++k) visit(View{items[k], &list, {}, k});
+    for (std::size_t k = 0; k < items.size(); ++k) visit(JsonCursor{items[k], &list, {}, k});
   }
 
-  // Refuses what is no object and members that nobody would read.
-  void object(const View& view, std::span<const std::string> known) const {
+  // Throws D011 if it is not an object or has an unknown member.
+  void object(const JsonCursor& view, std::span<const std::string> known) const {
     if (!view.json.is_object()) {
-      refuse(view, fmt::format("expected an object, found {}", view.json.type_name()));
+      fail(view, fmt::format("expected an object, found {}", view.json.type_name()));
     }
     for (const auto& [key, value] : view.json.as_object()) {
       if (std::ranges::find(known, key) == known.end()) {
-        refuse(view, fmt::format("there is no member `{}` here", key), suggest(key, known));
+        fail(view, fmt::format("unknown member `{}`", key), suggest(key, known));
       }
     }
   }
 
-  [[nodiscard]] bool has(const View& view, std::string_view key) const {
+  [[nodiscard]] bool has(const JsonCursor& view, std::string_view key) const {
     return view.json.find(key) != nullptr;
   }
 
-  // A phrase: a string on one line, or a whole number.
-  std::string phrase(const View& view) const {
+  // A phrase: a string on one line, or an integer.
+  std::string phrase(const JsonCursor& view) const {
     if (view.json.is_integer()) return std::to_string(view.json.as_integer());
     if (!view.json.is_string()) {
-      refuse(view,
-             fmt::format("expected a string or a whole number, found {}", view.json.type_name()));
+      fail(view,
+           fmt::format("expected a string or a whole number, found {}", view.json.type_name()));
     }
     const std::string& text_here = view.json.as_string();
     if (text_here.find_first_of("\n;#") != text_here.npos) {
-      refuse(view, "a phrase stands on one line, without `;` and `#`");
+      fail(view, "a phrase must be on one line, without `;` and `#`");
     }
     return text_here;
   }
 
-  std::string member(const View& view, std::string_view key) const {
+  std::string member(const JsonCursor& view, std::string_view key) const {
     const Json* found = view.json.find(key);
-    if (found == nullptr) refuse(view, fmt::format("member `{}` is missing", key));
+    if (found == nullptr) fail(view, fmt::format("member `{}` is missing", key));
     return phrase({*found, &view, key});
   }
 
   // " word phrase", or nothing if there is no such member.
-  std::string optional(const View& view, std::string_view key, std::string_view word) const {
+  std::string optional(const JsonCursor& view, std::string_view key, std::string_view word) const {
     return has(view, key) ? fmt::format(" {} {}", word, member(view, key)) : "";
   }
 
   // " word" if the member is true.
-  std::string flag(const View& view, std::string_view key) const {
+  std::string flag(const JsonCursor& view, std::string_view key) const {
     const Json* found = view.json.find(key);
     if (found == nullptr) return "";
     if (!found->is_bool()) {
-      refuse({*found, &view, key},
-             fmt::format("expected true or false, found {}", found->type_name()));
+      fail({*found, &view, key},
+           fmt::format("expected true or false, found {}", found->type_name()));
     }
     return found->as_bool() ? fmt::format(" {}", key) : "";
   }
@@ -153,53 +153,56 @@ const std::vector<std::string>& statement_members() {
 
 class JsonToText {
  public:
-  explicit JsonToText(Lines& lines) : lines_(lines) {}
+  explicit JsonToText(GeneratedText& lines) : lines_(lines) {}
 
-  void plan(const View& view) {
+  void plan(const JsonCursor& view) {
     static const std::vector<std::string> kMembers = {"schema",  "mesh",   "aliases",  "lists",
                                                       "tensors", "tables", "programs", "spares"};
     lines_.object(view, kMembers);
     const std::string schema = lines_.member(view, "schema");
     if (schema != "shiplap.plan/1") {
-      lines_.refuse(view, fmt::format("this reader knows \"shiplap.plan/1\", not \"{}\"", schema));
+      lines_.fail(view,
+                  fmt::format("unsupported schema \"{}\", expected \"shiplap.plan/1\"", schema));
     }
     lines_.add(view, "shiplap-plan 1");
     mesh(view);
-    lines_.each(view, "lists", [this](const View& v) { list(v); });
-    lines_.each(view, "tensors", [this](const View& v) { tensor(v); });
-    lines_.each(view, "tables", [this](const View& v) { table(v); });
-    lines_.each(view, "programs", [this](const View& v) { program(v); });
+    lines_.each(view, "lists", [this](const JsonCursor& v) { list(v); });
+    lines_.each(view, "tensors", [this](const JsonCursor& v) { tensor(v); });
+    lines_.each(view, "tables", [this](const JsonCursor& v) { table(v); });
+    lines_.each(view, "programs", [this](const JsonCursor& v) { program(v); });
     lines_.each(view, "spares",
-                [this](const View& v) { lines_.add(v, "spare on " + lines_.phrase(v)); });
+                [this](const JsonCursor& v) { lines_.add(v, "spare on " + lines_.phrase(v)); });
   }
 
  private:
-  void mesh(const View& view) {
+  void mesh(const JsonCursor& view) {
     static const std::vector<std::string> kAxis = {"axis", "size"};
     static const std::vector<std::string> kAlias = {"name", "axes"};
     std::string line = "mesh";
-    lines_.each(view, "mesh", [&](const View& axis) {
+    lines_.each(view, "mesh", [&](const JsonCursor& axis) {
       lines_.object(axis, kAxis);
       line += " " + lines_.member(axis, "axis") + "=" + lines_.member(axis, "size");
     });
     lines_.add(view, line);
-    lines_.each(view, "aliases", [&](const View& alias) {
+    lines_.each(view, "aliases", [&](const JsonCursor& alias) {
       lines_.object(alias, kAlias);
       line = "alias " + lines_.member(alias, "name") + " =";
-      lines_.each(alias, "axes", [&](const View& axis) { line += " " + lines_.phrase(axis); });
+      lines_.each(alias, "axes",
+                  [&](const JsonCursor& axis) { line += " " + lines_.phrase(axis); });
       lines_.add(alias, line);
     });
   }
 
-  void list(const View& view) {
+  void list(const JsonCursor& view) {
     static const std::vector<std::string> kMembers = {"name", "values"};
     lines_.object(view, kMembers);
     std::string line = "list " + lines_.member(view, "name") + " =";
-    lines_.each(view, "values", [&](const View& value) { line += " " + lines_.phrase(value); });
+    lines_.each(view, "values",
+                [&](const JsonCursor& value) { line += " " + lines_.phrase(value); });
     lines_.add(view, line);
   }
 
-  void tensor(const View& view) {
+  void tensor(const JsonCursor& view) {
     static const std::vector<std::string> kMembers = {"name", "kind",  "instances", "part",
                                                       "sum",  "scale", "mask"};
     lines_.object(view, kMembers);
@@ -213,17 +216,17 @@ class JsonToText {
     lines_.add(view, line);
   }
 
-  std::string dimensions(const View& view, std::string_view key) {
+  std::string dimensions(const JsonCursor& view, std::string_view key) {
     static const std::vector<std::string> kMembers = {"dimension", "size"};
     std::string line;
-    lines_.each(view, key, [&](const View& dimension) {
+    lines_.each(view, key, [&](const JsonCursor& dimension) {
       lines_.object(dimension, kMembers);
       line += " " + lines_.member(dimension, "dimension") + " " + lines_.member(dimension, "size");
     });
     return line;
   }
 
-  void table(const View& view) {
+  void table(const JsonCursor& view) {
     static const std::vector<std::string> kMembers = {"name", "sends", "receives"};
     lines_.object(view, kMembers);
     lines_.add(view, "table " + lines_.member(view, "name"));
@@ -231,68 +234,68 @@ class JsonToText {
     rows(view, "receives", "receive");
   }
 
-  void rows(const View& view, std::string_view key, std::string_view word) {
-    lines_.each(view, key, [&](const View& row) {
+  void rows(const JsonCursor& view, std::string_view key, std::string_view word) {
+    lines_.each(view, key, [&](const JsonCursor& row) {
       std::string line(word);
       for (const Json& number : lines_.array(row)) line += " " + lines_.phrase({number, &row, {}});
       lines_.add_same(line);
     });
   }
 
-  void program(const View& view) {
+  void program(const JsonCursor& view) {
     static const std::vector<std::string> kMembers = {"name", "on", "buffers", "streams", "body"};
     static const std::vector<std::string> kBuffer = {"name", "rows", "row_bytes", "type", "memory"};
     lines_.object(view, kMembers);
     lines_.add(view, "program " + lines_.member(view, "name") + " on " + lines_.member(view, "on"));
-    lines_.each(view, "buffers", [&](const View& b) {
+    lines_.each(view, "buffers", [&](const JsonCursor& b) {
       lines_.object(b, kBuffer);
       const std::string memory = lines_.has(b, "memory") ? " " + lines_.member(b, "memory") : "";
       lines_.add(b, "buffer " + lines_.member(b, "name") + " rows " + lines_.member(b, "rows") +
                         " row_bytes " + lines_.member(b, "row_bytes") + " " +
                         lines_.member(b, "type") + memory);
     });
-    lines_.each(view, "streams", [&](const View& stream) {
+    lines_.each(view, "streams", [&](const JsonCursor& stream) {
       lines_.add(stream, "streams " + lines_.phrase(stream));
     });
     body(view);
   }
 
-  void body(const View& view) {
-    lines_.each(view, "body", [this](const View& v) { statement(v); });
+  void body(const JsonCursor& view) {
+    lines_.each(view, "body", [this](const JsonCursor& v) { statement(v); });
   }
 
-  void block(const View& view, const std::string& head) {
+  void block(const JsonCursor& view, const std::string& head) {
     lines_.add(view, head);
     body(view);
     lines_.add(view, "end");
   }
 
-  void statement(const View& view) {
+  void statement(const JsonCursor& view) {
     lines_.object(view, statement_members());
-    const auto says = [&](std::string_view key) { return lines_.has(view, key); };
-    if (says("do")) return operation(view);
-    if (says("repeat")) {
+    const auto has = [&](std::string_view key) { return lines_.has(view, key); };
+    if (has("do")) return operation(view);
+    if (has("repeat")) {
       return block(view,
                    "repeat " + lines_.member(view, "repeat") + " " + lines_.member(view, "count"));
     }
-    if (says("when")) return block(view, "when " + lines_.member(view, "when"));
-    if (says("let")) {
+    if (has("when")) return block(view, "when " + lines_.member(view, "when"));
+    if (has("let")) {
       return lines_.add(view,
                         "let " + lines_.member(view, "let") + " = " + lines_.member(view, "value"));
     }
     for (const std::string_view word : {"given", "goal", "keep"}) {
-      if (says(word)) return lines_.add(view, region_is(view, word));
+      if (has(word)) return lines_.add(view, region_is(view, word));
     }
-    lines_.refuse(
-        view, "this object is no statement",
+    lines_.fail(
+        view, "this object is not a statement",
         "a statement has a member `do`, `repeat`, `when`, `let`, `given`, `goal` or `keep`");
   }
 
-  std::string region_is(const View& view, std::string_view word) {
+  std::string region_is(const JsonCursor& view, std::string_view word) {
     return fmt::format("{} {} = {}", word, lines_.member(view, word), lines_.member(view, "value"));
   }
 
-  void operation(const View& view) {
+  void operation(const JsonCursor& view) {
     std::string line;
     if (lines_.has(view, "name")) line += lines_.member(view, "name") + ": ";
     if (lines_.has(view, "stream")) line += "@" + lines_.member(view, "stream") + " ";
@@ -300,19 +303,19 @@ class JsonToText {
     line += action + operands(view, action) + trailing(view);
     if (action == "batch") return block(view, line);
     lines_.add(view, line);
-    lines_.each(view, "accesses", [this](const View& v) { access(v); });
+    lines_.each(view, "accesses", [this](const JsonCursor& v) { access(v); });
   }
 
-  void access(const View& view) {
+  void access(const JsonCursor& view) {
     static const std::vector<std::string> kMembers = {"reads", "writes", "adds", "value"};
     lines_.object(view, kMembers);
     for (const std::string_view word : {"reads", "writes", "adds"}) {
       if (lines_.has(view, word)) return lines_.add(view, region_is(view, word));
     }
-    lines_.refuse(view, "an access has a member `reads`, `writes` or `adds`");
+    lines_.fail(view, "an access needs a member `reads`, `writes` or `adds`");
   }
 
-  std::string operands(const View& view, const std::string& action) {
+  std::string operands(const JsonCursor& view, const std::string& action) {
     const auto must = [&](std::string_view key) { return " " + lines_.member(view, key); };
     const auto may = [&](std::string_view key) { return lines_.optional(view, key, key); };
     if (action == "compute") return must("kernel");
@@ -333,9 +336,9 @@ class JsonToText {
            may("root");
   }
 
-  std::string trailing(const View& view) {
+  std::string trailing(const JsonCursor& view) {
     std::string line;
-    lines_.each(view, "after", [&](const View& reference) {
+    lines_.each(view, "after", [&](const JsonCursor& reference) {
       line += (line.empty() ? " after " : ", ") + lines_.phrase(reference);
     });
     line += lines_.flag(view, "async");
@@ -343,7 +346,7 @@ class JsonToText {
     line += lines_.optional(view, "work", "work");
     const Json* label = view.json.find("label");
     if (label == nullptr) return line;
-    if (!label->is_string()) lines_.refuse({*label, &view, "label"}, "expected a string");
+    if (!label->is_string()) lines_.fail({*label, &view, "label"}, "expected a string");
     return line + " label " + quoted(label->as_string());
   }
 
@@ -356,29 +359,29 @@ class JsonToText {
     return result + "\"";
   }
 
-  Lines& lines_;
+  GeneratedText& lines_;
 };
 
-// The lines are ours, not the reader's.
-void forget_lines(std::vector<Statement>& body) {
+// Line numbers of generated text have no meaning for the user.
+void clear_origins(std::vector<Statement>& body) {
   for (Statement& statement : body) {
     std::visit([](auto& node) { node.origin = {}; }, statement.node);
-    if (auto* repeat = std::get_if<Repeat>(&statement.node)) forget_lines(repeat->body);
-    if (auto* when = std::get_if<When>(&statement.node)) forget_lines(when->body);
+    if (auto* repeat = std::get_if<Repeat>(&statement.node)) clear_origins(repeat->body);
+    if (auto* when = std::get_if<When>(&statement.node)) clear_origins(when->body);
     if (auto* operation = std::get_if<Operation>(&statement.node)) {
-      if (auto* batch = std::get_if<Batch>(&operation->action)) forget_lines(batch->body);
+      if (auto* batch = std::get_if<Batch>(&operation->action)) clear_origins(batch->body);
     }
   }
 }
 
-// A phrase may say more than its member stands for ("pp+1 wrap tag 5" for a peer): then the plan
-// has members that the reader was not given.
-void check_no_more(const Lines& lines, const View& given, const Json& read) {
+// Rejects phrases that contain more than their member ("pp+1 wrap tag 5" as a peer): then the
+// parsed plan has members that the input does not have.
+void check_no_more(const GeneratedText& lines, const JsonCursor& given, const Json& read) {
   if (read.is_array()) {
     const Json::Array& items = lines.array(given);
     if (items.size() != read.as_array().size()) {
-      lines.refuse(given,
-                   fmt::format("{} items are read as {}", items.size(), read.as_array().size()));
+      lines.fail(given,
+                 fmt::format("{} items were parsed as {}", items.size(), read.as_array().size()));
     }
     for (std::size_t k = 0; k < items.size(); ++k) {
       check_no_more(lines, {items[k], &given, {}, k}, read.as_array()[k]);
@@ -389,8 +392,8 @@ void check_no_more(const Lines& lines, const View& given, const Json& read) {
     const Json* member = given.json.find(key);
     if (member == nullptr && value.is_array() && value.as_array().empty()) continue;
     if (member == nullptr) {
-      lines.refuse(given, fmt::format("a phrase says what belongs into a member `{}`", key),
-                   fmt::format("put it there: {}", to_text(value, Layout::compact)));
+      lines.fail(given, fmt::format("a phrase contains what belongs in a member `{}`", key),
+                 fmt::format("put it there: {}", to_text(value, Layout::compact)));
     }
     check_no_more(lines, {*member, &given, key}, value);
   }
@@ -400,20 +403,20 @@ void check_no_more(const Lines& lines, const View& given, const Json& read) {
 
 Plan parse_plan_json(std::string_view text, std::string_view file) {
   const Json json = parse_json(text, file);
-  Lines lines(file);
+  GeneratedText lines(file);
   JsonToText(lines).plan({json});
   try {
     Plan plan = parse_text(lines.text, file);
-    for (Program& program : plan.programs) forget_lines(program.body);
+    for (Program& program : plan.programs) clear_origins(program.body);
     check_no_more(lines, {json}, to_json(plan));
     return plan;
   } catch (const InputError& error) {
     std::vector<Diagnostic> diagnostics = error.diagnostics();
     for (Diagnostic& diagnostic : diagnostics) {
-      // The line is one that nobody wrote: name the object it was made from, and show it below.
+      // The line is generated: report its object instead, and show the line as excerpt.
       Where& where = diagnostic.where;
       if (where.line < 1) continue;
-      where.operation = Lines::at(lines.path_of(where.line));
+      where.operation = GeneratedText::at(lines.path_of(where.line));
       where.line = 0;
     }
     throw InputError(std::move(diagnostics));

@@ -1,5 +1,5 @@
-// What the kernels of a plan take and make: a line each. A kernel that has no line here is only
-// held to the rules that all of them obey (docs/check.md).
+// The operands of known kernels, one rule each. A kernel without a rule is only checked against the
+// rules that apply to all kernels (docs/check.md).
 #pragma once
 
 #include <span>
@@ -24,13 +24,13 @@ struct KernelRule {
 // The kernels that have a rule, those that are linear, and the opaque one.
 [[nodiscard]] std::vector<std::string_view> kernel_names();
 
-// Null if there is none.
+// Returns null if there is none.
 [[nodiscard]] const KernelRule* find_kernel_rule(std::string_view kernel);
 
-// Whether it may read a sum that is not complete: `zero`, `add`, `scale`, `cast`.
+// Whether it may read a partial sum: `zero`, `add`, `scale`, `cast`.
 [[nodiscard]] bool is_linear(std::string_view kernel);
 
-// What it states is taken as it is.
+// The contents that it declares are not checked.
 inline constexpr std::string_view kOpaqueKernel = "other";
 inline constexpr std::string_view kUpdateKernel = "update";
 

@@ -18,7 +18,7 @@ constexpr std::string_view kKernels[] = {"forward",         "loss",  "backward",
                                          "backward_weight", "update"};
 
 // "Weight", "Activation+1", "OptState?".
-std::vector<std::string> in_words(std::span<const Operand> operands) {
+std::vector<std::string> to_strings(std::span<const Operand> operands) {
   std::vector<std::string> result;
   for (const Operand& operand : operands) {
     std::string text(operand.kind);
@@ -47,18 +47,18 @@ TEST(KernelRule, OfOtherNamesIsNone) {
 
 TEST(KernelRule, OfALayerTakesItsInputAndMakesTheNext) {
   const KernelRule& forward = *find_kernel_rule("forward");
-  EXPECT_THAT(in_words(forward.reads), ElementsAre("Activation", "Weight"));
-  EXPECT_THAT(in_words(forward.writes), ElementsAre("Activation+1"));
+  EXPECT_THAT(to_strings(forward.reads), ElementsAre("Activation", "Weight"));
+  EXPECT_THAT(to_strings(forward.writes), ElementsAre("Activation+1"));
   const KernelRule& loss = *find_kernel_rule("loss");
-  EXPECT_THAT(in_words(loss.reads), ElementsAre("Activation"));
-  EXPECT_THAT(in_words(loss.writes), ElementsAre("ActivationGrad"));
+  EXPECT_THAT(to_strings(loss.reads), ElementsAre("Activation"));
+  EXPECT_THAT(to_strings(loss.writes), ElementsAre("ActivationGrad"));
 }
 
-// What the two halves of a backward make together is what the whole makes, and each needs the
-// gradient from behind.
+// The outputs of backward_input and backward_weight together are those of backward, and each reads
+// the gradient of the output.
 TEST(KernelRule, OfBackwardIsThatOfItsHalves) {
   const KernelRule& whole = *find_kernel_rule("backward");
-  EXPECT_THAT(in_words(whole.reads), ElementsAre("Activation", "ActivationGrad+1", "Weight"));
+  EXPECT_THAT(to_strings(whole.reads), ElementsAre("Activation", "ActivationGrad+1", "Weight"));
   std::vector<std::string> made;
   for (const char* half : {"backward_input", "backward_weight"}) {
     const KernelRule& rule = *find_kernel_rule(half);
@@ -69,15 +69,15 @@ TEST(KernelRule, OfBackwardIsThatOfItsHalves) {
       EXPECT_TRUE(operand.kind != "ActivationGrad" || !operand.optional) << half;
     }
     EXPECT_EQ(kinds, (std::set<std::string_view>{"Activation", "ActivationGrad", "Weight"}));
-    for (const std::string& made_here : in_words(rule.writes)) made.push_back(made_here + "?");
+    for (const std::string& made_here : to_strings(rule.writes)) made.push_back(made_here + "?");
   }
-  EXPECT_EQ(in_words(whole.writes), made);
+  EXPECT_EQ(to_strings(whole.writes), made);
 }
 
 TEST(KernelRule, OfUpdateKeepsEveryVersion) {
   const KernelRule& update = *find_kernel_rule(kUpdateKernel);
-  EXPECT_THAT(in_words(update.reads), ElementsAre("WeightGrad", "Weight", "OptState?"));
-  EXPECT_THAT(in_words(update.writes), ElementsAre("Weight", "OptState?"));
+  EXPECT_THAT(to_strings(update.reads), ElementsAre("WeightGrad", "Weight", "OptState?"));
+  EXPECT_THAT(to_strings(update.writes), ElementsAre("Weight", "OptState?"));
   for (const Operand& operand : update.writes) {
     EXPECT_TRUE(Tensor{.kind = std::string(operand.kind)}.has_versions()) << operand.kind;
   }

@@ -1,3 +1,15 @@
+// Labels of events: which layer and which samples an operation works on.
+//
+// Computations declare what they write; every other operation moves rows. So the contents of each
+// buffer are tracked as sorted, disjoint segments, in listed order, one rank at a time (the
+// reaching definitions of straight-line code). A write replaces the segments that it overlaps. The
+// label of a transfer is that of the segments it reads: all their samples, and the layer of the
+// latest write.
+//
+// Rows that were received from another rank have an unknown label while their rank is scanned. Such
+// a segment records the receiving operation, and events that read it are deferred; resolve_labels()
+// follows them across ranks once matching is complete. Labels are for display: a race or a label
+// that depends on itself gives an unknown label, not an error.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -13,10 +25,10 @@ namespace {
 
 bool is_written(const flat::Access& access) { return access.kind != Access::Kind::reads; }
 
-// Sets of samples that are not one run are listed one by one; beyond this, they are not shown.
-constexpr std::int64_t kMostListed = 1 << 20;
+// Sets of samples that are not one run are listed one by one, up to this number.
+constexpr std::int64_t kMaxListedSamples = 1 << 20;
 
-// Samples are numbered with 31 bits; runs beyond that are not shown.
+// Samples are numbered with 31 bits; larger numbers are not shown.
 bool can_be_shown(const flat::Run& run) {
   return run.count > 0 &&
          run.begin + (run.count - 1) * run.stride <= std::numeric_limits<std::int32_t>::max();
@@ -25,11 +37,11 @@ bool can_be_shown(const flat::Run& run) {
 }  // namespace
 
 Labeller::Labeller(const Plan& plan) {
-  constexpr std::array<std::pair<std::string_view, Kind>, 4> kKinds{
-      {{"Weight", Kind::weight},
-       {"WeightGrad", Kind::weight_grad},
-       {"Activation", Kind::activation},
-       {"ActivationGrad", Kind::activation_grad}}};
+  constexpr std::array<std::pair<std::string_view, TensorKind>, 4> kKinds{
+      {{"Weight", TensorKind::weight},
+       {"WeightGrad", TensorKind::weight_grad},
+       {"Activation", TensorKind::activation},
+       {"ActivationGrad", TensorKind::activation_grad}}};
   for (const Tensor& tensor : plan.tensors) {
     TensorLabel& entry = tensors_.emplace_back();
     entry.indexed = tensor.instances > 0;
@@ -51,17 +63,18 @@ void Labeller::start(const RankProgram& program) {
   for (const flat::Fact& fact : program.given) put(fact.region, {.value = &fact.value});
 }
 
-void Labeller::follow(const RankProgram& program, LinkedProgram& linked, DeferredLabels& deferred) {
+void Labeller::annotate(const RankProgram& program, LinkedProgram& linked,
+                        DeferredLabels& deferred) {
   start(program);
   for (std::size_t k = 0; k < program.operations.size(); ++k) {
     const flat::Operation& op = program.operations[k];
-    const Place place{program.rank.value, static_cast<std::int32_t>(k)};
-    const Step& step = linked.step(place);
+    const OperationId id{program.rank.value, static_cast<std::int32_t>(k)};
+    const Step& step = linked.step(id);
     if (step.event < 0) continue;
-    if (step.act == Act::compute) {
-      compute(op, linked.event(place));
+    if (step.action == ActionKind::compute) {
+      compute(op, linked.event(id));
     } else {
-      move(op, place, linked, deferred);
+      move(op, id, linked, deferred);
     }
   }
 }
@@ -71,11 +84,11 @@ void Labeller::follow(const RankProgram& program, LinkedProgram& linked, Deferre
 void Labeller::compute(const flat::Operation& op, trace::Event& event) {
   event.layer = layer_of(op, event.kind);
   switch (event.kind) {
-    case trace::Kind::forward:
-    case trace::Kind::backward:
-    case trace::Kind::backward_input:
-    case trace::Kind::backward_weight:
-    case trace::Kind::loss:
+    case trace::EventKind::forward:
+    case trace::EventKind::backward:
+    case trace::EventKind::backward_input:
+    case trace::EventKind::backward_weight:
+    case trace::EventKind::loss:
       event.samples = samples_of(op, Access::Kind::reads);
       break;
     default:
@@ -88,12 +101,13 @@ void Labeller::compute(const flat::Operation& op, trace::Event& event) {
   }
 }
 
-std::int32_t Labeller::layer_of(const flat::Operation& op, trace::Kind kind) const {
-  if (kind == trace::Kind::loss) return -1;
+std::int32_t Labeller::layer_of(const flat::Operation& op, trace::EventKind kind) const {
+  if (kind == trace::EventKind::loss) return -1;
   const auto accesses = program_->accesses_of(op);
   auto found = accesses.end();
-  if (kind != trace::Kind::compute) {
-    const Kind wanted = kind == trace::Kind::backward_weight ? Kind::weight_grad : Kind::weight;
+  if (kind != trace::EventKind::compute) {
+    const TensorKind wanted =
+        kind == trace::EventKind::backward_weight ? TensorKind::weight_grad : TensorKind::weight;
     found = std::ranges::find_if(accesses, [&](const flat::Access& access) {
       return tensors_[access.value.tensor.index()].kind == wanted;
     });
@@ -113,10 +127,11 @@ IndexSet Labeller::samples_of(const flat::Operation& op, Access::Kind kind) cons
   return all;
 }
 
-// Of activations and their gradients; nothing else is shown with samples.
+// The samples of activations and their gradients; other tensors are shown without samples.
 IndexSet Labeller::samples_of(const flat::Value& value) const {
   const TensorLabel& tensor = tensors_[value.tensor.index()];
-  const bool shown = tensor.kind == Kind::activation || tensor.kind == Kind::activation_grad;
+  const bool shown =
+      tensor.kind == TensorKind::activation || tensor.kind == TensorKind::activation_grad;
   if (!shown || tensor.sample < 0) return {};
   std::vector<flat::Run> runs;
   std::int64_t total = 0;
@@ -126,7 +141,7 @@ IndexSet Labeller::samples_of(const flat::Value& value) const {
     total += run.count;
   }
   if (runs.size() == 1) return IndexSet::range(runs[0].begin, runs[0].count, runs[0].stride);
-  if (total > kMostListed) return {};
+  if (total > kMaxListedSamples) return {};
   std::vector<std::int32_t> indices;
   indices.reserve(total);
   for (const flat::Run& run : runs) {
@@ -137,63 +152,64 @@ IndexSet Labeller::samples_of(const flat::Value& value) const {
   return IndexSet(std::move(indices));
 }
 
-// The gradient of what layer l leaves counts as layer l.
-Source Labeller::known(const flat::Value& value) const {
+// The gradient of the output of layer l is labelled as layer l.
+LabelSource Labeller::label_of(const flat::Value& value) const {
   const TensorLabel& tensor = tensors_[value.tensor.index()];
-  Source source{.samples = samples_of(value)};
+  LabelSource source{.samples = samples_of(value)};
   if (tensor.indexed) source.layer = static_cast<std::int32_t>(value.instance);
-  if (tensor.indexed && tensor.kind == Kind::activation_grad) --source.layer;
+  if (tensor.indexed && tensor.kind == TensorKind::activation_grad) --source.layer;
   return source;
 }
 
-// ---- what moves rows
+// ---- transfers
 
-void Labeller::move(const flat::Operation& op, Place place, LinkedProgram& linked,
+void Labeller::move(const flat::Operation& op, OperationId id, LinkedProgram& linked,
                     DeferredLabels& deferred) {
   if (const auto* collective = std::get_if<Collective>(&op.source->action)) {
-    const bool takes = collective->kind == CollectiveKind::broadcast &&
-                       &whole_buffer(*program_, op, *collective) == &op.to;
-    if (takes) {
-      deferred.deferred.push_back({.place = place});
-      return put(op.to, {.operation = place.operation});
+    const bool receives = collective->kind == CollectiveKind::broadcast &&
+                          &whole_buffer(*program_, op, *collective) == &op.to;
+    if (receives) {
+      deferred.deferred.push_back({.id = id});
+      return put(op.to, {.operation = id.operation});
     }
-    show(op.from, place, linked, deferred);
+    set_label(op.from, id, linked, deferred);
     return arrive(op.from, op.to);
   }
   if (std::holds_alternative<Receive>(op.source->action)) {
-    deferred.deferred.push_back({.place = place});
-    return put(op.to, {.operation = place.operation});
+    deferred.deferred.push_back({.id = id});
+    return put(op.to, {.operation = id.operation});
   }
-  show(op.from, place, linked, deferred);
+  set_label(op.from, id, linked, deferred);
   if (std::holds_alternative<Copy>(op.source->action)) return copy(op.from, op.to);
   if (std::holds_alternative<Exchange>(op.source->action)) arrive(op.from, op.to);
 }
 
-void Labeller::show(const flat::Region& region, Place place, LinkedProgram& linked,
-                    DeferredLabels& deferred) {
+void Labeller::set_label(const flat::Region& region, OperationId id, LinkedProgram& linked,
+                         DeferredLabels& deferred) {
   find(region, found_);
   if (found_.empty()) return;
   const auto latest = std::ranges::max_element(found_, {}, &Segment::when);
   std::iter_swap(found_.begin(), latest);
-  trace::Event& event = linked.event(place);
+  trace::Event& event = linked.event(id);
   if (std::ranges::none_of(found_, [](const Segment& s) { return s.value == nullptr; })) {
-    event.layer = known(*found_.front().value).layer;
+    event.layer = label_of(*found_.front().value).layer;
     for (const Segment& segment : found_) {
       event.samples = event.samples.united(samples_of(*segment.value));
     }
     return;
   }
-  deferred.deferred.push_back({.place = place,
+  deferred.deferred.push_back({.id = id,
                                .first = static_cast<std::int32_t>(deferred.sources.size()),
                                .count = static_cast<std::int32_t>(found_.size())});
   for (const Segment& segment : found_) {
-    deferred.sources.push_back(segment.value != nullptr ? known(*segment.value)
-                                                        : Source{.operation = segment.operation});
+    deferred.sources.push_back(segment.value != nullptr
+                                   ? label_of(*segment.value)
+                                   : LabelSource{.operation = segment.operation});
   }
 }
 
-// Row by row where the two regions are as long; otherwise all that arrives is taken to be like what
-// the rank gave. So it is for gathering, scattering and reducing parts of one tensor.
+// Row by row if the two regions have equal length. Otherwise (gathers, scatters, reductions of
+// parts of one tensor) the output is labelled like the input of this rank.
 void Labeller::arrive(const flat::Region& from, const flat::Region& to) {
   if (!from.buffer.exists()) return;
   if (from.count == to.count) return copy(from, to);
@@ -269,7 +285,7 @@ void Labeller::put(const flat::Region& region, Segment what) {
   put(region.buffer, what);
 }
 
-// Replaces what lies in its rows; one that holds nothing only clears them.
+// Replaces the contents of its rows; an empty segment only clears them.
 void Labeller::put(BufferId buffer, const Segment& what) {
   if (what.begin == what.end) return;
   Segments& segments = buffers_[buffer.index()];
@@ -285,7 +301,7 @@ void Labeller::put(BufferId buffer, const Segment& what) {
     rest_.push_back(*(last - 1));
     rest_.back().begin = what.end;
   }
-  // Most writes replace one segment by one.
+  // Fast path: most writes replace one segment by one.
   const std::ptrdiff_t gone = last - first;
   const auto same = std::min<std::ptrdiff_t>(gone, std::ssize(rest_));
   std::copy_n(rest_.begin(), same, first);

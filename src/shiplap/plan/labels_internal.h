@@ -1,8 +1,4 @@
-// What lies in the rows that an operation moves: which layer, which samples. Events show it.
-//
-// Computations state what they write; all else moves rows. Followed in listed order, one rank at a
-// time: of what arrives from another rank, only from which operation it came is noted, and
-// resolve_labels() fills it in when all ranks are known.
+// Labels of events: the layer and samples of the rows that an operation moves. See labels.cc.
 #pragma once
 
 #include <cstdint>
@@ -13,64 +9,65 @@
 
 namespace shiplap::plan {
 
-// A share of what an operation moves: known, or what another operation of its rank brought.
-struct Source {
+// The label of some of the rows that an operation moves: known, or that of an earlier operation of
+// its rank.
+struct LabelSource {
   std::int32_t layer = -1;
   IndexSet samples;
-  std::int32_t operation = -1;  // the one that brought it; -1: known
+  std::int32_t operation = -1;  // the operation that received the rows; -1: known
 };
 
-// An event whose layer and samples depend on other events. One without sources shows what its other
-// end shows: a receive its send, a broadcast its root.
+// An event whose label depends on other events. Without sources it has the label of its other end:
+// a receive that of its send, a broadcast that of its root.
 struct DeferredLabel {
-  Place place;
-  std::int32_t first = 0;  // in DeferredLabels::sources; the first of them was written last
+  OperationId id;
+  std::int32_t first = 0;  // in DeferredLabels::sources; the most recently written one first
   std::int32_t count = 0;
 };
 
 struct DeferredLabels {
   std::vector<DeferredLabel> deferred;
-  std::vector<Source> sources;
+  std::vector<LabelSource> sources;
 };
 
 class Labeller {
  public:
   explicit Labeller(const Plan& plan);
-  // Fills in layer and samples of the events of a rank that is loaded, but for the deferred.
-  void follow(const RankProgram& program, LinkedProgram& linked, DeferredLabels& deferred);
+  // Sets layer and samples of the events of a rank; those that depend on other ranks are deferred.
+  void annotate(const RankProgram& program, LinkedProgram& linked, DeferredLabels& deferred);
 
  private:
-  // What an event shows of a value depends on the kind of its tensor.
-  enum class Kind : std::uint8_t { weight, weight_grad, activation, activation_grad, other };
+  // The kind of a tensor determines the label of its values.
+  enum class TensorKind : std::uint8_t { weight, weight_grad, activation, activation_grad, other };
   struct TensorLabel {
-    Kind kind = Kind::other;
+    TensorKind kind = TensorKind::other;
     bool indexed = false;
-    std::int32_t sample = -1;  // its dimension of that name
+    std::int32_t sample = -1;  // its dimension `sample`
   };
-  // Rows begin .. end-1 of a buffer and what was put there.
+  // Rows begin .. end-1 of a buffer, and the last write to them.
   struct Segment {
     std::int64_t begin = 0;
     std::int64_t end = 0;
-    std::int64_t when = 0;               // counts the writes of this rank
-    const flat::Value* value = nullptr;  // none: `operation` brought it
+    std::int64_t when = 0;               // number of the write, on this rank
+    const flat::Value* value = nullptr;  // null: received by `operation`
     std::int32_t operation = -1;
   };
   using Segments = std::vector<Segment>;
 
   void start(const RankProgram& program);
   void compute(const flat::Operation& op, trace::Event& event);
-  void move(const flat::Operation& op, Place place, LinkedProgram& linked,
+  void move(const flat::Operation& op, OperationId id, LinkedProgram& linked,
             DeferredLabels& deferred);
-  // What lies in the rows becomes what the event shows.
-  void show(const flat::Region& region, Place place, LinkedProgram& linked,
-            DeferredLabels& deferred);
+  // Labels the event with the contents of the rows.
+  void set_label(const flat::Region& region, OperationId id, LinkedProgram& linked,
+                 DeferredLabels& deferred);
 
-  [[nodiscard]] std::int32_t layer_of(const flat::Operation& op, trace::Kind kind) const;
+  [[nodiscard]] std::int32_t layer_of(const flat::Operation& op, trace::EventKind kind) const;
   [[nodiscard]] IndexSet samples_of(const flat::Value& value) const;
   [[nodiscard]] IndexSet samples_of(const flat::Operation& op, Access::Kind kind) const;
-  [[nodiscard]] Source known(const flat::Value& value) const;
+  [[nodiscard]] LabelSource label_of(const flat::Value& value) const;
 
-  // Rows of a region: a span, or those a list names.
+  // The segments of a region, which is a range or a list of rows.
   void find(const flat::Region& region, Segments& found) const;
   void put(const flat::Region& region, Segment what);
   void put(BufferId buffer, const Segment& what);
@@ -78,7 +75,7 @@ class Labeller {
   void arrive(const flat::Region& from, const flat::Region& to);
 
   std::vector<TensorLabel> tensors_;
-  // Of the rank that is followed:
+  // Of the current rank:
   const RankProgram* program_ = nullptr;
   std::vector<Segments> buffers_;  // each sorted, without overlap
   std::int64_t writes_ = 0;
@@ -86,7 +83,7 @@ class Labeller {
   Segments rest_;
 };
 
-// Follows every label to where its data was made.
+// Resolves all deferred labels.
 void resolve_labels(const DeferredLabels& deferred, LinkedProgram& linked);
 
 }  // namespace shiplap::plan

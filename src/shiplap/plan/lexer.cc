@@ -12,7 +12,7 @@
 namespace shiplap::plan {
 namespace {
 
-constexpr std::uint64_t kMost = std::uint64_t{1} << 63;
+constexpr std::uint64_t kMaxInteger = std::uint64_t{1} << 63;
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -23,11 +23,11 @@ std::size_t digits_from(std::string_view text, std::size_t position) {
   return position;
 }
 
-// Reads `4000` and `4e9`; false if it does not fit.
+// Reads `4000` and `4e9`. Returns false on overflow.
 bool read_integer(std::string_view digits, std::string_view exponent, std::uint64_t& result) {
   result = 0;
   const auto append = [&result](unsigned digit) {
-    if (result > (kMost - digit) / 10) return false;
+    if (result > (kMaxInteger - digit) / 10) return false;
     result = result * 10 + digit;
     return true;
   };
@@ -160,7 +160,7 @@ void Lexer::expected(std::string_view what, std::string help) const {
                   .help = std::move(help)});
 }
 
-// True if there was anything to skip.
+// Returns whether anything was skipped.
 bool Lexer::skip_blanks_and_comments() {
   const std::size_t begin = position_;
   while (position_ < text_.size() && is_blank(text_[position_])) ++position_;
@@ -210,7 +210,7 @@ void Lexer::scan_number(Token& token) {
   std::size_t end = digits_from(text_, position_);
   const std::string_view whole = text_.substr(position_, end - position_);
   bool integer = true;
-  // A dot belongs to the number only before a digit: `1..3` is a range.
+  // A dot is part of the number only if a digit follows: `1..3` is a range.
   if (end + 1 < text_.size() && text_[end] == '.' && is_digit(text_[end + 1])) {
     integer = false;
     end = digits_from(text_, end + 1);
@@ -244,7 +244,7 @@ void Lexer::scan_symbol(Token& token) {
   if (std::ranges::find(kPairs, two) != kPairs.end()) {
     length = 2;
   } else {
-    // A whole character of a foreign script is shown, not its first byte.
+    // Take a whole UTF-8 character, not its first byte.
     while (position_ + length < text_.size() && (text_[position_ + length] & 0xC0) == 0x80 &&
            (text_[position_] & 0x80) != 0 && length < 4) {
       ++length;

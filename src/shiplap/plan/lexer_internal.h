@@ -1,4 +1,4 @@
-// The words of a `.plan` text, one at a time, with their places.
+// The lexer of the `.plan` text format: tokens with their source locations.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ enum class TokenKind : std::uint8_t { name, integer, decimal, symbol, line_end, 
 
 struct Token {
   TokenKind kind = TokenKind::text_end;
-  bool blank_before = false;  // also at the beginning of a line
+  bool blank_before = false;  // true at the beginning of a line
   bool blank_after = false;
   std::int32_t line = 1;
   std::size_t offset = 0;
   std::string_view text;
   std::uint64_t integer = 0;  // at most 2^63
-  double decimal = 0;         // of integers, too
+  double decimal = 0;         // set for integers, too
 
   [[nodiscard]] bool is(std::string_view word) const {
     return text == word && (kind == TokenKind::name || kind == TokenKind::symbol);
@@ -30,7 +30,7 @@ struct Token {
   [[nodiscard]] bool begins_count() const { return is("+") && blank_before && !blank_after; }
 };
 
-// Thrown where a statement makes no sense; whoever reads statements catches it and goes on.
+// Thrown by parsers on an invalid statement; the statement loop catches it and continues.
 struct ParseFailure : std::exception {
   ParseFailure() = default;
   explicit ParseFailure(Diagnostic what_is_wrong) : diagnostic(std::move(what_is_wrong)) {}
@@ -44,31 +44,31 @@ class Lexer {
   [[nodiscard]] const Token& peek() const { return current_; }
   [[nodiscard]] const Token& peek_second() const { return next_; }
   Token take();
-  // Takes the next token if it is this word or symbol.
+  // Takes the next token if it is this word or symbol; returns whether it was.
   bool take_if(std::string_view word);
 
   [[nodiscard]] bool at_line_end() const { return current_.kind >= TokenKind::line_end; }
   void skip_line();
   void skip_blank_lines();
-  // Reads on as if `word`, which must outlive the lexer, stood where the next token stands.
+  // Replaces the next token by `word`. REQUIRES: `word` outlives the lexer.
   void read_as(std::string_view word);
-  // How far `token` is indented, or -1 if it is not the first on its line.
+  // Returns the indentation of `token`, or -1 if it is not the first on its line.
   [[nodiscard]] int indent(const Token& token) const;
-  // The text from `token` to the next token, without the blanks at its end.
+  // The text from `token` to the next token, without trailing blanks.
   [[nodiscard]] std::string_view text_since(const Token& token) const;
-  // What is left of the line, as it stands; the line end is next.
+  // Takes the rest of the line verbatim. The line end is next.
   std::string_view take_rest_of_line();
-  // The next token is a quotation mark: what stands up to the closing one, `\\` and `\"` undone.
+  // Takes a quoted string and unescapes it. REQUIRES: the next token is a quotation mark.
   std::string take_quoted();
-  // A whole line, for what is known by its number only.
+  // The location of a whole line.
   [[nodiscard]] Where where_line(int line) const;
 
   [[nodiscard]] Where where(const Token& token) const;
   [[nodiscard]] Where where(std::size_t offset, std::size_t length) const;
 
-  // Throws ParseFailure at `token`, with its place filled in.
+  // Throws ParseFailure with the location of `token`.
   [[noreturn]] void fail(const Token& token, Diagnostic diagnostic) const;
-  // D101: "expected WHAT, found .."
+  // Throws D101: "expected WHAT, found .."
   [[noreturn]] void expected(std::string_view what, std::string help = "") const;
 
  private:

@@ -1,3 +1,25 @@
+// Linking: one value for all ranks of a plan.
+//
+// Problem: the replay, the executor and the checker need the same facts about a plan: what each
+// operation waits for, which operations of different ranks match, and the event of each operation.
+// Up to 131,072 ranks must fit in memory and link in interactive time.
+//
+// Idea: ranks of a program mostly have equal operations. What depends on the rank's own operations
+// alone is a RankTemplate, stored once for all ranks that agree in it (hash-consing: E. Goto,
+// "Monocopy and associative algorithms in extended Lisp", 1974). A new rank is compared with the
+// last template of its program first, because neighbours are mostly equal, then by hash. What does
+// differ from rank to rank is one Match per operation, and the event.
+//
+// Invariants:
+// - Templates compare by steps, memory and dependencies; costs are part of a step. A template never
+//   moves (deque), so pointers to it stay valid while ranks are added.
+// - LinkedRank::first makes (rank, operation) an index into flat arrays over all operations.
+// - A message has one number in the trace, on both ends: rank * 2^24 + number of the send.
+// - A layer or sample that comes from another rank is unknown while its rank is added; it is
+//   deferred and resolved when all ranks are linked (labels.cc, resolve_labels.cc).
+//
+// Costs come from a callback, so this module does not depend on hardware. Before there was one
+// linked program, check, sim and the executor had three matchings and two derivations of events.
 #include "shiplap/plan/link.h"
 
 #include <fmt/format.h>
@@ -15,14 +37,14 @@
 namespace shiplap::plan {
 namespace {
 
-// Messages of one rank are numbered below this.
+// Limit of the messages of one rank: see Event::match.
 constexpr std::int64_t kMaxSends = std::int64_t{1} << 24;
 
 }  // namespace
 
-class Linker::State {
+class Linker::Impl {
  public:
-  State(const Plan& plan, LinkOptions options)
+  Impl(const Plan& plan, LinkOptions options)
       : options_(std::move(options)), labeller_(plan), streams_(trace_streams(plan)) {
     const auto ranks = static_cast<std::size_t>(plan.mesh.ranks());
     linked_.plan = &plan;
@@ -50,23 +72,24 @@ class Linker::State {
     const std::size_t total = linked_.matches.size() + program.operations.size();
     iterations_ += program.iterations;
     if (std::cmp_greater(total, options_.operations)) {
-      too_large(options_.operations, "operations",
-                "all of them are held at once, about 250 bytes each");
+      throw_too_large(options_.operations, "operations",
+                      "all of them are kept in memory, about 250 bytes each");
     }
     if (iterations_ > options_.iterations) {
-      too_large(options_.iterations, "iterations of loops",
-                "every rank is expanded, which takes time for each of them");
+      throw_too_large(options_.iterations, "iterations of loops",
+                      "every rank is expanded, which takes time for each iteration");
     }
     linked_.ranks[rank].first = std::ssize(linked_.matches);
     linked_.ranks[rank].rank_template = shared_template(program);
     matcher_.join(program, linked_.matches);
     if (!options_.events) return;
     write_events(program);
-    labeller_.follow(program, linked_, deferred_);
+    labeller_.annotate(program, linked_, deferred_);
   }
 
  private:
-  [[noreturn]] static void too_large(std::int64_t limit, std::string_view what, std::string why) {
+  [[noreturn]] static void throw_too_large(std::int64_t limit, std::string_view what,
+                                           std::string why) {
     throw InputError(Diagnostic{.code = "D632",
                                 .what = fmt::format("this plan has more than {} {} on all ranks "
                                                     "together",
@@ -75,7 +98,7 @@ class Linker::State {
                                 .help = "use a smaller mesh, or raise the limit"});
   }
 
-  // Ranks of a program are mostly alike, neighbours above all.
+  // Returns the index of an equal template, or adds a new one.
   std::int32_t shared_template(const RankProgram& program) {
     if (!program.program.exists()) return spare();
     RankTemplate made = plan::template_of(program, options_);
@@ -134,16 +157,16 @@ class Linker::State {
       event.stream = streams_.index[program.program][StreamId(step.stream)];
       event.operation = static_cast<std::int32_t>(k);
       event.memory = {step.memory};
-      const bool moves = step.act != Act::compute && step.act != Act::copy;
+      const bool moves = step.action != ActionKind::compute && step.action != ActionKind::copy;
       if (moves) event.bytes = {step.bytes};
-      if (step.act == Act::send || step.act == Act::receive) {
+      if (step.action == ActionKind::send || step.action == ActionKind::receive) {
         event.peer = program.operations[k].peer.value;
       }
-      if (step.act == Act::send) event.match = program.rank.value * kMaxSends + sends++;
+      if (step.action == ActionKind::send) event.match = program.rank.value * kMaxSends + sends++;
     }
   }
 
-  // A receive has the number of its send.
+  // Gives each receive the number of its send.
   void match_events() {
     for (const MessageQueue& queue : linked_.matching.queues) {
       for (std::size_t n = 0; n < std::min(queue.sends.size(), queue.receives.size()); ++n) {
@@ -160,22 +183,22 @@ class Linker::State {
   Labeller labeller_;
   DeferredLabels deferred_;
   TraceStreams streams_;
-  std::vector<std::int32_t> recent_;  // by program: the last rank_template
+  std::vector<std::int32_t> recent_;  // by program: the template of its last rank
   std::unordered_multimap<std::uint64_t, std::int32_t> known_;
   std::int32_t spare_ = -1;
 };
 
 Linker::Linker(const Plan& plan, LinkOptions options)
-    : state_(std::make_unique<State>(plan, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(plan, std::move(options))) {}
 Linker::~Linker() = default;
-void Linker::add(const RankProgram& program) { state_->add(program); }
-const LinkedProgram& Linker::linked() const { return state_->linked(); }
-LinkedProgram Linker::finish() && { return state_->finish(); }
+void Linker::add(const RankProgram& program) { impl_->add(program); }
+const LinkedProgram& Linker::linked() const { return impl_->linked(); }
+LinkedProgram Linker::finish() && { return impl_->finish(); }
 
-Place LinkedProgram::other_end(Place place) const {
-  const Match at = match(place);
+OperationId LinkedProgram::other_end(OperationId id) const {
+  const Match at = match(id);
   const MessageQueue& queue = matching.queues[at.with];
-  const bool sends = step(place).act == Act::send;
+  const bool sends = step(id).action == ActionKind::send;
   const std::vector<std::int32_t>& side = sends ? queue.receives : queue.sends;
   if (at.n >= std::ssize(side)) return {};
   return {sends ? queue.to : queue.from, side[at.n]};

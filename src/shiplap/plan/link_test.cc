@@ -36,10 +36,10 @@ program right on dp=1
 TEST(Link, ConnectsTheEndsOfMessagesInTheirOrder) {
   const Plan plan = parse_text(kText, "link.plan");
   const LinkedProgram linked = link(plan, {});
-  EXPECT_EQ(linked.other_end({0, 0}), (Place{1, 0}));
-  EXPECT_EQ(linked.other_end({1, 0}), (Place{0, 0}));
-  EXPECT_EQ(linked.other_end({0, 1}), (Place{1, 1}));
-  EXPECT_FALSE(linked.other_end({1, 2}).exists());  // nobody sends it
+  EXPECT_EQ(linked.other_end({0, 0}), (OperationId{1, 0}));
+  EXPECT_EQ(linked.other_end({1, 0}), (OperationId{0, 0}));
+  EXPECT_EQ(linked.other_end({0, 1}), (OperationId{1, 1}));
+  EXPECT_FALSE(linked.other_end({1, 2}).exists());  // has no send
   const auto& receives = linked.trace.ranks[1].events;
   EXPECT_EQ(receives[0].match, linked.trace.ranks[0].events[0].match);
   EXPECT_EQ(receives[2].match, trace::Event().match);
@@ -88,7 +88,7 @@ TEST(Link, RanksWithEqualOperationsAndCostsShareATemplate) {
   EXPECT_EQ(linked.templates.size(), 2U);
   EXPECT_EQ(linked.step({6, 0}).cost, 0);
   EXPECT_EQ(linked.step({7, 0}).cost, 1);
-  EXPECT_EQ(linked.step({7, 1}).cost, 0);  // a collective has none of its own
+  EXPECT_EQ(linked.step({7, 1}).cost, 0);  // collectives are not costed here
 }
 
 TEST(Link, MoreOperationsThanAllowedAreRefused) {

@@ -1,3 +1,22 @@
+// Static message matching.
+//
+// Problem: find for every send its receive and for every collective call the calls of the other
+// members, for all ranks of a mesh, without executing anything.
+//
+// Idea: MPI matches messages of one (communicator, source, destination, tag) in the order in which
+// they are posted, and collectives of one communicator in the order in which they are called (MPI
+// standard, "non-overtaking" messages); NCCL does the same. A plan has no wildcard receives and no
+// matching by arrival. So the match of an operation is a pair: its queue or group, and its number
+// there, counted in the listed order of its own rank. Times and interleavings have no influence,
+// which is why a single execution decides whether a plan deadlocks (execution.cc).
+//
+// Ranks join one after the other, in ascending order, and each is scanned once. Queues are found by
+// hash of (from, to, channel, tag), groups by hash of first rank, size and channel, then compared.
+// A rank looks up each of its groups once, not for each call.
+//
+// The matcher does not check whether matched operations are compatible; check and sim do, and
+// report it with their own codes. Ends without a counterpart are legal here: a queue may have more
+// sends than receives, and a group may be incomplete.
 #include "shiplap/plan/matching.h"
 
 #include <algorithm>

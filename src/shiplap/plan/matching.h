@@ -1,6 +1,6 @@
-// Which operations of different ranks meet. Equal numbers meet, counted in listed order: the n-th
-// send from one rank to another over a channel with a tag and the n-th receive there; the n-th call
-// of each member of a group. So it is known before anything is executed.
+// Matching: which operations of different ranks belong together. The n-th send from one rank to
+// another over a channel with a tag matches the n-th receive there; the n-th calls of all members
+// of a group match. Counted in listed order, so matching is known before anything is executed.
 #pragma once
 
 #include <compare>
@@ -16,12 +16,12 @@
 
 namespace shiplap::plan {
 
-// An operation: of which rank, and where in its expansion.
-struct Place {
+// Identifies an operation: its rank, and its index in the expansion of that rank.
+struct OperationId {
   std::int32_t rank = -1;
   std::int32_t operation = -1;  // -1: none in particular
   [[nodiscard]] bool exists() const { return rank >= 0; }
-  friend auto operator<=>(const Place&, const Place&) = default;
+  friend auto operator<=>(const OperationId&, const OperationId&) = default;
 };
 
 // Messages from one rank to another over one channel with one tag.
@@ -32,37 +32,37 @@ struct MessageQueue {
   std::int64_t tag = 0;
   std::vector<std::int32_t> sends;     // operations of `from`
   std::vector<std::int32_t> receives;  // operations of `to`
-  std::int64_t first = 0;              // of its messages among all
+  std::int64_t first = 0;              // index of its first message among those of all queues
 };
 
-// The calls on a group, by slot: a slot is a rank that joined and calls at least once.
+// The collective calls on a group, by slot. Each rank that makes at least one call has a slot.
 struct GroupCalls {
   RankSet ranks;
   std::string channel;
   std::vector<std::int32_t> callers;     // by slot: the rank, ascending
-  std::vector<std::int32_t> operations;  // slot after slot
-  std::vector<std::int64_t> ends;        // by slot, in `operations`
-  std::int64_t first = 0;                // of its calls among those of all groups
+  std::vector<std::int32_t> operations;  // the calls of slot 0, then those of slot 1, ..
+  std::vector<std::int64_t> ends;        // by slot: the end of its calls in `operations`
+  std::int64_t first = 0;                // index of its first call among those of all groups
   std::int64_t max_calls = 0;            // of one slot
-  bool complete = false;                 // every member has a slot, or another stands for it
+  bool complete = false;                 // every member has a slot or a representative
 
   [[nodiscard]] std::span<const std::int32_t> calls(std::size_t slot) const {
     const std::int64_t begin = slot == 0 ? 0 : ends[slot - 1];
     return std::span(operations).subspan(begin, ends[slot] - begin);
   }
-  // Call number `n` of a slot; none if it makes fewer.
-  [[nodiscard]] Place call(std::size_t slot, std::int64_t n) const {
-    const std::span<const std::int32_t> own = calls(slot);
-    return n < std::ssize(own) ? Place{callers[slot], own[n]} : Place{};
+  // Returns call number `n` of a slot, or none if it makes fewer calls.
+  [[nodiscard]] OperationId call(std::size_t slot, std::int64_t n) const {
+    const std::span<const std::int32_t> made = calls(slot);
+    return n < std::ssize(made) ? OperationId{callers[slot], made[n]} : OperationId{};
   }
-  // The slot of a rank; -1 if it has none.
+  // Returns the slot of a rank, or -1.
   [[nodiscard]] std::int32_t slot_of(std::int32_t rank) const;
 };
 
-// Of one operation: its queue or group, and its number there.
+// The match of one operation.
 struct Match {
-  std::int32_t with = -1;
-  std::int32_t n = -1;
+  std::int32_t with = -1;  // of a message, its queue; of a call, its group; -1: none
+  std::int32_t n = -1;     // its number in that queue or group
 };
 
 struct Matching {
@@ -75,7 +75,7 @@ struct Matching {
 
 class Matcher {
  public:
-  // Adds a match for each operation of the rank to `matches`.
+  // Appends the match of each operation of the rank to `matches`.
   // REQUIRES: ranks join in ascending order.
   void join(const RankProgram& program, std::vector<Match>& matches);
   // Numbers messages and calls. REQUIRES: all ranks have joined.
@@ -101,7 +101,7 @@ class Matcher {
   std::unordered_map<Key, std::int32_t, KeyHash> queues_;
   std::unordered_map<std::string, std::int32_t> channels_;
   std::unordered_multimap<std::uint64_t, std::int32_t> groups_;
-  // Of the rank that joins, by its groups: the group among all, and the calls.
+  // Scratch for the rank that joins, by its local group ids: the global group, and the calls.
   std::vector<std::int32_t> ids_;
   std::vector<std::vector<std::int32_t>> calls_;
 };

@@ -79,7 +79,7 @@ RankSet::RankSet(Rank first, const std::vector<Step>& steps) : first_(first), si
 RankSet::RankSet(std::vector<Rank> listed)
     : listed_(std::move(listed)), size_(static_cast<std::int64_t>(listed_.size())) {
   if (listed_.empty()) return;
-  // Two equal ranks make no step; a plan that lists one twice is refused by expand().
+  // A rank that is listed twice makes no step; expand() rejects such a plan.
   const std::int64_t stride = size_ > 1 ? listed_[1].value - listed_[0].value : 1;
   for (std::size_t k = 1; k < listed_.size(); ++k) {
     if (stride == 0 || listed_[k].value - listed_[k - 1].value != stride) return;
@@ -103,7 +103,7 @@ std::int64_t RankSet::find(Rank rank) const {
     const auto found = std::ranges::find(listed_, rank);
     return found == listed_.end() ? -1 : found - listed_.begin();
   }
-  // Steps of a mesh are ordered, the largest first, and each spans less than the one before.
+  // Steps of a mesh are in order of decreasing stride, and each spans less than the stride before.
   std::int64_t rest = rank.value - first_.value;
   std::int64_t position = 0;
   for (const Step& step : steps_) {

@@ -1,4 +1,4 @@
-// Where ranks live: a grid of named axes, and the groups of ranks that its axes cut out of it.
+// The device mesh: a grid of ranks with named axes, and groups of ranks along its axes.
 #pragma once
 
 #include <cstdint>
@@ -33,24 +33,25 @@ struct Mesh {
   friend bool operator==(const Mesh&, const Mesh&) = default;
 
   [[nodiscard]] std::int64_t ranks() const;
-  // How many positions an axis or alias has.
+  // The number of positions on an axis or alias.
   [[nodiscard]] std::int64_t size(AxisId id) const;
   [[nodiscard]] const std::string& name(AxisId id) const;
   [[nodiscard]] bool is_alias(AxisId id) const { return id.index() >= axes.size(); }
-  // The axes that an id stands for: itself, or those of the alias.
+  // The axes of an id: itself, or those of the alias.
   [[nodiscard]] std::vector<AxisId> axes_of(AxisId id) const;
-  // By how much the rank grows with each position on a (plain) axis.
+  // The difference between ranks at neighbouring positions. REQUIRES: not an alias.
   [[nodiscard]] std::int64_t stride(AxisId axis) const;
   // Positions of `rank` on every axis, then on every alias.
   [[nodiscard]] std::vector<std::int64_t> positions(Rank rank) const;
-  // The rank that differs from `rank` only in standing at `position` of an axis or alias.
+  // Returns the rank at `position` on an axis or alias, with all other positions as those of
+  // `rank`.
   [[nodiscard]] Rank moved(Rank rank, AxisId id, std::int64_t position) const;
 };
 
-// An ordered set of ranks: a regular grid, however large, in a few numbers, or a list.
+// An ordered set of ranks: a regular grid in O(axes) memory, or a list.
 class RankSet {
  public:
-  // count ranks, each `stride` after the last.
+  // `count` ranks, `stride` apart.
   struct Step {
     std::int64_t count = 1;
     std::int64_t stride = 1;
@@ -60,24 +61,24 @@ class RankSet {
   RankSet() = default;
   // The grid first + sum of (i_k * stride_k), the last step fastest.
   RankSet(Rank first, const std::vector<Step>& steps);
-  // As listed. Becomes a grid where it is one with a single step.
+  // In this order. Stored as a grid if the ranks are equidistant.
   explicit RankSet(std::vector<Rank> listed);
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] Rank operator[](std::int64_t position) const;
-  // The position of `rank`, or -1.
+  // Returns the position of `rank`, or -1.
   [[nodiscard]] std::int64_t find(Rank rank) const;
   // Same ranks in the same order.
   friend bool operator==(const RankSet& a, const RankSet& b);
 
  private:
   Rank first_;
-  std::vector<Step> steps_;   // no steps of one; neighbours that make one step are one
+  std::vector<Step> steps_;   // normalized: no steps of one rank, adjacent steps merged
   std::vector<Rank> listed_;  // only if there is no grid
   std::int64_t size_ = 0;
 };
 
-// The ranks that agree with `rank` on all axes but `ids`, in mesh order.
+// Returns the ranks with the same position as `rank` on all axes except `ids`, in mesh order.
 [[nodiscard]] RankSet along(const Mesh& mesh, std::span<const AxisId> ids, Rank rank);
 
 }  // namespace shiplap::plan

@@ -39,7 +39,7 @@ std::vector<Mesh> small_meshes() {
   return meshes;
 }
 
-// Counts up like an odometer: a second way to know every rank's positions.
+// Counts like an odometer: an independent way to compute positions.
 std::vector<std::vector<std::int64_t>> odometer(const Mesh& mesh) {
   std::vector<std::vector<std::int64_t>> all = {{}};
   for (const Axis& a : mesh.axes) {
@@ -121,7 +121,7 @@ TEST(Mesh, APositionBesideTheAxisBreaksAPromise) {
   EXPECT_THROW((void)mesh.moved(rank(0), axis(0), -1), InternalError);
 }
 
-// All ranks that agree with `r` on the axes that no id names, by looking at every rank.
+// All ranks with the same position as `r` on all axes except `ids`, by linear search.
 std::vector<Rank> brute_force_group(const Mesh& mesh, const std::vector<AxisId>& ids, Rank r) {
   std::set<AxisId> named;
   for (const AxisId id : ids) {
@@ -183,7 +183,7 @@ TEST(RankSet, FindIsTheInverseOfIndexing) {
 
 TEST(RankSet, ListsFindTheirRanksToo) {
   Random random(1);
-  for (int trial = 0; trial < 2000; ++trial) {
+  for (int round = 0; round < 2000; ++round) {
     std::vector<Rank> pool;
     for (int r = 0; r < 9; ++r) pool.push_back(rank(r));
     random.shuffle(pool);

@@ -4,7 +4,7 @@ namespace shiplap::plan {
 
 namespace {
 
-struct Word {
+struct Keyword {
   std::string_view operator()(const Compute&) const { return "compute"; }
   std::string_view operator()(const Copy&) const { return "copy"; }
   std::string_view operator()(const Send&) const { return "send"; }
@@ -23,6 +23,6 @@ bool communicates(const Action& action) {
          std::holds_alternative<Collective>(action) || std::holds_alternative<Exchange>(action);
 }
 
-std::string_view word(const Action& action) { return std::visit(Word{}, action); }
+std::string_view keyword(const Action& action) { return std::visit(Keyword{}, action); }
 
 }  // namespace shiplap::plan

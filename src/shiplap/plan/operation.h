@@ -1,4 +1,5 @@
-// What a rank does: operations on regions of its buffers, and the loops and conditions around them.
+// Statements of a program: operations on regions of buffers, and the loops and conditions around
+// them.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ using BufferId = Id<struct BufferTag>;
 using StreamId = Id<struct StreamTag>;  // 0 is `main`
 using TableId = Id<struct TableTag>;
 
-// The line of the text a thing was read from, 0 if none. It tells no two plans apart.
+// The line of the text that a statement was read from, 0 if none. Ignored by comparisons.
 struct Origin {
   std::int32_t line = 0;
   friend bool operator==(Origin, Origin) { return true; }
@@ -43,7 +44,7 @@ struct Region {
     whole,   // x
     rows,    // x[begin +count]
     cut,     // x[begin of list]: entry `begin` of the list to the next one
-    listed,  // x[from list[begin +count]]: the rows that the list names; only in `copy`
+    listed,  // x[from list[begin +count]]: the rows in the list; only in `copy`
   };
   BufferId buffer;
   ListId list;
@@ -53,9 +54,9 @@ struct Region {
   friend bool operator==(const Region&, const Region&) = default;
 };
 
-// A neighbour along an axis or alias (`pp+1`, `tp-1 wrap`), or any rank (`rank 1-pp`).
+// A neighbour along an axis or alias (`pp+1`, `tp-1 wrap`), or a rank (`rank 1-pp`).
 struct Peer {
-  AxisId axis;  // none: `where` is the rank
+  AxisId axis;  // none: `where` is a rank
   bool wrap = false;
   Expr where;  // the shift, or the rank
   friend bool operator==(const Peer&, const Peer&) = default;
@@ -69,7 +70,7 @@ struct Group {
   friend bool operator==(const Group&, const Group&) = default;
 };
 
-// The only way to refer to an operation: `b[m,k]`.
+// A name of an operation: `b[m,k]`.
 struct Reference {
   std::string name;
   std::vector<Expr> indices;
@@ -158,7 +159,8 @@ struct Batch {
 using Action =
     std::variant<Compute, Copy, Send, Receive, Collective, Exchange, Allocate, Free, Batch>;
 
-// What a computation costs: `work gemm 4e9 flop 1e6 bytes bf16`, or `work 0.001 seconds times 2*m`.
+// The cost of a computation: `work gemm 4e9 flop 1e6 bytes bf16`, or `work 0.001 seconds times
+// 2*m`.
 struct Work {
   std::string kernel_class;  // empty: fixed seconds
   Expr flop;
@@ -170,7 +172,7 @@ struct Work {
 };
 
 struct Operation {
-  Reference name;  // empty: it has none
+  Reference name;  // may be empty
   StreamId stream{0};
   bool async = false;
   bool joined = false;
@@ -182,7 +184,8 @@ struct Operation {
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 
-// What a rank finds at the start of a step, must hold at its end, or both (`keep`: old, then new).
+// The contents of a region at the start of a step (`given`), at its end (`goal`), or both (`keep`:
+// the old version, then the new one).
 struct Fact {
   enum class Kind : std::uint8_t { given, goal, keep };
   Kind kind = Kind::given;
@@ -207,7 +210,7 @@ struct When {
   friend bool operator==(const When&, const When&);
 };
 
-// Holds to the end of its block.
+// Its scope is the rest of its block.
 struct Let {
   std::string variable;
   Origin origin;
@@ -228,10 +231,10 @@ inline bool operator==(const When& a, const When& b) {
   return a.condition == b.condition && a.body == b.body;
 }
 
-// "compute", "send", "all_gather", ..: the first word of the action in the text.
-[[nodiscard]] std::string_view word(const Action& action);
+// The keyword of an action in the text: "compute", "send", "all_gather", ..
+[[nodiscard]] std::string_view keyword(const Action& action);
 
-// A send, receive, collective or exchange: what a batch may hold.
+// Whether it is a send, receive, collective or exchange, and so allowed in a batch.
 [[nodiscard]] bool communicates(const Action& action);
 
 }  // namespace shiplap::plan

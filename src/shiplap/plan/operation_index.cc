@@ -9,15 +9,15 @@
 
 namespace shiplap::plan {
 
-OperationIndex::Family OperationIndex::family(std::string_view name) {
-  return families_.emplace(name, static_cast<Family>(families_.size())).first->second;
+OperationIndex::NameId OperationIndex::name_id(std::string_view name) {
+  return name_ids_.emplace(name, static_cast<NameId>(name_ids_.size())).first->second;
 }
 
-std::uint64_t OperationIndex::hash(Family family, flat::Slice indices) const {
-  std::uint64_t h = static_cast<std::uint64_t>(family) + 1;
+std::uint64_t OperationIndex::hash(NameId name, flat::Slice indices) const {
+  std::uint64_t h = static_cast<std::uint64_t>(name) + 1;
   for (std::int32_t k = 0; k < indices.count; ++k) {
     h ^= static_cast<std::uint64_t>(program_.numbers[indices.first + k]);
-    h *= 0x9E3779B97F4A7C15U;  // 2^64 over the golden ratio spreads neighbours apart
+    h *= 0x9E3779B97F4A7C15U;  // Fibonacci hashing: 2^64 / golden ratio
     h ^= h >> 29;
   }
   return h * 0x9E3779B97F4A7C15U >> 16;
@@ -29,13 +29,12 @@ bool OperationIndex::same_indices(flat::Slice a, flat::Slice b) const {
                     begin + b.first + b.count);
 }
 
-std::size_t OperationIndex::slot(Family family, flat::Slice indices) const {
+std::size_t OperationIndex::slot(NameId name, flat::Slice indices) const {
   const std::size_t mask = slots_.size() - 1;
-  std::size_t at = hash(family, indices) & mask;
+  std::size_t at = hash(name, indices) & mask;
   while (slots_[at] >= 0) {
     const auto operation = static_cast<std::size_t>(slots_[at]);
-    if (family_of_[operation] == family &&
-        same_indices(program_.operations[operation].name, indices)) {
+    if (name_of_[operation] == name && same_indices(program_.operations[operation].name, indices)) {
       break;
     }
     at = (at + 1) & mask;
@@ -49,7 +48,7 @@ void OperationIndex::grow() {
   for (const std::int32_t operation : old) {
     if (operation < 0) continue;
     const auto k = static_cast<std::size_t>(operation);
-    slots_[slot(family_of_[k], program_.operations[k].name)] = operation;
+    slots_[slot(name_of_[k], program_.operations[k].name)] = operation;
   }
 }
 
@@ -57,20 +56,20 @@ void OperationIndex::add() {
   if (++entries_ * 2 > slots_.size()) grow();
   const std::size_t self = program_.operations.size() - 1;
   const flat::Operation& operation = program_.operations[self];
-  const Family own = family(operation.source->name.name);
-  family_of_.resize(self + 1, -1);
+  const NameId own = name_id(operation.source->name.name);
+  name_of_.resize(self + 1, -1);
   const std::size_t at = slot(own, operation.name);
   if (slots_[at] >= 0) {
     const auto& first = program_.operations[slots_[at]];
     throw InputError(
         Diagnostic{.code = "D204",
-                   .what = fmt::format("`{}` has the name of an operation before it",
+                   .what = fmt::format("`{}` reuses the name of an earlier operation",
                                        program_.describe(operation)),
                    .why = fmt::format("operation {} of this rank is `{}`, line {}", slots_[at],
                                       program_.describe(first), first.source->origin.line),
                    .help = "give the name an index that differs each time"});
   }
-  family_of_[self] = own;
+  name_of_[self] = own;
   slots_[at] = static_cast<std::int32_t>(self);
 }
 
@@ -79,7 +78,7 @@ flat::Slice OperationIndex::dependencies(const Operation& operation, Resolver& r
   for (const Reference& reference : operation.after) {
     const std::size_t mark = program_.numbers.size();
     const flat::Slice indices = resolve.numbers(reference.indices);
-    const Family named = family(reference.name);
+    const NameId named = name_id(reference.name);
     if (const std::int32_t found = slots_[slot(named, indices)]; found >= 0) {
       program_.dependencies.push_back(found);
       ++slice.count;
@@ -87,7 +86,7 @@ flat::Slice OperationIndex::dependencies(const Operation& operation, Resolver& r
     } else {
       const auto self = static_cast<std::int32_t>(program_.operations.size());
       program_.absent.push_back({.operation = self, .reference = &reference, .indices = indices});
-      absent_families_.push_back(named);
+      absent_names_.push_back(named);
     }
   }
   return slice;
@@ -96,7 +95,7 @@ flat::Slice OperationIndex::dependencies(const Operation& operation, Resolver& r
 void OperationIndex::check_order() const {
   for (std::size_t k = 0; k < program_.absent.size(); ++k) {
     const flat::AbsentReference& absent = program_.absent[k];
-    const std::int32_t found = slots_[slot(absent_families_[k], absent.indices)];
+    const std::int32_t found = slots_[slot(absent_names_[k], absent.indices)];
     if (found < 0) continue;
     const auto& waiting = program_.operations[absent.operation];
     const auto& later = program_.operations[found];
@@ -108,7 +107,7 @@ void OperationIndex::check_order() const {
         .what = fmt::format("`after` names `{}`, which comes later", program_.describe(later)),
         .why = "an operation waits only for operations listed before it, so no rank can deadlock "
                "alone",
-        .help = "move it behind what it waits for"});
+        .help = "move it after the operation that it waits for"});
   }
 }
 

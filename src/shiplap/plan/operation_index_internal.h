@@ -1,4 +1,4 @@
-// Finds operations of one rank by name and indices, while they are being listed.
+// A hash table of the operations of one rank, by name and indices. Open addressing, linear probing.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +16,32 @@ class OperationIndex {
  public:
   explicit OperationIndex(RankProgram& program) : program_(program), slots_(64, -1) {}
 
-  // Enters the last operation of the program, which has a name. Throws InputError D204 if another
-  // has the same one.
+  // Adds the last operation of the program. Throws InputError D204 if its name is not unique.
+  // REQUIRES: it has a name.
   void add();
 
-  // What `operation` waits for; a reference that matches nothing so far is noted as absent.
+  // Returns the dependencies of `operation`. References to unknown names are recorded as absent.
   flat::Slice dependencies(const Operation& operation, Resolver& resolve);
 
-  // At the end: throws InputError D205 if an absent reference names an operation that came later.
+  // Throws InputError D205 if an absent reference names a later operation.
+  // REQUIRES: all operations have been added.
   void check_order() const;
 
  private:
-  using Family = std::int32_t;  // a name, without its indices
+  using NameId = std::int32_t;  // a name, without its indices
 
-  [[nodiscard]] Family family(std::string_view name);
-  [[nodiscard]] std::uint64_t hash(Family family, flat::Slice indices) const;
-  // The slot that holds this name, or the free one where it belongs.
-  [[nodiscard]] std::size_t slot(Family family, flat::Slice indices) const;
+  [[nodiscard]] NameId name_id(std::string_view name);
+  [[nodiscard]] std::uint64_t hash(NameId name, flat::Slice indices) const;
+  // Returns the slot of this name, or the free slot where it belongs.
+  [[nodiscard]] std::size_t slot(NameId name, flat::Slice indices) const;
   [[nodiscard]] bool same_indices(flat::Slice a, flat::Slice b) const;
   void grow();
 
   RankProgram& program_;
-  std::unordered_map<std::string_view, Family> families_;
-  std::vector<std::int32_t> slots_;      // operations; a power of two of them, at most half full
-  std::vector<Family> family_of_;        // by operation
-  std::vector<Family> absent_families_;  // as RankProgram::absent
+  std::unordered_map<std::string_view, NameId> name_ids_;
+  std::vector<std::int32_t> slots_;   // operations; the size is a power of two, at most half full
+  std::vector<NameId> name_of_;       // by operation
+  std::vector<NameId> absent_names_;  // parallel to RankProgram::absent
   std::size_t entries_ = 0;
 };
 

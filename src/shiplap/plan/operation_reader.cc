@@ -18,7 +18,7 @@ constexpr std::array kCollectives = {
 
 constexpr std::array kOperators = {ReduceOp::sum, ReduceOp::max, ReduceOp::min, ReduceOp::product};
 
-// How the operands of an action are written.
+// The syntax of an action.
 std::string_view operand_form(std::string_view action) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kForms = {{
       {"compute", "compute KERNEL"},
@@ -80,15 +80,15 @@ Operation OperationReader::operation() {
 
 StreamId OperationReader::stream() {
   const Token& token = lexer_.peek();
-  const bool unknown = token.kind == TokenKind::name && !names_.streams.contains(token.text);
-  if (unknown && nearest(token.text, names_in(names_.streams)).empty()) {
+  const bool unknown = token.kind == TokenKind::name && !symbols_.streams.contains(token.text);
+  if (unknown && nearest(token.text, names_in(symbols_.streams)).empty()) {
     lexer_.fail(token,
                 {.code = "D102",
-                 .what = fmt::format("no stream is called `{}`", token.text),
+                 .what = fmt::format("unknown stream `{}`", token.text),
                  .why = "every program has `main`; it declares others before its first statement",
                  .help = fmt::format("write `streams {}` below its buffers", token.text)});
   }
-  return StreamId(phrases_.known(names_.streams, "stream"));
+  return StreamId(phrases_.known(symbols_.streams, "stream"));
 }
 
 Operation OperationReader::member() {
@@ -101,15 +101,15 @@ Operation OperationReader::member() {
   }
   if (first.is("given") || first.is("goal") || first.is("keep") || first.is("buffer") ||
       first.is("streams") || first.is("compute")) {
-    not_in_batch(first);
+    throw_not_in_batch(first);
   }
   Operation operation{.stream = StreamId(), .action = action()};
-  if (!communicates(operation.action)) not_in_batch(first);
-  if (!lexer_.at_line_end()) left_over(word(operation.action));
+  if (!communicates(operation.action)) throw_not_in_batch(first);
+  if (!lexer_.at_line_end()) throw_unexpected_token(keyword(operation.action));
   return operation;
 }
 
-void OperationReader::not_in_batch(const Token& first) {
+void OperationReader::throw_not_in_batch(const Token& first) {
   lexer_.fail(first,
               {.code = "D111",
                .what = fmt::format("`{}` cannot be in a batch", first.text),
@@ -154,7 +154,7 @@ Action OperationReader::action() {
   if (word.kind != TokenKind::name) lexer_.expected("an action (compute, send, all_reduce, ..)");
   opened_block_ = nearest(word.text, action_words()) == "batch";
   lexer_.fail(word, {.code = "D101",
-                     .what = fmt::format("`{}` is no action", word.text),
+                     .what = fmt::format("unknown action `{}`", word.text),
                      .help = suggest(word.text, action_words())});
 }
 
@@ -220,9 +220,10 @@ ReduceOp OperationReader::reduction() {
   for (const ReduceOp op : kOperators) {
     if (lexer_.take_if(name(op))) return op;
   }
-  lexer_.fail(lexer_.peek(), {.code = "D102",
-                              .what = fmt::format("{} is no operator", describe(lexer_.peek())),
-                              .help = "there are: sum, max, min, product"});
+  lexer_.fail(lexer_.peek(),
+              {.code = "D102",
+               .what = fmt::format("unknown reduce operator {}", describe(lexer_.peek())),
+               .help = "there are: sum, max, min, product"});
 }
 
 Action OperationReader::exchange() {
@@ -230,7 +231,7 @@ Action OperationReader::exchange() {
   if (!lexer_.take_if("to")) lexer_.expected("`to` and a region");
   exchange.to = phrases_.region();
   if (!lexer_.take_if("by")) lexer_.expected("`by` and a table");
-  exchange.table = TableId(phrases_.known(names_.tables, "table"));
+  exchange.table = TableId(phrases_.known(symbols_.tables, "table"));
   exchange.reversed = lexer_.take_if("reversed");
   if (!lexer_.take_if("over")) lexer_.expected("`over` and a group");
   exchange.over = phrases_.group();
@@ -248,27 +249,27 @@ void OperationReader::trailing(Operation& operation) {
   const Token token = lexer_.peek();
   operation.async = lexer_.take_if("async");
   if (operation.async && !may_be_async(operation.action)) {
-    lexer_.fail(token,
-                {.code = "D111",
-                 .what = fmt::format("`{}` cannot be async", word(operation.action)),
-                 .why = "only communication and copies go on while their stream does",
-                 .help = operation.action.index() == 0 ? "give it a stream of its own: `@name`"
-                                                       : "leave out `async`"});
+    lexer_.fail(
+        token, {.code = "D111",
+                .what = fmt::format("`{}` cannot be async", keyword(operation.action)),
+                .why = "only communication and copies can overlap later operations of their stream",
+                .help = operation.action.index() == 0 ? "give it a stream of its own: `@name`"
+                                                      : "leave out `async`"});
   }
   const Token joined = lexer_.peek();
   operation.joined = lexer_.take_if("joined");
   if (operation.joined && !std::holds_alternative<Compute>(operation.action)) {
     lexer_.fail(joined, {.code = "D111",
-                         .what = fmt::format("`{}` cannot be joined", word(operation.action)),
+                         .what = fmt::format("`{}` cannot be joined", keyword(operation.action)),
                          .why = "`joined` makes one launch of neighbouring computations"});
   }
   if (lexer_.take_if("work")) operation.work = phrases_.work();
   if (lexer_.take_if("label")) operation.label = phrases_.label();
-  if (!lexer_.at_line_end()) left_over(word(operation.action));
+  if (!lexer_.at_line_end()) throw_unexpected_token(keyword(operation.action));
 }
 
-// Says what is wrong with the next word: no word of an operation, or one in the wrong place.
-void OperationReader::left_over(std::string_view action) {
+// Throws D106: the next token is not an attribute of an operation, or is in the wrong order.
+void OperationReader::throw_unexpected_token(std::string_view action) {
   static const std::vector<std::string> kWords = {
       "to",  "from", "by",      "reversed", "over",  "split", "operator", "scale", "root",
       "add", "tag",  "channel", "wrap",     "after", "async", "joined",   "work",  "label"};
@@ -279,7 +280,7 @@ void OperationReader::left_over(std::string_view action) {
   const std::string near = is_word ? "" : nearest(token.text, kWords);
   lexer_.fail(token, {.code = "D106",
                       .what = fmt::format("{} {}", describe(token),
-                                          is_word ? "cannot stand here" : "is left over"),
+                                          is_word ? "is not allowed here" : "is unexpected"),
                       .why = fmt::format("the order is `{}`,\n"
                                          "then `after`, `async`, `joined`, `work`, `label`",
                                          form),

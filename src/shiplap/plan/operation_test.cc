@@ -16,7 +16,7 @@ TEST(Word, DiffersForEveryAction) {
     actions.emplace_back(Collective{.kind = static_cast<CollectiveKind>(k)});
   }
   std::set<std::string_view> words;
-  for (const Action& action : actions) words.insert(word(action));
+  for (const Action& action : actions) words.insert(keyword(action));
   EXPECT_EQ(words.size(), actions.size());
   EXPECT_TRUE(words.contains("reduce_scatter"));
 }

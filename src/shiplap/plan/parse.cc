@@ -1,5 +1,5 @@
-// Reads the text form, line by line: first what the whole plan shares, then programs. A line that
-// makes no sense is reported and left out; reading goes on with the next one.
+// Parses the text form line by line: first the declarations that all programs share, then programs.
+// A line that fails is reported and skipped; parsing continues with the next one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 #include "shiplap/base/suggest.h"
 #include "shiplap/plan/body_internal.h"
 #include "shiplap/plan/lexer_internal.h"
-#include "shiplap/plan/names_internal.h"
-#include "shiplap/plan/phrase_internal.h"
+#include "shiplap/plan/phrase_parser_internal.h"
+#include "shiplap/plan/symbol_table_internal.h"
 #include "shiplap/plan/text.h"
 
 namespace shiplap::plan {
@@ -19,21 +19,21 @@ namespace {
 
 constexpr std::int64_t kLowest = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t kHighest = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kMostInstances = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxInstances = std::int64_t{1} << 40;
 
 class PlanReader {
  public:
   PlanReader(std::string_view text, std::string_view file)
-      : lexer_(text, file), phrases_(lexer_, plan_, names_) {}
+      : lexer_(text, file), phrases_(lexer_, plan_, symbols_) {}
 
   Plan read() && {
     version();
     for (lexer_.skip_blank_lines(); lexer_.peek().kind != TokenKind::text_end;
          lexer_.skip_blank_lines()) {
-      report_.guarded_line(lexer_, [this] { section(); });
+      errors_.guarded_line(lexer_, [this] { section(); });
     }
     finish();
-    report_.throw_if_any();
+    errors_.throw_if_any();
     return std::move(plan_);
   }
 
@@ -43,7 +43,7 @@ class PlanReader {
     const Token first = lexer_.peek();
     const bool is_plan = lexer_.take_if("shiplap") && lexer_.take_if("-") && lexer_.take_if("plan");
     if (!is_plan) {
-      report_.stop({.code = "D100",
+      errors_.stop({.code = "D100",
                     .where = lexer_.where(first),
                     .what = first.kind == TokenKind::text_end
                                 ? std::string("not a plan: there is nothing in it")
@@ -53,17 +53,17 @@ class PlanReader {
     const Token number = lexer_.peek();
     if (number.kind != TokenKind::integer || number.integer != 1) {
       const bool is_number = number.kind == TokenKind::integer || number.kind == TokenKind::decimal;
-      report_.stop({.code = "D100",
-                    .where = lexer_.where(number),
-                    .what = is_number ? fmt::format("version {} of the format is not known here",
-                                                    number.text)
-                                      : fmt::format("expected the version of the format, found {}",
-                                                    describe(number)),
-                    .why = "this program reads version 1",
-                    .help = "the first line of a plan is `shiplap-plan 1`"});
+      errors_.stop(
+          {.code = "D100",
+           .where = lexer_.where(number),
+           .what = is_number ? fmt::format("unsupported version {} of the plan format", number.text)
+                             : fmt::format("expected the version of the format, found {}",
+                                           describe(number)),
+           .why = "this program reads version 1",
+           .help = "the first line of a plan is `shiplap-plan 1`"});
     }
     lexer_.take();
-    report_.guarded_line(lexer_, [this] { end_of_line(); });
+    errors_.guarded_line(lexer_, [this] { end_of_line(); });
   }
 
   void section() {
@@ -76,37 +76,37 @@ class PlanReader {
     if (lexer_.take_if("table")) return table();
     if (lexer_.take_if("program")) return program();
     if (lexer_.take_if("spare")) return spare();
-    if (at_inside_of_program(lexer_)) return body_of_nothing(word);
-    if (word.is("message")) return rows_of_nothing(word);
+    if (at_inside_of_program(lexer_)) return orphan_body(word);
+    if (word.is("message")) return orphan_rows(word);
     static const std::vector<std::string> kSections = {"alias", "list",    "tensor",
                                                        "table", "program", "spare"};
     Diagnostic unknown{
         .code = "D101",
         .where = lexer_.where(word),
-        .what = fmt::format("no statement outside a program begins with {}", describe(word)),
+        .what = fmt::format("unknown statement {} outside a program", describe(word)),
         .help = suggest(word.text, kSections)};
     const auto meant = std::ranges::find(kSections, nearest(word.text, kSections));
     if (meant == kSections.end()) throw ParseFailure(std::move(unknown));
-    // A misspelt word is read as what it must mean, so that one slip is one error.
-    report_.add(std::move(unknown));
+    // A misspelt keyword is read as the intended one, so that one typo is one error.
+    errors_.add(std::move(unknown));
     lexer_.read_as(*meant);
     section();
   }
 
-  // All that follows is said relative to the mesh: without it there is no reading on.
+  // Everything after it refers to the mesh, so an error here is fatal.
   void first_mesh() {
     const Token word = lexer_.peek();
     if (!lexer_.take_if("mesh")) {
-      report_.stop({.code = "D109",
+      errors_.stop({.code = "D109",
                     .where = lexer_.where(word),
                     .what = fmt::format("expected `mesh`, found {}", describe(word)),
-                    .why = "all that follows is said relative to the mesh",
+                    .why = "everything after it refers to the mesh",
                     .help = "begin with a line such as `mesh dp=4 tp=2`"});
     }
     try {
       mesh();
     } catch (ParseFailure& failure) {
-      report_.stop(std::move(failure.diagnostic));
+      errors_.stop(std::move(failure.diagnostic));
     }
   }
 
@@ -120,19 +120,19 @@ class PlanReader {
     if (!lexer_.at_line_end()) lexer_.expected("the end of the line");
   }
 
-  // A name that nothing else of its kind has, and that is no word of the format.
+  // Reads a new name. Throws D103 if it is reserved or already used.
   std::string new_name(const NameMap& map, std::string_view what) {
     const Token token = lexer_.peek();
     std::string name = phrases_.any_name(fmt::format("a name for {}", what));
     if (is_reserved(name)) {
-      names_.broken.emplace(name, 0);
+      symbols_.broken.emplace(name, 0);
       lexer_.fail(token, {.code = "D103",
-                          .what = fmt::format("`{}` is a word of the format", name),
+                          .what = fmt::format("`{}` is a reserved word", name),
                           .help = "take another name"});
     }
     if (map.contains(name)) {
       lexer_.fail(token, {.code = "D103",
-                          .what = fmt::format("`{}` is taken already", name),
+                          .what = fmt::format("`{}` is already used", name),
                           .help = "take another name"});
     }
     return name;
@@ -141,7 +141,7 @@ class PlanReader {
   std::string new_name_in_expressions(std::string_view what) {
     const Token token = lexer_.peek();
     std::string name = new_name({}, what);
-    if (const std::string_view taken = names_.taken_as(name); !taken.empty()) {
+    if (const std::string_view taken = symbols_.taken_as(name); !taken.empty()) {
       lexer_.fail(token, {.code = "D103",
                           .what = fmt::format("`{}` is {} already", name, taken),
                           .help = "take another name"});
@@ -161,7 +161,7 @@ class PlanReader {
                                                  plan_.mesh.ranks() * size),
                              .why = fmt::format("a mesh has at most {}", kMaxRanks)});
       }
-      names_.axes.emplace(name, static_cast<std::int32_t>(plan_.mesh.axes.size()));
+      symbols_.axes.emplace(name, static_cast<std::int32_t>(plan_.mesh.axes.size()));
       plan_.mesh.axes.push_back({std::move(name), size});
       lexer_.take_if(",");
     } while (!lexer_.at_line_end());
@@ -169,25 +169,25 @@ class PlanReader {
 
   void alias() {
     Alias alias{.name = new_name_in_expressions("an alias")};
-    names_.broken.emplace(alias.name, 0);
+    symbols_.broken.emplace(alias.name, 0);
     phrases_.symbol("=", "and axes");
     do {
       alias.axes.push_back(axis_of(alias));
       lexer_.take_if(",");
     } while (!lexer_.at_line_end());
-    names_.broken.erase(alias.name);
-    names_.axes.emplace(
+    symbols_.broken.erase(alias.name);
+    symbols_.axes.emplace(
         alias.name, static_cast<std::int32_t>(plan_.mesh.axes.size() + plan_.mesh.aliases.size()));
     plan_.mesh.aliases.push_back(std::move(alias));
   }
 
   AxisId axis_of(const Alias& alias) {
     const Token token = lexer_.peek();
-    const AxisId axis(phrases_.known(names_.axes, "axis"));
+    const AxisId axis(phrases_.known(symbols_.axes, "axis"));
     if (plan_.mesh.is_alias(axis)) {
       lexer_.fail(token, {.code = "D109",
                           .what = fmt::format("`{}` is an alias itself", token.text),
-                          .help = "name the axes that it stands for"});
+                          .help = "name its axes instead"});
     }
     if (std::ranges::find(alias.axes, axis) != alias.axes.end()) {
       lexer_.fail(token,
@@ -202,17 +202,17 @@ class PlanReader {
     return token.kind == TokenKind::integer || token.kind == TokenKind::decimal || token.is("-");
   }
 
-  // A line that begins with a number goes on with the list above it.
+  // A line that begins with a number continues the list.
   void list() {
     List list{.name = new_name_in_expressions("a list")};
-    report_.guarded_line(lexer_, [&] {
+    errors_.guarded_line(lexer_, [&] {
       phrases_.symbol("=", "and numbers");
       do {
         numbers(list);
       } while (at_number());
     });
     for (lexer_.skip_blank_lines(); at_number(); lexer_.skip_blank_lines()) lexer_.skip_line();
-    names_.lists.emplace(list.name, static_cast<std::int32_t>(plan_.lists.size()));
+    symbols_.lists.emplace(list.name, static_cast<std::int32_t>(plan_.lists.size()));
     plan_.lists.push_back(std::move(list));
   }
 
@@ -226,19 +226,19 @@ class PlanReader {
   }
 
   void tensor() {
-    Tensor tensor{.name = new_name(names_.tensors, "a tensor")};
-    names_.broken.emplace(tensor.name, 0);
-    report_.guarded_line(lexer_, [&] {
+    Tensor tensor{.name = new_name(symbols_.tensors, "a tensor")};
+    symbols_.broken.emplace(tensor.name, 0);
+    errors_.guarded_line(lexer_, [&] {
       describe_tensor(tensor);
-      names_.broken.erase(tensor.name);
+      symbols_.broken.erase(tensor.name);
     });
-    names_.tensors.emplace(tensor.name, static_cast<std::int32_t>(plan_.tensors.size()));
+    symbols_.tensors.emplace(tensor.name, static_cast<std::int32_t>(plan_.tensors.size()));
     plan_.tensors.push_back(std::move(tensor));
   }
 
   void describe_tensor(Tensor& tensor) {
     if (lexer_.take_if("[")) {
-      tensor.instances = phrases_.integer("the number of instances", 1, kMostInstances);
+      tensor.instances = phrases_.integer("the number of instances", 1, kMaxInstances);
       phrases_.symbol("]", "to close the number of instances");
     }
     tensor.kind = phrases_.any_name("the kind of tensor (Weight, Activation, ..)");
@@ -260,7 +260,7 @@ class PlanReader {
     const Token token = lexer_.take();
     const Token number = lexer_.peek();
     const std::int64_t size =
-        phrases_.integer(fmt::format("the size of dimension `{}`", token.text), 1, kMostInstances);
+        phrases_.integer(fmt::format("the size of dimension `{}`", token.text), 1, kMaxInstances);
     if (find_dimension(tensor, token.text)) {
       lexer_.fail(token,
                   {.code = "D103",
@@ -269,7 +269,7 @@ class PlanReader {
     }
     const auto [known, is_new] = dimensions_.emplace(token.text, size);
     if (!is_new && known->second != size) {
-      report_.add({.code = "D110",
+      errors_.add({.code = "D110",
                    .where = lexer_.where(number),
                    .what = fmt::format("dimension `{}` has size {} here and {} above", token.text,
                                        size, known->second),
@@ -280,13 +280,13 @@ class PlanReader {
   }
 
   void table() {
-    std::string name = new_name(names_.tables, "a table");
-    report_.guarded_line(lexer_, [this] { end_of_line(); });
+    std::string name = new_name(symbols_.tables, "a table");
+    errors_.guarded_line(lexer_, [this] { end_of_line(); });
     TableRows rows;
     for (to_next_row(); at_row(); to_next_row()) {
-      report_.guarded_line(lexer_, [&] { row(rows); });
+      errors_.guarded_line(lexer_, [&] { row(rows); });
     }
-    names_.tables.emplace(name, static_cast<std::int32_t>(plan_.tables.size()));
+    symbols_.tables.emplace(name, static_cast<std::int32_t>(plan_.tables.size()));
     plan_.tables.emplace_back(std::move(name), std::move(rows.sends), std::move(rows.receives));
   }
 
@@ -300,32 +300,32 @@ class PlanReader {
     return token.is("message") || token.is("send") || token.is("receive");
   }
 
-  // A misspelt `message` is reported and read as such.
+  // A misspelt keyword is reported and read as the intended one.
   void to_next_row() {
     static const std::vector<std::string> kWords = {"message", "send", "receive", "mesh",
                                                     "alias",   "list", "tensor",  "table",
                                                     "program", "spare"};
     lexer_.skip_blank_lines();
     for (; at_number(); lexer_.skip_blank_lines()) {
-      report_.guarded_line(lexer_, [this] { lexer_.expected("`message`, `send` or `receive`"); });
+      errors_.guarded_line(lexer_, [this] { lexer_.expected("`message`, `send` or `receive`"); });
     }
     const Token& word = lexer_.peek();
     const bool known = std::ranges::find(kWords, word.text) != kWords.end();
     if (known || word.kind != TokenKind::name)
-      return;  // at once: a table may have millions of rows
+      return;  // fast path: a table may have millions of rows
     const auto meant = std::ranges::find(kWords, nearest(word.text, kWords));
     if (meant == kWords.end()) return;
-    report_.add({.code = "D101",
+    errors_.add({.code = "D101",
                  .where = lexer_.where(word),
-                 .what = fmt::format("no row of a table begins with `{}`", word.text),
+                 .what = fmt::format("unknown table row `{}`", word.text),
                  .help = fmt::format("did you mean `{}`?", *meant)});
     lexer_.read_as(*meant);
   }
 
-  void rows_of_nothing(const Token& word) {
-    report_.add({.code = "D101",
+  void orphan_rows(const Token& word) {
+    errors_.add({.code = "D101",
                  .where = lexer_.where(word),
-                 .what = "`message` stands outside a table",
+                 .what = "`message` is outside a table",
                  .help = "write `table` and a name for it above"});
     for (; lexer_.peek().is("message"); lexer_.skip_blank_lines()) lexer_.skip_line();
   }
@@ -372,11 +372,11 @@ class PlanReader {
 
   void program() {
     Program program;
-    report_.guarded_line(lexer_, [&] {
+    errors_.guarded_line(lexer_, [&] {
       const Token token = lexer_.peek();
       program.name = phrases_.any_name("a name for the program");
       const auto next = static_cast<std::int32_t>(plan_.programs.size());
-      if (!names_.programs.emplace(program.name, next).second) {
+      if (!symbols_.programs.emplace(program.name, next).second) {
         lexer_.fail(token, {.code = "D103",
                             .what = fmt::format("there is a program `{}` already", program.name),
                             .help = "take another name"});
@@ -387,34 +387,34 @@ class PlanReader {
       program.on = phrases_.selector();
       end_of_line();
     });
-    names_.begin_program();
-    read_body(BodyContext{lexer_, phrases_, plan_, names_, report_}, program);
+    symbols_.begin_program();
+    read_body(BodyContext{lexer_, phrases_, plan_, symbols_, errors_}, program);
     plan_.programs.push_back(std::move(program));
   }
 
-  // The line of the program is missing or was not understood; what it holds is read all the same.
-  void body_of_nothing(const Token& word) {
-    if (!report_.any()) {
-      report_.add({.code = "D101",
+  // The `program` line is missing or invalid; its body is still parsed.
+  void orphan_body(const Token& word) {
+    if (!errors_.any()) {
+      errors_.add({.code = "D101",
                    .where = lexer_.where(word),
-                   .what = fmt::format("{} stands outside a program", describe(word)),
+                   .what = fmt::format("{} is outside a program", describe(word)),
                    .help = "write `program all on all` above it"});
     }
     Program nothing;
-    names_.begin_program();
-    read_body(BodyContext{lexer_, phrases_, plan_, names_, report_}, nothing);
+    symbols_.begin_program();
+    read_body(BodyContext{lexer_, phrases_, plan_, symbols_, errors_}, nothing);
   }
 
   void finish() {
-    if (report_.any()) return;  // what is missing may be missing because of that
+    if (errors_.any()) return;  // these errors could be consequences
     const Where end = lexer_.where(lexer_.peek());
     if (plan_.mesh.axes.empty()) {
-      report_.add({.code = "D109",
+      errors_.add({.code = "D109",
                    .where = {.file = end.file},
                    .what = "this plan has no mesh",
                    .help = "begin with a line such as `mesh dp=4 tp=2`"});
     } else if (plan_.programs.empty() && plan_.spares.empty()) {
-      report_.add({.code = "D108",
+      errors_.add({.code = "D108",
                    .where = {.file = end.file},
                    .what = "this plan has no program",
                    .why = "every rank runs exactly one program or is spare",
@@ -429,14 +429,14 @@ class PlanReader {
     if (problem.where.line < 1) where = {.file = where.file};
     where.rank = problem.where.rank;
     problem.where = std::move(where);
-    report_.add(std::move(problem));
+    errors_.add(std::move(problem));
   }
 
   Lexer lexer_;
   Plan plan_;
-  Names names_;
-  Phrases phrases_;
-  Report report_;
+  SymbolTable symbols_;
+  PhraseParser phrases_;
+  DiagnosticCollector errors_;
   std::unordered_map<std::string_view, std::int64_t> dimensions_;
 };
 

@@ -9,7 +9,7 @@
 namespace shiplap::plan {
 namespace {
 
-// How tightly each kind of expression holds together.
+// Operator precedence.
 constexpr int kSum = 1;
 constexpr int kProduct = 2;
 constexpr int kNegation = 3;
@@ -71,7 +71,7 @@ PhraseWriter::Piece PhraseWriter::leaf(const Expr::Node& node) const {
 }
 
 PhraseWriter::Piece PhraseWriter::combined(Expr::Op op, Piece left, const Piece& right) {
-  // An expression holds no sum of two numbers but those of which a long number is made.
+  // Constants are folded, so two literals here are the parts of a number of more than 56 bits.
   if (left.number && right.number) {
     const auto number = Expr::combine(op, *left.number, *right.number).constant();
     if (number) return literal(*number);
@@ -79,7 +79,7 @@ PhraseWriter::Piece PhraseWriter::combined(Expr::Op op, Piece left, const Piece&
   const bool is_sum = op == Expr::Op::add || op == Expr::Op::subtract;
   left.text = parenthesised(std::move(left.text), left.binding, is_sum ? kSum : kProduct);
   left.text += sign(op);
-  // What stands on the right is never mistaken for a sign or for the beginning of a count.
+  // Parenthesize the right operand if it could be read as a sign or as the beginning of a count.
   const int needed = is_sum && right.binding != kNegation ? kProduct : kPrimary;
   left.text += parenthesised(right.text, right.binding, needed);
   return {std::move(left.text), is_sum ? kSum : kProduct, std::nullopt};
@@ -263,7 +263,7 @@ void PhraseWriter::ratio(const Ratio& ratio) {
   number(ratio.denominator());
 }
 
-// 4000000000 as 4e9: what is counted in flop is large and round.
+// Writes 4000000000 as 4e9: amounts of flop are large and round.
 void PhraseWriter::amount(const Expr& expr) {
   if (!expr.is_literal() || expr.literal() < 1'000'000) return expression(expr);
   std::int64_t mantissa = expr.literal();

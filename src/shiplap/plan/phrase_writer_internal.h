@@ -1,4 +1,4 @@
-// Phrases written in the words of the text form; the opposite of Phrases.
+// Writes phrases in the syntax of the text form; the inverse of PhraseParser.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace shiplap::plan {
 
-// Appends to `out`. Whoever walks the statements keeps `locals` in step.
+// Appends to `out`. REQUIRES: the caller keeps `locals` equal to the names in scope.
 class PhraseWriter {
  public:
   explicit PhraseWriter(const Plan& plan) : plan_(plan) {}
@@ -31,14 +31,14 @@ class PhraseWriter {
   void ratio(const Ratio& ratio);
   void work(const Work& work);
   void label(std::string_view text);
-  // What follows the name of a tensor in its declaration, "[2] WeightGrad shard 4 sum sample 8".
+  // The declaration of a tensor after its name: "[2] WeightGrad shard 4 sum sample 8".
   void tensor(const Tensor& tensor);
   void mask(const Tensor& tensor);
 
  private:
   struct Piece {
     std::string text;
-    int binding = 0;  // how tightly it holds together
+    int binding = 0;  // operator precedence
     std::optional<std::int64_t> number;
   };
   [[nodiscard]] static Piece literal(std::int64_t number);

@@ -14,8 +14,8 @@ bool contains(const std::vector<PositionRange>& ranges, std::int64_t position) {
   });
 }
 
-// In order, none twice, so that a position is found by bisection and visited once.
-std::vector<PositionRange> tidied(std::vector<PositionRange> ranges) {
+// Sorted and disjoint, so that a position is found by binary search and visited once.
+std::vector<PositionRange> normalized(std::vector<PositionRange> ranges) {
   std::ranges::sort(ranges, {}, &PositionRange::first);
   std::vector<PositionRange> result;
   for (const PositionRange& range : ranges) {
@@ -28,7 +28,7 @@ std::vector<PositionRange> tidied(std::vector<PositionRange> ranges) {
   return result;
 }
 
-bool tidied_contains(const std::vector<PositionRange>& ranges, std::int64_t position) {
+bool normalized_contains(const std::vector<PositionRange>& ranges, std::int64_t position) {
   const auto after = std::ranges::upper_bound(ranges, position, {}, &PositionRange::first);
   return after != ranges.begin() && position <= (after - 1)->last;
 }
@@ -39,14 +39,14 @@ std::int64_t positions_in(const std::vector<PositionRange>& ranges) {
   return sum;
 }
 
-// The ranks that a selector means, one after another, without a look at the others: from the
-// positions of one term on an alias or on ranks, if there is one (the narrowest), and on the axes
-// which that leaves free, from those that the terms on them allow.
+// Enumerates the ranks of a selector without visiting the others. If there are terms on aliases or
+// ranks, the most selective one leads: its positions are enumerated and fix some axes. On the other
+// axes the positions that their terms allow are enumerated.
 class SelectedRanks {
  public:
   SelectedRanks(Selector selector, const Mesh& mesh)
       : mesh_(mesh), terms_(std::move(selector.terms)), fixed_(mesh.axes.size(), -1) {
-    for (SelectorTerm& term : terms_) term.positions = tidied(std::move(term.positions));
+    for (SelectorTerm& term : terms_) term.positions = normalized(std::move(term.positions));
     for (std::size_t axis = 0; axis < mesh.axes.size(); ++axis) allowed_.push_back(on(axis));
     choose_lead();
   }
@@ -56,7 +56,7 @@ class SelectedRanks {
     if (lead_ == nullptr) return descend(0, 0, visit);
     for (const PositionRange& range : lead_->positions) {
       for (std::int64_t position = range.first; position <= range.last; ++position) {
-        stand_at(position);
+        fix_axes(position);
         descend(0, 0, visit);
       }
     }
@@ -70,7 +70,7 @@ class SelectedRanks {
     return term.axis.exists() ? mesh_.size(term.axis) : mesh_.ranks();
   }
 
-  // The positions on a plain axis at which all terms on it hold.
+  // The positions on an axis that all of its terms allow.
   [[nodiscard]] std::vector<PositionRange> on(std::size_t axis) const {
     std::vector<PositionRange> allowed = {{0, mesh_.axes[axis].size - 1}};
     for (const SelectorTerm& term : terms_) {
@@ -104,7 +104,7 @@ class SelectedRanks {
     lead_axes_ = lead_->axis.exists() ? mesh_.axes_of(lead_->axis) : all_axes();
   }
 
-  void stand_at(std::int64_t position) {
+  void fix_axes(std::int64_t position) {
     for (std::size_t k = lead_axes_.size(); k-- > 0;) {
       const std::int64_t count = mesh_.axes[lead_axes_[k]].size;
       fixed_[lead_axes_[k].index()] = position % count;
@@ -120,10 +120,11 @@ class SelectedRanks {
 
   template <class Visit>
   void descend(std::size_t axis, std::int64_t rank, const Visit& visit) const {
-    if (axis == allowed_.size()) return arrive(Rank(static_cast<std::int32_t>(rank)), visit);
+    if (axis == allowed_.size())
+      return visit_if_selected(Rank(static_cast<std::int32_t>(rank)), visit);
     const std::int64_t above = rank * mesh_.axes[axis].size;
     if (fixed_[axis] >= 0) {
-      if (!tidied_contains(allowed_[axis], fixed_[axis])) return;
+      if (!normalized_contains(allowed_[axis], fixed_[axis])) return;
       return descend(axis + 1, above + fixed_[axis], visit);
     }
     for (const PositionRange& range : allowed_[axis]) {
@@ -134,29 +135,29 @@ class SelectedRanks {
   }
 
   template <class Visit>
-  void arrive(Rank rank, const Visit& visit) const {
+  void visit_if_selected(Rank rank, const Visit& visit) const {
     if (not_plain_ < 2 || other_terms_hold(rank)) visit(rank);
   }
 
   [[nodiscard]] bool other_terms_hold(Rank rank) const {
     const std::vector<std::int64_t> positions = mesh_.positions(rank);
     return std::ranges::all_of(terms_, [&](const SelectorTerm& term) {
-      return tidied_contains(term.positions,
-                             term.axis.exists() ? positions[term.axis.index()] : rank.value);
+      return normalized_contains(term.positions,
+                                 term.axis.exists() ? positions[term.axis.index()] : rank.value);
     });
   }
 
   const Mesh& mesh_;
   std::vector<SelectorTerm> terms_;
   std::vector<std::vector<PositionRange>> allowed_;  // by axis
-  std::vector<std::int64_t> fixed_;                  // by axis: where the lead stands, or -1
+  std::vector<std::int64_t> fixed_;  // by axis: the position set by the leading term, or -1
   const SelectorTerm* lead_ = nullptr;
   std::vector<AxisId> lead_axes_;
   int not_plain_ = 0;
 };
 
-// More would help nobody, and programs that all claim a million ranks would take their time.
-constexpr std::size_t kMostProblems = 20;
+// Bounds the time if many programs claim a million ranks each.
+constexpr std::size_t kMaxProblems = 20;
 constexpr std::int32_t kUnassigned = -2;
 constexpr std::int32_t kSpare = -1;
 
@@ -170,13 +171,13 @@ class Assigner {
     for (std::size_t k = 0; k < plan_.programs.size(); ++k)
       claim(plan_.programs[k].on, ProgramId(k));
     for (const Selector& spare : plan_.spares) claim(spare, ProgramId(kSpare));
-    report_idle();
+    report_unassigned();
     return std::move(result_);
   }
 
  private:
   void claim(const Selector& selector, ProgramId program) {
-    if (result_.problems.size() >= kMostProblems) return;
+    if (result_.problems.size() >= kMaxProblems) return;
     bool reported = false;
     SelectedRanks(selector, plan_.mesh).for_each([&](Rank rank) {
       ProgramId& owner = result_.program_of[rank];
@@ -203,23 +204,23 @@ class Assigner {
                                 .help = "change `on` so that the two do not overlap"});
   }
 
-  void report_idle() {
-    std::int64_t idle = 0;
+  void report_unassigned() {
+    std::int64_t unassigned = 0;
     std::int64_t first = -1;
     for (std::size_t rank = 0; rank < result_.program_of.size(); ++rank) {
       if (result_.program_of[rank].value != kUnassigned) continue;
-      if (idle++ == 0) first = static_cast<std::int64_t>(rank);
+      if (unassigned++ == 0) first = static_cast<std::int64_t>(rank);
       result_.program_of[rank] = ProgramId(kSpare);
     }
-    if (idle == 0) return;
-    const std::string who =
-        idle == 1 ? fmt::format("rank {} has", first) : fmt::format("{} ranks have", idle);
+    if (unassigned == 0) return;
+    const std::string subject = unassigned == 1 ? fmt::format("rank {} has", first)
+                                                : fmt::format("{} ranks have", unassigned);
     result_.problems.push_back(
         {.code = "D108",
          .where = {.rank = first},
-         .what = who + " no program",
+         .what = subject + " no program",
          .why = "every rank runs exactly one program or is spare",
-         .help = "widen the `on` of a program, or say `spare on " + position_of(first) + "`"});
+         .help = "widen the `on` of a program, or add `spare on " + position_of(first) + "`"});
   }
 
   [[nodiscard]] std::string position_of(std::int64_t rank) const {

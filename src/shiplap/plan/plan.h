@@ -1,5 +1,5 @@
 // The plan: for every rank, which operations it performs, in which order, on which data. A plain
-// value: planners write it, interpreters read it (through expand.h), docs/plan.md is its reference.
+// value: planners create it, interpreters read it through expand.h. docs/plan.md is the reference.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,7 @@ struct SelectorTerm {
   friend bool operator==(const SelectorTerm&, const SelectorTerm&) = default;
 };
 
-// `on pp=0 tp=1..3|6`: the ranks that stand at such a position in every term. `on all` has no
-// terms.
+// `on pp=0 tp=1..3|6`: the ranks whose position matches every term. `on all` has no terms.
 struct Selector {
   std::vector<SelectorTerm> terms;
   Origin origin;
@@ -58,10 +57,10 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-// Which program each rank runs; none for a spare. Takes time in proportion to the ranks.
+// The program of each rank; none for a spare. Takes time in proportion to the ranks.
 struct Assignment {
   IdVector<Rank, ProgramId> program_of;
-  std::vector<Diagnostic> problems;  // a rank with two programs or none (D108), without a place
+  std::vector<Diagnostic> problems;  // a rank with two programs or none (D108), without location
 };
 [[nodiscard]] Assignment assign_programs(const Plan& plan);
 

@@ -12,7 +12,7 @@ namespace {
 
 AxisId axis(std::size_t k) { return AxisId(k); }
 
-// What selects() promises, spelled out.
+// The definition of selects(), written out.
 bool brute_force_selects(const Selector& selector, const Mesh& mesh, std::int32_t rank) {
   const auto positions = mesh.positions(Rank(rank));
   for (const SelectorTerm& term : selector.terms) {
@@ -101,7 +101,7 @@ TEST(Assignment, AgreesWithAskingEverySelectorAboutEveryRank) {
     ASSERT_EQ(!assignment.problems.empty(), wrong) << "seed " << seed;
     sound += wrong ? 0 : 1;
   }
-  EXPECT_GT(sound, 100);  // or the test shows little
+  EXPECT_GT(sound, 100);  // or the test is weak
 }
 
 Selector at(AxisId id, std::int64_t first, std::int64_t last) {
@@ -150,8 +150,8 @@ TEST(Assignment, ASpareRankHasNoProgramAndThatIsFine) {
 }
 
 TEST(Assignment, AMillionRanksAreNotLookedAtOnceForEachPosition) {
-  // 64 programs told apart by an alias, and one selector that says the same ranks 1000 times: both
-  // took minutes or gigabytes when every term was compared with every rank.
+  // 64 programs that differ in the position on an alias, and a selector with the same ranks 1000
+  // times: both took minutes or gigabytes when every term was compared with every rank.
   Plan plan{.mesh = {.axes = {{"dp", 1 << 14}, {"cp", 8}, {"pp", 8}},
                      .aliases = {{"stage", {axis(2), axis(1)}}}}};
   for (std::int64_t k = 0; k < 64; ++k) {

@@ -78,8 +78,8 @@ class PlanWriter {
     }
   }
 
-  // One line for both ends of a message. Where the ends of two ranks do not agree, each end has
-  // lines of its own.
+  // Writes one line for both ends of a message. If the ends of two ranks disagree, each end has its
+  // own lines.
   void messages(const ExchangeTable& table) {
     line("table " + table.name);
     std::vector<TableRow> receives(table.receives().begin(), table.receives().end());
@@ -209,7 +209,7 @@ class PlanWriter {
     if (operation.stream.value > 0) {
       out() += "@" + write_.program->streams[operation.stream.index() - 1] + " ";
     }
-    out() += word(operation.action);
+    out() += keyword(operation.action);
     std::visit([this](const auto& action) { operands(action); }, operation.action);
     trailing(operation);
     out() += '\n';

@@ -1,3 +1,19 @@
+// The template of a rank: its operations, and the dependence graph between them.
+//
+// TemplateBuilder turns the expansion of a rank into Steps: one pass in listed order that keeps the
+// last operation of each stream and the bytes that are alive. It leaves out everything that differs
+// between ranks that do the same (peers, group members, tags, contents), so that such ranks get
+// equal templates and link() stores one of them.
+//
+// The edges of the graph are implicit in the steps: to the predecessor in the stream (released by
+// its start if it is asynchronous, otherwise by its completion; a member of a batch is released by
+// the start of the batch), and to each operation named after `after` (released by its completion).
+// connect() makes them explicit in compressed sparse row form, two counting passes without
+// allocation per edge: in_degree[k], and the successors of each operation, those released by its
+// start before those released by its completion. The clock of sim walks these arrays; check and
+// Execution use the steps and need no connect().
+//
+// All sums of bytes are checked for 64-bit overflow (D633), because the numbers come from input.
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -10,18 +26,18 @@
 namespace shiplap::plan {
 namespace {
 
-[[noreturn]] void too_many_bytes() {
+[[noreturn]] void throw_too_many_bytes() {
   throw InputError(Diagnostic{.code = "D633",
-                              .what = "more bytes than 64 bits can count",
+                              .what = "the byte count overflows 64 bits",
                               .why = "the bytes of a rank's buffers, and those that an operation "
-                                     "moves, are added up"});
+                                     "moves, are summed"});
 }
 
 // total + count * bytes.
 std::int64_t grown(std::int64_t total, std::int64_t count, std::int64_t bytes) {
   std::int64_t more = 0;
   if (__builtin_mul_overflow(count, bytes, &more) || __builtin_add_overflow(total, more, &total)) {
-    too_many_bytes();
+    throw_too_many_bytes();
   }
   return total;
 }
@@ -51,7 +67,7 @@ class TemplateBuilder {
     return buffer({.buffer = id}).memory == Memory::device;
   }
 
-  // Rows that no `allocate` names.
+  // Bytes of the rows that no `allocate` names.
   [[nodiscard]] std::int64_t alive_throughout() const {
     std::int64_t alive = 0;
     for (std::size_t k = 0; k < program_.buffers.size(); ++k) {
@@ -75,39 +91,40 @@ class TemplateBuilder {
               .memory = memory_,
               .after_first = op.after.first,
               .after_count = op.after.count};
-    place(op, step);
+    set_stream_order(op, step);
     try {
       std::visit([&](const auto& action) { read(op, action, step); }, op.source->action);
-      const bool local = step.act == Act::compute || step.act == Act::copy;
-      if (options_.cost && (local || step.act == Act::exchange)) {
+      const bool local = step.action == ActionKind::compute || step.action == ActionKind::copy;
+      if (options_.cost && (local || step.action == ActionKind::exchange)) {
         step.cost = options_.cost(program_, op);
       }
-    } catch (const InputError& error) {  // it does not know where it is
+    } catch (const InputError& error) {  // without a location: add it
       Diagnostic diagnostic = error.diagnostics().front();
       diagnostic.where.rank = program_.rank.value;
       diagnostic.where.line = op.source->origin.line;
       diagnostic.where.operation = program_.describe(op);
       throw InputError(std::move(diagnostic));
     }
-    if (!is_lifetime(step.act) && step.act != Act::batch) step.event = result_.events++;
+    if (!is_lifetime(step.action) && step.action != ActionKind::batch)
+      step.event = result_.events++;
     result_.steps.push_back(step);
   }
 
-  // In its stream, or in its batch.
-  void place(const flat::Operation& op, Step& step) {
+  // Sets its predecessor: in its stream, or its batch.
+  void set_stream_order(const flat::Operation& op, Step& step) {
     if (op.batch >= 0) {
       Step& batch = result_.steps[op.batch];
       ++batch.detail;
-      step.gate = op.batch;
-      step.opens_at_start = true;
+      step.predecessor = op.batch;
+      step.overlaps_predecessor = true;
       step.member = true;
       step.stream = batch.stream;
       return;
     }
     const auto here = static_cast<std::int32_t>(result_.steps.size());
     std::int32_t& last = last_[op.stream.index()];
-    step.gate = last;
-    step.opens_at_start = last >= 0 && result_[last].source->async;
+    step.predecessor = last;
+    step.overlaps_predecessor = last >= 0 && result_[last].source->async;
     step.stream = op.stream.value;
     (last >= 0 ? result_.steps[last].next : result_.heads[step.stream]) = here;
     last = here;
@@ -118,8 +135,8 @@ class TemplateBuilder {
   }
 
   void read(const flat::Operation& /*op*/, const Copy& /*copy*/, Step& step) const {
-    step.act = Act::copy;
-    step.kind = trace::Kind::copy;
+    step.action = ActionKind::copy;
+    step.kind = trace::EventKind::copy;
   }
 
   void move(const flat::Region& region, Step& step) const {
@@ -128,19 +145,19 @@ class TemplateBuilder {
   }
 
   void read(const flat::Operation& op, const Send&, Step& step) const {
-    step.act = Act::send;
-    step.kind = trace::Kind::send;
+    step.action = ActionKind::send;
+    step.kind = trace::EventKind::send;
     move(op.from, step);
   }
 
   void read(const flat::Operation& op, const Receive&, Step& step) const {
-    step.act = Act::receive;
-    step.kind = trace::Kind::recv;
+    step.action = ActionKind::receive;
+    step.kind = trace::EventKind::recv;
     move(op.to, step);
   }
 
   void read(const flat::Operation& op, const Collective& collective, Step& step) const {
-    step.act = Act::collective;
+    step.action = ActionKind::collective;
     step.kind = trace::kind_of(collective.kind);
     step.detail = op.root;
     move(whole_buffer(program_, op, collective), step);
@@ -151,15 +168,15 @@ class TemplateBuilder {
     std::span<const TableRow> out = table.sends_of(program_.rank.value);
     std::span<const TableRow> in = table.receives_of(program_.rank.value);
     if (exchange.reversed) std::swap(out, in);
-    step.act = Act::exchange;
-    step.kind = trace::Kind::exchange;
+    step.action = ActionKind::exchange;
+    step.kind = trace::EventKind::exchange;
     step.type = buffer(op.from).type;
     step.detail = program_.buffers[op.from.buffer].row_bytes;
     if (!options_.events) return;
     step.bytes = bytes_of(op, out, step.detail);
     static_cast<void>(bytes_of(op, in, program_.buffers[op.to.buffer].row_bytes));  // 64 bits
   }
-  // Of rows of an exchange: those of others in its group.
+  // The bytes that are exchanged with other members of the group.
   [[nodiscard]] std::int64_t bytes_of(const flat::Operation& op, std::span<const TableRow> rows,
                                       std::int64_t row_bytes) const {
     const RankSet& group = program_.groups[op.group].ranks;
@@ -172,11 +189,11 @@ class TemplateBuilder {
   }
 
   void read(const flat::Operation& op, const Allocate&, Step& step) {
-    step.act = Act::allocate;
+    step.action = ActionKind::allocate;
     grow(op.from, 1, step);
   }
   void read(const flat::Operation& op, const Free&, Step& step) {
-    step.act = Act::free;
+    step.action = ActionKind::free;
     grow(op.from, -1, step);
   }
   void grow(const flat::Region& rows, std::int64_t sign, Step& step) {
@@ -185,7 +202,9 @@ class TemplateBuilder {
     memory_ = grown(memory_, 1, step.bytes);
   }
 
-  void read(const flat::Operation&, const Batch&, Step& step) const { step.act = Act::batch; }
+  void read(const flat::Operation&, const Batch&, Step& step) const {
+    step.action = ActionKind::batch;
+  }
 
   const RankProgram& program_;
   const LinkOptions& options_;
@@ -210,21 +229,23 @@ RankTemplate template_of(const RankProgram& program, const LinkOptions& options)
 
 void connect(RankTemplate& rank_template) {
   const std::size_t count = rank_template.steps.size();
-  rank_template.inputs.assign(count, 0);
+  rank_template.in_degree.assign(count, 0);
   rank_template.releases.assign(count, {});
-  const auto each = [&](const auto& act) {  // who waits for whom, until its start or its end
+  // Calls visit(waiting operation, earlier operation, released at its start?) for every edge.
+  const auto each = [&](const auto& visit) {
     for (std::size_t k = 0; k < count; ++k) {
       const Step& step = rank_template.steps[k];
-      if (step.gate >= 0) act(k, static_cast<std::size_t>(step.gate), step.opens_at_start);
+      if (step.predecessor >= 0)
+        visit(k, static_cast<std::size_t>(step.predecessor), step.overlaps_predecessor);
       for (std::int32_t a = 0; a < step.after_count; ++a) {
         const auto at = static_cast<std::size_t>(step.after_first + a);
-        act(k, static_cast<std::size_t>(rank_template.after[at]), false);
+        visit(k, static_cast<std::size_t>(rank_template.after[at]), false);
       }
     }
   };
-  // First `at_end` and `last` count the two kinds, then they become ends of the ranges.
+  // First `at_end` and `last` count both kinds of edges, then they become ends of ranges.
   each([&](std::size_t waiting, std::size_t earlier, bool at_start) {
-    ++rank_template.inputs[waiting];
+    ++rank_template.in_degree[waiting];
     Releases& releases = rank_template.releases[earlier];
     ++(at_start ? releases.at_end : releases.last);
   });
@@ -236,13 +257,13 @@ void connect(RankTemplate& rank_template) {
     total = releases.last;
   }
   rank_template.successors.resize(total);
-  std::vector<std::pair<std::int32_t, std::int32_t>> next;  // free places of both kinds
+  std::vector<std::pair<std::int32_t, std::int32_t>> next;  // next free slots of both kinds
   next.reserve(count);
   for (const Releases& releases : rank_template.releases)
     next.emplace_back(releases.first, releases.at_end);
   each([&](std::size_t waiting, std::size_t earlier, bool at_start) {
-    std::int32_t& place = at_start ? next[earlier].first : next[earlier].second;
-    rank_template.successors[place++] = static_cast<std::int32_t>(waiting);
+    std::int32_t& slot = at_start ? next[earlier].first : next[earlier].second;
+    rank_template.successors[slot++] = static_cast<std::int32_t>(waiting);
   });
 }
 

@@ -1,4 +1,4 @@
-// The operations of one rank: what each moves, and what it waits for on its own rank.
+// Builds the template of a rank: see rank_template.cc.
 #pragma once
 
 #include "shiplap/plan/link.h"
@@ -7,7 +7,7 @@ namespace shiplap::plan {
 
 [[nodiscard]] RankTemplate template_of(const RankProgram& program, const LinkOptions& options);
 
-// Fills in what follows from the steps.
+// Fills in the derived members: in-degrees and successors.
 void connect(RankTemplate& rank_template);
 
 }  // namespace shiplap::plan

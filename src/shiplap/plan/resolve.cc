@@ -12,8 +12,8 @@
 namespace shiplap::plan {
 namespace {
 
-[[noreturn]] void refuse(std::string code, std::string what, std::string why = "",
-                         std::string help = "") {
+[[noreturn]] void throw_input_error(std::string code, std::string what, std::string why = "",
+                                    std::string help = "") {
   throw InputError(Diagnostic{.code = std::move(code),
                               .what = std::move(what),
                               .why = std::move(why),
@@ -27,24 +27,24 @@ flat::Slice slice(std::size_t first, std::size_t last) {
 }  // namespace
 
 Resolver::Resolver(const Plan& plan, const Program& program, Rank rank, RankProgram& result,
-                   std::int64_t most_entries)
+                   std::int64_t max_entries)
     : plan_(plan),
       program_(program),
       result_(result),
-      most_entries_(most_entries),
+      max_entries_(max_entries),
       axes_(plan.mesh.positions(rank)) {
   position_ = {.rank = rank.value, .axes = axes_, .locals = {}, .lists = plan.lists};
 }
 
-// Lists may name millions of rows in every operation; this is where patience ends.
+// Every operation may list millions of rows, so their total is limited.
 void Resolver::limit(std::size_t more) const {
   const std::size_t entries = more + result_.runs.size() + result_.listed_rows.size() +
                               result_.accesses.size() + result_.numbers.size() +
                               result_.dependencies.size() + result_.given.size() +
                               result_.goal.size();
-  if (entries > static_cast<std::size_t>(most_entries_)) {
-    refuse("D207",
-           fmt::format("this rank names more than {} rows, runs and the like", most_entries_));
+  if (entries > static_cast<std::size_t>(max_entries_)) {
+    throw_input_error("D207", fmt::format("this rank has more than {} rows, runs and other entries",
+                                          max_entries_));
   }
 }
 
@@ -65,19 +65,20 @@ void Resolver::buffer(const Buffer& buffer) {
   const flat::Buffer flat{.rows = number(buffer.rows), .row_bytes = number(buffer.row_bytes)};
   std::int64_t bytes = 0;
   if (flat.rows < 0 || flat.row_bytes <= 0) {
-    refuse("D208",
-           fmt::format("`{}` has {} rows of {} bytes", buffer.name, flat.rows, flat.row_bytes),
-           "a buffer has no negative number of rows, and a row has at least one byte");
+    throw_input_error(
+        "D208", fmt::format("`{}` has {} rows of {} bytes", buffer.name, flat.rows, flat.row_bytes),
+        "a buffer needs at least 0 rows, and a row at least 1 byte");
   }
   if (__builtin_mul_overflow(flat.rows, flat.row_bytes, &bytes)) {
-    refuse("D208", fmt::format("`{}` has {} rows of {} bytes, more than 64 bits can count",
-                               buffer.name, flat.rows, flat.row_bytes));
+    throw_input_error("D208", fmt::format("`{}` has {} rows of {} bytes, which overflows 64 bits",
+                                          buffer.name, flat.rows, flat.row_bytes));
   }
   if (flat.row_bytes % bytes_of(buffer.type) != 0) {
-    refuse("D208",
-           fmt::format("a row of `{}` is {} bytes, which is no whole number of elements",
-                       buffer.name, flat.row_bytes),
-           fmt::format("{} takes {} bytes", name(buffer.type), bytes_of(buffer.type)));
+    throw_input_error(
+        "D208",
+        fmt::format("a row of `{}` is {} bytes, which is not a multiple of the element size",
+                    buffer.name, flat.row_bytes),
+        fmt::format("{} takes {} bytes", name(buffer.type), bytes_of(buffer.type)));
   }
   result_.buffers.push_back(flat);
 }
@@ -88,8 +89,8 @@ flat::Region Resolver::within(const Region& region, std::int64_t begin, std::int
   const std::int64_t rows = result_.buffers[region.buffer].rows;
   if (begin < 0 || count < 0 || begin > rows || count > rows - begin) {
     const std::string& name = program_.buffers[region.buffer].name;
-    refuse("D201", fmt::format("{}[{} +{}] lies outside `{}`, which has {} rows", name, begin,
-                               count, name, rows));
+    throw_input_error("D201", fmt::format("{}[{} +{}] lies outside `{}`, which has {} rows", name,
+                                          begin, count, name, rows));
   }
   return {.buffer = region.buffer, .begin = begin, .count = count};
 }
@@ -113,14 +114,15 @@ flat::Region Resolver::cut(const Region& region) {
   const std::int64_t piece = number(region.begin);
   if (piece < 0 || piece >= std::ssize(cuts) - 1) {
     const std::string& name = plan_.lists[region.list].name;
-    refuse("D203",
-           fmt::format("there is no piece {} of list `{}`, which has {} entries", piece, name,
-                       cuts.size()),
-           "piece i goes from entry i to entry i+1");
+    throw_input_error("D203",
+                      fmt::format("there is no piece {} of list `{}`, which has {} entries", piece,
+                                  name, cuts.size()),
+                      "piece i goes from entry i to entry i+1");
   }
   const auto ends = std::span(cuts).subspan(piece, 2);
   std::int64_t count = 0;
-  if (__builtin_sub_overflow(ends[1], ends[0], &count)) refuse("D203", "a piece beyond 64 bits");
+  if (__builtin_sub_overflow(ends[1], ends[0], &count))
+    throw_input_error("D203", "64-bit overflow in the size of a piece");
   return within(region, ends[0], count);
 }
 
@@ -131,8 +133,8 @@ std::span<const std::int64_t> Resolver::entries(ListId list, const Expr& begin,
   const std::int64_t size = number(count);
   const std::int64_t available = std::ssize(from.values);
   if (first < 0 || size < 0 || first > available || size > available - first) {
-    refuse("D203", fmt::format("{}[{} +{}] lies outside the list, which has {} entries", from.name,
-                               first, size, available));
+    throw_input_error("D203", fmt::format("{}[{} +{}] lies outside the list, which has {} entries",
+                                          from.name, first, size, available));
   }
   return std::span(from.values).subspan(first, size);
 }
@@ -154,8 +156,8 @@ std::int64_t Resolver::listed_run(const Run& run, const Dimension& dimension) {
   const std::size_t first = result_.runs.size();
   for (const std::int64_t coordinate : coordinates) {
     if (coordinate < 0 || coordinate >= dimension.size) {
-      refuse("D209", fmt::format("`{} {}` lies outside the dimension, which is 0 to {}",
-                                 dimension.name, coordinate, dimension.size - 1));
+      throw_input_error("D209", fmt::format("`{} {}` lies outside the dimension, which is 0 to {}",
+                                            dimension.name, coordinate, dimension.size - 1));
     }
     if (result_.runs.size() > first &&
         result_.runs.back().begin + result_.runs.back().count == coordinate) {
@@ -164,7 +166,7 @@ std::int64_t Resolver::listed_run(const Run& run, const Dimension& dimension) {
       result_.runs.push_back({.dimension = run.dimension, .begin = coordinate, .count = 1});
     }
   }
-  // No coordinates are still said of this dimension: it must not look as if it were whole.
+  // An empty run, because a dimension without runs is whole.
   if (coordinates.empty()) result_.runs.push_back({.dimension = run.dimension, .count = 0});
   return std::ssize(coordinates);
 }
@@ -181,7 +183,7 @@ std::int64_t Resolver::run(const Run& run, const Tensor& tensor) {
   const bool overflows = sensible && (__builtin_mul_overflow(flat.count - 1, flat.stride, &last) ||
                                       __builtin_add_overflow(last, flat.begin, &last));
   if (!sensible || overflows || (flat.count > 0 && last >= dimension.size)) {
-    refuse(
+    throw_input_error(
         "D209",
         fmt::format("`{} {} +{}{}` lies outside the dimension, which is 0 to {}", dimension.name,
                     flat.begin, flat.count,
@@ -192,7 +194,7 @@ std::int64_t Resolver::run(const Run& run, const Tensor& tensor) {
   return flat.count;
 }
 
-// Dimensions first .. last-1 that are not named are whole. Returns how many cells they make.
+// Adds whole runs for the unnamed dimensions in first .. last-1. Returns the number of their cells.
 std::int64_t Resolver::whole_part(const Tensor& tensor, std::span<const Run> named,
                                   std::size_t first, std::size_t last) {
   std::int64_t cells = 1;
@@ -202,7 +204,8 @@ std::int64_t Resolver::whole_part(const Tensor& tensor, std::span<const Run> nam
     const std::int64_t size = tensor.dimension(id).size;
     result_.runs.push_back({.dimension = id, .begin = 0, .count = size});
     if (__builtin_mul_overflow(cells, size, &cells)) {
-      refuse("D210", fmt::format("`{}` has more cells than 64 bits can count", tensor.name));
+      throw_input_error("D210",
+                        fmt::format("the number of cells of `{}` overflows 64 bits", tensor.name));
     }
   }
   return cells;
@@ -216,10 +219,10 @@ flat::Value Resolver::value(const Value& value, const flat::Region& region) {
                    .instance = number(value.index),
                    .scale = value.scale};
   if (flat.instance < 0 || (flat.instance > 0 && flat.instance >= tensor.instances)) {
-    refuse("D209", fmt::format("there is no `{}[{}]`", tensor.name, flat.instance),
-           tensor.instances > 0
-               ? fmt::format("`{}` has instances 0 to {}", tensor.name, tensor.instances - 1)
-               : "");
+    throw_input_error("D209", fmt::format("there is no `{}[{}]`", tensor.name, flat.instance),
+                      tensor.instances > 0 ? fmt::format("`{}` has instances 0 to {}", tensor.name,
+                                                         tensor.instances - 1)
+                                           : "");
   }
   const std::size_t first = result_.runs.size();
   const auto named_sum =
@@ -233,12 +236,14 @@ flat::Value Resolver::value(const Value& value, const flat::Region& region) {
     const auto next = it + 1;
     if (next != named_sum && next->dimension == last) continue;
     if (__builtin_mul_overflow(cells, set, &cells)) {
-      refuse("D210", fmt::format("`{}` has more cells than 64 bits can count", tensor.name));
+      throw_input_error("D210",
+                        fmt::format("the number of cells of `{}` overflows 64 bits", tensor.name));
     }
   }
   if (__builtin_mul_overflow(cells, whole_part(tensor, value.runs, 0, tensor.part.size()),
                              &cells)) {
-    refuse("D210", fmt::format("`{}` has more cells than 64 bits can count", tensor.name));
+    throw_input_error("D210",
+                      fmt::format("the number of cells of `{}` overflows 64 bits", tensor.name));
   }
   fits(tensor, cells, region);
   if (!flat.zero) {
@@ -254,10 +259,10 @@ void Resolver::fits(const Tensor& tensor, std::int64_t cells, const flat::Region
   const bool both_empty = cells == 0 && rows == 0;
   const bool whole = cells > 0 && rows > 0 && (cells % rows == 0 || rows % cells == 0);
   if (both_empty || whole) return;
-  refuse("D210",
-         fmt::format("{} cells of `{}` do not fit {} rows of `{}`", cells, tensor.name, rows,
-                     program_.buffers[region.buffer].name),
-         "rows hold a whole number of cells each, or cells a whole number of rows");
+  throw_input_error("D210",
+                    fmt::format("{} cells of `{}` do not fit {} rows of `{}`", cells, tensor.name,
+                                rows, program_.buffers[region.buffer].name),
+                    "rows hold a whole number of cells each, or cells a whole number of rows");
 }
 
 flat::Work Resolver::work(const Work& work) const {
@@ -273,20 +278,21 @@ Rank Resolver::peer(const Peer& peer) const {
   const Mesh& mesh = plan_.mesh;
   if (!peer.axis.exists()) {
     if (where >= 0 && where < mesh.ranks()) return Rank(static_cast<std::int32_t>(where));
-    refuse("D202", fmt::format("there is no rank {}", where),
-           fmt::format("the mesh has ranks 0 to {}", mesh.ranks() - 1));
+    throw_input_error("D202", fmt::format("there is no rank {}", where),
+                      fmt::format("the mesh has ranks 0 to {}", mesh.ranks() - 1));
   }
   const std::int64_t size = mesh.size(peer.axis);
   const std::int64_t here = axes_[peer.axis.index()];
   std::int64_t there = 0;
-  if (__builtin_add_overflow(here, where, &there)) refuse("D203", "a shift beyond 64 bits");
+  if (__builtin_add_overflow(here, where, &there))
+    throw_input_error("D203", "64-bit overflow in a shift");
   if (peer.wrap) there = ((there % size) + size) % size;
   if (there < 0 || there >= size) {
     const std::string& name = mesh.name(peer.axis);
-    refuse("D202",
-           fmt::format("{}{:+} from {}={} leaves the axis, which has {} positions", name, where,
-                       name, here, size),
-           "every peer must be there", "put the operation under `when`, or say `wrap`");
+    throw_input_error("D202",
+                      fmt::format("{}{:+} from {}={} leaves the axis, which has {} positions", name,
+                                  where, name, here, size),
+                      "every peer must exist", "put the operation under `when`, or add `wrap`");
   }
   return mesh.moved(result_.rank, peer.axis, there);
 }
@@ -299,16 +305,17 @@ RankSet Resolver::members(const Group& group) const {
   for (const Expr& expr : group.positions) {
     const std::int64_t position = number(expr);
     if (position < 0 || position >= all.size()) {
-      refuse("D206",
-             fmt::format("there is no position {} in a group of {} ranks", position, all.size()),
-             "positions are counted from 0");
+      throw_input_error(
+          "D206",
+          fmt::format("there is no position {} in a group of {} ranks", position, all.size()),
+          "positions are counted from 0");
     }
     listed.push_back(all[position]);
   }
   std::vector<Rank> sorted = listed;
   std::ranges::sort(sorted);
   if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end()) {
-    refuse("D206", fmt::format("rank {} is twice in its group", twice->value));
+    throw_input_error("D206", fmt::format("rank {} is listed twice in its group", twice->value));
   }
   return RankSet(std::move(listed));
 }
@@ -319,9 +326,10 @@ flat::GroupId Resolver::group(const Group& group) {
   }
   flat::Group flat{.ranks = members(group), .channel = group.channel};
   if (flat.ranks.find(result_.rank) < 0) {
-    refuse("D206", fmt::format("rank {} is not in the group it calls", result_.rank.value),
-           "only members of a group take part in its operations",
-           "put the operation under `when`, so that only members reach it");
+    throw_input_error("D206",
+                      fmt::format("rank {} is not in the group it calls", result_.rank.value),
+                      "only members of a group take part in its operations",
+                      "put the operation under `when`, so that only members reach it");
   }
   const flat::GroupId id = intern(std::move(flat));
   const bool constant = std::ranges::all_of(group.positions, &Expr::is_literal);
@@ -352,7 +360,7 @@ void Resolver::action(const Compute& compute, flat::Operation& flat) {
       flat::Access entry{.kind = access.kind, .region = region(access.region)};
       entry.value = value(access.value, entry.region);
       result_.accesses.push_back(entry);
-    } catch (const InputError& error) {  // it has a line of its own
+    } catch (const InputError& error) {  // an access has its own line
       Diagnostic diagnostic = error.diagnostics().front();
       diagnostic.where.line = access.origin.line;
       throw InputError(std::move(diagnostic));
@@ -387,8 +395,9 @@ void Resolver::action(const Collective& collective, flat::Operation& flat) {
   flat.root = number(collective.root);
   const std::int64_t size = result_.groups[flat.group].ranks.size();
   if (flat.root < 0 || flat.root >= size) {
-    refuse("D206", fmt::format("there is no root {} in a group of {} ranks", flat.root, size),
-           "a root is a position in its group, counted from 0");
+    throw_input_error("D206",
+                      fmt::format("there is no root {} in a group of {} ranks", flat.root, size),
+                      "a root is a position in its group, counted from 0");
   }
 }
 

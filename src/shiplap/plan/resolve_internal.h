@@ -1,5 +1,4 @@
-// Turns what a statement says into plain numbers for one rank: expressions, regions, values,
-// groups.
+// Evaluates statements for one rank: expressions, regions, values, peers and groups become numbers.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +10,12 @@
 
 namespace shiplap::plan {
 
-// Writes into the arrays of `result`. Throws InputError D2xx without a place; the caller knows it.
+// Appends to the arrays of `result`. Throws InputError D2xx without a location; the caller adds it.
 class Resolver {
  public:
-  // Adds at most `most_entries` to the arrays of `result`, in all.
+  // Adds at most `max_entries` entries to the arrays of `result`.
   Resolver(const Plan& plan, const Program& program, Rank rank, RankProgram& result,
-           std::int64_t most_entries);
+           std::int64_t max_entries);
 
   [[nodiscard]] std::size_t bound() const { return locals_.size(); }
   void bind(std::int64_t value);
@@ -25,12 +24,12 @@ class Resolver {
   [[nodiscard]] std::int64_t number(const Expr& expr) const { return evaluate(expr, position_); }
   [[nodiscard]] bool condition(const Condition& c) const { return holds(c, position_); }
   flat::Slice numbers(std::span<const Expr> list);
-  // Refuses to add `more` entries if they are too many.
+  // Throws D207 if `more` entries would exceed the limit.
   void limit(std::size_t more) const;
 
   void buffer(const Buffer& buffer);
   flat::Region region(const Region& region);
-  // A value that lies in `region`.
+  // A value that is stored in `region`.
   flat::Value value(const Value& value, const flat::Region& region);
   flat::Work work(const Work& work) const;
 
@@ -51,7 +50,7 @@ class Resolver {
   flat::Region listed(const Region& region);
   std::span<const std::int64_t> entries(ListId list, const Expr& begin, const Expr& count) const;
   flat::Region within(const Region& region, std::int64_t begin, std::int64_t count) const;
-  // How many coordinates it adds.
+  // These return the number of coordinates that they add.
   std::int64_t run(const Run& run, const Tensor& tensor);
   std::int64_t listed_run(const Run& run, const Dimension& dimension);
   std::int64_t whole_part(const Tensor& tensor, std::span<const Run> named, std::size_t first,
@@ -65,7 +64,7 @@ class Resolver {
   const Plan& plan_;
   const Program& program_;
   RankProgram& result_;
-  std::int64_t most_entries_;
+  std::int64_t max_entries_;
   std::vector<std::int64_t> axes_;
   std::vector<std::int64_t> locals_;
   Position position_;

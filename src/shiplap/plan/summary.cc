@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
-#include "shiplap/plan/influence_internal.h"
 #include "shiplap/plan/intervals_internal.h"
+#include "shiplap/plan/rank_classes_internal.h"
 
 namespace shiplap::plan {
 namespace {
@@ -16,28 +16,28 @@ namespace {
 __extension__ using Wide = __int128;  // bytes times ranks
 
 std::int64_t saturated(Wide value) {
-  constexpr Wide kMost = std::numeric_limits<std::int64_t>::max();
-  return static_cast<std::int64_t>(std::min(value, kMost));
+  constexpr Wide kMax = std::numeric_limits<std::int64_t>::max();
+  return static_cast<std::int64_t>(std::min(value, kMax));
 }
 
 void add_to(Bytes& total, std::int64_t bytes, std::int64_t times = 1) {
   total.count = saturated(Wide{total.count} + Wide{bytes} * times);
 }
 
-// What one rank does of one kind over the same axes.
+// The operations of one kind over the same axes, on one rank.
 struct Amount {
   std::int64_t operations = 0;
   Bytes payload;
   Bytes sent;
 };
 
-// So many iterations of loops take about as long to expand as one operation to count.
+// The number of loop iterations that take as long to expand as one operation to count.
 constexpr std::int64_t kIterationsForOperation = 16;
 
-using Key = std::pair<std::string, std::string>;  // axes, kind
-using Amounts = std::map<Key, Amount>;
+using TrafficKey = std::pair<std::string, std::string>;  // axes, kind
+using Amounts = std::map<TrafficKey, Amount>;
 
-// The rows that each rank sends to others by a table, forwards or backwards.
+// The rows that each rank sends to others by a table, forward or reversed.
 class TableTotals {
  public:
   explicit TableTotals(const Plan& plan) : plan_(plan) {}
@@ -82,7 +82,7 @@ std::string axes_of(const Mesh& mesh, const Group& group) {
   return names;
 }
 
-// What one rank sends at least: see TrafficSummary.
+// The bytes that one rank sends in the ring algorithm: see TrafficSummary.
 std::int64_t ring_bytes(CollectiveKind kind, std::int64_t bytes, std::int64_t ranks) {
   const std::int64_t passes = kind == CollectiveKind::all_reduce ? 2 : 1;
   return saturated(Wide{passes} * (ranks - 1) * bytes / ranks);
@@ -138,12 +138,12 @@ class Counter {
   Amounts amounts_;
 };
 
-void widen(Spread& spread, std::int64_t value, Rank rank, bool first) {
-  if (first || value > spread.most) {
-    spread.most = value;
-    spread.where_most = rank;
+void widen(MinMax& spread, std::int64_t value, Rank rank, bool first) {
+  if (first || value > spread.max) {
+    spread.max = value;
+    spread.max_rank = rank;
   }
-  spread.least = first ? value : std::min(spread.least, value);
+  spread.min = first ? value : std::min(spread.min, value);
 }
 
 class Summarizer {
@@ -169,36 +169,36 @@ class Summarizer {
     ProgramSummary program{.program = id, .ranks = std::ssize(ranks)};
     if (!ranks.empty()) program.first = ranks.front();
     const Program& source = plan_.programs[id];
-    for (const std::vector<Rank>& alike : ranks_alike(plan_, source, ranks)) {
-      if (program.kinds > 0 && budget_ <= 0) break;
-      count_alike(program, alike);
-      ++program.kinds;
+    for (const std::vector<Rank>& ranks_of_class : rank_classes(plan_, source, ranks)) {
+      if (program.classes > 0 && budget_ <= 0) break;
+      count_class(program, ranks_of_class);
+      ++program.classes;
     }
     summary_.programs.push_back(program);
   }
 
-  // Counts the first of ranks that must all count the same.
-  void count_alike(ProgramSummary& program, const std::vector<Rank>& alike) {
-    const RankProgram expanded = expand(plan_, alike.front(), program.program);
+  // Counts the first rank of a class.
+  void count_class(ProgramSummary& program, const std::vector<Rank>& ranks_of_class) {
+    const RankProgram expanded = expand(plan_, ranks_of_class.front(), program.program);
     const std::int64_t operations = std::ssize(expanded.operations);
     budget_ -= operations + expanded.iterations / kIterationsForOperation + 100;
-    const bool first = program.kinds == 0;
-    widen(program.operations, operations, alike.front(), first);
-    widen(program.peak_bytes, peak_bytes(expanded), alike.front(), first);
+    const bool first = program.classes == 0;
+    widen(program.operations, operations, ranks_of_class.front(), first);
+    widen(program.peak_bytes, peak_bytes(expanded), ranks_of_class.front(), first);
     for (const auto& [key, amount] : Counter(expanded, tables_).count()) {
-      add(key, amount, alike);
+      add(key, amount, ranks_of_class);
     }
-    summary_.ranks_counted += std::ssize(alike);
+    summary_.ranks_counted += std::ssize(ranks_of_class);
   }
 
-  void add(const Key& key, const Amount& amount, const std::vector<Rank>& alike) {
+  void add(const TrafficKey& key, const Amount& amount, const std::vector<Rank>& ranks_of_class) {
     const bool first = !traffic_.contains(key);
     auto& [traffic, ranks] = traffic_[key];
-    const std::int64_t count = std::ssize(alike);
+    const std::int64_t count = std::ssize(ranks_of_class);
     traffic.operations += amount.operations * count;
     add_to(traffic.payload, amount.payload.count, count);
     add_to(traffic.sent, amount.sent.count, count);
-    widen(traffic.sent_per_rank, amount.sent.count, alike.front(), first);
+    widen(traffic.sent_per_rank, amount.sent.count, ranks_of_class.front(), first);
     ranks += count;
   }
 
@@ -207,7 +207,7 @@ class Summarizer {
       auto& [traffic, ranks] = entry;
       traffic.axes = key.first;
       traffic.kind = key.second;
-      if (ranks < summary_.ranks_counted) traffic.sent_per_rank.least = 0;
+      if (ranks < summary_.ranks_counted) traffic.sent_per_rank.min = 0;
       summary_.traffic.push_back(std::move(traffic));
     }
     std::ranges::stable_sort(summary_.traffic,
@@ -218,7 +218,8 @@ class Summarizer {
   std::int64_t budget_;
   TableTotals tables_;
   Summary summary_;
-  std::map<Key, std::pair<TrafficSummary, std::int64_t>> traffic_;  // and how many ranks have it
+  std::map<TrafficKey, std::pair<TrafficSummary, std::int64_t>>
+      traffic_;  // and the number of ranks with it
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// What a person wants to know of a plan before reading it: who runs what, what it moves over which
-// axes, how much memory it takes.
+// A summary of a plan: the ranks of each program, the traffic over each axis, the memory.
 #pragma once
 
 #include <cstdint>
@@ -13,49 +12,49 @@
 namespace shiplap::plan {
 
 // A number that may differ from rank to rank.
-struct Spread {
-  std::int64_t least = 0;
-  std::int64_t most = 0;
-  Rank where_most;  // the first of them
+struct MinMax {
+  std::int64_t min = 0;
+  std::int64_t max = 0;
+  Rank max_rank;  // the first rank with the maximum
 };
 
 struct ProgramSummary {
   ProgramId program;
   std::int64_t ranks = 0;
-  Rank first;              // the first rank that runs it; none if nobody does
-  std::int64_t kinds = 0;  // how many different kinds of rank were expanded for it
-  Spread operations;
-  Spread peak_bytes;  // of all buffers, by listed order of `allocate` and `free`
+  Rank first;                // the first rank that runs it; none if no rank does
+  std::int64_t classes = 0;  // classes of equivalent ranks, of which one each was expanded
+  MinMax operations;
+  MinMax peak_bytes;  // of all buffers, with `allocate` and `free` in listed order
 };
 
 // All operations of one kind over the same axes.
 struct TrafficSummary {
-  std::string axes;             // "dp", "dp tp"; "listed ranks" where axes do not say it
+  std::string axes;             // "dp", "dp tp"; "listed ranks" if the group has no axes
   std::string kind;             // "all_gather", "send", "exchange", ..
   std::int64_t operations = 0;  // over all ranks
-  Bytes payload;                // what the operations name, over all ranks
-  // What leaves the ranks. Of a send, its bytes; of an exchange, what goes to others; of a
-  // collective of n ranks on a result of S bytes what a ring sends: all_reduce 2(n-1)S in all, the
-  // others (n-1)S.
+  Bytes payload;                // the regions of the operations, over all ranks
+  // The bytes that leave the ranks. Of an exchange, those to other ranks; of a collective of n
+  // ranks on a result of S bytes, those of the ring algorithm: all_reduce 2(n-1)S in all, others
+  // (n-1)S.
   Bytes sent;
-  Spread sent_per_rank;
+  MinMax sent_per_rank;
 };
 
 struct Summary {
   std::int64_t ranks = 0;
   std::int64_t spares = 0;
   std::vector<ProgramSummary> programs;  // as in the plan
-  std::vector<TrafficSummary> traffic;   // by bytes sent, the most first
-  // Ranks that must count alike are expanded once. Were there too many kinds of them, some are left
-  // out, and the totals cover only `ranks_counted`.
+  std::vector<TrafficSummary> traffic;   // by bytes sent, descending
+  // One rank of each class is expanded. If there are too many classes, some are left out, and the
+  // totals cover only `ranks_counted`.
   std::int64_t ranks_counted = 0;
   [[nodiscard]] bool complete() const { return ranks_counted == ranks - spares; }
 };
 
-// Expands at most about `operations` operations in all. Throws as expand() does.
+// Expands about `operations` operations at most. Throws as expand() does.
 [[nodiscard]] Summary summarize(const Plan& plan, std::int64_t operations = 4'000'000);
 
-// The most bytes alive at once on one rank, by listed order; rows that no `allocate` names live
+// The peak of bytes alive on one rank, in listed order. Rows that no `allocate` names are alive
 // throughout.
 [[nodiscard]] std::int64_t peak_bytes(const RankProgram& program);
 

@@ -1,4 +1,4 @@
-// The messages of an irregular exchange: who sends which rows to whom.
+// The messages of an irregular exchange (all_to_allv): which rows each rank sends to which rank.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace shiplap::plan {
 
-// One message as one of its two ends sees it.
+// One end of a message.
 struct TableRow {
-  std::int32_t rank = 0;  // whose end this is
+  std::int32_t rank = 0;
   std::int32_t peer = 0;
   std::int64_t first = 0;  // row of the region
   std::int64_t count = 0;
   friend bool operator==(const TableRow&, const TableRow&) = default;
 };
 
-// Both ends of every message. The k-th from a to b among the senders meets the k-th among the
-// receivers. Ranks are global, and only messages that exist are listed: it grows with the messages.
+// Both ends of every message, as a sparse table. The k-th send from a to b matches the k-th
+// receive. Ranks are global.
 class ExchangeTable {
  public:
   std::string name;
 
   ExchangeTable() = default;
-  // In any order; messages between the same two ranks keep theirs.
+  // Rows may be in any order; those between the same two ranks keep their order.
   ExchangeTable(std::string name, std::vector<TableRow> sends, std::vector<TableRow> receives);
 
-  // By rank, then peer.
+  // Sorted by rank, then peer.
   [[nodiscard]] std::span<const TableRow> sends() const { return sends_; }
   [[nodiscard]] std::span<const TableRow> receives() const { return receives_; }
   [[nodiscard]] std::span<const TableRow> sends_of(std::int64_t rank) const;

@@ -46,7 +46,7 @@ TEST(ExchangeTable, ARankWithoutMessagesHasNone) {
 
 TEST(ExchangeTable, EveryRankFindsExactlyItsOwnRows) {
   Random random(3);
-  for (int trial = 0; trial < 300; ++trial) {
+  for (int round = 0; round < 300; ++round) {
     Rows sends;
     for (std::int64_t k = random.between(0, 30); k > 0; --k) {
       sends.push_back({static_cast<std::int32_t>(random.between(0, 6)),

@@ -1,4 +1,4 @@
-// What the tests of this module share: how to ask for a refusal.
+// Shared by the tests of this module: the diagnostics of expected errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,22 +10,23 @@
 
 namespace shiplap::plan {
 
-// All that is said when `act` is refused; a failure of the test if it is not.
-template <class Act>
-std::vector<Diagnostic> refusals(const Act& act) {
+// Returns the diagnostics of the InputError that `function` throws. Fails the test if it throws
+// none.
+template <class Function>
+std::vector<Diagnostic> diagnostics_of(const Function& function) {
   try {
-    act();
+    function();
   } catch (const InputError& error) {
     return error.diagnostics();
   }
-  ADD_FAILURE() << "was accepted";
+  ADD_FAILURE() << "no InputError was thrown";
   return {};
 }
 
-// The first of them.
-template <class Act>
-Diagnostic refusal(const Act& act) {
-  const std::vector<Diagnostic> all = refusals(act);
+// Returns the first of them.
+template <class Function>
+Diagnostic diagnostic_of(const Function& function) {
+  const std::vector<Diagnostic> all = diagnostics_of(function);
   return all.empty() ? Diagnostic{} : all.front();
 }
 

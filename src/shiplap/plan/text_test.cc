@@ -155,11 +155,11 @@ TEST(PlanText, MainIsTheNameOfWhatIsNotNamed) {
   EXPECT_EQ(body("all_reduce x over a operator sum scale 2/2"), body("all_reduce x over a"));
 }
 
-// ---- what is refused
+// ---- errors
 
 std::vector<std::string> codes(const std::string& text) {
   std::vector<std::string> result;
-  for (const Diagnostic& d : refusals([&] { (void)parse_text(text, "test.plan"); })) {
+  for (const Diagnostic& d : diagnostics_of([&] { (void)parse_text(text, "test.plan"); })) {
     result.push_back(d.code);
     EXPECT_FALSE(d.what.empty());
   }
@@ -236,7 +236,7 @@ TEST(PlanText, ATooDeepExpressionDoesNotSpoilThoseAfterIt) {
 }
 
 TEST(PlanText, VeryLongLinesTakeNoMoreThanTheirTime) {
-  // Each of these took quadratic time, or would.
+  // Regression: inputs that took, or could take, quadratic time.
   std::string sum = "let v = a";
   for (int k = 0; k < 200'000; ++k) sum += "+a";
   EXPECT_EQ(code(kHead + sum), "D114");

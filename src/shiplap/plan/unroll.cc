@@ -1,3 +1,11 @@
+// Unrolling: the inverse of expansion, as far as there is one.
+//
+// A RankProgram is written as a program of its own: every flat number becomes a literal expression,
+// every peer a rank, every group a list of ranks. Expanding the result gives the same RankProgram,
+// so findings of check, which name operations by rank and index, apply to both plans. Two things
+// need care: rows that a list names are searched in that list, because a plan has no literal lists
+// of rows in a region; and runs of a value that are whole are left out again, where leaving them
+// out means the same, so that plans stay short and unrolling is idempotent.
 #include "shiplap/plan/unroll.h"
 
 #include <algorithm>
@@ -38,7 +46,7 @@ class Unroller {
   }
 
  private:
-  // Members of a batch follow it at once.
+  // The block that the operation belongs to. Members directly follow their batch.
   static std::vector<Statement>& block_of(const flat::Operation& flat,
                                           std::vector<Statement>& body) {
     if (flat.batch < 0) return body;
@@ -84,7 +92,7 @@ class Unroller {
     return result;
   }
 
-  // `list`: which one names the rows, if one does.
+  // `list` is the list that names the rows, if there is one.
   Region region(const flat::Region& flat, ListId list) const {
     Region result{.buffer = flat.buffer,
                   .kind = Region::Kind::rows,
@@ -94,7 +102,7 @@ class Unroller {
     const std::vector<std::int64_t>& entries = plan_.lists[list].values;
     const auto rows = std::span(flat_.listed_rows).subspan(flat.listed, flat.count);
     const auto found = std::ranges::search(entries, rows);
-    ensure(std::ssize(found) == flat.count, "listed rows stand in their list");
+    ensure(std::ssize(found) == flat.count, "listed rows are in their list");
     result.list = list;
     result.kind = Region::Kind::listed;
     result.begin = found.begin() - entries.begin();
@@ -119,7 +127,7 @@ class Unroller {
     return result;
   }
 
-  // Without those at the end that are whole: that is what is said by saying nothing.
+  // Leaves out trailing runs that are whole: whole is the default.
   static void append(std::vector<Run>& to, const Tensor& tensor, std::span<const flat::Run> runs) {
     auto end = runs.end();
     while (end != runs.begin()) {

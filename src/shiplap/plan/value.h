@@ -1,4 +1,4 @@
-// What a buffer holds, as mathematics: which part of which tensor, which contributions summed.
+// The symbolic contents of buffers: which part of which tensor, and which contributions are summed.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ using TensorId = Id<struct TensorTag>;
 class Ratio {
  public:
   Ratio() = default;
-  // Promises that both are positive.
+  // REQUIRES: both are positive.
   Ratio(std::int64_t numerator, std::int64_t denominator);
   [[nodiscard]] std::int64_t numerator() const { return numerator_; }
   [[nodiscard]] std::int64_t denominator() const { return denominator_; }
@@ -27,14 +27,14 @@ class Ratio {
   std::int64_t denominator_ = 1;
 };
 
-// A dimension means the same, and has the same size, in all tensors of a plan that name it.
+// A dimension has the same meaning and the same size in all tensors of a plan that name it.
 struct Dimension {
   std::string name;
   std::int64_t size = 1;
   friend bool operator==(const Dimension&, const Dimension&) = default;
 };
 
-// A dimension of one tensor: those of its part are counted first, then those of its sum.
+// A dimension of one tensor: first those of its part, then those of its sum.
 using DimensionId = Id<struct DimensionTag>;
 
 // One side of a comparison in a mask: a coordinate, or the entry of a list at that coordinate.
@@ -51,14 +51,14 @@ struct MaskTerm {
   friend bool operator==(const MaskTerm&, const MaskTerm&) = default;
 };
 
-// Kinds with versions: `new W[l]` is what an update leaves.
+// Kinds with versions: `new W[l]` is the result of an update.
 inline constexpr const char* kWeight = "Weight";
 inline constexpr const char* kOptState = "OptState";
 
 struct Tensor {
   std::string name;
   std::string kind;            // "WeightGrad"
-  std::int64_t instances = 0;  // 0: one, that is not indexed
+  std::int64_t instances = 0;  // 0: a single one, without an index
   std::vector<Dimension> part;
   std::vector<Dimension> sum;
   Ratio scale;                 // at which `update` must find it
@@ -85,12 +85,12 @@ struct Run {
 };
 
 enum class Sum : std::uint8_t {
-  complete,  // nothing is said: all contributions
-  some,      // the runs say which; a sum dimension they do not name is whole
+  complete,  // all contributions (the default)
+  some,      // those of the runs; a sum dimension without runs is whole
   none,      // zero
 };
 
-// `new G[l] shard dp +1 sum sample 2*dp +2 scale 1/8`. Dimensions of the part that are not named
+// `new G[l] shard dp +1 sum sample 2*dp +2 scale 1/8`. Dimensions of the part without runs
 // are whole.
 struct Value {
   TensorId tensor;

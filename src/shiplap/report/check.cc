@@ -20,9 +20,9 @@ using check::Finding;
 using check::Report;
 
 std::string sends_phrase(const check::Options& options) {
-  if (options.eager_up_to) {
+  if (options.eager_limit) {
     return fmt::format("with sends of up to {} bytes eager and others rendezvous",
-                       options.eager_up_to->count);
+                       options.eager_limit->count);
   }
   switch (options.sends) {
     case check::Sends::eager:
@@ -49,7 +49,7 @@ std::string_view libraries(check::Rules rules) {
   throw InternalError("unknown rules");
 }
 
-// "30 collectives, 12 messages", of what was reached or of what was not.
+// "30 collectives, 12 messages": the properties that were reached, or those that were not.
 std::string list_of(const std::vector<check::Examined>& examined, bool reached) {
   std::vector<std::string> parts;
   for (const check::Examined& each : examined) {
@@ -73,16 +73,15 @@ std::string assumed_in(const Report& report) {
                      list);
 }
 
-// How much was looked at, and what was assumed.
+// The checked ranks, operations and properties, and the assumptions.
 std::string looked_at(const Report& report) {
   std::string text = counted(report.ranks, "rank");
   if (report.programs > 0 && report.programs < report.ranks) {
-    text += fmt::format(" ({} of them {} for all)", report.programs,
-                        report.programs == 1 ? "stands" : "stand");
+    text += fmt::format(" ({})", counted(report.programs, "representative"));
   }
   text += ", " + counted(report.operations, "operation");
   const std::string reached = list_of(report.examined, true);
-  text += reached.empty() ? "; nothing was examined" : ": " + reached;
+  text += reached.empty() ? "; nothing was checked" : ": " + reached;
   text += ".";
   if (const std::string list = list_of(report.examined, false); !list.empty()) {
     text += fmt::format(" Not reached: {}.", list);
@@ -96,8 +95,8 @@ std::string looked_at(const Report& report) {
 }
 
 constexpr std::string_view kProved =
-    "Proved: no rank waits for ever, every call and message meets its partner, no rows are touched "
-    "by two operations at once, and what is stated of values holds. ";
+    "Proved: no rank hangs, every call and message has its match, there are no data races, and all "
+    "statements about values hold. ";
 
 std::int64_t count_of(const Report& report, Severity severity) {
   return std::ranges::count_if(report.findings, [&](const Finding& finding) {
@@ -125,9 +124,9 @@ std::string finding_text(const Finding& finding, Colour colour) {
   return text;
 }
 
-Json places_to_json(const std::vector<check::Place>& places) {
+Json places_to_json(const std::vector<check::OperationId>& places) {
   Json result = Json::array();
-  for (const check::Place& place : places) {
+  for (const check::OperationId& place : places) {
     result.push(Json::object({{"rank", place.rank}, {"operation", place.operation}}));
   }
   return result;
@@ -250,7 +249,7 @@ Json sarif_result(const Finding& finding, const CheckedPlan& checked,
   return result;
 }
 
-// What would end a workflow command, or a property of one, is written in hexadecimal.
+// Percent-encodes the characters that would end a workflow command or one of its properties.
 std::string percent_encoded(std::string_view text, std::string_view special) {
   std::string result;
   for (const char c : text) {
@@ -301,16 +300,17 @@ std::string verdict(const CheckedPlan& checked) {
 
 }  // namespace
 
-void place_findings(check::Report& report, const SourceText& source) {
+void add_source_locations(check::Report& report, const SourceText& source) {
   for (Finding& finding : report.findings) {
-    finding.diagnostic = placed(std::move(finding.diagnostic), source);
-    for (Diagnostic& note : finding.notes) note = placed(std::move(note), source);
+    finding.diagnostic = add_source_location(std::move(finding.diagnostic), source);
+    for (Diagnostic& note : finding.notes) note = add_source_location(std::move(note), source);
   }
-  for (Diagnostic& warning : report.advice) warning = placed(std::move(warning), source);
+  for (Diagnostic& warning : report.advice)
+    warning = add_source_location(std::move(warning), source);
 }
 
-std::string sends_word(const check::Options& options) {
-  if (options.eager_up_to) return "by_size";
+std::string send_mode_name(const check::Options& options) {
+  if (options.eager_limit) return "by_size";
   switch (options.sends) {
     case check::Sends::eager:
       return "eager";
@@ -322,19 +322,19 @@ std::string sends_word(const check::Options& options) {
   throw InternalError("unknown sends");
 }
 
-std::string check_text(const CheckedPlan& checked, const TextLook& look) {
+std::string check_text(const CheckedPlan& checked, const TextStyle& style) {
   const Report& report = checked.report;
   std::string text;
-  for (const Finding& finding : report.findings) text += finding_text(finding, look.colour) + "\n";
-  for (const Diagnostic& warning : report.advice) text += render(warning, look.colour) + "\n";
+  for (const Finding& finding : report.findings) text += finding_text(finding, style.colour) + "\n";
+  for (const Diagnostic& warning : report.advice) text += render(warning, style.colour) + "\n";
   const bool all_reached = std::ranges::all_of(report.examined, &check::Examined::reached);
   const bool proved = report.sound() && !report.examined.empty() && all_reached;
-  text += wrapped(fmt::format("{} {}Looked at {}", verdict(checked), proved ? kProved : "",
+  text += wrapped(fmt::format("{} {}Checked {}", verdict(checked), proved ? kProved : "",
                               looked_at(report)),
-                  0, static_cast<std::size_t>(look.width)) +
+                  0, static_cast<std::size_t>(style.width)) +
           "\n";
   if (const std::vector<std::string> codes = codes_of(report); !codes.empty()) {
-    text += painted("more: ", kDim, look.colour) +
+    text += styled("more: ", kDim, style.colour) +
             fmt::format("shiplap explain {}\n", fmt::join(codes, " "));
   }
   return text;
@@ -353,9 +353,9 @@ Json check_json(const CheckedPlan& checked) {
                               {"name", checked.name},
                               {"sound", report.sound()},
                               {"rules", std::string(check::name(checked.options.rules))},
-                              {"sends", sends_word(checked.options)}});
-  if (checked.options.eager_up_to) {
-    result.set("eager_up_to", checked.options.eager_up_to->count);
+                              {"sends", send_mode_name(checked.options)}});
+  if (checked.options.eager_limit) {
+    result.set("eager_limit", checked.options.eager_limit->count);
   }
   result.set("ranks", report.ranks);
   result.set("programs", report.programs);

@@ -1,4 +1,4 @@
-// What `check` found, in the forms that people and programs read.
+// Reports of `check`: text, JSON, SARIF and GitHub workflow commands.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@ namespace shiplap::report {
 
 struct CheckedPlan {
   std::string name;  // for titles
-  std::string file;  // that the lines of the findings are in; "" if there is none
+  std::string file;  // the plan file of the findings; "" if there is none
   check::Options options;
   check::Report report;
 };
 
-// Gives findings and notes their file and excerpt, where only the line was known.
-void place_findings(check::Report& report, const SourceText& source);
+// Adds file and excerpt to findings and notes that have only a line number.
+void add_source_locations(check::Report& report, const SourceText& source);
 
 // "eager", "rendezvous", "both", or "by_size" if there is a limit.
-[[nodiscard]] std::string sends_word(const check::Options& options);
+[[nodiscard]] std::string send_mode_name(const check::Options& options);
 
-// One paragraph if it is sound; else, as a compiler would, each finding with its notes.
-[[nodiscard]] std::string check_text(const CheckedPlan& checked, const TextLook& look);
+// One paragraph if the plan is sound; otherwise each finding with its notes, like a compiler.
+[[nodiscard]] std::string check_text(const CheckedPlan& checked, const TextStyle& style);
 
 // Schema "shiplap.check/1".
 [[nodiscard]] Json check_json(const CheckedPlan& checked);
@@ -32,7 +32,7 @@ void place_findings(check::Report& report, const SourceText& source);
 // SARIF 2.1.0, for code scanning.
 [[nodiscard]] Json check_sarif(const CheckedPlan& checked);
 
-// Workflow commands that GitHub shows beside the lines of a change.
+// GitHub workflow commands, which annotate the lines of a pull request.
 [[nodiscard]] std::string check_github(const CheckedPlan& checked);
 
 }  // namespace shiplap::report

@@ -1,5 +1,5 @@
-// What is told of a Q/KV dispatch: as text, as JSON and as a page that shows which tokens of which
-// document go where, how many bytes that is from rank to rank, and how even the work is.
+// Reports of a Q/KV dispatch: text, JSON, and a page that shows where the tokens of each document
+// go, the bytes between ranks, and the load balance.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@
 
 namespace shiplap::report {
 
-// What is known when it is told. The references are used only during the calls.
+// The input of a report. References and pointers are used only during the calls.
 struct DispatchView {
   const dispatch::QkvDispatch& dispatch;
-  const dispatch::Routing* routing = nullptr;  // that it was made from; a page needs it
+  const dispatch::Routing* routing = nullptr;  // the input of the dispatch; required for a page
   std::int64_t documents = 0;                  // 0: not known
-  dispatch::RowSizes sizes;                    // on a page, at least a byte
-  const dispatch::Trial* trial = nullptr;      // if it was run
-  std::string backend;                         // "threads", "mpi"
+  dispatch::RowSizes sizes;                    // for a page, at least one byte
+  const dispatch::BenchmarkResult* benchmark = nullptr;  // if it was run
+  std::string backend;                                   // "threads", "mpi"
 };
 
-// At most so many pairs of ranks are listed; 0: all.
-[[nodiscard]] std::string dispatch_text(const DispatchView& view, const TextLook& look,
+// Lists at most `pairs` pairs of ranks; 0: all.
+[[nodiscard]] std::string dispatch_text(const DispatchView& view, const TextStyle& style,
                                         std::int64_t pairs = 10);
 // Schema "shiplap.dispatch.summary/1".
 [[nodiscard]] Json dispatch_json(const DispatchView& view);
 
-// Throw InputError D400 if a node has no rank.
+// Throws InputError D400 if a node has no rank.
 [[nodiscard]] Page dispatch_page(const DispatchView& view, const std::string& command = "");
 
 }  // namespace shiplap::report

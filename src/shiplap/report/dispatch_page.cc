@@ -24,35 +24,35 @@
 namespace shiplap::report {
 namespace {
 
-using dispatch::Exchange;
+using dispatch::ExchangeSummary;
 using dispatch::Flow;
 using dispatch::RankPair;
 using dispatch::Segment;
 
 constexpr int kMaxDispatchLanes = 64;
-constexpr std::size_t kSomeRanks = 8;      // of each kind, where not all ranks can be drawn
-constexpr std::size_t kMaxRanksNamed = 6;  // in the facts of a box
+constexpr std::size_t kSomeRanks = 8;      // of each kind, if not all ranks can be drawn
+constexpr std::size_t kMaxRanksNamed = 6;  // in a tooltip
 constexpr std::size_t kMaxRangesListed = 1000;
 constexpr std::size_t kMaxPairsListed = 40;
 
 std::int64_t whole(std::uint64_t number) { return static_cast<std::int64_t>(number); }
 std::string number(std::uint64_t value) { return with_separators(whole(value)); }
 
-// Where the pieces of a document are. Ranks in order, each once.
-struct Places {
+// The ranks with pieces of a document.
+struct DocumentPlacement {
   std::uint64_t tokens = 0;
   int items = 0;
   std::set<int> home;
   std::set<int> attention;
 };
 
-// Everything that the page says in more than one place.
+// Numbers that several panels of the page use.
 struct Numbers {
   dispatch::Summary all;
-  std::map<std::int32_t, Places> documents;
+  std::map<std::int32_t, DocumentPlacement> documents;
   std::uint64_t tokens = 0;  // of them
   std::int64_t items = 0;
-  int most_items = 0;  // of one document
+  int max_items = 0;  // of one document
 
   [[nodiscard]] Bytes between_ranks() const {
     return all.q().between_ranks() + all.kv().between_ranks();
@@ -65,22 +65,22 @@ struct Numbers {
     if (between_ranks().count == 0) return 0;
     return static_cast<double>(between_nodes().count) / static_cast<double>(between_ranks().count);
   }
-  // Of so many tokens, how often each.
+  // Moves per token.
   [[nodiscard]] double per_token(std::uint64_t moved) const {
     return tokens == 0 ? 0 : static_cast<double>(moved) / static_cast<double>(tokens);
   }
 };
 
-std::map<std::int32_t, Places> places_of(const dispatch::Routing& routing) {
-  std::map<std::int32_t, Places> places;
+std::map<std::int32_t, DocumentPlacement> placements_of(const dispatch::Routing& routing) {
+  std::map<std::int32_t, DocumentPlacement> places;
   for (int rank = 0; rank < routing.home.world_size(); ++rank) {
     for (const Segment& segment : routing.home.of(rank)) {
-      Places& place = places[segment.document];
+      DocumentPlacement& place = places[segment.document];
       place.tokens += segment.length;
       if (segment.length > 0) place.home.insert(rank);
     }
     for (const Segment& item : routing.attention.of(rank)) {
-      Places& place = places[item.document];
+      DocumentPlacement& place = places[item.document];
       if (item.length == 0) continue;
       ++place.items;
       place.attention.insert(rank);
@@ -91,39 +91,39 @@ std::map<std::int32_t, Places> places_of(const dispatch::Routing& routing) {
 
 Numbers numbers_of(const DispatchView& view) {
   ensure(std::min(view.sizes.q_row_bytes, view.sizes.kv_row_bytes) > 0,
-         "the page of a dispatch knows how many bytes a token has");
+         "the page of a dispatch has the bytes of a token");
   Numbers result{.all = summarize(view.dispatch, view.sizes),
-                 .documents = places_of(*view.routing)};
+                 .documents = placements_of(*view.routing)};
   for (const auto& [document, places] : result.documents) {
     result.tokens += places.tokens;
     result.items += places.items;
-    result.most_items = std::max(result.most_items, places.items);
+    result.max_items = std::max(result.max_items, places.items);
   }
   return result;
 }
 
-// Ranks of which lanes are drawn, in order.
-struct Drawn {
+// The ranks whose lanes are drawn, in order.
+struct DrawnRanks {
   std::vector<int> ranks;
-  std::string limit;  // what is left out, if anything
+  std::string limit;  // describes the omitted ranks, if any
 };
 
-Drawn drawn_ranks(const dispatch::Summary& known) {
-  std::vector<int> all(at(known.ranks));
+DrawnRanks drawn_ranks(const dispatch::Summary& summary) {
+  std::vector<int> all(at(summary.ranks));
   std::iota(all.begin(), all.end(), 0);
-  if (known.ranks <= kMaxDispatchLanes) return {.ranks = all};
+  if (summary.ranks <= kMaxDispatchLanes) return {.ranks = all};
   std::set<int> some(all.begin(), all.begin() + kSomeRanks);
-  std::ranges::stable_sort(all, {}, [&](int rank) { return known.work[rank]; });
+  std::ranges::stable_sort(all, {}, [&](int rank) { return summary.work[rank]; });
   some.insert(all.begin(), all.begin() + kSomeRanks);
   some.insert(all.end() - kSomeRanks, all.end());
   return {.ranks = {some.begin(), some.end()},
-          .limit = fmt::format(" Of {} ranks {} are drawn: the first {}, and the {} with the least "
-                               "and the {} with the most attention work.",
-                               with_separators(known.ranks), some.size(), kSomeRanks, kSomeRanks,
-                               kSomeRanks)};
+          .limit = fmt::format(
+              " {1} of {0} ranks are drawn: the first {2}, and the {3} with the least "
+              "and the {4} with the most attention work.",
+              with_separators(summary.ranks), some.size(), kSomeRanks, kSomeRanks, kSomeRanks)};
 }
 
-// One segment or item, with all that is told about it.
+// One segment or item, with the data of its tooltip.
 struct TokenRange {
   Segment segment;
   std::uint32_t offset = 0;  // among the tokens of its rank
@@ -155,31 +155,31 @@ std::vector<TokenRange> ranges_at_attention(const DispatchView& view, int rank) 
   return ranges;
 }
 
-// The sign is not to be parted from its number.
+// With a no-break space before the sign.
 std::string traffic_percent(double part) {
   if (part > 0 && part < 0.005) return "<1\u00A0%";
   return fmt::format("{:.0f}\u00A0%", 100 * part);
 }
 
-std::string title_of(const Numbers& known) {
+std::string title_of(const Numbers& numbers) {
   std::string title =
-      fmt::format("{}, {}, CP up to {}: ", counted(known.all.ranks, "rank"),
-                  counted(std::ssize(known.documents), "document"), known.most_items);
-  if (known.between_ranks().count == 0) return title + "no token leaves its rank";
+      fmt::format("{}, {}, CP up to {}: ", counted(numbers.all.ranks, "rank"),
+                  counted(std::ssize(numbers.documents), "document"), numbers.max_items);
+  if (numbers.between_ranks().count == 0) return title + "no token leaves its rank";
   title += fmt::format("each token's keys travel {:.1f} times; ",
-                       known.per_token(known.all.kv().traffic.between_ranks));
-  if (!known.has_nodes()) return title + "all within one node";
-  return title + traffic_percent(known.crossing()) + " of the bytes cross nodes";
+                       numbers.per_token(numbers.all.kv().traffic.between_ranks));
+  if (!numbers.has_nodes()) return title + "all within one node";
+  return title + traffic_percent(numbers.crossing()) + " of the bytes cross nodes";
 }
 
-KeyNumber largest_pair(const Numbers& known) {
-  const Flow& q = known.all.q().traffic.largest;
-  const Flow& kv = known.all.kv().traffic.largest;
-  const bool is_kv = known.all.kv().bytes(kv.tokens) >= known.all.q().bytes(q.tokens);
+KeyNumber largest_pair(const Numbers& numbers) {
+  const Flow& q = numbers.all.q().traffic.largest;
+  const Flow& kv = numbers.all.kv().traffic.largest;
+  const bool is_kv = numbers.all.kv().bytes(kv.tokens) >= numbers.all.q().bytes(q.tokens);
   const Flow& flow = is_kv ? kv : q;
   if (flow.tokens == 0) return {.label = "Largest pair of ranks", .value = "none"};
   return {.label = "Largest pair of ranks",
-          .value = is_kv ? known.all.kv().bytes(kv.tokens) : known.all.q().bytes(q.tokens),
+          .value = is_kv ? numbers.all.kv().bytes(kv.tokens) : numbers.all.q().bytes(q.tokens),
           .note = fmt::format("{}, rank {} to rank {}", is_kv ? "keys and values" : "queries",
                               flow.from, flow.to)};
 }
@@ -190,33 +190,35 @@ std::string pairs_text(double pairs) {
   return with_separators(std::llround(pairs / 1e9)) + " billion";
 }
 
-std::vector<KeyNumber> key_numbers(const Numbers& known) {
-  const int nodes = (known.all.ranks + known.all.ranks_per_node - 1) / known.all.ranks_per_node;
+std::vector<KeyNumber> key_numbers(const Numbers& numbers) {
+  const int nodes =
+      (numbers.all.ranks + numbers.all.ranks_per_node - 1) / numbers.all.ranks_per_node;
   return {
       {.label = "Between ranks, one way",
-       .value = known.between_ranks(),
-       .note = fmt::format("queries {}, keys and values {}", known.all.q().between_ranks(),
-                           known.all.kv().between_ranks())},
+       .value = numbers.between_ranks(),
+       .note = fmt::format("queries {}, keys and values {}", numbers.all.q().between_ranks(),
+                           numbers.all.kv().between_ranks())},
       {.label = "Of that across nodes",
-       .value = known.has_nodes() ? traffic_percent(known.crossing()) : "one node",
-       .note = known.has_nodes() ? fmt::format("{}; {} nodes", known.between_nodes(), nodes) : ""},
+       .value = numbers.has_nodes() ? traffic_percent(numbers.crossing()) : "one node",
+       .note =
+           numbers.has_nodes() ? fmt::format("{}; {} nodes", numbers.between_nodes(), nodes) : ""},
       {.label = "Attention work, most / mean",
-       .value = fmt::format("{:.2f}", known.all.imbalance),
-       .note = fmt::format("rank {}: {} causal pairs", known.all.busiest,
-                           pairs_text(known.all.work[known.all.busiest]))},
-      largest_pair(known),
+       .value = fmt::format("{:.2f}", numbers.all.imbalance),
+       .note = fmt::format("rank {}: {} causal pairs", numbers.all.busiest,
+                           pairs_text(numbers.all.work[numbers.all.busiest]))},
+      largest_pair(numbers),
   };
 }
 
-std::vector<KeyNumber> more_numbers(const DispatchView& view, const Numbers& known) {
-  return {{.label = "tokens", .value = number(known.tokens)},
-          {.label = "documents", .value = with_separators(std::ssize(known.documents))},
-          {.label = "items", .value = with_separators(known.items)},
+std::vector<KeyNumber> more_numbers(const DispatchView& view, const Numbers& numbers) {
+  return {{.label = "tokens", .value = number(numbers.tokens)},
+          {.label = "documents", .value = with_separators(std::ssize(numbers.documents))},
+          {.label = "items", .value = with_separators(numbers.items)},
           {.label = "copies of a token's keys",
-           .value = fmt::format("{:.2f}", known.per_token(known.all.kv().traffic.tokens)),
-           .note = "with those that stay"},
+           .value = fmt::format("{:.2f}", numbers.per_token(numbers.all.kv().traffic.tokens)),
+           .note = "including local copies"},
           {.label = "metadata, all tables",
-           .value = known.all.tables + view.dispatch.attention.bytes()}};
+           .value = numbers.all.tables + view.dispatch.attention.bytes()}};
 }
 
 std::vector<std::string> assumptions(const DispatchView& view) {
@@ -224,7 +226,7 @@ std::vector<std::string> assumptions(const DispatchView& view) {
                       Bytes{view.sizes.q_row_bytes}, Bytes{view.sizes.kv_row_bytes}),
           fmt::format("{} consecutive ranks share a node.", view.sizes.ranks_per_node),
           "Attention is causal, so an item needs its document's keys up to its own end.",
-          "Bytes are those of the way there; as many rows come back."};
+          "Bytes count the forward exchange; as many rows return."};
 }
 
 std::string ranks_as_text(const std::set<int>& ranks) {
@@ -238,7 +240,7 @@ std::string ranks_as_text(const std::set<int>& ranks) {
 }
 
 // "document 3, tokens 128 to 255 of 1,024"
-std::string range_text(const Segment& segment, const Places& places) {
+std::string range_text(const Segment& segment, const DocumentPlacement& places) {
   return fmt::format("document {}, tokens {} to {} of {}", segment.document, number(segment.begin),
                      number(segment.end() - 1), number(places.tokens));
 }
@@ -257,7 +259,7 @@ class DispatchLanes {
                             "At attention: items in the order of the key buffer, dashed the "
                             "length of the longest lane at home",
                         .names = "rank"};
-    const bool all = std::ssize(ranks) == numbers_.all.ranks;  // else a border would stand for many
+    const bool all = std::ssize(ranks) == numbers_.all.ranks;  // otherwise borders are ambiguous
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const int node = ranks[i] / view_.sizes.ranks_per_node;
       const bool rule = all && i > 0 && node != ranks[i - 1] / view_.sizes.ranks_per_node;
@@ -280,7 +282,7 @@ class DispatchLanes {
   [[nodiscard]] std::vector<Box> home_boxes(int rank) const {
     std::vector<Box> boxes;
     for (const TokenRange& range : ranges_at_home(view_, rank)) {
-      const Places& places = numbers_.documents.at(range.segment.document);
+      const DocumentPlacement& places = numbers_.documents.at(range.segment.document);
       Box& made = boxes.emplace_back(box(range));
       made.begin = range.offset;
       made.length = range.segment.length;
@@ -294,7 +296,7 @@ class DispatchLanes {
   [[nodiscard]] std::vector<Box> items(int rank) const {
     std::vector<Box> boxes;
     for (const TokenRange& range : ranges_at_attention(view_, rank)) {
-      const Places& places = numbers_.documents.at(range.segment.document);
+      const DocumentPlacement& places = numbers_.documents.at(range.segment.document);
       Box& made = boxes.emplace_back(box(range));
       made.begin = range.keys_offset;
       made.length = range.keys;
@@ -313,27 +315,28 @@ class DispatchLanes {
   std::map<std::int32_t, std::int64_t> order_;  // of documents, on the ramp
 };
 
-Panel ranges_panel(const DispatchView& view, const Numbers& known, const Drawn& drawn) {
-  Panel panel{.title = "Which tokens of which document go where",
+Panel ranges_panel(const DispatchView& view, const Numbers& numbers, const DrawnRanks& drawn) {
+  Panel panel{.title = "Where the tokens of each document go",
               .note =
                   "A row is a rank, a box some consecutive tokens of a document, its number the "
                   "document's." +
                   drawn.limit,
-              .by_hand = "Point at a box, or use the arrow keys, to see all of its document."};
-  if (known.documents.empty()) return panel;
+              .by_hand = "Point at a box, or use the arrow keys, to highlight its document."};
+  if (numbers.documents.empty()) return panel;
   panel.body = to_html(
       Legend{{{.swatch = Swatch::ramp,
-               .text = fmt::format("documents {} to {}, in order", known.documents.begin()->first,
-                                   known.documents.rbegin()->first)},
+               .text = fmt::format("documents {} to {}, in order", numbers.documents.begin()->first,
+                                   numbers.documents.rbegin()->first)},
               {.swatch = Swatch::solid, .text = "tokens at home; at attention, an item's queries"},
               {.swatch = Swatch::pale, .text = "keys of earlier tokens that the item needs too"}}});
-  panel.body += to_html(DispatchLanes(view, known).of(drawn.ranks));
+  panel.body += to_html(DispatchLanes(view, numbers).of(drawn.ranks));
   return panel;
 }
 
-Html matrix_of(std::string_view name, const Exchange& exchange, const dispatch::Summary& known) {
+Html matrix_of(std::string_view name, const ExchangeSummary& exchange,
+               const dispatch::Summary& summary) {
   Matrix matrix{
-      .name = std::string(name), .ranks = known.ranks, .ranks_per_node = known.ranks_per_node};
+      .name = std::string(name), .ranks = summary.ranks, .ranks_per_node = summary.ranks_per_node};
   for (const Flow& flow : exchange.flows) {
     matrix.cells.push_back(
         {.from = flow.from, .to = flow.to, .bytes = exchange.bytes(flow.tokens).count});
@@ -341,33 +344,33 @@ Html matrix_of(std::string_view name, const Exchange& exchange, const dispatch::
   return to_html(matrix);
 }
 
-Panel matrices_panel(const dispatch::Summary& known) {
-  return {.title = "How many bytes go from which rank to which",
-          .note = "One way. Totals at the margins leave out what stays on its rank.",
-          .body = side_by_side({matrix_of("Queries", known.q(), known),
-                                matrix_of("Keys and values", known.kv(), known)})};
+Panel matrices_panel(const dispatch::Summary& summary) {
+  return {.title = "Bytes from rank to rank",
+          .note = "One direction. The totals at the margins exclude bytes that stay on their rank.",
+          .body = side_by_side({matrix_of("Queries", summary.q(), summary),
+                                matrix_of("Keys and values", summary.kv(), summary)})};
 }
 
-// Bytes to and from other ranks, by rank.
-struct Load {
+// Bytes sent to and received from other ranks, by rank.
+struct RankTraffic {
   std::vector<std::int64_t> sent;
   std::vector<std::int64_t> received;
 };
 
-Load load_of(const dispatch::Summary& known) {
-  Load load{.sent = std::vector<std::int64_t>(at(known.ranks)),
-            .received = std::vector<std::int64_t>(at(known.ranks))};
-  for (const Exchange* exchange : {&known.q(), &known.kv()}) {
+RankTraffic traffic_of(const dispatch::Summary& summary) {
+  RankTraffic traffic{.sent = std::vector<std::int64_t>(at(summary.ranks)),
+                      .received = std::vector<std::int64_t>(at(summary.ranks))};
+  for (const ExchangeSummary* exchange : {&summary.q(), &summary.kv()}) {
     for (const Flow& flow : exchange->flows) {
       if (flow.from == flow.to) continue;
-      load.sent[flow.from] += exchange->bytes(flow.tokens).count;
-      load.received[flow.to] += exchange->bytes(flow.tokens).count;
+      traffic.sent[flow.from] += exchange->bytes(flow.tokens).count;
+      traffic.received[flow.to] += exchange->bytes(flow.tokens).count;
     }
   }
-  return load;
+  return traffic;
 }
 
-// Whether there was room for all of them.
+// Returns false if the table is full.
 bool list_ranges(Table& table, std::string_view where, int rank,
                  std::span<const TokenRange> ranges) {
   for (const TokenRange& range : ranges) {
@@ -382,9 +385,9 @@ bool list_ranges(Table& table, std::string_view where, int rank,
 }
 
 Panel measured_panel(const DispatchView& view) {
-  Table table({Column::words("exchange"), Column::numbers("time"), Column::numbers("bytes"),
+  Table table({Column::text("exchange"), Column::numbers("time"), Column::numbers("bytes"),
                Column::numbers("bandwidth")});
-  for (const dispatch::TrialTimes& times : view.trial->exchanges) {
+  for (const dispatch::ExchangeTimes& times : view.benchmark->exchanges) {
     table.add({times.name, times.median, times.bytes,
                times.median > Seconds{0} ? Cell(times.bytes / times.median) : Cell("")});
   }
@@ -393,37 +396,37 @@ Panel measured_panel(const DispatchView& view) {
           .body = to_html(table)};
 }
 
-Panel ranks_panel(const DispatchView& view, const dispatch::Summary& known) {
-  const Load load = load_of(known);
-  std::vector<std::int64_t> all = load.sent;
-  all.insert(all.end(), load.received.begin(), load.received.end());
+Panel ranks_panel(const DispatchView& view, const dispatch::Summary& summary) {
+  const RankTraffic traffic = traffic_of(summary);
+  std::vector<std::int64_t> all = traffic.sent;
+  all.insert(all.end(), traffic.received.begin(), traffic.received.end());
   const ByteColumn bytes(all);
-  const bool in_millions = known.work[known.busiest] >= 1e7;
+  const bool in_millions = summary.work[summary.busiest] >= 1e7;
   Table table({Column::numbers("rank"), Column::numbers("tokens at home"),
                Column::numbers("queries"), Column::numbers("keys"),
                Column::numbers(fmt::format("sent, {}", bytes.unit())),
                Column::numbers(fmt::format("received, {}", bytes.unit())),
                Column::numbers(in_millions ? "attention pairs, million" : "attention pairs"),
                Column::numbers("of the mean")});
-  for (int rank = 0; rank < known.ranks; ++rank) {
-    const double pairs = known.work[rank];
+  for (int rank = 0; rank < summary.ranks; ++rank) {
+    const double pairs = summary.work[rank];
     table.add({std::to_string(rank), number(view.routing->home.tokens(rank)),
                number(view.dispatch.attention.cu_seqlens_q(rank).back()),
                number(view.dispatch.attention.cu_seqlens_kv(rank).back()),
-               bytes.cell(load.sent[rank]), bytes.cell(load.received[rank]),
+               bytes.cell(traffic.sent[rank]), bytes.cell(traffic.received[rank]),
                in_millions ? fmt::format("{:.1f}", pairs / 1e6)
                            : with_separators(static_cast<std::int64_t>(pairs)),
-               fmt::format("{:.2f}", known.mean_work == 0 ? 1 : pairs / known.mean_work)});
+               fmt::format("{:.2f}", summary.mean_work == 0 ? 1 : pairs / summary.mean_work)});
   }
   return {.title = "Rank by rank",
           .note =
-              "Sent and received are queries, keys and values together, one way, without what "
-              "stays on its rank.",
+              "Sent and received count queries, keys and values, one direction, without bytes "
+              "that stay on their rank.",
           .body = to_html(table)};
 }
 
-Panel ranges_table_panel(const DispatchView& view, const Drawn& drawn) {
-  Table table({Column::numbers("rank"), Column::words("where"), Column::numbers("document"),
+Panel ranges_table_panel(const DispatchView& view, const DrawnRanks& drawn) {
+  Table table({Column::numbers("rank"), Column::text("where"), Column::numbers("document"),
                Column::numbers("first token"), Column::numbers("last token"),
                Column::numbers("tokens"), Column::numbers("offset"), Column::numbers("keys"),
                Column::numbers("offset of the keys")});
@@ -442,39 +445,38 @@ Panel ranges_table_panel(const DispatchView& view, const Drawn& drawn) {
           .starts = Panel::Starts::folded};
 }
 
-Panel pairs_panel(const dispatch::Summary& known) {
-  const std::size_t shown = std::min(known.pairs.size(), kMaxPairsListed);
+Panel pairs_panel(const dispatch::Summary& summary) {
+  const std::size_t shown = std::min(summary.pairs.size(), kMaxPairsListed);
   Table table({Column::numbers("from rank"), Column::numbers("to rank"), Column::numbers("queries"),
                Column::numbers("keys and values"), Column::numbers("together")});
-  for (const RankPair& pair : std::span(known.pairs).first(shown)) {
-    table.add(
-        {std::to_string(pair.from), std::to_string(pair.to), pair.q, pair.kv, pair.together()});
+  for (const RankPair& pair : std::span(summary.pairs).first(shown)) {
+    table.add({std::to_string(pair.from), std::to_string(pair.to), pair.q, pair.kv, pair.total()});
   }
-  return {
-      .title = "The largest pairs of ranks",
-      .note = fmt::format("{} of {} that exchange anything.", shown, number(known.pairs.size())),
-      .body = to_html(table),
-      .starts = Panel::Starts::folded};
+  return {.title = "The largest pairs of ranks",
+          .note = fmt::format("{} of {} pairs that exchange data.", shown,
+                              number(summary.pairs.size())),
+          .body = to_html(table),
+          .starts = Panel::Starts::folded};
 }
 
 }  // namespace
 
 Page dispatch_page(const DispatchView& view, const std::string& command) {
-  ensure(view.routing != nullptr, "the page of a dispatch knows what it was made from");
-  const Numbers known = numbers_of(view);
-  const Drawn drawn = drawn_ranks(known.all);
-  Page page{.title = title_of(known),
-            .numbers = key_numbers(known),
-            .more = more_numbers(view, known),
+  ensure(view.routing != nullptr, "the page of a dispatch has its routing");
+  const Numbers numbers = numbers_of(view);
+  const DrawnRanks drawn = drawn_ranks(numbers.all);
+  Page page{.title = title_of(numbers),
+            .numbers = key_numbers(numbers),
+            .more = more_numbers(view, numbers),
             .assumed = assumptions(view),
             .command = command,
             .version = command.empty() ? "" : std::string(version())};
-  if (view.trial != nullptr) page.panels.push_back(measured_panel(view));
-  page.panels.push_back(ranges_panel(view, known, drawn));
-  page.panels.push_back(matrices_panel(known.all));
-  page.panels.push_back(ranks_panel(view, known.all));
+  if (view.benchmark != nullptr) page.panels.push_back(measured_panel(view));
+  page.panels.push_back(ranges_panel(view, numbers, drawn));
+  page.panels.push_back(matrices_panel(numbers.all));
+  page.panels.push_back(ranks_panel(view, numbers.all));
   page.panels.push_back(ranges_table_panel(view, drawn));
-  page.panels.push_back(pairs_panel(known.all));
+  page.panels.push_back(pairs_panel(numbers.all));
   return page;
 }
 

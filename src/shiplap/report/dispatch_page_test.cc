@@ -116,7 +116,7 @@ TEST(DispatchReport, TellsEveryRange) {
 TEST(DispatchReport, SaysWhatItLeavesOut) {
   EXPECT_THAT(report_of(random(64)), Not(HasSubstr("are drawn:")));
   const std::string html = report_of(random(65));
-  EXPECT_THAT(html, HasSubstr("Of 65 ranks"));
+  EXPECT_THAT(html, HasSubstr("of 65 ranks are drawn"));
   EXPECT_THAT(html, HasSubstr("Folded: each row and column is 2 ranks"));
 }
 
@@ -132,9 +132,9 @@ TEST(DispatchReport, TellsMeasurementsOnlyIfThereAreAny) {
   DispatchView about = all.report();
   EXPECT_THAT(dispatch_report(about), Not(HasSubstr("Measured")));
   about.backend = "threads";
-  const dispatch::Trial trial{
-      .exchanges = {{.name = "Q there", .bytes = {1'000'000'000}, .median = {0.5}}}};
-  about.trial = &trial;
+  const dispatch::BenchmarkResult benchmark{
+      .exchanges = {{.name = "Q forward", .bytes = {1'000'000'000}, .median = {0.5}}}};
+  about.benchmark = &benchmark;
   const std::string html = dispatch_report(about);
   EXPECT_THAT(html, HasSubstr("<h2>Measured on threads</h2>"));
   EXPECT_THAT(html, HasSubstr("<td>500 ms</td><td>954 MiB</td><td>2.00 GB/s</td>"));

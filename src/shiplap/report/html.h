@@ -1,4 +1,4 @@
-// Markup that may go into a page as it is. Text becomes markup only by being escaped.
+// Safe HTML markup. Text becomes markup only through escaped().
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ struct Html {
   }
 };
 
-// Text that reads as it is written, in an element or in a quoted attribute. Control characters that
-// HTML forbids become U+FFFD.
+// Escapes text for an element or a quoted attribute. Control characters that HTML forbids become
+// U+FFFD.
 [[nodiscard]] std::string escaped(std::string_view text);
 
-// A paragraph of text; nothing for no text.
+// A paragraph; empty if the text is.
 [[nodiscard]] Html paragraph(std::string_view text);
 
 }  // namespace shiplap::report

@@ -1,3 +1,13 @@
+// Layout of the boxes of a timeline (see lanes.h); lanes_drawing.cc draws them.
+//
+// Events of one strip may overlap in time. They are grouped into maximal sets of overlapping
+// events, and each set is assigned to slots by greedy interval partitioning: in order of their
+// start, every event takes the first free slot. All events of a set share the height of the strip
+// evenly.
+//
+// A trace may have more events than a browser can handle, so each strip has at most
+// Lanes::max_boxes boxes. If there are more, neighbours narrower than half a pixel are merged into
+// one box; if that is not enough, narrower than one pixel, and so on, until the boxes fit.
 #include "shiplap/report/lanes.h"
 
 #include <algorithm>
@@ -29,7 +39,7 @@ std::vector<LaneBox> boxes_of(const trace::RankTrace& rank, Strip strip) {
   return made;
 }
 
-// Each of `boxes`, which overlap one after another, goes to the first slot that is free.
+// Assigns each of `boxes`, a set of overlapping events, to the first free slot.
 void share_height(std::span<LaneBox> boxes) {
   std::vector<Seconds> free_from;
   for (LaneBox& box : boxes) {
@@ -45,7 +55,7 @@ void share_height(std::span<LaneBox> boxes) {
   for (LaneBox& box : boxes) box.slots = static_cast<int>(free_from.size());
 }
 
-// Times of neighbours that are equal may differ in the last digit.
+// Equal times of neighbours may differ by rounding.
 constexpr Seconds kSame{1e-12};
 
 void share_heights(std::vector<LaneBox>& boxes) {
@@ -61,30 +71,30 @@ void share_heights(std::vector<LaneBox>& boxes) {
   }
 }
 
-// What stands aside has a strip of its own.
-void part_aside(const Lanes& lanes, std::vector<LaneBox>& boxes) {
-  std::vector<LaneBox> aside;
+// Secondary computations have a separate strip.
+void split_secondary(const Lanes& lanes, std::vector<LaneBox>& boxes) {
+  std::vector<LaneBox> secondary;
   for (LaneBox& box : boxes) {
-    box.is_aside = lanes.words(*box.event).look == LaneWords::Look::aside;
-    if (box.is_aside) aside.push_back(box);
+    box.is_secondary = lanes.label_event(*box.event).style == EventLabel::Style::secondary;
+    if (box.is_secondary) secondary.push_back(box);
   }
-  std::erase_if(boxes, [](const LaneBox& box) { return box.is_aside; });
+  std::erase_if(boxes, [](const LaneBox& box) { return box.is_secondary; });
   share_heights(boxes);
-  share_heights(aside);
-  std::ranges::move(aside, std::back_inserter(boxes));
+  share_heights(secondary);
+  std::ranges::move(secondary, std::back_inserter(boxes));
   sort_by_time(boxes);
 }
 
-// Sends get the upper half, receives the lower one, collectives all of it.
-void part_ways(std::vector<LaneBox>& boxes) {
+// Sends get the upper half, receives the lower half, collectives the full height.
+void split_directions(std::vector<LaneBox>& boxes) {
   std::vector<LaneBox> parted;
-  for (const trace::Kind half : {trace::Kind::send, trace::Kind::recv}) {
+  for (const trace::EventKind half : {trace::EventKind::send, trace::EventKind::recv}) {
     std::vector<LaneBox> own;
     std::ranges::copy_if(boxes, std::back_inserter(own),
                          [&](const LaneBox& box) { return box.event->kind == half; });
     share_heights(own);
     for (LaneBox& box : own) {
-      box.slot += half == trace::Kind::recv ? box.slots : 0;
+      box.slot += half == trace::EventKind::recv ? box.slots : 0;
       box.slots *= 2;
     }
     std::erase_if(boxes, [&](const LaneBox& box) { return box.event->kind == half; });
@@ -95,7 +105,7 @@ void part_ways(std::vector<LaneBox>& boxes) {
   sort_by_time(boxes);
 }
 
-LaneBox together(std::span<const LaneBox> boxes) {
+LaneBox merged_box(std::span<const LaneBox> boxes) {
   LaneBox result = boxes.front();
   if (boxes.size() == 1) return result;
   for (const LaneBox& box : boxes.subspan(1)) {
@@ -107,7 +117,8 @@ LaneBox together(std::span<const LaneBox> boxes) {
   return result;
 }
 
-// Joins neighbours narrower than `least` until they are as wide as that. Returns how many vanish.
+// Merges neighbours narrower than `least` into boxes of at least that width. Returns the number of
+// merged events.
 std::int64_t merge(std::vector<LaneBox>& boxes, Seconds least) {
   std::vector<LaneBox> kept;
   const std::span<const LaneBox> all = boxes;
@@ -118,7 +129,7 @@ std::int64_t merge(std::vector<LaneBox>& boxes, Seconds least) {
            all[next - 1].span.end - all[first].span.begin < least) {
       ++next;
     }
-    kept.push_back(together(all.subspan(first, next - first)));
+    kept.push_back(merged_box(all.subspan(first, next - first)));
     if (kept.back().events > 1) vanished += kept.back().events;
     first = next;
   }
@@ -138,15 +149,15 @@ LaneBoxes boxes(const Lanes& lanes, Strip strip) {
   LaneBoxes result;
   for (const Lanes::Row& row : lanes.rows) {
     result.rows.push_back(boxes_of(*row.rank, strip));
-    if (strip == Strip::communication && lanes.ways == Lanes::Ways::apart) {
-      part_ways(result.rows.back());
-    } else if (strip == Strip::computation && lanes.words) {
-      part_aside(lanes, result.rows.back());
+    if (strip == Strip::communication && lanes.directions == Lanes::Directions::separate) {
+      split_directions(result.rows.back());
+    } else if (strip == Strip::computation && lanes.label_event) {
+      split_secondary(lanes, result.rows.back());
     } else {
       share_heights(result.rows.back());
     }
   }
-  for (int halves = 1; count(result.rows) > lanes.most_boxes; halves *= 2) {
+  for (int halves = 1; count(result.rows) > lanes.max_boxes; halves *= 2) {
     const double width = halves / 2.0;
     if (width >= kWidestLanes) break;
     const Seconds least{width / kWidestLanes * lanes.window.length().value};
@@ -161,7 +172,7 @@ std::int64_t layers_of(const Lanes& lanes) {
   std::int64_t layers = 1;
   for (const Lanes::Row& row : lanes.rows) {
     for (const trace::Event& event : row.rank->events) {
-      // What is sent may be of one layer more: what the last layer wrote.
+      // A sent output may have a layer number one above the last layer.
       if (!trace::is_forward(event.kind) && !trace::is_backward(event.kind)) continue;
       layers = std::max<std::int64_t>(layers, std::int64_t{event.layer} + 1);
     }

@@ -1,11 +1,11 @@
-// What every rank does when: a row per rank, time to the right.
+// The timeline of a trace: a lane per rank, time to the right.
 //
-// A row has three strips. Above is computation, with a box per event in the colour of its layer,
-// backward in the lighter tint, the numbers of its samples in it where there is room, and grey
-// where the rank waits. Below that is communication, outlined where nothing is computed beside it.
-// Under both is the memory that is alive, all rows in one scale, with each peak marked. Pointing at
-// a box tells its facts, shows the same samples on all ranks, and of a message the way that it
-// takes.
+// A lane has three strips. The top strip is computation: a box per event in the colour of its
+// layer, lighter for backward, labelled with its samples if they fit, and grey while the rank
+// waits. Below is communication, outlined where it is exposed (not overlapped with computation). At
+// the bottom is the allocated memory, all lanes in one scale, with each peak marked. Pointing at a
+// box shows its tooltip, highlights the same samples on all ranks, and draws the arrow of a
+// message.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@
 
 namespace shiplap::report {
 
-// What an event is about, where that is neither a layer nor samples.
-struct LaneWords {
-  std::string label;  // in its box, where there is room
-  std::string facts;  // what it is, for who points at it: "multiplies rows 0-255"
-  // Of a computation: in a colour of the ramp, in that of all computations, or in another one in a
-  // strip of its own.
-  enum class Look { hue, plain, aside };
-  Look look = Look::plain;
+// The label of an event, for traces without layers and samples.
+struct EventLabel {
+  std::string label;    // in its box, if it fits
+  std::string tooltip;  // what it is: "multiplies rows 0-255"
+  // The colour of a computation: a colour of the ramp, the common one, or another one in a separate
+  // strip.
+  enum class Style { hue, plain, secondary };
+  Style style = Style::plain;
   std::int64_t hue = 0;     // below Lanes::hues
-  std::int64_t group = -1;  // events of one group, in all lanes of a page, are shown together
+  std::int64_t group = -1;  // events of a group are highlighted together, in all lanes of a page
 };
 
 struct Lanes {
@@ -40,47 +40,45 @@ struct Lanes {
     Seconds peak_time;
   };
   std::vector<Row> rows;
-  trace::Span window;  // what is drawn
-  Seconds end;         // of the step, if the window is longer: nobody waits after it; 0: it is not
-  int peak_row = -1;   // its peak is the highest of all; -1: that row is not drawn
-  // Above, what is narrower than half a pixel is drawn together. Each of the two strips may have so
-  // many boxes.
-  std::int64_t most_boxes = 20'000;
-  int most_arrows = 100;  // messages that are drawn at all times; above, only when pointed at
-  // Without it, layers and samples are shown. Used only during the call.
-  std::function<LaneWords(const trace::Event&)> words;
-  std::int64_t hues = 1;  // that its words deal out
+  trace::Span window;  // the drawn time span
+  Seconds end;  // of the step, if the window is longer: no waiting is drawn after it; 0: it is not
+  int peak_row = -1;  // the row with the highest peak; -1: it is not drawn
+  // Limit of each of the two strips. Above it, boxes narrower than half a pixel are merged.
+  std::int64_t max_boxes = 20'000;
+  // With more messages, arrows are drawn only when pointed at.
+  int max_arrows = 100;
+  // Labels an event. If empty, layers and samples are shown. Used only during the call.
+  std::function<EventLabel(const trace::Event&)> label_event;
+  std::int64_t hues = 1;  // number of hues that label_event uses
   enum class Memory { shown, left_out };
   Memory memory = Memory::shown;
-  // Apart: what is sent above what is received, so that both can be followed.
-  enum class Ways { together, apart };
-  Ways ways = Ways::together;
+  // Separate: sends are drawn above receives.
+  enum class Directions { merged, separate };
+  Directions directions = Directions::merged;
 };
 
-// A box that is drawn: one event, or neighbours together.
+// A drawn box: one event, or merged neighbours.
 struct LaneBox {
   trace::Span span;
   const trace::Event* event = nullptr;  // the first one
   std::int64_t events = 1;
-  // What happens at the same time shares the height of its strip.
+  // Concurrent events share the height of the strip.
   int slot = 0;
   int slots = 1;
-  bool is_aside = false;  // in a strip of its own, under the other computations
+  bool is_secondary = false;  // in a separate strip below the other computations
 };
 
 enum class Strip { computation, communication };
 
-// The boxes of every row, and how many events were drawn together. Events without duration have no
-// box. The rows keep their order.
+// The boxes of every row. Events without duration have no box. The rows keep their order.
 struct LaneBoxes {
   std::vector<std::vector<LaneBox>> rows;
-  std::int64_t merged = 0;   // events that are drawn together with others
+  std::int64_t merged = 0;   // events in boxes of several events
   double narrower_than = 0;  // pixels of a wide screen
 };
 [[nodiscard]] LaneBoxes boxes(const Lanes& lanes, Strip strip);
 
-// How many layers the colours are dealt out to: the highest that is passed forward or backward, and
-// 1.
+// The number of layers on the colour ramp: the highest layer of a forward or backward pass, plus 1.
 [[nodiscard]] std::int64_t layers_of(const Lanes& lanes);
 
 [[nodiscard]] Html to_html(const Lanes& lanes);

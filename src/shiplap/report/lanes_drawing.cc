@@ -18,21 +18,21 @@ namespace shiplap::report {
 namespace {
 
 using trace::Event;
-using trace::Kind;
+using trace::EventKind;
 using trace::Spans;
 
 constexpr int kAxis = 20;        // pixels above the rows
-constexpr int kUnits = 100'000;  // of the width, in paths, which know no percentages
-constexpr std::size_t kMostMemoryPoints = 2000;
+constexpr int kUnits = 100'000;  // of the width, in paths, which do not support percentages
+constexpr std::size_t kMaxMemoryPoints = 2000;
 
-// Pixels of the strips of a row, by how many rows there are.
+// Pixels of the strips of a row; they depend on the number of rows.
 struct Heights {
   int computation;
   int communication;
   int memory;
   int gap;
-  int aside = 0;
-  [[nodiscard]] int computing() const { return computation + aside; }
+  int secondary = 0;
+  [[nodiscard]] int computing() const { return computation + secondary; }
   [[nodiscard]] int row() const { return computing() + communication + memory + 2; }
   [[nodiscard]] int pitch() const { return row() + gap; }
 };
@@ -41,30 +41,30 @@ Heights heights(const Lanes& lanes, const DrawnBoxes& boxes) {
   Heights heights{.computation = 22, .communication = 13, .memory = 16, .gap = 9};
   if (rows > 10) heights = {.computation = 15, .communication = 6, .memory = 8, .gap = 5};
   if (rows > 24) heights = {.computation = 9, .communication = 3, .memory = 4, .gap = 2};
-  const bool has_aside = std::ranges::any_of(boxes.computation.rows, [](const auto& row) {
-    return std::ranges::any_of(row, &LaneBox::is_aside);
+  const bool has_secondary = std::ranges::any_of(boxes.computation.rows, [](const auto& row) {
+    return std::ranges::any_of(row, &LaneBox::is_secondary);
   });
-  if (has_aside) heights.aside = heights.communication;
+  if (has_secondary) heights.secondary = heights.communication;
   if (lanes.memory == Lanes::Memory::left_out) heights.memory = 0;
-  if (lanes.ways == Lanes::Ways::apart) heights.communication *= 2;
+  if (lanes.directions == Lanes::Directions::separate) heights.communication *= 2;
   return heights;
 }
 
-// The widths of lanes from which on a label is shown. The style sheet knows the classes.
-struct Room {
+// The lane widths from which a label is shown, and their classes in the style sheet.
+struct LabelWidth {
   double pixels;
   std::string_view label_class;
 };
-constexpr std::array<Room, 8> kRooms{{{230, "z0"},
-                                      {540, "z1"},
-                                      {900, "z2"},
-                                      {1800, "z3"},
-                                      {3600, "z4"},
-                                      {7200, "z5"},
-                                      {14'400, "z6"},
-                                      {28'800, "z7"}}};
+constexpr std::array<LabelWidth, 8> kLabelWidths{{{230, "z0"},
+                                                  {540, "z1"},
+                                                  {900, "z2"},
+                                                  {1800, "z3"},
+                                                  {3600, "z4"},
+                                                  {7200, "z5"},
+                                                  {14'400, "z6"},
+                                                  {28'800, "z7"}}};
 
-// A unit in which the times of an axis are short numbers.
+// The time unit of an axis.
 struct Unit {
   double seconds;
   std::string_view name;
@@ -76,13 +76,72 @@ Unit unit_of(Seconds length) {
   return {.seconds = 1e-9, .name = "ns"};
 }
 
-// A round number of which at most `most` fit.
+// A round tick distance with at most `most` ticks.
 double tick_step(double length, int most) {
   double ten = std::pow(10, std::floor(std::log10(length / most)));
   for (const double factor : {1.0, 2.0, 5.0}) {
     if (length / (factor * ten) <= most) return factor * ten;
   }
   return 10 * ten;
+}
+
+// Describes an event: "send, layer 0, samples 4-5".
+std::string describe_event(const Event& event) {
+  std::string text(trace::name(event.kind));
+  if (event.layer >= 0) text += fmt::format(", layer {}", event.layer);
+  if (!event.samples.empty()) {
+    text += fmt::format(", sample{} {}", event.samples.size() == 1 ? "" : "s",
+                        trace::short_text(event.samples));
+  }
+  return text;
+}
+
+// The tooltip of a box.
+struct TooltipContext {
+  int rank = 0;
+  Seconds origin;    // times are relative to it
+  std::string what;  // describes the event
+};
+std::string tooltip_text(const LaneBox& box, const TooltipContext& about) {
+  const Event& event = *box.event;
+  const std::string when = fmt::format(
+      "starts at {}, takes {}", to_string(event.time - about.origin), to_string(event.duration));
+  if (box.events > 1) {
+    return fmt::format("rank {}: {} events, drawn together\nfrom {} to {}\nthe first: {}",
+                       about.rank, with_separators(box.events),
+                       to_string(box.span.begin - about.origin),
+                       to_string(box.span.end - about.origin), trace::label(event));
+  }
+  std::string text = fmt::format("rank {}: {}\n{}", about.rank, about.what, when);
+  if (trace::is_communication(event.kind)) {
+    text += "\n" + to_string(event.bytes);
+    if (event.peer >= 0) {
+      text += fmt::format(" {} rank {}", event.kind == EventKind::recv ? "from" : "to", event.peer);
+    }
+  }
+  if (event.memory.count > 0) text += "\nmemory " + to_string(event.memory);
+  if (event.operation >= 0) text += fmt::format("\noperation {}", event.operation);
+  return text;
+}
+
+// The label of a communication box: "AG"; "" for other kinds.
+std::string_view abbreviation(EventKind kind) {
+  switch (kind) {
+    case EventKind::all_reduce:
+      return "AR";
+    case EventKind::all_gather:
+      return "AG";
+    case EventKind::reduce_scatter:
+      return "RS";
+    case EventKind::all_to_all:
+      return "AA";
+    case EventKind::send:
+      return "S";
+    case EventKind::recv:
+      return "R";
+    default:
+      return "";
+  }
 }
 
 class Drawing {
@@ -97,7 +156,7 @@ class Drawing {
   std::string text();
 
  private:
-  // Where an end of a message is: of its box, the middle of its height.
+  // An end of a message arrow: its box, and the vertical middle.
   struct End {
     const LaneBox* box = nullptr;
     double y = 0;
@@ -122,13 +181,13 @@ class Drawing {
     int height;
   };
   void label(const LaneBox& box, Place strip, std::string_view text, std::string_view on);
-  // How a computation looks, and what is written on it.
-  struct Look {
+  // The style and label of a computation.
+  struct BoxStyle {
     std::string css_class;
     std::string label;
     std::string_view on;  // the class of the label
   };
-  [[nodiscard]] Look look_of(const LaneBox& box, const LaneWords& words) const;
+  [[nodiscard]] BoxStyle style_of(const LaneBox& box, const EventLabel& event_label) const;
   void communication(std::size_t index);
   void strip(const Spans& active, const Spans& exposed, int height);
   void strips(const trace::RankTrace& rank, const Spans& computation);
@@ -153,14 +212,14 @@ class Drawing {
   [[nodiscard]] int height() const { return top(lanes_.rows.size()); }
   [[nodiscard]] bool is_tall() const { return heights_.computation > 20; }
   [[nodiscard]] bool shows_memory() const { return heights_.memory > 0; }
-  // The number of a set of samples, in the order in which they are met.
+  // The number of a set of samples, in order of first occurrence.
   std::int64_t group(const IndexSet& samples) {
     return groups_.try_emplace(trace::short_text(samples), std::ssize(groups_)).first->second;
   }
-  LaneWords words(const Event& event) {
-    if (lanes_.words) return lanes_.words(event);
+  EventLabel label_of(const Event& event) {
+    if (lanes_.label_event) return lanes_.label_event(event);
     return {.label = {},
-            .facts = told(event),
+            .tooltip = describe_event(event),
             .group = event.samples.empty() ? -1 : group(event.samples)};
   }
 
@@ -213,7 +272,7 @@ void Drawing::ticks(double step, double except, std::string_view more) {
         "<g class=\"{0}\"><line class=\"tick\" x1=\"{1:.4f}%\" x2=\"{1:.4f}%\" y1=\"16\" "
         "y2=\"{2}\"/>",
         more, x, height());
-    // The last of the coarse ones stands before its line, where one of the finer would be.
+    // The label of the last coarse tick is left of its line, where a finer tick could be.
     const double last = except > 0 ? 100 * std::floor(length / except + 1e-9) * except / length : 0;
     const bool has_room = every == 0 || (x < 97.5 && (last < 90 || std::abs(x - last) > 9));
     const std::string_view anchor = i == 0 ? "" : every == 0 && x > 90 ? "end" : "mid";
@@ -228,7 +287,7 @@ void Drawing::ticks(double step, double except, std::string_view more) {
 void Drawing::axis() {
   const double length = lanes_.window.length().value;
   if (length <= 0) return;
-  // Few on a telephone; where there is room, finer ones between them.
+  // Few ticks on small screens, finer ones on wide screens.
   const double coarse = tick_step(length, 4);
   const double decade = std::pow(10, std::floor(std::log10(coarse) + 1e-9));
   const double fine = coarse / (coarse > 3 * decade ? 5 : 2);
@@ -251,39 +310,39 @@ void Drawing::path(std::string_view css_class, int height, const Spans& spans) {
   draw("\"/></svg>");
 }
 
-// Shown only where the lanes are wide enough for it.
+// Shown only if the lanes are wide enough.
 void Drawing::label(const LaneBox& box, Place strip, std::string_view text, std::string_view on) {
   const double each = static_cast<double>(strip.height) / box.slots;
   if (text.empty() || each < 12 || box.events > 1) return;
   const double need = 6.2 * static_cast<double>(text.size()) + 2;
   const double room = width(box.span) / 100;
-  for (const auto& [pixels, label_class] : kRooms) {
+  for (const auto& [pixels, label_class] : kLabelWidths) {
     if (need > room * pixels) continue;
     draw("<text x=\"{:.4f}%\" y=\"{:.0f}\" class=\"n mid {} {}\"",
          percent(box.span.begin) + width(box.span) / 2, strip.top + each * (box.slot + 0.5) + 4,
          label_class, on);
-    const std::int64_t common = words(*box.event).group;
+    const std::int64_t common = label_of(*box.event).group;
     if (common >= 0) draw(" data-d=\"{}\"", common);
     draw(">{}</text>", escaped(text));
     return;
   }
 }
 
-Drawing::Look Drawing::look_of(const LaneBox& box, const LaneWords& words) const {
+Drawing::BoxStyle Drawing::style_of(const LaneBox& box, const EventLabel& event_label) const {
   const Event& event = *box.event;
   const auto on = [](int step) { return ramp_is_dark(step) ? "light" : "dark"; };
   if (box.events > 1) return {.css_class = "other", .label = "", .on = ""};
-  if (lanes_.words && words.look != LaneWords::Look::hue) {
-    const bool aside = words.look == LaneWords::Look::aside;
-    return {.css_class = aside ? "update" : "other",
-            .label = words.label,
-            .on = aside ? "dark" : "light"};
+  if (lanes_.label_event && event_label.style != EventLabel::Style::hue) {
+    const bool secondary = event_label.style == EventLabel::Style::secondary;
+    return {.css_class = secondary ? "update" : "other",
+            .label = event_label.label,
+            .on = secondary ? "dark" : "light"};
   }
-  if (lanes_.words) {
-    const int step = ramp_step(words.hue, lanes_.hues);
-    return {.css_class = fmt::format("r{}", step), .label = words.label, .on = on(step)};
+  if (lanes_.label_event) {
+    const int step = ramp_step(event_label.hue, lanes_.hues);
+    return {.css_class = fmt::format("r{}", step), .label = event_label.label, .on = on(step)};
   }
-  if (event.kind == Kind::update) return {.css_class = "update", .label = "U", .on = "dark"};
+  if (event.kind == EventKind::update) return {.css_class = "update", .label = "U", .on = "dark"};
   const bool is_pale = trace::is_backward(event.kind);
   if ((!trace::is_forward(event.kind) && !is_pale) || event.layer < 0) {
     return {.css_class = "other", .label = "", .on = ""};
@@ -295,17 +354,19 @@ Drawing::Look Drawing::look_of(const LaneBox& box, const LaneWords& words) const
 }
 
 void Drawing::box(const LaneBox& box, int rank) {
-  const LaneWords about = words(*box.event);
-  const Look look = look_of(box, about);
-  const int high = box.is_aside ? heights_.aside : heights_.computation;
+  const EventLabel about = label_of(*box.event);
+  const BoxStyle style = style_of(box, about);
+  const int high = box.is_secondary ? heights_.secondary : heights_.computation;
   const double each = static_cast<double>(high) / box.slots;
-  const double y = (box.is_aside ? heights_.computation : 0) + each * box.slot;
+  const double y = (box.is_secondary ? heights_.computation : 0) + each * box.slot;
   draw("<rect class=\"m {}{}\" x=\"{:.4f}%\" width=\"{:.4f}%\" y=\"{:.3g}\" height=\"{:.3g}\"",
-       look.css_class, width(box.span) < 0.5 ? " thin" : "", percent(box.span.begin),
+       style.css_class, width(box.span) < 0.5 ? " thin" : "", percent(box.span.begin),
        width(box.span), y, each);
   if (about.group >= 0 && box.events == 1) draw(" data-d=\"{}\"", about.group);
-  draw("><title>{}</title></rect>", escaped(facts(box, {rank, lanes_.window.begin, about.facts})));
-  label(box, {.top = box.is_aside ? heights_.computation : 0, .height = high}, look.label, look.on);
+  draw("><title>{}</title></rect>",
+       escaped(tooltip_text(box, {rank, lanes_.window.begin, about.tooltip})));
+  label(box, {.top = box.is_secondary ? heights_.computation : 0, .height = high}, style.label,
+        style.on);
 }
 
 void Drawing::computation(std::size_t index) {
@@ -321,7 +382,7 @@ void Drawing::computation(std::size_t index) {
   draw("</g>\n");
 }
 
-// A narrow span is only outlined where the lanes are wide, or there would be nothing but outline.
+// A narrow span is outlined only if the lanes are wide; otherwise the outline would cover it.
 void Drawing::outlines(const Spans& exposed, int height) {
   struct Group {
     double from;  // percent of the width
@@ -339,7 +400,7 @@ void Drawing::outlines(const Spans& exposed, int height) {
   }
 }
 
-// Where its label goes: the longest part that is all exposed, or all hidden.
+// The position of a label: the longest part that is entirely exposed or entirely hidden.
 struct LabelPlace {
   LaneBox part;
   bool is_exposed = false;
@@ -371,7 +432,7 @@ void Drawing::strip(const Spans& active, const Spans& exposed, int height) {
   outlines(exposed, height);
 }
 
-// All communication in one strip, or what is sent over what is received.
+// All communication in one strip, or sends above receives.
 void Drawing::strips(const trace::RankTrace& rank, const Spans& computation) {
   const int half = heights_.communication / 2;
   struct Part {
@@ -387,15 +448,18 @@ void Drawing::strips(const trace::RankTrace& rank, const Spans& computation) {
     return trace::united(std::move(spans));
   };
   std::vector<Part> parts;
-  if (lanes_.ways == Lanes::Ways::together) {
+  if (lanes_.directions == Lanes::Directions::merged) {
     parts.push_back({spans_of(trace::is_communication), 0, heights_.communication});
   } else {
-    const auto is_message = [](Kind kind) { return kind == Kind::send || kind == Kind::recv; };
-    parts.push_back(
-        {spans_of([&](Kind kind) { return trace::is_communication(kind) && !is_message(kind); }), 0,
-         heights_.communication});
-    parts.push_back({spans_of([](Kind kind) { return kind == Kind::send; }), 0, half});
-    parts.push_back({spans_of([](Kind kind) { return kind == Kind::recv; }), half, half});
+    const auto is_message = [](EventKind kind) {
+      return kind == EventKind::send || kind == EventKind::recv;
+    };
+    parts.push_back({spans_of([&](EventKind kind) {
+                       return trace::is_communication(kind) && !is_message(kind);
+                     }),
+                     0, heights_.communication});
+    parts.push_back({spans_of([](EventKind kind) { return kind == EventKind::send; }), 0, half});
+    parts.push_back({spans_of([](EventKind kind) { return kind == EventKind::recv; }), half, half});
   }
   for (const Part& part : parts) {
     if (part.y > 0) draw("<g transform=\"translate(0 {})\">", part.y);
@@ -404,13 +468,13 @@ void Drawing::strips(const trace::RankTrace& rank, const Spans& computation) {
   }
 }
 
-// The strip is drawn as it is, in two elements, however many events there are. The boxes are only
-// there to be pointed at.
+// The strip is drawn exactly, in two elements, however many events it has. The boxes only receive
+// the pointer.
 void Drawing::communication(std::size_t index) {
   const Lanes::Row& row = lanes_.rows[index];
   const int high = heights_.communication;
-  // Neighbours are told from each other only where both ways can be.
-  const bool apart = lanes_.ways == Lanes::Ways::apart;
+  // Borders between neighbouring boxes are drawn only if each direction has its own strip.
+  const bool apart = lanes_.directions == Lanes::Directions::separate;
   const trace::Activity active = trace::activity(*row.rank);
   const Spans exposed = trace::without(active.communication, active.computation);
   draw("<g transform=\"translate(0 {})\"><rect class=\"lane\" width=\"100%\" height=\"{}\"/>",
@@ -420,18 +484,19 @@ void Drawing::communication(std::size_t index) {
   for (const LaneBox& box : boxes_.communication.rows[index]) {
     const double each = static_cast<double>(high) / box.slots;
     const Event& event = *box.event;
-    const LaneWords about = words(event);
-    const std::string css_class = fmt::format("{}{}", event.kind == Kind::recv ? " in" : "",
+    const EventLabel about = label_of(event);
+    const std::string css_class = fmt::format("{}{}", event.kind == EventKind::recv ? " in" : "",
                                               apart && box.slots <= 2 ? " apart" : "");
     draw("<rect class=\"m c{}\" x=\"{:.4f}%\" width=\"{:.4f}%\" y=\"{:.3g}\" height=\"{:.3g}\"",
          css_class, percent(box.span.begin), width(box.span), each * box.slot, each);
     if (box.events == 1 && event.match >= 0) draw(" data-m=\"{}\"", event.match);
     if (box.events == 1 && about.group >= 0) draw(" data-d=\"{}\"", about.group);
     draw("><title>{}</title></rect>",
-         escaped(facts(box, {row.number, lanes_.window.begin, about.facts})));
+         escaped(tooltip_text(box, {row.number, lanes_.window.begin, about.tooltip})));
     if (!is_tall()) continue;
     const LabelPlace place = longest_part(box, exposed);
-    label(place.part, {.top = 0, .height = high}, lanes_.words ? about.label : letters(event.kind),
+    label(place.part, {.top = 0, .height = high},
+          lanes_.label_event ? about.label : abbreviation(event.kind),
           place.is_exposed ? "dark" : "");
   }
   draw("</g></g>\n");
@@ -448,9 +513,9 @@ void Drawing::memory(const Lanes::Row& row, bool is_highest) {
       "<svg class=\"flat\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
       "height=\"{}\"><path class=\"alive\" d=\"M0 {}",
       kUnits, high, high, high);
-  // Of many points each keeps the highest of its part of the width, so that no peak is lost.
+  // Of many points, each cell of the width keeps the maximum, so that no peak is lost.
   const auto& points = row.rank->memory;
-  const long cell = points.size() > kMostMemoryPoints ? kUnits / long{kMostMemoryPoints / 2} : 1;
+  const long cell = points.size() > kMaxMemoryPoints ? kUnits / long{kMaxMemoryPoints / 2} : 1;
   for (std::size_t i = 0; i < points.size();) {
     const long x = units(points[i].time) / cell * cell;
     Bytes most;
@@ -477,20 +542,20 @@ void Drawing::row(std::size_t index) {
   draw("</g>\n");
 }
 
-// From where a send begins to where its recv ends.
+// From the start of a send to the end of its recv.
 void Drawing::arrows() {
   std::map<std::int64_t, std::pair<End, End>> messages;
   for (std::size_t i = 0; i < lanes_.rows.size(); ++i) {
     for (const LaneBox& box : boxes_.communication.rows[i]) {
       if (box.events > 1 || box.event->match < 0) continue;
       auto& [send, recv] = messages[box.event->match];
-      const bool apart = lanes_.ways == Lanes::Ways::apart;
+      const bool apart = lanes_.directions == Lanes::Directions::separate;
       const double middle = apart ? (box.slot + 0.5) / box.slots : 0.5;
-      (box.event->kind == Kind::recv ? recv : send) = {
+      (box.event->kind == EventKind::recv ? recv : send) = {
           .box = &box, .y = top(i) + heights_.computing() + 1 + heights_.communication * middle};
     }
   }
-  if (std::ssize(messages) > lanes_.most_arrows) return;
+  if (std::ssize(messages) > lanes_.max_arrows) return;
   for (const auto& [match, ends] : messages) {
     const auto& [send, recv] = ends;
     if (send.box == nullptr || recv.box == nullptr) continue;
@@ -506,7 +571,7 @@ void Drawing::plot() {
   draw("<svg class=\"boxes time{}\" height=\"{}\" tabindex=\"0\" role=\"group\" ",
        is_tall() ? "" : " low", height());
   draw(
-      "aria-label=\"What every rank does when; arrow keys move through the boxes, plus and minus "
+      "aria-label=\"Timeline of all ranks; arrow keys move through the boxes, plus and minus "
       "zoom\">\n");
   axis();
   for (std::size_t i = 0; i < lanes_.rows.size(); ++i) row(i);
@@ -535,7 +600,7 @@ Html draw(const Lanes& lanes, const DrawnBoxes& boxes) {
     const double width =
         std::max(boxes.computation.narrower_than, boxes.communication.narrower_than);
     html +=
-        paragraph(fmt::format("Neighbours narrower than {} px are one box to point at: {} "
+        paragraph(fmt::format("Neighbouring events narrower than {} px are merged into one box: {} "
                               "events.",
                               width, with_separators(merged)));
   }

@@ -13,10 +13,10 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 using trace::Event;
-using trace::Kind;
+using trace::EventKind;
 using trace::RankTrace;
 
-Event event(Kind kind, double time, double duration) {
+Event event(EventKind kind, double time, double duration) {
   return {.kind = kind, .layer = 0, .time = {time}, .duration = {duration}};
 }
 
@@ -28,7 +28,7 @@ RankTrace random_rank(std::uint64_t seed) {
   Random random(seed);
   RankTrace rank;
   for (int i = 0; i < 200; ++i) {
-    const Kind kind = random.chance() ? Kind::forward : Kind::all_gather;
+    const EventKind kind = random.chance() ? EventKind::forward : EventKind::all_gather;
     rank.events.push_back(event(kind, random.unit() * 90, random.unit() * 0.4));
   }
   return rank;
@@ -39,7 +39,7 @@ TEST(LaneBoxes, CountEveryEventOnce) {
     const RankTrace rank = random_rank(seed);
     for (const std::int64_t most : {1, 10, 1000}) {
       Lanes lanes = lanes_of(rank, 100);
-      lanes.most_boxes = most;
+      lanes.max_boxes = most;
       std::int64_t events = 0;
       for (const Strip strip : {Strip::computation, Strip::communication}) {
         const LaneBoxes made = boxes(lanes, strip);
@@ -66,10 +66,10 @@ TEST(LaneBoxes, ThatOverlapShareTheHeight) {
 }
 
 TEST(LaneBoxes, OnlyNarrowOnesAreDrawnTogether) {
-  RankTrace rank{.events = {event(Kind::forward, 0, 1)}};
-  for (int i = 0; i < 30; ++i) rank.events.push_back(event(Kind::forward, 1 + i * 1e-5, 1e-5));
+  RankTrace rank{.events = {event(EventKind::forward, 0, 1)}};
+  for (int i = 0; i < 30; ++i) rank.events.push_back(event(EventKind::forward, 1 + i * 1e-5, 1e-5));
   Lanes lanes = lanes_of(rank, 2);
-  lanes.most_boxes = 5;
+  lanes.max_boxes = 5;
   const LaneBoxes made = boxes(lanes, Strip::computation);
   EXPECT_EQ(made.rows.front().size(), 2U);
   EXPECT_EQ(made.merged, 30);
@@ -77,12 +77,12 @@ TEST(LaneBoxes, OnlyNarrowOnesAreDrawnTogether) {
 }
 
 TEST(LaneBoxes, LeaveOutWhatTakesNoTime) {
-  const RankTrace rank{.events = {event(Kind::loss, 1, 0)}};
+  const RankTrace rank{.events = {event(EventKind::loss, 1, 0)}};
   EXPECT_TRUE(boxes(lanes_of(rank, 2), Strip::computation).rows.front().empty());
 }
 
 TEST(Lanes, TellTheFactsOfABox) {
-  RankTrace rank{.events = {event(Kind::send, 1e-3, 2e-3)}};
+  RankTrace rank{.events = {event(EventKind::send, 1e-3, 2e-3)}};
   rank.events[0].peer = 3;
   rank.events[0].bytes = {1 << 20};
   rank.events[0].samples = IndexSet::range(4, 2);
@@ -92,45 +92,46 @@ TEST(Lanes, TellTheFactsOfABox) {
 }
 
 TEST(Lanes, OutlineWhatIsExposed) {
-  RankTrace rank{.events = {event(Kind::forward, 0, 2), event(Kind::all_gather, 0, 2)}};
+  RankTrace rank{.events = {event(EventKind::forward, 0, 2), event(EventKind::all_gather, 0, 2)}};
   EXPECT_THAT(to_html(lanes_of(rank, 2)).markup, Not(HasSubstr("\"outline\"")));
   rank.events[1].duration = {3};
   EXPECT_THAT(to_html(lanes_of(rank, 3)).markup, HasSubstr("\"outline\""));
 }
 
 TEST(Lanes, DrawArrowsOnlyIfThereAreFew) {
-  RankTrace rank{.events = {event(Kind::send, 0, 1), event(Kind::recv, 0, 1)}};
+  RankTrace rank{.events = {event(EventKind::send, 0, 1), event(EventKind::recv, 0, 1)}};
   rank.events[0].match = rank.events[1].match = 7;
   Lanes lanes = lanes_of(rank, 2);
   EXPECT_THAT(to_html(lanes).markup, HasSubstr("class=\"arrow"));
-  lanes.most_arrows = 0;
+  lanes.max_arrows = 0;
   EXPECT_THAT(to_html(lanes).markup, Not(HasSubstr("class=\"arrow")));
 }
 
 TEST(LaneBoxes, OfMessagesGoApartIfAsked) {
-  const RankTrace rank{.events = {event(Kind::recv, 0, 2), event(Kind::recv, 1, 2),
-                                  event(Kind::send, 0, 3), event(Kind::all_gather, 5, 1)}};
+  const RankTrace rank{.events = {event(EventKind::recv, 0, 2), event(EventKind::recv, 1, 2),
+                                  event(EventKind::send, 0, 3),
+                                  event(EventKind::all_gather, 5, 1)}};
   Lanes lanes = lanes_of(rank, 6);
-  lanes.ways = Lanes::Ways::apart;
+  lanes.directions = Lanes::Directions::separate;
   const auto made = boxes(lanes, Strip::communication).rows.front();
   ASSERT_EQ(made.size(), 4U);
   for (const LaneBox& box : made) {
     const double top = static_cast<double>(box.slot) / box.slots;
     const double bottom = static_cast<double>(box.slot + 1) / box.slots;
-    EXPECT_EQ(box.event->kind == Kind::recv, top >= 0.5);
-    EXPECT_EQ(box.event->kind == Kind::send, bottom <= 0.5);
+    EXPECT_EQ(box.event->kind == EventKind::recv, top >= 0.5);
+    EXPECT_EQ(box.event->kind == EventKind::send, bottom <= 0.5);
   }
 }
 
 TEST(Lanes, TakeWordsInsteadOfLayersAndSamples) {
-  RankTrace rank{.events = {event(Kind::compute, 0, 2), event(Kind::send, 0, 2)}};
+  RankTrace rank{.events = {event(EventKind::compute, 0, 2), event(EventKind::send, 0, 2)}};
   Lanes lanes = lanes_of(rank, 2);
-  lanes.words = [](const Event& about) {
-    return LaneWords{.label = "2.1",
-                     .facts = about.kind == Kind::send ? "sends it" : "multiplies it",
-                     .look = LaneWords::Look::hue,
-                     .hue = 3,
-                     .group = 17};
+  lanes.label_event = [](const Event& about) {
+    return EventLabel{.label = "2.1",
+                      .tooltip = about.kind == EventKind::send ? "sends it" : "multiplies it",
+                      .style = EventLabel::Style::hue,
+                      .hue = 3,
+                      .group = 17};
   };
   lanes.hues = 4;
   const std::string markup = to_html(lanes).markup;
@@ -142,25 +143,26 @@ TEST(Lanes, TakeWordsInsteadOfLayersAndSamples) {
 }
 
 TEST(LaneBoxes, ThatStandAsideHaveAStripOfTheirOwn) {
-  const RankTrace rank{.events = {event(Kind::compute, 0, 2), event(Kind::compute, 1, 2)}};
+  const RankTrace rank{
+      .events = {event(EventKind::compute, 0, 2), event(EventKind::compute, 1, 2)}};
   Lanes lanes = lanes_of(rank, 3);
   EXPECT_EQ(boxes(lanes, Strip::computation).rows.front().front().slots, 2);
-  lanes.words = [](const Event& about) {
-    return LaneWords{
+  lanes.label_event = [](const Event& about) {
+    return EventLabel{
         .label = "+",
-        .facts = "",
-        .look = about.time > Seconds{0} ? LaneWords::Look::aside : LaneWords::Look::plain};
+        .tooltip = "",
+        .style = about.time > Seconds{0} ? EventLabel::Style::secondary : EventLabel::Style::plain};
   };
   const LaneBoxes made = boxes(lanes, Strip::computation);
   for (const LaneBox& box : made.rows.front()) {
     EXPECT_EQ(box.slots, 1);
-    EXPECT_EQ(box.is_aside, box.span.begin > Seconds{0});
+    EXPECT_EQ(box.is_secondary, box.span.begin > Seconds{0});
   }
   EXPECT_THAT(to_html(lanes).markup, HasSubstr("class=\"m update\""));
 }
 
 TEST(Lanes, LetNobodyWaitAfterTheEnd) {
-  const RankTrace rank{.events = {event(Kind::compute, 0, 2)}};
+  const RankTrace rank{.events = {event(EventKind::compute, 0, 2)}};
   Lanes lanes = lanes_of(rank, 4);
   EXPECT_THAT(to_html(lanes).markup, HasSubstr("class=\"waits\""));
   lanes.end = {2};
@@ -168,7 +170,8 @@ TEST(Lanes, LetNobodyWaitAfterTheEnd) {
 }
 
 TEST(Lanes, LeaveTheMemoryOutIfAsked) {
-  RankTrace rank{.events = {event(Kind::compute, 0, 2)}, .memory = {{.time = {0}, .bytes = {5}}}};
+  RankTrace rank{.events = {event(EventKind::compute, 0, 2)},
+                 .memory = {{.time = {0}, .bytes = {5}}}};
   Lanes lanes = lanes_of(rank, 2);
   EXPECT_THAT(to_html(lanes).markup, HasSubstr("class=\"alive\""));
   lanes.memory = Lanes::Memory::left_out;

@@ -1,4 +1,4 @@
-// What the colours of a picture mean. Each means the same in every report.
+// The legend of a figure. A colour has the same meaning in every report.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ enum class Swatch {
   wrong,
   ramp,       // documents or layers, in their order
   solid,      // some document
-  pale,       // some document, less of it
-  intensity,  // communication, from nothing to much
+  pale,       // some document, in part
+  intensity,  // communication, from none to much
   update,
-  hidden,   // communication, with computation beside it
-  exposed,  // communication, without
+  hidden,   // communication overlapped with computation
+  exposed,  // communication that is not overlapped
 };
 
 struct Legend {

@@ -14,11 +14,11 @@
 namespace shiplap::report {
 namespace {
 
-constexpr int kMostRows = 64;
-constexpr int kMostWithNumbers = 10;       // in the cells
-constexpr int kMostWithTotalNumbers = 20;  // at the margins; beyond, bars alone
+constexpr int kMaxRows = 64;
+constexpr int kMaxRowsWithNumbers = 10;  // in the cells
+constexpr int kMaxRowsWithTotals = 20;   // at the margins; above, bars only
 
-// In units of the picture, which is about 396 of them wide on any screen.
+// In units of the figure, which is about 396 units wide on any screen.
 constexpr double kLeft = 44;
 constexpr double kTop = 40;
 constexpr double kSide = 292;
@@ -28,19 +28,19 @@ constexpr double kBar = 44;     // the longest bar
 constexpr double kLabelHeight = 13;
 constexpr double kDigitWidth = 6.5;
 
-constexpr double kFaintest = 0.12;      // of the cells that are not empty
-constexpr double kDarkTextFrom = 0.62;  // from here on text on a cell is dark in either scheme
+constexpr double kMinOpacity = 0.12;    // of nonempty cells
+constexpr double kDarkTextFrom = 0.62;  // above this, text on a cell is dark in both colour schemes
 
-// How many ranks share a row: no row holds parts of two nodes if that can be avoided.
+// Ranks per row. A row spans parts of two nodes only if unavoidable.
 int ranks_per_row(const Matrix& matrix) {
-  int size = (matrix.ranks + kMostRows - 1) / kMostRows;
+  int size = (matrix.ranks + kMaxRows - 1) / kMaxRows;
   const int node = matrix.ranks_per_node;
   if (size >= node) return (size + node - 1) / node * node;
   while (node % size != 0) ++size;
   return size;
 }
 
-// Numbers in one unit, which the caption names.
+// A common unit for all numbers, named in the caption.
 struct Scale {
   std::string_view unit;
   double bytes;
@@ -78,11 +78,11 @@ class MatrixDrawing {
  private:
   [[nodiscard]] std::string ranks(int row) const;
   [[nodiscard]] std::string caption() const;
-  // If a row is whole nodes, every line would be one.
+  // If a row is one or more whole nodes, every line would be a border.
   [[nodiscard]] bool has_node_borders() const {
     return folded_.ranks_per_row < matrix_.ranks_per_node && matrix_.ranks > matrix_.ranks_per_node;
   }
-  // One row in how many is labelled if a label takes so much of the side: a power of two.
+  // Every how many rows there is a label of size `label`: a power of two.
   [[nodiscard]] int every(double label) const {
     int rows = 1;
     while (rows * side_ < label) rows *= 2;
@@ -119,7 +119,7 @@ std::string MatrixDrawing::ranks(int row) const {
 std::string MatrixDrawing::caption() const {
   std::string text = fmt::format("<b>{}</b>: {} between ranks", escaped(matrix_.name),
                                  to_string(Bytes{folded_.total}));
-  if (folded_.rows <= kMostWithNumbers) text += fmt::format("; numbers in {}", scale_.unit);
+  if (folded_.rows <= kMaxRowsWithNumbers) text += fmt::format("; numbers in {}", scale_.unit);
   const int per_row = folded_.ranks_per_row;
   const int per_node = matrix_.ranks_per_node;
   if (per_row > 1) {
@@ -131,7 +131,7 @@ std::string MatrixDrawing::caption() const {
   return text + ".";
 }
 
-// Which intensity is how much.
+// The colour key.
 void MatrixDrawing::key() {
   draw("<p class=\"key\">0 <span class=\"swatch intensity\"></span> {} per cell</p>\n",
        to_string(Bytes{largest_}));
@@ -161,12 +161,12 @@ void MatrixDrawing::cell(int from, int to) {
   if (bytes == 0 && stays == 0) return;
   const double x = kLeft + to * side_;
   const double level = bytes == 0 ? 0
-                                  : kFaintest + (1 - kFaintest) * static_cast<double>(bytes) /
-                                                    static_cast<double>(largest_);
+                                  : kMinOpacity + (1 - kMinOpacity) * static_cast<double>(bytes) /
+                                                      static_cast<double>(largest_);
   draw("<g class=\"m\"><rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\"", x,
        kTop + from * side_, side_, side_);
   draw(" fill-opacity=\"{:.2f}\"/>", level);
-  if (folded_.rows <= kMostWithNumbers && bytes > 0) {
+  if (folded_.rows <= kMaxRowsWithNumbers && bytes > 0) {
     draw("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"mid{}\">{}</text>", x + side_ / 2,
          kTop + (from + 0.5) * side_ + 3.5, level > kDarkTextFrom ? " on" : "", scale_.text(bytes));
   }
@@ -216,9 +216,9 @@ void MatrixDrawing::total(int row, std::string_view side, std::int64_t bytes) {
        kLeft + (is_sent ? beyond : across), kTop + (is_sent ? across : beyond),
        is_sent ? length : thickness);
   draw("height=\"{:.2f}\"/>", is_sent ? thickness : length);
-  if (folded_.rows <= kMostWithTotalNumbers) {
+  if (folded_.rows <= kMaxRowsWithTotals) {
     const double middle = (row + 0.5) * side_;
-    const bool is_turned = !is_sent && folded_.rows > kMostWithNumbers;
+    const bool is_turned = !is_sent && folded_.rows > kMaxRowsWithNumbers;
     const double x = kLeft + (is_sent ? beyond + 3 : middle + (is_turned ? 3.5 : 0));
     const double y = kTop + (is_sent ? middle + 3.5 : beyond + (is_turned ? 3 : 12));
     draw("<text x=\"{:.1f}\" y=\"{:.1f}\"", x, y);

@@ -1,7 +1,7 @@
-// How many bytes go from which rank to which: a square, senders as rows, receivers as columns.
+// A heat map of the bytes from rank to rank: senders as rows, receivers as columns.
 //
-// One hue; nothing sent is background; what each sends and receives in all stands at the margins;
-// the borders of nodes are drawn. Above 64 ranks neighbouring ranks are one row, and the caption
+// One hue; pairs without traffic have the background colour; the margins show the totals sent and
+// received; node borders are drawn. Above 64 ranks, neighbouring ranks share a row, and the caption
 // says so.
 #pragma once
 
@@ -19,14 +19,14 @@ struct Matrix {
     int to = 0;
     std::int64_t bytes = 0;
   };
-  std::string name;  // of what is sent: "Queries"
+  std::string name;  // of the data: "Queries"
   int ranks = 1;
   int ranks_per_node = 1;   // consecutive ones
-  std::vector<Cell> cells;  // in any order. What stays on its rank is told, but not summed
+  std::vector<Cell> cells;  // in any order. Bytes that stay on their rank are shown, but not summed
 };
 
-// As it is drawn: ranks [i * ranks_per_row, (i + 1) * ranks_per_row) are row and column i. What
-// goes from one rank of a row to another of it counts; what stays on its rank does not.
+// The drawn matrix: ranks [i * ranks_per_row, (i + 1) * ranks_per_row) are row and column i. Bytes
+// between two ranks of a row count; bytes that stay on their rank do not.
 struct FoldedMatrix {
   int rows = 1;
   int ranks_per_row = 1;

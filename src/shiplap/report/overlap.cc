@@ -54,14 +54,14 @@ std::string what_text(const TimedStep& timed) {
   return text + fmt::format(" {} {}", sends ? "to" : "from", timed.peer);
 }
 
-// Of many, the first and the last.
-std::string steps_text(const Study& study, const TextLook& look) {
+// Of many steps, the first and the last.
+std::string steps_text(const Study& study, const TextStyle& style) {
   const Prediction& prediction = study.listed();
   const std::vector<TimedStep>& steps = prediction.steps;
   const TimeColumn times(prediction.times.overlapped);
   Table table({Column::numbers(times.title("start"), 5), Column::numbers(times.title("end"), 5),
-               Column::words("what", 5), Column::words("chunk", 5), Column::words("rows", 2),
-               Column::numbers("bytes").shown_if_any()});
+               Column::text("what", 5), Column::text("chunk", 5), Column::text("rows", 2),
+               Column::numbers("bytes").hidden_if_empty()});
   const bool all = steps.size() <= kMaxSteps;
   const std::size_t head = all ? steps.size() : kMaxSteps * 2 / 3;
   const std::size_t tail = all ? steps.size() : steps.size() - kMaxSteps / 3;
@@ -72,7 +72,7 @@ std::string steps_text(const Study& study, const TextLook& look) {
     table.add({times.cell(one.start), times.cell(one.end), what_text(one), one.step.name,
                rows_text(one.step), one.bytes.count > 0 ? Cell(one.bytes) : Cell("")});
   }
-  return fmt::format("rank {}, which ends last:\n", prediction.last_rank) + table.text(look);
+  return fmt::format("rank {}, which ends last:\n", prediction.last_rank) + table.text(style);
 }
 
 Json steps_json(const Prediction& prediction) {
@@ -93,19 +93,20 @@ Json steps_json(const Prediction& prediction) {
 
 // ---- numbers
 
-// The members of an object that several answers share.
+// JSON members that several reports share.
 void add_choice(Json& json, const Choice& choice) {
   json.set("type", name(choice.type)).set("method", name(choice.method));
   json.set("atomic", choice.atomic);
 }
 
-// Its sizes, types and ranks, without its chunks.
+// Sizes, types and ranks, without chunks.
 void add_problem(Json& json, const Problem& problem) {
-  json.set("m", problem.rows).set("n", problem.columns).set("k", problem.depth);
+  json.set("m", problem.m).set("n", problem.n).set("k", problem.k);
   json.set("element_type", shiplap::name(problem.type)).set("ranks", problem.ranks);
-  if (!is_plain(problem.x)) {
+  if (!is_high_precision(problem.x)) {
     json.set("scaling", problem.x.scaling == overlap::Scaling::row ? "tensor" : "mxfp8");
-    json.set("fp8", shiplap::name(problem.x.type)).set("coded_sums", !is_plain(problem.sums));
+    json.set("fp8", shiplap::name(problem.x.type))
+        .set("coded_sums", !is_high_precision(problem.sums));
   }
   if (problem.groups > 0) json.set("groups", problem.groups);
 }
@@ -115,10 +116,11 @@ void add_chunks(Json& json, const Problem& problem) {
 }
 
 void add_times(Json& json, const Times& times) {
-  json.set("product_s", times.product.value).set("communication_s", times.communication.value);
+  json.set("product_s", times.gemm.value).set("communication_s", times.communication.value);
   json.set("serial_s", times.serial.value).set("overlapped_s", times.overlapped.value);
-  json.set("least_s", times.least().value).set("overlapped_over_serial", times.of_serial());
-  json.set("least_over_overlapped", times.least_of_it());
+  json.set("least_s", times.lower_bound().value)
+      .set("overlapped_over_serial", times.relative_to_serial());
+  json.set("least_over_overlapped", times.efficiency());
   const std::optional<double> hidden = times.hidden();
   json.set("hidden", hidden ? Json(*hidden) : Json());
 }
@@ -133,14 +135,14 @@ Json prediction_json(const Prediction& prediction) {
 Json measurement_json(const Measurement& measured) {
   Json json = Json::object({{"backend", measured.backend},
                             {"progress", measured.polled ? "polled" : "threads"},
-                            {"multiplied_by", measured.multiplied_by},
+                            {"multiplied_by", measured.gemm_backend},
                             {"rounds", measured.rounds},
                             {"cores", measured.cores}});
   add_times(json, measured.times());
   const auto add = [&](const std::string& name, const overlap::Spread& spread) {
-    json.set(name + "_least_s", spread.least.value).set(name + "_most_s", spread.most.value);
+    json.set(name + "_least_s", spread.min.value).set(name + "_most_s", spread.max.value);
   };
-  add("product", measured.product);
+  add("product", measured.gemm);
   add("communication", measured.communication);
   add("serial", measured.serial);
   add("overlapped", measured.overlapped);
@@ -148,63 +150,62 @@ Json measurement_json(const Measurement& measured) {
   return json.set("tolerated_difference", measured.tolerance);
 }
 
-// "mxfp8 e4m3", "tensor e5m2, coded sums".
-std::string form_text(const Problem& problem) {
+// "mxfp8 e4m3", "tensor e5m2, quantized sums".
+std::string quantization_text(const Problem& problem) {
   return fmt::format("{} {}{}", problem.x.scaling == overlap::Scaling::row ? "tensor" : "mxfp8",
                      problem.x.type == DType::fp8_e5m2 ? "e5m2" : "e4m3",
-                     is_plain(problem.sums) ? "" : ", coded sums");
+                     is_high_precision(problem.sums) ? "" : ", quantized sums");
 }
 
-// What was measured, in words.
+// Sentences on a measurement.
 std::vector<std::string> verdicts(const Study& study, const Measurement& measured) {
-  std::vector<std::string> said;
+  std::vector<std::string> sentences;
   if (study.choice.method != Method::none) {
     const double share = measured.overlapped.median / measured.serial.median;
-    if (measured.overlapped.most < measured.serial.least) {
-      said.push_back(fmt::format("Faster than one after the other in every round, by {:.0f} %.",
-                                 100 * (1 - share)));
-    } else if (measured.overlapped.least > measured.serial.most) {
-      said.push_back(fmt::format("Slower than one after the other in every round, by {:.0f} %.",
-                                 100 * (share - 1)));
+    if (measured.overlapped.max < measured.serial.min) {
+      sentences.push_back(
+          fmt::format("Faster than serial in every round, by {:.0f} %.", 100 * (1 - share)));
+    } else if (measured.overlapped.min > measured.serial.max) {
+      sentences.push_back(
+          fmt::format("Slower than serial in every round, by {:.0f} %.", 100 * (share - 1)));
     } else {
-      said.emplace_back("Faster in some rounds and slower in others than one after the other.");
+      sentences.emplace_back("Faster than serial in some rounds and slower in others.");
     }
   }
-  const Seconds parts = measured.product.median + measured.communication.median;
+  const Seconds parts = measured.gemm.median + measured.communication.median;
   const Seconds rest = measured.serial.median - parts;
   if (study.choice.type != overlap::Type::all_gather && rest.value > 0.5 * parts.value) {
-    said.push_back(fmt::format(
-        "{} of one after the other are neither product nor messages: sums and what they are "
-        "written as.",
+    sentences.push_back(fmt::format(
+        "{} of the serial time are neither GEMM nor messages, but sums and their conversion.",
         rest));
   }
   if (measured.is_right()) {
-    said.push_back(
-        fmt::format("The result is that of one after the other, within {:.2g} of the "
-                    "largest number; {:.2g} is explained by rounding.",
+    sentences.push_back(
+        fmt::format("The result matches the serial one within {:.2g} of the largest value; "
+                    "rounding explains {:.2g}.",
                     measured.difference, measured.tolerance));
   }
-  return said;
+  return sentences;
 }
 
-std::string times_text(const Study& study, const TextLook& look) {
-  std::string text = painted(overlap_name(study.choice, study.problem), kBold, look.colour) + "\n" +
+std::string times_text(const Study& study, const TextStyle& style) {
+  std::string text = styled(overlap_name(study.choice, study.problem), kBold, style.colour) + "\n" +
                      overlap_shape(study.problem);
   if (study.predicted) text += fmt::format("; predicted for {}", study.predicted->system);
   if (study.measured) {
-    text += fmt::format("\nmeasured on {}{} in {}; products by {}", study.measured->backend,
+    text += fmt::format("\nmeasured on {}{} in {}; GEMM backend: {}", study.measured->backend,
                         study.measured->polled ? ", polled," : "",
-                        counted(study.measured->rounds, "round"), study.measured->multiplied_by);
+                        counted(study.measured->rounds, "round"), study.measured->gemm_backend);
   }
-  text += "\n\n" + overlap_table(study).text(look);
+  text += "\n\n" + overlap_table(study).text(style);
   std::vector<std::string> remarks = overlap_warnings(study);
   if (study.measured) {
     std::ranges::move(verdicts(study, *study.measured), std::back_inserter(remarks));
   }
   for (const std::string& remark : remarks) {
-    text += "\n" + wrapped(remark, 0, static_cast<std::size_t>(look.width)) + "\n";
+    text += "\n" + wrapped(remark, 0, static_cast<std::size_t>(style.width)) + "\n";
   }
-  return study.measured ? text : text + "\n" + steps_text(study, look);
+  return study.measured ? text : text + "\n" + steps_text(study, style);
 }
 
 Json times_to_json(const Study& study) {
@@ -220,30 +221,30 @@ Json times_to_json(const Study& study) {
 
 // ---- comparisons
 
-std::string comparison_text(const Comparison& about, const TextLook& look) {
-  const Choice& best = about.candidates.front().choice;
-  Table table({Column::words("method", 5), Column::numbers("chunks", 5), Column::numbers("G", 3),
+std::string comparison_text(const Comparison& comparison, const TextStyle& style) {
+  const Choice& best = comparison.candidates.front().choice;
+  Table table({Column::text("method", 5), Column::numbers("chunks", 5), Column::numbers("G", 3),
                Column::numbers("C", 3), Column::numbers("T", 5), Column::numbers("T / serial", 4),
                Column::numbers("max(G, C) / T", 2), Column::numbers("hidden", 2)});
-  for (const Compared& each : about.candidates) {
+  for (const Compared& each : comparison.candidates) {
     const Times& times = each.times;
-    table.add({method_text(each.choice), chunks_text(each.choice, each.chunks), times.product,
-               times.communication, times.overlapped, ratio(times.of_serial()),
-               ratio(times.least_of_it()), hidden_text(times)});
+    table.add({method_text(each.choice), chunks_text(each.choice, each.chunks), times.gemm,
+               times.communication, times.overlapped, ratio(times.relative_to_serial()),
+               ratio(times.efficiency()), hidden_text(times)});
   }
   const std::string title =
-      fmt::format("{} on {}", name(best.type), counted(about.problem.ranks, "rank"));
-  return fmt::format("{}\n{}; predicted for {}\n\n{}", painted(title, kBold, look.colour),
-                     overlap_shape(about.problem), about.system, table.text(look));
+      fmt::format("{} on {}", name(best.type), counted(comparison.problem.ranks, "rank"));
+  return fmt::format("{}\n{}; predicted for {}\n\n{}", styled(title, kBold, style.colour),
+                     overlap_shape(comparison.problem), comparison.system, table.text(style));
 }
 
-Json comparison_json(const Comparison& about) {
+Json comparison_json(const Comparison& comparison) {
   Json json = Json::object({{"schema", "shiplap.overlap.compare/1"},
-                            {"type", name(about.candidates.front().choice.type)}});
-  add_problem(json, about.problem);
-  json.set("system", about.system);
+                            {"type", name(comparison.candidates.front().choice.type)}});
+  add_problem(json, comparison.problem);
+  json.set("system", comparison.system);
   Json all = Json::array();
-  for (const Compared& each : about.candidates) {
+  for (const Compared& each : comparison.candidates) {
     Json one = Json::object({{"method", name(each.choice.method)},
                              {"atomic", each.choice.atomic},
                              {"chunks", each.chunks}});
@@ -253,10 +254,10 @@ Json comparison_json(const Comparison& about) {
   return json.set("candidates", std::move(all));
 }
 
-// ---- what was chosen
+// ---- the chosen method
 
-// Whether it is one launch for nothing: the same in several is as fast.
-bool is_needless(const Candidate& candidate, const Chosen& chosen) {
+// Whether a single (atomic) launch has no benefit: the same in several launches is as fast.
+bool is_redundant(const Candidate& candidate, const Chosen& chosen) {
   if (!candidate.choice.atomic) return false;
   return std::ranges::any_of(chosen.candidates, [&](const Candidate& each) {
     return each.choice.method == candidate.choice.method && !each.choice.atomic &&
@@ -265,24 +266,24 @@ bool is_needless(const Candidate& candidate, const Chosen& chosen) {
   });
 }
 
-double of_serial(const Candidate& candidate, const Chosen& chosen) {
+double relative_to_serial(const Candidate& candidate, const Chosen& chosen) {
   return chosen.serial.value > 0 ? candidate.time / chosen.serial : 1;
 }
 
-// Why, in the first line; then the best candidates, beside one after the other.
-std::string chosen_text(const Chosen& chosen, const TextLook& look) {
-  Table table({Column::words("method", 5), Column::numbers("chunks", 5),
-               Column::words("tapered", 4), Column::numbers("T", 5),
-               Column::numbers("T / serial", 5)});
+// The reason in the first line; then the best candidates and the serial one.
+std::string chosen_text(const Chosen& chosen, const TextStyle& style) {
+  Table table({Column::text("method", 5), Column::numbers("chunks", 5), Column::text("tapered", 4),
+               Column::numbers("T", 5), Column::numbers("T / serial", 5)});
   std::size_t shown = 0;
   for (const Candidate& each : chosen.candidates) {
     const bool is_none = each.choice.method == Method::none;
-    if (!is_none && (shown >= kMaxCandidates || is_needless(each, chosen))) continue;
+    if (!is_none && (shown >= kMaxCandidates || is_redundant(each, chosen))) continue;
     shown += is_none ? 0 : 1;
     table.add({method_text(each.choice), chunks_text(each.choice, each.chunks),
-               is_tapered(each.cut) ? "yes" : "", each.time, ratio(of_serial(each, chosen))});
+               is_tapered(each.cut) ? "yes" : "", each.time,
+               ratio(relative_to_serial(each, chosen))});
   }
-  return fmt::format("{}\n{}\n\n{}", chosen.why, overlap_shape(chosen.problem), table.text(look));
+  return fmt::format("{}\n{}\n\n{}", chosen.why, overlap_shape(chosen.problem), table.text(style));
 }
 
 // All candidates, the fastest first.
@@ -292,7 +293,7 @@ Json chosen_json(const Chosen& chosen) {
   add_problem(json, chosen.problem);
   add_chunks(json, chosen.problem);
   json.set("time_s", chosen.time.value).set("serial_s", chosen.serial.value);
-  json.set("product_s", chosen.product.value).set("communication_s", chosen.communication.value);
+  json.set("product_s", chosen.gemm.value).set("communication_s", chosen.communication.value);
   Json all = Json::array();
   for (const Candidate& each : chosen.candidates) {
     all.push(Json::object({{"method", name(each.choice.method)},
@@ -300,29 +301,29 @@ Json chosen_json(const Chosen& chosen) {
                            {"chunks", each.chunks},
                            {"cut", cut_name(each.cut)},
                            {"time_s", each.time.value},
-                           {"time_over_serial", of_serial(each, chosen)}}));
+                           {"time_over_serial", relative_to_serial(each, chosen)}}));
   }
   return json.set("candidates", std::move(all));
 }
 
 std::string speed_text(double seconds_per_one, const char* unit) {
-  if (seconds_per_one <= 0) return fmt::format("nothing for a {}", unit);
+  if (seconds_per_one <= 0) return fmt::format("no time per {}", unit);
   return fmt::format("{:.3g} G{}/s", 1e-9 / seconds_per_one, unit);
 }
 
-// All of them begin alike.
-std::string_view known_as(std::string_view function) {
-  constexpr std::string_view kAlike = "CommOverlap";
-  return function.starts_with(kAlike) ? function.substr(kAlike.size()) : function;
+// Removes the common prefix.
+std::string_view short_function_name(std::string_view function) {
+  constexpr std::string_view kPrefix = "CommOverlap";
+  return function.starts_with(kPrefix) ? function.substr(kPrefix.size()) : function;
 }
 
 }  // namespace
 
-std::string overlap_text(const Study& study, const TextLook& look) {
-  if (study.comparison) return comparison_text(*study.comparison, look);
-  std::string text = study.chosen ? chosen_text(*study.chosen, look) : "";
+std::string overlap_text(const Study& study, const TextStyle& style) {
+  if (study.comparison) return comparison_text(*study.comparison, style);
+  std::string text = study.chosen ? chosen_text(*study.chosen, style) : "";
   if (!study.has_times()) return text;
-  return text + (study.chosen ? "\n" : "") + times_text(study, look);
+  return text + (study.chosen ? "\n" : "") + times_text(study, style);
 }
 
 Json overlap_json(const Study& study) {
@@ -333,22 +334,23 @@ Json overlap_json(const Study& study) {
   return json;
 }
 
-std::string overlap_list_text(const TextLook& look) {
-  Table table({Column::words("type", 5), Column::words("method", 5), Column::words("atomic", 5),
-               Column::words("what happens", 3), Column::words("CommOverlap..", 2)});
-  for (const overlap::Legal& legal : overlap::legal_choices()) {
-    table.add({name(legal.choice.type), name(legal.choice.method), legal.choice.atomic ? "yes" : "",
-               legal.what, known_as(legal.function)});
+std::string overlap_list_text(const TextStyle& style) {
+  Table table({Column::text("type", 5), Column::text("method", 5), Column::text("atomic", 5),
+               Column::text("what happens", 3), Column::text("CommOverlap..", 2)});
+  for (const overlap::SupportedChoice& supported : overlap::supported_choices()) {
+    table.add({name(supported.choice.type), name(supported.choice.method),
+               supported.choice.atomic ? "yes" : "", supported.what,
+               short_function_name(supported.function)});
   }
-  return table.text(look);
+  return table.text(style);
 }
 
 Json overlap_list_json() {
   Json choices = Json::array();
-  for (const overlap::Legal& legal : overlap::legal_choices()) {
+  for (const overlap::SupportedChoice& supported : overlap::supported_choices()) {
     Json one = Json::object();
-    add_choice(one, legal.choice);
-    choices.push(one.set("what", legal.what).set("function", legal.function));
+    add_choice(one, supported.choice);
+    choices.push(one.set("what", supported.what).set("function", supported.function));
   }
   return Json::object({{"schema", "shiplap.overlap.list/1"}, {"choices", choices}});
 }
@@ -356,17 +358,17 @@ Json overlap_list_json() {
 std::string calibration_text(const overlap::Calibration& calibration) {
   std::string text = fmt::format("measured on {}\n", calibration.machine);
   if (calibration.ranks > 1) {
-    text += fmt::format("a message takes {} and its bytes {}; a collective {}\n",
+    text += fmt::format("a message takes {}, its bytes {}; a collective {}\n",
                         calibration.latency + calibration.message,
                         speed_text(calibration.seconds_per_byte, "B"), calibration.collective);
   }
-  for (const overlap::Calibration::Product& each : calibration.products) {
-    text += fmt::format("a product of {} takes {} and {}\n", shiplap::name(each.type), each.call,
+  for (const overlap::Calibration::GemmCost& each : calibration.gemms) {
+    text += fmt::format("a GEMM in {} takes {} and {}\n", shiplap::name(each.type), each.call,
                         speed_text(each.seconds_per_flop, "flop"));
   }
   if (calibration.ranks > 1) {
-    text +=
-        fmt::format("a step takes {}, each piece of it {}\n", calibration.step, calibration.piece);
+    text += fmt::format("a step takes {}, each of its pieces {}\n", calibration.step,
+                        calibration.piece);
   }
   return text;
 }
@@ -380,32 +382,26 @@ std::string overlap_name(const Choice& choice, const Problem& problem) {
 }
 
 std::string overlap_shape(const Problem& problem) {
-  const std::string depth = with_separators(problem.depth);
-  std::string text =
-      fmt::format("X {} x {}, W {} x {}, {}", with_separators(problem.rows), depth, depth,
-                  with_separators(problem.columns), shiplap::name(problem.type));
-  if (!is_plain(problem.x)) text += ", " + form_text(problem);
+  const std::string k = with_separators(problem.k);
+  std::string text = fmt::format("X {} x {}, W {} x {}, {}", with_separators(problem.m), k, k,
+                                 with_separators(problem.n), shiplap::name(problem.type));
+  if (!is_high_precision(problem.x)) text += ", " + quantization_text(problem);
   if (problem.groups > 0) text += ", " + counted(problem.groups, "group");
   return text;
 }
 
 std::string hidden_text(const Times& times, Seconds noise) {
   const std::optional<double> hidden = times.hidden();
-  if (hidden && std::min(times.product, times.communication) < noise) return "in the noise";
+  if (hidden && std::min(times.gemm, times.communication) < noise) return "in the noise";
   return hidden ? fmt::format("{:.0f} %", 100 * *hidden) : "";
 }
 
 Table overlap_table(const Study& study) {
-  std::vector<Column> columns{Column::words("", 5)};
-  std::vector<std::vector<Cell>> rows{{"product alone, G"},
-                                      {"communication alone, C"},
-                                      {"one after the other"},
-                                      {"overlapped, T"},
-                                      {"at least, for this G, C: max(G, C)"},
-                                      {"at least, by this method"},
-                                      {"T / one after the other"},
-                                      {"max(G, C) / T"},
-                                      {"hidden: (G + C - T) / min(G, C)"}};
+  std::vector<Column> columns{Column::text("", 5)};
+  std::vector<std::vector<Cell>> rows{
+      {"GEMM alone, G"}, {"communication alone, C"}, {"serial"},
+      {"overlapped, T"}, {"lower bound: max(G, C)"}, {"lower bound of this method"},
+      {"T / serial"},    {"max(G, C) / T"},          {"hidden: (G + C - T) / min(G, C)"}};
   const auto add = [&](const std::string& title, const std::vector<Cell>& cells) {
     columns.push_back(Column::numbers(title, 5));
     for (std::size_t k = 0; k < rows.size(); ++k) {
@@ -414,9 +410,9 @@ Table overlap_table(const Study& study) {
   };
   const auto add_all = [&](const std::string& title, const Times& times, Seconds bound,
                            Seconds noise = {}) {
-    add(title,
-        {times.product, times.communication, times.serial, times.overlapped, times.least(), bound,
-         ratio(times.of_serial()), ratio(times.least_of_it()), hidden_text(times, noise)});
+    add(title, {times.gemm, times.communication, times.serial, times.overlapped,
+                times.lower_bound(), bound, ratio(times.relative_to_serial()),
+                ratio(times.efficiency()), hidden_text(times, noise)});
   };
   if (study.predicted) {
     add_all(study.measured ? study.predicted->system : "predicted", study.predicted->times,
@@ -429,9 +425,8 @@ Table overlap_table(const Study& study) {
     const Measurement& all = *study.measured;
     add_all("measured", all.times(), method_bound(study.choice, study.problem, all.times()),
             all.noise());
-    add("least",
-        {all.product.least, all.communication.least, all.serial.least, all.overlapped.least});
-    add("most", {all.product.most, all.communication.most, all.serial.most, all.overlapped.most});
+    add("min", {all.gemm.min, all.communication.min, all.serial.min, all.overlapped.min});
+    add("max", {all.gemm.max, all.communication.max, all.serial.max, all.overlapped.max});
   }
   Table table(std::move(columns));
   for (std::vector<Cell>& row : rows) table.add(std::move(row));
@@ -444,14 +439,14 @@ std::vector<std::string> overlap_warnings(const Study& study) {
   const Measurement& measured = *study.measured;
   if (measured.cores > 0 && study.problem.ranks > measured.cores) {
     warnings.push_back(
-        fmt::format("{} ranks share {} here: what they compute and what they send take turns, "
-                    "so little can be hidden.",
+        fmt::format("{} ranks share {}: computation and communication compete for them, so "
+                    "little can be hidden.",
                     study.problem.ranks, counted(measured.cores, "core")));
   }
   if (!measured.is_right()) {
     warnings.push_back(
-        fmt::format("The result is wrong: it is {:.2g} of the largest number away from that of "
-                    "one after the other, where {:.2g} is explained by rounding.",
+        fmt::format("The result is wrong: it differs from the serial one by {:.2g} of the "
+                    "largest value; rounding explains {:.2g}.",
                     measured.difference, measured.tolerance));
   }
   return warnings;

@@ -1,4 +1,4 @@
-// What is known of an overlapped product, predicted or measured: as text, as JSON and as a page.
+// Reports of an overlapped GEMM, predicted or measured: text, JSON and page.
 #pragma once
 
 #include <string>
@@ -13,16 +13,16 @@
 
 namespace shiplap::report {
 
-// What was chosen, and why, before the times.
-[[nodiscard]] std::string overlap_text(const overlap::Study& study, const TextLook& look);
+// The chosen method and the reason, then the times.
+[[nodiscard]] std::string overlap_text(const overlap::Study& study, const TextStyle& style);
 // Schema "shiplap.overlap/1", or "shiplap.overlap.compare/1" or "shiplap.overlap.auto/1" if there
 // is only a comparison or a choice.
 [[nodiscard]] Json overlap_json(const overlap::Study& study);
-// Of a study that has times, with lanes.
+// With timelines. REQUIRES: study.has_times().
 [[nodiscard]] Page overlap_page(const overlap::Study& study, const std::string& command);
 
-// The ways there are to hide communication.
-[[nodiscard]] std::string overlap_list_text(const TextLook& look);
+// The supported overlap methods.
+[[nodiscard]] std::string overlap_list_text(const TextStyle& style);
 [[nodiscard]] Json overlap_list_json();
 // A few lines.
 [[nodiscard]] std::string calibration_text(const overlap::Calibration& calibration);
@@ -32,12 +32,12 @@ namespace shiplap::report {
                                        const overlap::Problem& problem);
 // "X 1,024 x 512, W 512 x 2,048, bf16, mxfp8 e4m3, 8 groups".
 [[nodiscard]] std::string overlap_shape(const overlap::Problem& problem);
-// "82 %"; "" if there is nothing to hide, "in the noise" if there is less than times scatter.
+// "82 %"; "" if there is nothing to hide, "in the noise" if it is less than the variation of times.
 [[nodiscard]] std::string hidden_text(const overlap::Times& times, Seconds noise = {});
 
-// The times, a row for each; its first column is what each is.
+// One row per time; the first column is its name.
 [[nodiscard]] Table overlap_table(const overlap::Study& study);
-// Whole sentences on what disturbs the measurement, or nothing.
+// Sentences on problems of the measurement; may be empty.
 [[nodiscard]] std::vector<std::string> overlap_warnings(const overlap::Study& study);
 
 }  // namespace shiplap::report

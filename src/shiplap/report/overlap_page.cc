@@ -18,11 +18,11 @@ namespace {
 constexpr int kMaxLanes = 16;
 constexpr std::size_t kMaxStepsListed = 1000;
 
-// As many ranks as are drawn.
+// The number of drawn ranks.
 int drawn(const overlap::Problem& problem) { return std::min(problem.ranks, kMaxLanes); }
 
-// A number and its unit or sign are not to be parted.
-std::string together(const Cell& cell) {
+// Replaces spaces by no-break spaces, to keep numbers and units together.
+std::string with_hard_spaces(const Cell& cell) {
   std::string text = cell.text;
   for (std::size_t at = text.find(' '); at != std::string::npos; at = text.find(' ')) {
     text.replace(at, 1, "\u00A0");
@@ -30,28 +30,28 @@ std::string together(const Cell& cell) {
   return text;
 }
 
-LaneWords words_of(const overlap::Step& step) {
+EventLabel label_of(const overlap::Step& step) {
   const std::string rows =
       step.rows == 1 ? fmt::format("row {}", step.first_row)
                      : fmt::format("rows {} to {}", step.first_row, step.first_row + step.rows - 1);
   const std::string chunk = step.chunk >= 0 ? fmt::format("chunk {}, ", step.name) : "";
-  LaneWords words{.label = step.name,
-                  .facts = fmt::format("{} {}{}", step.word, chunk, rows),
-                  .group = step.owner};
+  EventLabel result{.label = step.name,
+                    .tooltip = fmt::format("{} {}{}", step.word, chunk, rows),
+                    .group = step.owner};
   if (step.kind == overlap::Step::Kind::collective && step.owner < 0 && !step.name.empty()) {
-    words.facts = fmt::format("{} chunk {} of every rank", step.word, step.name.substr(2));
+    result.tooltip = fmt::format("{} chunk {} of every rank", step.word, step.name.substr(2));
   }
   if (step.kind == overlap::Step::Kind::sum) {
-    words.label = "+";
-    words.look = LaneWords::Look::aside;
+    result.label = "+";
+    result.style = EventLabel::Style::secondary;
   } else if (step.owner >= 0) {
-    words.look = LaneWords::Look::hue;
-    words.hue = step.owner;
+    result.style = EventLabel::Style::hue;
+    result.hue = step.owner;
   }
-  return words;
+  return result;
 }
 
-// What is drawn of one trace.
+// The drawn part of one trace.
 struct Scene {
   const overlap::Choice& choice;
   const overlap::Problem& problem;
@@ -68,13 +68,13 @@ Html lanes_html(const Scene& scene) {
     lanes.rows.push_back(
         {.name = std::to_string(rank), .rank = &scene.trace.ranks[rank], .number = rank});
   }
-  lanes.words = [&](const trace::Event& event) {
-    return words_of(steps[event.rank][event.operation]);
+  lanes.label_event = [&](const trace::Event& event) {
+    return label_of(steps[event.rank][event.operation]);
   };
   lanes.hues = scene.problem.ranks;
   lanes.memory = Lanes::Memory::left_out;
-  lanes.ways = Lanes::Ways::apart;
-  lanes.most_arrows = 0;  // they would cross the names of the chunks
+  lanes.directions = Lanes::Directions::separate;
+  lanes.max_arrows = 0;  // they would cross the names of the chunks
   return to_html(lanes);
 }
 
@@ -83,10 +83,10 @@ Legend legend_of(const overlap::Study& study) {
   Legend legend;
   legend.entries.push_back(
       {.swatch = Swatch::ramp,
-       .text = last == 0 ? "multiplying" : fmt::format("multiplying rows of rank 0 to {}", last)});
+       .text = last == 0 ? "GEMM" : fmt::format("GEMM, rows of rank 0 to {}", last)});
   if (study.choice.type != overlap::Type::all_gather &&
       study.choice.method == overlap::Method::ring_exchange) {
-    legend.entries.push_back({.swatch = Swatch::update, .text = "adding up (+)"});
+    legend.entries.push_back({.swatch = Swatch::update, .text = "summation (+)"});
   }
   legend.entries.push_back({.swatch = Swatch::hidden, .text = "communication, hidden"});
   legend.entries.push_back({.swatch = Swatch::exposed, .text = "exposed"});
@@ -97,20 +97,20 @@ Legend legend_of(const overlap::Study& study) {
 std::string how_to_read(const overlap::Study& study) {
   const bool has_messages = study.choice.method == overlap::Method::ring_exchange;
   const bool sums = has_messages && study.choice.type != overlap::Type::all_gather;
-  std::string text = "A row is a rank, time goes right: above what it multiplies";
-  text += sums ? ", then what it adds up, " : ", then ";
-  text += has_messages ? "what it sends, below what it receives." : "the collectives.";
+  std::string text = "Each row is a rank, time goes right: its GEMMs on top";
+  text += sums ? ", then sums, " : ", then ";
+  text += has_messages ? "sends, and receives at the bottom." : "collectives.";
   if (study.problem.chunks > 1) text += " 2.1 is chunk 1 of the rows of rank 2";
   if (study.problem.chunks > 1) text += has_messages ? "." : ", *.1 that of every rank.";
   if (study.problem.ranks > kMaxLanes) {
-    text += fmt::format(" Of {} ranks the first {} are drawn.", study.problem.ranks, kMaxLanes);
+    text += fmt::format(" The first {1} of {0} ranks are drawn.", study.problem.ranks, kMaxLanes);
   }
   return text;
 }
 
 // ---- panels
 
-// All that is drawn in one scale.
+// The common time scale of the drawn traces.
 Seconds longest(const overlap::Prediction& prediction, const trace::Trace* measured) {
   const Seconds predicted = std::max(prediction.times.serial, prediction.times.overlapped);
   return measured != nullptr ? std::max(predicted, overlap::end_of(*measured)) : predicted;
@@ -120,7 +120,7 @@ void add_lanes(std::vector<Panel>& panels, const overlap::Study& study) {
   const overlap::Prediction& prediction = study.drawn();
   const bool traced = study.measured && !study.measured->trace.ranks.empty();
   trace::Trace measured;
-  if (traced) measured = overlap::with_messages_begun(study.measured->trace);
+  if (traced) measured = overlap::align_message_starts(study.measured->trace);
   const Seconds end = longest(prediction, traced ? &measured : nullptr);
   const auto panel = [&](std::string title, std::string note, const Scene& scene) {
     Panel made{.title = std::move(title), .note = std::move(note), .body = {}};
@@ -128,25 +128,26 @@ void add_lanes(std::vector<Panel>& panels, const overlap::Study& study) {
     made.body += lanes_html(scene);
     panels.push_back(std::move(made));
   };
-  panel(study.calibrated ? fmt::format("Predicted from the measured G and C: {}",
-                                       together(prediction.times.overlapped))
-                         : fmt::format("Overlapped: {}", together(prediction.times.overlapped)),
+  panel(study.calibrated
+            ? fmt::format("Predicted from the measured G and C: {}",
+                          with_hard_spaces(prediction.times.overlapped))
+            : fmt::format("Overlapped: {}", with_hard_spaces(prediction.times.overlapped)),
         how_to_read(study), {study.choice, study.problem, prediction.trace, end});
   if (traced) {
-    panel(fmt::format("Measured: {}", together(overlap::end_of(measured))),
+    panel(fmt::format("Measured: {}", with_hard_spaces(overlap::end_of(measured))),
           "One step, of median length among a few, in the same scale. A transfer lasts from when "
-          "both ends are ready until it is noticed to be complete.",
+          "both ends are ready until its completion is detected.",
           {study.choice, study.problem, measured, end});
   }
   const overlap::Choice serial{.type = study.choice.type};
-  panel(fmt::format("One after the other: {}", together(prediction.times.serial)),
+  panel(fmt::format("Serial: {}", with_hard_spaces(prediction.times.serial)),
         study.calibrated ? "Predicted, in the same scale." : "In the same scale.",
         {serial, study.problem, prediction.serial_trace, end});
   if (!study.calibrated || !study.predicted) return;
-  const Seconds own = longest(*study.predicted, nullptr);
+  const Seconds scale_end = longest(*study.predicted, nullptr);
   panel(fmt::format("Predicted for {}: {}", study.predicted->system,
-                    together(study.predicted->times.overlapped)),
-        "In a scale of its own.", {study.choice, study.problem, study.predicted->trace, own});
+                    with_hard_spaces(study.predicted->times.overlapped)),
+        "In its own scale.", {study.choice, study.problem, study.predicted->trace, scale_end});
 }
 
 Panel numbers_panel(const overlap::Study& study) {
@@ -161,7 +162,7 @@ Panel numbers_panel(const overlap::Study& study) {
 Panel steps_panel(const overlap::Study& study) {
   const overlap::Prediction& prediction = study.drawn();
   const TimeColumn times(prediction.times.overlapped);
-  Table table({Column::words("what"), Column::numbers("chunk"), Column::numbers("first row"),
+  Table table({Column::text("what"), Column::numbers("chunk"), Column::numbers("first row"),
                Column::numbers("rows"), Column::numbers(times.title("start")),
                Column::numbers(times.title("end")), Column::numbers("bytes"),
                Column::numbers("with rank")});
@@ -182,48 +183,45 @@ Panel steps_panel(const overlap::Study& study) {
 
 // ---- the head of the page
 
-overlap::Times told_times(const overlap::Study& study) {
+overlap::Times reported_times(const overlap::Study& study) {
   if (study.measured) return study.measured->times();
   return study.drawn().times;
 }
 
 std::string title_of(const overlap::Study& study) {
-  const overlap::Times times = told_times(study);
+  const overlap::Times times = reported_times(study);
   std::string title = overlap_name(study.choice, study.problem) + ": ";
   const bool is_clear =
-      !study.measured || std::min(times.product, times.communication) >= study.measured->noise();
-  const std::string hidden = together(hidden_text(times));
+      !study.measured || std::min(times.gemm, times.communication) >= study.measured->noise();
+  const std::string hidden = with_hard_spaces(hidden_text(times));
   if (!hidden.empty() && !hidden.starts_with('-') && is_clear)
     title += fmt::format("{} hidden, ", hidden);
-  return title + fmt::format("{:.2f} of the time of one after the other", times.of_serial());
+  return title + fmt::format("{:.2f} of the serial time", times.relative_to_serial());
 }
 
 std::vector<KeyNumber> key_numbers(const overlap::Study& study) {
-  const overlap::Times times = told_times(study);
+  const overlap::Times times = reported_times(study);
   const auto spread = [&](overlap::Spread overlap::Measurement::* which) -> std::string {
     if (!study.measured) return "predicted";
     const overlap::Spread& all = (*study.measured).*which;
-    return fmt::format("measured, {} to {}", all.least, all.most);
+    return fmt::format("measured, {} to {}", all.min, all.max);
   };
-  return {{.label = "Overlapped, T",
-           .value = times.overlapped,
-           .note = spread(&overlap::Measurement::overlapped)},
-          {.label = "One after the other",
-           .value = times.serial,
-           .note = spread(&overlap::Measurement::serial)},
-          {.label = "Product alone, G",
-           .value = times.product,
-           .note = spread(&overlap::Measurement::product)},
-          {.label = "Communication alone, C",
-           .value = times.communication,
-           .note = spread(&overlap::Measurement::communication)}};
+  return {
+      {.label = "Overlapped, T",
+       .value = times.overlapped,
+       .note = spread(&overlap::Measurement::overlapped)},
+      {.label = "Serial", .value = times.serial, .note = spread(&overlap::Measurement::serial)},
+      {.label = "GEMM alone, G", .value = times.gemm, .note = spread(&overlap::Measurement::gemm)},
+      {.label = "Communication alone, C",
+       .value = times.communication,
+       .note = spread(&overlap::Measurement::communication)}};
 }
 
 std::vector<KeyNumber> more_numbers(const overlap::Study& study) {
-  const overlap::Times times = told_times(study);
+  const overlap::Times times = reported_times(study);
   const Seconds bound = method_bound(study.choice, study.problem, times);
   std::vector<KeyNumber> more{
-      {.label = "max(G, C) / T", .value = fmt::format("{:.2f}", times.least_of_it())},
+      {.label = "max(G, C) / T", .value = fmt::format("{:.2f}", times.efficiency())},
       {.label = "bound of this method / T",
        .value =
            fmt::format("{:.2f}", times.overlapped > Seconds{0} ? bound / times.overlapped : 1)}};
@@ -233,24 +231,25 @@ std::vector<KeyNumber> more_numbers(const overlap::Study& study) {
         {.label = "T predicted from G and C / T measured",
          .value = fmt::format("{:.2f}", prediction.times.overlapped / times.overlapped)});
   } else {
-    more.push_back({.label = "product in tiles", .value = prediction.tiles});
+    more.push_back({.label = "GEMM in tiles", .value = prediction.tiles});
   }
   return more;
 }
 
 std::vector<std::string> assumptions(const overlap::Study& study) {
-  std::vector<std::string> said{overlap_shape(study.problem) + "."};
+  std::vector<std::string> sentences{overlap_shape(study.problem) + "."};
   if (study.predicted) {
-    said.push_back(fmt::format("Predicted for {}: messages of a rank leave one after the other.",
-                               study.predicted->system));
+    sentences.push_back(
+        fmt::format("Predicted for {}: the messages of a rank are sent one at a time.",
+                    study.predicted->system));
   }
   if (study.measured) {
-    said.push_back(fmt::format("Measured on {}{}; products by {}.", study.measured->backend,
-                               study.measured->polled ? ", polled" : "",
-                               study.measured->multiplied_by));
+    sentences.push_back(fmt::format("Measured on {}{}; GEMM backend: {}.", study.measured->backend,
+                                    study.measured->polled ? ", polled" : "",
+                                    study.measured->gemm_backend));
   }
-  for (std::string& warning : overlap_warnings(study)) said.push_back(std::move(warning));
-  return said;
+  for (std::string& warning : overlap_warnings(study)) sentences.push_back(std::move(warning));
+  return sentences;
 }
 
 }  // namespace

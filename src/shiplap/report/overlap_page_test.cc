@@ -14,7 +14,7 @@ using testing::Not;
 overlap::Study study_of(Type type, Method method, int ranks) {
   const overlap::Choice choice{type, method};
   const overlap::Problem problem{
-      .rows = std::int64_t{ranks} * 8, .columns = 64, .depth = 64, .ranks = ranks, .chunks = 2};
+      .m = std::int64_t{ranks} * 8, .n = 64, .k = 64, .ranks = ranks, .chunks = 2};
   return {.choice = choice,
           .problem = problem,
           .predicted = predict(choice, problem, hardware::find_system("h100_80g_nvl8"))};
@@ -23,24 +23,24 @@ overlap::Study study_of(Type type, Method method, int ranks) {
 // As if it had happened as it was predicted, but later.
 void add_measurement(overlap::Study& study, double difference = 0) {
   const auto spread = [](Seconds time) {
-    return overlap::Spread{.median = time, .least = {time.value * 0.9}, .most = {time.value * 1.2}};
+    return overlap::Spread{.median = time, .min = {time.value * 0.9}, .max = {time.value * 1.2}};
   };
   const overlap::Times times = study.drawn().times;
-  overlap::Measurement measured{.product = spread(times.product),
+  overlap::Measurement measured{.gemm = spread(times.gemm),
                                 .communication = spread(times.communication),
                                 .serial = spread(times.serial),
                                 .overlapped = spread(times.overlapped),
                                 .difference = difference,
                                 .tolerance = 1,
-                                .multiplied_by = "hand",
+                                .gemm_backend = "hand",
                                 .trace = study.drawn().trace,
                                 .backend = "threads",
                                 .rounds = 3,
                                 .cores = 1};
   study.calibrated =
       predict(study.choice, study.problem,
-              calibrated(study.choice, study.problem,
-                         {.product = times.product, .communication = times.communication}));
+              calibrated_system(study.choice, study.problem,
+                                {.gemm = times.gemm, .communication = times.communication}));
   study.measured = std::move(measured);
 }
 
@@ -67,9 +67,9 @@ TEST(OverlapReport, HasLanesOfEveryRankTwice) {
 
 TEST(OverlapReport, GivesSumsAStripWhereThereAreAny) {
   EXPECT_THAT(html_of(study_of(Type::reduce_scatter, Method::ring_exchange, 2)),
-              HasSubstr("adding up (+)"));
+              HasSubstr("summation (+)"));
   EXPECT_THAT(html_of(study_of(Type::all_gather, Method::ring_exchange, 2)),
-              Not(HasSubstr("adding up (+)")));
+              Not(HasSubstr("summation (+)")));
   EXPECT_THAT(html_of(study_of(Type::reduce_scatter, Method::pipeline, 2)),
               HasSubstr("reduce_scatter chunk 1 of every rank"));
 }
@@ -80,13 +80,13 @@ TEST(OverlapReport, PutsWhatWasMeasuredUnderWhatWasPredicted) {
   const std::string html = html_of(study);
   EXPECT_EQ(count(html, "class=\"boxes time"), 4);  // and for the machine, in its own scale
   EXPECT_LT(html.find("Predicted from the measured G and C"), html.find("Measured: "));
-  EXPECT_THAT(html, HasSubstr("2 ranks share 1 core here"));
-  EXPECT_THAT(html, HasSubstr("products by hand"));
+  EXPECT_THAT(html, HasSubstr("2 ranks share 1 core:"));
+  EXPECT_THAT(html, HasSubstr("GEMM backend: hand"));
 }
 
 TEST(OverlapReport, DrawsSomeOfManyRanksAndSaysSo) {
   const std::string html = html_of(study_of(Type::all_gather, Method::ring_exchange, 20));
-  EXPECT_THAT(html, HasSubstr("Of 20 ranks the first 16 are drawn."));
+  EXPECT_THAT(html, HasSubstr("The first 16 of 20 ranks are drawn."));
 }
 
 TEST(OverlapReport, OfOneRankIsAPicture) {

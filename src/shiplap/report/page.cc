@@ -66,13 +66,13 @@ std::string above_panels(const Page& page) {
   return list("numbers", page.numbers) + list("more", page.more) + assumptions(page.assumed);
 }
 
-// What stands between the next braces from `at` on.
+// The text between the next braces after `at`.
 std::string_view declarations(std::string_view style, std::size_t at) {
   const std::size_t begin = style.find('{', at) + 1;
   return style.substr(begin, style.find('}', begin) - begin);
 }
 
-// The colours of the style, light and dark, for pages that say which of them they are.
+// The light and dark colours of the style, for host pages that declare their theme.
 std::string colours_of_host() {
   const std::string_view style = embedded_file("style");
   const std::size_t light = style.find(":root");
@@ -84,7 +84,7 @@ std::string colours_of_host() {
       declarations(style, light), declarations(style, dark));
 }
 
-// Rules for the whole page become rules for the element with the style.
+// Rewrites rules for the whole page as rules for the element that contains the style.
 std::string scoped_style() {
   std::string style = std::string(embedded_file("style")) + ramp_style();
   for (const std::string_view whole : {":root", "html {", "\nbody {"}) {

@@ -1,9 +1,8 @@
-// One report: a file that opens anywhere, without a network, light or dark, on a telephone and on
-// paper.
+// A report page: one self-contained HTML file without network access, for light and dark themes,
+// small screens and print.
 //
-// The title is the finding. Under it stand the few numbers that matter and what was assumed, then
-// the panels with pictures and tables, last the command that made it. The same page gives the same
-// bytes.
+// The title is the main result. Below are the key numbers and the assumptions, then the panels with
+// figures and tables, and last the command that created it. Output is deterministic.
 #pragma once
 
 #include <string>
@@ -23,10 +22,10 @@ struct KeyNumber {
 struct Panel {
   enum class Starts { open, folded };
   std::string title;
-  std::string note;     // how to read it, and what was left out
-  std::string by_hand;  // what the reader can do with it, where there is a script
+  std::string note;     // how to read it, and what is omitted
+  std::string by_hand;  // how to interact with it, if scripts run
   Html body;
-  Starts starts = Starts::open;  // a folded one is printed only if the reader opened it
+  Starts starts = Starts::open;  // a folded panel is printed only if it was opened
 };
 
 struct Page {
@@ -40,12 +39,12 @@ struct Page {
 };
 [[nodiscard]] std::string to_html(const Page& page);
 
-// The same as part of somebody else's page, such as a notebook: its style reaches nothing outside
-// of it, nothing moves, and the title is a smaller one. What starts folded is left out. It is light
-// or dark as that page is, if that is one of Jupyter or VS Code; else as the reader likes.
+// The page as a fragment for a host page, such as a notebook: scoped style, no script, a smaller
+// title, and no folded panels. In Jupyter and VS Code it follows the theme of the host, otherwise
+// the preference of the browser.
 [[nodiscard]] std::string to_fragment(const Page& page);
 
-// Parts next to each other where there is room, otherwise one below the other.
+// Parts side by side if they fit, otherwise one below the other.
 [[nodiscard]] Html side_by_side(const std::vector<Html>& parts);
 
 }  // namespace shiplap::report

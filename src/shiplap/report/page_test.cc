@@ -71,7 +71,7 @@ TEST(Fragment, LeavesOutWhatStartsFolded) {
   EXPECT_THAT(to_fragment(example("a")), HasSubstr("<section>"));
 }
 
-// The colours are said three times: light, dark if the reader likes it, and as the host says.
+// The colours occur three times: light, dark by preference, and by the theme of the host.
 TEST(Fragment, IsLightOrDarkAsItsHostIs) {
   const std::string part = to_fragment(example("a"));
   const std::size_t light = part.find("body[data-jp-theme-light=\"true\"] .shiplap");

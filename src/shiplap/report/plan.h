@@ -1,5 +1,5 @@
-// What `shiplap show` prints: a plan at a glance, or what one of its ranks does; for people, and as
-// JSON from which another program can rebuild every number.
+// The output of `shiplap show`: the summary of a plan or the operations of one rank, as text and as
+// JSON that contains every number.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 namespace shiplap::report {
 
 struct ShowOptions {
-  std::string title;                  // what to call the plan
-  std::optional<std::int64_t> limit;  // lines per list; 0: all; none: what fits a screen
+  std::string title;                  // the name of the plan
+  std::optional<std::int64_t> limit;  // lines per list; 0: all; nullopt: a screenful
 };
 
 [[nodiscard]] std::string show_plan(const plan::Plan& plan, const plan::Summary& summary,
-                                    const ShowOptions& options, const TextLook& look);
+                                    const ShowOptions& options, const TextStyle& style);
 [[nodiscard]] std::string show_rank(const plan::RankProgram& rank, const ShowOptions& options,
-                                    const TextLook& look);
+                                    const TextStyle& style);
 
 // Schema "shiplap.show/1".
 [[nodiscard]] Json plan_to_json(const plan::Plan& plan, const plan::Summary& summary,

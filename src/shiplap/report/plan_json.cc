@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "shiplap/report/plan.h"
-#include "shiplap/report/plan_words.h"
+#include "shiplap/report/plan_format.h"
 
 namespace shiplap::report {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 using plan::Plan;
 using plan::RankProgram;
 
-constexpr std::int64_t kMostRanksListed = 1024;
+constexpr std::int64_t kMaxRanksListed = 1024;
 
 template <class List, class Each>
 Json array_of(const List& list, const Each& each) {
@@ -30,10 +30,10 @@ Json rank_or_null(Rank rank) { return rank.exists() ? Json(rank.value) : Json();
 
 // ---- the plan
 
-Json to_json(const plan::Spread& spread) {
-  return Json::object({{"least", spread.least},
-                       {"most", spread.most},
-                       {"rank_of_most", rank_or_null(spread.where_most)}});
+Json to_json(const plan::MinMax& spread) {
+  return Json::object({{"least", spread.min},
+                       {"most", spread.max},
+                       {"rank_of_most", rank_or_null(spread.max_rank)}});
 }
 
 Json to_json(const plan::Mesh& mesh) {
@@ -59,10 +59,10 @@ Json program_to_json(const plan::ProgramSummary& found, const Plan& plan) {
   const plan::Program& program = plan.programs[found.program];
   return Json::object(
       {{"name", program.name},
-       {"on", words(program.on, plan.mesh)},
+       {"on", format_selector(program.on, plan.mesh)},
        {"ranks", found.ranks},
        {"first_rank", rank_or_null(found.first)},
-       {"kinds", found.kinds},
+       {"kinds", found.classes},
        {"operations", to_json(found.operations)},
        {"peak_bytes", to_json(found.peak_bytes)},
        {"buffers",
@@ -86,7 +86,7 @@ Json to_json(const std::vector<plan::Dimension>& dimensions) {
 }
 
 Json tensor_to_json(const plan::Tensor& tensor, const Plan& plan) {
-  const std::string clipped = mask(tensor, plan);
+  const std::string clipped = format_mask(tensor, plan);
   return Json::object({{"name", tensor.name},
                        {"kind", tensor.kind},
                        {"instances", std::max<std::int64_t>(tensor.instances, 1)},
@@ -141,7 +141,7 @@ Json facts_to_json(const std::vector<plan::flat::Fact>& facts, const RankProgram
 Json group_to_json(const plan::flat::Group& group) {
   const plan::RankSet& set = group.ranks;
   Json ranks = Json::array();
-  if (set.size() <= kMostRanksListed) {
+  if (set.size() <= kMaxRanksListed) {
     for (std::int64_t k = 0; k < set.size(); ++k) ranks.push(set[k].value);
   } else {
     ranks = Json::object(
@@ -157,7 +157,7 @@ Json indices_to_json(plan::flat::Slice slice, const RankProgram& rank) {
 
 std::string channel_name(const std::string& channel) { return channel.empty() ? "main" : channel; }
 
-// Adds to an operation what only its kind of action has.
+// Adds the fields that are specific to the kind of action.
 class ActionWriter {
  public:
   ActionWriter(const RankProgram& rank, const plan::flat::Operation& op, Json& json)
@@ -256,7 +256,7 @@ Json operation_to_json(const RankProgram& rank, std::size_t index) {
                             {"name", name_to_json(op, rank)},
                             {"stream", stream_to_json(op, rank)},
                             {"batch", op.batch >= 0 ? Json(op.batch) : Json()},
-                            {"action", plan::word(source.action)}});
+                            {"action", plan::keyword(source.action)}});
   std::visit(ActionWriter(rank, op, json), source.action);
   json.set("async", source.async).set("joined", source.joined);
   json.set("after", array_of(rank.after(op), [](std::int32_t k) { return Json(k); }));
@@ -317,7 +317,8 @@ Json plan_to_json(const Plan& plan, const plan::Summary& summary, const std::str
                                return program_to_json(program, plan);
                              })},
        {"spare_on",
-        array_of(plan.spares, [&](const plan::Selector& on) { return words(on, plan.mesh); })},
+        array_of(plan.spares,
+                 [&](const plan::Selector& on) { return format_selector(on, plan.mesh); })},
        {"traffic", array_of(summary.traffic,
                             [](const plan::TrafficSummary& traffic) { return to_json(traffic); })},
        {"tensors",
@@ -342,7 +343,7 @@ Json rank_to_json(const RankProgram& rank, const std::string& file) {
                               {"rank", rank.rank.value},
                               {"ranks", mesh.ranks()},
                               {"position", position}});
-  // A spare has the same keys, and nothing in them.
+  // A spare has the same keys with empty values.
   const plan::Program* program =
       rank.program.exists() ? &rank.plan->programs[rank.program] : nullptr;
   result.set("program", program != nullptr ? Json(program->name) : Json());

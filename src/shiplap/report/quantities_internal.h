@@ -1,4 +1,4 @@
-// Quantities in fmt::format(): as to_string() writes them.
+// Formats quantities in fmt::format() with to_string().
 #pragma once
 
 #include <fmt/format.h>

@@ -49,7 +49,7 @@ std::string hexadecimal(double lightness, double hue_degrees) {
 }  // namespace
 
 int ramp_step(std::int64_t index, std::int64_t count) {
-  ensure(index >= 0 && index < count, "a thing on the ramp is one of those counted");
+  ensure(index >= 0 && index < count, "the index is below the count");
   return count == 1 ? 0 : static_cast<int>(index * (kRampSteps - 1) / (count - 1));
 }
 

@@ -16,7 +16,7 @@ double linear(const std::string& colour, std::size_t channel) {
   return value <= 0.04045 ? value / 12.92 : std::pow((value + 0.055) / 1.055, 2.4);
 }
 
-// The way back from a colour to how it looks: OKLab.
+// The inverse, from a colour to its appearance: OKLab.
 std::array<double, 3> look(const std::string& colour) {
   const double r = linear(colour, 0);
   const double g = linear(colour, 1);

@@ -16,15 +16,16 @@ namespace {
 
 constexpr double kWidest = 1100;  // pixels that the lanes take on a wide screen
 constexpr int kRangesAxis = 20;   // pixels above the lanes
-constexpr std::size_t kMostTall = 24;
+constexpr std::size_t kMaxTallLanes = 24;
 
-// The widths of lanes from which on a label is shown: on a telephone, on paper, on a screen. The
-// style sheet knows them as t, t2 and t3.
-struct RangesRoom {
+// The lane widths from which a label is shown: small screen, paper, wide screen. Their classes in
+// the style sheet are t, t2 and t3.
+struct RangeLabelWidth {
   double pixels;
   std::string_view label_class;
 };
-constexpr std::array<RangesRoom, 3> kRangesRooms{{{290, "t"}, {600, "t t2"}, {960, "t t3"}}};
+constexpr std::array<RangeLabelWidth, 3> kRangeLabelWidths{
+    {{290, "t"}, {600, "t t2"}, {960, "t t3"}}};
 
 std::int64_t longest_lane(const LaneBlock& block) {
   std::int64_t longest = 1;
@@ -42,7 +43,7 @@ std::int64_t box_count(const Ranges& ranges) {
   return count;
 }
 
-Box together(std::span<const Box> boxes) {
+Box merged_range(std::span<const Box> boxes) {
   Box result = boxes.front();
   if (boxes.size() == 1) return result;
   result.length = boxes.back().end() - result.begin;
@@ -53,7 +54,8 @@ Box together(std::span<const Box> boxes) {
   return result;
 }
 
-// Joins neighbours shorter than `least` until they are as long as that. Returns how many vanish.
+// Merges neighbours shorter than `least` into boxes of at least that length. Returns the number of
+// merged boxes.
 std::int64_t merge_lane(Lane& lane, double least) {
   std::vector<Box> kept;
   const std::span<const Box> boxes = lane.boxes;
@@ -63,7 +65,7 @@ std::int64_t merge_lane(Lane& lane, double least) {
     const auto length = [&] { return static_cast<double>(boxes[last].end() - boxes[first].begin); };
     const auto is_narrow = [&](const Box& box) { return static_cast<double>(box.length) < least; };
     while (length() < least && last + 1 < boxes.size() && is_narrow(boxes[last + 1])) ++last;
-    kept.push_back(together(boxes.subspan(first, last - first + 1)));
+    kept.push_back(merged_range(boxes.subspan(first, last - first + 1)));
     if (last > first) vanished += static_cast<std::int64_t>(last - first) + 1;
     first = last + 1;
   }
@@ -71,7 +73,7 @@ std::int64_t merge_lane(Lane& lane, double least) {
   return vanished;
 }
 
-// A round number of which at most five fit.
+// A round tick distance with at most five ticks.
 std::int64_t tick_step(std::int64_t longest) {
   for (std::int64_t ten = 1;; ten *= 10) {
     for (const std::int64_t step : {ten, 2 * ten, 5 * ten}) {
@@ -103,8 +105,10 @@ class RangesDrawing {
   [[nodiscard]] double percent(std::int64_t tokens) const {
     return 100 * static_cast<double>(tokens) / static_cast<double>(longest_);
   }
-  // Of the lanes of `block`, and from one to the next.
-  static int thickness(const LaneBlock& block) { return block.lanes.size() > kMostTall ? 12 : 18; }
+  // The height of a lane of `block`, and the distance between lanes.
+  static int thickness(const LaneBlock& block) {
+    return block.lanes.size() > kMaxTallLanes ? 12 : 18;
+  }
   static int pitch(const LaneBlock& block) { return thickness(block) + 3; }
   static int height(const LaneBlock& block) {
     return kRangesAxis + pitch(block) * static_cast<int>(block.lanes.size());
@@ -116,7 +120,7 @@ class RangesDrawing {
   }
 
   const Ranges& ranges_;
-  // Of the block that is being drawn:
+  // Of the current block:
   std::int64_t longest_ = 1;
   int thickness_ = 0;
   std::string out_;
@@ -146,15 +150,15 @@ void RangesDrawing::axis(int height) {
   }
 }
 
-// Shown only where the lanes are wide enough for it.
+// Shown only if the lanes are wide enough.
 void RangesDrawing::label(const Box& box, int step) {
   const double need = 6.2 * static_cast<double>(box.label.size()) + 4;
   const std::int64_t solid = box.length - box.pale;
-  // In the solid part if it fits there on a wide screen; otherwise perhaps in the pale one.
+  // In the solid part if it fits there on a wide screen; otherwise in the pale part if it fits.
   const bool fits = need <= percent(solid) / 100 * kWidest;
   const std::int64_t room = fits ? solid : box.pale;
   const std::int64_t middle = fits ? box.end() - solid / 2 : box.begin + box.pale / 2;
-  for (const auto& [pixels, label_class] : kRangesRooms) {
+  for (const auto& [pixels, label_class] : kRangeLabelWidths) {
     if (need > percent(room) / 100 * pixels) continue;
     const std::string_view on = !fits ? "" : ramp_is_dark(step) ? " light" : " dark";
     draw("<text x=\"{:.3f}%\" y=\"{}\" class=\"mid {}{}\">{}</text>", percent(middle),
@@ -215,7 +219,7 @@ MergedRanges merged(const Ranges& ranges) {
   }
   const Ranges whole = result.ranges;
   double width = 0.5;
-  while (box_count(result.ranges) > ranges.most_boxes && width < kWidest) {
+  while (box_count(result.ranges) > ranges.max_boxes && width < kWidest) {
     result = {.ranges = whole, .narrower_than = width};
     for (LaneBlock& block : result.ranges.blocks) {
       const double least = width * static_cast<double>(longest_lane(block)) / kWidest;

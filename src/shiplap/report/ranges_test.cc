@@ -31,7 +31,7 @@ TEST(Merged, LeavesFewBoxesAlone) {
 TEST(Merged, LeavesNoMoreBoxesThanAllowedAndNoGap) {
   for (const int count : {100, 1000, 10'000}) {
     Ranges ranges = many(3, count);
-    ranges.most_boxes = 60;
+    ranges.max_boxes = 60;
     const MergedRanges result = merged(ranges);
     std::size_t boxes = 0;
     for (const Lane& lane : result.ranges.blocks[0].lanes) {
@@ -52,7 +52,7 @@ TEST(Merged, LeavesNoMoreBoxesThanAllowedAndNoGap) {
 TEST(RangesHtml, SaysWhatIsDrawnTogether) {
   Ranges ranges = many(1, 1000);
   EXPECT_THAT(to_html(ranges).markup, Not(HasSubstr("drawn together")));
-  ranges.most_boxes = 500;
+  ranges.max_boxes = 500;
   EXPECT_THAT(to_html(ranges).markup, HasSubstr("are drawn together"));
 }
 

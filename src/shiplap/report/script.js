@@ -1,12 +1,12 @@
-// Shows the facts of what the pointer or the keyboard is at, and the whole group of a box. Without
-// this script the browser shows the same facts, from the title elements.
+// Shows the tooltip of the mark under the pointer or keyboard focus, and highlights its group. Without
+// this script the browser shows the same tooltips, from the title elements.
 (() => {
   "use strict";
   const tip = document.getElementById("tip");
   const emphasis = document.head.appendChild(document.createElement("style"));
   let current = null;
 
-  // The browser's own tooltip would cover ours, so the title gives way to an attribute.
+  // The browser's own tooltip would cover ours, so an attribute replaces the title.
   const factsOf = (mark) => {
     const title = mark.querySelector("title");
     if (title) {
@@ -32,7 +32,7 @@
     for (const arrow of document.querySelectorAll(".arrow.at")) arrow.remove();
   };
 
-  // The way of a message, from where its send begins to where its recv ends.
+  // The arrow of a message, from the start of its send to the end of its recv.
   const drawArrow = (mark) => {
     const svg = mark.ownerSVGElement;
     const ends = [...svg.querySelectorAll(`[data-m="${mark.dataset.m}"]`)];
@@ -77,7 +77,7 @@
 
   const marksOf = (row) => [...row.children].filter((child) => child.classList.contains("m"));
 
-  // Where an arrow key leads: along the row, or to what is nearest in the next row that has any.
+  // The target of an arrow key: along the row, or the nearest mark of the next nonempty row.
   const next = (svg, key) => {
     const rows = [...svg.querySelectorAll(".row")].filter((row) => marksOf(row).length > 0);
     if (!current || !svg.contains(current)) return rows.length > 0 ? marksOf(rows[0])[0] : null;
@@ -116,7 +116,7 @@
     });
   }
 
-  // Zooming makes the lanes wider in their frame; what is at `x` of the frame stays there.
+  // Zooming widens the lanes in their frame; the point at `x` of the frame stays fixed.
   const zoom = (figure, factor, x) => {
     const frame = figure.querySelector(".scroll");
     const inner = figure.querySelector(".stretch");

@@ -7,20 +7,21 @@
 namespace shiplap::report {
 namespace {
 
-constexpr std::size_t kMostPrinted = 100;  // the style sheet hides the others on paper
+constexpr std::size_t kMaxPrinted = 100;  // the style sheet hides the others on paper
 constexpr std::size_t kColumnGap = 2;
-constexpr std::size_t kShortest = 16;  // no column of words is cut further while others can go,
-constexpr std::size_t kNarrowest = 8;  // and then no further than this
+// Text columns are truncated to the first before columns are dropped, and to the second afterwards.
+constexpr std::size_t kMinTextWidth = 16;
+constexpr std::size_t kMinFinalTextWidth = 8;
 
 std::string padded(std::string_view cell, std::size_t width, Column::Holds holds) {
-  const std::string text = cut_to(cell, width);
+  const std::string text = truncated(cell, width);
   const std::string blanks(width - display_width(text), ' ');
   return holds == Column::Holds::numbers ? blanks + text : text + blanks;
 }
 
 std::string opening(const char* element, const Column& column) {
-  const bool words = column.holds == Column::Holds::words;
-  return std::string("<") + element + (words ? " class=\"words\">" : ">");
+  const bool is_text = column.holds == Column::Holds::text;
+  return std::string("<") + element + (is_text ? " class=\"words\">" : ">");
 }
 
 std::string header(const std::vector<Column>& columns) {
@@ -42,7 +43,7 @@ Table::Layout Table::layout(std::size_t width) const {
   for (std::size_t k = 0; k < columns_.size(); ++k) {
     std::size_t widest = 0;
     for (const auto& row : rows_) widest = std::max(widest, display_width(printable(row[k].text)));
-    if (widest > 0 || !columns_[k].if_any) result.shown.push_back(k);
+    if (widest > 0 || !columns_[k].hide_if_empty) result.shown.push_back(k);
     result.widths.push_back(std::max(widest, display_width(columns_[k].title)));
   }
   const auto total = [&] {
@@ -50,30 +51,30 @@ Table::Layout Table::layout(std::size_t width) const {
     for (const std::size_t k : result.shown) sum += result.widths[k] + kColumnGap;
     return sum - kColumnGap;
   };
-  // Cuts words no further than to `least`.
-  const auto cut_words = [&](std::size_t least) {
+  // Truncates text columns, but not below `least`.
+  const auto truncate_text = [&](std::size_t least) {
     while (total() > width) {
       const auto longest = std::ranges::max_element(result.shown, {}, [&](std::size_t k) {
-        return columns_[k].holds == Column::Holds::words ? result.widths[k] : 0;
+        return columns_[k].holds == Column::Holds::text ? result.widths[k] : 0;
       });
       std::size_t& longest_width = result.widths[*longest];
-      if (columns_[*longest].holds != Column::Holds::words || longest_width <= least) return;
+      if (columns_[*longest].holds != Column::Holds::text || longest_width <= least) return;
       longest_width = std::max(least, longest_width - std::min(longest_width, total() - width));
     }
   };
-  const auto drop_columns = [&](int most_worth) {
+  const auto drop_columns = [&](int max_priority) {
     while (total() > width && result.shown.size() > 1) {
-      const auto least = std::ranges::min_element(result.shown, {},
-                                                  [&](std::size_t k) { return columns_[k].worth; });
-      if (columns_[*least].worth > most_worth) return;
+      const auto least = std::ranges::min_element(
+          result.shown, {}, [&](std::size_t k) { return columns_[k].priority; });
+      if (columns_[*least].priority > max_priority) return;
       result.shown.erase(least);
     }
   };
-  cut_words(std::max(kShortest, width / 3));
+  truncate_text(std::max(kMinTextWidth, width / 3));
   drop_columns(1);
-  cut_words(std::max(kShortest, width / 4));
+  truncate_text(std::max(kMinTextWidth, width / 4));
   drop_columns(4);
-  cut_words(kNarrowest);
+  truncate_text(kMinFinalTextWidth);
   return result;
 }
 
@@ -87,11 +88,11 @@ std::string Table::line(const Layout& layout, const std::vector<Cell>& cells) co
   return text;
 }
 
-std::string Table::text(const TextLook& look) const {
-  const Layout found = layout(static_cast<std::size_t>(look.width));
+std::string Table::text(const TextStyle& style) const {
+  const Layout found = layout(static_cast<std::size_t>(style.width));
   std::vector<Cell> titles;
   for (const Column& column : columns_) titles.emplace_back(column.title);
-  std::string text = painted(line(found, titles), kBold, look.colour) + "\n";
+  std::string text = styled(line(found, titles), kBold, style.colour) + "\n";
   for (const auto& row : rows_) text += line(found, row) + "\n";
   return text;
 }
@@ -99,9 +100,9 @@ std::string Table::text(const TextLook& look) const {
 Html to_html(const Table& table) {
   std::vector<std::string> openings;
   for (const Column& column : table.columns_) openings.push_back(opening("td", column));
-  // It can be scrolled, so the keyboard must be able to reach it.
+  // It scrolls, so it must be focusable by keyboard.
   std::string out = "<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"table\">";
-  const bool is_long = table.rows_.size() > kMostPrinted;
+  const bool is_long = table.rows_.size() > kMaxPrinted;
   out +=
       (is_long ? "<table class=\"long\">\n" : "<table>\n") + header(table.columns_) + "<tbody>\n";
   for (const std::vector<Cell>& row : table.rows_) {

@@ -1,9 +1,9 @@
-// A table, for a terminal and for a page: words to the left, numbers to the right, the unit in the
-// header.
+// A table for a terminal or a page: text is left-aligned, numbers are right-aligned, units are in
+// the header.
 //
-//   Table table({Column::words("way"), Column::numbers("bytes", 3)});
-//   table.add({"there", Bytes{4096}});
-//   table.text(look);  // or to_html(table)
+//   Table table({Column::text("exchange"), Column::numbers("bytes", 3)});
+//   table.add({"forward", Bytes{4096}});
+//   table.text(style);  // or to_html(table)
 #pragma once
 
 #include <string>
@@ -16,21 +16,21 @@
 namespace shiplap::report {
 
 struct Column {
-  enum class Holds { words, numbers };
+  enum class Holds { text, numbers };
   std::string title;  // with the unit
   Holds holds = Holds::numbers;
-  int worth = 1;        // where there is no room, columns of worth 1 to 4 go, the least first
-  bool if_any = false;  // left out of a text if no row has anything in it
+  int priority = 1;  // if the table is too wide, priorities 1 to 4 are dropped, lowest first
+  bool hide_if_empty = false;  // omitted from text if all its cells are empty
 
-  [[nodiscard]] static Column words(std::string title, int worth = 1) {
-    return {.title = std::move(title), .holds = Holds::words, .worth = worth};
+  [[nodiscard]] static Column text(std::string title, int priority = 1) {
+    return {.title = std::move(title), .holds = Holds::text, .priority = priority};
   }
-  [[nodiscard]] static Column numbers(std::string title, int worth = 1) {
-    return {.title = std::move(title), .holds = Holds::numbers, .worth = worth};
+  [[nodiscard]] static Column numbers(std::string title, int priority = 1) {
+    return {.title = std::move(title), .holds = Holds::numbers, .priority = priority};
   }
-  [[nodiscard]] Column shown_if_any() const {
+  [[nodiscard]] Column hidden_if_empty() const {
     Column column = *this;
-    column.if_any = true;
+    column.hide_if_empty = true;
     return column;
   }
 };
@@ -40,15 +40,16 @@ class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // A cell per column.
+  // REQUIRES: one cell per column.
   void add(std::vector<Cell> cells);
   [[nodiscard]] std::size_t rows() const { return rows_.size(); }
 
-  // With a header, no wider than that, no blanks at the ends of lines: where there is no room, the
-  // least important columns are left out and the longest words cut.
-  [[nodiscard]] std::string text(const TextLook& look) const;
+  // With a header, at most style.width wide, without trailing blanks. If it is too wide, drops the
+  // least important columns and truncates the longest texts.
+  [[nodiscard]] std::string text(const TextStyle& style) const;
 
-  // A long table scrolls in its own frame; of a very long one the first hundred rows are printed.
+  // A long table scrolls in its own frame; only the first hundred rows of a very long one are
+  // printed on paper.
   friend Html to_html(const Table& table);
 
  private:

@@ -19,7 +19,7 @@ TEST(Table, EscapesTitlesAndCells) {
 }
 
 TEST(Table, OnlyWordsGoLeft) {
-  Table table({Column::words("a"), Column::numbers("b")});
+  Table table({Column::text("a"), Column::numbers("b")});
   table.add({"word", "12"});
   const Html html = to_html(table);
   EXPECT_THAT(html.markup, HasSubstr("<td class=\"words\">word</td><td>12</td>"));

@@ -43,7 +43,7 @@ std::size_t display_width(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return !continues(c); }));
 }
 
-std::string cut_to(std::string_view text, std::size_t width) {
+std::string truncated(std::string_view text, std::size_t width) {
   if (display_width(text) <= width) return std::string(text);
   std::size_t end = 0;
   for (std::size_t shown = 0; end < text.size(); ++end) {
@@ -77,7 +77,7 @@ std::string counted(std::int64_t number, std::string_view thing) {
   return fmt::format("{} {}{}", with_separators(number), thing, number == 1 ? "" : "s");
 }
 
-// The largest unit of which the largest value has one, unless that hides the smallest.
+// The largest unit in which the largest value is at least 1, unless the smallest would round to 0.
 ByteColumn::ByteColumn(std::vector<std::int64_t> values) {
   std::erase(values, 0);
   if (values.empty()) return;

@@ -1,4 +1,4 @@
-// Text for people who read it in a terminal.
+// Text output for terminals.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace shiplap::report {
 
-// Where it is read.
-struct TextLook {
+// The properties of the terminal.
+struct TextStyle {
   Colour colour = Colour::off;
   int width = 100;  // columns
 };
@@ -22,28 +22,28 @@ inline constexpr std::string_view kBold = "\033[1m";
 inline constexpr std::string_view kDim = "\033[2m";
 inline constexpr std::string_view kCyan = "\033[36m";
 
-// `text` in a style, if there is colour.
-[[nodiscard]] inline std::string painted(std::string_view text, std::string_view style,
-                                         Colour colour) {
+// `text` in an ANSI style, if colour is on.
+[[nodiscard]] inline std::string styled(std::string_view text, std::string_view style,
+                                        Colour colour) {
   if (colour == Colour::off || text.empty()) return std::string(text);
   return std::string(style).append(text).append("\033[0m");
 }
 
-// What a quantity is to people. Implicit, so that a row is written as its values.
+// The text of a table cell. Implicit constructors, so that a row is a list of values.
 struct Cell {
   std::string text;
   Cell() = default;
   // NOLINTBEGIN(google-explicit-constructor)
-  Cell(std::string words) : text(std::move(words)) {}
-  Cell(std::string_view words) : text(words) {}
-  Cell(const char* words) : text(words) {}
+  Cell(std::string value) : text(std::move(value)) {}
+  Cell(std::string_view value) : text(value) {}
+  Cell(const char* value) : text(value) {}
   Cell(Seconds time) : text(to_string(time)) {}
   Cell(Bytes bytes) : text(to_string(bytes)) {}
   Cell(Bandwidth bandwidth) : text(to_string(bandwidth)) {}
   // NOLINTEND(google-explicit-constructor)
 };
 
-// Numbers of bytes in one unit, chosen so that all can be read.
+// Formats byte counts in a common unit that suits all values.
 class ByteColumn {
  public:
   explicit ByteColumn(std::vector<std::int64_t> values);
@@ -55,7 +55,7 @@ class ByteColumn {
   int decimals_ = 0;
 };
 
-// Times in one unit, likewise.
+// Formats times in a common unit.
 class TimeColumn {
  public:
   explicit TimeColumn(Seconds longest) : is_short_(longest < Seconds{2e-3}) {}
@@ -66,16 +66,16 @@ class TimeColumn {
   bool is_short_;
 };
 
-// Without what a terminal would obey instead of showing it.
+// Replaces the control characters that a terminal would interpret.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// How many columns of the terminal it takes.
+// The width in terminal columns.
 [[nodiscard]] std::size_t display_width(std::string_view text);
 
-// The first characters, and "…" if that is not all.
-[[nodiscard]] std::string cut_to(std::string_view text, std::size_t width);
+// Truncates to `width` columns, ending with "…".
+[[nodiscard]] std::string truncated(std::string_view text, std::size_t width);
 
-// Breaks at blanks; lines after the first are indented.
+// Wraps at blanks; lines after the first are indented.
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t indent, std::size_t width);
 
 // "1 program", "2 programs".

@@ -4,15 +4,15 @@
 
 #include <sstream>
 
-#include "shiplap/report/fold.h"
 #include "shiplap/report/table.h"
+#include "shiplap/report/truncation.h"
 
 namespace shiplap::report {
 namespace {
 
 Table example() {
-  Table table({Column::words("name", 9), Column::numbers("bytes", 9), Column::words("remark", 1),
-               Column::numbers("tag", 9).shown_if_any()});
+  Table table({Column::text("name", 9), Column::numbers("bytes", 9), Column::text("remark", 1),
+               Column::numbers("tag", 9).hidden_if_empty()});
   table.add({"a", "8", "short", ""});
   table.add({"longer", "1,024", "a remark that goes on for some time", ""});
   return table;
@@ -57,9 +57,9 @@ TEST(TextTable, ShowsNothingThatATerminalObeys) {
 }
 
 TEST(CutTo, CountsCharacters) {
-  EXPECT_EQ(cut_to("größer", 6), "größer");
-  EXPECT_EQ(cut_to("größer", 5), "größ…");
-  EXPECT_EQ(display_width(cut_to("größer", 5)), 5U);
+  EXPECT_EQ(truncated("größer", 6), "größer");
+  EXPECT_EQ(truncated("größer", 5), "größ…");
+  EXPECT_EQ(display_width(truncated("größer", 5)), 5U);
 }
 
 TEST(ByteColumn, OneUnitServesAll) {
@@ -79,13 +79,13 @@ TEST(ByteColumn, SmallOnesAreNotHidden) {
 
 TEST(ByteColumn, NothingIsZeroBytes) { EXPECT_EQ(ByteColumn({}).cell(0), "0"); }
 
-TEST(Fold, OneLineMoreIsShownRatherThanAnnounced) {
-  const Fold fold{.limit = 3};
-  EXPECT_EQ(fold.shown(4), 4U);
-  EXPECT_EQ(fold.shown(5), 3U);
-  EXPECT_EQ(fold.rest(5), "and 2 more; --limit 0 shows all\n");
-  EXPECT_EQ(fold.rest(4), "");
-  EXPECT_EQ(Fold{}.shown(1000), 1000U);
+TEST(Truncation, OneLineMoreIsShownRatherThanAnnounced) {
+  const Truncation truncation{.limit = 3};
+  EXPECT_EQ(truncation.shown(4), 4U);
+  EXPECT_EQ(truncation.shown(5), 3U);
+  EXPECT_EQ(truncation.rest(5), "and 2 more; --limit 0 shows all\n");
+  EXPECT_EQ(truncation.rest(4), "");
+  EXPECT_EQ(Truncation{}.shown(1000), 1000U);
 }
 
 TEST(Counted, KnowsThePlural) {

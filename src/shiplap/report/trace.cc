@@ -10,8 +10,7 @@
 namespace shiplap::report {
 namespace {
 
-// Without a minus before what is nearly nothing.
-// Without the sign of a zero.
+// Never prints a negative zero.
 std::string percent_text(double part) {
   const double percent = 100 * part;
   return fmt::format("{:.1f} %", std::abs(percent) < 0.05 ? 0 : percent);
@@ -30,7 +29,7 @@ Json rank_json(std::size_t rank, const trace::RankSummary& summary) {
 }  // namespace
 
 std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
-                       const TextLook& look) {
+                       const TextStyle& style) {
   const double step = summary.step_time().value;
   std::string text;
   const auto line = [&](const char* label, const std::string& value) {
@@ -40,22 +39,23 @@ std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
   line("peak memory", fmt::format("{} on rank {}, {} after the start", to_string(summary.all.peak),
                                   summary.peak_rank, to_string(summary.all.peak_time)));
   if (summary.bubble) line("bubble", percent_text(*summary.bubble));
-  line("exposed communication", percent_text(summary.part_of_step(summary.all.exposed)));
+  line("exposed communication", percent_text(summary.fraction_of_step(summary.all.exposed)));
   text += "\n";
-  Table table({Column::words("ranks"), Column::numbers("computes"), Column::numbers("communicates"),
+  Table table({Column::text("ranks"), Column::numbers("computes"), Column::numbers("communicates"),
                Column::numbers("of it exposed"), Column::numbers("idle"), Column::numbers("peak")});
-  constexpr std::size_t kMost = 16;
-  const std::vector<AlikeRanks> groups = alike(trace);
-  for (std::size_t g = 0; g < groups.size() && g < kMost; ++g) {
+  constexpr std::size_t kMaxGroupsShown = 16;
+  const std::vector<IdenticalRanks> groups = group_identical_ranks(trace);
+  for (std::size_t g = 0; g < groups.size() && g < kMaxGroupsShown; ++g) {
     const trace::RankSummary& rank = summary.ranks[groups[g].ranks.front()];
     const auto share = [&](Seconds time) { return percent_text(step > 0 ? time.value / step : 0); };
     table.add({to_string(IndexSet(groups[g].ranks)), share(rank.computation),
                share(rank.communication), share(rank.exposed), share(rank.idle),
                to_string(rank.peak)});
   }
-  text += table.text(look);
-  if (groups.size() > kMost) {
-    text += fmt::format("and {} kinds of rank more; --json has all\n", groups.size() - kMost);
+  text += table.text(style);
+  if (groups.size() > kMaxGroupsShown) {
+    text += fmt::format("and {} more kinds of ranks; --json has all\n",
+                        groups.size() - kMaxGroupsShown);
   }
   return text;
 }
@@ -69,7 +69,7 @@ Json trace_to_json(const trace::Trace& trace, const trace::Summary& summary) {
                             {"peak_rank", std::int64_t{summary.peak_rank}},
                             {"peak_at_s", summary.all.peak_time.value}});
   json.set("bubble", summary.bubble ? Json(*summary.bubble) : Json());
-  json.set("exposed_communication", summary.part_of_step(summary.all.exposed));
+  json.set("exposed_communication", summary.fraction_of_step(summary.all.exposed));
   Json ranks = Json::array();
   for (std::size_t r = 0; r < summary.ranks.size(); ++r) ranks.push(rank_json(r, summary.ranks[r]));
   return json.set("by_rank", std::move(ranks));

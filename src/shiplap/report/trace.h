@@ -1,4 +1,4 @@
-// A trace in the terminal: the answer first, then a line per rank.
+// Text and JSON of a trace: first the summary, then a line per rank.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace shiplap::report {
 
-// Ranks that do the same share a line.
+// Identical ranks share a line.
 [[nodiscard]] std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
-                                     const TextLook& look);
+                                     const TextStyle& style);
 
 // Times in seconds, memory in bytes.
 [[nodiscard]] Json trace_to_json(const trace::Trace& trace, const trace::Summary& summary);

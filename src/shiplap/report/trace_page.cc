@@ -31,24 +31,24 @@ constexpr std::size_t kMaxRankRows = 64;
 constexpr std::size_t kMaxEventsListed = 1000;
 constexpr double kSameTime = 1e-9;  // of the whole
 
-// The sign is not to be parted from its number.
+// With a no-break space before the sign.
 std::string page_percent(double part) {
   const double value = 100 * part;
   if (value > 1e-9 && value < 0.05) return "<0.1\u00A0%";
   return fmt::format("{:.1f}\u00A0%", std::abs(value) < 0.05 ? 0 : value);
 }
 
-// A row of the picture and of the table: one rank, which may stand for others.
+// A row of the timeline and of the table: one rank, which may represent others.
 struct Row {
   int rank = 0;
   std::string name;
 };
 struct Rows {
   std::vector<Row> rows;
-  std::string note;  // what is folded or left out
+  std::string note;  // what is merged or omitted
 };
 
-// "8-63", "0, 4, 8 and 13 more".
+// A row for every rank.
 Rows every_rank(const Trace& trace) {
   Rows result;
   for (int rank = 0; rank < std::ssize(trace.ranks); ++rank) {
@@ -57,8 +57,8 @@ Rows every_rank(const Trace& trace) {
   return result;
 }
 
-// Evenly, the first and the last among them, and the one with the peak.
-void thin_out(Rows& rows, int peak_rank) {
+// Samples rows evenly, including the first, the last, and the one with the peak.
+void sample_rows(Rows& rows, int peak_rank) {
   const std::size_t all = rows.rows.size();
   std::vector<Row> kept;
   for (std::size_t i = 0; i < all; ++i) {
@@ -66,17 +66,17 @@ void thin_out(Rows& rows, int peak_rank) {
         i * (kMaxRankRows - 1) / (all - 1) != (i + 1) * (kMaxRankRows - 1) / (all - 1);
     if (is_even || i == 0 || rows.rows[i].rank == peak_rank) kept.push_back(rows.rows[i]);
   }
-  rows.note += fmt::format(" Of {} different rows {} are drawn.",
+  rows.note += fmt::format(" {1} of {0} different rows are drawn.",
                            with_separators(static_cast<std::int64_t>(all)), kept.size());
   rows.rows = std::move(kept);
 }
 
-Rows rows_of(const Trace& trace, const trace::Summary& known) {
+Rows rows_of(const Trace& trace, const trace::Summary& summary) {
   if (trace.ranks.size() <= kMaxRankRows) return every_rank(trace);
   Rows result;
   std::string folded;
   std::size_t named = 0;
-  for (const AlikeRanks& group : alike(trace)) {
+  for (const IdenticalRanks& group : group_identical_ranks(trace)) {
     const int first = group.ranks.front();
     const std::size_t others = group.ranks.size() - 1;
     result.rows.push_back(
@@ -89,63 +89,67 @@ Rows rows_of(const Trace& trace, const trace::Summary& known) {
   }
   if (named > 8) folded += fmt::format("; and so on for {} more", named - 8);
   if (named > 0) {
-    result.note = " Ranks that do the same at the same times are one row" + folded +
+    result.note = " Ranks with identical timelines share one row" + folded +
                   ". The samples are those of the first.";
   }
-  if (result.rows.size() > kMaxRankRows) thin_out(result, known.peak_rank);
+  if (result.rows.size() > kMaxRankRows) sample_rows(result, summary.peak_rank);
   return result;
 }
 
-std::string title_of(const Trace& trace, const TraceReportText& text, const trace::Summary& known) {
+std::string title_of(const Trace& trace, const TraceReportText& text,
+                     const trace::Summary& summary) {
   std::string title =
       fmt::format("{} on {}: ", text.name, counted(std::ssize(trace.ranks), "rank"));
-  title += known.bubble ? page_percent(*known.bubble) + " bubble" : to_string(known.step_time());
-  if (known.all.peak.count == 0) return title;
-  return title + fmt::format(", peak {} on rank {}", to_string(known.all.peak), known.peak_rank);
+  title +=
+      summary.bubble ? page_percent(*summary.bubble) + " bubble" : to_string(summary.step_time());
+  if (summary.all.peak.count == 0) return title;
+  return title +
+         fmt::format(", peak {} on rank {}", to_string(summary.all.peak), summary.peak_rank);
 }
 
-std::vector<KeyNumber> key_numbers(const trace::Summary& known) {
+std::vector<KeyNumber> key_numbers(const trace::Summary& summary) {
   std::vector<KeyNumber> numbers;
-  const bool has_loading = known.total() > known.step_time();
+  const bool has_loading = summary.total() > summary.step_time();
   numbers.push_back({.label = "Time per step",
-                     .value = to_string(known.step_time()),
-                     .note = has_loading ? to_string(known.total()) + " with loading the weights"
+                     .value = to_string(summary.step_time()),
+                     .note = has_loading ? to_string(summary.total()) + " with loading the weights"
                                          : "from the first event to the end of the last"});
   numbers.push_back({.label = "Peak memory",
-                     .value = to_string(known.all.peak),
-                     .note = fmt::format("on rank {}, {} after the start", known.peak_rank,
-                                         to_string(known.all.peak_time - known.whole.begin))});
-  if (known.bubble) {
+                     .value = to_string(summary.all.peak),
+                     .note = fmt::format("on rank {}, {} after the start", summary.peak_rank,
+                                         to_string(summary.all.peak_time - summary.whole.begin))});
+  if (summary.bubble) {
     numbers.push_back({.label = "Bubble",
-                       .value = page_percent(*known.bubble),
+                       .value = page_percent(*summary.bubble),
                        .note = fmt::format("of the ranks' time between the first forward and the "
                                            "last backward, {}",
-                                           to_string(known.passes.length()))});
+                                           to_string(summary.passes.length()))});
   }
-  if (known.all.communication > Seconds{0}) {
-    const RankSummary& worst = known.ranks[known.exposed_rank];
+  if (summary.all.communication > Seconds{0}) {
+    const RankSummary& worst = summary.ranks[summary.exposed_rank];
     numbers.push_back({.label = "Exposed communication",
-                       .value = page_percent(known.part_of_step(known.all.exposed)),
+                       .value = page_percent(summary.fraction_of_step(summary.all.exposed)),
                        .note = fmt::format("of the ranks' time in the step; most on rank {}, {}",
-                                           known.exposed_rank, to_string(worst.exposed))});
+                                           summary.exposed_rank, to_string(worst.exposed))});
   }
   return numbers;
 }
 
-std::vector<KeyNumber> more_numbers(const trace::Summary& known) {
+std::vector<KeyNumber> more_numbers(const trace::Summary& summary) {
   Bytes sent;
   Bytes collective;
-  for (const trace::KindSummary& kind : known.kinds) {
-    if (kind.kind == trace::Kind::send) {
+  for (const trace::KindSummary& kind : summary.kinds) {
+    if (kind.kind == trace::EventKind::send) {
       sent += kind.bytes;
-    } else if (trace::is_communication(kind.kind) && kind.kind != trace::Kind::recv) {
+    } else if (trace::is_communication(kind.kind) && kind.kind != trace::EventKind::recv) {
       collective += kind.bytes;
     }
   }
   std::vector<KeyNumber> more{
-      {.label = "computing", .value = page_percent(known.part_of_step(known.all.computation))},
-      {.label = "waiting", .value = page_percent(known.part_of_step(known.all.idle))},
-      {.label = "events", .value = with_separators(known.events)}};
+      {.label = "computing",
+       .value = page_percent(summary.fraction_of_step(summary.all.computation))},
+      {.label = "waiting", .value = page_percent(summary.fraction_of_step(summary.all.idle))},
+      {.label = "events", .value = with_separators(summary.events)}};
   if (sent.count > 0) more.push_back({.label = "sent in messages", .value = to_string(sent)});
   if (collective.count > 0) {
     more.push_back({.label = "in collectives",
@@ -155,21 +159,22 @@ std::vector<KeyNumber> more_numbers(const trace::Summary& known) {
   return more;
 }
 
-Legend legend_of(const trace::Summary& known, std::int64_t layers) {
+Legend legend_of(const trace::Summary& summary, std::int64_t layers) {
   Legend legend;
   const auto has = [&](auto&& is_meant) {
-    return std::ranges::any_of(known.kinds, [&](const auto& kind) { return is_meant(kind.kind); });
+    return std::ranges::any_of(summary.kinds,
+                               [&](const auto& kind) { return is_meant(kind.kind); });
   };
   if (has(trace::is_forward) || has(trace::is_backward)) {
     const std::string range = layers == 1 ? "layer 0" : fmt::format("layers 0 to {}", layers - 1);
     legend.entries.push_back({.swatch = Swatch::ramp, .text = "forward, " + range});
     legend.entries.push_back({.swatch = Swatch::pale, .text = "backward, paler"});
   }
-  if (has([](trace::Kind kind) { return kind == trace::Kind::update; })) {
+  if (has([](trace::EventKind kind) { return kind == trace::EventKind::update; })) {
     legend.entries.push_back({.swatch = Swatch::update, .text = "update (U)"});
   }
-  const auto other = [](trace::Kind kind) {
-    return kind == trace::Kind::load_weights || kind == trace::Kind::copy;
+  const auto other = [](trace::EventKind kind) {
+    return kind == trace::EventKind::load_weights || kind == trace::EventKind::copy;
   };
   if (has(other)) {
     legend.entries.push_back({.swatch = Swatch::computation, .text = "loading, other work"});
@@ -179,18 +184,18 @@ Legend legend_of(const trace::Summary& known, std::int64_t layers) {
     legend.entries.push_back({.swatch = Swatch::hidden, .text = "communication, hidden"});
     legend.entries.push_back({.swatch = Swatch::exposed, .text = "communication, exposed"});
   }
-  if (known.all.peak.count > 0) {
+  if (summary.all.peak.count > 0) {
     legend.entries.push_back({.swatch = Swatch::memory, .text = "memory, its peak marked"});
     legend.entries.push_back({.swatch = Swatch::wrong, .text = "highest peak"});
   }
   return legend;
 }
 
-Panel lanes_panel(const Trace& trace, const trace::Summary& known, const Rows& rows) {
-  Lanes lanes{.window = known.whole};
+Panel lanes_panel(const Trace& trace, const trace::Summary& summary, const Rows& rows) {
+  Lanes lanes{.window = summary.whole};
   for (const Row& row : rows.rows) {
-    const RankSummary& rank = known.ranks[row.rank];
-    if (row.rank == known.peak_rank && known.all.peak.count > 0) {
+    const RankSummary& rank = summary.ranks[row.rank];
+    if (row.rank == summary.peak_rank && summary.all.peak.count > 0) {
       lanes.peak_row = static_cast<int>(lanes.rows.size());
     }
     lanes.rows.push_back({.name = row.name,
@@ -199,47 +204,47 @@ Panel lanes_panel(const Trace& trace, const trace::Summary& known, const Rows& r
                           .peak = rank.peak,
                           .peak_time = rank.peak_time});
   }
-  Panel panel{.title = "What every rank does when",
+  Panel panel{.title = "Timeline",
               .note =
-                  "A row is a rank, time goes right: computation, under it communication, "
-                  "under that memory. Numbers in boxes are samples." +
+                  "Each row is a rank, time goes right: computation on top, then communication, "
+                  "then memory. Numbers in boxes are samples." +
                   rows.note,
               .by_hand =
                   "Point at a box, or use the arrow keys, to follow its samples; ctrl and "
                   "the wheel, or + and -, zoom."};
-  panel.body = to_html(legend_of(known, layers_of(lanes)));
+  panel.body = to_html(legend_of(summary, layers_of(lanes)));
   panel.body += to_html(lanes);
   return panel;
 }
 
-Panel ranks_panel(const trace::Summary& known, const Rows& rows) {
-  const TimeColumn times(known.total());
+Panel ranks_panel(const trace::Summary& summary, const Rows& rows) {
+  const TimeColumn times(summary.total());
   Table table({Column::numbers("rank"), Column::numbers(times.title("computing")),
                Column::numbers(times.title("communicating")),
                Column::numbers(times.title("exposed")), Column::numbers(times.title("waiting")),
                Column::numbers("waiting"), Column::numbers("peak memory"),
                Column::numbers(times.title("at"))});
   for (const Row& row : rows.rows) {
-    const RankSummary& rank = known.ranks[row.rank];
-    const double idle = known.step_time() > Seconds{0} ? rank.idle / known.step_time() : 0;
+    const RankSummary& rank = summary.ranks[row.rank];
+    const double idle = summary.step_time() > Seconds{0} ? rank.idle / summary.step_time() : 0;
     table.add({row.name, times.cell(rank.computation), times.cell(rank.communication),
                times.cell(rank.exposed), times.cell(rank.idle), page_percent(idle),
-               to_string(rank.peak), times.cell(rank.peak_time - known.whole.begin)});
+               to_string(rank.peak), times.cell(rank.peak_time - summary.whole.begin)});
   }
   return {.title = "Rank by rank",
           .note =
               "Within the step. Computing, exposed and waiting add up to it; communication that "
-              "is not exposed has computation beside it." +
+              "is not exposed overlaps computation." +
               rows.note,
           .body = to_html(table)};
 }
 
-Panel kinds_panel(const trace::Summary& known) {
-  const TimeColumn times(known.total());
-  Table table({Column::words("kind"), Column::numbers("events"),
+Panel kinds_panel(const trace::Summary& summary) {
+  const TimeColumn times(summary.total());
+  Table table({Column::text("kind"), Column::numbers("events"),
                Column::numbers(times.title("time")), Column::numbers("mean"),
                Column::numbers("bytes")});
-  for (const trace::KindSummary& kind : known.kinds) {
+  for (const trace::KindSummary& kind : summary.kinds) {
     const Seconds mean{kind.time.value / static_cast<double>(kind.events)};
     table.add({std::string(name(kind.kind)), with_separators(kind.events), times.cell(kind.time),
                to_string(mean), trace::is_communication(kind.kind) ? to_string(kind.bytes) : ""});
@@ -251,9 +256,9 @@ Panel kinds_panel(const trace::Summary& known) {
           .body = to_html(table)};
 }
 
-Panel events_panel(const Trace& trace, const trace::Summary& known, const Rows& rows) {
-  const TimeColumn times(known.total());
-  Table table({Column::numbers("rank"), Column::words("event"),
+Panel events_panel(const Trace& trace, const trace::Summary& summary, const Rows& rows) {
+  const TimeColumn times(summary.total());
+  Table table({Column::numbers("rank"), Column::text("event"),
                Column::numbers(times.title("start")), Column::numbers(times.title("duration")),
                Column::numbers("bytes"), Column::numbers("memory"), Column::numbers("operation")});
   for (const Row& row : rows.rows) {
@@ -261,7 +266,7 @@ Panel events_panel(const Trace& trace, const trace::Summary& known, const Rows& 
       if (table.rows() == kMaxEventsListed) break;
       const bool communicates = trace::is_communication(event.kind);
       table.add({std::to_string(row.rank), trace::label(event),
-                 times.cell(event.time - known.whole.begin), times.cell(event.duration),
+                 times.cell(event.time - summary.whole.begin), times.cell(event.duration),
                  communicates ? to_string(event.bytes) : "", to_string(event.memory),
                  event.operation >= 0 ? std::to_string(event.operation) : ""});
     }
@@ -278,8 +283,8 @@ bool is_same_time(Seconds a, Seconds b, Seconds whole) {
   return std::abs(a.value - b.value) <= kSameTime * whole.value;
 }
 
-// Of changes at one time only what is left of them: ranks may free the same rows in other pieces.
-std::vector<trace::MemoryPoint> settled(const std::vector<trace::MemoryPoint>& points) {
+// Keeps the last of several changes at one time: ranks may free the same rows in different pieces.
+std::vector<trace::MemoryPoint> final_values(const std::vector<trace::MemoryPoint>& points) {
   std::vector<trace::MemoryPoint> result;
   for (const trace::MemoryPoint& point : points) {
     if (!result.empty() && result.back().time == point.time) result.pop_back();
@@ -288,7 +293,7 @@ std::vector<trace::MemoryPoint> settled(const std::vector<trace::MemoryPoint>& p
   return result;
 }
 
-bool is_alike(const trace::RankTrace& a, const trace::RankTrace& b, Seconds whole) {
+bool is_identical(const trace::RankTrace& a, const trace::RankTrace& b, Seconds whole) {
   const auto same_event = [&](const trace::Event& x, const trace::Event& y) {
     return x.kind == y.kind && x.layer == y.layer && x.stream == y.stream &&
            is_same_time(x.time, y.time, whole) && is_same_time(x.duration, y.duration, whole);
@@ -297,10 +302,11 @@ bool is_alike(const trace::RankTrace& a, const trace::RankTrace& b, Seconds whol
     return x.bytes == y.bytes && is_same_time(x.time, y.time, whole);
   };
   return std::ranges::equal(a.events, b.events, same_event) &&
-         std::ranges::equal(settled(a.memory), settled(b.memory), same_point);
+         std::ranges::equal(final_values(a.memory), final_values(b.memory), same_point);
 }
 
-// Equal for ranks that are alike, and rarely for others: of what is compared exactly.
+// Equal for identical ranks and rarely for others. Hashes only the fields that is_identical()
+// compares exactly.
 std::uint64_t fingerprint(const trace::RankTrace& rank) {
   std::uint64_t hash = 14'695'981'039'346'656'037U;  // FNV-1a, over whole numbers
   const auto add = [&hash](std::int64_t value) {
@@ -311,13 +317,13 @@ std::uint64_t fingerprint(const trace::RankTrace& rank) {
     add(event.layer);
     add(event.stream);
   }
-  for (const trace::MemoryPoint& point : settled(rank.memory)) add(point.bytes.count);
+  for (const trace::MemoryPoint& point : final_values(rank.memory)) add(point.bytes.count);
   return hash;
 }
 
-// Ranks that are alike are on the same shelf or on neighbouring ones: their times, added up, differ
-// by no more than the width of one.
-std::int64_t shelf_of(const trace::RankTrace& rank, const trace::Span& whole) {
+// Identical ranks are in the same bucket or in neighbouring ones: the sums of their times differ by
+// at most the width of a bucket.
+std::int64_t bucket_of(const trace::RankTrace& rank, const trace::Span& whole) {
   if (whole.length() <= Seconds{0}) return 0;
   double sum = 0;
   for (const trace::Event& event : rank.events) sum += (event.time - whole.begin) / whole.length();
@@ -327,28 +333,28 @@ std::int64_t shelf_of(const trace::RankTrace& rank, const trace::Span& whole) {
 
 }  // namespace
 
-std::vector<AlikeRanks> alike(const Trace& trace) {
-  const trace::Summary known = trace::summarize(trace);
-  std::vector<AlikeRanks> groups;
-  std::map<std::pair<std::uint64_t, std::int64_t>, std::vector<std::size_t>> shelves;
+std::vector<IdenticalRanks> group_identical_ranks(const Trace& trace) {
+  const trace::Summary summary = trace::summarize(trace);
+  std::vector<IdenticalRanks> groups;
+  std::map<std::pair<std::uint64_t, std::int64_t>, std::vector<std::size_t>> buckets;
   for (int rank = 0; rank < std::ssize(trace.ranks); ++rank) {
-    const trace::RankTrace& mine = trace.ranks[rank];
-    const std::uint64_t print = fingerprint(mine);
-    const std::int64_t shelf = shelf_of(mine, known.whole);
-    const auto is_mine = [&](std::size_t group) {
-      return is_alike(trace.ranks[groups[group].ranks.front()], mine, known.total());
+    const trace::RankTrace& rank_trace = trace.ranks[rank];
+    const std::uint64_t print = fingerprint(rank_trace);
+    const std::int64_t bucket = bucket_of(rank_trace, summary.whole);
+    const auto matches = [&](std::size_t group) {
+      return is_identical(trace.ranks[groups[group].ranks.front()], rank_trace, summary.total());
     };
     std::size_t found = groups.size();
-    for (const std::int64_t near : {shelf - 1, shelf, shelf + 1}) {
-      const auto at_shelf = shelves.find({print, near});
-      if (at_shelf == shelves.end()) continue;
-      const auto first = std::ranges::find_if(at_shelf->second, is_mine);
-      if (first != at_shelf->second.end()) found = std::min(found, *first);
+    for (const std::int64_t near : {bucket - 1, bucket, bucket + 1}) {
+      const auto in_bucket = buckets.find({print, near});
+      if (in_bucket == buckets.end()) continue;
+      const auto first = std::ranges::find_if(in_bucket->second, matches);
+      if (first != in_bucket->second.end()) found = std::min(found, *first);
     }
     if (found < groups.size()) {
       groups[found].ranks.push_back(rank);
     } else {
-      shelves[{print, shelf}].push_back(groups.size());
+      buckets[{print, bucket}].push_back(groups.size());
       groups.push_back({.ranks = {rank}});
     }
   }
@@ -356,14 +362,14 @@ std::vector<AlikeRanks> alike(const Trace& trace) {
 }
 
 Page trace_page(const Trace& trace, const TraceReportText& text) {
-  const trace::Summary known = trace::summarize(trace);
-  const Rows rows = rows_of(trace, known);
-  return {.title = title_of(trace, text, known),
-          .numbers = key_numbers(known),
-          .more = more_numbers(known),
+  const trace::Summary summary = trace::summarize(trace);
+  const Rows rows = rows_of(trace, summary);
+  return {.title = title_of(trace, text, summary),
+          .numbers = key_numbers(summary),
+          .more = more_numbers(summary),
           .assumed = text.assumed,
-          .panels = {lanes_panel(trace, known, rows), ranks_panel(known, rows), kinds_panel(known),
-                     events_panel(trace, known, rows)},
+          .panels = {lanes_panel(trace, summary, rows), ranks_panel(summary, rows),
+                     kinds_panel(summary), events_panel(trace, summary, rows)},
           .command = text.command,
           .version = std::string(version())};
 }

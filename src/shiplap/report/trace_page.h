@@ -1,5 +1,4 @@
-// The report of a trace: what every rank does when, how long it takes, how much memory it needs,
-// and how much time is lost to bubbles and to communication that nothing hides.
+// The report page of a trace: timeline, step time, peak memory, bubbles and exposed communication.
 #pragma once
 
 #include <string>
@@ -11,18 +10,18 @@
 namespace shiplap::report {
 
 struct TraceReportText {
-  std::string name;                  // of what ran: "1F1B"
+  std::string name;                  // of the strategy or plan: "1F1B"
   std::vector<std::string> assumed;  // whole sentences
-  std::string command;               // that made it
+  std::string command;               // that created it
 };
 
 [[nodiscard]] Page trace_page(const trace::Trace& trace, const TraceReportText& text);
 
-// Ranks that do the same at the same times (to 1e-9 of the whole, whatever their samples).
-struct AlikeRanks {
-  std::vector<int> ranks;  // in order; the first stands for all
+// Ranks with the same events at the same times (to 1e-9 of the trace), whatever their samples.
+struct IdenticalRanks {
+  std::vector<int> ranks;  // in order; the first represents all
 };
-// In the order of the first of each.
-[[nodiscard]] std::vector<AlikeRanks> alike(const trace::Trace& trace);
+// Sorted by the first rank of each group.
+[[nodiscard]] std::vector<IdenticalRanks> group_identical_ranks(const trace::Trace& trace);
 
 }  // namespace shiplap::report

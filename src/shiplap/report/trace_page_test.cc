@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using trace::Event;
-using trace::Kind;
+using trace::EventKind;
 using trace::Trace;
 
 // Every rank does one forward and one backward of 1 ms, `shift` after the rank before it.
@@ -23,9 +23,9 @@ Trace example(int ranks, double shift) {
   for (int rank = 0; rank < ranks; ++rank) {
     const double begin = rank * shift;
     trace::RankTrace& made = trace.ranks.emplace_back();
-    for (const Kind kind : {Kind::forward, Kind::backward}) {
+    for (const EventKind kind : {EventKind::forward, EventKind::backward}) {
       Event event{.kind = kind, .rank = rank, .layer = 0, .samples = IndexSet(rank)};
-      event.time = {begin + (kind == Kind::backward ? 1e-3 : 0)};
+      event.time = {begin + (kind == EventKind::backward ? 1e-3 : 0)};
       event.duration = {1e-3};
       made.events.push_back(event);
     }
@@ -71,14 +71,14 @@ TEST(TraceReport, FoldsRanksThatAreAlikeAndSaysSo) {
 
 TEST(TraceReport, DrawsSomeOfTooManyRanksAndSaysSo) {
   const std::string html = html_of(example(200, 1e-5));
-  EXPECT_THAT(html, HasSubstr("Of 200 different rows 64 are drawn."));
+  EXPECT_THAT(html, HasSubstr("64 of 200 different rows are drawn."));
 }
 
 TEST(TraceReport, AlikeMeansTheSameTimes) {
   Trace trace = example(4, 0);
   trace.ranks[2].events[0].time += Seconds{1e-6};
   trace.ranks[3].events[0].time += Seconds{1e-15};  // which is nothing
-  const auto groups = alike(trace);
+  const auto groups = group_identical_ranks(trace);
   ASSERT_EQ(groups.size(), 2U);
   EXPECT_THAT(groups[0].ranks, ElementsAre(0, 1, 3));
   EXPECT_THAT(groups[1].ranks, ElementsAre(2));

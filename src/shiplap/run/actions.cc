@@ -19,9 +19,9 @@ std::span<T> numbers(std::span<std::byte> bytes) {
   return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-// Calls `act` with a number of the type.
+// Calls `act` with a value of the C++ type of `type`.
 template <class Act>
-void with_type(DType type, const Act& act) {
+void dispatch_dtype(DType type, const Act& act) {
   switch (type) {
     case DType::f32:
       return act(float{});
@@ -34,7 +34,7 @@ void with_type(DType type, const Act& act) {
     case DType::u8:
       return act(std::uint8_t{});
     default:
-      throw InternalError("no type that can be sent");
+      throw InternalError("a type that cannot be reduced");
   }
 }
 
@@ -52,7 +52,7 @@ class CollectiveCall {
         return group_.barrier();
       case CollectiveKind::all_reduce:
         copy_bytes(from(), to());
-        return combine(to());
+        return reduce_in_place(to());
       case CollectiveKind::all_gather:
         return all_gather();
       case CollectiveKind::reduce_scatter:
@@ -74,30 +74,32 @@ class CollectiveCall {
   [[nodiscard]] bool is_root() const { return group_.rank() == op_.root; }
   [[nodiscard]] DType type() const { return context_.memory.type(op_.from.buffer); }
 
-  [[nodiscard]] std::span<std::byte> own_piece(std::span<std::byte> whole) const {
-    const std::vector<std::int64_t> ends = piece_ends(context_.memory.program(), op_);
+  [[nodiscard]] std::span<std::byte> local_piece(std::span<std::byte> whole) const {
+    const std::vector<std::int64_t> ends = piece_offsets(context_.memory.program(), op_);
     const auto me = static_cast<std::size_t>(group_.rank());
     return whole.subspan(ends[me], ends[me + 1] - ends[me]);
   }
 
-  // In place: what all ranks have, combined in the order of the group, and scaled. Narrow numbers
-  // are combined as float and rounded once.
-  void combine(std::span<std::byte> data) {
+  // In-place all-reduce in the order of the group, and scaling. bf16 and f16 are accumulated in
+  // float and rounded once.
+  void reduce_in_place(std::span<std::byte> data) {
     const ReduceOp reduction = collective_.op;
-    if (is_narrow(type())) return combine_narrow(data);
-    with_type(combined_as(type()),
-              [&](auto number) { group_.all_reduce(numbers<decltype(number)>(data), reduction); });
+    if (is_narrow(type())) return reduce_narrow(data);
+    dispatch_dtype(accumulate_dtype(type()), [&](auto number) {
+      group_.all_reduce(numbers<decltype(number)>(data), reduction);
+    });
     if (collective_.scale != plan::Ratio()) scale(type(), data, collective_.scale);
   }
 
   void all_gather() {
-    const std::span<const std::byte> own = same_rows(op_.from, op_.to) ? own_piece(to()) : from();
-    if (!collective_.split.exists()) return group_.all_gather(own, to());
-    group_.all_gather_v(own, to(), {.counts = piece_sizes()});
+    const std::span<const std::byte> local =
+        same_rows(op_.from, op_.to) ? local_piece(to()) : from();
+    if (!collective_.split.exists()) return group_.all_gather(local, to());
+    group_.all_gather_v(local, to(), {.counts = piece_sizes()});
   }
 
-  // Narrow numbers travel as they are: each rank combines a piece and sends it to all.
-  void combine_narrow(std::span<std::byte> data) {
+  // All-reduce of bf16 and f16 as reduce-scatter plus all-gather. Data is sent in 16 bits.
+  void reduce_narrow(std::span<std::byte> data) {
     const std::int64_t ranks = group_.size();
     const std::int64_t numbers = std::ssize(data) / bytes_of(type());
     std::vector<std::int64_t> counts;
@@ -106,55 +108,55 @@ class CollectiveCall {
       if (k == group_.rank()) begin = k * numbers / ranks * bytes_of(type());
       counts.push_back(((k + 1) * numbers / ranks - k * numbers / ranks) * bytes_of(type()));
     }
-    const std::span<std::byte> own = data.subspan(begin, counts[group_.rank()]);
-    combine_piece(data, counts, own);
-    group_.all_gather_v(std::span<const std::byte>(own), data, {.counts = counts});
+    const std::span<std::byte> local = data.subspan(begin, counts[group_.rank()]);
+    reduce_piece(data, counts, local);
+    group_.all_gather_v(std::span<const std::byte>(local), data, {.counts = counts});
   }
 
-  // `own` gets its piece of what all ranks have in `all`, combined in float in the order of the
-  // group, scaled and rounded once.
-  void combine_piece(std::span<const std::byte> all, std::span<const std::int64_t> counts,
-                     std::span<std::byte> own) {
-    const std::vector<std::int64_t> each(counts.size(), std::ssize(own));
-    context_.scratch.pieces.resize(own.size() * counts.size());
+  // Reduce-scatter: `local` gets its piece of the sum of `all` over the ranks, accumulated in float
+  // in the order of the group, scaled and rounded once.
+  void reduce_piece(std::span<const std::byte> all, std::span<const std::int64_t> counts,
+                    std::span<std::byte> local) {
+    const std::vector<std::int64_t> each(counts.size(), std::ssize(local));
+    context_.scratch.pieces.resize(local.size() * counts.size());
     const std::span<std::byte> pieces(context_.scratch.pieces);
     group_.all_to_all_v(all, {.counts = counts}, pieces, {.counts = each});
     std::vector<float>& sums = context_.scratch.floats;
-    sums = widen(type(), pieces.first(own.size()));
+    sums = widen(type(), pieces.first(local.size()));
     for (std::size_t k = 1; k < counts.size(); ++k) {
-      const std::vector<float> more = widen(type(), pieces.subspan(k * own.size(), own.size()));
+      const std::vector<float> more = widen(type(), pieces.subspan(k * local.size(), local.size()));
       std::byte* const into = std::as_writable_bytes(std::span(sums)).data();
       comm::combine(collective_.op, DType::f32, into, into, std::as_bytes(std::span(more)).data(),
                     sums.size());
     }
     scale(DType::f32, std::as_writable_bytes(std::span(sums)), collective_.scale);
-    narrow(sums, type(), own);
+    narrow(sums, type(), local);
   }
 
-  // In bytes.
+  // Piece sizes in bytes.
   [[nodiscard]] std::vector<std::int64_t> piece_sizes() const {
-    const std::vector<std::int64_t> ends = piece_ends(context_.memory.program(), op_);
+    const std::vector<std::int64_t> ends = piece_offsets(context_.memory.program(), op_);
     std::vector<std::int64_t> sizes;
     for (std::size_t k = 0; k + 1 < ends.size(); ++k) sizes.push_back(ends[k + 1] - ends[k]);
     return sizes;
   }
 
-  // Where pieces are uneven, everything is combined and the own piece taken: the same bits.
+  // Uneven pieces: all-reduce everything and take the local piece, which gives the same bits.
   void reduce_scatter() {
-    const std::span<std::byte> own = same_rows(op_.from, op_.to) ? own_piece(from()) : to();
-    if (is_narrow(type())) return combine_piece(from(), piece_sizes(), own);
+    const std::span<std::byte> local = same_rows(op_.from, op_.to) ? local_piece(from()) : to();
+    if (is_narrow(type())) return reduce_piece(from(), piece_sizes(), local);
     if (collective_.split.exists()) {
       const std::span<std::byte> all = context_.scratch.first(from().size());
       copy_bytes(from(), all);
-      combine(all);
-      return copy_bytes(own_piece(all), own);
+      reduce_in_place(all);
+      return copy_bytes(local_piece(all), local);
     }
-    with_type(combined_as(type()), [&](auto number) {
+    dispatch_dtype(accumulate_dtype(type()), [&](auto number) {
       using T = decltype(number);
-      group_.reduce_scatter(std::span<const T>(numbers<T>(from())), numbers<T>(own),
+      group_.reduce_scatter(std::span<const T>(numbers<T>(from())), numbers<T>(local),
                             collective_.op);
     });
-    if (collective_.scale != plan::Ratio()) scale(type(), own, collective_.scale);
+    if (collective_.scale != plan::Ratio()) scale(type(), local, collective_.scale);
   }
 
   void all_to_all() {
@@ -174,7 +176,7 @@ class CollectiveCall {
   void reduce() {
     const std::span<std::byte> all = context_.scratch.first(from().size());
     copy_bytes(from(), all);
-    combine(all);
+    reduce_in_place(all);
     if (is_root()) copy_bytes(all, to());
   }
 
@@ -184,7 +186,7 @@ class CollectiveCall {
   comm::Communicator& group_;
 };
 
-// The messages of one rank in an exchange, sorted by position of the other end in the group.
+// The messages of one rank in an exchange, sorted by the position of the peer in the group.
 class ExchangeCall {
  public:
   ExchangeCall(const ActionContext& context, const Operation& op, comm::Communicator& group)
@@ -206,21 +208,21 @@ class ExchangeCall {
     std::size_t arriving = 0;
     for (const plan::TableRow& row : receives_) arriving += bytes_of(row);
     const std::span<std::byte> staged = context_.scratch.first(stages ? arriving : 0);
-    std::vector<std::span<std::byte>> places;  // of each message, as the table lists them
+    std::vector<std::span<std::byte>> targets;  // of each message, in the order of the table
     std::size_t used = 0;
     for (const plan::TableRow& row : receives_) {
-      places.push_back(stages ? staged.subspan(used, bytes_of(row)) : at(to, row));
+      targets.push_back(stages ? staged.subspan(used, bytes_of(row)) : at(to, row));
       used += bytes_of(row);
     }
-    move(places);
+    move(targets);
     if (!stages) return;
-    // The table is sorted by rank of the other end, then row: that is the order of the sum.
-    for (std::size_t k = 0; k < places.size(); ++k) {
+    // The table is sorted by peer, then row: that is the order of the sum.
+    for (std::size_t k = 0; k < targets.size(); ++k) {
       const std::span<std::byte> rows = at(to, receives_[k]);
       if (exchange_.add) {
-        add(context_.memory.type(op_.to.buffer), rows, places[k]);
+        add(context_.memory.type(op_.to.buffer), rows, targets[k]);
       } else {
-        copy_bytes(places[k], rows);
+        copy_bytes(targets[k], rows);
       }
     }
   }
@@ -238,14 +240,14 @@ class ExchangeCall {
     return static_cast<std::size_t>(program.groups[op_.group].ranks.find(Rank(row.peer)));
   }
 
-  void move(const std::vector<std::span<std::byte>>& places) {
+  void move(const std::vector<std::span<std::byte>>& targets) {
     const auto ranks = static_cast<std::size_t>(group_.size());
     const std::span<std::byte> from = context_.memory.rows(op_.from);
     std::vector<std::vector<std::span<const std::byte>>> outgoing(ranks);
     std::vector<std::vector<std::span<std::byte>>> incoming(ranks);
     for (const plan::TableRow& row : sends_) outgoing[position(row)].push_back(at(from, row));
-    for (std::size_t k = 0; k < places.size(); ++k) {
-      incoming[position(receives_[k])].push_back(places[k]);
+    for (std::size_t k = 0; k < targets.size(); ++k) {
+      incoming[position(receives_[k])].push_back(targets[k]);
     }
     std::vector<std::size_t> first_out{0};
     std::vector<std::size_t> first_in{0};

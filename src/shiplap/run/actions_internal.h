@@ -1,4 +1,4 @@
-// What the actions of a plan do to memory, one at a time: copies, collectives and exchanges.
+// Executes single actions of a plan on memory: copies, collectives and exchanges.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 
 namespace shiplap::run {
 
-// Memory that actions of one lane use beside the buffers.
+// Temporary memory of the actions of one thread.
 struct Scratch {
   std::vector<std::byte> bytes;
-  std::vector<std::byte> pieces;  // that arrive from all ranks
+  std::vector<std::byte> pieces;  // received from all ranks
   std::vector<float> floats;
   std::span<std::byte> first(std::size_t count) {
     if (bytes.size() < count) bytes.resize(count);
@@ -28,20 +28,21 @@ struct ActionContext {
   Scratch& scratch;
 };
 
-// What this executor cannot do with an operation (D641), all of it. Nothing was touched.
+// Returns D641 for everything in the program that this executor does not support.
 [[nodiscard]] std::vector<Diagnostic> unsupported(const plan::RankProgram& program);
 
-// These promise that unsupported() found nothing.
+// REQUIRES for all of these: unsupported() returned nothing.
 void do_copy(const ActionContext& context, const plan::flat::Operation& op);
-// Over a communicator whose ranks are those of the group, in its order.
+// REQUIRES: the ranks of the communicator are those of the group, in its order.
 void do_collective(const ActionContext& context, const plan::flat::Operation& op,
                    comm::Communicator& group);
 void do_exchange(const ActionContext& context, const plan::flat::Operation& op,
                  comm::Communicator& group);
 
-// Where the pieces of a collective begin in the region that holds them all, in bytes, and the end.
-[[nodiscard]] std::vector<std::int64_t> piece_ends(const plan::RankProgram& program,
-                                                   const plan::flat::Operation& op);
+// Returns the byte offsets of the pieces of a collective in the region that holds all of them, and
+// the end. Empty if the region cannot be split this way.
+[[nodiscard]] std::vector<std::int64_t> piece_offsets(const plan::RankProgram& program,
+                                                      const plan::flat::Operation& op);
 
 [[nodiscard]] inline bool same_rows(const plan::flat::Region& a, const plan::flat::Region& b) {
   return a.buffer == b.buffer && a.begin == b.begin && a.count == b.count;

@@ -23,8 +23,8 @@ std::uint64_t hash_of(const dispatch::AttentionLayout& layout) {
   return hash;
 }
 
-// What most ranks have; of equally many, what the first one has.
-std::int64_t usual(std::span<const std::int64_t> by_rank) {
+// The most frequent hash; the first if tied.
+std::int64_t majority(std::span<const std::int64_t> by_rank) {
   std::map<std::int64_t, std::size_t> votes;
   for (const std::int64_t hash : by_rank) ++votes[hash];
   return *std::ranges::max_element(by_rank, {}, [&](std::int64_t hash) { return votes[hash]; });
@@ -50,16 +50,16 @@ std::vector<TableField> table_fields(const dispatch::QkvDispatch& dispatch) {
   return fields;
 }
 
-std::optional<Diagnostic> disagreement(std::span<const TableField> fields,
-                                       std::span<const std::int64_t> hashes,
-                                       std::span<const int> world_ranks) {
+std::optional<Diagnostic> metadata_mismatch(std::span<const TableField> fields,
+                                            std::span<const std::int64_t> hashes,
+                                            std::span<const int> world_ranks) {
   ensure(hashes.size() == fields.size() * world_ranks.size(), "every rank has every field");
   std::vector<std::string> found;
   int first = std::numeric_limits<int>::max();
   std::vector<std::int64_t> by_rank(world_ranks.size());
   for (std::size_t k = 0; k < fields.size(); ++k) {
     for (std::size_t r = 0; r < by_rank.size(); ++r) by_rank[r] = hashes[r * fields.size() + k];
-    const std::int64_t expected = usual(by_rank);
+    const std::int64_t expected = majority(by_rank);
     for (std::size_t r = 0; r < by_rank.size(); ++r) {
       if (by_rank[r] == expected) continue;
       first = std::min(first, world_ranks[r]);
@@ -67,15 +67,15 @@ std::optional<Diagnostic> disagreement(std::span<const TableField> fields,
     }
   }
   if (found.empty()) return std::nullopt;
-  constexpr std::size_t kMost = 6;
-  const std::size_t more = found.size() > kMost ? found.size() - kMost : 0;
+  constexpr std::size_t kMaxListed = 6;
+  const std::size_t more = found.size() > kMaxListed ? found.size() - kMaxListed : 0;
   found.resize(found.size() - more);
   return Diagnostic{
       .code = "D420",
       .where = {.rank = first},
-      .what = fmt::format("the ranks hold different metadata: {}{}", fmt::join(found, ", "),
+      .what = fmt::format("metadata mismatch between ranks: {}{}", fmt::join(found, ", "),
                           more > 0 ? fmt::format(" and {} more", more) : ""),
-      .why = "each would wait for tokens that nobody sends",
+      .why = "a rank would hang waiting for tokens that no rank sends",
       .help = "compute the dispatch from the same lengths and the same seed on all ranks"};
 }
 

@@ -1,5 +1,5 @@
-// Do all ranks hold the same tables? By one hash for each field, so that those that do not can be
-// told where they differ.
+// Checks that all ranks hold the same dispatch tables, by one hash per field, so that a mismatch
+// can be reported by field.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,11 @@ struct TableField {
 };
 [[nodiscard]] std::vector<TableField> table_fields(const dispatch::QkvDispatch& dispatch);
 
-// `hashes` has those of all fields of the first rank, then of the second, ..; ranks are called as
-// `world_ranks` says. D420 if any differs from what most have; of equally many, from the first.
-[[nodiscard]] std::optional<Diagnostic> disagreement(std::span<const TableField> fields,
-                                                     std::span<const std::int64_t> hashes,
-                                                     std::span<const int> world_ranks);
+// `hashes` holds the hashes of all fields of the first rank, then of the second, ..; `world_ranks`
+// are the ranks in diagnostics. Returns D420 if a rank differs from the majority (if tied, from the
+// first).
+[[nodiscard]] std::optional<Diagnostic> metadata_mismatch(std::span<const TableField> fields,
+                                                          std::span<const std::int64_t> hashes,
+                                                          std::span<const int> world_ranks);
 
 }  // namespace shiplap::run

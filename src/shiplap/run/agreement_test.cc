@@ -13,7 +13,7 @@ using Hashes = std::vector<std::int64_t>;
 const std::vector<TableField> kFields{{.name = "lengths"}, {.name = "ranks"}};
 
 std::string said(const Hashes& hashes, const std::vector<int>& ranks) {
-  const auto found = disagreement(kFields, hashes, ranks);
+  const auto found = metadata_mismatch(kFields, hashes, ranks);
   return found ? found->what : "";
 }
 
@@ -24,13 +24,13 @@ TEST(Agreement, IsSilentWhenAllHoldTheSame) {
 
 TEST(Agreement, NamesTheRankAndTheFieldThatDiffer) {
   EXPECT_EQ(said({1, 2, 1, 7, 1, 2}, {0, 4, 8}),
-            "the ranks hold different metadata: rank 4 in ranks");
-  const auto found = disagreement(kFields, Hashes{1, 2, 1, 7, 1, 2}, std::vector{0, 4, 8});
+            "metadata mismatch between ranks: rank 4 in ranks");
+  const auto found = metadata_mismatch(kFields, Hashes{1, 2, 1, 7, 1, 2}, std::vector{0, 4, 8});
   EXPECT_EQ(found.value_or(Diagnostic()).where.rank, 4);
 }
 
 TEST(Agreement, TakesTheFirstOfEquallyManyToBeRight) {
-  EXPECT_EQ(said({1, 2, 3, 2}, {0, 1}), "the ranks hold different metadata: rank 1 in lengths");
+  EXPECT_EQ(said({1, 2, 3, 2}, {0, 1}), "metadata mismatch between ranks: rank 1 in lengths");
 }
 
 TEST(Agreement, CountsWhatItDoesNotList) {

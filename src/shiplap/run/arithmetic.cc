@@ -47,7 +47,7 @@ std::vector<float> widened(std::span<const T> from) {
 
 template <class T>
 void narrow_to(std::span<const float> numbers, std::span<T> to) {
-  ensure(to.size() == numbers.size(), "as many numbers as there is room for");
+  ensure(to.size() == numbers.size(), "equal sizes");
   for (std::size_t i = 0; i < to.size(); ++i) store(numbers[i], to[i]);
 }
 
@@ -59,7 +59,7 @@ bool is_floating(DType type) { return type == DType::f64 || type == DType::f32 |
 
 bool is_narrow(DType type) { return type == DType::bf16 || type == DType::f16; }
 
-DType combined_as(DType type) {
+DType accumulate_dtype(DType type) {
   switch (type) {
     case DType::f64:
       return DType::f64;
@@ -72,16 +72,16 @@ DType combined_as(DType type) {
     case DType::i32:
       return DType::i32;
     default:
-      throw InternalError("a type that cannot be combined");
+      throw InternalError("a type that cannot be reduced");
   }
 }
 
 void add(DType type, std::span<std::byte> into, std::span<const std::byte> from) {
-  ensure(into.size() == from.size(), "what is added has the size of what it is added to");
+  ensure(into.size() == from.size(), "add requires equal sizes");
   if (into.empty()) return;
   if (type == DType::bf16) return add_narrow(numbers_of<Bf16>(into), numbers_of<Bf16>(from));
   if (type == DType::f16) return add_narrow(numbers_of<F16>(into), numbers_of<F16>(from));
-  const DType as = combined_as(type);
+  const DType as = accumulate_dtype(type);
   comm::combine(ReduceOp::sum, as, into.data(), into.data(), from.data(),
                 into.size() / static_cast<std::size_t>(bytes_of(as)));
 }
@@ -105,13 +105,13 @@ void scale(DType type, std::span<std::byte> numbers, plan::Ratio factor) {
 }
 
 std::vector<float> widen(DType type, std::span<const std::byte> numbers) {
-  ensure(is_narrow(type), "narrow numbers are widened");
+  ensure(is_narrow(type), "widen requires bf16 or f16");
   return type == DType::bf16 ? widened(numbers_of<Bf16>(numbers))
                              : widened(numbers_of<F16>(numbers));
 }
 
 void narrow(std::span<const float> numbers, DType type, std::span<std::byte> to) {
-  ensure(is_narrow(type), "numbers become narrow");
+  ensure(is_narrow(type), "narrow requires bf16 or f16");
   if (type == DType::bf16) return narrow_to(numbers, numbers_of<Bf16>(to));
   narrow_to(numbers, numbers_of<F16>(to));
 }

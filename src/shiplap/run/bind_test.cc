@@ -77,7 +77,7 @@ TEST(Bind, KeepsTheOwnerUntilSomethingElseIsBound) {
   });
 }
 
-// A transport that failed may still write where it was told to.
+// A transport that failed may still write to its buffers.
 TEST(Bind, KeepsTheOwnerForEverAfterAFailure) {
   const plan::Plan plan = sums();
   KernelTable kernels;

@@ -26,12 +26,13 @@ BufferPool::Block BufferPool::allocated(std::int64_t bytes, std::int64_t& counte
   } catch (const std::bad_alloc&) {
     throw InputError(Diagnostic{
         .code = "D809",
-        .what = fmt::format("no memory for a buffer of {} bytes", block.bytes),
-        .why = fmt::format("the buffers of this registry hold {} bytes already", held),
-        .help = "destroy buffers that are not needed, or let contents last only during a call"});
+        .what = fmt::format("out of memory: cannot allocate a buffer of {} bytes", block.bytes),
+        .why = fmt::format("the buffers of this registry already hold {} bytes", held),
+        .help = "destroy unused buffers, or let their contents last only during a call"});
   }
   const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
-  ensure(address % static_cast<std::uintptr_t>(kAlignment) == 0, "memory that is aligned");
+  ensure(address % static_cast<std::uintptr_t>(kAlignment) == 0,
+         "the allocator returns aligned memory");
   counter += block.bytes;
   usage_.peak = std::max(usage_.peak, usage_.own + usage_.shared);
   return block;
@@ -49,7 +50,7 @@ BufferPool::Block BufferPool::take(std::int64_t bytes) {
     return found;
   }
   drop_free();
-  free_.reserve(blocks_ + 1);  // so that giving it back cannot fail
+  free_.reserve(blocks_ + 1);  // so that give_back() cannot throw
   Block made = allocated(bytes, usage_.shared);
   ++blocks_;
   return made;
@@ -62,7 +63,7 @@ void BufferPool::drop_free() {
 }
 
 std::shared_ptr<std::byte> BufferPool::lease(std::int64_t bytes) {
-  // What gives it back takes the lock as well, and is called even if the pointer cannot be made.
+  // The deleter locks mutex_ too, and runs even if creating the shared_ptr throws.
   std::unique_lock lock(mutex_);
   Block block = take(bytes);
   usage_.leased += block.bytes;

@@ -1,5 +1,5 @@
-// Memory for communication: blocks that a call borrows, so that calls one after another share them,
-// and blocks whose contents last. Any thread may use it.
+// Memory for communication: blocks that consecutive calls share, and persistent blocks.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,32 +12,32 @@
 
 namespace shiplap::run {
 
-// Every block begins at a multiple of this.
+// Alignment of every block.
 inline constexpr std::int64_t kAlignment = 256;
 
 [[nodiscard]] constexpr std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Ordinary memory of the process. Throws std::bad_alloc.
+// Allocates heap memory. Throws std::bad_alloc.
 [[nodiscard]] std::shared_ptr<std::byte> ordinary_memory(std::int64_t bytes);
 
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   explicit BufferPool(Allocate allocate) : allocate_(std::move(allocate)) {}
 
-  // A block that goes back when its last owner does; who takes it next finds what was in it. If
-  // none that is free is large enough, all that are free make room for a new one, so calls one
-  // after another need the memory of the largest. Throws InputError D809.
+  // Returns a shared block, uninitialized; it returns to the pool with its last owner. If no free
+  // block is large enough, all free blocks are released before a new one is allocated, so
+  // consecutive calls need the memory of the largest. Throws InputError D809.
   [[nodiscard]] std::shared_ptr<std::byte> lease(std::int64_t bytes);
-  // A block of its own that nobody shares, all zero. Throws InputError D809.
+  // Returns an exclusive block, zeroed. Throws InputError D809.
   [[nodiscard]] std::shared_ptr<std::byte> own(std::int64_t bytes);
-  // Gives back what nobody uses.
+  // Releases all free blocks.
   void trim();
 
   struct Usage {
     std::int64_t own = 0;
-    std::int64_t shared = 0;  // whether leased or free
+    std::int64_t shared = 0;  // leased or free
     std::int64_t leased = 0;
     std::int64_t peak = 0;  // of own and shared together
   };
@@ -48,7 +48,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
     std::shared_ptr<std::byte> memory;
     std::int64_t bytes = 0;
   };
-  // These are called with the lock held.
+  // REQUIRES for these: mutex_ is held.
   [[nodiscard]] Block take(std::int64_t bytes);
   [[nodiscard]] Block allocated(std::int64_t bytes, std::int64_t& counter);
   void drop_free();
@@ -59,7 +59,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   Allocate allocate_;
   mutable std::mutex mutex_;
   std::vector<Block> free_;
-  std::size_t blocks_ = 0;  // that are shared
+  std::size_t blocks_ = 0;  // shared ones
   Usage usage_;
 };
 

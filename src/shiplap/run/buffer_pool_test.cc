@@ -82,8 +82,8 @@ TEST(BufferPool, SaysWhatItCouldNotGet) {
   } catch (const InputError& error) {
     const Diagnostic& said = error.diagnostics().front();
     EXPECT_EQ(said.code, "D809");
-    EXPECT_EQ(said.what, "no memory for a buffer of 5000000000 bytes");
-    EXPECT_EQ(said.why, "the buffers of this registry hold 1024 bytes already");
+    EXPECT_EQ(said.what, "out of memory: cannot allocate a buffer of 5000000000 bytes");
+    EXPECT_EQ(said.why, "the buffers of this registry already hold 1024 bytes");
   }
   EXPECT_EQ(pool->usage().leased, 1024);
 }

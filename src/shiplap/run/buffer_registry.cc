@@ -51,28 +51,28 @@ std::string to_string(const MemoryReport& report) {
 class BufferRegistry::State {
  public:
   State(comm::Communicator& world, BufferOptions options)
-      : shared_(std::make_shared<OverlapShared>(world, std::move(options))) {}
+      : context_(std::make_shared<OverlapContext>(world, std::move(options))) {}
 
   std::int64_t create(const BufferRequest& request) {
-    OverlapBuffer buffer = checked(request, shared_->world);
+    OverlapBuffer buffer = checked(request, context_->world);
     {
       const std::lock_guard lock(mutex_);
       buffer.id = next_++;
     }
     const std::int64_t id = buffer.id;
     const std::string what = describe(buffer);
-    const bool by_messages = buffer.choice.method == overlap::Method::ring_exchange;
+    const bool is_p2p = buffer.choice.method == overlap::Method::ring_exchange;
     std::unique_ptr<OverlapObject> object;
     try {
-      object = std::make_unique<OverlapObject>(std::move(buffer), shared_);
+      object = std::make_unique<OverlapObject>(std::move(buffer), context_);
     } catch (...) {
-      // The next buffer gets the number, as it does on ranks where this one was not tried.
+      // The next buffer gets this id, as on ranks that did not try to create this one.
       const std::lock_guard lock(mutex_);
       if (next_ == id + 1) next_ = id;
       throw;
     }
     std::shared_ptr<CommOverlapCore> made;
-    if (by_messages) {
+    if (is_p2p) {
       made = std::make_shared<CommOverlapP2PBase>(std::move(object));
     } else {
       made = std::make_shared<CommOverlapBase>(std::move(object));
@@ -85,16 +85,16 @@ class BufferRegistry::State {
   [[nodiscard]] std::shared_ptr<CommOverlapCore> find(std::int64_t id) const {
     const std::lock_guard lock(mutex_);
     const auto found = buffers_.find(id);
-    if (found == buffers_.end()) refuse(id);
+    if (found == buffers_.end()) throw_unknown_buffer(id);
     return found->second.object;
   }
 
-  // What is taken out goes without the lock: it may take its time.
+  // The buffer is destroyed after the lock is released: that may take long.
   void destroy(std::int64_t id) {
     std::shared_ptr<CommOverlapCore> last;
     const std::lock_guard lock(mutex_);
     const auto found = buffers_.find(id);
-    if (found == buffers_.end()) refuse(id);
+    if (found == buffers_.end()) throw_unknown_buffer(id);
     last = std::move(found->second.object);
     buffers_.erase(found);
   }
@@ -105,22 +105,22 @@ class BufferRegistry::State {
       all.swap(buffers_);
     }
     all.clear();
-    shared_->pool->trim();
+    context_->pool->trim();
   }
 
   [[nodiscard]] std::vector<std::int64_t> ids() const {
     const std::lock_guard lock(mutex_);
-    return ids_here();
+    return ids_locked();
   }
 
   [[nodiscard]] MemoryReport memory() const {
-    const BufferPool::Usage usage = shared_->pool->usage();
+    const BufferPool::Usage usage = context_->pool->usage();
     MemoryReport report{
         .own = usage.own, .shared = usage.shared, .leased = usage.leased, .peak = usage.peak};
     const std::lock_guard lock(mutex_);
     for (const auto& [id, entry] : buffers_) {
       report.buffers.push_back(
-          {id, entry.what, entry.object->own_bytes(), entry.object->shared_bytes()});
+          {id, entry.what, entry.object->persistent_bytes(), entry.object->shared_bytes()});
     }
     return report;
   }
@@ -131,24 +131,24 @@ class BufferRegistry::State {
     std::shared_ptr<CommOverlapCore> object;
   };
 
-  [[nodiscard]] std::vector<std::int64_t> ids_here() const {
+  [[nodiscard]] std::vector<std::int64_t> ids_locked() const {
     std::vector<std::int64_t> all;
     for (const auto& [id, entry] : buffers_) all.push_back(id);
     return all;
   }
-  [[noreturn]] void refuse(std::int64_t id) const {
+  [[noreturn]] void throw_unknown_buffer(std::int64_t id) const {
     const bool was_there = id >= 1 && id < next_;
-    const std::vector<std::int64_t> all = ids_here();
+    const std::vector<std::int64_t> all = ids_locked();
     throw InputError(Diagnostic{
         .code = "D806",
-        .where = {.rank = shared_->world.rank()},
+        .where = {.rank = context_->world.rank()},
         .what = fmt::format("there is no buffer {}", id),
         .why = was_there ? "it was destroyed" : "no buffer has been created with this number",
-        .help = all.empty() ? "create a buffer first; there are none"
-                            : fmt::format("there are {}", fmt::join(all, ", "))});
+        .help = all.empty() ? "create a buffer first"
+                            : fmt::format("existing buffers: {}", fmt::join(all, ", "))});
   }
 
-  std::shared_ptr<OverlapShared> shared_;
+  std::shared_ptr<OverlapContext> context_;
   mutable std::mutex mutex_;
   std::int64_t next_ = 1;
   std::map<std::int64_t, Entry> buffers_;

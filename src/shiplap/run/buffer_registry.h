@@ -1,4 +1,4 @@
-// The buffers of communication on one rank, each with a number by which others may name it.
+// The communication buffers of one rank, by id.
 //
 //   BufferRegistry registry(world);
 //   const auto id = registry.create_comm_overlap_buffer({.comm_type = Type::reduce_scatter,
@@ -7,8 +7,7 @@
 //   registry.find(id)->split_overlap_rs(..);
 //   registry.destroy_comm_overlap_buffer(id);
 //
-// Any thread may use it. It is an object like others: a process may have several, and what needs
-// one for the whole process keeps it there.
+// Thread-safe. A process may have several registries; there is no global one.
 #pragma once
 
 #include <cstddef>
@@ -24,64 +23,63 @@
 
 namespace shiplap::run {
 
-// Memory of this many bytes, a multiple of 256, that begins at a multiple of 256. It throws
-// std::bad_alloc if there is none.
+// Returns `bytes` bytes, a multiple of 256, aligned to 256. Throws std::bad_alloc if out of memory.
 using Allocate = std::function<std::shared_ptr<std::byte>(std::int64_t bytes)>;
 
 struct BufferOptions {
   Allocate allocate;  // empty: ordinary memory of the process
   Progress progress = Progress::threads;
-  // Whether memory that a call borrows is filled with NaN first, so that what nobody wrote shows.
+  // Fills the memory that a call leases with NaN, to expose reads of uninitialized memory.
   bool poison = false;
-  // Whether what a call returns has events.
+  // Whether the result of a call has trace events.
   bool traces = false;
 };
 
-// What the buffers of a rank hold, in bytes. Packed weights are not counted: kernels have them.
+// Memory of the buffers of a rank, in bytes. Packed weights are not counted: the kernels own them.
 struct MemoryReport {
   struct Buffer {
     std::int64_t id = 0;
     std::string what;         // "all_gather, ring_exchange: 1000 x 4096 bf16"
-    std::int64_t own = 0;     // between calls
-    std::int64_t shared = 0;  // that its largest call so far took from what calls share
+    std::int64_t own = 0;     // persistent
+    std::int64_t shared = 0;  // the largest amount that a call has leased from the pool
   };
-  std::int64_t own = 0;         // of all buffers, also of those that were destroyed but are in use
-  std::int64_t shared = 0;      // blocks that calls share, whether one has them or not
-  std::int64_t leased = 0;      // of which calls have now
-  std::int64_t peak = 0;        // of own and shared together, so far
+  std::int64_t own = 0;         // persistent, including destroyed buffers that are still in use
+  std::int64_t shared = 0;      // size of the pool
+  std::int64_t leased = 0;      // of the pool, leased now
+  std::int64_t peak = 0;        // of own + shared, so far
   std::vector<Buffer> buffers;  // by id
 
   [[nodiscard]] std::int64_t total() const { return own + shared; }
-  // What it would be if no two buffers shared anything.
+  // Returns the total if no two buffers shared memory.
   [[nodiscard]] std::int64_t unshared() const;
 };
 [[nodiscard]] Json to_json(const MemoryReport& report);
-// A line for each buffer, and one for all.
+// One line per buffer, and one for the total.
 [[nodiscard]] std::string to_string(const MemoryReport& report);
 
 class BufferRegistry {
  public:
-  // `world` must live longer than the registry and what find() gave. From the first call of a
-  // buffer on, nothing else may use it while a buffer is met for the first time.
+  // REQUIRES: `world` outlives the registry and all objects that find() has returned. Nothing else
+  // uses `world` while a buffer connects.
   explicit BufferRegistry(comm::Communicator& world, BufferOptions options = {});
   BufferRegistry(const BufferRegistry&) = delete;
   BufferRegistry& operator=(const BufferRegistry&) = delete;
   ~BufferRegistry();
 
-  // A number greater than all before; none is used twice. This rank alone: ranks meet when they
-  // call (CommOverlapCore::connect). Throws InputError D800, D801, D802, D803, D805, D809,
+  // Returns the new id, greater than all before; ids are not reused. Local: ranks connect at the
+  // first call (CommOverlapCore::connect). Throws InputError D800, D801, D802, D803, D805, D809,
   // D813.
   std::int64_t create_comm_overlap_buffer(const BufferRequest& request);
 
-  // Shared with the registry and with threads that call, so that memory goes when the last use
-  // ends. Throws InputError D806.
+  // Returns the buffer. Its memory is freed with the last reference. Throws InputError D806 if
+  // there is no such buffer.
   [[nodiscard]] std::shared_ptr<CommOverlapCore> find(std::int64_t id) const;
   [[nodiscard]] std::vector<std::int64_t> ids() const;
 
-  // MPI frees what ranks met with together, so all ranks destroy in the same order. Throws
-  // InputError D806.
+  // REQUIRES: all ranks destroy buffers in the same order, since freeing a communicator is
+  // collective in MPI. Throws InputError D806.
   void destroy_comm_overlap_buffer(std::int64_t id);
-  // Gives back the memory that calls share, too.
+  // Also frees the shared pool.
   void destroy_all_comm_overlap_buffers();
 
   [[nodiscard]] MemoryReport memory() const;

@@ -54,18 +54,20 @@ TEST(Create, RefusesShapesThatMakeNoSense) {
     };
     EXPECT_EQ(refused(registry, gathered({2, 3, 4})), "");
     EXPECT_EQ(refused(registry, with_boundary({2, 3, 4}, 1)), "");
-    EXPECT_EQ(refused(registry, with_boundary({2, 3, 4}, 0)),
-              "D805: an axis boundary of 0; choose 1 to 2, or -1 for the last dimension");
-    EXPECT_EQ(refused(registry, with_boundary({2, 3, 4}, 3)),
-              "D805: an axis boundary of 3; choose 1 to 2, or -1 for the last dimension");
+    EXPECT_EQ(
+        refused(registry, with_boundary({2, 3, 4}, 0)),
+        "D805: axis_boundary = 0 is out of range; choose 1 to 2, or -1 for the last dimension");
+    EXPECT_EQ(
+        refused(registry, with_boundary({2, 3, 4}, 3)),
+        "D805: axis_boundary = 3 is out of range; choose 1 to 2, or -1 for the last dimension");
     EXPECT_THAT(refused(registry, gathered({4})), HasSubstr("at least one dimension of rows"));
     EXPECT_THAT(refused(registry, gathered({})), HasSubstr("at least one dimension of rows"));
-    EXPECT_THAT(refused(registry, gathered({4, 0})), HasSubstr("dimension 1 has the size 0"));
-    EXPECT_THAT(refused(registry, gathered({-4, 4})), HasSubstr("dimension 0 has the size -4"));
+    EXPECT_THAT(refused(registry, gathered({4, 0})), HasSubstr("dimension 1 has size 0"));
+    EXPECT_THAT(refused(registry, gathered({-4, 4})), HasSubstr("dimension 0 has size -4"));
     const std::int64_t large = std::int64_t{1} << 32;
-    EXPECT_THAT(refused(registry, gathered({large, large})), HasSubstr("more bytes than 64 bits"));
+    EXPECT_THAT(refused(registry, gathered({large, large})), HasSubstr("overflows 64 bits"));
     EXPECT_THAT(refused(registry, gathered({large, large, large, 4})),
-                HasSubstr("more bytes than 64 bits"));
+                HasSubstr("overflows 64 bits"));
     EXPECT_THAT(refused(registry, gathered({large, 2})), HasSubstr("D801: the rows of X"));
     EXPECT_THAT(registry.ids(), ElementsAre(1, 2));
   });
@@ -76,13 +78,14 @@ TEST(Create, RefusesWhatThereIsNot) {
     BufferRegistry registry(world);
     BufferRequest request = gathered({4, 4});
     request.tp_size = 4;
-    EXPECT_EQ(refused(registry, request),
-              "D802: tp_size = 4, and the communicator has 2 ranks; give tp_size = 2 or 0, or a "
-              "registry on a communicator of 4 ranks");
+    EXPECT_EQ(
+        refused(registry, request),
+        "D802: tp_size mismatch: tp_size = 4, but the communicator has 2 ranks; set tp_size to 2 "
+        "or 0, or create the registry on a communicator of 4 ranks");
     request.tp_size = 2;
     EXPECT_EQ(refused(registry, request), "");
     request.method = Method::bulk;
-    EXPECT_THAT(refused(registry, request), HasSubstr("D800: there is no overlap"));
+    EXPECT_THAT(refused(registry, request), HasSubstr("D800: unsupported overlap"));
     request.comm_type = Type::none;
     EXPECT_THAT(refused(registry, request), HasSubstr("D803: Invalid collective type"));
     request = gathered({4, 4});
@@ -91,11 +94,11 @@ TEST(Create, RefusesWhatThereIsNot) {
     request = gathered({4, 4});
     request.buffer_dtype = DType::fp8_e4m3;
     EXPECT_THAT(refused(registry, request),
-                HasSubstr("D813: a buffer of fp8_e4m3 with no_scaling"));
+                HasSubstr("D813: no_scaling is unsupported for a buffer of fp8_e4m3"));
   });
 }
 
-// More than 4 GiB are counted and kept apart, without touching them.
+// Sizes above 4 GiB do not overflow; the memory is not touched.
 TEST(Create, CountsIn64Bits) {
   on_threads(1, [](comm::Communicator& world) {
     std::int64_t asked = 0;
@@ -105,11 +108,11 @@ TEST(Create, CountsIn64Bits) {
                               return std::shared_ptr<std::byte>();
                             }});
     BufferRequest request = gathered({70'000, 70'000});
-    request.contents = Contents::between_calls;
-    EXPECT_THAT(refused(registry, request), HasSubstr("D809: no memory"));
+    request.lifetime = BufferLifetime::persistent;
+    EXPECT_THAT(refused(registry, request), HasSubstr("D809: out of memory"));
     EXPECT_EQ(asked, 19'600'000'000);
     EXPECT_TRUE(registry.ids().empty());
-    request.contents = Contents::during_call;
+    request.lifetime = BufferLifetime::per_call;
     EXPECT_EQ(refused(registry, request), "");
   });
 }
@@ -128,10 +131,10 @@ TEST(Find, SaysWhatThereIs) {
     };
     EXPECT_EQ(said(1),
               "D806: there is no buffer 1; no buffer has been created with this number; create a "
-              "buffer first; there are none");
+              "buffer first");
     for (int k = 0; k < 3; ++k) registry.create_comm_overlap_buffer(gathered({4, 4}));
     registry.destroy_comm_overlap_buffer(2);
-    EXPECT_EQ(said(2), "D806: there is no buffer 2; it was destroyed; there are 1, 3");
+    EXPECT_EQ(said(2), "D806: there is no buffer 2; it was destroyed; existing buffers: 1, 3");
     EXPECT_THROW(registry.destroy_comm_overlap_buffer(2), InputError);
     registry.destroy_all_comm_overlap_buffers();
     EXPECT_EQ(registry.create_comm_overlap_buffer(gathered({4, 4})), 4);  // no number twice
@@ -144,7 +147,7 @@ TEST(Destroy, LeavesWhatIsInUse) {
     {
       BufferRegistry registry(world);
       BufferRequest request = gathered({4, 4});
-      request.contents = Contents::between_calls;
+      request.lifetime = BufferLifetime::persistent;
       const std::int64_t id = registry.create_comm_overlap_buffer(request);
       object = registry.find(id);
       registry.destroy_comm_overlap_buffer(id);
@@ -165,7 +168,7 @@ TEST(Memory, IsReported) {
     BufferRegistry registry(world);
     BufferRequest request = gathered({10, 10});
     registry.create_comm_overlap_buffer(request);
-    request.contents = Contents::between_calls;
+    request.lifetime = BufferLifetime::persistent;
     registry.create_comm_overlap_buffer(request);
     EXPECT_EQ(to_string(registry.memory()),
               "buffer 1: 0 bytes of its own, 0 shared (all_gather, ring_exchange: 10 x 10 f32)\n"
@@ -179,18 +182,18 @@ TEST(Memory, IsReported) {
 
 // ---- many threads
 
-// x has ones, w ones: every number of the product is `depth`.
-void call_and_check(CommOverlapCore& object, std::int64_t rows, std::int64_t depth, int ranks) {
-  std::vector<float> x(rows / ranks * depth, 1);
-  std::vector<float> w(depth * 2, 1);
+// x and w are all ones: every element of the result is `inner`.
+void call_and_check(CommOverlapCore& object, std::int64_t rows, std::int64_t inner, int ranks) {
+  std::vector<float> x(rows / ranks * inner, 1);
+  std::vector<float> w(inner * 2, 1);
   std::vector<float> y(rows * 2);
   const auto matrix = [](std::vector<float>& numbers, std::int64_t count, std::int64_t columns) {
     return Matrix{.data = numbers.data(), .rows = count, .columns = columns, .type = DType::f32};
   };
-  object.split_overlap_ag({.x = matrix(x, rows / ranks, depth),
-                           .w = matrix(w, depth, 2),
+  object.split_overlap_ag({.x = matrix(x, rows / ranks, inner),
+                           .w = matrix(w, inner, 2),
                            .result = matrix(y, rows, 2)});
-  EXPECT_THAT(y, testing::Each(static_cast<float>(depth)));
+  EXPECT_THAT(y, testing::Each(static_cast<float>(inner)));
 }
 
 TEST(Threads, CreateFindCallAndDestroy) {
@@ -202,7 +205,7 @@ TEST(Threads, CreateFindCallAndDestroy) {
       threads.emplace_back([&registry, common, k] {
         for (int round = 0; round < 10; ++round) {
           BufferRequest request = gathered({8, 3 + k});
-          if (round % 2 == 1) request.contents = Contents::between_calls;
+          if (round % 2 == 1) request.lifetime = BufferLifetime::persistent;
           const std::int64_t id = registry.create_comm_overlap_buffer(request);
           call_and_check(*registry.find(id), 8, 3 + k, 1);
           call_and_check(*registry.find(common), 6, 5, 1);
@@ -218,7 +221,7 @@ TEST(Threads, CreateFindCallAndDestroy) {
   });
 }
 
-// Buffers that have been connected in one order may be called by threads in any.
+// Buffers that were connected in one order may be called by threads in any order.
 TEST(Threads, OfTwoRanksCallConnectedBuffersInAnyOrder) {
   on_threads(2, [](comm::Communicator& world) {
     BufferRegistry registry(world);
@@ -229,7 +232,7 @@ TEST(Threads, OfTwoRanksCallConnectedBuffersInAnyOrder) {
     }
     std::vector<std::thread> threads;
     for (int k = 0; k < 3; ++k) {
-      // The ranks start them the other way round.
+      // The ranks start them in opposite orders.
       const int mine = world.rank() == 0 ? k : 2 - k;
       threads.emplace_back([&registry, &ids, mine] {
         for (int round = 0; round < 5; ++round) {
@@ -242,7 +245,7 @@ TEST(Threads, OfTwoRanksCallConnectedBuffersInAnyOrder) {
   });
 }
 
-// A JAX handler runs on another thread each time.
+// A JAX handler runs on a different thread each time.
 TEST(Threads, MayTakeTurnsWithOneBuffer) {
   on_threads(2, [](comm::Communicator& world) {
     BufferRegistry registry(world);

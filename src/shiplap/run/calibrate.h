@@ -1,4 +1,4 @@
-// What the parts of an overlap take here: measured once, for overlap::choose().
+// Measures the constants of the overlap cost model on this machine, for overlap::choose().
 //
 //   const overlap::Calibration here = calibrate(world);   // all ranks together, a few seconds
 //   const auto chosen = overlap::choose(type, problem, overlap::machine_of(here, type, problem));
@@ -12,12 +12,12 @@
 namespace shiplap::run {
 
 struct CalibrateOptions {
-  double seconds = 3;   // that it should take, about
-  std::string machine;  // what it is called, for people; "": by the number of ranks
+  double seconds = 3;   // approximate duration
+  std::string machine;  // display name; "": the number of ranks
 };
 
-// All ranks together, each on the cores that it will have; all get the same. Every time is the
-// median of several, each of which is that of the slowest rank. Throws comm::Failure.
+// Collective, with each rank on its final cores; all ranks get the same result. Every time is the
+// median of several samples, each of the slowest rank. Throws comm::Failure.
 [[nodiscard]] overlap::Calibration calibrate(comm::Communicator& world,
                                              const CalibrateOptions& options = {});
 

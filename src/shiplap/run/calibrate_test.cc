@@ -34,8 +34,8 @@ TEST(Calibrate, GivesAllRanksTheSameSaneNumbers) {
   EXPECT_LT(here.seconds_per_byte, 1e-6);
   EXPECT_GE(here.processor_seconds_per_byte, 0);
   EXPECT_LT(here.processor_seconds_per_byte, 1e-5);
-  ASSERT_EQ(here.products.size(), 2U);
-  for (const Calibration::Product& product : here.products) {
+  ASSERT_EQ(here.gemms.size(), 2U);
+  for (const Calibration::GemmCost& product : here.gemms) {
     EXPECT_GE(product.call.value, 0);
     EXPECT_GT(product.call.value + product.seconds_per_flop + product.seconds_per_weight_byte, 0);
     EXPECT_LT(product.seconds_per_flop, 1e-6);
@@ -45,7 +45,7 @@ TEST(Calibrate, GivesAllRanksTheSameSaneNumbers) {
 TEST(Calibrate, CanBeWrittenReadAndChosenBy) {
   const Calibration here = calibrated_on(2).front();
   EXPECT_EQ(overlap::calibration_from(parse_json(to_text(to_json(here)), "file"), "file"), here);
-  const overlap::Problem problem{.rows = 512, .columns = 512, .depth = 512, .ranks = 2};
+  const overlap::Problem problem{.m = 512, .n = 512, .k = 512, .ranks = 2};
   for (const overlap::Type type : {overlap::Type::all_gather, overlap::Type::reduce_scatter}) {
     const overlap::Chosen chosen =
         overlap::choose(type, problem, overlap::machine_of(here, type, problem));
@@ -59,7 +59,7 @@ TEST(Calibrate, OfOneRankKnowsProductsAlone) {
   const Calibration here = calibrated_on(1).front();
   EXPECT_EQ(here.latency.value, 0);
   EXPECT_EQ(here.seconds_per_byte, 0);
-  EXPECT_EQ(here.products.size(), 2U);
+  EXPECT_EQ(here.gemms.size(), 2U);
 }
 
 TEST(Fit, FindsWhatSumsAreMadeOf) {
@@ -70,7 +70,7 @@ TEST(Fit, FindsWhatSumsAreMadeOf) {
       points.push_back({.parts = {1, bytes, flop}, .total = 3e-6 + 2e-10 * bytes + 5e-12 * flop});
     }
   }
-  const auto [call, byte, one_flop] = fitted(points);
+  const auto [call, byte, one_flop] = fit_costs(points);
   EXPECT_NEAR(call, 3e-6, 1e-12);
   EXPECT_NEAR(byte, 2e-10, 1e-16);
   EXPECT_NEAR(one_flop, 5e-12, 1e-18);
@@ -82,7 +82,7 @@ TEST(Fit, NeverFindsLessThanNothing) {
     points.push_back({.parts = {1, bytes, 16 * bytes}, .total = 1e-9 * bytes});
     points.push_back({.parts = {1, bytes, 128 * bytes}, .total = 1e-8 * bytes});
   }
-  for (const double part : fitted(points)) EXPECT_GE(part, 0);
+  for (const double part : fit_costs(points)) EXPECT_GE(part, 0);
 }
 
 }  // namespace

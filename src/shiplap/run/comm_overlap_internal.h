@@ -1,4 +1,4 @@
-// What stands behind a CommOverlapCore: one communicated matrix, and the products it was used for.
+// The implementation of a CommOverlapCore: one communicated matrix, and the GEMMs that use it.
 #pragma once
 
 #include <atomic>
@@ -15,20 +15,20 @@
 #include "shiplap/run/buffer_pool_internal.h"
 #include "shiplap/run/comm_overlap.h"
 #include "shiplap/run/gemm_dtype_internal.h"
-#include "shiplap/run/overlapped_product.h"
+#include "shiplap/run/overlapped_gemm.h"
 
 namespace shiplap::run {
 
-// What all buffers of a registry share.
-struct OverlapShared {
-  OverlapShared(comm::Communicator& all, BufferOptions given);
+// Shared by all buffers of a registry.
+struct OverlapContext {
+  OverlapContext(comm::Communicator& all, BufferOptions given);
   comm::Communicator& world;
-  std::mutex mutex;  // one thread at a time may use the world
+  std::mutex mutex;  // guards `world`
   BufferOptions options;
   std::shared_ptr<BufferPool> pool;
 };
 
-// A request that makes sense, on this rank.
+// A valid request, as this rank sees it.
 struct OverlapBuffer {
   std::int64_t id = 0;
   BufferRequest request;
@@ -38,17 +38,19 @@ struct OverlapBuffer {
   int rank = 0;
   int ranks = 1;
 
-  // Of what travels.
-  [[nodiscard]] overlap::Form form() const;
-  // Of results, and of what travels if that has no scales.
+  // The format of the communicated matrix.
+  [[nodiscard]] overlap::QuantFormat quant_format() const;
+  // The dtype of results, and of the communicated matrix unless that is quantized.
   [[nodiscard]] DType type() const;
   [[nodiscard]] std::int64_t row_bytes() const {
-    return overlap::row_bytes(form(), type(), columns);
+    return overlap::row_bytes(quant_format(), type(), columns);
   }
   [[nodiscard]] std::int64_t bytes() const { return rows * row_bytes(); }
-  [[nodiscard]] std::int64_t own_begin() const;
-  [[nodiscard]] std::int64_t own_rows() const;
-  [[nodiscard]] bool lasts() const { return request.contents == Contents::between_calls; }
+  [[nodiscard]] std::int64_t local_begin() const;
+  [[nodiscard]] std::int64_t local_rows() const;
+  [[nodiscard]] bool is_persistent() const {
+    return request.lifetime == BufferLifetime::persistent;
+  }
 };
 // Throws InputError D800, D801, D802, D803, D805, D813.
 [[nodiscard]] OverlapBuffer checked(const BufferRequest& request, const comm::Communicator& world);
@@ -57,80 +59,81 @@ struct OverlapBuffer {
 // "buffer 3 (all_gather, ring_exchange: 1000 x 4096 bf16)"
 [[nodiscard]] std::string describe_with_id(const OverlapBuffer& buffer);
 
-// How many of `count` things rank `rank` of `ranks` has.
-[[nodiscard]] std::int64_t share_of(std::int64_t count, int rank, int ranks);
+// Returns how many of `count` items rank `rank` of `ranks` has: an even split, remainders go to the
+// lowest ranks.
+[[nodiscard]] std::int64_t local_share(std::int64_t count, int rank, int ranks);
 
-// How numbers of a type lie in rows.
-[[nodiscard]] overlap::Form form_of(DType type, kernels::ScalingMode mode);
-// Throws InputError D813 if the types of a request do not fit its scaling mode.
-void demand_scaling(const BufferRequest& request);
+// Returns the row format of a dtype.
+[[nodiscard]] overlap::QuantFormat quant_format_of(DType type, kernels::ScalingMode mode);
+// Throws InputError D813 if the dtypes of a request do not match its scaling mode.
+void check_scaling(const BufferRequest& request);
 
-// The product of a call. Throws InputError D804, D807, D811, D812, D814.
+// Returns the GEMM of a call. Throws InputError D804, D807, D811, D812, D814.
 [[nodiscard]] overlap::Problem checked(const OverlapBuffer& buffer, const OverlapCall& call);
-// Throws InputError D804 unless `matrix` is of this shape, and of this type or that of results.
+// Throws InputError D804 unless `matrix` has this shape, and this dtype (default: that of results).
 using Shape = kernels::MatrixShape;
-void demand_shape(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
-                  const Shape& shape, std::optional<DType> type = {});
-// The same of a factor, as it is given, which may be FP8 if the buffer has a scaling mode; of the
-// two sizes, this one is the inner. Throws InputError D804, D811, D812.
+void check_shape(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
+                 const Shape& shape, std::optional<DType> type = {});
+// The same for an operand as the caller passes it, which may be FP8 if the buffer has a scaling
+// mode. `inner` says which dimension is K. Throws InputError D804, D807, D811, D812, D813.
 enum class Inner { rows, columns };
-void demand_factor(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
+void check_operand(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix,
                    const Shape& shape, Inner inner);
 
-// Rows of x as they lie in the plan: with their scales, and the numbers of their groups, behind
-// them, each row so many bytes after the one before. `matrix` was checked.
-void write_rows(const Matrix& matrix, const overlap::Form& form,
+// Writes rows of x in the layout of the plan: each row is followed by its scales and its group
+// number; the row stride is to.size() / matrix.rows. REQUIRES: `matrix` has been checked.
+void write_rows(const Matrix& matrix, const overlap::QuantFormat& format,
                 std::span<const std::int64_t> group_sizes, std::span<std::byte> to);
-// The weights of each group, or the only ones. What they need beside the call is in `scales`.
+// Returns the weights of each group, or the only ones. They point into the call and into `scales`.
 [[nodiscard]] std::vector<kernels::MatrixView> weights_of(const OverlapBuffer& buffer,
                                                           const OverlapCall& call,
                                                           std::vector<std::byte>& scales);
 
 class OverlapObject {
  public:
-  OverlapObject(OverlapBuffer buffer, std::shared_ptr<OverlapShared> shared);
+  OverlapObject(OverlapBuffer buffer, std::shared_ptr<OverlapContext> context);
 
   [[nodiscard]] const OverlapBuffer& buffer() const { return buffer_; }
-  [[nodiscard]] Matrix matrix(Part part) const;
-  void copy_in(const Matrix& source, Part part);
-  [[nodiscard]] std::int64_t own_bytes() const;
-  [[nodiscard]] std::int64_t shared_bytes() const { return most_shared_; }
+  [[nodiscard]] Matrix matrix(BufferRows rows) const;
+  void copy_in(const Matrix& source, BufferRows rows);
+  [[nodiscard]] std::int64_t persistent_bytes() const;
+  [[nodiscard]] std::int64_t shared_bytes() const { return max_shared_; }
   void connect();
   StepResult run(const OverlapCall& call);
 
  private:
-  struct Product {
-    OverlappedProduct overlapped;
+  struct CachedGemm {
+    OverlappedGemm overlapped;
     std::int64_t weights_version = 0;
   };
-  // Where a buffer of the plan lies.
-  struct Place {
+  // The memory of a buffer of the plan.
+  struct BufferBinding {
     std::string name;
     std::span<std::byte> bytes;
     std::shared_ptr<void> owner;
-    bool is_left_out = false;  // it lies nowhere
+    bool is_skipped = false;  // it has no memory
   };
-  using Places = std::vector<Place>;
+  using Bindings = std::vector<BufferBinding>;
 
-  // All of these with the lock held.
-  void connect_here();
-  void agree(const std::string& own, const std::string& what, const std::string& help);
-  Product& product_for(const overlap::Problem& problem);
-  Places places_of(const OverlappedProduct& product, const OverlapCall& call);
-  void fill(const Places& places, const OverlapCall& call) const;
-  void deliver_gathered(const Places& places, const OverlapCall& call) const;
-  // `weights` that are not prepared yet.
-  StepResult run_at(Product& product, const Places& places, const OverlapCall& call,
-                    std::span<const kernels::MatrixView> weights);
-  void deliver(const Places& places, const OverlapCall& call, bool is_finished) const;
+  // REQUIRES: mutex_ is held.
+  void connect_locked();
+  void check_agreement(const std::string& local, const std::string& what, const std::string& help);
+  CachedGemm& gemm_for(const overlap::Problem& problem);
+  Bindings bind_buffers(const OverlappedGemm& gemm, const OverlapCall& call);
+  void fill_inputs(const Bindings& bindings, const OverlapCall& call) const;
+  void copy_out_gathered(const Bindings& bindings, const OverlapCall& call) const;
+  // `weights` is empty if they are packed already.
+  StepResult run_bound(CachedGemm& gemm, const Bindings& bindings, const OverlapCall& call,
+                       std::span<const kernels::MatrixView> weights);
+  void copy_out(const Bindings& bindings, const OverlapCall& call, bool has_epilogue) const;
 
   OverlapBuffer buffer_;
-  std::shared_ptr<OverlapShared> shared_;
-  std::shared_ptr<std::byte> memory_;  // of contents that last
-  std::atomic<std::int64_t> most_shared_ = 0;
+  std::shared_ptr<OverlapContext> context_;
+  std::shared_ptr<std::byte> memory_;  // if the buffer is persistent
+  std::atomic<std::int64_t> max_shared_ = 0;
   std::mutex mutex_;
   std::unique_ptr<comm::Communicator> channel_;
-  std::map<std::string, Product> products_;  // by sizes and forms
+  std::map<std::string, CachedGemm> gemms_;  // by sizes and dtypes
 };
 
 }  // namespace shiplap::run

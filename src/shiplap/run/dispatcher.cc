@@ -21,48 +21,48 @@ namespace {
 
 using Piece = ExchangePlan::Piece;
 
-// ---- do all ranks hold the same?
+// ---- agreement of all ranks
 
-// One number from each rank tells whether there is anything to look into.
-bool all_have(comm::Communicator& communicator, std::span<const std::int64_t> hashes) {
-  std::uint64_t together = 0;
+// Compares one combined hash per rank: the common case costs one number each.
+bool all_equal(comm::Communicator& communicator, std::span<const std::int64_t> hashes) {
+  std::uint64_t combined = 0;
   for (const std::int64_t hash : hashes) {
-    together = (together ^ static_cast<std::uint64_t>(hash)) * 0x9e3779b97f4a7c15;
-    together ^= together >> 29;
+    combined = (combined ^ static_cast<std::uint64_t>(hash)) * 0x9e3779b97f4a7c15;
+    combined ^= combined >> 29;
   }
-  const auto own = static_cast<std::int64_t>(together);
+  const auto local = static_cast<std::int64_t>(combined);
   std::vector<std::int64_t> all(at(communicator.size()));
-  communicator.all_gather(std::span(&own, 1), std::span(all));
-  return std::ranges::all_of(all, [&](std::int64_t one) { return one == own; });
+  communicator.all_gather(std::span(&local, 1), std::span(all));
+  return std::ranges::all_of(all, [&](std::int64_t one) { return one == local; });
 }
 
-void agree(comm::Communicator& communicator, const dispatch::QkvDispatch& dispatch) {
+void check_agreement(comm::Communicator& communicator, const dispatch::QkvDispatch& dispatch) {
   const std::vector<TableField> fields = table_fields(dispatch);
-  std::vector<std::int64_t> own;
-  for (const TableField& field : fields) own.push_back(field.hash);
-  if (all_have(communicator, own)) return;
-  std::vector<std::int64_t> all(own.size() * at(communicator.size()));
-  communicator.all_gather(std::span<const std::int64_t>(own), std::span(all));
+  std::vector<std::int64_t> local;
+  for (const TableField& field : fields) local.push_back(field.hash);
+  if (all_equal(communicator, local)) return;
+  std::vector<std::int64_t> all(local.size() * at(communicator.size()));
+  communicator.all_gather(std::span<const std::int64_t>(local), std::span(all));
   std::vector<int> ranks;
   for (int rank = 0; rank < communicator.size(); ++rank) {
     ranks.push_back(communicator.world_rank(rank));
   }
-  if (std::optional<Diagnostic> found = disagreement(fields, all, ranks)) {
+  if (std::optional<Diagnostic> found = metadata_mismatch(fields, all, ranks)) {
     throw MetadataDiffers(std::move(*found));
   }
 }
 
-// ---- sums
+// ---- reduction
 
 constexpr std::size_t kBlock = 2048;  // numbers that are summed at a time
 
 // out[i] = sources[0][i] + sources[1][i] + .., for a block.
 template <class T>
-class Summing {
+class BlockSummer {
  public:
-  Summing(const ExchangePlan& plan, std::span<const T> own, std::span<const T> arrived,
-          std::size_t width)
-      : plan_(plan), own_(own), arrived_(arrived), width_(width) {}
+  BlockSummer(const ExchangePlan& plan, std::span<const T> local, std::span<const T> arrived,
+              std::size_t width)
+      : plan_(plan), local_(local), arrived_(arrived), width_(width) {}
 
   void run(const ExchangePlan::Sum& sum, std::span<T> out) {
     const std::size_t begin = sum.begin * width_;
@@ -79,7 +79,7 @@ class Summing {
     std::ranges::fill(to, 0.0F);
     for (std::uint32_t s = sum.first_source; s < sum.end_source; ++s) {
       const ExchangePlan::Source& source = plan_.sources()[s];
-      const std::span<const T> from = source.is_own ? own_ : arrived_;
+      const std::span<const T> from = source.is_local ? local_ : arrived_;
       const T* const numbers = from.data() + source.begin * width_ + done;
       if (s == sum.first_source) {
         for (std::size_t i = 0; i < to.size(); ++i) to[i] = widen(numbers[i]);
@@ -90,7 +90,7 @@ class Summing {
   }
 
   const ExchangePlan& plan_;
-  std::span<const T> own_;
+  std::span<const T> local_;
   std::span<const T> arrived_;
   std::size_t width_;
   std::array<float, kBlock> block_{};
@@ -101,16 +101,16 @@ class Summing {
 Dispatcher::Dispatcher(comm::Communicator& communicator, Options options)
     : communicator_(communicator),
       options_(std::move(options)),
-      travel_(options_.memory),
+      transfers_(options_.memory),
       packed_(options_.memory),
       received_(options_.memory) {}
 
 MetadataDiffers::MetadataDiffers(Diagnostic diagnostic)
     : std::runtime_error(render(diagnostic)), diagnostic_(std::move(diagnostic)) {}
 
-// All ranks hold the same tables by then, so all find the same.
+// After check_agreement() all ranks have the same tables, so all throw the same.
 std::shared_ptr<const DispatchPlan> Dispatcher::plan(const dispatch::QkvDispatch& dispatch) {
-  agree(communicator_, dispatch);
+  check_agreement(communicator_, dispatch);
   if (options_.validates) {
     std::vector<Diagnostic> found = dispatch::validate(dispatch);
     if (!found.empty()) throw InputError(std::move(found));
@@ -118,8 +118,8 @@ std::shared_ptr<const DispatchPlan> Dispatcher::plan(const dispatch::QkvDispatch
   if (dispatch.world_size() != communicator_.size()) {
     throw InputError(Diagnostic{
         .code = "D400",
-        .what = fmt::format("a dispatch of {} ranks on `{}`, which has {}", dispatch.world_size(),
-                            communicator_.name(), communicator_.size())});
+        .what = fmt::format("rank count mismatch: the dispatch has {} ranks and `{}` has {}",
+                            dispatch.world_size(), communicator_.name(), communicator_.size())});
   }
   const int rank = communicator_.rank();
   try {
@@ -130,41 +130,42 @@ std::shared_ptr<const DispatchPlan> Dispatcher::plan(const dispatch::QkvDispatch
                      .kv_reverse = ExchangePlan(dispatch.kv.reverse, rank),
                      .attention = dispatch.attention});
   } catch (const std::exception& error) {
-    // Only tables that nobody validated, or no memory: the others must not wait for this rank.
-    communicator_.leave(error.what());
+    // Unvalidated tables or out of memory: other ranks must not wait for this one.
+    communicator_.abort(error.what());
     throw;
   }
 }
 
-// ---- room
+// ---- workspace
 
-void Dispatcher::fail_memory(Bytes needed) {
+void Dispatcher::throw_out_of_memory(Bytes needed) {
   const std::string what = fmt::format(
-      "no memory for the {} that a dispatch needs beside its "
+      "out of memory: a dispatch needs {} of workspace besides its "
       "buffers",
       to_string(needed));
-  communicator_.leave(what);
-  throw OutOfMemory(Diagnostic{.code = "D421",
-                               .where = {.rank = communicator_.world_rank(communicator_.rank())},
-                               .what = what,
-                               .help = "reserve() it at the start, or move fewer tokens at once"});
+  communicator_.abort(what);
+  throw OutOfMemory(
+      Diagnostic{.code = "D421",
+                 .where = {.rank = communicator_.world_rank(communicator_.rank())},
+                 .what = what,
+                 .help = "call reserve() at the start, or dispatch fewer tokens at once"});
 }
 
-void Dispatcher::reserve(const Hints& hints) {
-  const auto grow = [](auto& vector, std::size_t size) {
-    if (vector.capacity() < size) vector.reserve(size);
+void Dispatcher::reserve(const WorkspaceSize& size) {
+  const auto grow = [](auto& vector, std::size_t count) {
+    if (vector.capacity() < count) vector.reserve(count);
   };
   try {
-    grow(travel_.first_to, at(communicator_.size()) + 1);
-    grow(travel_.first_from, at(communicator_.size()) + 1);
-    grow(travel_.to, hints.parts);
-    grow(travel_.from, hints.parts);
-    packed_.grow_to(hints.send);
-    received_.grow_to(hints.receive);
+    grow(transfers_.first_to, at(communicator_.size()) + 1);
+    grow(transfers_.first_from, at(communicator_.size()) + 1);
+    grow(transfers_.to, size.parts);
+    grow(transfers_.from, size.parts);
+    packed_.grow_to(size.send);
+    received_.grow_to(size.receive);
   } catch (const std::bad_alloc&) {
-    fail_memory(hints.total());
+    throw_out_of_memory(size.total());
   } catch (const std::length_error&) {
-    fail_memory(hints.total());
+    throw_out_of_memory(size.total());
   }
 }
 
@@ -173,44 +174,44 @@ std::size_t Dispatcher::pack_below(int peer) const {
   return options_.pack_below ? *options_.pack_below : communicator_.pack_below(peer);
 }
 
-void Dispatcher::make_room(const ExchangePlan& plan, std::int64_t row_bytes) {
+void Dispatcher::reserve_for(const ExchangePlan& plan, std::int64_t row_bytes) {
   std::size_t below = 0;
   for (int peer = 0; peer < communicator_.size(); ++peer) {
     below = std::max(below, pack_below(peer));
   }
-  reserve(hints(plan, {.row_bytes = row_bytes, .pack_below = below}));
+  reserve(workspace_size(plan, {.row_bytes = row_bytes, .pack_below = below}));
 }
 
 void Dispatcher::check(const ExchangePlan& plan, std::size_t in_bytes, std::size_t out_bytes,
                        std::int64_t row_bytes) const {
-  const auto refuse = [&](std::string what) {
+  const auto reject = [&](std::string what) {
     throw InputError(Diagnostic{.code = "D400",
                                 .where = {.rank = communicator_.world_rank(communicator_.rank())},
                                 .what = std::move(what)});
   };
   if (plan.rank() != communicator_.rank() || plan.world_size() != communicator_.size()) {
-    refuse(fmt::format("a plan for rank {} of {} on rank {} of {}", plan.rank(), plan.world_size(),
-                       communicator_.rank(), communicator_.size()));
+    reject(fmt::format("rank mismatch: a plan for rank {} of {} on rank {} of {}", plan.rank(),
+                       plan.world_size(), communicator_.rank(), communicator_.size()));
   }
-  constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 30;  // times 2^32 tokens fits 64 bits
-  if (row_bytes < 1 || row_bytes > kMostRowBytes) {
-    refuse(fmt::format("a row cannot have {} bytes", row_bytes));
+  constexpr std::int64_t kMaxRowBytes = std::int64_t{1} << 30;  // times 2^32 tokens fits 64 bits
+  if (row_bytes < 1 || row_bytes > kMaxRowBytes) {
+    reject(fmt::format("invalid row size: {} bytes", row_bytes));
   }
   const auto expect = [&](std::string_view name, std::size_t bytes, std::uint32_t tokens) {
     const Bytes wanted = dispatch::bytes_at(tokens, row_bytes);
     if (static_cast<std::int64_t>(bytes) == wanted.count) return;
-    refuse(fmt::format("the {} buffer has {} bytes; {} tokens of {} bytes need {}", name, bytes,
-                       tokens, row_bytes, wanted.count));
+    reject(fmt::format("size mismatch: the {} buffer has {} bytes; {} tokens of {} bytes need {}",
+                       name, bytes, tokens, row_bytes, wanted.count));
   };
-  expect("sending", in_bytes, plan.send_tokens());
-  expect("receiving", out_bytes, plan.receive_tokens());
+  expect("send", in_bytes, plan.send_tokens());
+  expect("receive", out_bytes, plan.receive_tokens());
 }
 
 // ---- moving
 
 namespace {
 
-// How the pieces between two ranks travel: the small ones together first, if there are several.
+// How the pieces between two ranks are sent: short ones packed into one message, if several.
 class Packing {
  public:
   Packing(std::span<const Piece> pieces, std::int64_t row_bytes, std::size_t below)
@@ -248,10 +249,10 @@ void Dispatcher::pack_for(int peer, const ExchangePlan& plan, const Move& move) 
       std::memcpy(packed_.bytes().data() + packed_used_, part.data(), part.size());
       packed_used_ += part.size();
     }
-    travel_.to.push_back(packed_.bytes().subspan(begin, packed_used_ - begin));
+    transfers_.to.push_back(packed_.bytes().subspan(begin, packed_used_ - begin));
   }
   for (const Piece& piece : pieces) {
-    if (!packing.packs(piece)) travel_.to.push_back(packing.part(move.in, piece));
+    if (!packing.packs(piece)) transfers_.to.push_back(packing.part(move.in, piece));
   }
 }
 
@@ -263,10 +264,10 @@ void Dispatcher::expect_from(int peer, const ExchangePlan& plan, const Move& mov
     for (const Piece& piece : pieces) {
       if (packing.packs(piece)) received_used_ += packing.bytes(piece);
     }
-    travel_.from.push_back(received_.bytes().subspan(begin, received_used_ - begin));
+    transfers_.from.push_back(received_.bytes().subspan(begin, received_used_ - begin));
   }
   for (const Piece& piece : pieces) {
-    if (!packing.packs(piece)) travel_.from.push_back(packing.part(move.out, piece));
+    if (!packing.packs(piece)) transfers_.from.push_back(packing.part(move.out, piece));
   }
 }
 
@@ -287,20 +288,20 @@ void Dispatcher::unpack(const ExchangePlan& plan, const Move& move) {
 void Dispatcher::move(const ExchangePlan& plan, const Move& move) {
   packed_used_ = 0;
   received_used_ = move.received_from;
-  travel_.first_to.assign(1, 0);
-  travel_.first_from.assign(1, 0);
-  travel_.to.clear();
-  travel_.from.clear();
+  transfers_.first_to.assign(1, 0);
+  transfers_.first_from.assign(1, 0);
+  transfers_.to.clear();
+  transfers_.from.clear();
   begin(Stage::pack);
   for (int peer = 0; peer < communicator_.size(); ++peer) {
     pack_for(peer, plan, move);
     expect_from(peer, plan, move);
-    travel_.first_to.push_back(travel_.to.size());
-    travel_.first_from.push_back(travel_.from.size());
+    transfers_.first_to.push_back(transfers_.to.size());
+    transfers_.first_from.push_back(transfers_.from.size());
   }
   begin(Stage::exchange);
-  communicator_.all_to_all_parts({.first = travel_.first_to, .parts = travel_.to},
-                                 {.first = travel_.first_from, .parts = travel_.from});
+  communicator_.all_to_all_parts({.first = transfers_.first_to, .parts = transfers_.to},
+                                 {.first = transfers_.first_from, .parts = transfers_.from});
   begin(Stage::unpack);
   unpack(plan, move);
 }
@@ -308,12 +309,13 @@ void Dispatcher::move(const ExchangePlan& plan, const Move& move) {
 void Dispatcher::exchange(const ExchangePlan& plan, std::span<const std::byte> in,
                           std::span<std::byte> out, std::int64_t row_bytes) {
   check(plan, in.size(), out.size(), row_bytes);
-  if (plan.arrival() != dispatch::Arrival::placed) {
-    throw InputError(Diagnostic{.code = "D412",
-                                .what = "this table sums what arrives; bytes cannot be summed",
-                                .help = "use exchange_sum"});
+  if (plan.arrival() != dispatch::ArrivalMode::placed) {
+    throw InputError(
+        Diagnostic{.code = "D412",
+                   .what = "unsupported: this table sums received tokens; bytes cannot be summed",
+                   .help = "use exchange_sum"});
   }
-  make_room(plan, row_bytes);
+  reserve_for(plan, row_bytes);
   move(plan, {.in = in, .out = out, .row_bytes = row_bytes});
 }
 
@@ -323,10 +325,10 @@ void Dispatcher::exchange_sum(const ExchangePlan& plan, std::span<const T> in, s
   const std::int64_t row_bytes = std::clamp<std::int64_t>(width, -1, std::int64_t{1} << 40) *
                                  static_cast<std::int64_t>(sizeof(T));
   check(plan, in.size_bytes(), out.size_bytes(), row_bytes);
-  if (plan.arrival() != dispatch::Arrival::summed) {
+  if (plan.arrival() != dispatch::ArrivalMode::summed) {
     return exchange(plan, std::as_bytes(in), std::as_writable_bytes(out), row_bytes);
   }
-  make_room(plan, row_bytes);
+  reserve_for(plan, row_bytes);
   const auto staged =
       static_cast<std::size_t>(dispatch::bytes_at(plan.arriving_tokens(), row_bytes).count);
   move(plan, {.in = std::as_bytes(in),
@@ -335,8 +337,8 @@ void Dispatcher::exchange_sum(const ExchangePlan& plan, std::span<const T> in, s
               .received_from = staged});
   const std::span<const T> arrived(reinterpret_cast<const T*>(received_.bytes().data()),
                                    staged / sizeof(T));
-  Summing<T> summing(plan, in, arrived, static_cast<std::size_t>(width));
-  for (const ExchangePlan::Sum& sum : plan.sums()) summing.run(sum, out);
+  BlockSummer<T> summer(plan, in, arrived, static_cast<std::size_t>(width));
+  for (const ExchangePlan::Sum& sum : plan.sums()) summer.run(sum, out);
 }
 
 template void Dispatcher::exchange_sum<float>(const ExchangePlan&, std::span<const float>,

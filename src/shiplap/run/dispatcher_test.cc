@@ -102,16 +102,16 @@ TEST(Dispatcher, RefusesADispatchForOtherRanks) {
 
 // ---- memory
 
-// Counts what it gives, and refuses when told to.
+// Counts allocations, and throws bad_alloc on request.
 class Counting : public std::pmr::memory_resource {
  public:
-  bool refuses = false;
+  bool fails = false;
   int given = 0;
   std::size_t bytes = 0;
 
  private:
   void* do_allocate(std::size_t size, std::size_t alignment) override {
-    if (refuses) throw std::bad_alloc();
+    if (fails) throw std::bad_alloc();
     ++given;
     bytes += size;
     return std::pmr::new_delete_resource()->allocate(size, alignment);
@@ -131,7 +131,7 @@ TEST(Dispatcher, EndsEverywhereWhenOneRankHasNoMemory) {
     Dispatcher dispatcher(world, {.memory = &memory, .pack_below = 1 << 20});
     const auto plan = dispatcher.plan(any_dispatch(4, 1));
     Step step(*plan, 64);
-    memory.refuses = world.rank() == 1;
+    memory.fails = world.rank() == 1;
     dispatcher.exchange(plan->q_forward, step.q, step.there, 64);
   });
   EXPECT_THAT(said[1], testing::StartsWith("D421"));
@@ -150,13 +150,15 @@ TEST(Dispatcher, AllocatesNothingBeyondTheLargestHint) {
   comm::run_ranks({.threads = kRanks}, [&](Communicator& world) {
     Counting memory;
     std::vector<QkvDispatch> dispatches;
-    Hints most;
+    WorkspaceSize most;
     for (int step = 0; step < kSteps; ++step) {
       dispatches.push_back(any_dispatch(kRanks, static_cast<std::uint64_t>(step),
                                         static_cast<std::uint32_t>(20 + 7 * (step % 13))));
       for (const dispatch::MetadataPair* pair : {&dispatches.back().q, &dispatches.back().kv}) {
-        most = larger(most, hints(pair->forward, world.rank(), {.row_bytes = kRow}));
-        most = larger(most, hints(pair->reverse, world.rank(), {.row_bytes = kRow}));
+        most =
+            elementwise_max(most, workspace_size(pair->forward, world.rank(), {.row_bytes = kRow}));
+        most =
+            elementwise_max(most, workspace_size(pair->reverse, world.rank(), {.row_bytes = kRow}));
       }
     }
     Dispatcher dispatcher(world, {.memory = &memory, .pack_below = 256});
@@ -264,13 +266,16 @@ TEST(ExchangePlan, PutsNeighboursTogether) {
   EXPECT_EQ(plan.receive_tokens(), 13U);
 }
 
-TEST(Hints, NeedNoCommunicator) {
+TEST(WorkspaceSize, NeedNoCommunicator) {
   const QkvDispatch dispatch = any_dispatch(4, 1);
-  const Hints placed = hints(dispatch.q.forward, 0, {.row_bytes = 64, .pack_below = 0});
+  const WorkspaceSize placed =
+      workspace_size(dispatch.q.forward, 0, {.row_bytes = 64, .pack_below = 0});
   EXPECT_EQ(placed.total().count, 0);
-  const Hints packed = hints(dispatch.q.forward, 0, {.row_bytes = 64, .pack_below = 1 << 20});
+  const WorkspaceSize packed =
+      workspace_size(dispatch.q.forward, 0, {.row_bytes = 64, .pack_below = 1 << 20});
   EXPECT_GT(packed.total().count, 0);
-  const Hints summed = hints(dispatch.kv.reverse, 0, {.row_bytes = 64, .pack_below = 0});
+  const WorkspaceSize summed =
+      workspace_size(dispatch.kv.reverse, 0, {.row_bytes = 64, .pack_below = 0});
   EXPECT_EQ(summed.receive.count,
             64 * static_cast<std::int64_t>(ExchangePlan(dispatch.kv.reverse, 0).arriving_tokens()));
 }

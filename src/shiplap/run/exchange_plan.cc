@@ -15,29 +15,30 @@ namespace {
 using dispatch::Copy;
 using dispatch::Metadata;
 
-[[noreturn]] void refuse(const char* code, int rank, std::uint32_t row, std::string what) {
+[[noreturn]] void throw_invalid_row(const char* code, int rank, std::uint32_t row,
+                                    std::string what) {
   throw InputError(Diagnostic{.code = code,
                               .where = {.rank = rank, .operation = fmt::format("sequence {}", row)},
                               .what = std::move(what)});
 }
 
-// Both ends of what travels between two ranks, one piece after another.
-struct Travelling {
+// Consecutive tokens sent from one rank to another.
+struct Transfer {
   int peer = 0;
   std::uint32_t from = 0;
   std::uint32_t to = 0;
   std::uint32_t length = 0;
 };
 
-// Calls act(travelling) for what `sender` sends to whom, neighbours put together. Two rows belong
-// together if they lie together at both ends and nothing for the same rank stands between them, so
-// sender and receiver come to the same pieces.
-class Joining {
+// Coalesces adjacent rows: two rows are merged if they are adjacent at both ends and no other row
+// for the same rank is between them. Sender and receiver therefore derive the same pieces. Calls
+// act(transfer) for each.
+class TransferCoalescer {
  public:
-  explicit Joining(int world_size) : last_(at(world_size)) {}
+  explicit TransferCoalescer(int world_size) : last_(at(world_size)) {}
 
   template <class Act>
-  void rows_of(const Metadata& metadata, int sender, const Act& act) {
+  void for_each_transfer(const Metadata& metadata, int sender, const Act& act) {
     touched_.clear();
     for (std::uint32_t i = 0; i < metadata.num_seqs(sender); ++i) {
       const Metadata::Row row = metadata.row(sender, i);
@@ -45,10 +46,11 @@ class Joining {
       for (const Copy& copy : row.copies) {
         if (copy.rank == -1) continue;
         if (copy.rank < 0 || copy.rank >= metadata.world_size()) {
-          refuse("D403", sender, i, fmt::format("there is no rank {}", copy.rank));
+          throw_invalid_row("D403", sender, i, fmt::format("rank {} does not exist", copy.rank));
         }
         if (std::uint64_t{copy.offset} + row.length > std::numeric_limits<std::uint32_t>::max()) {
-          refuse("D410", sender, i, fmt::format("tokens from {} do not fit 32 bits", copy.offset));
+          throw_invalid_row("D410", sender, i,
+                            fmt::format("tokens from {} do not fit 32 bits", copy.offset));
         }
         add({.peer = copy.rank, .from = row.begin, .to = copy.offset, .length = row.length}, act);
       }
@@ -61,8 +63,8 @@ class Joining {
 
  private:
   template <class Act>
-  void add(const Travelling& piece, const Act& act) {
-    Travelling& last = last_[piece.peer];
+  void add(const Transfer& piece, const Act& act) {
+    Transfer& last = last_[piece.peer];
     if (last.length == 0) {
       touched_.push_back(piece.peer);
       last = piece;
@@ -73,11 +75,11 @@ class Joining {
     }
   }
 
-  std::vector<Travelling> last_;  // by peer; of length 0: none
+  std::vector<Transfer> last_;  // by peer; of length 0: none
   std::vector<int> touched_;
 };
 
-// Puts lists by peer one after another.
+// Concatenates the lists of all peers.
 void flatten(const std::vector<std::vector<ExchangePlan::Piece>>& by_peer,
              std::vector<std::size_t>& first, std::vector<ExchangePlan::Piece>& pieces) {
   first.assign(1, 0);
@@ -94,12 +96,12 @@ void check_overlaps(std::vector<ExchangePlan::Piece> pieces, int rank) {
     throw InputError(
         Diagnostic{.code = "D405",
                    .where = {.rank = rank},
-                   .what = fmt::format("two pieces arrive at token {}", pieces[k].begin),
-                   .why = "which of them stays would be chance"});
+                   .what = fmt::format("two pieces overlap at token {}", pieces[k].begin),
+                   .why = "the result would depend on the order of arrival"});
   }
 }
 
-// One piece that is added to tokens at home.
+// One piece that is added to local tokens.
 struct Contribution {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
@@ -111,16 +113,16 @@ struct Contribution {
 ExchangePlan::ExchangePlan(const Metadata& metadata, int rank)
     : rank_(rank), arrival_(metadata.arrival()) {
   if (rank < 0 || rank >= metadata.world_size()) {
-    throw InputError(Diagnostic{
-        .code = "D400",
-        .what = fmt::format("there is no rank {} in a table of {}", rank, metadata.world_size())});
+    throw InputError(Diagnostic{.code = "D400",
+                                .what = fmt::format("rank {} does not exist in a table of {}", rank,
+                                                    metadata.world_size())});
   }
   send_tokens_ = metadata.num_send_tokens(rank);
   std::vector<std::vector<Piece>> sends(at(metadata.world_size()));
   std::vector<std::vector<Piece>> receives(at(metadata.world_size()));
-  Joining joining(metadata.world_size());
+  TransferCoalescer coalescer(metadata.world_size());
   for (int sender = 0; sender < metadata.world_size(); ++sender) {
-    joining.rows_of(metadata, sender, [&](const Travelling& piece) {
+    coalescer.for_each_transfer(metadata, sender, [&](const Transfer& piece) {
       if (sender == rank) {
         sends[piece.peer].push_back({.begin = piece.from, .length = piece.length});
       }
@@ -132,7 +134,7 @@ ExchangePlan::ExchangePlan(const Metadata& metadata, int rank)
   }
   flatten(sends, first_send_, sends_);
   flatten(receives, first_receive_, receives_);
-  if (arrival_ == dispatch::Arrival::summed) {
+  if (arrival_ == dispatch::ArrivalMode::summed) {
     if (arriving_tokens_ > std::numeric_limits<std::uint32_t>::max()) {
       throw InputError(Diagnostic{
           .code = "D410",
@@ -146,8 +148,8 @@ ExchangePlan::ExchangePlan(const Metadata& metadata, int rank)
   }
 }
 
-// Cuts the buffer wherever a contribution begins or ends. Between two cuts the same ones are added,
-// in the order of ranks, then pieces.
+// Sweep line: splits the buffer wherever a contribution begins or ends. Between two cuts the same
+// contributions are added, ordered by rank, then piece.
 void ExchangePlan::add_sums() {
   std::vector<Contribution> all;  // in the order in which they are added
   std::vector<std::uint32_t> cuts{0, receive_tokens_};
@@ -155,13 +157,13 @@ void ExchangePlan::add_sums() {
   for (int sender = 0; sender < world_size(); ++sender) {
     const std::span<const Piece> pieces = receives_from(sender);
     for (std::size_t k = 0; k < pieces.size(); ++k) {
-      const bool is_own = sender == rank_;
+      const bool is_local = sender == rank_;
       const std::uint32_t end = pieces[k].begin + pieces[k].length;
-      all.push_back(
-          {.begin = pieces[k].begin,
-           .end = end,
-           .source = {.begin = is_own ? sends_to(rank_)[k].begin : arrived, .is_own = is_own}});
-      if (!is_own) arrived += pieces[k].length;
+      all.push_back({.begin = pieces[k].begin,
+                     .end = end,
+                     .source = {.begin = is_local ? sends_to(rank_)[k].begin : arrived,
+                                .is_local = is_local}});
+      if (!is_local) arrived += pieces[k].length;
       cuts.push_back(pieces[k].begin);
       cuts.push_back(end);
     }
@@ -180,7 +182,7 @@ void ExchangePlan::add_sums() {
     const auto first = static_cast<std::uint32_t>(sources_.size());
     for (const std::size_t k : active) {
       sources_.push_back({.begin = all[k].source.begin + (cuts[c] - all[k].begin),
-                          .is_own = all[k].source.is_own});
+                          .is_local = all[k].source.is_local});
     }
     sums_.push_back({.begin = cuts[c],
                      .length = cuts[c + 1] - cuts[c],
@@ -215,16 +217,16 @@ Bytes ExchangePlan::bytes() const {
   return {static_cast<std::int64_t>(bytes)};
 }
 
-// ---- hints
+// ---- workspace
 
-Hints larger(const Hints& a, const Hints& b) {
+WorkspaceSize elementwise_max(const WorkspaceSize& a, const WorkspaceSize& b) {
   return {.send = std::max(a.send, b.send),
           .receive = std::max(a.receive, b.receive),
           .parts = std::max(a.parts, b.parts)};
 }
 
-Hints hints(const ExchangePlan& plan, const HintOptions& options) {
-  Hints all;
+WorkspaceSize workspace_size(const ExchangePlan& plan, const WorkspaceOptions& options) {
+  WorkspaceSize all;
   const auto small_bytes = [&](std::span<const ExchangePlan::Piece> pieces) {
     Bytes bytes;
     for (const ExchangePlan::Piece& piece : pieces) {
@@ -243,14 +245,14 @@ Hints hints(const ExchangePlan& plan, const HintOptions& options) {
     all.receive += small_bytes(plan.receives_from(peer));
   }
   all.parts = std::max(sends, receives);
-  if (plan.arrival() == dispatch::Arrival::summed) {
+  if (plan.arrival() == dispatch::ArrivalMode::summed) {
     all.receive += dispatch::bytes_at(plan.arriving_tokens(), options.row_bytes);
   }
   return all;
 }
 
-Hints hints(const Metadata& metadata, int rank, const HintOptions& options) {
-  return hints(ExchangePlan(metadata, rank), options);
+WorkspaceSize workspace_size(const Metadata& metadata, int rank, const WorkspaceOptions& options) {
+  return workspace_size(ExchangePlan(metadata, rank), options);
 }
 
 }  // namespace shiplap::run

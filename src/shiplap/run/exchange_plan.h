@@ -1,5 +1,5 @@
-// What one rank does in one exchange of tokens, worked out once from the table of all ranks and
-// then used step after step, with rows of any width.
+// The sends, receives and sums of one rank in one token exchange. Computed once from the table of
+// all ranks and reused every step, with rows of any width.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +14,22 @@ namespace shiplap::run {
 
 class ExchangePlan {
  public:
-  // Throws InputError D400 if the table has no such rank, D403 or D410 for a place that cannot be,
-  // and D405 if two pieces that are not summed meet on this rank. So a plan never writes outside a
-  // buffer; whether the table is sound as a whole is for dispatch::validate to say.
+  // Throws InputError D400 if the rank does not exist, D403 or D410 for an invalid destination, and
+  // D405 if two pieces overlap on this rank without being summed. So a plan never writes out of
+  // bounds; dispatch::validate checks the table as a whole.
   ExchangePlan(const dispatch::Metadata& metadata, int rank);
 
-  // Tokens that travel together. Neighbouring rows that stay neighbours are one piece.
+  // Consecutive tokens. Rows that are adjacent at both ends are one piece.
   struct Piece {
     std::uint32_t begin = 0;  // in the buffer of this end
     std::uint32_t length = 0;
   };
-  // Where tokens that are summed come from: the k-th token that arrives, or one of the own buffer.
+  // Source of summed tokens: the received tokens from `begin` on, or those of the local buffer.
   struct Source {
     std::uint32_t begin = 0;
-    bool is_own = false;
+    bool is_local = false;
   };
-  // Tokens at home that get the sum of some sources, in this order.
+  // Tokens that get the sum of some sources, in this order.
   struct Sum {
     std::uint32_t begin = 0;
     std::uint32_t length = 0;
@@ -39,22 +39,22 @@ class ExchangePlan {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world_size() const { return static_cast<int>(first_send_.size()) - 1; }
-  [[nodiscard]] dispatch::Arrival arrival() const { return arrival_; }
-  // How long the two buffers are.
+  [[nodiscard]] dispatch::ArrivalMode arrival() const { return arrival_; }
+  // Sizes of the two buffers.
   [[nodiscard]] std::uint32_t send_tokens() const { return send_tokens_; }
   [[nodiscard]] std::uint32_t receive_tokens() const { return receive_tokens_; }
-  // How many tokens come from other ranks.
+  // Tokens from other ranks.
   [[nodiscard]] std::uint64_t arriving_tokens() const { return arriving_tokens_; }
 
-  // In the order in which both ends count them. Where arrivals are summed, what stays on the rank
-  // is not among them, and the others arrive one after another, to be summed from there.
+  // In the same order on both ends. With ArrivalMode::summed, local tokens are excluded, and
+  // received tokens are staged contiguously before they are summed.
   [[nodiscard]] std::span<const Piece> sends_to(int peer) const {
     return part(sends_, first_send_, peer);
   }
   [[nodiscard]] std::span<const Piece> receives_from(int peer) const {
     return part(receives_, first_receive_, peer);
   }
-  // Only where arrivals are summed: by place.
+  // Only for ArrivalMode::summed, by offset.
   [[nodiscard]] std::span<const Sum> sums() const { return sums_; }
   [[nodiscard]] std::span<const Source> sources() const { return sources_; }
 
@@ -70,7 +70,7 @@ class ExchangePlan {
   void stage_arrivals();
 
   int rank_ = 0;
-  dispatch::Arrival arrival_ = dispatch::Arrival::placed;
+  dispatch::ArrivalMode arrival_ = dispatch::ArrivalMode::placed;
   std::uint32_t send_tokens_ = 0;
   std::uint32_t receive_tokens_ = 0;
   std::uint64_t arriving_tokens_ = 0;
@@ -82,24 +82,26 @@ class ExchangePlan {
   std::vector<Source> sources_;
 };
 
-// What an exchange needs beside its two buffers.
-struct Hints {
-  Bytes send;             // to pack small pieces into
-  Bytes receive;          // where packed ones arrive, and what is to be summed
-  std::size_t parts = 0;  // of memory that travel
+// The workspace that an exchange needs besides its two buffers.
+struct WorkspaceSize {
+  Bytes send;             // for packing small pieces
+  Bytes receive;          // for packed pieces, and for received tokens to sum
+  std::size_t parts = 0;  // number of memory parts to transfer
   [[nodiscard]] Bytes total() const { return send + receive; }
-  friend bool operator==(const Hints&, const Hints&) = default;
+  friend bool operator==(const WorkspaceSize&, const WorkspaceSize&) = default;
 };
-// The larger of the two in everything: room for either.
-[[nodiscard]] Hints larger(const Hints& a, const Hints& b);
+// Returns a size that suffices for either.
+[[nodiscard]] WorkspaceSize elementwise_max(const WorkspaceSize& a, const WorkspaceSize& b);
 
-// No communicator and no dispatcher is needed. Pieces shorter than `pack_below` are packed, which
-// is never too little room for transports that pack less.
-struct HintOptions {
+// Needs neither communicator nor dispatcher. Pieces shorter than `pack_below` are packed; the
+// result also suffices for transports that pack less.
+struct WorkspaceOptions {
   std::int64_t row_bytes = 1;
   std::size_t pack_below = std::size_t{16} * 1024;
 };
-[[nodiscard]] Hints hints(const ExchangePlan& plan, const HintOptions& options);
-[[nodiscard]] Hints hints(const dispatch::Metadata& metadata, int rank, const HintOptions& options);
+[[nodiscard]] WorkspaceSize workspace_size(const ExchangePlan& plan,
+                                           const WorkspaceOptions& options);
+[[nodiscard]] WorkspaceSize workspace_size(const dispatch::Metadata& metadata, int rank,
+                                           const WorkspaceOptions& options);
 
 }  // namespace shiplap::run

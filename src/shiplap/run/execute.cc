@@ -8,15 +8,15 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/plan/link.h"
-#include "shiplap/run/lanes_internal.h"
 #include "shiplap/run/polled_internal.h"
+#include "shiplap/run/stream_threads_internal.h"
 
 namespace shiplap::run {
 namespace {
 
 using plan::flat::Operation;
 
-// What is wrong before anything runs. The program is empty then.
+// The program of this rank, or the problems that prevent running it.
 struct Expanded {
   plan::RankProgram program;
   std::vector<Diagnostic> problems;
@@ -26,10 +26,11 @@ Expanded expand_checked(const plan::Plan& plan, const comm::Communicator& world,
                         const KernelTable& kernels, Progress progress) {
   Expanded made;
   if (plan.mesh.ranks() != world.size()) {
-    made.problems.push_back({.code = "D641",
-                             .what = fmt::format("a plan for {} ranks on `{}`, which has {}",
-                                                 plan.mesh.ranks(), world.name(), world.size()),
-                             .help = fmt::format("run it on {} ranks", plan.mesh.ranks())});
+    made.problems.push_back(
+        {.code = "D641",
+         .what = fmt::format("rank count mismatch: the plan has {} ranks and `{}` has {}",
+                             plan.mesh.ranks(), world.name(), world.size()),
+         .help = fmt::format("run it on {} ranks", plan.mesh.ranks())});
     return made;
   }
   try {
@@ -41,13 +42,13 @@ Expanded expand_checked(const plan::Plan& plan, const comm::Communicator& world,
   made.problems = unknown_kernels(made.program, kernels);
   std::ranges::move(unsupported(made.program), std::back_inserter(made.problems));
   if (progress == Progress::polled) {
-    std::ranges::move(not_to_be_polled(made.program), std::back_inserter(made.problems));
+    std::ranges::move(polling_conflicts(made.program), std::back_inserter(made.problems));
   }
   return made;
 }
 
-std::vector<const KernelTable::Kernel*> bound(const plan::RankProgram& program,
-                                              const KernelTable& kernels) {
+std::vector<const KernelTable::Kernel*> find_kernels(const plan::RankProgram& program,
+                                                     const KernelTable& kernels) {
   std::vector<const KernelTable::Kernel*> found;
   for (const Operation& op : program.operations) {
     const auto* const compute = std::get_if<plan::Compute>(&op.source->action);
@@ -56,78 +57,79 @@ std::vector<const KernelTable::Kernel*> bound(const plan::RankProgram& program,
   return found;
 }
 
-plan::BufferId buffer_named(const plan::RankProgram& program, std::string_view name) {
-  ensure(program.program.exists(), "a spare has no buffers");
+plan::BufferId find_buffer(const plan::RankProgram& program, std::string_view name) {
+  ensure(program.program.exists(), "a spare rank has no buffers");
   const auto& buffers = program.plan->programs[program.program].buffers;
   const auto found = std::ranges::find(buffers, name, &plan::Buffer::name);
-  ensure(found != buffers.end(), "a buffer of this rank");
+  ensure(found != buffers.end(), "the buffer exists on this rank");
   return plan::BufferId(static_cast<std::size_t>(found - buffers.begin()));
 }
 
 }  // namespace
 
-class Executor::State {
+class Executor::Impl {
  public:
-  State(const plan::Plan& plan, comm::Communicator& world, const KernelTable& kernels,
-        const ExecuteOptions& options)
+  Impl(const plan::Plan& plan, comm::Communicator& world, const KernelTable& kernels,
+       const ExecuteOptions& options)
       : world_(world), table_(kernels), options_(options) {
-    std::vector<JobFact> facts{plan_fact(plan)};
-    facts.insert(facts.end(), options.common.begin(), options.common.end());
-    require_same_job(world, std::move(facts));
+    std::vector<JobSetting> settings{plan_setting(plan)};
+    settings.insert(settings.end(), options.job_settings.begin(), options.job_settings.end());
+    check_job_consistency(world, std::move(settings));
     Expanded expanded = expand_checked(plan, world, kernels, options.progress);
-    links_ = connect(world, expanded.program, expanded.problems);
-    holdings_ = std::make_shared<Holdings>(std::move(expanded.program),
-                                           options.allocates ? Memory::own : Memory::bound);
+    communicators_ = create_communicators(world, expanded.program, expanded.problems);
+    rank_state_ = std::make_shared<RankState>(
+        std::move(expanded.program),
+        options.allocates ? MemorySource::allocated : MemorySource::bound);
     schedule_ = schedule(program());
-    kernels_ = bound(program(), kernels);
-    board_ = std::make_unique<Board>(program());
-    holdings_->stream_scratch.resize(schedule_.streams.size());
-    holdings_->stream_parcels.resize(schedule_.streams.size());
-    holdings_->group_scratch.resize(schedule_.groups.size());
+    kernels_ = find_kernels(program(), kernels);
+    tracker_ = std::make_unique<CompletionTracker>(program());
+    rank_state_->stream_scratch.resize(schedule_.streams.size());
+    rank_state_->stream_staging.resize(schedule_.streams.size());
+    rank_state_->group_scratch.resize(schedule_.groups.size());
     if (options.traces) {
       plan::LinkedProgram linked = plan::link(plan, {});
       operations_ = linked.template_of(world.rank());
       events_ = std::move(linked.trace.ranks[world.rank()].events);
     }
     world.barrier();
-    epoch_ = Board::now();
+    epoch_ = CompletionTracker::now();
   }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() {
-    if (failed_) keep_for_ever(holdings_);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    if (failed_) leak_intentionally(rank_state_);
   }
 
-  [[nodiscard]] const plan::RankProgram& program() const { return holdings_->program; }
-  [[nodiscard]] const RankMemory& memory() const { return holdings_->memory; }
-  [[nodiscard]] RankMemory& memory() { return holdings_->memory; }
+  [[nodiscard]] const plan::RankProgram& program() const { return rank_state_->program; }
+  [[nodiscard]] const RankMemory& memory() const { return rank_state_->memory; }
+  [[nodiscard]] RankMemory& memory() { return rank_state_->memory; }
 
   StepResult step() {
     ensure(!failed_, "an executor that failed is not used again");
-    ensure(memory().is_complete(), "every buffer has its memory");
-    failed_ = true;  // until the end is reached
-    const double start = Board::now();
-    board_->reset();
+    ensure(memory().is_complete(), "every buffer has memory");
+    failed_ = true;  // until the step completes
+    const double start = CompletionTracker::now();
+    tracker_->reset();
     prepare();
-    const StepContext context{.holdings = *holdings_,
-                              .links = links_,
+    const StepContext context{.state = *rank_state_,
+                              .communicators = communicators_,
                               .schedule = schedule_,
                               .kernels = kernels_,
                               .world = world_,
-                              .board = *board_,
+                              .tracker = *tracker_,
                               .step = steps_,
                               .poison = options_.poison};
     const std::vector<Timing> timings =
         options_.progress == Progress::polled ? run_polled(context) : run_on_threads(context);
     ++steps_;
     failed_ = false;
-    StepResult result{.start = {start - epoch_}, .duration = {Board::now() - start}};
-    if (options_.traces) result.trace = traced(timings, start);
+    StepResult result{.start = {start - epoch_}, .duration = {CompletionTracker::now() - start}};
+    if (options_.traces) result.trace = make_trace(timings, start);
     return result;
   }
 
  private:
-  // What a step finds: rows that are not alive yet, and what is given.
+  // Poisons rows that are not allocated yet, and provides the given values.
   void prepare() {
     for (const Operation& op : program().operations) {
       if (!options_.poison || !std::holds_alternative<plan::Allocate>(op.source->action)) continue;
@@ -142,7 +144,8 @@ class Executor::State {
     }
   }
 
-  [[nodiscard]] trace::RankTrace traced(const std::vector<Timing>& timings, double start) const {
+  [[nodiscard]] trace::RankTrace make_trace(const std::vector<Timing>& timings,
+                                            double start) const {
     trace::RankTrace trace;
     std::vector<std::pair<double, std::size_t>> changes;  // of memory: when, by which operation
     for (std::size_t k = 0; k < timings.size(); ++k) {
@@ -151,7 +154,7 @@ class Executor::State {
         trace::Event& event = trace.events.emplace_back(events_[step.event]);
         event.time = {timings[k].begin - start};
         event.duration = {timings[k].end - timings[k].begin};
-      } else if (plan::is_lifetime(step.act)) {
+      } else if (plan::is_lifetime(step.action)) {
         changes.emplace_back(timings[k].end - start, k);
       }
     }
@@ -166,11 +169,11 @@ class Executor::State {
   comm::Communicator& world_;
   const KernelTable& table_;
   ExecuteOptions options_;
-  std::shared_ptr<Holdings> holdings_;
-  Links links_;
+  std::shared_ptr<RankState> rank_state_;
+  CommunicatorSet communicators_;
   Schedule schedule_;
   std::vector<const KernelTable::Kernel*> kernels_;
-  std::unique_ptr<Board> board_;
+  std::unique_ptr<CompletionTracker> tracker_;
   plan::RankTemplate operations_;     // if it traces
   std::vector<trace::Event> events_;  // likewise, without times
   double epoch_ = 0;
@@ -180,44 +183,44 @@ class Executor::State {
 
 Executor::Executor(const plan::Plan& plan, comm::Communicator& world, const KernelTable& kernels,
                    const ExecuteOptions& options)
-    : state_(std::make_unique<State>(plan, world, kernels, options)) {}
+    : impl_(std::make_unique<Impl>(plan, world, kernels, options)) {}
 Executor::Executor(Executor&&) noexcept = default;
 Executor& Executor::operator=(Executor&&) noexcept = default;
 Executor::~Executor() = default;
 
-StepResult Executor::step() { return state_->step(); }
+StepResult Executor::step() { return impl_->step(); }
 
-const plan::RankProgram& Executor::program() const { return state_->program(); }
+const plan::RankProgram& Executor::program() const { return impl_->program(); }
 
 std::span<std::byte> Executor::rows(std::string_view buffer) const {
-  return state_->memory().buffer(buffer_named(program(), buffer));
+  return impl_->memory().buffer(find_buffer(program(), buffer));
 }
 
 void Executor::bind(std::string_view buffer, std::span<std::byte> bytes,
                     std::shared_ptr<void> owner) {
-  state_->memory().bind(buffer_named(program(), buffer), bytes, std::move(owner));
+  impl_->memory().bind(find_buffer(program(), buffer), bytes, std::move(owner));
 }
 
-void Executor::leave_out(std::string_view buffer) {
-  state_->memory().leave_out(buffer_named(program(), buffer));
+void Executor::skip_allocation(std::string_view buffer) {
+  impl_->memory().skip_allocation(find_buffer(program(), buffer));
 }
 
 std::span<std::byte> Executor::rows(const plan::flat::Region& region) const {
-  return state_->memory().rows(region);
+  return impl_->memory().rows(region);
 }
 
 std::vector<KernelAccess> Executor::goals() const {
   std::vector<KernelAccess> all;
   for (const plan::flat::Fact& fact : program().goal) {
     all.push_back(
-        kernel_access(state_->memory(), plan::Access::Kind::reads, fact.region, fact.value));
+        kernel_access(impl_->memory(), plan::Access::Kind::reads, fact.region, fact.value));
   }
   return all;
 }
 
 StepResult execute(const plan::Plan& plan, Rank rank, comm::Communicator& communicator,
                    const KernelTable& kernels) {
-  ensure(rank.value == communicator.rank(), "a rank executes its own part of the plan");
+  ensure(rank.value == communicator.rank(), "rank matches the communicator");
   return Executor(plan, communicator, kernels).step();
 }
 

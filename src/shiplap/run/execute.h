@@ -5,9 +5,9 @@
 //     for (int k = 0; k < 5; ++k) executor.step();     // memory lives on between steps
 //   });
 //
-// Streams are threads of the rank (or take turns, if asked for), ordered by `after` alone. What is
-// asynchronous goes on while its stream does. docs/run.md says how, and which results are the same
-// bits each time.
+// Streams are threads of the rank (or are interleaved on one, with Progress::polled) and are
+// ordered by `after` alone. Asynchronous operations overlap with their own stream. docs/run.md
+// describes the execution model and which results are bitwise reproducible.
 #pragma once
 
 #include <cstddef>
@@ -20,39 +20,37 @@
 #include "shiplap/base/units.h"
 #include "shiplap/comm/communicator.h"
 #include "shiplap/plan/expand.h"
+#include "shiplap/run/job_consistency.h"
 #include "shiplap/run/kernel_table.h"
-#include "shiplap/run/same_job.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::run {
 
-// Who moves messages on while a rank computes.
+// How messages make progress while a rank computes.
 enum class Progress {
   // A thread for each channel that needs one. Streams are threads too.
   threads,
-  // Whoever computes, when it looks around. There is no thread but the caller's, so nothing takes a
-  // core from it. Collectives wait until nothing else can start, and overlap nothing.
+  // Kernels poll (KernelCall::poll_progress). There is no thread but the caller's, so nothing takes
+  // a core from it. Collectives start when nothing else can, and overlap nothing.
   polled,
 };
 
 struct ExecuteOptions {
   Progress progress = Progress::threads;
 
-  // Rows are filled with NaN before `allocate` and after `free`, so that whoever uses dead rows
-  // finds out.
+  // Fill rows with NaN before `allocate` and after `free`, to expose uses of dead rows.
   bool poison = false;
-  // Whether step() returns events. To name layers and samples of what it receives, every rank then
-  // expands the plan of all ranks once.
+  // Whether step() returns events. To name layers and samples of received messages, every rank then
+  // expands the plans of all ranks once.
   bool traces = false;
-  // Whether buffers have memory from the beginning, all zero. Otherwise each is bound before the
-  // first step.
+  // Whether buffers are allocated (zeroed). Otherwise the caller binds each before the first step.
   bool allocates = true;
-  // What all ranks must have in common besides the plan and the version of Shiplap.
-  std::vector<JobFact> common;
+  // Settings that must be equal on all ranks, besides the plan and the version of Shiplap.
+  std::vector<JobSetting> job_settings;
 };
 
 struct StepResult {
-  // On a clock that all ranks started together, when they made their executors.
+  // On a clock that all ranks started together when they created their executors.
   Seconds start;
   Seconds duration;
   trace::RankTrace trace;  // times since `start`; empty unless asked for
@@ -60,53 +58,55 @@ struct StepResult {
 
 class Executor {
  public:
-  // All ranks of `world` together, with the same plan. Rank r of the world is rank r of the mesh.
-  // `plan`, `world` and `kernels` must live longer.
+  // Collective over `world`, with the same plan on all ranks. Rank r of the world is rank r of the
+  // mesh. REQUIRES: `plan`, `world` and `kernels` outlive this.
   //
-  // Throws InputError on all ranks, before anything has run, if they do not run the same thing
-  // (D644), or one of them finds the plan wrong (D2xx), a kernel unknown (D640), or something that
-  // cannot be run (D641, D642, D643). `world` can be used after that.
+  // Throws InputError on all ranks, before anything has run, if plans or settings differ (D644),
+  // the plan is invalid (D2xx), a kernel is unknown (D640), or something is unsupported (D641,
+  // D642, D643). `world` stays usable.
   Executor(const plan::Plan& plan, comm::Communicator& world, const KernelTable& kernels,
            const ExecuteOptions& options = {});
   Executor(Executor&&) noexcept;
   Executor& operator=(Executor&&) noexcept;
   ~Executor();
 
-  // Executes the plan once. Throws what the first lane to fail threw: comm::Failure, or whatever a
-  // kernel throws, with the operation where that can be said. The others of this rank are stopped,
-  // and this rank leaves, so that no other one waits for it. The executor is of no use then.
+  // Executes the plan once. Rethrows the exception of the first thread that failed: comm::Failure,
+  // or whatever a kernel throws, with the operation if possible. The other threads of this rank are
+  // cancelled, and the rank aborts its communicators, so that no other rank waits for it. The
+  // executor is unusable after that.
   StepResult step();
 
   [[nodiscard]] const plan::RankProgram& program() const;
-  // A whole buffer of this rank, or some of its rows. Promises that they are there. Between steps.
+  // A buffer of this rank, or some of its rows. REQUIRES: they exist, and no step is running.
   [[nodiscard]] std::span<std::byte> rows(std::string_view buffer) const;
   [[nodiscard]] std::span<std::byte> rows(const plan::flat::Region& region) const;
-  // From the next step on, a buffer of this rank lies in memory of the caller's, in place of what
-  // it had. `owner`, if any, is kept until something else is bound, and for ever if a step fails,
-  // for a transport may still write there then. Promises that there is such a buffer of this size;
-  // empty bytes take its memory away. Between steps.
+  // From the next step on, the buffer uses the caller's memory. `owner`, if any, is kept alive
+  // until something else is bound; if a step fails it is leaked, since a transport may still write
+  // to the memory. Empty `bytes` remove the buffer's memory. REQUIRES: the buffer exists and has
+  // this size; no step is running.
   void bind(std::string_view buffer, std::span<std::byte> bytes,
             std::shared_ptr<void> owner = nullptr);
-  // Nothing but kernels that look elsewhere uses this buffer: it needs no memory until it is bound.
-  void leave_out(std::string_view buffer);
-  // What the plan says this rank holds at the end of a step (`goal`, `keep`), and where.
+  // The buffer gets no memory until it is bound. REQUIRES: only kernels that do not access it use
+  // it.
+  void skip_allocation(std::string_view buffer);
+  // The values that this rank holds at the end of a step (`goal`, `keep`), and where.
   [[nodiscard]] std::vector<KernelAccess> goals() const;
 
  private:
-  class State;
-  std::unique_ptr<State> state_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
-// One step of a plan, as `rank` of `communicator`, which it must be.
+// Runs one step of a plan. REQUIRES: `rank` is the rank of this process in `communicator`.
 StepResult execute(const plan::Plan& plan, Rank rank, comm::Communicator& communicator,
                    const KernelTable& kernels);
 
-// What the step of each rank returned, by rank, on all of them. All ranks together.
+// Collective. Returns the step results of all ranks, by rank, on all ranks.
 [[nodiscard]] std::vector<StepResult> gather_steps(comm::Communicator& world,
                                                    const StepResult& result);
 
-// The events of all ranks on one clock, on rank 0; the others get an empty trace. All ranks
-// together, each with what its step returned.
+// Collective, each rank with the result of its step. Returns the events of all ranks on one clock
+// on rank 0, and an empty trace on the others.
 [[nodiscard]] trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,
                                         const StepResult& result);
 

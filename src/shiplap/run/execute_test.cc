@@ -349,12 +349,12 @@ program all on all
     EXPECT_THAT(one, StartsWith("D640"));
     EXPECT_THAT(one, HasSubstr("rank 1"));
     EXPECT_THAT(one, HasSubstr("odd: compute forwrad"));
-    EXPECT_THAT(one, HasSubstr("the table has: forward, known"));
+    EXPECT_THAT(one, HasSubstr("known kernels: forward, known"));
     EXPECT_THAT(one, HasSubstr("did you mean `forward`?"));
   }
 }
 
-std::string refused(const std::string& lines) {
+std::string rejected(const std::string& lines) {
   const plan::Plan plan = plan::parse_text(
       "shiplap-plan 1\nmesh dp=2\nlist cut = 0 1 2\ntable t\n  message 0 1 0 3 0\n"
       "program all on all\n  buffer x rows 4 row_bytes 4 f32\n  buffer h rows 2 row_bytes 2 i16\n"
@@ -379,7 +379,7 @@ TEST(Execute, RefusesWhatItCannotDo) {
         "all_gather x[1 +2] to x over dp", "all_to_all y to x over dp split cut",
         "all_reduce x[0 +2] to x[1 +2] over dp", "exchange y to x by t over dp",
         "all_gather x[0 +3] over dp", "broadcast x to y over dp", "exchange x to h by t over dp"}) {
-    EXPECT_EQ(refused(line), "D641:not supported by run") << line;
+    EXPECT_EQ(rejected(line), "D641:not supported by run") << line;
   }
 }
 

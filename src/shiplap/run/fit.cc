@@ -9,10 +9,10 @@
 namespace shiplap::run {
 namespace {
 
-using Row = std::array<double, 4>;
-using Equations = std::array<Row, 3>;
+using EquationRow = std::array<double, 4>;
+using Equations = std::array<EquationRow, 3>;
 
-// The sums of squares, for the parts that are used; the others are 0.
+// The normal equations, for the parts that are used; the others are fixed at 0.
 Equations equations_of(std::span<const FitPoint> points, const std::array<bool, 3>& uses) {
   Equations equations{};
   for (const FitPoint& point : points) {
@@ -25,14 +25,14 @@ Equations equations_of(std::span<const FitPoint> points, const std::array<bool, 
   for (std::size_t i = 0; i < 3; ++i) {
     if (uses[i]) continue;
     equations[i] = {};
-    for (Row& row : equations) row[i] = 0;
+    for (EquationRow& row : equations) row[i] = 0;
     equations[i][i] = 1;
   }
   return equations;
 }
 
-// Scaled, for the parts differ by many orders of magnitude; then by elimination.
-std::array<double, 3> solved(Equations equations) {
+// Gauss-Jordan elimination after scaling: the parts differ by many orders of magnitude.
+std::array<double, 3> solve(Equations equations) {
   std::array<double, 3> scale{};
   for (std::size_t i = 0; i < 3; ++i) scale[i] = 1 / std::sqrt(equations[i][i]);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -53,10 +53,10 @@ std::array<double, 3> solved(Equations equations) {
 
 }  // namespace
 
-std::array<double, 3> fitted(std::span<const FitPoint> points) {
+std::array<double, 3> fit_costs(std::span<const FitPoint> points) {
   std::array<bool, 3> uses{true, true, true};
   for (;;) {
-    const std::array<double, 3> found = solved(equations_of(points, uses));
+    const std::array<double, 3> found = solve(equations_of(points, uses));
     bool is_done = true;
     for (std::size_t i = 0; i < 3; ++i) {
       if (!uses[i] || found[i] >= 0) continue;

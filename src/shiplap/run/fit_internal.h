@@ -1,4 +1,4 @@
-// A time as a sum of three parts, of which it is known how often each occurs.
+// Fits a linear cost model of three terms to measured times.
 #pragma once
 
 #include <array>
@@ -7,12 +7,12 @@
 namespace shiplap::run {
 
 struct FitPoint {
-  std::array<double, 3> parts{};  // how much of each
-  double total = 0;               // more than 0
+  std::array<double, 3> parts{};  // amount of each term
+  double total = 0;               // measured time, > 0
 };
 
-// What one of each takes: least squares of the relative errors. None is negative; what would be is
-// taken as 0.
-[[nodiscard]] std::array<double, 3> fitted(std::span<const FitPoint> points);
+// Returns the cost per unit of each term: least squares of relative errors, with negative costs
+// clamped to 0.
+[[nodiscard]] std::array<double, 3> fit_costs(std::span<const FitPoint> points);
 
 }  // namespace shiplap::run

@@ -29,7 +29,7 @@ std::int32_t small(Unpacker& from) { return static_cast<std::int32_t>(from.numbe
 
 trace::Event unpack_event(Unpacker& from) {
   trace::Event event;
-  event.kind = static_cast<trace::Kind>(from.number());
+  event.kind = static_cast<trace::EventKind>(from.number());
   event.rank = small(from);
   event.layer = small(from);
   event.stream = small(from);

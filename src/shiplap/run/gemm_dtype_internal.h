@@ -6,10 +6,10 @@
 
 namespace shiplap::run {
 
-// Returns `type`. Throws InputError D802 if no kernel multiplies such numbers.
+// Returns `type`. Throws InputError D802 if no kernel supports it.
 [[nodiscard]] DType gemm_dtype(DType type);
 
-// Throws InputError D802 if no kernel makes the product.
-void demand_kernels(const overlap::Problem& problem);
+// Throws InputError D802 if no kernel supports the dtypes of the GEMM.
+void check_gemm_supported(const overlap::Problem& problem);
 
 }  // namespace shiplap::run

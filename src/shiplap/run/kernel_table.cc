@@ -50,10 +50,10 @@ std::vector<Diagnostic> unknown_kernels(const plan::RankProgram& program,
                        .where = {.line = operation.source->origin.line,
                                  .rank = program.rank.value,
                                  .operation = program.describe(operation)},
-                       .what = fmt::format("no kernel is called `{}`", compute->kernel),
+                       .what = fmt::format("unknown kernel `{}`", compute->kernel),
                        .why = names.empty()
-                                  ? "the table of kernels is empty"
-                                  : fmt::format("the table has: {}", fmt::join(names, ", ")),
+                                  ? "the kernel table is empty"
+                                  : fmt::format("known kernels: {}", fmt::join(names, ", ")),
                        .help = near.empty() ? "" : fmt::format("did you mean `{}`?", near)});
   }
   return unknown;

@@ -1,5 +1,5 @@
-// What the names of computations in a plan stand for. Whoever runs a plan builds the table; nothing
-// registers itself, and the executor knows no kernel.
+// Maps the names of computations in a plan to functions. The caller of the executor builds the
+// table; there is no global registry.
 //
 //   KernelTable kernels;
 //   kernels.bind("zero", [](const KernelCall& call) { .. });
@@ -20,7 +20,7 @@
 namespace shiplap::run {
 
 // One region that a computation reads or writes, as the plan states it. `bytes` may be written only
-// where the kind says so.
+// if `kind` is not `reads`.
 struct KernelAccess {
   plan::Access::Kind kind = plan::Access::Kind::reads;
   std::span<std::byte> bytes;
@@ -28,45 +28,46 @@ struct KernelAccess {
   std::int64_t row_bytes = 0;
   const plan::Tensor* tensor = nullptr;
   const plan::flat::Value* value = nullptr;
-  std::span<const plan::flat::Run> runs;  // of all its dimensions; the part's first, as they lie
+  std::span<const plan::flat::Run>
+      runs;  // of all dimensions; those of the part first, in memory order
 
   [[nodiscard]] bool is_of(std::string_view tensor_kind) const {
     return tensor->kind == tensor_kind;
   }
-  // Which one of the tensor's instances: the layer.
+  // The instance of the tensor: the layer.
   [[nodiscard]] std::int64_t instance() const { return value->instance; }
 
-  // Memory as numbers. Promises that T has the size of the element type.
+  // REQUIRES: T has the size of the element type.
   template <class T>
   [[nodiscard]] std::span<T> as() const {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 };
 
-// The coordinates that the value has in one dimension of its part, in the order in which they lie.
+// Returns the coordinates of the value in one dimension of its part, in memory order.
 [[nodiscard]] std::vector<std::int64_t> coordinates(const KernelAccess& access,
                                                     plan::DimensionId dimension);
 
-// One call of a kernel. Operations on different streams may call at the same time, each from the
-// thread of its stream.
+// One call of a kernel. Operations on different streams may call concurrently, each on the thread
+// of its stream.
 struct KernelCall {
   const plan::RankProgram* program = nullptr;
   const plan::flat::Operation* operation = nullptr;
-  std::int64_t step = 0;    // how many steps this executor has done before
+  std::int64_t step = 0;    // number of steps this executor has run before
   std::int32_t stream = 0;  // 0 is `main`
   std::span<const KernelAccess> accesses;
-  const std::function<void()>* look = nullptr;
+  const std::function<void()>* poll = nullptr;
 
   [[nodiscard]] Rank rank() const { return program->rank; }
-  // Whether nobody else moves messages on while the kernel computes. It should then look around
-  // every few milliseconds.
-  [[nodiscard]] bool is_polled() const { return look != nullptr; }
-  void look_around() const {
-    if (look != nullptr) (*look)();
+  // Whether messages make progress only when the kernel polls (Progress::polled). It should then
+  // call poll_progress() every few milliseconds.
+  [[nodiscard]] bool is_polled() const { return poll != nullptr; }
+  void poll_progress() const {
+    if (poll != nullptr) (*poll)();
   }
 };
 
-// What a rank finds in its memory when a step begins (`given`, `keep`).
+// A value that a rank has in memory when a step begins (`given`, `keep`).
 struct GivenCall {
   const plan::RankProgram* program = nullptr;
   std::int64_t step = 0;
@@ -78,13 +79,13 @@ class KernelTable {
   using Kernel = std::function<void(const KernelCall&)>;
   using Provider = std::function<void(const GivenCall&)>;
 
-  // Promises that the name is new.
+  // REQUIRES: no kernel of this name is bound.
   void bind(std::string name, Kernel kernel);
-  // Called for every `given` and `keep` of the plan before each step: it writes the batch, and
-  // before step 0 the weights. Without one, memory is as it was.
+  // Called for every `given` and `keep` of the plan before each step. It writes the batch, and
+  // before step 0 the weights. Without a provider, memory is left unchanged.
   void bind_given(Provider provider) { given_ = std::move(provider); }
 
-  // Null if there is none.
+  // Returns null if there is none.
   [[nodiscard]] const Kernel* find(std::string_view name) const;
   [[nodiscard]] const Provider& given() const { return given_; }
   [[nodiscard]] std::vector<std::string> names() const;
@@ -94,7 +95,7 @@ class KernelTable {
   Provider given_;
 };
 
-// Everything in the plan of this rank that the table does not have: D640, once per name.
+// Returns D640, once per name, for every computation of this rank that the table does not have.
 [[nodiscard]] std::vector<Diagnostic> unknown_kernels(const plan::RankProgram& program,
                                                       const KernelTable& kernels);
 

@@ -11,7 +11,7 @@
 namespace shiplap::run {
 namespace {
 
-Diagnostic placed(Diagnostic diagnostic, const plan::RankProgram& program, std::int32_t op) {
+Diagnostic add_location(Diagnostic diagnostic, const plan::RankProgram& program, std::int32_t op) {
   const plan::flat::Operation& operation = program.operations[op];
   if (!diagnostic.where.rank) diagnostic.where.rank = program.rank.value;
   if (diagnostic.where.line == 0) diagnostic.where.line = operation.source->origin.line;
@@ -21,13 +21,13 @@ Diagnostic placed(Diagnostic diagnostic, const plan::RankProgram& program, std::
   return diagnostic;
 }
 
-// In a handler: throws what is handled once more, with its diagnostics changed.
+// REQUIRES: called in an exception handler. Rethrows the exception with changed diagnostics.
 template <class Change>
 [[noreturn]] void rethrow_changed(const Change& change) {
   try {
     throw;
-  } catch (const comm::DeadlinePassed& failure) {
-    throw comm::DeadlinePassed(change(failure.diagnostic()), failure.missing(), failure.culprit());
+  } catch (const comm::TimeoutError& failure) {
+    throw comm::TimeoutError(change(failure.diagnostic()), failure.missing(), failure.culprit());
   } catch (const comm::RankFailed& failure) {
     throw comm::RankFailed(change(failure.diagnostic()), failure.rank());
   } catch (const comm::Mismatch& failure) {
@@ -43,7 +43,7 @@ template <class Change>
   }
 }
 
-std::string in_words(const Diagnostic& diagnostic) {
+std::string format_reason(const Diagnostic& diagnostic) {
   std::string text = diagnostic.what;
   if (!diagnostic.where.operation.empty()) text += " (" + diagnostic.where.operation + ")";
   if (!diagnostic.why.empty()) text += "; " + diagnostic.why;
@@ -52,11 +52,11 @@ std::string in_words(const Diagnostic& diagnostic) {
 
 }  // namespace
 
-void rethrow_located(const plan::RankProgram& program, std::int32_t op) {
-  rethrow_changed([&](const Diagnostic& one) { return placed(one, program, op); });
+void rethrow_with_location(const plan::RankProgram& program, std::int32_t op) {
+  rethrow_changed([&](const Diagnostic& one) { return add_location(one, program, op); });
 }
 
-void rethrow_within(const std::string& what) {
+void rethrow_with_context(const std::string& what) {
   rethrow_changed([&](Diagnostic one) {
     std::string& where = one.where.operation;
     where = where.empty() ? what : what + ", " + where;
@@ -64,44 +64,44 @@ void rethrow_within(const std::string& what) {
   });
 }
 
-std::string reason_of(const std::exception_ptr& failure) {
+std::string failure_reason(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const comm::Failure& error) {
-    return in_words(error.diagnostic());
+    return format_reason(error.diagnostic());
   } catch (const InputError& error) {
-    return in_words(error.diagnostics().front());
+    return format_reason(error.diagnostics().front());
   } catch (const std::exception& error) {
     return error.what();
   } catch (...) {
-    return "an exception of no known type";
+    return "unknown exception";
   }
 }
 
 namespace {
 
-void leave_with_reason(comm::Communicator& world, const std::exception_ptr& failure) {
+void abort_with_reason(comm::Communicator& world, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const comm::RankFailed& error) {
-    world.leave(error.diagnostic().why, error.culprit());
-  } catch (const comm::DeadlinePassed& error) {
-    world.leave(in_words(error.diagnostic()),
+    world.abort(error.diagnostic().why, error.culprit());
+  } catch (const comm::TimeoutError& error) {
+    world.abort(format_reason(error.diagnostic()),
                 error.culprit().value_or(comm::Communicator::kNobody));
   } catch (const comm::Failure& error) {
-    world.leave(in_words(error.diagnostic()), error.culprit());
+    world.abort(format_reason(error.diagnostic()), error.culprit());
   } catch (...) {
-    world.leave(reason_of(failure));
+    world.abort(failure_reason(failure));
   }
 }
 
 }  // namespace
 
-void leave(comm::Communicator& world, const std::exception_ptr& failure) {
+void abort_with_failure(comm::Communicator& world, const std::exception_ptr& failure) {
   try {
-    leave_with_reason(world, failure);
+    abort_with_reason(world, failure);
   } catch (const std::bad_alloc&) {
-    world.leave("");
+    world.abort("");
   }
 }
 

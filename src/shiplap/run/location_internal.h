@@ -1,4 +1,4 @@
-// Says of a failure in which operation of the plan it happened.
+// Adds the rank and operation of the plan to exceptions.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace shiplap::run {
 
-// In a handler: throws what is handled once more, with rank and operation where it has none.
-[[noreturn]] void rethrow_located(const plan::RankProgram& program, std::int32_t op);
+// REQUIRES: called in an exception handler. Rethrows the exception with rank and operation added.
+[[noreturn]] void rethrow_with_location(const plan::RankProgram& program, std::int32_t op);
 
-// The same with the name of what it happened in, before the operation.
-[[noreturn]] void rethrow_within(const std::string& what);
+// The same, with `what` prefixed to the operation.
+[[noreturn]] void rethrow_with_context(const std::string& what);
 
 template <class Act>
-void located(const plan::RankProgram& program, std::int32_t op, const Act& act) {
+void with_location(const plan::RankProgram& program, std::int32_t op, const Act& act) {
   try {
     act();
   } catch (const std::exception&) {
-    rethrow_located(program, op);
+    rethrow_with_location(program, op);
   }
 }
 
-// What to tell the other ranks about a failure.
-[[nodiscard]] std::string reason_of(const std::exception_ptr& failure);
-// Leaves, and tells the others of whoever was the first to fail.
-void leave(comm::Communicator& world, const std::exception_ptr& failure);
+// Returns the text that other ranks get about a failure.
+[[nodiscard]] std::string failure_reason(const std::exception_ptr& failure);
+// Aborts `world` and notifies the other ranks of the root cause: the rank that failed first.
+void abort_with_failure(comm::Communicator& world, const std::exception_ptr& failure);
 
 }  // namespace shiplap::run

@@ -9,9 +9,9 @@
 
 namespace shiplap::run {
 
-RankMemory::RankMemory(const plan::RankProgram& program, Memory memory) : program_(program) {
+RankMemory::RankMemory(const plan::RankProgram& program, MemorySource source) : program_(program) {
   buffers_.reserve(program.buffers.size());
-  if (memory == Memory::bound) {
+  if (source == MemorySource::bound) {
     buffers_.resize(program.buffers.size());
     return;
   }
@@ -30,18 +30,19 @@ std::size_t RankMemory::size(std::size_t buffer) const {
 }
 
 void RankMemory::bind(plan::BufferId id, std::span<std::byte> bytes, std::shared_ptr<void> owner) {
-  ensure(bytes.empty() || bytes.size() == size(id.index()), "memory as large as the buffer");
+  ensure(bytes.empty() || bytes.size() == size(id.index()),
+         "bound memory has the size of the buffer");
   buffers_[id.index()] = {.lines = nullptr, .bytes = bytes, .owner = std::move(owner)};
 }
 
-void RankMemory::leave_out(plan::BufferId id) {
+void RankMemory::skip_allocation(plan::BufferId id) {
   buffers_[id.index()] = {};
-  buffers_[id.index()].is_left_out = true;
+  buffers_[id.index()].is_skipped = true;
 }
 
 bool RankMemory::is_complete() const {
   for (std::size_t k = 0; k < buffers_.size(); ++k) {
-    if (!buffers_[k].is_left_out && buffers_[k].bytes.size() != size(k)) return false;
+    if (!buffers_[k].is_skipped && buffers_[k].bytes.size() != size(k)) return false;
   }
   return true;
 }
@@ -51,8 +52,8 @@ DType RankMemory::type(plan::BufferId id) const {
 }
 
 std::span<std::byte> RankMemory::rows(const plan::flat::Region& region) const {
-  ensure(region.listed < 0, "rows that follow each other");
-  if (buffers_[region.buffer.index()].is_left_out) return {};
+  ensure(region.listed < 0, "the rows of the region are contiguous");
+  if (buffers_[region.buffer.index()].is_skipped) return {};
   const auto width = static_cast<std::size_t>(row_bytes(region.buffer));
   return buffer(region.buffer)
       .subspan(static_cast<std::size_t>(region.begin) * width,
@@ -66,23 +67,23 @@ std::span<std::byte> RankMemory::row(const plan::flat::Region& region, std::int6
   return buffer(region.buffer).subspan(static_cast<std::size_t>(row) * width, width);
 }
 
-// All bits set are a NaN in every floating-point format of plans.
+// All bits set is a NaN in every floating-point format of plans.
 void RankMemory::poison(const plan::flat::Region& region) const {
   const std::span<std::byte> bytes = rows(region);
   if (!bytes.empty()) std::memset(bytes.data(), 0xff, bytes.size());
 }
 
-// It stays where a leak detector finds it: it is not lost, only not ours any more.
-void keep_for_ever(std::shared_ptr<void> thing) {
+// It stays reachable, so leak detectors do not report it.
+void leak_intentionally(std::shared_ptr<void> owner) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   try {
     static auto* const kept = new std::vector<std::shared_ptr<void>>;
-    kept->push_back(thing);
-  } catch (const std::bad_alloc&) {  // a copy that is never destroyed needs no memory
-    using Thing = std::shared_ptr<void>;
-    alignas(Thing) static std::array<std::byte, sizeof(Thing)> last;
-    new (last.data()) Thing(std::move(thing));
+    kept->push_back(owner);
+  } catch (const std::bad_alloc&) {  // a pointer that is never destroyed needs no allocation
+    using Owner = std::shared_ptr<void>;
+    alignas(Owner) static std::array<std::byte, sizeof(Owner)> last;
+    new (last.data()) Owner(std::move(owner));
   }
 }
 

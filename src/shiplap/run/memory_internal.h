@@ -1,4 +1,4 @@
-// The buffers of one rank, as real memory.
+// The memory of the buffers of one rank.
 #pragma once
 
 #include <array>
@@ -11,20 +11,21 @@
 
 namespace shiplap::run {
 
-// Where the memory of buffers comes from: it is made, all zero, or all of it is bound later.
-enum class Memory { own, bound };
+// Buffers are allocated and zeroed, or bound to the caller's memory later.
+enum class MemorySource { allocated, bound };
 
 class RankMemory {
  public:
-  // The program must live longer.
-  explicit RankMemory(const plan::RankProgram& program, Memory memory = Memory::own);
+  // REQUIRES: `program` outlives this.
+  explicit RankMemory(const plan::RankProgram& program,
+                      MemorySource source = MemorySource::allocated);
 
-  // Memory from elsewhere in place of what the buffer had; `owner` is kept as long as it is bound.
-  // Promises that it is as large as the buffer, or nothing at all.
+  // Replaces the memory of a buffer. `owner` is kept alive as long as it is bound.
+  // REQUIRES: `bytes` is as large as the buffer, or empty.
   void bind(plan::BufferId id, std::span<std::byte> bytes, std::shared_ptr<void> owner);
-  // It has no memory, and rows of it are no bytes.
-  void leave_out(plan::BufferId id);
-  // Whether every buffer has its memory, or needs none.
+  // The buffer gets no memory; its rows are empty spans.
+  void skip_allocation(plan::BufferId id);
+  // Returns whether every buffer has its memory or is skipped.
   [[nodiscard]] bool is_complete() const;
 
   [[nodiscard]] const plan::RankProgram& program() const { return program_; }
@@ -35,24 +36,24 @@ class RankMemory {
   [[nodiscard]] std::int64_t row_bytes(plan::BufferId id) const {
     return program_.buffers[id].row_bytes;
   }
-  // Rows that follow each other. Promises that the region is not a list of rows.
+  // Contiguous rows. REQUIRES: the region is not a list of rows.
   [[nodiscard]] std::span<std::byte> rows(const plan::flat::Region& region) const;
   // Row k of any region.
   [[nodiscard]] std::span<std::byte> row(const plan::flat::Region& region, std::int64_t k) const;
 
-  // Makes every number of a region a NaN, whatever its type.
+  // Fills a region with NaN, whatever its type.
   void poison(const plan::flat::Region& region) const;
 
  private:
-  // In lines of the cache, so that numbers of any type can lie in it.
+  // A cache line, aligned for any element type.
   struct alignas(64) Line {
     std::array<std::byte, 64> bytes;
   };
   struct Buffer {
     std::unique_ptr<Line[]> lines;
     std::span<std::byte> bytes;
-    std::shared_ptr<void> owner;  // of bytes that were bound
-    bool is_left_out = false;
+    std::shared_ptr<void> owner;  // of bound memory
+    bool is_skipped = false;
   };
   [[nodiscard]] std::size_t size(std::size_t buffer) const;
 
@@ -60,7 +61,8 @@ class RankMemory {
   std::vector<Buffer> buffers_;
 };
 
-// Keeps something until the process ends: a transport that failed may still write there.
-void keep_for_ever(std::shared_ptr<void> thing);
+// Keeps `owner` alive until the process ends: a transport that failed may still write to its
+// memory.
+void leak_intentionally(std::shared_ptr<void> owner);
 
 }  // namespace shiplap::run

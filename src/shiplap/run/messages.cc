@@ -1,3 +1,20 @@
+// Messages of one rank: starting, completing and timing them out.
+//
+// Order. A plan's sends and receives are matched in listed order per (peer, channel, tag). Receives
+// are therefore posted as soon as they may start, in listed order, and a transport delivers
+// messages between two ranks in order up to Communicator::eager_limit bytes. Longer messages could
+// overtake each other, so they are split into chunks of that size, each a message of its own with
+// the same tag.
+//
+// Length mismatch. Chunks are completed in order. A chunk that is shorter than expected, before the
+// last one, was the end of a message that is shorter than this one (D303); the receive must not
+// wait for chunks that never arrive.
+//
+// Receives that add go to a staging buffer and are added when they are complete.
+//
+// Progress. There is no callback from the transport: whoever owns an InFlightMessages polls it. A
+// ChannelWorker spins for kSpinRounds, then sleeps kPollInterval between polls (a message that is
+// posted wakes it at once). Timeouts are checked only after spinning.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,42 +39,43 @@ bool is_added(const plan::flat::Operation& op) {
 
 }  // namespace
 
-std::vector<std::byte>* Parcels::take(std::size_t bytes) {
-  std::vector<std::byte>* parcel = nullptr;
+std::vector<std::byte>* StagingBuffers::acquire(std::size_t bytes) {
+  std::vector<std::byte>* buffer = nullptr;
   if (free_.empty()) {
-    parcel = &all_.emplace_back();
+    buffer = &all_.emplace_back();
   } else {
-    parcel = free_.back();
+    buffer = free_.back();
     free_.pop_back();
   }
-  parcel->resize(bytes);
-  return parcel;
+  buffer->resize(bytes);
+  return buffer;
 }
 
 Message start_message(const MessageContext& context, std::int32_t index) {
   const plan::flat::Operation& op = context.memory.program().operations[index];
-  comm::Communicator& channel = *context.links.channels.at(*message_channel(op));
+  comm::Communicator& channel = *context.communicators.channels.at(*message_channel(op));
   const int peer = op.peer.value;
-  const int tag = context.links.tag(op.tag);
-  Message message{.index = index, .op = &op, .since = Board::now()};
+  const int tag = context.communicators.tag(op.tag);
+  Message message{.index = index, .op = &op, .last_progress = CompletionTracker::now()};
   std::span<std::byte> rest = context.memory.rows(is_send(op) ? op.from : op.to);
   if (is_added(op)) {
-    message.parcel = context.parcels.take(rest.size());
-    rest = std::span(*message.parcel);
+    message.staging_buffer = context.staging.acquire(rest.size());
+    rest = std::span(*message.staging_buffer);
   }
-  message.part_bytes = channel.eager_limit(peer);
-  do {  // an empty message is one too
-    const auto part = rest.first(std::min(rest.size(), message.part_bytes));
-    message.parts.push_back(is_send(op) ? channel.isend(std::span<const std::byte>(part), peer, tag)
-                                        : channel.ireceive(part, peer, tag));
-    rest = rest.subspan(part.size());
+  message.chunk_bytes = channel.eager_limit(peer);
+  do {  // at least one chunk: empty messages are sent too
+    const auto chunk = rest.first(std::min(rest.size(), message.chunk_bytes));
+    message.chunks.push_back(is_send(op)
+                                 ? channel.isend(std::span<const std::byte>(chunk), peer, tag)
+                                 : channel.ireceive(chunk, peer, tag));
+    rest = rest.subspan(chunk.size());
   } while (!rest.empty());
   return message;
 }
 
 namespace {
 
-[[noreturn]] void refuse_length(const MessageContext& context, const Message& message) {
+[[noreturn]] void throw_length_mismatch(const MessageContext& context, const Message& message) {
   const plan::RankProgram& program = context.memory.program();
   const plan::flat::Operation& op = *message.op;
   throw comm::Mismatch(
@@ -65,53 +83,54 @@ namespace {
           .code = "D303",
           .where = {.rank = program.rank.value},
           .what = fmt::format("rank {} sends {} bytes to rank {}, which expects {}", op.peer.value,
-                              message.arrived, program.rank.value, program.bytes_of(op.to))},
+                              message.received_bytes, program.rank.value, program.bytes_of(op.to))},
       {op.peer.value});
 }
 
-// The next part, which is complete or is waited for. One that is short was the last of a message
-// that is shorter than this one.
-void take_part(const MessageContext& context, Message& message) {
-  message.arrived += message.parts[message.complete].wait();
-  message.since = Board::now();
-  if (++message.complete == message.parts.size() || is_send(*message.op)) return;
-  const auto expected = static_cast<std::int64_t>(message.complete * message.part_bytes);
-  if (message.arrived != expected) refuse_length(context, message);
+// Waits for the next chunk. Throws D303 if it shows that the sender's message is shorter.
+void complete_chunk(const MessageContext& context, Message& message) {
+  message.received_bytes += message.chunks[message.completed_chunks].wait();
+  message.last_progress = CompletionTracker::now();
+  if (++message.completed_chunks == message.chunks.size() || is_send(*message.op)) return;
+  const auto expected = static_cast<std::int64_t>(message.completed_chunks * message.chunk_bytes);
+  if (message.received_bytes != expected) throw_length_mismatch(context, message);
 }
 
 }  // namespace
 
 void finish_message(const MessageContext& context, Message& message) {
   const plan::flat::Operation& op = *message.op;
-  while (message.complete < message.parts.size()) take_part(context, message);
+  while (message.completed_chunks < message.chunks.size()) complete_chunk(context, message);
   if (is_send(op)) return;
-  if (message.arrived != context.memory.program().bytes_of(op.to)) refuse_length(context, message);
-  if (message.parcel == nullptr) return;
-  add(context.memory.type(op.to.buffer), context.memory.rows(op.to), *message.parcel);
-  context.parcels.give_back(std::exchange(message.parcel, nullptr));
+  if (message.received_bytes != context.memory.program().bytes_of(op.to))
+    throw_length_mismatch(context, message);
+  if (message.staging_buffer == nullptr) return;
+  add(context.memory.type(op.to.buffer), context.memory.rows(op.to), *message.staging_buffer);
+  context.staging.release(std::exchange(message.staging_buffer, nullptr));
 }
 
-// ---- under way
+// ---- messages in flight
 
-void UnderWay::start(std::int32_t op) {
-  hooks_.begun(op);
-  located(context_.memory.program(), op, [&] { messages_.push_back(start_message(context_, op)); });
+void InFlightMessages::start(std::int32_t op) {
+  callbacks_.on_start(op);
+  with_location(context_.memory.program(), op,
+                [&] { messages_.push_back(start_message(context_, op)); });
 }
 
-std::int64_t UnderWay::look() {
+std::int64_t InFlightMessages::poll() {
   std::int64_t completed = 0;
   const auto ended = [&](Message& message) {
     bool is_complete = false;
-    located(context_.memory.program(), message.index, [&] {
-      while (message.complete < message.parts.size() &&
-             message.parts[message.complete].test(board_.is_idle())) {
-        take_part(context_, message);
+    with_location(context_.memory.program(), message.index, [&] {
+      while (message.completed_chunks < message.chunks.size() &&
+             message.chunks[message.completed_chunks].test(tracker_.is_idle())) {
+        complete_chunk(context_, message);
       }
-      is_complete = message.complete == message.parts.size();
+      is_complete = message.completed_chunks == message.chunks.size();
       if (is_complete) finish_message(context_, message);
     });
     if (!is_complete) return false;
-    hooks_.ended(message.index);
+    callbacks_.on_complete(message.index);
     ++completed;
     return true;
   };
@@ -119,52 +138,53 @@ std::int64_t UnderWay::look() {
   return completed;
 }
 
-void UnderWay::check_deadline() {
+void InFlightMessages::check_timeout() {
   Message& message = messages_.front();
-  const comm::Communicator& channel = *context_.links.channels.at(*message_channel(*message.op));
-  const double since = std::max(message.since, board_.idle_since().value);
-  if (Board::now() - since < channel.timeout().value) return;
-  located(context_.memory.program(), message.index,
-          [&] { message.parts[message.complete].time_out(); });
+  const comm::Communicator& channel =
+      *context_.communicators.channels.at(*message_channel(*message.op));
+  const double since = std::max(message.last_progress, tracker_.idle_since().value);
+  if (CompletionTracker::now() - since < channel.timeout().value) return;
+  with_location(context_.memory.program(), message.index,
+                [&] { message.chunks[message.completed_chunks].time_out(); });
 }
 
-// ---- a lane
+// ---- progress loop of a channel
 
-void MessageLane::post(std::int32_t op) {
+void ChannelWorker::post(std::int32_t op) {
   const std::lock_guard lock(mutex_);
-  posts_.push_back(op);
+  posted_.push_back(op);
   changed_.notify_all();
 }
 
-void MessageLane::wake() {
+void ChannelWorker::wake() {
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
 
-std::vector<std::int32_t> MessageLane::posted(int idle_rounds) {
+std::vector<std::int32_t> ChannelWorker::take_posted(int idle_rounds) {
   std::unique_lock lock(mutex_);
-  const auto is_there = [&] { return !posts_.empty() || board_.is_stopped(); };
-  if (under_way_.empty()) {
-    changed_.wait(lock, is_there);
-  } else if (idle_rounds > kEagerRounds) {
-    changed_.wait_for(lock, kPause, is_there);
+  const auto is_woken = [&] { return !posted_.empty() || tracker_.is_cancelled(); };
+  if (in_flight_.empty()) {
+    changed_.wait(lock, is_woken);
+  } else if (idle_rounds > kSpinRounds) {
+    changed_.wait_for(lock, kPollInterval, is_woken);
   }
-  if (board_.is_stopped()) throw Stopped{};
-  return std::exchange(posts_, {});
+  if (tracker_.is_cancelled()) throw Cancelled{};
+  return std::exchange(posted_, {});
 }
 
-void MessageLane::run(std::int64_t count) {
+void ChannelWorker::run(std::int64_t count) {
   int idle_rounds = 0;
   for (std::int64_t done = 0; done < count;) {
-    const std::vector<std::int32_t> posts = posted(idle_rounds);
-    for (const std::int32_t op : posts) under_way_.start(op);
-    const std::int64_t completed = under_way_.look();
+    const std::vector<std::int32_t> posted = take_posted(idle_rounds);
+    for (const std::int32_t op : posted) in_flight_.start(op);
+    const std::int64_t completed = in_flight_.poll();
     done += completed;
-    idle_rounds = posts.empty() && completed == 0 ? idle_rounds + 1 : 0;
-    if (idle_rounds <= kEagerRounds) {
+    idle_rounds = posted.empty() && completed == 0 ? idle_rounds + 1 : 0;
+    if (idle_rounds <= kSpinRounds) {
       std::this_thread::yield();
-    } else if (!under_way_.empty()) {
-      under_way_.check_deadline();
+    } else if (!in_flight_.empty()) {
+      in_flight_.check_timeout();
     }
   }
 }

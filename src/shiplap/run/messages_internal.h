@@ -1,4 +1,4 @@
-// Sends and receives of a plan. A lane of its own has many of them under way at a time.
+// Sends and receives of a plan. Many of them are in flight at a time.
 #pragma once
 
 #include <chrono>
@@ -11,17 +11,17 @@
 #include <vector>
 
 #include "shiplap/comm/communicator.h"
-#include "shiplap/run/board_internal.h"
-#include "shiplap/run/links_internal.h"
+#include "shiplap/run/communicator_set_internal.h"
+#include "shiplap/run/completion_tracker_internal.h"
 #include "shiplap/run/memory_internal.h"
 
 namespace shiplap::run {
 
-// Where messages arrive that are to be added. Kept from step to step.
-class Parcels {
+// Pool of buffers for receives that add: data arrives here first. Reused across steps.
+class StagingBuffers {
  public:
-  std::vector<std::byte>* take(std::size_t bytes);
-  void give_back(std::vector<std::byte>* parcel) { free_.push_back(parcel); }
+  std::vector<std::byte>* acquire(std::size_t bytes);
+  void release(std::vector<std::byte>* buffer) { free_.push_back(buffer); }
 
  private:
   std::list<std::vector<std::byte>> all_;
@@ -30,79 +30,80 @@ class Parcels {
 
 struct MessageContext {
   const RankMemory& memory;
-  const Links& links;
-  Parcels& parcels;
+  const CommunicatorSet& communicators;
+  StagingBuffers& staging;
 };
 
-// One message. Where long ones would take turns on their way (Communicator::eager_limit) it goes
-// in parts, so that what starts first arrives first.
+// One message. A message above Communicator::eager_limit is split into chunks, so that messages
+// arrive in the order in which they start.
 struct Message {
   std::int32_t index = 0;
   const plan::flat::Operation* op = nullptr;
-  std::vector<std::byte>* parcel = nullptr;  // if it is to be added
-  double since = 0;                          // it started, or a part of it was complete
-  std::vector<comm::Request> parts;
-  std::size_t part_bytes = 0;  // of each but the last
-  std::size_t complete = 0;    // of the parts
-  std::int64_t arrived = 0;    // bytes of those
+  std::vector<std::byte>* staging_buffer = nullptr;  // for a receive that adds
+  double last_progress = 0;                          // time of the start or of the last chunk
+  std::vector<comm::Request> chunks;
+  std::size_t chunk_bytes = 0;       // of each chunk but the last
+  std::size_t completed_chunks = 0;  // a prefix of `chunks`
+  std::int64_t received_bytes = 0;   // in completed chunks
 };
 
 [[nodiscard]] Message start_message(const MessageContext& context, std::int32_t index);
-// Waits for it, looks at its length, and adds what is to be added.
+// Blocks until the message is complete and adds it if the receive adds. Throws D303 on a length
+// mismatch.
 void finish_message(const MessageContext& context, Message& message);
 
-// Messages that have started and are not complete, in order of start. For one thread.
-class UnderWay {
+// Messages that have started and are not complete, in order of start. Not thread-safe.
+class InFlightMessages {
  public:
-  // Who is told which message begins and which is complete.
-  struct Hooks {
-    std::function<void(std::int32_t)> begun;
-    std::function<void(std::int32_t)> ended;
+  struct Callbacks {
+    std::function<void(std::int32_t)> on_start;
+    std::function<void(std::int32_t)> on_complete;
   };
-  UnderWay(const MessageContext& context, const Board& board, Hooks hooks)
-      : context_(context), board_(board), hooks_(std::move(hooks)) {}
+  InFlightMessages(const MessageContext& context, const CompletionTracker& tracker,
+                   Callbacks callbacks)
+      : context_(context), tracker_(tracker), callbacks_(std::move(callbacks)) {}
 
   [[nodiscard]] bool empty() const { return messages_.empty(); }
   void start(std::int32_t op);
-  // Returns how many are complete now that were not before.
-  std::int64_t look();
-  // A test has no deadline of its own. The first message is late when it, and everything else on
-  // this rank, has waited for so long: it is given up, unless it comes in the last moment.
-  void check_deadline();
+  // Tests all messages. Returns the number that completed.
+  std::int64_t poll();
+  // REQUIRES: !empty(). Times out the oldest message if it, and everything else on this rank, have
+  // made no progress for the channel's timeout. (Request::test has no timeout of its own.)
+  void check_timeout();
 
  private:
   MessageContext context_;
-  const Board& board_;
-  Hooks hooks_;
+  const CompletionTracker& tracker_;
+  Callbacks callbacks_;
   std::list<Message> messages_;
 };
 
-// How often to ask again at once while nothing happens, and how long to sleep between questions
-// afterwards.
-inline constexpr int kEagerRounds = 100;
-inline constexpr std::chrono::microseconds kPause{50};
+// Without progress, poll this many times in a row, then sleep between polls.
+inline constexpr int kSpinRounds = 100;
+inline constexpr std::chrono::microseconds kPollInterval{50};
 
-// The messages of one channel that are asynchronous, or come from several streams. Streams post
-// them when they start; one thread has them all under way and sees which are complete.
-class MessageLane {
+// Progress loop of a channel whose messages are asynchronous or come from several streams. Streams
+// post messages when they start; the one thread that calls run() starts and completes them.
+class ChannelWorker {
  public:
-  MessageLane(const MessageContext& context, Board& board, UnderWay::Hooks hooks)
-      : board_(board), under_way_(context, board, std::move(hooks)) {}
+  ChannelWorker(const MessageContext& context, CompletionTracker& tracker,
+                InFlightMessages::Callbacks callbacks)
+      : tracker_(tracker), in_flight_(context, tracker, std::move(callbacks)) {}
 
   void post(std::int32_t op);
-  // Wakes the thread, which looks whether the board has stopped.
+  // Wakes the thread, so that it sees a cancelled tracker.
   void wake();
-  // Until `count` messages are complete. Throws Stopped when the board is.
+  // Returns when `count` messages are complete. Throws Cancelled if the tracker is cancelled.
   void run(std::int64_t count);
 
  private:
-  [[nodiscard]] std::vector<std::int32_t> posted(int idle_rounds);
+  [[nodiscard]] std::vector<std::int32_t> take_posted(int idle_rounds);
 
-  Board& board_;
-  UnderWay under_way_;
+  CompletionTracker& tracker_;
+  InFlightMessages in_flight_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::int32_t> posts_;
+  std::vector<std::int32_t> posted_;
 };
 
 }  // namespace shiplap::run

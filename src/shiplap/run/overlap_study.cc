@@ -10,8 +10,8 @@
 #include "shiplap/base/units.h"
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/ranks.h"
-#include "shiplap/run/overlap_trial.h"
-#include "shiplap/run/same_job.h"
+#include "shiplap/run/job_consistency.h"
+#include "shiplap/run/overlap_benchmark.h"
 
 namespace shiplap::run {
 namespace {
@@ -30,16 +30,16 @@ using overlap::Problem;
 void check_memory(const Choice& choice, const Problem& problem) {
   const double here =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
-  const double needed = overlap_trial_bytes(choice, problem);
+  const double needed = overlap_benchmark_bytes(choice, problem);
   if (needed <= 0.8 * here) return;
   throw_flag("--run",
-             fmt::format("this needs about {}, and there are {}",
+             fmt::format("out of memory: this needs about {}, and this machine has {}",
                          to_string(Bytes{static_cast<std::int64_t>(needed)}),
                          to_string(Bytes{static_cast<std::int64_t>(here)})),
              "give a smaller --m, --n or --k, or predict it by --hardware alone");
 }
 
-// On rank 0 of the ranks, wherever they are.
+// Returns the measurement on rank 0, nothing on other ranks.
 std::optional<Measurement> measured(const overlap::Study& study, const overlap::Query& query,
                                     const std::string& job) {
   const Problem& problem = study.problem;
@@ -49,15 +49,15 @@ std::optional<Measurement> measured(const overlap::Study& study, const overlap::
     check_memory(study.choice, problem);
   }
   const bool polled = overlap::is_polled(study, query);
-  const OverlapTrialOptions options{.rounds = overlap::small_number("--rounds", query.rounds, 9),
-                                    .traces = query.traces,
-                                    .progress = polled ? Progress::polled : Progress::threads};
+  const OverlapBenchmarkOptions options{.rounds = overlap::int_flag("--rounds", query.rounds, 9),
+                                        .traces = query.traces,
+                                        .progress = polled ? Progress::polled : Progress::threads};
   std::optional<Measurement> result;
   comm::run_ranks({.threads = problem.ranks}, [&](comm::Communicator& world) {
-    require_same_job(world, {{"the command", job}});
+    check_job_consistency(world, {{"the command", job}});
     check_ranks(world, problem.ranks);
-    Measurement own = try_overlap(world, study.choice, problem, options);
-    if (world.rank() == 0) result = std::move(own);
+    Measurement local = benchmark_overlap(world, study.choice, problem, options);
+    if (world.rank() == 0) result = std::move(local);
   });
   if (!result) return result;
   result->backend = on_threads ? "threads" : "mpi";

@@ -1,5 +1,4 @@
-// All that can be found out about one overlapped product, measured here or predicted: what `shiplap
-// overlap` and shiplap.overlap() answer.
+// Predicts and measures one overlapped GEMM: `shiplap overlap` and shiplap.overlap().
 #pragma once
 
 #include <optional>
@@ -11,15 +10,14 @@
 
 namespace shiplap::run {
 
-// Throws InputError D003 if so many threads are too many for one process.
+// Throws InputError D003 if there are too many ranks for threads of one process.
 void check_threads(int ranks);
-// Throws InputError D003 if another number of ranks was started.
+// Throws InputError D003 if the job has another number of ranks.
 void check_ranks(const comm::Communicator& world, int ranks);
 
-// All that a query asks for: chosen, compared, measured, predicted. What is measured is measured on
-// threads, or on the ranks of the job of which this process is one; nothing on those but rank 0.
-// `job` is the same on all of them, or else D644. Throws comm::Failure, InputError D003, D601,
-// D602, D632, D8xx.
+// Chooses, compares, measures and predicts as the query asks. Measures on threads, or on the ranks
+// of the job of this process; then only rank 0 gets a result. Throws comm::Failure, InputError
+// D003, D601, D602, D632, D8xx, and D644 if `job` differs between ranks.
 [[nodiscard]] std::optional<overlap::Study> study_overlap(const overlap::Query& query,
                                                           const std::string& job);
 

@@ -1,4 +1,4 @@
-// Numbers and texts as bytes, for what ranks tell each other.
+// Serialization of small messages between ranks.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class Unpacker {
   double fraction() { return get<double>(); }
   std::string text() {
     const auto count = static_cast<std::size_t>(number());
-    ensure(count <= bytes_.size() - at_, "a text that was packed");
+    ensure(count <= bytes_.size() - at_, "the string is complete");
     std::string text(count, '\0');
     std::memcpy(text.data(), bytes_.data() + at_, count);
     at_ += count;
@@ -48,7 +48,7 @@ class Unpacker {
  private:
   template <class T>
   T get() {
-    ensure(sizeof(T) <= bytes_.size() - at_, "a number that was packed");
+    ensure(sizeof(T) <= bytes_.size() - at_, "the value is complete");
     T value{};
     std::memcpy(&value, bytes_.data() + at_, sizeof value);
     at_ += sizeof value;
@@ -58,16 +58,16 @@ class Unpacker {
   std::size_t at_ = 0;
 };
 
-// What each rank has, by rank. All ranks together.
+// Returns the bytes of each rank, by rank. Collective.
 [[nodiscard]] inline std::vector<std::vector<std::byte>> gather_bytes(
-    comm::Communicator& world, const std::vector<std::byte>& own) {
-  const std::int64_t size = std::ssize(own);
+    comm::Communicator& world, const std::vector<std::byte>& local) {
+  const std::int64_t size = std::ssize(local);
   std::vector<std::int64_t> sizes(world.size());
   world.all_gather(std::span(&size, 1), std::span(sizes));
   std::size_t total = 0;
   for (const std::int64_t one : sizes) total += static_cast<std::size_t>(one);
   std::vector<std::byte> all(total);
-  world.all_gather_v(std::span<const std::byte>(own), std::span(all), {.counts = sizes});
+  world.all_gather_v(std::span<const std::byte>(local), std::span(all), {.counts = sizes});
   std::vector<std::vector<std::byte>> parts;
   auto from = all.begin();
   for (const std::int64_t one : sizes) {

@@ -1,3 +1,22 @@
+// One step of one rank on the calling thread (Progress::polled).
+//
+// No thread takes a core from the computation. In return, messages make progress only when polled:
+// between operations, and inside a kernel that calls KernelCall::poll_progress().
+//
+// Each stream has a position in its list of operations. Operations fall into three classes:
+//
+//   nonblocking   everything but computations and collectives: start or run them as soon as their
+//                 dependencies are complete, on every poll, also from within a kernel
+//   compute       run when nothing nonblocking can start; the one listed first
+//   collective    run when no computation can start, because it blocks until all ranks have entered
+//
+// Polling inside a kernel never starts a computation or a collective, so kernels are not nested.
+//
+// Since a collective blocks the only thread, other communication of this rank stops meanwhile. If
+// another rank needs that communication before it can enter the collective, the job deadlocks.
+// polling_conflicts() rejects plans where this can happen (D643): communication on two streams of
+// which some is collective, or other communication between the start and the end of a collective
+// that is asynchronous or in a batch.
 #include <fmt/format.h>
 
 #include <exception>
@@ -13,36 +32,35 @@ namespace {
 
 using plan::flat::Operation;
 
-class Polled {
+class PolledRunner {
  public:
-  explicit Polled(const StepContext& context)
+  explicit PolledRunner(const StepContext& context)
       : context_(context),
-        performer_(context, [this] { static_cast<void>(look()); }),
+        runner_(context, [this] { static_cast<void>(poll()); }),
         streams_(context.schedule.streams.size()),
-        messages_({.memory = context.holdings.memory,
-                   .links = context.links,
-                   .parcels = context.holdings.stream_parcels.front()},
-                  context.board,
-                  {.begun = [this](std::int32_t op) { performer_.begin(op); },
-                   .ended = [this](std::int32_t op) { performer_.end(op); }}) {}
+        messages_({.memory = context.state.memory,
+                   .communicators = context.communicators,
+                   .staging = context.state.stream_staging.front()},
+                  context.tracker,
+                  {.on_start = [this](std::int32_t op) { runner_.begin(op); },
+                   .on_complete = [this](std::int32_t op) { runner_.end(op); }}) {}
 
   void run() {
     int idle_rounds = 0;
-    while (!is_over()) {
-      const bool moved = look();
-      idle_rounds = do_next() || moved ? 0 : idle_rounds + 1;
-      if (idle_rounds > 0) rest(idle_rounds);
+    while (!is_done()) {
+      const bool moved = poll();
+      idle_rounds = run_next() || moved ? 0 : idle_rounds + 1;
+      if (idle_rounds > 0) back_off(idle_rounds);
     }
   }
-  [[nodiscard]] const std::vector<Timing>& timings() const { return performer_.timings(); }
+  [[nodiscard]] const std::vector<Timing>& timings() const { return runner_.timings(); }
 
  private:
-  // Where a stream is.
-  struct Place {
+  struct StreamPosition {
     std::size_t next = 0;
-    bool waits = false;  // for the completion of that operation, which has started
+    bool waits = false;  // operation `next` has started, and the stream waits for it
   };
-  enum class Weight { light, computing, collective };
+  enum class OpClass { nonblocking, compute, collective };  // in order of priority
 
   [[nodiscard]] const std::vector<std::int32_t>& listed(std::size_t stream) const {
     return context_.schedule.streams[stream];
@@ -53,145 +71,146 @@ class Polled {
   [[nodiscard]] std::int32_t head(std::size_t stream) const {
     return listed(stream)[streams_[stream].next];
   }
-  [[nodiscard]] Weight weight(std::int32_t op) const {
-    const Operation& here = performer_.operation(op);
-    if (std::holds_alternative<plan::Compute>(here.source->action)) return Weight::computing;
-    return here.group.exists() ? Weight::collective : Weight::light;
+  [[nodiscard]] OpClass op_class(std::int32_t op) const {
+    const Operation& here = runner_.operation(op);
+    if (std::holds_alternative<plan::Compute>(here.source->action)) return OpClass::compute;
+    return here.group.exists() ? OpClass::collective : OpClass::nonblocking;
   }
-  [[nodiscard]] bool is_over() const {
+  [[nodiscard]] bool is_done() const {
     for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
       if (!is_at_end(stream)) return false;
     }
     return messages_.empty() && collectives_.empty();
   }
 
-  // What takes no time: sees which messages are complete, and starts all that can start and is
-  // neither a computation nor a collective. Returns whether there was anything. Also called from
-  // within a computation.
-  bool look() {
-    bool moved = messages_.look() > 0;
+  // Completes messages, and starts all nonblocking operations that can start. Returns whether there
+  // were any. Also called from within a kernel.
+  bool poll() {
+    bool moved = messages_.poll() > 0;
     for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
-      while (step(stream)) moved = true;
+      while (advance(stream)) moved = true;
     }
     return moved;
   }
 
-  // One light operation further, if it can.
-  bool step(std::size_t stream) {
+  // Advances the stream past one nonblocking operation. Returns whether it could.
+  bool advance(std::size_t stream) {
     if (is_at_end(stream)) return false;
-    Place& place = streams_[stream];
+    StreamPosition& position = streams_[stream];
     const std::int32_t op = head(stream);
-    if (!place.waits) {
-      if (weight(op) != Weight::light || !context_.board.is_ready(performer_.operation(op))) {
+    if (!position.waits) {
+      if (op_class(op) != OpClass::nonblocking ||
+          !context_.tracker.is_ready(runner_.operation(op))) {
         return false;
       }
       start(stream, op);
-      place.waits = !performer_.operation(op).source->async;
+      position.waits = !runner_.operation(op).source->async;
     }
-    if (place.waits && !context_.board.is_complete(op)) return false;
-    place = {.next = place.next + 1};
+    if (position.waits && !context_.tracker.is_complete(op)) return false;
+    position = {.next = position.next + 1};
     return true;
   }
 
   void start(std::size_t stream, std::int32_t op) {
-    const Operation& here = performer_.operation(op);
+    const Operation& here = runner_.operation(op);
     if (message_channel(here) != nullptr) return start_message(op);
     if (!std::holds_alternative<plan::Batch>(here.source->action)) {
-      return performer_.perform(stream, op);
+      return runner_.run(stream, op);
     }
-    context_.board.start(op);
-    for (const std::int32_t member : performer_.members(op)) {
-      if (message_channel(performer_.operation(member)) != nullptr) {
+    context_.tracker.start(op);
+    for (const std::int32_t member : runner_.members(op)) {
+      if (message_channel(runner_.operation(member)) != nullptr) {
         start_message(member);
       } else {
         collectives_.push_back({stream, member});
       }
     }
-    if (performer_.members(op).empty()) context_.board.complete(op);
+    if (runner_.members(op).empty()) context_.tracker.complete(op);
   }
   void start_message(std::int32_t op) {
-    context_.board.start(op);
+    context_.tracker.start(op);
     messages_.start(op);
   }
 
-  // The computation that is listed first of those that can start, or else a collective.
-  bool do_next() {
+  // Runs the first listed computation that can start, or else a collective.
+  bool run_next() {
     std::size_t chosen = streams_.size();
     for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
       if (is_at_end(stream) || streams_[stream].waits) continue;
       const std::int32_t op = head(stream);
-      if (weight(op) == Weight::light || !context_.board.is_ready(performer_.operation(op))) {
+      if (op_class(op) == OpClass::nonblocking ||
+          !context_.tracker.is_ready(runner_.operation(op))) {
         continue;
       }
-      const auto rank_of = [&](std::int32_t each) { return std::pair(weight(each), each); };
-      if (chosen == streams_.size() || rank_of(op) < rank_of(head(chosen))) chosen = stream;
+      const auto priority = [&](std::int32_t each) { return std::pair(op_class(each), each); };
+      if (chosen == streams_.size() || priority(op) < priority(head(chosen))) chosen = stream;
     }
-    const bool computes = chosen != streams_.size() && weight(head(chosen)) == Weight::computing;
+    const bool computes = chosen != streams_.size() && op_class(head(chosen)) == OpClass::compute;
     if (!computes && !collectives_.empty()) {
       const auto [stream, op] = collectives_.front();
       collectives_.erase(collectives_.begin());
-      performer_.perform(stream, op);
+      runner_.run(stream, op);
       return true;
     }
     if (chosen == streams_.size()) return false;
-    performer_.perform(chosen, head(chosen));
+    runner_.run(chosen, head(chosen));
     ++streams_[chosen].next;
     return true;
   }
 
-  void rest(int idle_rounds) {
-    ensure(!messages_.empty(), "a plan in which something can start or is under way");
-    if (idle_rounds <= kEagerRounds) return std::this_thread::yield();
-    messages_.check_deadline();
-    std::this_thread::sleep_for(kPause);
+  void back_off(int idle_rounds) {
+    ensure(!messages_.empty(), "an idle rank has a message in flight");
+    if (idle_rounds <= kSpinRounds) return std::this_thread::yield();
+    messages_.check_timeout();
+    std::this_thread::sleep_for(kPollInterval);
   }
 
   StepContext context_;
-  Performer performer_;
-  std::vector<Place> streams_;
-  UnderWay messages_;
-  std::vector<std::pair<std::size_t, std::int32_t>> collectives_;  // of batches that have started
+  OperationRunner runner_;
+  std::vector<StreamPosition> streams_;
+  InFlightMessages messages_;
+  std::vector<std::pair<std::size_t, std::int32_t>> collectives_;  // of started batches: stream, op
 };
 
 }  // namespace
 
 std::vector<Timing> run_polled(const StepContext& context) {
-  Polled polled(context);
+  PolledRunner runner(context);
   try {
-    polled.run();
+    runner.run();
   } catch (...) {
-    leave(context.world, std::current_exception());
+    abort_with_failure(context.world, std::current_exception());
     throw;
   }
-  return polled.timings();
+  return runner.timings();
 }
 
-std::vector<Diagnostic> not_to_be_polled(const plan::RankProgram& program) {
-  // Of its batch, if it is in one.
+std::vector<Diagnostic> polling_conflicts(const plan::RankProgram& program) {
+  // The batch of an operation, or the operation itself.
   const auto outer = [&](const Operation* op) {
     return op->batch < 0 ? op : &program.operations[op->batch];
   };
-  const auto refused = [&](const Operation& collective, const Operation& other, const char* why) {
+  const auto conflict = [&](const Operation& collective, const Operation& other, const char* why) {
     return Diagnostic{
         .code = "D643",
         .where = {.line = other.source->origin.line,
                   .rank = program.rank.value,
                   .operation = program.describe(other)},
-        .what = fmt::format("collectives that cannot be polled: {}", why),
+        .what = fmt::format("unsupported with polled progress: {}", why),
         .why = fmt::format("{} and {}", program.describe(collective), program.describe(other)),
-        .help = "run it with threads for progress"};
+        .help = "run with thread progress"};
   };
   const Operation* collective = nullptr;  // the first
   const Operation* first = nullptr;
-  const Operation* other = nullptr;       // of another stream than the first
-  const Operation* unfinished = nullptr;  // a collective beside which its stream goes on
+  const Operation* other = nullptr;       // on another stream than the first
+  const Operation* unfinished = nullptr;  // a collective that its stream does not wait for
   for (const Operation& op : program.operations) {
     if (!op.group.exists() && message_channel(op) == nullptr) continue;
     const bool is_past_batch =
         unfinished != nullptr && !outer(unfinished)->source->async && op.batch != unfinished->batch;
     if (is_past_batch) unfinished = nullptr;
     if (unfinished != nullptr && op.group != unfinished->group) {
-      return {refused(*unfinished, op, "other communication goes on beside one")};
+      return {conflict(*unfinished, op, "other communication while a collective is in flight")};
     }
     if (op.group.exists() && (outer(&op)->source->async || op.batch >= 0)) unfinished = &op;
     if (op.group.exists() && collective == nullptr) collective = &op;
@@ -199,7 +218,7 @@ std::vector<Diagnostic> not_to_be_polled(const plan::RankProgram& program) {
     if (other == nullptr && outer(&op)->stream != outer(first)->stream) other = &op;
   }
   if (collective == nullptr || other == nullptr) return {};
-  return {refused(*first, *other, "there is communication on two streams")};
+  return {conflict(*first, *other, "collectives, and communication on two streams")};
 }
 
 }  // namespace shiplap::run

@@ -1,20 +1,20 @@
-// One step of one rank without any thread of its own: streams take turns, and messages are looked
-// after between operations and when a kernel looks around.
+// Runs one step of one rank on the calling thread alone: streams are interleaved, and messages make
+// progress between operations and when a kernel calls poll_progress().
 #pragma once
 
 #include <vector>
 
 #include "shiplap/base/diagnostic.h"
-#include "shiplap/run/step_internal.h"
+#include "shiplap/run/operation_runner_internal.h"
 
 namespace shiplap::run {
 
-// Returns when all operations are complete, and when each was; throws the first failure.
+// Blocks until all operations are complete and returns their timings. Throws the first failure.
 [[nodiscard]] std::vector<Timing> run_polled(const StepContext& context);
 
-// A collective keeps its rank until all others have come. If other communication should go on
-// beside it, on another stream, in its batch or because it is asynchronous, that may never be:
-// D643.
-[[nodiscard]] std::vector<Diagnostic> not_to_be_polled(const plan::RankProgram& program);
+// A collective blocks its rank until all others have entered it. If other communication must make
+// progress meanwhile (on another stream, in the same batch, or because the collective is
+// asynchronous), the job may deadlock. Returns D643 for such a plan.
+[[nodiscard]] std::vector<Diagnostic> polling_conflicts(const plan::RankProgram& program);
 
 }  // namespace shiplap::run

@@ -41,12 +41,12 @@ program all on all
   @net receive x from dp+1 wrap tag 1 async)");
   std::array<float, 2> seen{};
   on_ranks(plan, [&](comm::Communicator& world) {
-    std::span<float> z;  // which this thread itself writes, when it looks around
+    std::span<float> z;  // written by this thread itself, when it polls
     KernelTable kernels;
     kernels.bind("patience", [&](const KernelCall& call) {
       EXPECT_TRUE(call.is_polled());
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-      while (z[0] == 0 && std::chrono::steady_clock::now() < until) call.look_around();
+      while (z[0] == 0 && std::chrono::steady_clock::now() < until) call.poll_progress();
       seen[world.rank()] = z[0];
     });
     Executor executor(plan, world, kernels, kPolled);
@@ -84,7 +84,7 @@ program all on all
   });
 }
 
-std::vector<std::string> refused(const std::string& lines) {
+std::vector<std::string> rejected(const std::string& lines) {
   const plan::Plan plan = plan_of(
       "mesh dp=2 tp=2\nprogram all on all\n  buffer x rows 2 row_bytes 4 f32\n"
       "  buffer y rows 2 row_bytes 4 f32\n  streams net\n" +
@@ -95,7 +95,7 @@ std::vector<std::string> refused(const std::string& lines) {
 }
 
 TEST(Polled, RefusesCollectivesBesideOtherStreams) {
-  const auto said = refused(R"(  all_reduce x[0 +1] over dp
+  const auto said = rejected(R"(  all_reduce x[0 +1] over dp
   @net send x[1 +1] to dp+1 wrap async
   @net receive y[1 +1] from dp+1 wrap)");
   EXPECT_THAT(said, Each(StartsWith("D643")));
@@ -108,13 +108,13 @@ TEST(Polled, RefusesWhatGoesOnBesideACollective) {
        {"  all_reduce x over dp async\n  send y to dp+1 wrap async\n  receive y from dp+1 wrap",
         "  all_reduce x over dp async\n  all_reduce y over tp async",
         "  batch\n    all_reduce x over dp\n    all_reduce y over tp\n  end"}) {
-    EXPECT_THAT(refused(lines), Each(StartsWith("D643"))) << lines;
+    EXPECT_THAT(rejected(lines), Each(StartsWith("D643"))) << lines;
   }
   for (const std::string lines :
        {"  all_reduce x over dp async\n  all_reduce y over dp async",
         "  batch\n    all_reduce x over dp\n  end\n  all_reduce y over tp",
         "  all_reduce x over dp\n  all_reduce y over tp\n  all_reduce x over tp async"}) {
-    EXPECT_THAT(refused(lines), Each("")) << lines;
+    EXPECT_THAT(rejected(lines), Each("")) << lines;
   }
 }
 

@@ -1,4 +1,4 @@
-// Between f32, in which sums are made, and the types that numbers are kept in.
+// Conversions between f32, the accumulation type, and storage types.
 #pragma once
 
 #include "shiplap/kernels/bf16.h"

@@ -1,6 +1,6 @@
-// Which thread of a rank does which operation. Each stream is a thread; a group or channel whose
-// communication is asynchronous, in a batch, or on several streams has one of its own, because a
-// communicator is used by one thread at a time.
+// Which thread of a rank runs which operation. Each stream is a thread. A group or channel whose
+// communication is asynchronous, in a batch, or on several streams has a thread of its own, because
+// a communicator may be used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 namespace shiplap::run {
 
 struct Schedule {
-  std::vector<std::vector<std::int32_t>> streams;  // operations, as listed; 0 is `main`
+  std::vector<std::vector<std::int32_t>> streams;  // operations in listed order; 0 is `main`
   IdVector<plan::flat::GroupId, std::vector<std::int32_t>>
-      groups;                                    // of those that have a lane; else empty
-  std::map<std::string, std::int64_t> channels;  // that have a lane, and how many messages
-  std::vector<bool> handed;                      // by operation: to the lane of its group, channel
+      groups;                                    // of groups that have a thread; else empty
+  std::map<std::string, std::int64_t> channels;  // that have a thread -> number of messages
+  std::vector<bool> is_posted;  // by operation: to the thread of its group or channel
 };
 
 [[nodiscard]] Schedule schedule(const plan::RankProgram& program);

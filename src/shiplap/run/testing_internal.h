@@ -1,4 +1,4 @@
-// What the tests of plan execution share: plans on threads, and kernels that say what they saw.
+// Shared by the tests of plan execution: plans on threads, and recording kernels.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ inline Numbers after_step(const plan::Plan& plan, const std::string& buffer,
   return result;
 }
 
-// With threads. Without them it must be the same, unless it is refused.
+// With threads. Without them it must be the same, unless it is rejected.
 inline Numbers after_step(const std::string& text, const std::string& buffer,
                           const std::function<void(Executor&, int rank)>& fill,
                           const KernelTable& kernels = {}) {
@@ -61,7 +61,7 @@ inline Numbers after_step(const std::string& text, const std::string& buffer,
   return result;
 }
 
-// DType k of a buffer of rank r is 10 r + k.
+// Element k of a buffer of rank r is 10 r + k.
 inline void count_up(Executor& executor, int rank, const std::string& buffer) {
   float number = 10 * static_cast<float>(rank);
   for (float& here : floats(executor.rows(buffer))) here = number++;

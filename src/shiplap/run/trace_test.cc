@@ -1,14 +1,14 @@
-// What the trace of a real run says beside its times.
+// Traces of real runs: everything but the times.
 #include <algorithm>
 
-#include "shiplap/run/board_internal.h"
+#include "shiplap/run/completion_tracker_internal.h"
 #include "shiplap/run/testing_internal.h"
 
 namespace shiplap::run {
 namespace {
 
 using trace::Event;
-using trace::Kind;
+using trace::EventKind;
 
 // Two stages, two samples; the second gets its input in an asynchronous message.
 const std::string kText = R"(shiplap-plan 1
@@ -70,32 +70,32 @@ trace::Trace traced(const std::string& text) {
   return result;
 }
 
-const Event& event(const trace::RankTrace& trace, Kind kind) {
+const Event& event(const trace::RankTrace& trace, EventKind kind) {
   const auto found = std::ranges::find(trace.events, kind, &Event::kind);
   EXPECT_NE(found, trace.events.end());
   return *found;
 }
 
-const Event& event(const trace::Trace& trace, std::size_t rank, Kind kind) {
+const Event& event(const trace::Trace& trace, std::size_t rank, EventKind kind) {
   return event(trace.ranks.at(rank), kind);
 }
 
 TEST(RunTrace, NamesLayersAndSamples) {
   const trace::Trace trace = traced(kText);
   const IndexSet samples = IndexSet::range(1, 2, 2);
-  EXPECT_EQ(event(trace, 0, Kind::forward).layer, 0);
-  EXPECT_EQ(event(trace, 0, Kind::forward).samples, samples);
-  EXPECT_EQ(event(trace, 1, Kind::loss).layer, -1);
-  EXPECT_EQ(event(trace, 1, Kind::loss).samples, samples);
-  EXPECT_EQ(event(trace, 0, Kind::compute).samples, samples);  // read_batch
-  EXPECT_EQ(event(trace, 1, Kind::all_reduce).layer, 1);
-  EXPECT_TRUE(event(trace, 1, Kind::all_reduce).samples.empty());
+  EXPECT_EQ(event(trace, 0, EventKind::forward).layer, 0);
+  EXPECT_EQ(event(trace, 0, EventKind::forward).samples, samples);
+  EXPECT_EQ(event(trace, 1, EventKind::loss).layer, -1);
+  EXPECT_EQ(event(trace, 1, EventKind::loss).samples, samples);
+  EXPECT_EQ(event(trace, 0, EventKind::compute).samples, samples);  // read_batch
+  EXPECT_EQ(event(trace, 1, EventKind::all_reduce).layer, 1);
+  EXPECT_TRUE(event(trace, 1, EventKind::all_reduce).samples.empty());
 }
 
 TEST(RunTrace, AReceiveIsWhatItsSendIs) {
   const trace::Trace trace = traced(kText);
-  const Event& sent = event(trace, 0, Kind::send);
-  const Event& received = event(trace, 1, Kind::recv);
+  const Event& sent = event(trace, 0, EventKind::send);
+  const Event& received = event(trace, 1, EventKind::recv);
   EXPECT_EQ(sent.match, 0);
   EXPECT_EQ(received.match, sent.match);
   EXPECT_EQ(received.layer, 1);
@@ -104,17 +104,17 @@ TEST(RunTrace, AReceiveIsWhatItsSendIs) {
   EXPECT_EQ(sent.peer, 1);
   EXPECT_EQ(received.peer, 0);
   // The gradient of what layer 0 made counts as layer 0.
-  EXPECT_EQ(event(trace, 1, Kind::send).layer, 0);
-  EXPECT_EQ(event(trace, 1, Kind::send).match, std::int64_t{1} << 24);
-  EXPECT_EQ(event(trace, 0, Kind::recv).match, std::int64_t{1} << 24);
-  EXPECT_EQ(event(trace, 0, Kind::recv).layer, 0);
+  EXPECT_EQ(event(trace, 1, EventKind::send).layer, 0);
+  EXPECT_EQ(event(trace, 1, EventKind::send).match, std::int64_t{1} << 24);
+  EXPECT_EQ(event(trace, 0, EventKind::recv).match, std::int64_t{1} << 24);
+  EXPECT_EQ(event(trace, 0, EventKind::recv).layer, 0);
 }
 
 TEST(RunTrace, CountsMemoryOfTheDeviceInListedOrder) {
   const trace::Trace trace = traced(kText);
   // w, g, a row of x and d; then the other row of x, until it is freed.
-  EXPECT_EQ(event(trace, 0, Kind::forward).memory, Bytes{8 + 8 + 32 + 32});
-  EXPECT_EQ(event(trace, 0, Kind::recv).memory, Bytes{8 + 8 + 16 + 32});
+  EXPECT_EQ(event(trace, 0, EventKind::forward).memory, Bytes{8 + 8 + 32 + 32});
+  EXPECT_EQ(event(trace, 0, EventKind::recv).memory, Bytes{8 + 8 + 16 + 32});
   ASSERT_EQ(trace.ranks[0].memory.size(), 2U);
   EXPECT_EQ(trace.ranks[0].memory[0].bytes, Bytes{80});
   EXPECT_EQ(trace.ranks[0].memory[1].bytes, Bytes{64});
@@ -123,7 +123,7 @@ TEST(RunTrace, CountsMemoryOfTheDeviceInListedOrder) {
 TEST(RunTrace, TimesFollowTheOrderOfThePlan) {
   const trace::Trace trace = traced(kText);
   EXPECT_EQ(trace.streams, (std::vector<std::string>{"main", "net"}));
-  EXPECT_EQ(event(trace, 0, Kind::all_reduce).stream, 1);
+  EXPECT_EQ(event(trace, 0, EventKind::all_reduce).stream, 1);
   for (const trace::RankTrace& rank : trace.ranks) {
     for (std::size_t k = 0; k < rank.events.size(); ++k) {
       EXPECT_GE(rank.events[k].time.value, 0);
@@ -133,7 +133,7 @@ TEST(RunTrace, TimesFollowTheOrderOfThePlan) {
       }
     }
   }
-  EXPECT_GE(event(trace, 1, Kind::loss).time, event(trace, 1, Kind::recv).end());
+  EXPECT_GE(event(trace, 1, EventKind::loss).time, event(trace, 1, EventKind::recv).end());
 }
 
 // Ranks leave the barrier that starts their clocks at different times, by milliseconds if the
@@ -146,14 +146,14 @@ TEST(RunTrace, ReceivingEndsAfterSendingBegins) {
   double recv_ends_at_or_before = 0;
   on_ranks(plan, [&](comm::Communicator& world) {
     Executor executor(plan, world, kernels, {.traces = true});
-    const double before = Board::now();
+    const double before = CompletionTracker::now();
     const StepResult step = executor.step();
-    const double after = Board::now();
+    const double after = CompletionTracker::now();
     if (world.rank() == 0) {
-      send_begins_at_or_after = before + event(step.trace, Kind::send).time.value;
+      send_begins_at_or_after = before + event(step.trace, EventKind::send).time.value;
     } else {
       recv_ends_at_or_before =
-          after - step.duration.value + event(step.trace, Kind::recv).end().value;
+          after - step.duration.value + event(step.trace, EventKind::recv).end().value;
     }
   });
   EXPECT_GE(recv_ends_at_or_before, send_begins_at_or_after);

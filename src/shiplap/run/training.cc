@@ -20,13 +20,13 @@ namespace shiplap::run {
 namespace {
 
 using AccessKind = plan::Access::Kind;
-using kernels::by_rows;
+using kernels::row_major;
 using kernels::transposed;
 
-// ---- numbers that look random
+// ---- pseudo-random numbers
 
-double unit(std::uint64_t seed, std::uint64_t of_what, std::uint64_t index) {
-  std::uint64_t x = seed * 0x9e3779b97f4a7c15 + of_what * 0xbf58476d1ce4e5b9 + index + 1;
+double unit(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
+  std::uint64_t x = seed * 0x9e3779b97f4a7c15 + stream * 0xbf58476d1ce4e5b9 + index + 1;
   for (int round = 0; round < 2; ++round) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
     x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
@@ -35,7 +35,12 @@ double unit(std::uint64_t seed, std::uint64_t of_what, std::uint64_t index) {
   return static_cast<double>(x >> 11) * 0x1p-53;
 }
 
-enum What : std::uint64_t { phase_of_feature, pitch_of_feature, phase_of_sample, first_layer };
+enum RandomStream : std::uint64_t {
+  phase_of_feature,
+  pitch_of_feature,
+  phase_of_sample,
+  first_layer
+};
 
 // ---- the accesses of a call
 
@@ -50,33 +55,34 @@ const KernelAccess& get(const KernelCall& call, std::string_view tensor_kind, bo
   if (const KernelAccess* const found = find(call, tensor_kind, is_read)) return *found;
   throw InputError(
       Diagnostic{.code = "D641",
-                 .what = fmt::format("not supported by run: this kernel {} no value of the kind {}",
+                 .what = fmt::format("not supported by run: this kernel {} no tensor of kind {}",
                                      is_read ? "reads" : "writes", tensor_kind)});
 }
 
 void check_same_samples(const Activations& a, const Activations& b) {
   if (std::ranges::equal(a.samples(), b.samples())) return;
-  refuse_layout(b.access(), fmt::format("other samples than those of `{}`, or in another order",
-                                        a.access().tensor->name));
+  throw_unsupported_layout(
+      b.access(), fmt::format("sample mismatch: other samples than `{}`, or in another order",
+                              a.access().tensor->name));
 }
 
 void check_plain(const Activations& gradient) {
   if (gradient.is_plain()) return;
-  refuse_layout(gradient.access(), "a gradient of activations in pieces");
+  throw_unsupported_layout(gradient.access(), "sharded gradients of activations");
 }
 
-// Where two stripes have the same features.
-struct Common {
+// The features that two stripes have in common.
+struct FeatureRange {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 };
-Common common(const Stripe& a, const Stripe& b) {
+FeatureRange intersect(const Stripe& a, const Stripe& b) {
   const std::int64_t begin = std::max(a.begin, b.begin);
   return {.begin = begin, .count = std::min(a.begin + a.count, b.begin + b.count) - begin};
 }
 
 // Columns begin .. of a matrix of `tokens` rows that begins with column `stripe.begin`.
-kernels::MatrixView columns(const Stripe& stripe, const Common& which, std::int64_t tokens) {
+kernels::MatrixView columns(const Stripe& stripe, const FeatureRange& which, std::int64_t tokens) {
   return {.data = stripe.data + (which.begin - stripe.begin),
           .rows = tokens,
           .columns = which.count,
@@ -102,18 +108,18 @@ float input(const TrainingOptions& options, std::int64_t sample, std::int64_t el
       std::sin(pitch * static_cast<double>(token) + 2 * std::numbers::pi * phase));
 }
 
-// Half of the input, a feature further: a single layer can nearly do it.
+// Half of the input, shifted by one feature: a single layer nearly learns it.
 float target(const TrainingOptions& options, std::int64_t sample, std::int64_t element) {
   const std::int64_t feature = element % options.hidden;
   const std::int64_t next = (feature + 1) % options.hidden;
   return input(options, sample, element - feature + next) / 2;
 }
 
-class TrainingKernels::State {
+class TrainingKernels::Impl {
  public:
-  explicit State(const TrainingOptions& options) : options_(options) {}
+  explicit Impl(const TrainingOptions& options) : options_(options) {}
 
-  // ---- what a step begins with
+  // ---- inputs of a step
 
   void fill(const KernelAccess& access, std::int64_t step) {
     if (access.is_of("Activation")) return fill_inputs(access);
@@ -139,19 +145,19 @@ class TrainingKernels::State {
     check_same_samples(x, y);
     const std::vector<Stripe> weights = weight_stripes(get(call, plan::kWeight, true), options_);
     for (std::size_t s = 0; s < x.samples().size(); ++s) {
-      float* const t = bend(work, x.whole(s, work.gathered));
+      float* const t = apply_tanh(work, x.whole(s, work.gathered));
       for (const Stripe& to : y.stripes(s)) {
         std::int64_t done = 0;
         for (const Stripe& weight : weights) {
-          const Common both = common(weight, to);
+          const FeatureRange both = intersect(weight, to);
           if (both.count <= 0) continue;
           done += both.count;
           float* const rows = weight.data + (both.begin - weight.begin) * weight.stride;
-          work.gemm.multiply(by_rows(t, options_.block, options_.hidden),
-                             transposed(by_rows(rows, both.count, options_.hidden)),
+          work.gemm.multiply(row_major(t, options_.block, options_.hidden),
+                             transposed(row_major(rows, both.count, options_.hidden)),
                              {.data = to.data + (both.begin - to.begin), .stride = to.stride});
         }
-        if (done != to.count) refuse_layout(y.access(), "features for which there is no weight");
+        if (done != to.count) throw_unsupported_layout(y.access(), "features without a weight");
       }
     }
   }
@@ -175,10 +181,10 @@ class TrainingKernels::State {
     check_plain(dy);
     const std::vector<Stripe> weights = weight_stripes(get(call, plan::kWeight, true), options_);
     for (std::size_t s = 0; s < x.samples().size(); ++s) {
-      float* const t = bend(work, x.whole(s, work.gathered));
+      float* const t = apply_tanh(work, x.whole(s, work.gathered));
       bool is_first = true;
       for (const Stripe& weight : weights) {
-        multiply_back(work, dy.stripes(s), weight, is_first);
+        multiply_by_weight(work, dy.stripes(s), weight, is_first);
         is_first = false;
       }
       float* const to = dx.plain(s);
@@ -199,7 +205,7 @@ class TrainingKernels::State {
     const std::vector<Stripe> stripes = weight_stripes(gradient, options_);
     for (std::size_t s = 0; s < x.samples().size(); ++s) {
       const bool adds = s > 0 || gradient.kind == AccessKind::adds;
-      float* const t = bend(work, x.whole(s, work.gathered));
+      float* const t = apply_tanh(work, x.whole(s, work.gathered));
       for (const Stripe& to : stripes) add_outer(work, dy.stripes(s), t, to, adds);
     }
   }
@@ -236,12 +242,12 @@ class TrainingKernels::State {
 
   // ---- update
 
-  // With two moments Adam, with one momentum, with none plain descent.
+  // Adam with two moments, SGD with momentum with one, plain SGD with none.
   void update(const KernelCall& call) {
     const KernelAccess& g = get(call, "WeightGrad", true);
     const KernelAccess& w = get(call, plan::kWeight, true);
     const KernelAccess& new_w = get(call, plan::kWeight, false);
-    const std::size_t shards = part_of(g).pieces.size();
+    const std::size_t shards = shard_layout_of(g).pieces.size();
     for (const KernelAccess* one : {&g, &w, &new_w}) {
       (void)weight_stripes(*one, options_);
       check_same_shards(g, *one);
@@ -258,8 +264,9 @@ class TrainingKernels::State {
                         o->bytes.size() == moments * w.bytes.size() &&
                         new_o.bytes.size() == o->bytes.size();
       if (!fits) {
-        refuse_layout(*o, fmt::format("{} bytes of optimizer state for {} bytes of weights",
-                                      o->bytes.size(), w.bytes.size()));
+        throw_unsupported_layout(
+            *o, fmt::format("{} bytes of optimizer state for {} bytes of weights", o->bytes.size(),
+                            w.bytes.size()));
       }
       std::memmove(new_o.bytes.data(), o->bytes.data(), o->bytes.size());
       state = new_o.as<float>();
@@ -273,7 +280,7 @@ class TrainingKernels::State {
     }
   }
 
-  // ---- moving
+  // ---- data movement
 
   static void zero(const KernelCall& call) {
     for (const KernelAccess& access : call.accesses) {
@@ -284,23 +291,24 @@ class TrainingKernels::State {
   static void add(const KernelCall& call) {
     const auto& [from, to] = pair_of(call);
     if (from.bytes.size() != to.bytes.size() || from.type != DType::f32 || to.type != DType::f32) {
-      refuse_layout(to, "adding values of other sizes, or not of f32");
+      throw_unsupported_layout(to, "adding values of different sizes, or not of f32");
     }
     const std::span<const float> numbers = from.as<float>();
     const std::span<float> sums = to.as<float>();
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += numbers[i];
   }
 
-  // Cell by cell: what is written is a part of what is read, perhaps in another order.
+  // Cell by cell: the output is a subset of the input, possibly in another order.
   static void cast(const KernelCall& call) {
     const auto& [from, to] = pair_of(call);
     const std::vector<std::int64_t> have = cells_of(from);
     const std::vector<std::int64_t> want = cells_of(to);
     const std::size_t bytes = have.empty() ? 0 : from.bytes.size() / have.size();
-    if (bytes * want.size() != to.bytes.size()) refuse_layout(to, "a cast to other bytes");
+    if (bytes * want.size() != to.bytes.size())
+      throw_unsupported_layout(to, "a cast that changes the size");
     for (std::size_t k = 0; k < want.size(); ++k) {
       const auto found = std::ranges::find(have, want[k]);
-      if (found == have.end()) refuse_layout(to, "a cast of what is not there");
+      if (found == have.end()) throw_unsupported_layout(to, "a cast of missing values");
       const auto at = static_cast<std::size_t>(found - have.begin());
       std::memmove(to.bytes.data() + k * bytes, from.bytes.data() + at * bytes, bytes);
     }
@@ -310,11 +318,11 @@ class TrainingKernels::State {
   struct Workspace {
     explicit Workspace(const TrainingOptions& options)
         : gathered(static_cast<std::size_t>(options.block * options.hidden)),
-          bent(gathered.size()),
+          tanh_x(gathered.size()),
           product(gathered.size()) {}
     kernels::Gemm gemm;
-    std::vector<float> gathered;  // a sample, all features together
-    std::vector<float> bent;      // its tanh
+    std::vector<float> gathered;  // a sample, all features
+    std::vector<float> tanh_x;    // tanh of the sample
     std::vector<float> product;
     std::vector<float> outer;  // a sample's gradient of a weight
   };
@@ -349,37 +357,38 @@ class TrainingKernels::State {
     }
   }
 
-  static float* bend(Workspace& work, const float* x) {
-    for (std::size_t i = 0; i < work.bent.size(); ++i) work.bent[i] = std::tanh(x[i]);
-    return work.bent.data();
+  static float* apply_tanh(Workspace& work, const float* x) {
+    for (std::size_t i = 0; i < work.tanh_x.size(); ++i) work.tanh_x[i] = std::tanh(x[i]);
+    return work.tanh_x.data();
   }
 
-  // product = or += dy W, for the rows of W that are here.
-  void multiply_back(Workspace& work, const std::vector<Stripe>& dy, const Stripe& weight,
-                     bool is_first) const {
+  // product = or += dy W, for the local rows of W.
+  void multiply_by_weight(Workspace& work, const std::vector<Stripe>& dy, const Stripe& weight,
+                          bool is_first) const {
     for (const Stripe& from : dy) {
-      const Common both = common(weight, from);
+      const FeatureRange both = intersect(weight, from);
       if (both.count <= 0) continue;
       float* const rows = weight.data + (both.begin - weight.begin) * weight.stride;
       const kernels::MatrixView a = columns(from, both, options_.block);
-      const kernels::MatrixView b = by_rows(rows, both.count, options_.hidden);
+      const kernels::MatrixView b = row_major(rows, both.count, options_.hidden);
       const kernels::MatrixView c{.data = work.product.data(), .stride = options_.hidden};
       is_first ? work.gemm.multiply(a, b, c) : work.gemm.multiply_add(a, b, c);
       is_first = false;
     }
   }
 
-  // to = or += dy^T t, made on its own first so that sums do not depend on how they are grouped.
+  // to = or += dy^T t, computed separately first, so that sums do not depend on the microbatch
+  // size.
   void add_outer(Workspace& work, const std::vector<Stripe>& dy, float* t, const Stripe& to,
                  bool adds) const {
     work.outer.resize(to.count * options_.hidden);
     float* const made = adds ? work.outer.data() : to.data;
     for (const Stripe& from : dy) {
-      const Common both = common(to, from);
+      const FeatureRange both = intersect(to, from);
       if (both.count <= 0) continue;
       work.gemm.multiply(
           transposed(columns(from, both, options_.block)),
-          by_rows(t, options_.block, options_.hidden),
+          row_major(t, options_.block, options_.hidden),
           {.data = made + (both.begin - to.begin) * options_.hidden, .stride = options_.hidden});
     }
     for (std::size_t i = 0; i < work.outer.size() && adds; ++i) to.data[i] += made[i];
@@ -390,7 +399,7 @@ class TrainingKernels::State {
     return found == access.tensor->part.end() ? 1.0 : static_cast<double>(found->size);
   }
 
-  // A plan that scales gradients itself says so in the tensor; then the loss leaves it to the plan.
+  // The scale that the plan itself applies to gradients; the loss must not apply it again.
   static double scale_left_to_plan(const KernelCall& call) {
     for (const plan::Tensor& tensor : call.program->plan->tensors) {
       if (tensor.kind != "WeightGrad") continue;
@@ -401,8 +410,8 @@ class TrainingKernels::State {
   }
 
   static void check_same_shards(const KernelAccess& a, const KernelAccess& b) {
-    if (part_of(a).pieces != part_of(b).pieces) {
-      refuse_layout(b, fmt::format("other shards than those of `{}`", a.tensor->name));
+    if (shard_layout_of(a).pieces != shard_layout_of(b).pieces) {
+      throw_unsupported_layout(b, fmt::format("other shards than those of `{}`", a.tensor->name));
     }
   }
 
@@ -453,9 +462,9 @@ class TrainingKernels::State {
         .what = "not supported by run: this kernel reads one value and writes or adds to another"});
   }
 
-  // One number for each cell, as they lie.
+  // One index for each cell, in memory order.
   static std::vector<std::int64_t> cells_of(const KernelAccess& access) {
-    const TrainingPart part = part_of(access);
+    const ShardLayout part = shard_layout_of(access);
     std::vector<std::int64_t> cells;
     const auto number = [&](std::size_t sample, std::size_t piece) {
       cells.push_back(part.samples[sample] * part.all_pieces + part.pieces[piece]);
@@ -477,28 +486,28 @@ class TrainingKernels::State {
 };
 
 TrainingKernels::TrainingKernels(const TrainingOptions& options)
-    : state_(std::make_unique<State>(options)) {}
+    : impl_(std::make_unique<Impl>(options)) {}
 TrainingKernels::~TrainingKernels() = default;
 
 void TrainingKernels::bind(KernelTable& table) {
-  State& state = *state_;
-  table.bind("load_weights", [&state](const KernelCall& call) { state.load_weights(call); });
-  table.bind("read_batch", [&state](const KernelCall& call) { state.read_batch(call); });
-  table.bind("forward", [&state](const KernelCall& call) { state.forward(call); });
-  table.bind("loss", [&state](const KernelCall& call) { state.loss(call); });
-  table.bind("backward", [&state](const KernelCall& call) { state.backward(call); });
-  table.bind("backward_input", [&state](const KernelCall& call) { state.backward_input(call); });
-  table.bind("backward_weight", [&state](const KernelCall& call) { state.backward_weight(call); });
-  table.bind("update", [&state](const KernelCall& call) { state.update(call); });
-  table.bind("zero", [](const KernelCall& call) { State::zero(call); });
-  table.bind("add", [](const KernelCall& call) { State::add(call); });
-  table.bind("cast", [](const KernelCall& call) { State::cast(call); });
-  table.bind_given([&state](const GivenCall& call) { state.fill(call.access, call.step); });
+  Impl& impl = *impl_;
+  table.bind("load_weights", [&impl](const KernelCall& call) { impl.load_weights(call); });
+  table.bind("read_batch", [&impl](const KernelCall& call) { impl.read_batch(call); });
+  table.bind("forward", [&impl](const KernelCall& call) { impl.forward(call); });
+  table.bind("loss", [&impl](const KernelCall& call) { impl.loss(call); });
+  table.bind("backward", [&impl](const KernelCall& call) { impl.backward(call); });
+  table.bind("backward_input", [&impl](const KernelCall& call) { impl.backward_input(call); });
+  table.bind("backward_weight", [&impl](const KernelCall& call) { impl.backward_weight(call); });
+  table.bind("update", [&impl](const KernelCall& call) { impl.update(call); });
+  table.bind("zero", [](const KernelCall& call) { Impl::zero(call); });
+  table.bind("add", [](const KernelCall& call) { Impl::add(call); });
+  table.bind("cast", [](const KernelCall& call) { Impl::cast(call); });
+  table.bind_given([&impl](const GivenCall& call) { impl.fill(call.access, call.step); });
 }
 
 double TrainingKernels::mean_loss(comm::Communicator& world) {
   Packer packer;
-  const std::map<std::int64_t, double> own = state_->take_losses();
+  const std::map<std::int64_t, double> own = impl_->take_losses();
   packer.put(static_cast<std::int64_t>(own.size()));
   for (const auto& [sample, value] : own) {
     packer.put(sample);

@@ -1,15 +1,14 @@
-// The kernels of training, in f32: what strategies call load_weights, forward, backward, update ..
-// bound to functions that really do it.
+// The training kernels that strategies name (load_weights, forward, backward, update, ..), in f32.
 //
 // A layer is y = tanh(x) W^T, where W is hidden x hidden, a row for each feature of the output. The
-// nonlinearity is on the way in, so that backward needs x, dy and W only:
+// nonlinearity is applied to the input, so that backward needs x, dy and W only:
 //
 //   dx = (dy W) * (1 - tanh(x)^2),   dW = dy^T tanh(x)
 //
-// A sample is `block` tokens of `hidden` features. Samples are done one by one, in the order in
-// which they lie, and each sample's gradient is made on its own and then added, so results do not
-// depend on how samples are put into microbatches. docs/run.md says how values lie in memory, and
-// which ways to train give the same bits.
+// A sample is `block` tokens of `hidden` features. Samples are processed one by one in memory
+// order, and each sample's gradient is computed separately and then added, so results do not depend
+// on the microbatch size. docs/run.md describes the memory layout and which strategies give the
+// same bits.
 #pragma once
 
 #include <cstdint>
@@ -42,24 +41,24 @@ class TrainingKernels {
   TrainingKernels& operator=(const TrainingKernels&) = delete;
   ~TrainingKernels();
 
-  // load_weights, read_batch, forward, loss, backward, backward_input, backward_weight, update,
-  // zero, add and cast; and what is given: the batch, and before step 0 weights and optimizer
-  // states. They throw InputError D641 where regions do not have the size of what they hold. This
-  // must live longer than the table.
+  // Binds load_weights, read_batch, forward, loss, backward, backward_input, backward_weight,
+  // update, zero, add and cast, and the provider of given values: the batch, and before step 0
+  // weights and optimizer states. They throw InputError D641 on a size mismatch. REQUIRES: this
+  // outlives the table.
   void bind(KernelTable& table);
 
-  // The mean over all samples of what `loss` found since the last call: half the squared distance
-  // from the target, per number. All ranks together, and all get it; a sample that several have
-  // counts once. The same bits however samples are divided.
+  // Collective. Returns on all ranks the mean over all samples of the loss since the last call:
+  // half the squared error, per element. Samples that several ranks hold count once. Bitwise
+  // independent of how samples are distributed.
   [[nodiscard]] double mean_loss(comm::Communicator& world);
 
  private:
-  class State;
-  std::unique_ptr<State> state_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
-// These depend on nothing but their arguments, so all ways to divide training start equal.
-// `element` counts as values lie: row * hidden + column, token * hidden + feature.
+// Pure functions of their arguments, so all strategies start equal. `element` is the row-major
+// index: row * hidden + column, token * hidden + feature.
 [[nodiscard]] float initial_weight(const TrainingOptions& options, std::int64_t layer,
                                    std::int64_t element);
 [[nodiscard]] float input(const TrainingOptions& options, std::int64_t sample,
@@ -68,12 +67,12 @@ class TrainingKernels {
                            std::int64_t element);
 
 struct GatheredWeights {
-  std::map<std::int64_t, std::vector<float>> layers;  // whole, NaN where nobody has it
-  std::int64_t unequal = 0;  // numbers of which two ranks hold different copies
+  std::map<std::int64_t, std::vector<float>> layers;  // unsharded; NaN where no rank has it
+  std::int64_t unequal = 0;                           // elements whose copies differ between ranks
 };
 
-// The weights that the ranks hold at the end of a step, as the plan says (`goal`, `keep`), put
-// together. All ranks together, and all get them.
+// Collective. Returns on all ranks the weights that the ranks hold at the end of a step (`goal`,
+// `keep`), unsharded.
 [[nodiscard]] GatheredWeights gather_weights(comm::Communicator& world, const Executor& executor,
                                              const TrainingOptions& options);
 

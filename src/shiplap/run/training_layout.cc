@@ -10,16 +10,17 @@ namespace {
 
 void check_size(const KernelAccess& access, std::int64_t numbers) {
   if (access.type != DType::f32) {
-    refuse_layout(access, fmt::format("{} of {}: these kernels compute in f32", access.tensor->name,
-                                      name(access.type)));
+    throw_unsupported_layout(access, fmt::format("{} of {}: these kernels compute in f32",
+                                                 access.tensor->name, name(access.type)));
   }
   const auto expected = static_cast<std::size_t>(numbers) * sizeof(float);
   if (access.bytes.size() == expected) return;
-  refuse_layout(access, fmt::format("{} bytes for a value of `{}` that takes {}",
-                                    access.bytes.size(), access.tensor->name, expected));
+  throw_unsupported_layout(access,
+                           fmt::format("size mismatch: {} bytes for a value of `{}` that needs {}",
+                                       access.bytes.size(), access.tensor->name, expected));
 }
 
-// How far apart the coordinates of a dimension are in the count of pieces.
+// The stride of a dimension in the piece index.
 std::int64_t piece_stride(const plan::Tensor& tensor, plan::DimensionId dimension) {
   std::int64_t stride = 1;
   for (std::size_t k = dimension.index() + 1; k < tensor.part.size(); ++k) {
@@ -28,8 +29,8 @@ std::int64_t piece_stride(const plan::Tensor& tensor, plan::DimensionId dimensio
   return stride;
 }
 
-// The dimensions of the part, as they lie.
-std::vector<plan::DimensionId> dimensions_as_they_lie(const KernelAccess& access) {
+// The dimensions of the part, in memory order.
+std::vector<plan::DimensionId> memory_order(const KernelAccess& access) {
   std::vector<plan::DimensionId> order;
   for (const plan::flat::Run& run : access.runs) {
     const bool is_new = std::ranges::find(order, run.dimension) == order.end();
@@ -40,17 +41,17 @@ std::vector<plan::DimensionId> dimensions_as_they_lie(const KernelAccess& access
 
 }  // namespace
 
-void refuse_layout(const KernelAccess& access, const std::string& what) {
-  throw InputError(Diagnostic{.code = "D641",
-                              .what = "not supported by run: " + what,
-                              .why = fmt::format("`{}` is a tensor of the kind {}",
-                                                 access.tensor->name, access.tensor->kind)});
+void throw_unsupported_layout(const KernelAccess& access, const std::string& what) {
+  throw InputError(Diagnostic{
+      .code = "D641",
+      .what = "not supported by run: " + what,
+      .why = fmt::format("`{}` is a tensor of kind {}", access.tensor->name, access.tensor->kind)});
 }
 
-TrainingPart part_of(const KernelAccess& access) {
+ShardLayout shard_layout_of(const KernelAccess& access) {
   const plan::Tensor& tensor = *access.tensor;
-  TrainingPart part{.samples = {0}, .pieces = {0}};
-  const std::vector<plan::DimensionId> order = dimensions_as_they_lie(access);
+  ShardLayout part{.samples = {0}, .pieces = {0}};
+  const std::vector<plan::DimensionId> order = memory_order(access);
   bool samples_seen = false;
   for (std::size_t k = 0; k < order.size(); ++k) {
     const std::vector<std::int64_t> here = coordinates(access, order[k]);
@@ -59,7 +60,8 @@ TrainingPart part_of(const KernelAccess& access) {
       part.samples = here;
       part.samples_vary_fastest = k > 0;
       samples_seen = true;
-      if (k > 0 && k + 1 < order.size()) refuse_layout(access, "`sample` between two dimensions");
+      if (k > 0 && k + 1 < order.size())
+        throw_unsupported_layout(access, "`sample` between two dimensions");
       continue;
     }
     part.all_pieces *= dimension.size;
@@ -77,12 +79,13 @@ TrainingPart part_of(const KernelAccess& access) {
 
 Activations::Activations(const KernelAccess& access, const TrainingOptions& options)
     : access_(access),
-      part_(part_of(access)),
+      part_(shard_layout_of(access)),
       block_(options.block),
       hidden_(options.hidden),
       width_(options.hidden / part_.all_pieces) {
   if (hidden_ % part_.all_pieces != 0) {
-    refuse_layout(access, fmt::format("{} features in {} pieces", hidden_, part_.all_pieces));
+    throw_unsupported_layout(access,
+                             fmt::format("{} features in {} pieces", hidden_, part_.all_pieces));
   }
   check_size(access, std::ssize(part_.samples) * std::ssize(part_.pieces) * block_ * width_);
 }
@@ -107,8 +110,9 @@ std::vector<Stripe> Activations::stripes(std::size_t sample) const {
 float* Activations::whole(std::size_t sample, std::span<float> room) const {
   if (is_plain()) return plain(sample);
   if (std::ssize(part_.pieces) != part_.all_pieces) {
-    refuse_layout(access_, fmt::format("{} of {} pieces of the features, where all are read",
-                                       part_.pieces.size(), part_.all_pieces));
+    throw_unsupported_layout(access_,
+                             fmt::format("{} of {} pieces of the features, where all are needed",
+                                         part_.pieces.size(), part_.all_pieces));
   }
   for (const Stripe& stripe : stripes(sample)) {
     for (std::int64_t token = 0; token < block_; ++token) {
@@ -120,9 +124,10 @@ float* Activations::whole(std::size_t sample, std::span<float> room) const {
 }
 
 std::vector<Stripe> weight_stripes(const KernelAccess& access, const TrainingOptions& options) {
-  const TrainingPart part = part_of(access);
+  const ShardLayout part = shard_layout_of(access);
   if (options.hidden % part.all_pieces != 0) {
-    refuse_layout(access, fmt::format("{} rows in {} shards", options.hidden, part.all_pieces));
+    throw_unsupported_layout(access,
+                             fmt::format("{} rows in {} shards", options.hidden, part.all_pieces));
   }
   const std::int64_t rows = options.hidden / part.all_pieces;
   check_size(access, std::ssize(part.pieces) * rows * options.hidden);

@@ -1,4 +1,4 @@
-// How the values of training lie in memory.
+// Memory layout of activations and weights in training.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 namespace shiplap::run {
 
 // Throws InputError D641.
-[[noreturn]] void refuse_layout(const KernelAccess& access, const std::string& what);
+[[noreturn]] void throw_unsupported_layout(const KernelAccess& access, const std::string& what);
 
 // The part of a tensor that a region holds: some samples, and of each some pieces of its features
 // (or, of a weight, of its rows). Pieces are counted over all other dimensions, as declared.
-struct TrainingPart {
+struct ShardLayout {
   std::vector<std::int64_t> samples;  // {0} if there is no dimension `sample`
-  std::vector<std::int64_t> pieces;   // as they lie
-  std::int64_t all_pieces = 1;        // that there are
+  std::vector<std::int64_t> pieces;   // in memory order
+  std::int64_t all_pieces = 1;        // in total
   bool samples_vary_fastest = true;
 };
-[[nodiscard]] TrainingPart part_of(const KernelAccess& access);
+[[nodiscard]] ShardLayout shard_layout_of(const KernelAccess& access);
 
-// Features (or rows of a weight) begin, begin+1, .. that lie together.
+// Contiguous features (or rows of a weight) begin, begin+1, ..
 struct Stripe {
   std::int64_t begin = 0;
   std::int64_t count = 0;
@@ -38,12 +38,13 @@ class Activations {
  public:
   Activations(const KernelAccess& access, const TrainingOptions& options);
   [[nodiscard]] std::span<const std::int64_t> samples() const { return part_.samples; }
-  // What a sample has of its features.
+  // The local features of a sample.
   [[nodiscard]] std::vector<Stripe> stripes(std::size_t sample) const;
-  // Whether each sample lies as block x hidden.
+  // Whether each sample is a contiguous block x hidden matrix.
   [[nodiscard]] bool is_plain() const { return part_.all_pieces == 1; }
   [[nodiscard]] float* plain(std::size_t sample) const { return cell(sample, 0); }
-  // As block x hidden, wherever it lies; D641 if a feature is missing. `room` has that size.
+  // Returns the sample as block x hidden, gathered into `room` if needed. Throws D641 if a feature
+  // is missing. REQUIRES: `room` has that size.
   [[nodiscard]] float* whole(std::size_t sample, std::span<float> room) const;
   [[nodiscard]] const KernelAccess& access() const { return access_; }
 
@@ -51,7 +52,7 @@ class Activations {
   [[nodiscard]] float* cell(std::size_t sample, std::size_t piece) const;
 
   const KernelAccess& access_;
-  TrainingPart part_;
+  ShardLayout part_;
   std::int64_t block_;
   std::int64_t hidden_;
   std::int64_t width_;  // of a piece

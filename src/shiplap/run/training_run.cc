@@ -12,7 +12,7 @@
 namespace shiplap::run {
 namespace {
 
-// How many numbers the value would have if it were a whole one, of one sample.
+// The number of elements of the unsharded value, for one sample.
 double whole_size(const plan::RankProgram& program, const plan::flat::Access& access) {
   const plan::Tensor& tensor = program.plan->tensors[access.value.tensor];
   double size = static_cast<double>(program.bytes_of(access.region)) / sizeof(float);
@@ -62,7 +62,7 @@ TrainingOptions training_for(const plan::Plan& plan, std::uint64_t seed) {
 
 namespace {
 
-std::vector<JobFact> facts_of(const TrainingRunOptions& options) {
+std::vector<JobSetting> settings_of(const TrainingRunOptions& options) {
   const TrainingOptions& training = options.training;
   return {{"the seed", fmt::format("{}", training.seed)},
           {"the number of steps", fmt::format("{}", options.steps)},
@@ -79,7 +79,8 @@ TrainingRun run_training(comm::Communicator& world, const plan::Plan& plan,
   TrainingKernels kernels(options.training);
   KernelTable table;
   kernels.bind(table);
-  Executor executor(plan, world, table, {.traces = options.traces, .common = facts_of(options)});
+  Executor executor(plan, world, table,
+                    {.traces = options.traces, .job_settings = settings_of(options)});
   TrainingRun run;
   StepResult last;
   for (std::int64_t step = 0; step < options.steps; ++step) {

@@ -333,11 +333,11 @@ TEST(Training, HalvesOfTheWeightsGiveTheSameUpToRounding) {
 }
 
 TEST(Training, PoisonReachesTheWeightsWhereDeadRowsAreUsed) {
-  // The weight of layer 1 is freed before the way back needs it.
+  // The weight of layer 1 is freed before backward needs it.
   std::string wrong = kFullySharded;
   const std::string early = "  f: allocate d[2 +2]";
   wrong.replace(wrong.find(early), early.size(), "  f: free full[2 +2]");
-  EXPECT_EQ(distance(train(data_parallel(2, 2)), train(wrong)), 0);  // nobody notices
+  EXPECT_EQ(distance(train(data_parallel(2, 2)), train(wrong)), 0);  // it goes unnoticed
   const Trained poisoned = train(wrong, {.poison = true});
   EXPECT_TRUE(std::isnan(poisoned.weights.layers.at(0).front()));
 }
@@ -410,7 +410,7 @@ TEST(Training, GradientsAreThoseOfTheLoss) {
 
 // ---- refusals
 
-std::string refused(std::string text, const std::string& from, const std::string& to) {
+std::string rejected(std::string text, const std::string& from, const std::string& to) {
   text.replace(text.find(from), from.size(), to);
   const plan::Plan plan = parsed(text);
   return failures(plan,
@@ -426,15 +426,15 @@ std::string refused(std::string text, const std::string& from, const std::string
 
 TEST(Training, RefusesRegionsThatDoNotHoldWhatTheySay) {
   for (const std::string& said :
-       {refused(kGradient, "buffer a rows 6 row_bytes 128 f32",
-                "buffer a rows 6 row_bytes 120 f32"),
-        refused(kGradient, "buffer w rows 2 row_bytes 256 f32",
-                "buffer w rows 2 row_bytes 256 bf16"),
-        refused(kGradient, "buffer g rows 2 row_bytes 256 f32",
-                "buffer g rows 2 row_bytes 128 f32"),
-        refused(kGradient, "      reads w[l +1] = W[l]\n", ""),
-        refused(kTensorParallel, "reads full[0 +8] = B[1] half 0 +2 sample 0 +4",
-                "reads full[0 +4] = B[1] half 0 +1 sample 0 +4")}) {
+       {rejected(kGradient, "buffer a rows 6 row_bytes 128 f32",
+                 "buffer a rows 6 row_bytes 120 f32"),
+        rejected(kGradient, "buffer w rows 2 row_bytes 256 f32",
+                 "buffer w rows 2 row_bytes 256 bf16"),
+        rejected(kGradient, "buffer g rows 2 row_bytes 256 f32",
+                 "buffer g rows 2 row_bytes 128 f32"),
+        rejected(kGradient, "      reads w[l +1] = W[l]\n", ""),
+        rejected(kTensorParallel, "reads full[0 +8] = B[1] half 0 +2 sample 0 +4",
+                 "reads full[0 +4] = B[1] half 0 +1 sample 0 +4")}) {
     EXPECT_THAT(said, testing::StartsWith("D641"));
     EXPECT_THAT(said, HasSubstr("not supported by run"));
   }

@@ -1,4 +1,4 @@
-// What a plan may say and this executor cannot do, found before anything runs.
+// Finds operations that are valid in a plan but unsupported by this executor, before anything runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,21 +14,21 @@ namespace {
 using plan::flat::Operation;
 using plan::flat::Region;
 
-class Judge {
+class SupportChecker {
  public:
-  explicit Judge(const plan::RankProgram& program) : program_(program) {}
+  explicit SupportChecker(const plan::RankProgram& program) : program_(program) {}
 
   std::vector<Diagnostic> all() && {
     for (const Operation& op : program_.operations) {
-      std::visit([&](const auto& action) { judge(action, op); }, op.source->action);
+      std::visit([&](const auto& action) { check(action, op); }, op.source->action);
     }
     return std::move(found_);
   }
 
  private:
-  void refuse(const Operation& op, std::string what) {
-    constexpr std::size_t kMost = 20;
-    if (found_.size() >= kMost) return;
+  void add(const Operation& op, std::string what) {
+    constexpr std::size_t kMaxListed = 20;
+    if (found_.size() >= kMaxListed) return;
     found_.push_back({.code = "D641",
                       .where = {.line = op.source->origin.line,
                                 .rank = program_.rank.value,
@@ -41,50 +41,51 @@ class Judge {
   }
   [[nodiscard]] std::int64_t bytes(const Region& region) const { return program_.bytes_of(region); }
 
-  // Both can be added to each other.
-  void judge_addition(const Operation& op, const Region& a, const Region& b) {
+  // Both regions have the same type, which supports addition.
+  void check_addition(const Operation& op, const Region& a, const Region& b) {
     if (buffer(a).type != buffer(b).type) {
-      refuse(op, fmt::format("adding {} to {}", name(buffer(a).type), name(buffer(b).type)));
+      add(op, fmt::format("adding {} to {}", name(buffer(a).type), name(buffer(b).type)));
     } else if (!can_add(buffer(a).type)) {
-      refuse(op, fmt::format("adding {}", name(buffer(a).type)));
+      add(op, fmt::format("adding {}", name(buffer(a).type)));
     }
   }
 
-  void judge(const plan::Compute& /*action*/, const Operation& /*op*/) {}
-  void judge(const plan::Allocate& /*action*/, const Operation& /*op*/) {}
-  void judge(const plan::Free& /*action*/, const Operation& /*op*/) {}
-  void judge(const plan::Batch& /*action*/, const Operation& /*op*/) {}
-  void judge(const plan::Send& /*action*/, const Operation& /*op*/) {}
+  void check(const plan::Compute& /*action*/, const Operation& /*op*/) {}
+  void check(const plan::Allocate& /*action*/, const Operation& /*op*/) {}
+  void check(const plan::Free& /*action*/, const Operation& /*op*/) {}
+  void check(const plan::Batch& /*action*/, const Operation& /*op*/) {}
+  void check(const plan::Send& /*action*/, const Operation& /*op*/) {}
 
-  void judge(const plan::Receive& receive, const Operation& op) {
-    if (receive.add) judge_addition(op, op.to, op.to);
+  void check(const plan::Receive& receive, const Operation& op) {
+    if (receive.add) check_addition(op, op.to, op.to);
   }
 
-  void judge(const plan::Copy& copy, const Operation& op) {
+  void check(const plan::Copy& copy, const Operation& op) {
     const bool listed = op.from.listed >= 0 || op.to.listed >= 0;
     if (bytes(op.from) != bytes(op.to) || (listed && op.from.count != op.to.count)) {
-      refuse(op, fmt::format("{} bytes to {}", bytes(op.from), bytes(op.to)));
+      add(op, fmt::format("size mismatch: {} bytes to {}", bytes(op.from), bytes(op.to)));
     }
-    if (copy.add) judge_addition(op, op.from, op.to);
+    if (copy.add) check_addition(op, op.from, op.to);
   }
 
-  // One is this rank's piece of the other, the same, or apart from it.
-  void judge_places(const Operation& op, const Region& whole, const Region& own) {
-    const std::vector<std::int64_t> ends = piece_ends(program_, op);
+  // `local` is this rank's piece of `whole`, equal to it, or disjoint from it.
+  void check_pieces(const Operation& op, const Region& whole, const Region& local) {
+    const std::vector<std::int64_t> ends = piece_offsets(program_, op);
     if (ends.empty()) {
-      return refuse(op, fmt::format("{} rows cut into pieces for {} ranks in this way", whole.count,
-                                    group(op).size()));
+      return add(
+          op, fmt::format("{} rows split in this way for {} ranks", whole.count, group(op).size()));
     }
     const auto me = static_cast<std::size_t>(group(op).find(program_.rank));
     const std::int64_t piece = ends[me + 1] - ends[me];
-    if (same_rows(whole, own)) return;
-    if (bytes(own) != piece) {
-      return refuse(op, fmt::format("a piece of {} bytes for {} bytes", piece, bytes(own)));
+    if (same_rows(whole, local)) return;
+    if (bytes(local) != piece) {
+      return add(op, fmt::format("size mismatch: a piece of {} bytes for a region of {} bytes",
+                                 piece, bytes(local)));
     }
     const std::int64_t width = program_.buffers[whole.buffer].row_bytes;
-    const bool is_piece = own.begin * width == whole.begin * width + ends[me];
-    if (whole.buffer == own.buffer && overlap(whole, own) && !is_piece) {
-      refuse(op, "regions that overlap, where neither is this rank's piece of the other");
+    const bool is_piece = local.begin * width == whole.begin * width + ends[me];
+    if (whole.buffer == local.buffer && overlap(whole, local) && !is_piece) {
+      add(op, "overlapping regions where neither is this rank's piece of the other");
     }
   }
 
@@ -95,81 +96,82 @@ class Judge {
     return program_.groups[op.group].ranks;
   }
 
-  // Regions of the same size, equal or apart.
-  void judge_equal(const Operation& op) {
+  // The regions have the same size and are equal or disjoint.
+  void check_equal_sizes(const Operation& op) {
     if (bytes(op.from) != bytes(op.to)) {
-      refuse(op, fmt::format("{} bytes to {}", bytes(op.from), bytes(op.to)));
+      add(op, fmt::format("size mismatch: {} bytes to {}", bytes(op.from), bytes(op.to)));
     } else if (overlap(op.from, op.to) && !same_rows(op.from, op.to)) {
-      refuse(op, "regions that overlap in part");
+      add(op, "partially overlapping regions");
     }
   }
 
-  // Uneven pieces: one of the own size arrives from each rank.
-  void judge_turned(const Operation& op) {
-    const std::vector<std::int64_t> ends = piece_ends(program_, op);
-    if (ends.empty()) return;  // was refused
+  // Uneven pieces: this rank receives one of its own piece size from each rank.
+  void check_uneven_all_to_all(const Operation& op) {
+    const std::vector<std::int64_t> ends = piece_offsets(program_, op);
+    if (ends.empty()) return;  // reported above
     const auto me = static_cast<std::size_t>(group(op).find(program_.rank));
     const std::int64_t due = (ends[me + 1] - ends[me]) * group(op).size();
     if (bytes(op.to) != due) {
-      refuse(op, fmt::format("{} bytes where {} arrive", bytes(op.to), due));
+      add(op,
+          fmt::format("size mismatch: a region of {} bytes where {} arrive", bytes(op.to), due));
     } else if (overlap(op.from, op.to) && !same_rows(op.from, op.to)) {
-      refuse(op, "regions that overlap in part");
+      add(op, "partially overlapping regions");
     }
   }
 
-  void judge(const plan::Collective& collective, const Operation& op) {
+  void check(const plan::Collective& collective, const Operation& op) {
     if (collective.kind == CollectiveKind::barrier) return;
-    if (reduces(collective.kind)) judge_reduction(collective, op);
+    if (reduces(collective.kind)) check_reduction(collective, op);
     switch (collective.kind) {
       case CollectiveKind::all_gather:
-        return judge_places(op, op.to, op.from);
+        return check_pieces(op, op.to, op.from);
       case CollectiveKind::reduce_scatter:
-        return judge_places(op, op.from, op.to);
+        return check_pieces(op, op.from, op.to);
       case CollectiveKind::all_to_all:
-        judge_places(op, op.from, op.from);
-        return collective.split.exists() ? judge_turned(op) : judge_equal(op);
+        check_pieces(op, op.from, op.from);
+        return collective.split.exists() ? check_uneven_all_to_all(op) : check_equal_sizes(op);
       default:
-        return judge_equal(op);
+        return check_equal_sizes(op);
     }
   }
 
-  void judge_reduction(const plan::Collective& collective, const Operation& op) {
+  void check_reduction(const plan::Collective& collective, const Operation& op) {
     const DType type = buffer(op.from).type;
     if (buffer(op.to).type != type || !can_add(type)) {
-      refuse(op, fmt::format("combining {} into {}", name(type), name(buffer(op.to).type)));
+      add(op, fmt::format("reducing {} into {}", name(type), name(buffer(op.to).type)));
     }
     if (!can_combine(collective.op)) {
-      refuse(op, fmt::format("the operator {}", name(collective.op)));
+      add(op, fmt::format("the reduction {}", name(collective.op)));
     }
     if (collective.scale != plan::Ratio() && !is_floating(type)) {
-      refuse(op, fmt::format("a scale on {}", name(type)));
+      add(op, fmt::format("a scale on {}", name(type)));
     }
   }
 
-  void judge(const plan::Exchange& exchange, const Operation& op) {
+  void check(const plan::Exchange& exchange, const Operation& op) {
     const plan::ExchangeTable& table = program_.plan->tables[exchange.table];
     const std::int64_t rank = program_.rank.value;
     const auto sent = exchange.reversed ? table.receives_of(rank) : table.sends_of(rank);
     const auto got = exchange.reversed ? table.sends_of(rank) : table.receives_of(rank);
-    judge_rows(op, sent, op.from);
-    judge_rows(op, got, op.to);
+    check_rows(op, sent, op.from);
+    check_rows(op, got, op.to);
     const std::int64_t from_width = program_.buffers[op.from.buffer].row_bytes;
     const std::int64_t to_width = program_.buffers[op.to.buffer].row_bytes;
     if (from_width != to_width) {
-      refuse(op, fmt::format("rows of {} bytes to rows of {}", from_width, to_width));
+      add(op, fmt::format("size mismatch: rows of {} bytes to rows of {}", from_width, to_width));
     }
-    if (exchange.add) judge_addition(op, op.from, op.to);
+    if (exchange.add) check_addition(op, op.from, op.to);
   }
 
-  void judge_rows(const Operation& op, std::span<const plan::TableRow> rows, const Region& region) {
+  void check_rows(const Operation& op, std::span<const plan::TableRow> rows, const Region& region) {
     for (const plan::TableRow& row : rows) {
       if (group(op).find(Rank(row.peer)) < 0) {
-        return refuse(op, fmt::format("a message between this rank and rank {}, which is not in "
-                                      "the group",
-                                      row.peer));
+        return add(op, fmt::format("a message between this rank and rank {}, which is not in "
+                                   "the group",
+                                   row.peer));
       }
       if (row.first < 0 || row.count > region.count - row.first) {
-        return refuse(
+        return add(
             op, fmt::format("rows {} +{} of a region of {}", row.first, row.count, region.count));
       }
     }
@@ -181,7 +183,7 @@ class Judge {
 
 }  // namespace
 
-std::vector<std::int64_t> piece_ends(const plan::RankProgram& program, const Operation& op) {
+std::vector<std::int64_t> piece_offsets(const plan::RankProgram& program, const Operation& op) {
   const auto& collective = std::get<plan::Collective>(op.source->action);
   const Region& whole = collective.kind == CollectiveKind::all_gather ? op.to : op.from;
   const std::int64_t width = program.buffers[whole.buffer].row_bytes;
@@ -203,7 +205,7 @@ std::vector<std::int64_t> piece_ends(const plan::RankProgram& program, const Ope
 }
 
 std::vector<Diagnostic> unsupported(const plan::RankProgram& program) {
-  return Judge(program).all();
+  return SupportChecker(program).all();
 }
 
 }  // namespace shiplap::run

@@ -10,61 +10,63 @@
 namespace shiplap::schedule {
 namespace {
 
-void promise(const Pipeline& pipeline, int stage) {
+void check_stage(const Pipeline& pipeline, int stage) {
   ensure(pipeline.stages >= 1 && pipeline.microbatches >= 1 && pipeline.chunks >= 1,
          "a pipeline has a stage, a microbatch and a chunk");
-  ensure(stage >= 0 && stage < pipeline.stages, "the stage is one of the pipeline");
+  ensure(stage >= 0 && stage < pipeline.stages, "the stage is in the pipeline");
 }
 
-// `first` forwards, then a forward and a backward in turn, then the backwards that are left.
-std::vector<Turn> alternate(const std::vector<Turn>& forwards, const std::vector<Turn>& backwards,
-                            int first) {
-  const auto ahead = std::min(static_cast<std::size_t>(first), forwards.size());
-  std::vector<Turn> order(forwards.begin(), forwards.begin() + static_cast<std::ptrdiff_t>(ahead));
+// `warmup` forwards, then forwards and backwards alternately, then the remaining backwards.
+std::vector<PipelineAction> alternate(const std::vector<PipelineAction>& forwards,
+                                      const std::vector<PipelineAction>& backwards, int warmup) {
+  const auto warmup_actions = std::min(static_cast<std::size_t>(warmup), forwards.size());
+  std::vector<PipelineAction> order(forwards.begin(),
+                                    forwards.begin() + static_cast<std::ptrdiff_t>(warmup_actions));
   order.reserve(2 * forwards.size());
   for (std::size_t i = 0; i < backwards.size(); ++i) {
-    if (ahead + i < forwards.size()) order.push_back(forwards[ahead + i]);
+    if (warmup_actions + i < forwards.size()) order.push_back(forwards[warmup_actions + i]);
     order.push_back(backwards[i]);
   }
   return order;
 }
 
-// All turns of one direction: groups of `stages` microbatches, each through all chunks in turn.
-std::vector<Turn> all_turns(const Pipeline& pipeline, Direction direction) {
+// All actions of one direction: groups of `stages` microbatches, each through one chunk after the
+// other.
+std::vector<PipelineAction> all_actions(const Pipeline& pipeline, Direction direction) {
   const int together = pipeline.chunks == 1 ? pipeline.microbatches : pipeline.stages;
-  std::vector<Turn> turns;
+  std::vector<PipelineAction> actions;
   for (int begin = 0; begin < pipeline.microbatches; begin += together) {
     for (int i = 0; i < pipeline.chunks; ++i) {
       const int chunk = direction == Direction::forward ? i : pipeline.chunks - 1 - i;
       for (int m = begin; m < begin + together; ++m) {
-        turns.push_back({.direction = direction, .chunk = chunk, .microbatch = m});
+        actions.push_back({.direction = direction, .chunk = chunk, .microbatch = m});
       }
     }
   }
-  return turns;
+  return actions;
 }
 
-std::vector<Turn> after_forwards(const Pipeline& pipeline, int first) {
-  return alternate(all_turns(pipeline, Direction::forward),
-                   all_turns(pipeline, Direction::backward), first);
+std::vector<PipelineAction> with_warmup(const Pipeline& pipeline, int warmup) {
+  return alternate(all_actions(pipeline, Direction::forward),
+                   all_actions(pipeline, Direction::backward), warmup);
 }
 
 }  // namespace
 
-std::vector<Turn> gpipe(const Pipeline& pipeline, int stage) {
-  promise(pipeline, stage);
+std::vector<PipelineAction> gpipe(const Pipeline& pipeline, int stage) {
+  check_stage(pipeline, stage);
   ensure(pipeline.chunks == 1, "the layers of a stage are one chunk");
-  return after_forwards(pipeline, pipeline.microbatches);
+  return with_warmup(pipeline, pipeline.microbatches);
 }
 
-std::vector<Turn> one_f_one_b(const Pipeline& pipeline, int stage) {
-  promise(pipeline, stage);
+std::vector<PipelineAction> one_f_one_b(const Pipeline& pipeline, int stage) {
+  check_stage(pipeline, stage);
   ensure(pipeline.chunks == 1, "the layers of a stage are one chunk");
-  return after_forwards(pipeline, pipeline.stages - 1 - stage);
+  return with_warmup(pipeline, pipeline.stages - 1 - stage);
 }
 
-std::vector<Turn> interleaved(const Pipeline& pipeline, int stage) {
-  promise(pipeline, stage);
+std::vector<PipelineAction> interleaved(const Pipeline& pipeline, int stage) {
+  check_stage(pipeline, stage);
   const auto [stages, microbatches, chunks] = pipeline;
   if (chunks == 1) return one_f_one_b(pipeline, stage);
   if (microbatches % stages != 0) {
@@ -75,10 +77,10 @@ std::vector<Turn> interleaved(const Pipeline& pipeline, int stage) {
         .code = "D622",
         .what =
             fmt::format("{} microbatches cannot be interleaved on {} stages", microbatches, stages),
-        .why = "microbatches go through the chunks in groups of as many as there are stages",
+        .why = "microbatches pass through the chunks in groups of one per stage",
         .help = fmt::format("take {} microbatches", nearest)});
   }
-  return after_forwards(pipeline, 2 * (stages - 1 - stage) + (chunks - 1) * stages);
+  return with_warmup(pipeline, 2 * (stages - 1 - stage) + (chunks - 1) * stages);
 }
 
 }  // namespace shiplap::schedule

@@ -1,11 +1,11 @@
-// In which order does a stage of a pipeline do its work? Pipeline schedules as plain values.
+// Pipeline schedules: the order in which a stage runs its forwards and backwards, as plain values.
 //
 // A pipeline passes microbatches through its stages, forward and then backward. A stage holds one
 // chunk of layers or several; chunk c of stage s follows chunk c of stage s-1, and chunk c of stage
-// 0 follows chunk c-1 of the last stage. Let a chunk take time f forward and b backward, and let
-// messages be free; then all three orders end after (chunks * microbatches + stages - 1) * (f + b)
-// and leave a stage idle for (stages - 1) * (f + b) of it. What they differ in is how much they
-// hold, and how long a chunk is.
+// 0 follows chunk c-1 of the last stage. If a chunk takes time f forward and b backward and
+// messages take no time, all three schedules end after (chunks * microbatches + stages - 1) * (f +
+// b), of which a stage is idle (the bubble) for (stages - 1) * (f + b). They differ in peak memory
+// and in the length of a chunk.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace shiplap::schedule {
 
 enum class Direction : std::uint8_t { forward, backward };
 
-// One chunk's work on one microbatch.
-struct Turn {
+// The forward or backward of one chunk for one microbatch.
+struct PipelineAction {
   Direction direction = Direction::forward;
   int chunk = 0;
   int microbatch = 0;
-  friend bool operator==(const Turn&, const Turn&) = default;
+  friend bool operator==(const PipelineAction&, const PipelineAction&) = default;
 };
 
 struct Pipeline {
@@ -30,20 +30,20 @@ struct Pipeline {
   friend bool operator==(const Pipeline&, const Pipeline&) = default;
 };
 
-// Everything forward, then everything backward: a stage holds all microbatches at once (Huang et
-// al., "GPipe", 2019). It promises, as the next does, that each stage has one chunk.
-[[nodiscard]] std::vector<Turn> gpipe(const Pipeline& pipeline, int stage);
+// All forwards, then all backwards: a stage holds the activations of all microbatches (Huang et
+// al., "GPipe", 2019). REQUIRES, as one_f_one_b does: pipeline.chunks == 1.
+[[nodiscard]] std::vector<PipelineAction> gpipe(const Pipeline& pipeline, int stage);
 
 // One forward, one backward: stage s of p holds at most p - s microbatches (Narayanan et al.,
 // "PipeDream", 2019; with one update per step, "Memory-Efficient Pipeline-Parallel DNN Training",
 // 2021).
-[[nodiscard]] std::vector<Turn> one_f_one_b(const Pipeline& pipeline, int stage);
+[[nodiscard]] std::vector<PipelineAction> one_f_one_b(const Pipeline& pipeline, int stage);
 
-// One forward, one backward in chunks: microbatches go in groups of as many as there are stages,
-// each group through one chunk after the other, as Megatron-LM does it (Narayanan et al.,
-// "Efficient Large-Scale Language Model Training on GPU Clusters", 2021, section 2.2). A chunk is
-// short, and so is the time until the last stage has something to do. With one chunk it is
-// one_f_one_b; with more, InputError D622 unless `stages` divides `microbatches`.
-[[nodiscard]] std::vector<Turn> interleaved(const Pipeline& pipeline, int stage);
+// Interleaved 1F1B (virtual pipeline stages): groups of `stages` microbatches pass through one
+// chunk after the other, as in Megatron-LM (Narayanan et al., "Efficient Large-Scale Language Model
+// Training on GPU Clusters", 2021, section 2.2). Chunks are shorter, so the pipeline fills sooner.
+// Equals one_f_one_b if chunks == 1; else throws InputError D622 unless `stages` divides
+// `microbatches`.
+[[nodiscard]] std::vector<PipelineAction> interleaved(const Pipeline& pipeline, int stage);
 
 }  // namespace shiplap::schedule

@@ -13,9 +13,9 @@
 namespace shiplap::schedule {
 namespace {
 
-using Order = std::function<std::vector<Turn>(const Pipeline&, int)>;
+using Order = std::function<std::vector<PipelineAction>(const Pipeline&, int)>;
 
-// One of all orders, with a pipeline that it can do.
+// A schedule, with a pipeline that it supports.
 struct Case {
   const char* name;
   Order order;
@@ -47,12 +47,12 @@ std::string show(const Case& c) {
          std::to_string(c.pipeline.chunks) + " chunks";
 }
 
-// The most that is forward and not yet backward, in chunks of a microbatch.
-int most_held(const std::vector<Turn>& order) {
+// The maximum number of chunk activations held.
+int max_held(const std::vector<PipelineAction>& order) {
   int held = 0;
   int most = 0;
-  for (const Turn& turn : order) {
-    held += turn.direction == Direction::forward ? 1 : -1;
+  for (const PipelineAction& action : order) {
+    held += action.direction == Direction::forward ? 1 : -1;
     most = std::max(most, held);
   }
   return most;
@@ -63,12 +63,12 @@ struct Times {
   double backward = 2;
 };
 
-// Plays a pipeline with free messages: each stage does its turns in order, each as soon as what it
-// needs is there. Knows nothing of formulas. Returns when the last turn ends, or -1 if the stages
-// wait for each other for ever.
+// Simulates a pipeline with free messages: each stage runs its actions in order, each as soon as
+// its input is available. Independent of the formulas. Returns the end of the last action, or -1 if
+// the stages deadlock.
 double play(const Case& c, const Times& times) {
   const auto [stages, microbatches, chunks] = c.pipeline;
-  std::vector<std::vector<Turn>> orders;
+  std::vector<std::vector<PipelineAction>> orders;
   for (int s = 0; s < stages; ++s) orders.push_back(c.order(c.pipeline, s));
   std::vector<std::size_t> next(stages, 0);
   std::vector<double> free(stages, 0);
@@ -80,21 +80,21 @@ double play(const Case& c, const Times& times) {
     for (int s = 0; s < stages; ++s) {
       const auto i = static_cast<std::size_t>(s);
       if (next[i] == orders[i].size()) continue;
-      const Turn turn = orders[i][next[i]];
-      const bool forward = turn.direction == Direction::forward;
-      const int place = turn.chunk * stages + s;
+      const PipelineAction action = orders[i][next[i]];
+      const bool forward = action.direction == Direction::forward;
+      const int place = action.chunk * stages + s;
       double ready = 0;
       const bool turns_round = !forward && place == chunks * stages - 1;
       if (!forward || place > 0) {
         const auto needed =
             turns_round
-                ? done.find({Direction::forward, place, turn.microbatch})
-                : done.find({turn.direction, forward ? place - 1 : place + 1, turn.microbatch});
+                ? done.find({Direction::forward, place, action.microbatch})
+                : done.find({action.direction, forward ? place - 1 : place + 1, action.microbatch});
         if (needed == done.end()) continue;
         ready = needed->second;
       }
       free[i] = std::max(free[i], ready) + (forward ? times.forward : times.backward);
-      done[{turn.direction, place, turn.microbatch}] = free[i];
+      done[{action.direction, place, action.microbatch}] = free[i];
       ++next[i];
       moved = true;
     }
@@ -111,11 +111,12 @@ TEST(Schedule, DoesEveryChunkOfEveryMicrobatchOnceForwardAndThenOnceBackward) {
     for (int stage = 0; stage < c.pipeline.stages; ++stage) {
       std::set<std::pair<int, int>> forward;
       std::set<std::pair<int, int>> backward;
-      for (const Turn& turn : c.order(c.pipeline, stage)) {
-        const std::pair<int, int> what{turn.chunk, turn.microbatch};
-        ASSERT_TRUE(turn.chunk >= 0 && turn.chunk < c.pipeline.chunks) << show(c);
-        ASSERT_TRUE(turn.microbatch >= 0 && turn.microbatch < c.pipeline.microbatches) << show(c);
-        if (turn.direction == Direction::forward) {
+      for (const PipelineAction& action : c.order(c.pipeline, stage)) {
+        const std::pair<int, int> what{action.chunk, action.microbatch};
+        ASSERT_TRUE(action.chunk >= 0 && action.chunk < c.pipeline.chunks) << show(c);
+        ASSERT_TRUE(action.microbatch >= 0 && action.microbatch < c.pipeline.microbatches)
+            << show(c);
+        if (action.direction == Direction::forward) {
           ASSERT_TRUE(forward.insert(what).second) << show(c);
         } else {
           ASSERT_TRUE(forward.contains(what)) << show(c);
@@ -146,17 +147,17 @@ TEST(Schedule, LeavesTheBubbleOfTheTextbook) {
 }
 
 TEST(Gpipe, HoldsAllMicrobatches) {
-  EXPECT_EQ(most_held(gpipe({.stages = 4, .microbatches = 9}, 0)), 9);
-  EXPECT_EQ(most_held(gpipe({.stages = 4, .microbatches = 9}, 3)), 9);
+  EXPECT_EQ(max_held(gpipe({.stages = 4, .microbatches = 9}, 0)), 9);
+  EXPECT_EQ(max_held(gpipe({.stages = 4, .microbatches = 9}, 3)), 9);
 }
 
 TEST(OneFOneB, HoldsNoMoreMicrobatchesThanThereAreStagesFromHereToTheEnd) {
   for (int stages = 1; stages <= 8; ++stages) {
     for (int microbatches = 1; microbatches <= 20; ++microbatches) {
       for (int stage = 0; stage < stages; ++stage) {
-        const std::vector<Turn> order =
+        const std::vector<PipelineAction> order =
             one_f_one_b({.stages = stages, .microbatches = microbatches}, stage);
-        ASSERT_EQ(most_held(order), std::min(stages - stage, microbatches));
+        ASSERT_EQ(max_held(order), std::min(stages - stage, microbatches));
       }
     }
   }
@@ -165,7 +166,7 @@ TEST(OneFOneB, HoldsNoMoreMicrobatchesThanThereAreStagesFromHereToTheEnd) {
 TEST(Interleaved, IsTheOrderThatMegatronPrints) {
   // Two stages, two chunks, four microbatches. Stage 1, the last: two forwards ahead.
   using enum Direction;
-  const std::vector<Turn> last{
+  const std::vector<PipelineAction> last{
       {forward, 0, 0}, {forward, 0, 1},  {forward, 1, 0},  {backward, 1, 0},
       {forward, 1, 1}, {backward, 1, 1}, {forward, 0, 2},  {backward, 0, 0},
       {forward, 0, 3}, {backward, 0, 1}, {forward, 1, 2},  {backward, 1, 2},
@@ -184,7 +185,7 @@ TEST(Interleaved, HoldsAtMostItsWarmupAndOne) {
     if (chunks == 1) continue;
     for (int stage = 0; stage < stages; ++stage) {
       const int ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages + 1;
-      ASSERT_EQ(most_held(c.order(c.pipeline, stage)), std::min(ahead, chunks * microbatches))
+      ASSERT_EQ(max_held(c.order(c.pipeline, stage)), std::min(ahead, chunks * microbatches))
           << show(c);
     }
   }

@@ -1,6 +1,32 @@
+// Times of a linked program: a longest-path computation over the dependence graph of all ranks.
+//
+// Problem: given how long each operation takes, when does each of them start and complete, on
+// every rank of a mesh with up to millions of operations?
+//
+// Idea: the start of an operation is the maximum of the times of its dependencies: the completion
+// (or, after an asynchronous operation, the start) of its predecessor in the stream, and the
+// completion of every operation that it names after `after`. A collective begins at the maximum of
+// the starts of its members, a message at the maximum of the starts of its two ends. Maxima do not
+// depend on the order in which they are taken, and matching is fixed (plan/matching.h). So this is
+// not a discrete-event simulation with a queue sorted by time: operations are processed in any
+// topological order, as in Kahn's algorithm (A. B. Kahn, "Topological sorting of large networks",
+// CACM 1962) with the recurrence of the critical path method. It takes time linear in operations
+// and dependencies.
+//
+// Invariants:
+// - pending_[i] counts the unmet dependencies of operation i; it starts when the count drops to 0,
+//   and then time_[i] is final.
+// - Each operation starts at most once and completes at most once. An operation is in ready_ only
+//   while pending_ is 0 and it waits.
+// - An eager send completes when it starts. Its receive still waits for both ends.
+// - If operations remain when ready_ is empty, they are deadlocked: each of them waits, directly or
+//   not, for a cycle or for an operation that does not exist (deadlock.cc).
+//
+// Transfers do not share links and computations do not slow each other down: a duration depends on
+// the operation alone. docs/simulate.md states the rules of time.
 #include <algorithm>
 
-#include "shiplap/cost/price.h"
+#include "shiplap/cost/cost_model.h"
 #include "shiplap/sim/clock_internal.h"
 
 namespace shiplap::sim {
@@ -16,14 +42,14 @@ Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager)
       eager_(eager),
       time_(linked.matches.size()),
       state_(linked.matches.size()),
-      gatherings_(linked.matching.calls) {
+      calls_(linked.matching.calls) {
   for (const GroupCalls& group : linked.matching.groups)
-    reaches_.push_back(cost::reach_of(group.ranks));
-  missing_.reserve(linked.matches.size());
+    rank_spans_.push_back(cost::rank_span(group.ranks));
+  pending_.reserve(linked.matches.size());
   for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {
-    const std::vector<std::int32_t>& inputs =
-        linked.template_of(static_cast<std::int32_t>(rank)).inputs;
-    missing_.insert(missing_.end(), inputs.begin(), inputs.end());
+    const std::vector<std::int32_t>& in_degree =
+        linked.template_of(static_cast<std::int32_t>(rank)).in_degree;
+    pending_.insert(pending_.end(), in_degree.begin(), in_degree.end());
   }
 }
 
@@ -35,59 +61,60 @@ void Clock::run(const ProgressCallback& progress) {
   for (std::size_t rank = 0; rank < linked_.ranks.size(); ++rank) {
     const auto count = std::ssize(linked_.template_of(static_cast<std::int32_t>(rank)).steps);
     for (std::int32_t k = 0; k < count; ++k, ++at) {
-      // One that had to wait may have been through already.
-      const bool free = missing_[at] == 0 && state_[at] == State::waiting;
+      // It may have run already, released by an earlier operation.
+      const bool free = pending_[at] == 0 && state_[at] == OperationState::waiting;
       if (free) ready_.push_back({static_cast<std::int32_t>(rank), k});
       while (!ready_.empty()) {
-        const Place place = ready_.back();
+        const OperationId id = ready_.back();
         ready_.pop_back();
-        begin(place);
+        begin(id);
         ticker.advance_to(complete_);
       }
     }
   }
 }
 
-void Clock::begin(Place place) {
-  const std::size_t index = linked_.index(place);
+void Clock::begin(OperationId id) {
+  const std::size_t index = linked_.index(id);
   const double time = time_[index];
-  const RankTemplate& rank_template = linked_.template_of(place.rank);
-  const Step& step = rank_template[place.operation];
-  state_[index] = State::started;
-  if (step.act == Act::batch) missing_[index] = static_cast<std::int32_t>(step.detail);
-  const Releases& releases = rank_template.releases[place.operation];
-  release(place.rank, releases.first, releases.at_end, time);
-  switch (step.act) {
-    case Act::compute:
-    case Act::copy:
-    case Act::allocate:
-    case Act::free:
-      return finish(place, time, step.cost);
-    case Act::batch:
-      if (step.detail == 0) finish(place, time, 0);
+  const RankTemplate& rank_template = linked_.template_of(id.rank);
+  const Step& step = rank_template[id.operation];
+  state_[index] = OperationState::started;
+  if (step.action == ActionKind::batch) pending_[index] = static_cast<std::int32_t>(step.detail);
+  const Releases& releases = rank_template.releases[id.operation];
+  release(id.rank, releases.first, releases.at_end, time);
+  switch (step.action) {
+    case ActionKind::compute:
+    case ActionKind::copy:
+    case ActionKind::allocate:
+    case ActionKind::free:
+      return finish(id, time, step.cost);
+    case ActionKind::batch:
+      if (step.detail == 0) finish(id, time, 0);
       return;
-    case Act::send:
-    case Act::receive:
-      return begin_message(place, step);
-    case Act::collective:
-    case Act::exchange:
-      return begin_meeting(place);
+    case ActionKind::send:
+    case ActionKind::receive:
+      return begin_message(id, step);
+    case ActionKind::collective:
+    case ActionKind::exchange:
+      return begin_call(id);
   }
 }
 
-void Clock::begin_message(Place place, const Step& step) {
-  const bool sends = step.act == Act::send;
-  const Place other = linked_.other_end(place);
-  const Place send = sends ? place : other;
-  const Place receive = sends ? other : place;
+void Clock::begin_message(OperationId id, const Step& step) {
+  const bool sends = step.action == ActionKind::send;
+  const OperationId other = linked_.other_end(id);
+  const OperationId send = sends ? id : other;
+  const OperationId receive = sends ? other : id;
   const auto is_eager = [&](const Step& sent) {
     return eager_.count > 0 && sent.bytes <= eager_.count;
   };
-  if (sends && is_eager(step)) finish(place, start(place).value, 0);
-  if (!other.exists() || state(other) == State::waiting) return;
+  if (sends && is_eager(step)) finish(id, start(id).value, 0);
+  if (!other.exists() || state(other) == OperationState::waiting) return;
 
   const Step& sent = linked_.step(send);
-  if (!fit(*linked_.plan, sent, linked_.step(receive))) misfits_.push_back({send, receive});
+  if (!compatible(*linked_.plan, sent, linked_.step(receive)))
+    mismatches_.push_back({send, receive});
   const double time = std::max(start(send), start(receive)).value;
   const double duration =
       cost::message_time(system_, {sent.bytes}, Rank(send.rank), Rank(receive.rank)).value;
@@ -95,71 +122,71 @@ void Clock::begin_message(Place place, const Step& step) {
   finish(receive, time, duration);
 }
 
-void Clock::begin_meeting(Place place) {
-  const plan::Match match = linked_.match(place);
+void Clock::begin_call(OperationId id) {
+  const plan::Match match = linked_.match(id);
   const GroupCalls& group = linked_.matching.groups[match.with];
-  Gathering& gathering = gatherings_[group.first + match.n];
-  gathering.time = std::max(gathering.time, start(place).value);
-  ++gathering.started;
-  if (gathering.started == group.ranks.size()) gather(match, gathering.time);
+  CallProgress& call = calls_[group.first + match.n];
+  call.time = std::max(call.time, start(id).value);
+  ++call.started;
+  if (call.started == group.ranks.size()) complete_call(match, call.time);
 }
 
-// Everybody is there.
-void Clock::gather(plan::Match match, double time) {
+// REQUIRES: all members have started the call; the last one at `time`.
+void Clock::complete_call(plan::Match match, double time) {
   const GroupCalls& group = linked_.matching.groups[match.with];
   const auto member = [&](std::size_t slot) { return group.call(slot, match.n); };
   const Step& reference = linked_.step(member(0));
-  Misfit misfit{.first = member(0)};
+  Mismatch mismatch{.first = member(0)};
   for (std::size_t slot = 0; slot < group.callers.size(); ++slot) {
-    if (fit(*linked_.plan, reference, linked_.step(member(slot)))) continue;
-    if (misfit.second.exists()) ++misfit.more;
-    if (!misfit.second.exists()) misfit.second = member(slot);
+    if (compatible(*linked_.plan, reference, linked_.step(member(slot)))) continue;
+    if (mismatch.second.exists()) ++mismatch.more;
+    if (!mismatch.second.exists()) mismatch.second = member(slot);
   }
-  if (misfit.second.exists()) misfits_.push_back(misfit);
-  const bool shared = !misfit.second.exists() && reference.act == Act::collective;
+  if (mismatch.second.exists()) mismatches_.push_back(mismatch);
+  const bool shared = !mismatch.second.exists() && reference.action == ActionKind::collective;
   const double together = shared ? duration_of(reference, match.with) : 0;
   for (std::size_t slot = 0; slot < group.callers.size(); ++slot) {
-    const Place place = member(slot);
-    finish(place, time, shared ? together : duration_of(linked_.step(place), match.with));
+    const OperationId id = member(slot);
+    finish(id, time, shared ? together : duration_of(linked_.step(id), match.with));
   }
 }
 
 double Clock::duration_of(const Step& step, std::int32_t group) const {
-  if (step.act == Act::exchange) return step.cost;
+  if (step.action == ActionKind::exchange) return step.cost;
   const auto& collective = std::get<plan::Collective>(step.source->action);
-  return cost::collective_time(system_, collective.kind, {step.bytes}, reaches_[group]).value;
+  return cost::collective_time(system_, collective.kind, {step.bytes}, rank_spans_[group]).value;
 }
 
-void Clock::finish(Place place, double time, double duration) {
-  const RankTemplate& rank_template = linked_.template_of(place.rank);
-  const Step& step = rank_template[place.operation];
-  state_[linked_.index(place)] = State::complete;
+void Clock::finish(OperationId id, double time, double duration) {
+  const RankTemplate& rank_template = linked_.template_of(id.rank);
+  const Step& step = rank_template[id.operation];
+  state_[linked_.index(id)] = OperationState::complete;
   ++complete_;
   if (step.event >= 0) {
-    trace::Event& event = linked_.event(place);
+    trace::Event& event = linked_.event(id);
     event.time = {time};
     event.duration = {duration};
   }
   const double complete = time + duration;
   end_ = std::max(end_, complete);
-  const Releases& releases = rank_template.releases[place.operation];
-  release(place.rank, releases.at_end, releases.last, complete);
-  if (step.member) finish_member({place.rank, step.gate}, complete);
+  const Releases& releases = rank_template.releases[id.operation];
+  release(id.rank, releases.at_end, releases.last, complete);
+  if (step.member) finish_member({id.rank, step.predecessor}, complete);
 }
 
-void Clock::finish_member(Place batch, double time) {
+void Clock::finish_member(OperationId batch, double time) {
   const std::size_t index = linked_.index(batch);
   time_[index] = std::max(time_[index], time);
-  if (--missing_[index] == 0) finish(batch, time_[index], 0);
+  if (--pending_[index] == 0) finish(batch, time_[index], 0);
 }
 
 void Clock::release(std::int32_t rank, std::int32_t first, std::int32_t last, double time) {
   const std::vector<std::int32_t>& successors = linked_.template_of(rank).successors;
   for (std::int32_t k = first; k < last; ++k) {
-    const Place place{rank, successors[k]};
-    const std::size_t index = linked_.index(place);
+    const OperationId id{rank, successors[k]};
+    const std::size_t index = linked_.index(id);
     time_[index] = std::max(time_[index], time);
-    if (--missing_[index] == 0) ready_.push_back(place);
+    if (--pending_[index] == 0) ready_.push_back(id);
   }
 }
 

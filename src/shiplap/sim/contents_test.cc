@@ -1,4 +1,4 @@
-// Layer and samples of events: what lies in the rows that they touch.
+// The layer and samples of events: the contents of the rows that they touch.
 #include <gtest/gtest.h>
 
 #include "shiplap/sim/replay.h"
@@ -62,10 +62,12 @@ TEST(Contents, OfComputationsFollowTheirKernels) {
     reads a[0 +1] = A[2] sample 5 +1
   compute zero
     writes a[0 +1] = Q sample 5 +1)");
-  using trace::Kind;
-  const std::vector<Kind> kinds = {
-      Kind::load_weights,   Kind::compute,         Kind::forward, Kind::loss,    Kind::backward,
-      Kind::backward_input, Kind::backward_weight, Kind::update,  Kind::compute, Kind::compute};
+  using trace::EventKind;
+  const std::vector<EventKind> kinds = {EventKind::load_weights,    EventKind::compute,
+                                        EventKind::forward,         EventKind::loss,
+                                        EventKind::backward,        EventKind::backward_input,
+                                        EventKind::backward_weight, EventKind::update,
+                                        EventKind::compute,         EventKind::compute};
   for (std::size_t k = 0; k < kinds.size(); ++k) {
     EXPECT_EQ(event_of(r, 0, static_cast<int>(k)).kind, kinds[k]);
   }
@@ -179,7 +181,7 @@ program two on pp=2
 }
 
 TEST(Contents, ThatDependOnThemselvesAreUnknown) {
-  // Each sends what it is just receiving: a race, which is not for the replay to judge.
+  // Each sends the rows that it is receiving: a race, which the replay does not check.
   const Replay r = replayed_on("pp=2", R"(program all on all
   buffer a rows 2 row_bytes 16 bf16
   batch

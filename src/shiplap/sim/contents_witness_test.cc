@@ -1,5 +1,5 @@
-// A second witness for what events show: while a random plan is written down, in an order in which
-// it can run, its data is moved row by row.
+// An independent implementation of the labels of events: while a random plan is generated, in an
+// order in which it can run, its data is moved row by row.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Shown {
 };
 
 struct Row {
-  int when = 0;  // 0: nothing was ever put here
+  int when = 0;  // 0: never written
   Shown shown;
 };
 
@@ -121,7 +121,7 @@ class Moving {
     fill(rank, rows, row);
   }
 
-  // Rows `from` of a rank, in this order, come to rows `to`.
+  // Moves rows `from` of a rank, in this order, to rows `to`.
   void move(Rank rank, const std::vector<int>& from, const std::vector<int>& to) {
     std::vector<Row> moved;
     for (const int row : from) moved.push_back(at(rank, row));
@@ -168,7 +168,7 @@ class Moving {
     fill(to, in, {.when = ++writes_, .shown = shown});
   }
 
-  // What arrives is taken to be like what the rank gave last.
+  // Received rows are labelled like those that the rank contributed last.
   void gather() {
     const Rows from = any_rows(number(1, 4));
     const Rows to = any_rows(number(1, 7));

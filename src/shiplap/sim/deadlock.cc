@@ -1,3 +1,18 @@
+// The report of a deadlock that the clock ran into.
+//
+// The clock only counts unmet dependencies, so when it stops it has no wait-for graph. The program
+// is executed once more without times (plan/execution.h); one order decides, because matching is
+// fixed and starting an operation never disables another. What that execution leaves is the
+// wait-for graph (R. C. Holt, "Some deadlock properties of computer systems", 1972) and the
+// shortest wait cycle that it finds within its budget.
+//
+// Two cases:
+// - There is a cycle: the diagnostic prints its edges, each an operation in which a rank waits and
+//   the operation of another rank that it waits for. Of a long cycle only the first edges are
+//   shown.
+// - There is none: an operation waits for a send, receive or call that no rank makes, or that is
+//   never reached. The diagnostic then explains the first rank that hangs.
+// Notes explain the first few ranks that hang, in order of rank.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,124 +23,123 @@
 #include "shiplap/base/units.h"
 #include "shiplap/plan/execution.h"
 #include "shiplap/sim/deadlock_internal.h"
-#include "shiplap/sim/words_internal.h"
+#include "shiplap/sim/format_internal.h"
 
 namespace shiplap::sim {
 namespace {
 
-using State = plan::Execution::State;
 using Wait = plan::Execution::Wait;
 
-constexpr std::size_t kMostNotes = 8;
-constexpr std::size_t kLongestCircle = 6;
+constexpr std::size_t kMaxNotes = 8;
+constexpr std::size_t kMaxCycle = 6;
 
-class Report {
+class DeadlockReport {
  public:
-  Report(const LinkedProgram& linked, const plan::Execution& execution)
-      : linked_(linked), execution_(execution), words_(linked), stuck_(execution.stuck()) {
-    ensure(!stuck_.empty(), "a deadlock has ranks that wait");
+  DeadlockReport(const LinkedProgram& linked, const plan::Execution& execution)
+      : linked_(linked), execution_(execution), formatter_(linked), stuck_(execution.stuck()) {
+    ensure(!stuck_.empty(), "a deadlock has at least one waiting rank");
     first_wait_.resize(linked.ranks.size());
-    for (const Place& place : stuck_) first_wait_[place.rank] = place;
+    for (const OperationId& id : stuck_) first_wait_[id.rank] = id;
   }
 
   std::vector<Diagnostic> problems() {
     std::vector<Diagnostic> result{head()};
-    for (std::size_t k = 0; k < std::min(stuck_.size(), kMostNotes); ++k) {
+    for (std::size_t k = 0; k < std::min(stuck_.size(), kMaxNotes); ++k) {
       result.push_back({.code = "D630",
                         .severity = Severity::note,
-                        .where = words_.where(stuck_[k]),
-                        .what = sentence(stuck_[k])});
+                        .where = formatter_.where(stuck_[k]),
+                        .what = explain(stuck_[k])});
     }
-    if (stuck_.size() > kMostNotes) {
-      const auto more = static_cast<std::int64_t>(stuck_.size() - kMostNotes);
+    if (stuck_.size() > kMaxNotes) {
+      const auto more = static_cast<std::int64_t>(stuck_.size() - kMaxNotes);
       result.push_back({.code = "D630",
                         .severity = Severity::note,
-                        .what = fmt::format("{} more ranks wait", with_separators(more))});
+                        .what = fmt::format("{} more ranks hang", with_separators(more))});
     }
     return result;
   }
 
  private:
   Diagnostic head() {
-    const std::vector<Wait> circle = execution_.wait_cycle();
-    const Place first = circle.empty() ? stuck_.front() : circle.front().waiting;
-    Diagnostic diagnostic{.code = "D630", .where = words_.where(first)};
-    diagnostic.what = fmt::format("nothing can go on: {} of {} ranks wait for ever",
-                                  with_separators(std::ssize(stuck_)),
-                                  with_separators(std::ssize(linked_.ranks)));
-    diagnostic.why = circle.empty() ? sentence(first) : in_words(circle);
+    const std::vector<Wait> cycle = execution_.wait_cycle();
+    const OperationId first = cycle.empty() ? stuck_.front() : cycle.front().waiting;
+    Diagnostic diagnostic{.code = "D630", .where = formatter_.where(first)};
+    diagnostic.what =
+        fmt::format("deadlock: {} of {} ranks hang", with_separators(std::ssize(stuck_)),
+                    with_separators(std::ssize(linked_.ranks)));
+    diagnostic.why = cycle.empty() ? explain(first) : format_cycle(cycle);
     diagnostic.help =
-        circle.empty()
-            ? "every send needs a receive with its channel and tag, and every member of a group "
-              "makes the same calls on it, equally often"
-            : "let one of them do it in the other order, put what must happen together into a "
-              "`batch`, or on streams of their own";
+        cycle.empty()
+            ? "every send needs a receive with the same channel and tag, and all members of a "
+              "group must make the same calls on it, equally often"
+            : "reverse the order on one of the ranks, or put the operations into one `batch` or "
+              "on separate streams";
     return diagnostic;
   }
 
-  std::string in_words(const std::vector<Wait>& circle) {
-    std::string text = "a circle: ";
-    for (std::size_t k = 0; k < std::min(circle.size(), kLongestCircle); ++k) {
-      const Wait& wait = circle[k];
+  std::string format_cycle(const std::vector<Wait>& cycle) {
+    std::string text = "wait cycle: ";
+    for (std::size_t k = 0; k < std::min(cycle.size(), kMaxCycle); ++k) {
+      const Wait& wait = cycle[k];
       text += fmt::format("{}rank {} waits in `{}` for `{}` of rank {}", k == 0 ? "" : ", ",
-                          wait.waiting.rank, words_.operation(wait.waiting),
-                          words_.operation(wait.awaited), wait.awaited.rank);
-      const Place next = circle[(k + 1) % circle.size()].waiting;
-      text += fmt::format(", which comes after `{}`", words_.operation(next));
+                          wait.waiting.rank, formatter_.operation(wait.waiting),
+                          formatter_.operation(wait.awaited), wait.awaited.rank);
+      const OperationId next = cycle[(k + 1) % cycle.size()].waiting;
+      text += fmt::format(", which comes after `{}`", formatter_.operation(next));
     }
-    if (circle.size() > kLongestCircle) {
-      text += fmt::format(", and so on over {} operations", with_separators(std::ssize(circle)));
+    if (cycle.size() > kMaxCycle) {
+      text += fmt::format("; the cycle has {} operations", with_separators(std::ssize(cycle)));
     }
     return text;
   }
 
-  std::string sentence(Place place) {
+  std::string explain(OperationId id) {
     const std::string head =
-        fmt::format("rank {} waits in `{}` ", place.rank, words_.operation(place));
-    const Step& step = linked_.step(place);
-    const bool message = step.act == Act::send || step.act == Act::receive;
-    return head + (message ? other_end(place) : members(place));
+        fmt::format("rank {} waits in `{}` ", id.rank, formatter_.operation(id));
+    const Step& step = linked_.step(id);
+    const bool message = step.action == ActionKind::send || step.action == ActionKind::receive;
+    return head + (message ? other_end(id) : members(id));
   }
 
-  std::string other_end(Place place) {
-    const Place other = linked_.other_end(place);
+  std::string other_end(OperationId id) {
+    const OperationId other = linked_.other_end(id);
     if (other.exists()) {
-      return fmt::format("for `{}` of rank {}, {}", words_.operation(other), other.rank,
+      return fmt::format("for `{}` of rank {}, {}", formatter_.operation(other), other.rank,
                          doing(other.rank));
     }
-    const bool sends = linked_.step(place).act == Act::send;
-    const std::int32_t peer = peer_of(place);
-    return fmt::format("for a {} of rank {}, which has none for it and {}",
+    const bool sends = linked_.step(id).action == ActionKind::send;
+    const std::int32_t peer = peer_of(id);
+    return fmt::format("for a {} of rank {}, which has no matching one and {}",
                        sends ? "receive" : "send", peer,
-                       done(peer) ? "has finished its program" : "waits itself");
+                       done(peer) ? "has finished its program" : "waits too");
   }
 
-  // Events keep the peer of a message.
-  [[nodiscard]] std::int32_t peer_of(Place place) const {
-    const auto event = static_cast<std::size_t>(linked_.step(place).event);
-    return linked_.trace.ranks[place.rank].events[event].peer;
+  // The peer of a message is kept in its event.
+  [[nodiscard]] std::int32_t peer_of(OperationId id) const {
+    const auto event = static_cast<std::size_t>(linked_.step(id).event);
+    return linked_.trace.ranks[id.rank].events[event].peer;
   }
 
-  std::string members(Place place) {
-    const std::vector<std::int32_t> absent = absent_ranks(place);
+  std::string members(OperationId id) {
+    const std::vector<std::int32_t> absent = absent_ranks(id);
     const auto more = std::ssize(absent) - 1;
-    std::string text = fmt::format("over {} for rank {}", words_.group(place), absent.front());
+    std::string text = fmt::format("over {} for rank {}", formatter_.group(id), absent.front());
     text += more > 0 ? fmt::format(" and {} more; rank {} ", with_separators(more), absent.front())
                      : std::string(", which ");
     const bool finished = done(absent.front());
     return text + (finished ? "has finished its program" : doing_itself(absent.front()));
   }
 
-  // Members that have not started it, in order of rank.
-  [[nodiscard]] std::vector<std::int32_t> absent_ranks(Place call) const {
+  // The members that have not started the call, in order of rank.
+  [[nodiscard]] std::vector<std::int32_t> absent_ranks(OperationId call) const {
     const GroupCalls& group = linked_.group(call);
     const std::int32_t n = linked_.match(call).n;
     std::vector<std::int32_t> absent;
     for (std::int64_t k = 0; k < group.ranks.size(); ++k) {
       const std::int32_t rank = group.ranks[k].value;
       const std::int32_t slot = group.slot_of(rank);
-      const Place place = slot < 0 ? Place{} : group.call(slot, n);
-      const bool here = place.exists() && execution_.state(place) != State::waiting;
+      const OperationId id = slot < 0 ? OperationId{} : group.call(slot, n);
+      const bool here = id.exists() && execution_.state(id) != OperationState::waiting;
       if (!here) absent.push_back(rank);
     }
     std::ranges::sort(absent);
@@ -137,22 +151,22 @@ class Report {
     return done(rank) ? "which has finished its program" : "which " + doing_itself(rank);
   }
   std::string doing_itself(std::int32_t rank) {
-    return fmt::format("waits in `{}`", words_.operation(first_wait_[rank]));
+    return fmt::format("waits in `{}`", formatter_.operation(first_wait_[rank]));
   }
 
   const LinkedProgram& linked_;
   const plan::Execution& execution_;
-  Words words_;
-  std::vector<Place> stuck_;
-  std::vector<Place> first_wait_;  // by rank; none if it is done
+  Formatter formatter_;
+  std::vector<OperationId> stuck_;
+  std::vector<OperationId> first_wait_;  // by rank; none if it is done
 };
 
 }  // namespace
 
 std::vector<Diagnostic> deadlock_problems(const LinkedProgram& linked, Bytes eager) {
   plan::Execution execution(linked, eager.count > 0 ? eager.count : plan::kAllRendezvous);
-  ensure(!execution.run(), "the replay got stuck");
-  return Report(linked, execution).problems();
+  ensure(!execution.run(), "the program deadlocks");
+  return DeadlockReport(linked, execution).problems();
 }
 
 }  // namespace shiplap::sim

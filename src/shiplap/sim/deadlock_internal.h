@@ -1,4 +1,4 @@
-// Who waits for whom when nothing can go on.
+// Explains a deadlock: which ranks hang, and the wait cycle.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace shiplap::sim {
 
-// D630, and notes for the first stuck ranks. Sends of up to `eager` bytes are eager.
-// REQUIRES: the program gets stuck.
+// Returns D630, and a note for each of the first ranks that hang. Sends of up to `eager` bytes are
+// eager. REQUIRES: the program deadlocks.
 [[nodiscard]] std::vector<Diagnostic> deadlock_problems(const LinkedProgram& linked, Bytes eager);
 
 }  // namespace shiplap::sim

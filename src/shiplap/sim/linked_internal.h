@@ -1,14 +1,15 @@
-// The parts of a linked program that the replay works with.
+// Names of plan/link.h that the replay uses.
 #pragma once
 
 #include "shiplap/plan/link.h"
 
 namespace shiplap::sim {
 
-using plan::Act;
+using plan::ActionKind;
 using plan::GroupCalls;
 using plan::LinkedProgram;
-using plan::Place;
+using plan::OperationId;
+using plan::OperationState;
 using plan::RankTemplate;
 using plan::Releases;
 using plan::Step;

@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "shiplap/cost/price.h"
+#include "shiplap/cost/cost_model.h"
 #include "shiplap/sim/operation_cost_internal.h"
 
 namespace shiplap::sim {
@@ -11,15 +11,15 @@ namespace {
 using plan::flat::Operation;
 using plan::flat::Region;
 
-// What a rank sends, or receives, by an exchange table: only within its group, and not to itself.
+// The rows that a rank sends, or receives, by an exchange table: within its group, not to itself.
 struct Direction {
   std::span<const plan::TableRow> rows;
   std::int64_t row_bytes = 0;
 };
 
-std::vector<cost::ExchangeLoad::Way> loads(const hardware::System& system, const Direction& way,
-                                           const plan::RankSet& group) {
-  std::vector<cost::ExchangeLoad::Way> by_network(system.networks.size());
+std::vector<cost::ExchangeLoad::Traffic> loads(const hardware::System& system, const Direction& way,
+                                               const plan::RankSet& group) {
+  std::vector<cost::ExchangeLoad::Traffic> by_network(system.networks.size());
   for (const plan::TableRow& row : way.rows) {
     if (row.rank == row.peer || group.find(Rank(row.peer)) < 0) continue;
     const auto [lowest, highest] = std::minmax(row.rank, row.peer);
@@ -27,7 +27,7 @@ std::vector<cost::ExchangeLoad::Way> loads(const hardware::System& system, const
         cost::network_for(system, {.ranks = 2, .lowest = lowest, .highest = highest});
     auto& load = by_network[&network - system.networks.data()];
     ++load.messages;
-    load.bytes += {row.count * way.row_bytes};  // link() has looked that the sum has 64 bits
+    load.bytes += {row.count * way.row_bytes};  // link() has checked that the sum fits in 64 bits
   }
   return by_network;
 }
@@ -37,7 +37,7 @@ class Cost {
   Cost(const hardware::System& system, const plan::RankProgram& program, const Operation& op)
       : system_(system), program_(program), op_(op) {}
 
-  // Without `work`, a computation takes as long as reading and writing what it names.
+  // Without `work`, a computation is memory bound: it reads and writes all regions that it names.
   Seconds operator()(const plan::Compute& /*compute*/) const {
     const auto accesses = program_.accesses_of(op_);
     const std::optional<plan::Work>& work = op_.source->work;

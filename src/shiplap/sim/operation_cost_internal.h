@@ -1,4 +1,4 @@
-// How long an operation takes on a system, as far as that depends on its own rank alone.
+// The duration of an operation on a system, as far as it depends on its own rank alone.
 #pragma once
 
 #include "shiplap/hardware/system.h"
@@ -6,8 +6,8 @@
 
 namespace shiplap::sim {
 
-// Seconds of a computation, copy or exchange. Throws InputError D602 where the system does not say
-// how fast it is.
+// Returns the seconds of a computation, copy or exchange. Throws InputError D602 if the system has
+// no speed for it.
 [[nodiscard]] double operation_cost(const hardware::System& system,
                                     const plan::RankProgram& program,
                                     const plan::flat::Operation& op);

@@ -5,14 +5,14 @@
 
 #include "shiplap/sim/clock_internal.h"
 #include "shiplap/sim/deadlock_internal.h"
-#include "shiplap/sim/fit_internal.h"
 #include "shiplap/sim/linked_internal.h"
+#include "shiplap/sim/mismatch_internal.h"
 #include "shiplap/sim/operation_cost_internal.h"
 
 namespace shiplap::sim {
 namespace {
 
-// What `allocate` and `free` did, by time; at one time, as listed.
+// The memory of a rank over time, from `allocate` and `free`; at equal times, in listed order.
 std::vector<trace::MemoryPoint> memory_of(const LinkedProgram& linked, const Clock& clock,
                                           std::int32_t rank) {
   struct Change {
@@ -23,11 +23,11 @@ std::vector<trace::MemoryPoint> memory_of(const LinkedProgram& linked, const Clo
   const RankTemplate& rank_template = linked.template_of(rank);
   std::vector<Change> changes;
   for (std::int32_t k = 0; k < std::ssize(rank_template.steps); ++k) {
-    const Place place{rank, k};
-    const bool happened = clock.state(place) == Clock::State::complete;
-    if (!plan::is_lifetime(rank_template[k].act) || rank_template[k].bytes == 0 || !happened)
+    const OperationId id{rank, k};
+    const bool happened = clock.state(id) == OperationState::complete;
+    if (!plan::is_lifetime(rank_template[k].action) || rank_template[k].bytes == 0 || !happened)
       continue;
-    changes.push_back({clock.start(place), k});
+    changes.push_back({clock.start(id), k});
   }
   std::ranges::sort(changes);
   std::vector<trace::MemoryPoint> points;
@@ -43,7 +43,7 @@ std::vector<trace::MemoryPoint> memory_of(const LinkedProgram& linked, const Clo
 void drop_incomplete(LinkedProgram& linked, const Clock& clock) {
   for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {
     std::erase_if(linked.trace.ranks[rank].events, [&](const trace::Event& event) {
-      return clock.state({event.rank, event.operation}) != Clock::State::complete;
+      return clock.state({event.rank, event.operation}) != OperationState::complete;
     });
   }
 }
@@ -59,12 +59,12 @@ Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
                               return operation_cost(options.system, program, op);
                             },
                         .progress = options.progress});
-  Clock clock(linked, options.system, options.eager_up_to);
+  Clock clock(linked, options.system, options.eager_limit);
   clock.run(options.progress);
 
-  Replay result{.end = clock.end(), .problems = misfit_problems(linked, clock.misfits())};
+  Replay result{.end = clock.end(), .problems = mismatch_problems(linked, clock.mismatches())};
   if (!clock.all_complete()) {
-    std::ranges::move(deadlock_problems(linked, options.eager_up_to),
+    std::ranges::move(deadlock_problems(linked, options.eager_limit),
                       std::back_inserter(result.problems));
     drop_incomplete(linked, clock);
   }

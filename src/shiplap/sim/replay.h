@@ -1,8 +1,8 @@
-// When does each operation of a plan run, on a given system? The plan is replayed in virtual time:
-// every rank, every operation, with the order that streams, `after` and meetings with other ranks
-// impose, and nothing else. docs/simulate.md states the rules of time exactly.
+// Simulates a plan in virtual time: when does each operation run, on a given system? Every
+// operation of every rank is replayed, in the order that streams, `after`, messages and collectives
+// impose, and no other. docs/simulate.md states the rules of time exactly.
 //
-// The times of strategies are those of the replay of what they recorded.
+// The times of a strategy are those of the replay of the plan that it recorded.
 #pragma once
 
 #include <cstdint>
@@ -20,26 +20,26 @@ namespace shiplap::sim {
 
 struct ReplayOptions {
   hardware::System system;
-  // A send of so many bytes or less is complete at once, whether or not anybody receives it. 0:
-  // every send waits for its receive.
-  Bytes eager_up_to;
+  // Sends of up to this size are eager: they complete when they start. 0: every send is a
+  // rendezvous and waits for its receive.
+  Bytes eager_limit;
   std::int64_t operations = 50'000'000;            // of all ranks together; beyond that, D632
   std::int64_t iterations = plan::kMaxIterations;  // likewise, of loops that are expanded
   ProgressCallback progress;
 };
 
 struct Replay {
-  // Of every rank the events that are complete, as listed, and its memory by time.
+  // For every rank: the events that completed, in listed order, and its memory over time.
   trace::Trace trace;
   Seconds end;  // when the last operation was complete
-  // Operations that meet and do not fit (D631; time goes on, as if each took what it takes alone);
-  // a deadlock (D630), with notes that say of the first stuck ranks what each waits for. Empty: the
-  // step was done.
+  // Mismatches between matched operations (D631; the replay continues, and each takes the time that
+  // it takes alone); a deadlock (D630), with a note for each of the first ranks that hang. Empty if
+  // the step completed.
   std::vector<Diagnostic> problems;
 };
 
-// Takes time in proportion to the operations of all ranks. Throws InputError where the plan has no
-// meaning (D108, D2xx), is too large (D632), or computes in a way the system does not know (D602).
+// Takes time in proportion to the operations of all ranks. Throws InputError if the plan is invalid
+// (D108, D2xx) or too large (D632), or if the system has no speed for a computation (D602).
 [[nodiscard]] Replay replay(const plan::Plan& plan, const ReplayOptions& options);
 
 }  // namespace shiplap::sim

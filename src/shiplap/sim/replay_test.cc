@@ -75,7 +75,7 @@ program all on all
   compute b work 1 seconds
   compute d after c work 1 seconds)");
   EXPECT_EQ(span_of(r, 0, 1), (Span{3, 13}));
-  EXPECT_EQ(event_of(r, 0, 1).kind, trace::Kind::copy);
+  EXPECT_EQ(event_of(r, 0, 1).kind, trace::EventKind::copy);
   EXPECT_EQ(event_of(r, 0, 1).bytes, Bytes{0});
   EXPECT_EQ(span_of(r, 0, 2), (Span{3, 4}));
   EXPECT_EQ(span_of(r, 0, 3), (Span{13, 14}));
@@ -92,7 +92,7 @@ program all on all
   EXPECT_EQ(span_of(r, 0, 2), (Span{3, 4}));
 }
 
-// ---- what computations take
+// ---- durations of computations
 
 TEST(Computations, TakeWhatTheirWorkSays) {
   const Replay r = replayed(R"(mesh dp=1
@@ -155,7 +155,7 @@ program all on all
   EXPECT_EQ(span_of(r, 0, 1), (Span{3, 8}));
   EXPECT_EQ(span_of(r, 1, 1), (Span{3, 8}));
   EXPECT_EQ(span_of(r, 0, 2), (Span{8, 9}));
-  EXPECT_EQ(event_of(r, 0, 1).kind, trace::Kind::all_reduce);
+  EXPECT_EQ(event_of(r, 0, 1).kind, trace::EventKind::all_reduce);
   EXPECT_EQ(event_of(r, 0, 1).bytes, Bytes{40});
 }
 
@@ -225,7 +225,7 @@ TEST(Messages, WaitForTheirReceive) {
   EXPECT_EQ(span_of(r, 0, 2), (Span{7, 8}));
   EXPECT_EQ(event_of(r, 0, 1).peer, 1);
   EXPECT_EQ(event_of(r, 1, 1).peer, 0);
-  EXPECT_EQ(event_of(r, 1, 1).kind, trace::Kind::recv);
+  EXPECT_EQ(event_of(r, 1, 1).kind, trace::EventKind::recv);
   EXPECT_EQ(event_of(r, 1, 1).bytes, Bytes{20});
 }
 
@@ -331,7 +331,7 @@ program all on all
   EXPECT_EQ(span_of(r, 0, 3), (Span{2, 4}));
   EXPECT_EQ(span_of(r, 0, 4), (Span{2, 7}));
   EXPECT_EQ(span_of(r, 0, 5), (Span{7, 8}));
-  EXPECT_EQ(r.trace.ranks[0].events.size(), 6U);  // the batch itself is no event
+  EXPECT_EQ(r.trace.ranks[0].events.size(), 6U);  // the batch itself has no event
 }
 
 TEST(Batches, ThatAreAsyncLetTheStreamGoOn) {
@@ -451,12 +451,12 @@ void replay_all(const std::filesystem::path& folder) {
     const plan::Plan plan = plan::parse_plan(read(file), file.string());
     const std::string name = file.stem().string();
     const bool stuck = name == "j_172668" || name == "pytorch_172668";
-    for (const hardware::System& system : {slow_system(), hardware::free_system()}) {
+    for (const hardware::System& system : {slow_system(), hardware::zero_cost_system()}) {
       const Replay r = replay(plan, {.system = system});
       EXPECT_EQ(r.problems.empty(), !stuck);
       for (const Diagnostic& problem : r.problems) EXPECT_EQ(problem.code, "D630");
-      // Sends of one row that wait for nobody do not get stuck.
-      const Replay eager = replay(plan, {.system = system, .eager_up_to = {1 << 20}});
+      // With eager sends of one row there is no deadlock.
+      const Replay eager = replay(plan, {.system = system, .eager_limit = {1 << 20}});
       EXPECT_THAT(eager.problems, IsEmpty());
     }
   }

@@ -1,4 +1,4 @@
-// What the tests of this module share: a machine on which times can be worked out in the head.
+// Shared by the tests of this module: a system on which times can be computed by hand.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace shiplap::sim {
 // Of the buffer of n ranks an all_reduce moves 2 (1 - 1/n), all_gather and reduce_scatter half of
 // that. Memory gives 100 B/s, the host's 10 B/s; matrices 1000 flop/s, vectors 100 flop/s.
 inline hardware::System slow_system() {
-  hardware::System system = hardware::free_system();
+  hardware::System system = hardware::zero_cost_system();
   system.name = "slow";
   system.mem1.peak = {100};
   system.mem2.peak = {10};
@@ -37,12 +37,12 @@ inline hardware::System slow_system() {
   return system;
 }
 
-inline Replay replayed(std::string_view text, Bytes eager_up_to = {}) {
+inline Replay replayed(std::string_view text, Bytes eager_limit = {}) {
   return replay(plan::parse_text("shiplap-plan 1\n" + std::string(text), "test.plan"),
-                {.system = slow_system(), .eager_up_to = eager_up_to});
+                {.system = slow_system(), .eager_limit = eager_limit});
 }
 
-// The event of an operation; one that does not exist fails the test.
+// The event of an operation. Fails the test if there is none.
 inline trace::Event event_of(const Replay& replay, int rank, int operation) {
   for (const trace::Event& event : replay.trace.ranks[rank].events) {
     if (event.operation == operation) return event;

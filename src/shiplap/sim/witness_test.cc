@@ -1,6 +1,6 @@
-// A second witness for the times: the equations of start and completion, solved by trying all of
-// them again until nothing changes any more, with plain searches for who meets whom. It shares
-// nothing with the replay but expansion and prices.
+// An independent implementation of the times: the equations of start and completion, evaluated
+// again and again until a fixed point, with linear searches for matching operations. It shares
+// nothing with the replay but expansion and costs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "shiplap/base/random.h"
-#include "shiplap/cost/price.h"
+#include "shiplap/cost/cost_model.h"
 #include "shiplap/plan/expand.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/sim/testing_internal.h"
@@ -21,7 +21,7 @@ namespace {
 using plan::RankProgram;
 using FlatOperation = plan::flat::Operation;
 
-// ---- the slow way
+// ---- the reference
 
 constexpr double kNever = -1;
 bool known(double time) { return time != kNever; }
@@ -32,9 +32,10 @@ struct Times {
   double complete = kNever;
 };
 
-class Slow {
+class ReferenceSolver {
  public:
-  Slow(const plan::Plan& plan, const ReplayOptions& options) : plan_(plan), options_(options) {
+  ReferenceSolver(const plan::Plan& plan, const ReplayOptions& options)
+      : plan_(plan), options_(options) {
     for (std::int64_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
       programs_.push_back(plan::expand(plan, Rank(static_cast<std::int32_t>(rank))));
       times_.emplace_back(programs_.back().operations.size());
@@ -55,9 +56,9 @@ class Slow {
     return times_;
   }
 
-  // To be asked after solve(): whether something is left when whatever waits for nothing that is
-  // there, or only for what was taken away, is taken away again and again.
-  bool has_circle() {
+  // Whether the wait-for graph has a cycle: repeatedly removes operations that wait only for
+  // removed operations or for none, and returns whether any remain. REQUIRES: solve() has returned.
+  bool has_cycle() {
     std::set<At> left;
     for (std::size_t r = 0; r < times_.size(); ++r) {
       for (std::size_t k = 0; k < times_[r].size(); ++k) {
@@ -77,7 +78,7 @@ class Slow {
   using At = std::pair<std::size_t, std::size_t>;
   using PlainGroup = std::pair<std::vector<std::int32_t>, std::string>;
 
-  // What must happen next for it to start, or to be complete if it has started.
+  // What it waits for in order to start, or to complete if it has started.
   std::vector<At> waits_for(const At& at) const {
     const auto [r, k] = at;
     std::vector<At> result;
@@ -107,7 +108,7 @@ class Slow {
     return result;
   }
 
-  // Those of the same call that have not started.
+  // The members of the same call that have not started it.
   std::vector<At> members(std::size_t r, std::size_t k) const {
     std::vector<At> result;
     const PlainGroup mine = group(r, k);
@@ -157,7 +158,7 @@ class Slow {
     if (as<plan::Batch>(r, k) != nullptr) return complete_batch(r, k);
     if (as<plan::Send>(r, k) != nullptr) return complete_send(r, k);
     if (as<plan::Receive>(r, k) != nullptr) return complete_receive(r, k);
-    if (op(r, k).group.exists()) return complete_meeting(r, k);
+    if (op(r, k).group.exists()) return complete_call(r, k);
     return complete(t, t.start, alone(r, k));
   }
 
@@ -212,7 +213,7 @@ class Slow {
   }
 
   bool eager(std::int64_t bytes) const {
-    return options_.eager_up_to.count > 0 && bytes <= options_.eager_up_to.count;
+    return options_.eager_limit.count > 0 && bytes <= options_.eager_limit.count;
   }
 
   bool complete_send(std::size_t r, std::size_t k) {
@@ -247,7 +248,7 @@ class Slow {
     return plain;
   }
 
-  bool complete_meeting(std::size_t r, std::size_t k) {
+  bool complete_call(std::size_t r, std::size_t k) {
     const PlainGroup mine = group(r, k);
     const auto alike = [&](std::size_t rank, std::size_t at) { return group(rank, at) == mine; };
     const std::size_t n = number(r, k, alike);
@@ -261,7 +262,7 @@ class Slow {
     return complete(times_[r][k], begin, alone(r, k));
   }
 
-  // What it takes if it waits for nobody.
+  // Its duration when it does not wait.
   double alone(std::size_t r, std::size_t k) const {
     const FlatOperation& o = op(r, k);
     const RankProgram& program = programs_[r];
@@ -278,7 +279,7 @@ class Slow {
     const bool is_gather = collective->kind == CollectiveKind::all_gather;
     const auto& whole = is_gather ? o.to : o.from;
     return cost::collective_time(options_.system, collective->kind, {program.bytes_of(whole)},
-                                 cost::reach_of(ranks))
+                                 cost::rank_span(ranks))
         .value;
   }
 
@@ -325,8 +326,8 @@ class Slow {
 
 // ---- random plans
 
-// What happens on all ranks is written down in one order, so that it comes to its end; then some
-// lines are lost or change places, and often it does not.
+// All ranks are generated in one global order, so that the plan completes; then some lines are
+// dropped or swapped, and it often deadlocks.
 class RandomPlan {
  public:
   explicit RandomPlan(std::uint64_t seed) : random_(seed), ranks_(random_.between(1, 7)) {
@@ -343,7 +344,7 @@ class RandomPlan {
     for (std::size_t r = 0; r < programs_.size(); ++r) {
       out += "program p" + std::to_string(r) + " on r=" + std::to_string(r) +
              "\n  buffer x rows 8 row_bytes 10 u8\n  streams s, t\n";
-      for (const Line& line : programs_[r]) out += in_words(line, programs_[r]);
+      for (const Line& line : programs_[r]) out += to_text(line, programs_[r]);
     }
     return out;
   }
@@ -364,8 +365,8 @@ class RandomPlan {
   std::string any_rank() { return number(0, ranks_); }
   std::string rows() { return "x[0 +" + number(0, 9) + "]"; }
 
-  // References to what has come behind the line, or was lost, are left out.
-  static std::string in_words(const Line& line, const std::vector<Line>& program) {
+  // Leaves out references to operations that were dropped or now come later.
+  static std::string to_text(const Line& line, const std::vector<Line>& program) {
     std::string text = "  " + line.name + ": " + line.stream + line.action;
     bool first = true;
     for (const std::string& name : line.after) {
@@ -418,7 +419,7 @@ class RandomPlan {
         send();
         break;
       case 6:
-        meet();
+        collective_call();
         break;
       default:
         batch();
@@ -450,7 +451,7 @@ class RandomPlan {
     return random_.pick(actions) + " over " + group + (random_.chance(0.3) ? "}/c" : "}");
   }
 
-  void meet() {
+  void collective_call() {
     const std::vector<std::string> members = some_ranks();
     const std::string action = call(members);
     for (const std::string& rank : members) add_communication(rank, action);
@@ -498,14 +499,14 @@ bool has_event(const plan::Operation& operation) {
          !std::holds_alternative<plan::Free>(operation.action);
 }
 
-bool says(const Replay& replay, const std::string& code) {
+bool has_problem(const Replay& replay, const std::string& code) {
   return std::ranges::find(replay.problems, code, &Diagnostic::code) != replay.problems.end();
 }
 
-// Returns whether it came to its end.
+// Returns whether the plan completed.
 bool compare(const plan::Plan& plan, const ReplayOptions& options) {
   const Replay fast = replay(plan, options);
-  Slow solver(plan, options);
+  ReferenceSolver solver(plan, options);
   const std::vector<std::vector<Times>> slow = solver.solve();
   bool stuck = false;
   double end = 0;
@@ -530,10 +531,10 @@ bool compare(const plan::Plan& plan, const ReplayOptions& options) {
     }
     EXPECT_EQ(at, events.size()) << "rank " << r << " has events that cannot be";
   }
-  EXPECT_EQ(says(fast, "D630"), stuck);
+  EXPECT_EQ(has_problem(fast, "D630"), stuck);
   if (stuck) {
     const auto reported = std::ranges::find(fast.problems, "D630", &Diagnostic::code);
-    EXPECT_EQ(reported->why.starts_with("a circle"), solver.has_circle()) << reported->why;
+    EXPECT_EQ(reported->why.starts_with("wait cycle"), solver.has_cycle()) << reported->why;
   }
   EXPECT_DOUBLE_EQ(fast.end.value, end);
   return !stuck;
@@ -547,7 +548,7 @@ TEST(Replay, AgreesWithTryingTheEquationsUntilNothingChanges) {
     const std::string text = "shiplap-plan 1\n" + RandomPlan(seed).text();
     const plan::Plan plan = plan::parse_text(text, "random.plan");
     const std::vector<std::int64_t> limits = {0, 40, 1000};
-    const ReplayOptions options{.system = slow_system(), .eager_up_to = {limits[seed % 3]}};
+    const ReplayOptions options{.system = slow_system(), .eager_limit = {limits[seed % 3]}};
     ++(compare(plan, options) ? completed : stuck);
     if (testing::Test::HasFailure()) {
       FAIL() << text;

@@ -1,4 +1,4 @@
-// Values whose kind is known only at run time are communicated like those whose type says it.
+// Communication of values whose type is known only at run time equals that of typed values.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -13,7 +13,7 @@
 namespace shiplap::strategy {
 namespace {
 
-using trace::Kind;
+using trace::EventKind;
 
 const workload::ModelShape kSmall{.hidden = 512, .block = 256};
 
@@ -29,7 +29,7 @@ Result result_of(Task (*strategy)(Model&)) {
   return {.plan = to_plan(trainer), .trace = trainer.trace()};
 }
 
-Diagnostic refusal_of(Task (*strategy)(Model&)) {
+Diagnostic thrown_by(Task (*strategy)(Model&)) {
   Trainer trainer({.mesh = {{.name = "dp", .size = 2}}, .shape = kSmall},
                   {.layers = 2, .batch = 4});
   try {
@@ -98,15 +98,15 @@ Task untyped(Model& model) {
   Storage& at = model.storage();
   load(model);
   at.weights[{0, 1}] =
-      std::get<Weight>(co_await model.collective(Kind::all_gather, at.weights[0].value(), 0));
-  Pending<AnyValue> next = model.start_collective(Kind::all_gather, at.weights[1].value(), 1);
+      std::get<Weight>(co_await model.collective(EventKind::all_gather, at.weights[0].value(), 0));
+  Pending<AnyValue> next = model.start_collective(EventKind::all_gather, at.weights[1].value(), 1);
   at.weights[{1, 1}] = std::get<Weight>(co_await next);
   until_gradients(model);
   at.grad_weights[1] = std::get<WeightGrad>(
-      co_await model.collective(Kind::all_reduce, at.grad_weights[1].value(), 1));
+      co_await model.collective(EventKind::all_reduce, at.grad_weights[1].value(), 1));
   at.grad_weights[1] = at.grad_weights[1]->shard(model.rank(), 2);
   at.grad_weights[0] = std::get<WeightGrad>(co_await model.collective(
-      Kind::reduce_scatter, at.grad_weights[0].value(), 0, {.axes = "dp"}));
+      EventKind::reduce_scatter, at.grad_weights[0].value(), 0, {.axes = "dp"}));
   const int other = 1 - model.rank();
   if (model.rank() == 0) {
     const AnyValue sent = co_await model.send_any(other, at.activations[1].value(), {.tag = 3});
@@ -133,20 +133,20 @@ TEST(AnyValue, GivesThePlanAndTheTimesThatTypedValuesGive) {
 
 Task sums_weights(Model& model) {
   load(model);
-  (void)co_await model.collective(Kind::all_reduce, model.storage().weights[0].value(), 0);
+  (void)co_await model.collective(EventKind::all_reduce, model.storage().weights[0].value(), 0);
 }
 Task scatters_optimizer(Model& model) {
   load(model);
-  (void)model.start_collective(Kind::reduce_scatter, model.storage().opt_states[0].value(), 0);
+  (void)model.start_collective(EventKind::reduce_scatter, model.storage().opt_states[0].value(), 0);
   co_return;
 }
 Task gathers_nothing(Model& model) {
-  (void)co_await model.collective(Kind::all_gather, AnyValue{}, 0);
+  (void)co_await model.collective(EventKind::all_gather, AnyValue{}, 0);
 }
 
 TEST(AnyValue, WhatTypesWouldNotAllowIsRefused) {
   for (const auto& strategy : {sums_weights, scatters_optimizer, gathers_nothing}) {
-    const Diagnostic found = refusal_of(strategy);
+    const Diagnostic found = thrown_by(strategy);
     EXPECT_EQ(found.code, "D614") << render(found);
     EXPECT_EQ(found.where.rank, 0);
     EXPECT_EQ(found.where.operation.substr(found.where.operation.find('(')), "(layer 0)");

@@ -15,10 +15,10 @@
 namespace shiplap::strategy {
 namespace {
 
-using trace::Kind;
+using trace::EventKind;
 
-// Hands out memory one piece after another, and gives it back as a whole. Chunks stay of one size,
-// so that they come from the heap: those that grow would be mapped anew for every world.
+// A bump allocator that frees everything at once. Chunks have one size and come from the heap;
+// growing chunks would be mapped anew for every world.
 class Arena : public std::pmr::memory_resource {
  private:
   static constexpr std::size_t kChunk = std::size_t{1} << 16;
@@ -29,11 +29,11 @@ class Arena : public std::pmr::memory_resource {
       chunks_.push_back(std::make_unique_for_overwrite<std::byte[]>(std::max(kChunk, bytes)));
       free_ = 0;
     }
-    void* const place = chunks_.back().get() + free_;
+    void* const result = chunks_.back().get() + free_;
     free_ += bytes;
-    return place;
+    return result;
   }
-  void do_deallocate(void* /*place*/, std::size_t /*bytes*/, std::size_t /*alignment*/) override {}
+  void do_deallocate(void* /*memory*/, std::size_t /*bytes*/, std::size_t /*alignment*/) override {}
   [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
     return this == &other;
   }
@@ -49,18 +49,19 @@ plan::Mesh checked_mesh(const std::vector<plan::Axis>& axes) {
     if (!fits) {
       throw InputError(Diagnostic{
           .code = "D622",
-          .what = fmt::format("an axis `{}` of size {} makes no mesh", axis.name, axis.size),
+          .what = fmt::format("invalid mesh: axis `{}` has size {}", axis.name, axis.size),
           .why = fmt::format("every axis has at least one position, and there are at most {} ranks",
                              with_separators(plan::kMaxRanks)),
-          .help = "give each axis a size from 1 up"});
+          .help = "give each axis a size of at least 1"});
     }
     ranks *= axis.size;
     if (!plan::is_name(axis.name)) {
       throw InputError(Diagnostic{
           .code = "D622",
           .what = fmt::format("`{}` cannot be the name of an axis", axis.name),
-          .why = "a name has letters, digits and underscores, and is no word of the plan format",
-          .help = "call it dp, pp, tp, .."});
+          .why =
+              "a name has letters, digits and underscores, and is not a keyword of the plan format",
+          .help = "use dp, pp, tp, .."});
     }
     const bool twice = std::ranges::count(axes, axis.name, &plan::Axis::name) > 1;
     if (!twice) continue;
@@ -72,7 +73,7 @@ plan::Mesh checked_mesh(const std::vector<plan::Axis>& axes) {
   return {.axes = IdVector<plan::AxisId, plan::Axis>(axes), .aliases = {}};
 }
 
-std::vector<std::string_view> words(std::string_view text) {
+std::vector<std::string_view> split_words(std::string_view text) {
   std::vector<std::string_view> result;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(' '), text.size());
@@ -102,20 +103,20 @@ void Barrier::reset() {
 
 // ---------------------------------------------------------------- groups
 
-struct Dist::Meeting {
-  std::vector<Flight*> members;  // by position; null: not there yet
+struct Dist::PendingCollective {
+  std::vector<PendingOp*> members;  // by position; null: not arrived
   std::int64_t arrived = 0;
-  Flight* first = nullptr;  // to arrive
+  PendingOp* first = nullptr;  // to arrive
 };
 
 // All groups along the same axes, on one channel.
 struct Dist::Group {
   struct Instance {
-    std::int32_t finished = 0;  // meetings before those that are open
-    std::vector<Meeting> open;
+    std::int32_t finished = 0;  // collectives before those that are open
+    std::vector<PendingCollective> open;
   };
   std::vector<plan::AxisId> axes;
-  std::vector<std::string> names;  // by which it was asked for
+  std::vector<std::string> names;  // under which it was requested
   std::string channel;
   std::int64_t size = 1;
   std::vector<std::int32_t> instance_of;  // by rank
@@ -139,7 +140,7 @@ std::int32_t Dist::group(std::string_view axes, std::string_view channel) {
       return static_cast<std::int32_t>(i);
     }
   }
-  const std::vector<plan::AxisId> ids = axes_called(axes);
+  const std::vector<plan::AxisId> ids = parse_axes(axes);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     if (groups_[i]->axes != ids || groups_[i]->channel != channel) continue;
     groups_[i]->names.emplace_back(axes);
@@ -165,12 +166,12 @@ std::int32_t Dist::group(std::string_view axes, std::string_view channel) {
   return static_cast<std::int32_t>(groups_.size() - 1);
 }
 
-// Sorted, each once.
-std::vector<plan::AxisId> Dist::axes_called(std::string_view axes) const {
+// Returns sorted, distinct ids.
+std::vector<plan::AxisId> Dist::parse_axes(std::string_view axes) const {
   std::vector<plan::AxisId> ids;
   std::vector<std::string> known;
   for (const plan::Axis& axis : mesh_.axes) known.push_back(axis.name);
-  for (const std::string_view word : words(axes)) {
+  for (const std::string_view word : split_words(axes)) {
     const auto found = std::ranges::find(known, word);
     if (found == known.end()) {
       throw InputError(Diagnostic{.code = "D621",
@@ -207,54 +208,54 @@ std::string Dist::group_name(std::int32_t group) const {
   return g.size == ranks_ ? "all ranks" : g.names.front();
 }
 
-std::int32_t Dist::next_number(int rank) {
-  numbers_.resize(ranks_, 0);
-  return numbers_[rank]++;
+std::int32_t Dist::next_seq(int rank) {
+  next_seq_.resize(ranks_, 0);
+  return next_seq_[rank]++;
 }
 
-std::int32_t Dist::present(int rank) const {
+std::int32_t Dist::checked_rank(int rank) const {
   if (rank >= 0 && rank < ranks_) return rank;
   throw InputError(
       Diagnostic{.code = "D621",
                  .what = fmt::format("there is no rank {} in a world of {}", rank, ranks_),
                  .why = "ranks count from 0",
-                 .help = fmt::format("say a rank from 0 to {}", ranks_ - 1)});
+                 .help = fmt::format("use a rank from 0 to {}", ranks_ - 1)});
 }
 
-void Dist::refuse_other(const Flight& received) {
+void Dist::throw_type_mismatch(const PendingOp& received) {
   throw InputError(
       Diagnostic{.code = "D616",
                  .where = {.rank = received.rank, .operation = std::string(name(received.kind))},
                  .what = fmt::format("rank {} sent {}", received.peer, describe(received.out)),
-                 .why = "a receive names the kind of value that comes",
-                 .help = "receive what is sent"});
+                 .why = "a receive names the type of the incoming value",
+                 .help = "receive the type that is sent"});
 }
 
-cost::ComputeWork Dist::work(Kind kind, std::int64_t samples, std::int64_t held,
+cost::ComputeWork Dist::work(EventKind kind, std::int64_t samples, std::int64_t held,
                              std::int64_t of) const {
   switch (kind) {
-    case Kind::load_weights:
+    case EventKind::load_weights:
       return predictor_.load_work(held, of);
-    case Kind::forward:
+    case EventKind::forward:
       return predictor_.forward_work(samples, held, of);
-    case Kind::backward_input:
-    case Kind::backward_weight:
+    case EventKind::backward_input:
+    case EventKind::backward_weight:
       return predictor_.backward_half_work(samples, held, of);
-    case Kind::backward:
+    case EventKind::backward:
       return predictor_.backward_work(samples, held, of);
-    case Kind::update:
+    case EventKind::update:
       return predictor_.update_work(held, of);
     default:
-      return {.kernel_class = ""};  // it takes no time
+      return {.kernel_class = ""};  // zero cost
   }
 }
 
-void Dist::enter(const Model& model) {
+void Dist::attach(const Model& model) {
   models_[model.rank()] = &model;
-  changed();
+  invalidate_timeline();
 }
 
-void Dist::leave(const Model& model) {
+void Dist::detach(const Model& model) {
   if (models_[model.rank()] == &model) models_[model.rank()] = nullptr;
 }
 
@@ -263,16 +264,17 @@ const Timeline& Dist::timeline() const {
   return *timeline_;
 }
 
-// ---------------------------------------------------------------- flights
+// ---------------------------------------------------------------- pending operations
 
-// One flight that lands may let another start, and so on: a list instead of a deep recursion.
-void Dist::start(Flight& flight) {
-  to_start_.push_back(&flight);
+// A completed op may start its successor on the stream, and so on: a work list avoids deep
+// recursion.
+void Dist::start(PendingOp& op) {
+  to_start_.push_back(&op);
   if (std::exchange(starting_, true)) return;
   while (!to_start_.empty() && !problem_) {
-    Flight& next = *to_start_.back();
+    PendingOp& next = *to_start_.back();
     to_start_.pop_back();
-    if (next.kind == Kind::send || next.kind == Kind::recv) {
+    if (next.kind == EventKind::send || next.kind == EventKind::recv) {
       post(next);
     } else {
       join(next);
@@ -285,60 +287,59 @@ void Dist::report(Diagnostic diagnostic) {
   if (!problem_) problem_ = std::move(diagnostic);
 }
 
-void Dist::land(Flight& flight) {
-  flight.complete = true;
-  if (flight.behind != nullptr) to_start_.push_back(std::exchange(flight.behind, nullptr));
+void Dist::on_complete(PendingOp& op) {
+  op.complete = true;
+  if (op.next_on_stream != nullptr) to_start_.push_back(std::exchange(op.next_on_stream, nullptr));
 }
 
-void Dist::join(Flight& flight) {
-  Group& group = *groups_[flight.group];
-  const auto rank = static_cast<std::size_t>(flight.rank);
+void Dist::join(PendingOp& op) {
+  Group& group = *groups_[op.group];
+  const auto rank = static_cast<std::size_t>(op.rank);
   const auto instance = static_cast<std::size_t>(group.instance_of[rank]);
   Group::Instance& where = group.instances[instance];
-  const auto ahead = static_cast<std::size_t>(flight.number - where.finished);
+  const auto ahead = static_cast<std::size_t>(op.seq - where.finished);
   if (where.open.size() <= ahead) where.open.resize(ahead + 1);
-  Meeting& meeting = where.open[ahead];
-  if (meeting.members.empty()) meeting.members.resize(group.size);
-  meeting.members[group.position_of[rank]] = &flight;
-  if (meeting.first == nullptr) meeting.first = &flight;
-  const Flight& first = *meeting.first;
-  if (first.kind != flight.kind || first.in.index() != flight.in.index()) {
+  PendingCollective& collective = where.open[ahead];
+  if (collective.members.empty()) collective.members.resize(group.size);
+  collective.members[group.position_of[rank]] = &op;
+  if (collective.first == nullptr) collective.first = &op;
+  const PendingOp& first = *collective.first;
+  if (first.kind != op.kind || first.in.index() != op.in.index()) {
     report({.code = "D616",
-            .where = {.rank = flight.rank,
-                      .operation = fmt::format("{}({})", name(flight.kind), describe(flight.in))},
-            .what = fmt::format("rank {} is in {} of {}, rank {} in {} of {}", flight.rank,
-                                name(flight.kind), describe(flight.in), first.rank,
+            .where = {.rank = op.rank,
+                      .operation = fmt::format("{}({})", name(op.kind), describe(op.in))},
+            .what = fmt::format("collective mismatch: rank {} is in {} of {}, rank {} in {} of {}",
+                                op.rank, name(op.kind), describe(op.in), first.rank,
                                 name(first.kind), describe(first.in)),
-            .why = fmt::format("both are number {} on {}, and so meet", flight.number,
-                               group_name(flight.group)),
-            .help = "let all ranks of a group do the same collectives in the same order"});
+            .why = fmt::format("both are collective number {} on {}", op.seq, group_name(op.group)),
+            .help = "call the same collectives in the same order on all ranks of a group"});
     return;
   }
-  if (++meeting.arrived == group.size) finish(group, instance, meeting);
+  if (++collective.arrived == group.size) finish(group, instance, collective);
 }
 
-void Dist::finish(Group& group, std::size_t instance, Meeting& meeting) {
+void Dist::finish(Group& group, std::size_t instance, PendingCollective& collective) {
   try {
-    combine(meeting);
+    combine(collective);
   } catch (const InputError& error) {
     Diagnostic wrong = error.diagnostics().front();
-    wrong.where.rank = meeting.first->rank;
+    wrong.where.rank = collective.first->rank;
     wrong.where.operation =
-        fmt::format("{}(layer {}) over {}", name(meeting.first->kind), layer_of(meeting.first->in),
-                    group_name(meeting.first->group));
+        fmt::format("{}(layer {}) over {}", name(collective.first->kind),
+                    layer_of(collective.first->in), group_name(collective.first->group));
     report(std::move(wrong));
     return;
   }
   engine::Waiter* to_wake = nullptr;
-  for (std::size_t i = meeting.members.size(); i-- > 0;) {
-    Flight& flight = *meeting.members[i];
-    land(flight);
-    if (!flight.awaited) continue;
-    flight.next = to_wake;
-    to_wake = &flight;
+  for (std::size_t i = collective.members.size(); i-- > 0;) {
+    PendingOp& op = *collective.members[i];
+    on_complete(op);
+    if (!op.awaited) continue;
+    op.next = to_wake;
+    to_wake = &op;
   }
   if (to_wake != nullptr) scheduler_.wake(*to_wake);
-  // Meetings end in order, as their members come in order.
+  // Collectives of a group complete in order, since every rank joins them in order.
   Group::Instance& where = group.instances[instance];
   where.open.erase(where.open.begin());
   ++where.finished;
@@ -347,50 +348,50 @@ void Dist::finish(Group& group, std::size_t instance, Meeting& meeting) {
 namespace {
 
 template <class T>
-const T& at(const Flight* flight) {
-  return std::get<T>(flight->in);
+const T& at(const PendingOp* op) {
+  return std::get<T>(op->in);
 }
 
-// The set that all members make together. Throws InputError D611 where two have the same.
+// Returns the union of the members' sets. Throws InputError D611 if two of them overlap.
 template <class T>
-IndexSet unite_all(std::span<Flight* const> members, IndexSet T::* set, const char* thing) {
+IndexSet unite_all(std::span<PendingOp* const> members, IndexSet T::* set, const char* thing) {
   std::vector<const IndexSet*> sets;
   sets.reserve(members.size());
-  for (const Flight* member : members) sets.push_back(&(at<T>(member).*set));
+  for (const PendingOp* member : members) sets.push_back(&(at<T>(member).*set));
   Union all = unite(sets);
-  if (all.twice < 0) return std::move(all.set);
+  if (all.duplicate < 0) return std::move(all.set);
   std::vector<int> holders;
-  for (const Flight* member : members) {
-    if ((at<T>(member).*set).contains(all.twice)) holders.push_back(member->rank);
+  for (const PendingOp* member : members) {
+    if ((at<T>(member).*set).contains(all.duplicate)) holders.push_back(member->rank);
   }
   throw InputError(
       Diagnostic{.code = "D611",
-                 .what = fmt::format("{} {} is in what rank {} and rank {} bring", thing, all.twice,
-                                     holders.at(0), holders.at(1)),
+                 .what = fmt::format("{} {} is contributed by both rank {} and rank {}", thing,
+                                     all.duplicate, holders.at(0), holders.at(1)),
                  .why = "it would be counted twice",
-                 .help = "give every rank of the group samples, or shards, of its own"});
+                 .help = "give every rank of the group distinct samples or shards"});
 }
 
-// Compares with the first member by the operation itself, which knows what fits together.
+// Throws InputError D610 unless all members are equal except for the set `differs`.
 template <class T>
-void require_alike(std::span<Flight* const> members, IndexSet T::* differs) {
+void require_alike(std::span<PendingOp* const> members, IndexSet T::* differs) {
   const T& first = at<T>(members.front());
-  for (const Flight* member : members.subspan(1)) {
+  for (const PendingOp* member : members.subspan(1)) {
     T other = at<T>(member);
     other.*differs = first.*differs;
     if (other == first) continue;
     throw InputError(Diagnostic{
         .code = "D610",
-        .what = fmt::format("rank {} brings {}, rank {} brings {}", members.front()->rank,
+        .what = fmt::format("mismatch: rank {} passes {}, rank {} passes {}", members.front()->rank,
                             describe(members.front()->in), member->rank, describe(member->in)),
-        .why = "what ranks bring together must belong together",
+        .why = "the values of a collective must match",
         .help = "use the same layer, step and number of shards on all ranks"});
   }
 }
 
-// A gather puts the pieces together in the order of the group: so must their shards be.
+// A gather concatenates in group order, so the shards must be in this order: else D610.
 template <class T>
-void require_order(std::span<Flight* const> members, IndexSet T::* set) {
+void require_order(std::span<PendingOp* const> members, IndexSet T::* set) {
   for (std::size_t i = 1; i < members.size(); ++i) {
     const IndexSet& before = at<T>(members[i - 1]).*set;
     const IndexSet& here = at<T>(members[i]).*set;
@@ -399,24 +400,25 @@ void require_order(std::span<Flight* const> members, IndexSet T::* set) {
     if (follows) continue;
     throw InputError(Diagnostic{
         .code = "D610",
-        .what = fmt::format("rank {} brings {}, and rank {}, which comes next in the group, {}",
-                            members[i - 1]->rank, describe(members[i - 1]->in), members[i]->rank,
-                            describe(members[i]->in)),
-        .why = "pieces are put together in the order of the group, so each rank has as many shards "
-               "as the one before it, and later ones",
+        .what = fmt::format(
+            "wrong shard order: rank {} passes {}, and rank {}, next in the group, passes {}",
+            members[i - 1]->rank, describe(members[i - 1]->in), members[i]->rank,
+            describe(members[i]->in)),
+        .why = "a gather concatenates in group order, so each rank needs as many shards as the "
+               "previous rank, and later ones",
         .help = "load the shard of the rank's position in the group: `model.position(\"dp\")`"});
   }
 }
 
 template <class T>
-void combine_as(std::span<Flight* const> members, IndexSet T::* set, const char* thing) {
+void combine_as(std::span<PendingOp* const> members, IndexSet T::* set, const char* thing) {
   require_alike<T>(members, set);
   T whole = at<T>(members.front());
   whole.*set = unite_all<T>(members, set, thing);
-  whole.trail = {};
-  if (members.front()->kind == Kind::all_gather) require_order<T>(members, set);
-  if (members.front()->kind != Kind::reduce_scatter) {
-    for (Flight* member : members) member->out = whole;
+  whole.provenance = {};
+  if (members.front()->kind == EventKind::all_gather) require_order<T>(members, set);
+  if (members.front()->kind != EventKind::reduce_scatter) {
+    for (PendingOp* member : members) member->out = whole;
     return;
   }
   if constexpr (workload::Gatherable<T>) {
@@ -428,10 +430,10 @@ void combine_as(std::span<Flight* const> members, IndexSet T::* set, const char*
 
 }  // namespace
 
-void Dist::combine(const Meeting& meeting) {
-  const std::span<Flight* const> members = meeting.members;
-  const bool gathers = members.front()->kind == Kind::all_gather;
-  if (members.front()->kind == Kind::barrier) return;
+void Dist::combine(const PendingCollective& collective) {
+  const std::span<PendingOp* const> members = collective.members;
+  const bool gathers = members.front()->kind == EventKind::all_gather;
+  if (members.front()->kind == EventKind::barrier) return;
   const AnyValue& first = members.front()->in;
   if (std::holds_alternative<workload::Weight>(first)) {
     combine_as<workload::Weight>(members, &workload::Weight::shards, "shard");
@@ -449,65 +451,65 @@ void Dist::combine(const Meeting& meeting) {
   }
 }
 
-void Dist::post(Flight& flight) {
-  if (flight.kind == Kind::send) {
-    send(flight, mailboxes_[{flight.rank, flight.peer, flight.channel, flight.tag}]);
+void Dist::post(PendingOp& op) {
+  if (op.kind == EventKind::send) {
+    send(op, mailboxes_[{op.rank, op.peer, op.channel, op.tag}]);
   } else {
-    receive(flight, mailboxes_[{flight.peer, flight.rank, flight.channel, flight.tag}]);
+    receive(op, mailboxes_[{op.peer, op.rank, op.channel, op.tag}]);
   }
 }
 
-// Complete, and awake if somebody waits.
-void Dist::arrive(Flight& flight) {
-  land(flight);
-  flight.next = nullptr;
-  if (flight.awaited) scheduler_.wake(flight);
+// Completes `op` and wakes its rank if it waits.
+void Dist::complete_and_wake(PendingOp& op) {
+  on_complete(op);
+  op.next = nullptr;
+  if (op.awaited) scheduler_.wake(op);
 }
 
-void Dist::send(Flight& flight, Mailbox& box) {
-  const bool eager = is_eager(flight);
+void Dist::send(PendingOp& op, Mailbox& box) {
+  const bool eager = is_eager(op);
   if (!box.receives.empty()) {
-    Flight& receiver = *box.receives.front();
+    PendingOp& receiver = *box.receives.front();
     box.receives.erase(box.receives.begin());
-    settle(flight, receiver);
+    match(op, receiver);
     if (!eager) return;
   } else if (eager) {
-    auto copy = std::make_unique<Flight>(flight);
-    copy->behind = nullptr;
-    Flight* const letter = copy.get();
-    box.sends.push_back({.flight = letter, .copy = std::move(copy)});
+    auto copy = std::make_unique<PendingOp>(op);
+    copy->next_on_stream = nullptr;
+    PendingOp* const queued = copy.get();
+    box.sends.push_back({.op = queued, .copy = std::move(copy)});
   } else {
-    box.sends.push_back({.flight = &flight, .copy = nullptr});
+    box.sends.push_back({.op = &op, .copy = nullptr});
     return;
   }
-  arrive(flight);
+  complete_and_wake(op);
 }
 
-void Dist::receive(Flight& flight, Mailbox& box) {
+void Dist::receive(PendingOp& op, Mailbox& box) {
   if (box.sends.empty()) {
-    box.receives.push_back(&flight);
+    box.receives.push_back(&op);
     return;
   }
-  const Letter letter = std::move(box.sends.front());
+  const QueuedSend queued = std::move(box.sends.front());
   box.sends.erase(box.sends.begin());
-  settle(*letter.flight, flight);
+  match(*queued.op, op);
 }
 
-void Dist::settle(Flight& send, Flight& receive) {
+void Dist::match(PendingOp& send, PendingOp& receive) {
   receive.out = send.in;
-  if (!is_eager(send)) arrive(send);
-  arrive(receive);
+  if (!is_eager(send)) complete_and_wake(send);
+  complete_and_wake(receive);
 }
 
 // ---------------------------------------------------------------- reports
 
-std::vector<int> Dist::missing_ranks(const Flight& flight) const {
-  if (flight.kind == Kind::send || flight.kind == Kind::recv) return {flight.peer};
-  const Group& group = *groups_[flight.group];
-  const auto rank = static_cast<std::size_t>(flight.rank);
+std::vector<int> Dist::missing_ranks(const PendingOp& op) const {
+  if (op.kind == EventKind::send || op.kind == EventKind::recv) return {op.peer};
+  const Group& group = *groups_[op.group];
+  const auto rank = static_cast<std::size_t>(op.rank);
   const auto instance = static_cast<std::size_t>(group.instance_of[rank]);
   const Group::Instance& where = group.instances[instance];
-  const auto ahead = static_cast<std::size_t>(flight.number - where.finished);
+  const auto ahead = static_cast<std::size_t>(op.seq - where.finished);
   std::vector<int> missing;
   for (int other = 0; other < ranks_; ++other) {
     const auto index = static_cast<std::size_t>(other);

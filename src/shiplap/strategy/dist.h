@@ -1,8 +1,9 @@
-// The world that ranks share: who they are and how they meet.
+// The world that ranks share: the mesh, its groups, and the matching of communication.
 //
-// Collectives meet by their number on a group, messages by sender, receiver and tag, in order; so
-// the result does not depend on who runs first. Values pass, and nothing has a clock: when
-// everything happens is what sim::replay says of the record (Dist::timeline).
+// Collectives match by their sequence number on a group, messages by sender, receiver, channel and
+// tag, in FIFO order; so the result does not depend on which rank runs first. Only values are
+// exchanged here. There is no clock: times come from a sim::replay of the recording
+// (Dist::timeline).
 #pragma once
 
 #include <coroutine>
@@ -18,19 +19,19 @@
 #include <vector>
 
 #include "shiplap/base/diagnostic.h"
-#include "shiplap/cost/price.h"
+#include "shiplap/cost/cost_model.h"
 #include "shiplap/cost/runtime_predictor.h"
 #include "shiplap/engine/scheduler.h"
 #include "shiplap/hardware/system.h"
 #include "shiplap/plan/mesh.h"
-#include "shiplap/strategy/flight.h"
+#include "shiplap/strategy/pending_op.h"
 #include "shiplap/strategy/recorder.h"
 #include "shiplap/trace/trace.h"
 #include "shiplap/workload/shape.h"
 
 namespace shiplap::strategy {
 
-// All that arrive at a barrier of `target` ranks go on together. It can be used again at once.
+// Releases its ranks when `target` of them have arrived. Reusable.
 class Barrier {
  public:
   Barrier(engine::Scheduler& scheduler, int target) : scheduler_(scheduler), target_(target) {}
@@ -49,9 +50,9 @@ class Barrier {
     }
     static void await_resume() {}
   };
-  // `rank` says who comes, for reports.
+  // `rank` is for reports only.
   Await wait(int rank) { return {*this, rank}; }
-  // Whoever waits now waits no longer: they go on.
+  // Releases all waiting ranks.
   void reset();
   [[nodiscard]] const std::vector<int>& waiting() const { return ranks_; }
 
@@ -64,27 +65,27 @@ class Barrier {
   engine::Waiter* last_ = nullptr;
 };
 
-// What the ranks and their machine are.
+// The ranks and their hardware.
 struct World {
   std::vector<plan::Axis> mesh{{.name = "dp", .size = 1}};
   hardware::System system = hardware::find_system("h100_80g_nvl8");
   workload::ModelShape shape;
-  Bytes eager_up_to{0};  // messages up to this size are sent whether or not they are waited for
-  ProgressCallback progress;  // of a run, of its plan and of its replay
+  Bytes eager_limit{0};       // sends up to this size complete without a matching receive
+  ProgressCallback progress;  // of recording, lowering and replay
 };
 
 class Model;
 
-// What the ranks have done so far, in virtual time.
+// The recording of all ranks so far, in virtual time.
 struct Timeline {
-  trace::Trace trace;          // of every rank the calls that are complete, in its order
-  Seconds end;                 // of everything
-  std::vector<Seconds> clock;  // by rank: when it has done, and waited for, all that it did
+  trace::Trace trace;          // the completed calls of every rank, in program order
+  Seconds end;                 // of all ranks
+  std::vector<Seconds> clock;  // by rank: end of its last call, including awaited communication
 };
 
 class Dist {
  public:
-  // Throws InputError D622 for a mesh that is none.
+  // Throws InputError D622 if the mesh is invalid.
   explicit Dist(World world);
   explicit Dist(int world_size) : Dist(World{.mesh = {{.name = "dp", .size = world_size}}}) {}
   Dist(const Dist&) = delete;
@@ -97,134 +98,132 @@ class Dist {
   [[nodiscard]] const cost::RuntimePredictor& predictor() const { return predictor_; }
   [[nodiscard]] engine::Scheduler& scheduler() { return scheduler_; }
 
-  // The replay of what its models have recorded. It is kept until one of them does something more.
+  // Replays the recordings of all models. Cached until one of them records another step.
   [[nodiscard]] const Timeline& timeline() const;
-  // Models say that they are there, and that they have done something.
-  void enter(const Model& model);
-  void leave(const Model& model);
-  void changed() { timeline_.reset(); }
+  // For models: registration, and a new recorded step.
+  void attach(const Model& model);
+  void detach(const Model& model);
+  void invalidate_timeline() { timeline_.reset(); }
   [[nodiscard]] Tapes& tapes() { return tapes_; }
-  // By rank; null: none.
+  // By rank; may be null.
   [[nodiscard]] const std::vector<const Model*>& models() const { return models_; }
 
-  // Where ranks put what lives as long as the world does.
+  // Memory for objects that live as long as the world.
   [[nodiscard]] std::pmr::memory_resource& arena() { return *arena_; }
 
-  // A computation on so many samples with so many shards of a weight.
-  [[nodiscard]] cost::ComputeWork work(trace::Kind kind, std::int64_t samples, std::int64_t held,
-                                       std::int64_t of) const;
+  // The work of a computation on `samples`, with `held` of `of` shards of the weight.
+  [[nodiscard]] cost::ComputeWork work(trace::EventKind kind, std::int64_t samples,
+                                       std::int64_t held, std::int64_t of) const;
 
-  // ---- as a rank: `co_await dist.all_reduce(rank, gradient)` gives the sum. Throws InputError
-  // D621 for a rank that is not there, D616 where something else is sent than is received. What is
-  // wrong with a collective, problem() says.
+  // ---- communication without a Model: `co_await dist.all_reduce(rank, gradient)` returns the sum.
+  // Throws InputError D621 for an unknown rank, D616 if a message has another type than its
+  // receive. Errors of collectives are in problem().
   template <workload::Reduceable T>
   [[nodiscard]] auto all_reduce(int rank, const T& in) {
-    return meet<T>(trace::Kind::all_reduce, rank, in);
+    return collective<T>(trace::EventKind::all_reduce, rank, in);
   }
   template <workload::Gatherable T>
   [[nodiscard]] auto all_gather(int rank, const T& in) {
-    return meet<T>(trace::Kind::all_gather, rank, in);
+    return collective<T>(trace::EventKind::all_gather, rank, in);
   }
   template <workload::ReduceableGatherable T>
   [[nodiscard]] auto reduce_scatter(int rank, const T& in) {
-    return meet<T>(trace::Kind::reduce_scatter, rank, in);
+    return collective<T>(trace::EventKind::reduce_scatter, rank, in);
   }
   template <class T>
   [[nodiscard]] auto send(int source, int dest, const T& value) {
-    Await<T> await(*this, trace::Kind::send, source);
-    await.flight.peer = present(dest);
-    await.flight.in = value;
+    Await<T> await(*this, trace::EventKind::send, source);
+    await.op.peer = checked_rank(dest);
+    await.op.in = value;
     return await;
   }
   template <class T>
   [[nodiscard]] auto receive(int source, int dest) {
-    Await<T> await(*this, trace::Kind::recv, dest);
-    await.flight.peer = present(source);
+    Await<T> await(*this, trace::EventKind::recv, dest);
+    await.op.peer = checked_rank(source);
     return await;
   }
 
-  // ---- underneath
+  // ---- internals, used by Model
 
-  // The kind of group that runs along some axes ("dp", "dp tp"; "" is all) on a channel. In
-  // whatever order they are named, the same axes are the same group. Throws InputError D621 if
-  // there is no such axis.
+  // Returns the id of the groups along some axes ("dp", "dp tp"; "" is all) on a channel. The order
+  // of the names does not matter. Throws InputError D621 if there is no such axis.
   std::int32_t group(std::string_view axes, std::string_view channel);
   [[nodiscard]] std::int64_t group_size(std::int32_t group) const;
   [[nodiscard]] std::int64_t group_position(std::int32_t group, int rank) const;
   [[nodiscard]] const std::vector<plan::AxisId>& group_axes(std::int32_t group) const;
   [[nodiscard]] const std::string& group_channel(std::int32_t group) const;
   [[nodiscard]] std::string group_name(std::int32_t group) const;
-  // The number of a channel for messages.
+  // Returns the id of a channel for messages.
   std::int32_t channel(std::string_view name);
   [[nodiscard]] const std::string& channel_name(std::int32_t channel) const;
 
-  // Wakes the rank when it is complete, if it is awaited.
-  void start(Flight& flight);
+  // Wakes the rank when `op` is complete, if it is awaited.
+  void start(PendingOp& op);
 
-  // What is wrong, once something is: then nobody is woken any more.
+  // The first error. After it no rank is woken.
   [[nodiscard]] const std::optional<Diagnostic>& problem() const { return problem_; }
-  // Whom a flight that has not landed waits for.
-  [[nodiscard]] std::vector<int> missing_ranks(const Flight& flight) const;
+  // The ranks that an incomplete op waits for.
+  [[nodiscard]] std::vector<int> missing_ranks(const PendingOp& op) const;
 
  private:
   struct Group;
-  struct Meeting;
-  // A send that is waited for, or one that was eager and left a copy of itself.
-  struct Letter {
-    Flight* flight = nullptr;
-    std::unique_ptr<Flight> copy;
+  struct PendingCollective;
+  // A send without a receive yet. An eager send is complete and leaves a copy (unexpected message).
+  struct QueuedSend {
+    PendingOp* op = nullptr;
+    std::unique_ptr<PendingOp> copy;
   };
   struct Mailbox {
-    std::vector<Letter> sends;
-    std::vector<Flight*> receives;
+    std::vector<QueuedSend> sends;
+    std::vector<PendingOp*> receives;
   };
 
   template <class T>
   struct [[nodiscard]] Await {
     Dist& dist;
-    Flight flight;
-    Await(Dist& d, trace::Kind kind, int rank) : dist(d) {
-      flight.kind = kind;
-      flight.rank = d.present(rank);
+    PendingOp op;
+    Await(Dist& d, trace::EventKind kind, int rank) : dist(d) {
+      op.kind = kind;
+      op.rank = d.checked_rank(rank);
     }
     static bool await_ready() { return false; }
     void await_suspend(std::coroutine_handle<> caller) {
-      flight.handle = caller;
-      flight.awaited = true;
-      dist.start(flight);
+      op.handle = caller;
+      op.awaited = true;
+      dist.start(op);
     }
     T await_resume() const {
-      const T* const value =
-          std::get_if<T>(flight.kind == trace::Kind::send ? &flight.in : &flight.out);
-      if (value == nullptr) refuse_other(flight);
+      const T* const value = std::get_if<T>(op.kind == trace::EventKind::send ? &op.in : &op.out);
+      if (value == nullptr) throw_type_mismatch(op);
       return *value;
     }
   };
   template <class T>
-  Await<T> meet(trace::Kind kind, int rank, const T& in) {
+  Await<T> collective(trace::EventKind kind, int rank, const T& in) {
     Await<T> await(*this, kind, rank);
-    await.flight.group = group("", "rank");  // not where models meet, which count on their own
-    await.flight.number = next_number(rank);
-    await.flight.in = in;
+    await.op.group = group("", "rank");  // models count sequence numbers on other channels
+    await.op.seq = next_seq(rank);
+    await.op.in = in;
     return await;
   }
-  std::int32_t next_number(int rank);
-  [[nodiscard]] std::int32_t present(int rank) const;
-  [[noreturn]] static void refuse_other(const Flight& received);
-  [[nodiscard]] std::vector<plan::AxisId> axes_called(std::string_view axes) const;
-  void join(Flight& flight);
-  void post(Flight& flight);
-  void send(Flight& flight, Mailbox& box);
-  void receive(Flight& flight, Mailbox& box);
-  void settle(Flight& send, Flight& receive);
-  [[nodiscard]] bool is_eager(const Flight& send) const {
-    return memory(send.in, world_.shape) <= world_.eager_up_to;
+  std::int32_t next_seq(int rank);
+  [[nodiscard]] std::int32_t checked_rank(int rank) const;
+  [[noreturn]] static void throw_type_mismatch(const PendingOp& received);
+  [[nodiscard]] std::vector<plan::AxisId> parse_axes(std::string_view axes) const;
+  void join(PendingOp& op);
+  void post(PendingOp& op);
+  void send(PendingOp& op, Mailbox& box);
+  void receive(PendingOp& op, Mailbox& box);
+  void match(PendingOp& send, PendingOp& receive);
+  [[nodiscard]] bool is_eager(const PendingOp& send) const {
+    return memory(send.in, world_.shape) <= world_.eager_limit;
   }
-  void arrive(Flight& flight);
-  void finish(Group& group, std::size_t instance, Meeting& meeting);
-  static void combine(const Meeting& meeting);
-  // Complete: what waited behind it may start.
-  void land(Flight& flight);
+  void complete_and_wake(PendingOp& op);
+  void finish(Group& group, std::size_t instance, PendingCollective& collective);
+  static void combine(const PendingCollective& collective);
+  // Marks `op` complete and lets its successor on the stream start.
+  void on_complete(PendingOp& op);
   void report(Diagnostic diagnostic);
 
   std::unique_ptr<std::pmr::memory_resource> arena_;
@@ -239,9 +238,9 @@ class Dist {
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<std::string> channels_{""};  // of messages
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>, Mailbox> mailboxes_;
-  std::vector<Flight*> to_start_;
+  std::vector<PendingOp*> to_start_;
   bool starting_ = false;
-  std::vector<std::int32_t> numbers_;  // by rank, of those who ask as a rank
+  std::vector<std::int32_t> next_seq_;  // by rank, of communication without a Model
   std::optional<Diagnostic> problem_;
 };
 

@@ -21,11 +21,14 @@ using workload::Weight;
 using workload::WeightGrad;
 
 WeightGrad grad(IndexSet samples, int total) {
-  return {
-      .layer = 1, .layers = 2, .samples = std::move(samples), .total_samples = total, .trail = {}};
+  return {.layer = 1,
+          .layers = 2,
+          .samples = std::move(samples),
+          .total_samples = total,
+          .provenance = {}};
 }
 Activation activation(int layer) {
-  return {.layer = layer, .layers = 9, .samples = IndexSet(0), .trail = {}};
+  return {.layer = layer, .layers = 9, .samples = IndexSet(0), .provenance = {}};
 }
 
 template <class T>
@@ -70,7 +73,7 @@ TEST(Dist, AllReduceGivesEveryoneTheSumWhenTheLastHasCome) {
 TEST(Dist, AllGatherGivesEveryoneAllShards) {
   Dist dist(4);
   Results<Weight> out;
-  const Weight whole{.layer = 1, .layers = 2, .trail = {}};
+  const Weight whole{.layer = 1, .layers = 2, .provenance = {}};
   for (int rank = 3; rank >= 0; --rank) {
     dist.scheduler().spawn(gathers(dist, rank, whole.shard(rank, 4), out));
   }
@@ -114,7 +117,7 @@ TEST(Dist, CollectivesFollowEachOther) {
   EXPECT_EQ(done, 2);
 }
 
-// Groups of other kinds that were asked for before do not matter.
+// Groups that were requested before do not matter.
 TEST(Dist, MeetsAllRanksWhateverGroupsThereAre) {
   Dist dist(World{.mesh = {{.name = "dp", .size = 2}, {.name = "tp", .size = 2}}});
   dist.group("tp", "");
@@ -139,7 +142,7 @@ TEST(Dist, SaysWhatIsWrongWithACollectiveAndWakesNobody) {
   };
   const Diagnostic twice = problem(IndexSet(0), IndexSet::range(0, 2), 2);
   EXPECT_EQ(twice.code, "D611");
-  EXPECT_EQ(twice.what, "sample 0 is in what rank 0 and rank 1 bring");
+  EXPECT_EQ(twice.what, "sample 0 is contributed by both rank 0 and rank 1");
   EXPECT_EQ(twice.where.rank, 0);
   EXPECT_EQ(twice.where.operation, "all_reduce(layer 1) over all ranks");
   EXPECT_EQ(problem(IndexSet(0), IndexSet(1), 3).code, "D610");
@@ -265,7 +268,7 @@ TEST(Message, GoesWhenBothAreThere) {
 TEST(Message, ThatIsSmallEnoughIsSentWithoutWaiting) {
   const Bytes size = activation(0).memory();
   for (const bool sender_first : {true, false}) {
-    Dist dist(World{.mesh = {{.name = "dp", .size = 2}}, .eager_up_to = size});
+    Dist dist(World{.mesh = {{.name = "dp", .size = 2}}, .eager_limit = size});
     int sent = 0;
     std::vector<int> got;
     const auto spawn_receiver = [&] { dist.scheduler().spawn(receives(dist, 0, 1, 2, got)); };
@@ -281,7 +284,7 @@ TEST(Message, ThatIsSmallEnoughIsSentWithoutWaiting) {
 
 TEST(Message, ThatIsOneByteTooLargeWaits) {
   const Bytes size = activation(0).memory();
-  Dist dist(World{.mesh = {{.name = "dp", .size = 2}}, .eager_up_to = size - Bytes{1}});
+  Dist dist(World{.mesh = {{.name = "dp", .size = 2}}, .eager_limit = size - Bytes{1}});
   int sent = 0;
   dist.scheduler().spawn(sends(dist, 0, 1, {activation(3)}, sent));
   dist.scheduler().run();
@@ -289,7 +292,7 @@ TEST(Message, ThatIsOneByteTooLargeWaits) {
   EXPECT_FALSE(dist.scheduler().tasks()[0].done());
 }
 
-// Between two ranks in order; of other ranks nothing gets in between.
+// FIFO between two ranks; messages of other ranks do not interfere.
 TEST(Message, MeetsItsOwnReceive) {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     Random random(seed);
@@ -329,44 +332,44 @@ TEST(Message, OfAnotherKindThanExpectedIsRefused) {
   dist.scheduler().spawn(sends(dist, 0, 1, {activation(3)}, sent));
   dist.scheduler().spawn(receives_weight(dist));
   dist.scheduler().run();
-  ASSERT_EQ(dist.scheduler().failed(), 1U);
+  ASSERT_EQ(dist.scheduler().first_failed(), 1U);
   EXPECT_EQ(code_of([&] { std::rethrow_exception(dist.scheduler().tasks()[1].failure()); }),
             "D616");
 }
 
-// Tags are for those who hold Flights themselves, as models do.
-Flight flight_of(trace::Kind kind, int tag) {
-  Flight flight;
-  flight.kind = kind;
-  flight.rank = kind == trace::Kind::send ? 0 : 1;
-  flight.peer = 1 - flight.rank;
-  flight.tag = tag;
-  flight.in = activation(tag);
-  return flight;
+// Tags are set on PendingOp, as models do.
+PendingOp op_of(trace::EventKind kind, int tag) {
+  PendingOp op;
+  op.kind = kind;
+  op.rank = kind == trace::EventKind::send ? 0 : 1;
+  op.peer = 1 - op.rank;
+  op.tag = tag;
+  op.in = activation(tag);
+  return op;
 }
 
 TEST(Message, IsFoundByItsTagInAnyOrder) {
   Random random(11);
   for (int round = 0; round < 50; ++round) {
     Dist dist(2);
-    std::vector<Flight> flights;
+    std::vector<PendingOp> flights;
     for (int tag = 0; tag < 5; ++tag) {
-      flights.push_back(flight_of(trace::Kind::send, tag));
-      flights.push_back(flight_of(trace::Kind::recv, tag));
+      flights.push_back(op_of(trace::EventKind::send, tag));
+      flights.push_back(op_of(trace::EventKind::recv, tag));
     }
     random.shuffle(flights);
-    for (Flight& flight : flights) dist.start(flight);
-    for (const Flight& flight : flights) {
-      ASSERT_TRUE(flight.complete) << "round " << round;
-      if (flight.kind == trace::Kind::send) continue;
-      EXPECT_EQ(layer_of(flight.out), flight.tag);
+    for (PendingOp& op : flights) dist.start(op);
+    for (const PendingOp& op : flights) {
+      ASSERT_TRUE(op.complete) << "round " << round;
+      if (op.kind == trace::EventKind::send) continue;
+      EXPECT_EQ(layer_of(op.out), op.tag);
     }
   }
 }
 
 // ---------------------------------------------------------------- Barrier
 
-// Comes `rank` turns late to each of three rounds.
+// Arrives `rank` yields late at each of three rounds.
 Task passes(engine::Scheduler& scheduler, Barrier& barrier, int rank, std::vector<int>& rounds) {
   for (int round = 0; round < 3; ++round) {
     for (int turn = 0; turn < rank; ++turn) co_await scheduler.yield();
@@ -418,7 +421,7 @@ Task waits_late(engine::Scheduler& scheduler, Barrier& barrier, bool& late, bool
   passed = true;
 }
 
-// To make the awaitable is not to arrive.
+// Creating the awaitable is not arriving.
 TEST(Barrier, CountsThoseWhoWaitOnly) {
   engine::Scheduler scheduler;
   Barrier barrier(scheduler, 1);

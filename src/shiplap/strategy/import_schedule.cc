@@ -1,19 +1,19 @@
-// A schedule becomes a plan as torch's schedule runtime (`_PipelineScheduleRuntime`, torch 2.15)
-// carries it out, once it has its messages (schedule_messages.cc):
+// The plan follows the execution of torch's schedule runtime (`_PipelineScheduleRuntime`, torch
+// 2.15), after messages are inserted (schedule_messages.cc):
 //
 // - A row is executed in order. Computations run one after another, on the stream `main`.
-// - A send or receive is posted and not waited for: the row goes on. It starts when what was
-//   computed before it in the row is complete, because ProcessGroupNCCL lets the stream of the
+// - A send or receive is posted and does not block the row. It starts when the computations
+//   before it in the row are complete, because ProcessGroupNCCL makes the stream of the
 //   communicator wait for the current one, for a receive as well as for a send.
-// - NCCL carries out the messages of one communicator in the order in which they were posted. So
+// - NCCL executes the messages of one communicator in the order in which they were posted. So
 //   they are on one stream, `net`, none of them async. (Without `device_id`, torch makes a
 //   communicator for each pair of ranks, which orders fewer of them, so what cannot deadlock
-//   here cannot deadlock there.) Messages have no tags: they meet in order.
+//   here cannot deadlock there.) Messages have no tags: they match in order.
 // - A computation waits for the receives that it reads. WAIT_SEND makes the next computation wait
 //   for the send; the end of the step waits for all of them.
 //
-// Every stage and microbatch has rows of its own, so that no order of the file is wrong only
-// because of memory.
+// Every stage and microbatch has its own rows, so that no order is wrong only because of memory
+// reuse.
 #include "shiplap/strategy/import_schedule.h"
 
 #include <fmt/format.h>
@@ -34,8 +34,8 @@
 namespace shiplap::strategy {
 namespace {
 
-using torch_schedule::Act;
 using torch_schedule::Action;
+using torch_schedule::ComputationType;
 using torch_schedule::Pipeline;
 using References = std::vector<plan::Reference>;
 
@@ -82,7 +82,7 @@ class ScheduleWriter {
   [[nodiscard]] plan::Region row(const plan::BufferRef& buffer, int stage, int microbatch) const {
     return buffer(slot_.at(stage) * pipeline_.microbatches + microbatch, 1);
   }
-  // Where a stage finds its input and the gradient of its output: with the neighbour, if that is
+  // The rows of a stage's input and of its output gradient: those of the neighbour stage if it is
   // on the same rank.
   [[nodiscard]] plan::Region input(int stage, int microbatch) const {
     if (slot_.contains(stage - 1)) return row(y_, stage - 1, microbatch);
@@ -113,19 +113,21 @@ class ScheduleWriter {
 
   // "F[0,3]"; if that is repeated, "F[0,3,1]".
   plan::Reference name(const Action& action) {
-    const int repetition = repetitions_[{action.act, action.stage, action.microbatch}]++;
-    plan::Reference name{std::string(to_string(action.act)), {action.stage, action.microbatch}};
+    const int repetition = repetitions_[{action.type, action.stage, action.microbatch}]++;
+    plan::Reference name{std::string(to_string(action.type)), {action.stage, action.microbatch}};
     if (repetition > 0) name.indices.emplace_back(repetition);
     return name;
   }
 
-  // The receives that a computation needs and that none has waited for, and sends that a WAIT_SEND
-  // has named.
+  // The receives that a computation needs and that are not awaited yet, and the sends of WAIT_SEND
+  // actions.
   References after_messages(const Action& action) {
     References names;
-    for (const Act act : {Act::receive_forward, Act::receive_backward}) {
-      if (act == Act::receive_backward && action.act == Act::forward) break;
-      const auto posted = posted_.find({act, action.stage, action.microbatch});
+    for (const ComputationType type :
+         {ComputationType::receive_forward, ComputationType::receive_backward}) {
+      if (type == ComputationType::receive_backward && action.type == ComputationType::forward)
+        break;
+      const auto posted = posted_.find({type, action.stage, action.microbatch});
       if (posted == posted_.end()) continue;
       names.push_back(posted->second);
       posted_.erase(posted);
@@ -154,7 +156,7 @@ class ScheduleWriter {
     if (std::ranges::any_of(slot_, [&](const auto& entry) { return is_sharded(entry.first); })) {
       u_ = buffer("u", stages, kWeightBytes);
     }
-    if (std::ranges::any_of(actions, torch_schedule::is_message, &Action::act)) {
+    if (std::ranges::any_of(actions, torch_schedule::is_message, &Action::type)) {
       net_ = b_.stream("net");
     }
   }
@@ -203,52 +205,54 @@ class ScheduleWriter {
   }
 
   void take(const Action& action) {
-    if (is_of_stage(action.act)) {
-      of_stage(action.act, action.stage);
-    } else if (is_message(action.act)) {
+    if (is_of_stage(action.type)) {
+      of_stage(action.type, action.stage);
+    } else if (is_message(action.type)) {
       message(action);
-    } else if (waits_for_send(action.act)) {
-      const bool forward = action.act == Act::wait_send_forward;
-      waited_sends_.push_back(posted_.at(
-          {forward ? Act::send_forward : Act::send_backward, action.stage, action.microbatch}));
-    } else if (action.act == Act::forward) {
+    } else if (waits_for_send(action.type)) {
+      const bool forward = action.type == ComputationType::wait_send_forward;
+      waited_sends_.push_back(
+          posted_.at({forward ? ComputationType::send_forward : ComputationType::send_backward,
+                      action.stage, action.microbatch}));
+    } else if (action.type == ComputationType::forward) {
       forward(action);
     } else {
       backward(action);
     }
   }
 
-  // The mesh has no axis to gather and reduce over. What is stated all the same: gathered weights
-  // are there when they are used, and gradients are complete when they are reduced.
-  void of_stage(Act act, int stage) {
+  // The mesh has no axis to gather and reduce over. The plan still states that gathered weights are
+  // live when they are used, and that gradients are complete when they are reduced.
+  void of_stage(ComputationType type, int stage) {
     const std::int64_t slot = slot_.at(stage);
-    if (act == Act::unshard) {
+    if (type == ComputationType::unshard) {
       b_.add({.action = plan::Allocate{u_(slot, 1)}});
       b_.add({.action = plan::Copy{w_(slot, 1), u_(slot, 1)}});
       unsharded_.insert(stage);
-    } else if (act == Act::reshard) {
+    } else if (type == ComputationType::reshard) {
       b_.add({.action = plan::Free{u_(slot, 1)}});
       unsharded_.erase(stage);
-    } else if (act == Act::reduce_gradient && pipeline_.trains) {
+    } else if (type == ComputationType::reduce_gradient && pipeline_.trains) {
       compute("reduce_gradient", {reads_gradient(stage)});
     }
   }
 
-  // After what is computed before it, unless the message before it waits for that already.
+  // Ordered after the last computation, unless the previous message already is.
   void message(const Action& action) {
     const plan::Peer peer =
-        plan::peer_rank(pipeline_.rank_of.at(peer_stage(action.act, action.stage)));
-    const bool forward = action.act == Act::send_forward || action.act == Act::receive_forward;
+        plan::peer_rank(pipeline_.rank_of.at(peer_stage(action.type, action.stage)));
+    const bool forward = action.type == ComputationType::send_forward ||
+                         action.type == ComputationType::receive_forward;
     plan::Operation operation{
         .name = name(action), .stream = net_, .after = std::exchange(computed_, {})};
-    if (is_send(action.act)) {
+    if (is_send(action.type)) {
       operation.action =
           plan::Send{row(forward ? y_ : dx_, action.stage, action.microbatch), peer, action.tag};
     } else {
       operation.action =
           plan::Receive{row(forward ? x_ : dy_, action.stage, action.microbatch), peer, action.tag};
     }
-    posted_[{action.act, action.stage, action.microbatch}] = operation.name;
+    posted_[{action.type, action.stage, action.microbatch}] = operation.name;
     last_message_ = {operation.name};
     b_.add(std::move(operation));
   }
@@ -270,15 +274,15 @@ class ScheduleWriter {
   void backward(const Action& action) {
     const int stage = action.stage;
     const int microbatch = action.microbatch;
-    const bool for_input = action.act != Act::backward_weight;
-    const bool for_weight = action.act != Act::backward_input;
+    const bool for_input = action.type != ComputationType::backward_weight;
+    const bool for_weight = action.type != ComputationType::backward_input;
     std::vector<plan::Access> accesses;
     if (for_weight) {
       accesses.push_back(reads(input(stage, microbatch), activation(stage, microbatch)));
     }
     accesses.push_back(
         reads(output_gradient(stage, microbatch), activation_grad(stage + 1, microbatch)));
-    // torch refuses to compute W, too, while the weights are sharded.
+    // torch requires unsharded weights for W, too.
     if (for_input || is_sharded(stage)) accesses.push_back(reads_weights(stage));
     if (for_input) {
       accesses.push_back(writes(row(dx_, stage, microbatch), activation_grad(stage, microbatch)));
@@ -292,18 +296,18 @@ class ScheduleWriter {
             std::move(accesses), after_messages(action), computed_[0]);
   }
 
-  using Key = std::tuple<Act, int, int>;  // action, stage, microbatch
+  using Key = std::tuple<ComputationType, int, int>;  // action, stage, microbatch
 
   plan::Builder& b_;
   const ScheduleTensors& tensors_;
   const Pipeline& pipeline_;
   int rank_;
-  plan::BufferRef w_, g_, x_, y_, dy_, dx_, u_;  // `u` has gathered weights
+  plan::BufferRef w_, g_, x_, y_, dy_, dx_, u_;  // `u`: gathered weights
   plan::StreamId net_;
   std::map<int, std::int64_t> slot_;       // by stage of this rank
   std::set<int> unsharded_;                // stages
   std::map<Key, int> repetitions_;         // so far
-  std::map<Key, plan::Reference> posted_;  // messages; without receives that are waited for
+  std::map<Key, plan::Reference> posted_;  // messages, except receives already awaited
   References waited_sends_;                // by the next computation
   References computed_;                    // the last one, until a message is after it
   References last_message_;                // none or one

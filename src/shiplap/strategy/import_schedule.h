@@ -1,8 +1,8 @@
-// A pipeline schedule of torch.distributed.pipelining, as a plan: the file that torchtitan takes as
-// `pipeline_parallel_schedule_csv`.
+// Imports a pipeline schedule of torch.distributed.pipelining as a plan: the file that torchtitan
+// takes as `pipeline_parallel_schedule_csv`.
 //
-// There is one row for each rank, of actions in the order in which the rank takes them; an empty
-// cell is a step without one. An action is a stage, a word and a microbatch:
+// One row per rank, with its actions in order; an empty cell is a step without an action. An action
+// is a stage, a computation type and a microbatch:
 //
 //   0F0 forward, 0B0 backward, 0I0 its half for the input, 0W0 its half for the weights;
 //   0SEND_F0, 1RECV_F0, 1SEND_B0, 0RECV_B0 messages, 0WAIT_SEND_F0, 1WAIT_SEND_B0;
@@ -16,13 +16,12 @@
 
 namespace shiplap::strategy {
 
-// A stage is a layer and a microbatch a sample; a stage is on the rank that computes it, which is
-// the one where torch has it, round the ranks or back and forth. If the file has no messages, they
-// are put in where torch puts them. Sends and receives are posted, in the order of the row; a
-// computation waits for the receives that it needs, and the end of the step for all messages.
-// There is no mesh but `pp`: UNSHARD and RESHARD say when a stage's weights are there, REDUCE_GRAD
-// when its gradient is complete. Lines of the plan are lines of the file. Throws InputError D626
-// with all that cannot be read.
+// A stage becomes a layer and a microbatch a sample. A stage must be on the rank where torch places
+// it (round-robin or in a V). If the file has no messages, they are inserted where torch inserts
+// them. Sends and receives are posted in the order of the row; a computation waits for the receives
+// it needs, and the end of the step for all messages. The only axis is `pp`: UNSHARD and RESHARD
+// delimit the lifetime of a stage's weights, REDUCE_GRAD requires its complete gradient. Line
+// numbers of the plan are those of the file. Throws InputError D626 with all errors.
 [[nodiscard]] plan::Plan plan_of_schedule(std::string_view csv, std::string_view file);
 
 }  // namespace shiplap::strategy

@@ -27,10 +27,10 @@ constexpr const char* k1f1b =
 std::string csv_of(const schedule::Pipeline& pipeline) {
   std::string csv;
   for (int stage = 0; stage < pipeline.stages; ++stage) {
-    for (const schedule::Turn& turn : schedule::interleaved(pipeline, stage)) {
-      const bool forward = turn.direction == schedule::Direction::forward;
-      csv += std::to_string(turn.chunk * pipeline.stages + stage) + (forward ? "F" : "B") +
-             std::to_string(turn.microbatch) + ",";
+    for (const schedule::PipelineAction& action : schedule::interleaved(pipeline, stage)) {
+      const bool forward = action.direction == schedule::Direction::forward;
+      csv += std::to_string(action.chunk * pipeline.stages + stage) + (forward ? "F" : "B") +
+             std::to_string(action.microbatch) + ",";
     }
     csv += "\n";
   }
@@ -47,7 +47,7 @@ std::vector<std::string> operations(const plan::Plan& plan, int rank) {
   return result;
 }
 
-Diagnostic refusal(const std::string& csv) {
+Diagnostic thrown_diagnostic(const std::string& csv) {
   try {
     static_cast<void>(plan_of_schedule(csv, "s.csv"));
   } catch (const InputError& error) {
@@ -161,7 +161,7 @@ TEST(PlanOfSchedule, IsAPlanOfTheseLines) {
 TEST(PlanOfSchedule, MessagesArePlacedWhereTorchPlacesThem) {
   const plan::Plan plan = plan_of_schedule(k1f1b, "s.csv");
   EXPECT_EQ(plan.mesh.ranks(), 2);
-  // A receive is put in when the sender has computed, and not just before it is needed:
+  // A receive is inserted when the sender has computed, not just before it is needed:
   // RECV_F[1,2].
   EXPECT_EQ(names(plan, 0),
             "F[0,0] SEND_F[0,0] F[0,1] SEND_F[0,1] RECV_B[0,0] B[0,0] F[0,2] SEND_F[0,2] "
@@ -209,7 +209,7 @@ TEST(PlanOfSchedule, ADeadlockGetsItsMessagesToo) {
             "B[2,0] SEND_B[2,0]");
   EXPECT_THAT(names(plan, 1),
               testing::EndsWith("B[3,0] SEND_B[3,0] RECV_B[1,0] B[1,0] SEND_B[1,0]"));
-  // They meet by tag, because their order is what is wrong.
+  // They match by tag, because their order is wrong.
   EXPECT_EQ(line_of(plan, "RECV_B[0, 0]"), "RECV_B[0, 0]: @net receive dy[0 +1] from rank 1 tag 2");
   EXPECT_THAT(line_of(plan, "SEND_B[1, 0]"), HasSubstr(" to rank 0 tag 2 "));
 }
@@ -247,7 +247,7 @@ TEST(PlanOfSchedule, MessagesOfTheFileKeepTheirOrder) {
       testing::ElementsAre("compute zero", "RECV_F[1,0]: receive", "F[1,0]: compute forward",
                            "compute loss", "I[1,0]: compute backward_input", "SEND_B[1,0]: send",
                            "W[1,0]: compute backward_weight", "compute update"));
-  // The runtime does not know who put them in.
+  // The runtime does not distinguish them from inserted ones.
   EXPECT_EQ(line_of(plan, "RECV_B[0, 0]"), "RECV_B[0, 0]: @net receive dy[0 +1] from rank 1");
   EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0]");
 }
@@ -257,17 +257,18 @@ TEST(PlanOfSchedule, TheNextComputationWaitsForASend) {
       "0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0\n",
       "s.csv");
   EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0], SEND_F[0, 0]");
-  const Diagnostic early = refusal("0F0,0WAIT_SEND_F0,0SEND_F0\n1RECV_F0,1F0\n");
+  const Diagnostic early = thrown_diagnostic("0F0,0WAIT_SEND_F0,0SEND_F0\n1RECV_F0,1F0\n");
   EXPECT_EQ(early.code, "D626");
   EXPECT_EQ(early.what, "`0WAIT_SEND_F0` has no SEND_F before it");
   EXPECT_EQ(early.help, "put it after the SEND_F of the same stage and microbatch");
-  EXPECT_EQ(refusal("0F0,0SEND_F0,0WAIT_SEND_F0,0WAIT_SEND_F0\n1RECV_F0,1F0\n").code, "D626");
-  EXPECT_EQ(refusal("0F0,0B0,0WAIT_REDUCE_GRAD,0REDUCE_GRAD\n").code, "D626");
+  EXPECT_EQ(thrown_diagnostic("0F0,0SEND_F0,0WAIT_SEND_F0,0WAIT_SEND_F0\n1RECV_F0,1F0\n").code,
+            "D626");
+  EXPECT_EQ(thrown_diagnostic("0F0,0B0,0WAIT_REDUCE_GRAD,0REDUCE_GRAD\n").code, "D626");
 }
 
 TEST(PlanOfSchedule, TheHalvesOfABackwardComeInOrder) {
-  EXPECT_EQ(refusal("0F0,0W0,0I0\n").what, "`0W0` has no I before it");
-  EXPECT_EQ(refusal("0F0,0I0,0W0\n").code, "");
+  EXPECT_EQ(thrown_diagnostic("0F0,0W0,0I0\n").what, "`0W0` has no I before it");
+  EXPECT_EQ(thrown_diagnostic("0F0,0I0,0W0\n").code, "");
 }
 
 TEST(PlanOfSchedule, GatheredWeightsLiveFromUnshardToReshard) {
@@ -277,7 +278,7 @@ TEST(PlanOfSchedule, GatheredWeightsLiveFromUnshardToReshard) {
               testing::ElementsAre("compute zero", "allocate", "copy", "F[0,0]: compute forward",
                                    "compute loss", "B[0,0]: compute backward", "free",
                                    "compute reduce_gradient", "compute update"));
-  // What is never dropped is dropped at the end.
+  // Weights that are never resharded are freed at the end.
   EXPECT_THAT(operations(plan_of_schedule("0UNSHARD,0F0\n", "s.csv"), 0),
               testing::ElementsAre("allocate", "copy", "F[0,0]: compute forward", "free"));
 }
@@ -285,11 +286,11 @@ TEST(PlanOfSchedule, GatheredWeightsLiveFromUnshardToReshard) {
 TEST(PlanOfSchedule, StagesAreOnTheRanksWhereTorchHasThem) {
   EXPECT_NO_THROW((void)plan_of_schedule("0F0,2F0\n1F0,3F0\n", "s.csv"));
   EXPECT_NO_THROW((void)plan_of_schedule("0F0,3F0\n1F0,2F0\n", "s.csv"));
-  const Diagnostic swapped = refusal("1F0\n0F0\n");
+  const Diagnostic swapped = thrown_diagnostic("1F0\n0F0\n");
   EXPECT_EQ(swapped.code, "D626");
   EXPECT_EQ(swapped.what, "stage 1 is on rank 0, where torch has it on rank 1");
-  EXPECT_EQ(refusal("0UNSHARD0\n").code, "D626");
-  EXPECT_EQ(refusal("0F0,1UNSHARD\n1F0\n").code, "D626");
+  EXPECT_EQ(thrown_diagnostic("0UNSHARD0\n").code, "D626");
+  EXPECT_EQ(thrown_diagnostic("0F0,1UNSHARD\n1F0\n").code, "D626");
 }
 
 TEST(PlanOfSchedule, OverlappedActionsComeInOrder) {
@@ -327,15 +328,15 @@ TEST(PlanOfSchedule, LinesAreThoseOfTheFile) {
 }
 
 TEST(PlanOfSchedule, WhatCannotBeReadIsShown) {
-  const Diagnostic d = refusal("0F0,0B0\n1F0, 1X0,1B0\n");
+  const Diagnostic d = thrown_diagnostic("0F0,0B0\n1F0, 1X0,1B0\n");
   EXPECT_EQ(d.code, "D626");
   EXPECT_EQ(d.where.file, "s.csv");
   EXPECT_EQ(d.where.line, 2);
   EXPECT_EQ(d.where.column, 6);
   EXPECT_EQ(d.where.length, 3);
   EXPECT_EQ(d.where.excerpt, "1F0, 1X0,1B0");
-  EXPECT_EQ(d.what, "`1X0` is no action");
-  EXPECT_THAT(refusal("0F0,0BW0").help, HasSubstr("older files"));
+  EXPECT_EQ(d.what, "`1X0` is not an action");
+  EXPECT_THAT(thrown_diagnostic("0F0,0BW0").help, HasSubstr("older files"));
 }
 
 TEST(PlanOfSchedule, MalformedFilesAreRefused) {
@@ -363,7 +364,7 @@ TEST(PlanOfSchedule, MalformedFilesAreRefused) {
                           "0F0,0RECV_F0\n1F0\n",                // from nobody
                           "0F0,0SEND_F0,1RECV_F0,1F0\n2F0\n"})  // within a rank
   {
-    EXPECT_EQ(refusal(csv).code, "D626") << csv;
+    EXPECT_EQ(thrown_diagnostic(csv).code, "D626") << csv;
   }
 }
 

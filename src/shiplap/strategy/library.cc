@@ -14,19 +14,19 @@
 namespace shiplap::strategy {
 namespace {
 
-[[noreturn]] void refuse(std::string what, std::string why, std::string help) {
+[[noreturn]] void throw_bad_size(std::string what, std::string why, std::string help) {
   throw InputError(Diagnostic{
       .code = "D622", .what = std::move(what), .why = std::move(why), .help = std::move(help)});
 }
 
-std::vector<Entry> all_entries() {
+std::vector<StrategyInfo> all_entries() {
   return {
       {.name = "single", .summary = "one rank does everything", .strategy = single},
       {.name = "gradient_accumulation",
        .summary = "data parallel, one microbatch at a time, gradients summed once",
        .strategy = gradient_accumulation,
        .axes = {"dp"},
-       .cut = Cut::microbatches,
+       .split = WorkSplit::microbatches,
        .aliases = {"accumulation"}},
       {.name = "ddp",
        .summary = "data parallel: whole weights everywhere, gradients summed",
@@ -62,26 +62,26 @@ std::vector<Entry> all_entries() {
        .summary = "pipeline: all microbatches forward, then all backward",
        .strategy = gpipe,
        .axes = {"pp"},
-       .cut = Cut::microbatches,
+       .split = WorkSplit::microbatches,
        .aliases = {"pp", "pipeline"}},
       {.name = "1f1b",
        .summary = "pipeline: one forward, one backward",
        .strategy = one_f_one_b,
        .axes = {"pp"},
-       .cut = Cut::microbatches,
+       .split = WorkSplit::microbatches,
        .aliases = {"one_f_one_b"}},
       {.name = "interleaved",
        .summary = "pipeline: one forward, one backward, several chunks of layers per rank",
        .strategy = interleaved,
        .axes = {"pp"},
-       .cut = Cut::chunks,
+       .split = WorkSplit::chunks,
        .aliases = {"interleaved_1f1b"}},
       {.name = "pipeline_fsdp",
-       .summary = "1f1b, the weights of each stage sharded over its copies",
+       .summary = "1f1b, the weights of each stage sharded over its replicas",
        .strategy = pipeline_fsdp,
        .axes = {"pp", "dp"},
        .shards = "dp",
-       .cut = Cut::microbatches},
+       .split = WorkSplit::microbatches},
       {.name = "tensor_parallel",
        .summary = "every layer split among the ranks",
        .strategy = tensor_parallel,
@@ -89,36 +89,38 @@ std::vector<Entry> all_entries() {
        .shards = "tp",
        .aliases = {"tp"}},
       {.name = "hybrid",
-       .summary = "data parallel copies of a 1f1b pipeline of split layers",
+       .summary = "data parallel replicas of a 1f1b pipeline of split layers",
        .strategy = hybrid,
        .axes = {"dp", "pp", "tp"},
        .shards = "tp",
-       .cut = Cut::microbatches},
+       .split = WorkSplit::microbatches},
   };
 }
 
 // ---------------------------------------------------------------- meshes
 
-// How many ranks stand along an axis; 1 if the mesh has no such axis.
-std::int64_t along(const std::vector<plan::Axis>& mesh, std::string_view axis) {
+// Returns the size of an axis; 1 if the mesh has no such axis.
+std::int64_t axis_size(const std::vector<plan::Axis>& mesh, std::string_view axis) {
   const auto found = std::ranges::find(mesh, axis, &plan::Axis::name);
   return found == mesh.end() ? 1 : found->size;
 }
 
-std::vector<plan::Axis> usual_mesh(const Entry& entry, int ranks) {
+std::vector<plan::Axis> default_mesh(const StrategyInfo& entry, int ranks) {
   if (entry.axes.empty()) {
     if (ranks == 1) return {{.name = "dp", .size = 1}};
-    refuse(fmt::format("{} ranks cannot train as `{}`", ranks, entry.name), "it is for one rank",
-           "take one rank, or another strategy: `ddp` gives every rank some of the samples");
+    throw_bad_size(
+        fmt::format("{} ranks cannot train as `{}`", ranks, entry.name), "it is for one rank",
+        "take one rank, or another strategy: `ddp` gives every rank some of the samples");
   }
   if (entry.axes.size() == 1) return {{.name = entry.axes.front(), .size = ranks}};
   const std::int64_t pp = ranks == 1 ? 1 : 2;
   const std::int64_t tp = entry.axes.size() == 3 && ranks > 2 ? 2 : 1;
   if (ranks % (pp * tp) != 0) {
-    refuse(fmt::format("{} ranks cannot train as `{}`", ranks, entry.name),
-           fmt::format("unless a mesh is given, it has {} stages{}", pp,
-                       tp == 1 ? "" : fmt::format(" of layers split in {}", tp)),
-           fmt::format("take {} ranks, or give the mesh", nearest_multiples(ranks, pp * tp)));
+    throw_bad_size(
+        fmt::format("{} ranks cannot train as `{}`", ranks, entry.name),
+        fmt::format("unless a mesh is given, it has {} stages{}", pp,
+                    tp == 1 ? "" : fmt::format(" of layers split in {}", tp)),
+        fmt::format("take {} ranks, or give the mesh", nearest_multiples(ranks, pp * tp)));
   }
   std::vector<plan::Axis> mesh;
   for (const std::string& axis : entry.axes) {
@@ -130,7 +132,7 @@ std::vector<plan::Axis> usual_mesh(const Entry& entry, int ranks) {
   return mesh;
 }
 
-void require_axes(const Entry& entry, const std::vector<plan::Axis>& mesh) {
+void check_axes(const StrategyInfo& entry, const std::vector<plan::Axis>& mesh) {
   std::vector<std::string> wanted = entry.axes;
   if (wanted.empty()) wanted = {"dp"};
   std::vector<std::string> given;
@@ -139,93 +141,99 @@ void require_axes(const Entry& entry, const std::vector<plan::Axis>& mesh) {
   std::vector<std::string> sorted = wanted;
   std::ranges::sort(sorted);
   if (given == sorted) return;
-  refuse(fmt::format("`{}` cannot run on axes {}", entry.name, fmt::join(given, ", ")),
-         fmt::format("its mesh has {}", fmt::join(wanted, ", ")),
-         "give each of them a size, even 1");
+  throw_bad_size(fmt::format("`{}` cannot run on axes {}", entry.name, fmt::join(given, ", ")),
+                 fmt::format("its mesh has {}", fmt::join(wanted, ", ")),
+                 "give each of them a size, even 1");
 }
 
-std::vector<plan::Axis> mesh_for(const Entry& entry, const Size& size) {
+std::vector<plan::Axis> mesh_for(const StrategyInfo& entry, const TrainingSize& size) {
   if (size.ranks < 0) {
-    refuse(fmt::format("{} ranks are no world", size.ranks), "there is at least one rank",
-           "take 1 rank or more");
+    throw_bad_size(fmt::format("invalid number of ranks: {}", size.ranks),
+                   "there is at least one rank", "take 1 rank or more");
   }
-  if (size.mesh.empty()) return usual_mesh(entry, std::max(size.ranks, 1));
-  require_axes(entry, size.mesh);
+  if (size.mesh.empty()) return default_mesh(entry, std::max(size.ranks, 1));
+  check_axes(entry, size.mesh);
   std::int64_t ranks = 1;
   for (const plan::Axis& axis : size.mesh) {
     const bool fits = axis.size >= 1 && axis.size <= plan::kMaxRanks / ranks;
     if (!fits) {
-      refuse(fmt::format("an axis `{}` of size {} makes no mesh", axis.name, axis.size),
-             fmt::format("every axis has at least one position, and there are at most {} ranks",
-                         with_separators(plan::kMaxRanks)),
-             "give each axis a size from 1 up");
+      throw_bad_size(
+          fmt::format("invalid mesh: axis `{}` has size {}", axis.name, axis.size),
+          fmt::format("every axis has at least one position, and there are at most {} ranks",
+                      with_separators(plan::kMaxRanks)),
+          "give each axis a size of at least 1");
     }
     ranks *= axis.size;
   }
   if (size.ranks != 0 && size.ranks != ranks) {
-    refuse(fmt::format("a mesh of {} ranks for {}", ranks, size.ranks),
-           "the sizes of the axes multiply to the number of ranks", "leave one of them out");
+    throw_bad_size(fmt::format("mesh mismatch: the mesh has {} ranks, not {}", ranks, size.ranks),
+                   "the sizes of the axes multiply to the number of ranks",
+                   "leave one of them out");
   }
-  if (entry.axes.empty() && ranks != 1) return usual_mesh(entry, static_cast<int>(ranks));
+  if (entry.axes.empty() && ranks != 1) return default_mesh(entry, static_cast<int>(ranks));
   return size.mesh;
 }
 
 // ---------------------------------------------------------------- numbers
 
-// What a microbatch count must fulfil.
-struct Cutting {
+// Constraints on the number of microbatches.
+struct MicrobatchConstraints {
   std::int64_t batch = 1;
-  std::int64_t copies = 1;  // of the pipeline, or ranks, that share the batch
-  std::int64_t groups = 1;  // microbatches come in groups of so many
+  std::int64_t replicas = 1;  // data-parallel ranks or pipelines that share the batch
+  std::int64_t groups = 1;    // the number of microbatches is a multiple of it
   [[nodiscard]] bool fits(std::int64_t microbatches) const {
-    return microbatches % groups == 0 && batch % (copies * microbatches) == 0;
+    return microbatches % groups == 0 && batch % (replicas * microbatches) == 0;
   }
 };
 
-int usual_microbatches(const Cutting& cutting, std::int64_t wanted) {
+int default_microbatches(const MicrobatchConstraints& constraints, std::int64_t wanted) {
   for (std::int64_t m = wanted; m >= 1; --m) {
-    if (cutting.fits(m)) return static_cast<int>(m);
+    if (constraints.fits(m)) return static_cast<int>(m);
   }
-  // Then not even the fewest fit; the check that follows says why.
-  return static_cast<int>(cutting.groups);
+  // Not even the minimum fits: the check that follows throws.
+  return static_cast<int>(constraints.groups);
 }
 
 constexpr Noun kRank{.singular = "rank", .plural = "ranks"};
 constexpr Noun kMicrobatch{.singular = "microbatch", .plural = "microbatches"};
 
-std::string by_copies(std::int64_t copies, std::int64_t microbatches) {
-  if (microbatches == 1) return several(copies, kRank);
-  if (copies == 1) return several(microbatches, kMicrobatch);
-  return fmt::format("{} of {} microbatches", several(copies, kRank), microbatches);
+std::string format_replicas(std::int64_t replicas, std::int64_t microbatches) {
+  if (microbatches == 1) return format_count(replicas, kRank);
+  if (replicas == 1) return format_count(microbatches, kMicrobatch);
+  return fmt::format("{} of {} microbatches", format_count(replicas, kRank), microbatches);
 }
 
-int chunks_for(const Entry& entry, const Size& size) {
-  if (size.chunks < 0 || (entry.cut != Cut::chunks && size.chunks > 1)) {
-    refuse(
-        fmt::format("`{}` cannot have {} chunks", entry.name, size.chunks),
-        entry.cut == Cut::chunks ? "there is at least one" : "its layers are not cut into chunks",
-        entry.cut == Cut::chunks ? "take 1 or more" : "take `interleaved`, which cuts them");
+int chunks_for(const StrategyInfo& entry, const TrainingSize& size) {
+  if (size.chunks < 0 || (entry.split != WorkSplit::chunks && size.chunks > 1)) {
+    throw_bad_size(fmt::format("`{}` cannot have {} chunks", entry.name, size.chunks),
+                   entry.split == WorkSplit::chunks ? "there is at least one"
+                                                    : "its layers are not cut into chunks",
+                   entry.split == WorkSplit::chunks ? "take 1 or more"
+                                                    : "take `interleaved`, which cuts them");
   }
   if (size.chunks > 0) return size.chunks;
-  return entry.cut == Cut::chunks ? 2 : 1;
+  return entry.split == WorkSplit::chunks ? 2 : 1;
 }
 
-int microbatches_for(const Entry& entry, const Size& size, const Cutting& cutting,
-                     std::int64_t stages) {
-  if (size.microbatches < 0 || (entry.cut == Cut::none && size.microbatches > 1)) {
-    refuse(
-        fmt::format("`{}` cannot have {} microbatches", entry.name, size.microbatches),
-        entry.cut == Cut::none ? "it takes all samples of a rank at once" : "there is at least one",
-        entry.cut == Cut::none ? "take `gradient_accumulation` or a pipeline" : "take 1 or more");
+int microbatches_for(const StrategyInfo& entry, const TrainingSize& size,
+                     const MicrobatchConstraints& constraints, std::int64_t stages) {
+  if (size.microbatches < 0 || (entry.split == WorkSplit::none && size.microbatches > 1)) {
+    throw_bad_size(fmt::format("`{}` cannot have {} microbatches", entry.name, size.microbatches),
+                   entry.split == WorkSplit::none ? "it takes all samples of a rank at once"
+                                                  : "there is at least one",
+                   entry.split == WorkSplit::none ? "take `gradient_accumulation` or a pipeline"
+                                                  : "take 1 or more");
   }
-  if (entry.cut == Cut::none) return 1;
+  if (entry.split == WorkSplit::none) return 1;
   constexpr std::int64_t kWithoutPipeline = 4;
   if (size.microbatches == 0) {
-    const std::int64_t samples = std::max<std::int64_t>(1, cutting.batch / cutting.copies);
-    return usual_microbatches(cutting, stages > 1 ? samples : std::min(samples, kWithoutPipeline));
+    const std::int64_t samples =
+        std::max<std::int64_t>(1, constraints.batch / constraints.replicas);
+    return default_microbatches(constraints,
+                                stages > 1 ? samples : std::min(samples, kWithoutPipeline));
   }
-  // The schedule knows which it can do.
-  if (cutting.groups > 1) {
+  // The schedule throws if it does not support this number.
+  if (constraints.groups > 1) {
     (void)schedule::interleaved(
         {.stages = static_cast<int>(stages), .microbatches = size.microbatches, .chunks = 2}, 0);
   }
@@ -234,15 +242,15 @@ int microbatches_for(const Entry& entry, const Size& size, const Cutting& cuttin
 
 }  // namespace
 
-std::span<const Entry> strategies() {
-  static const std::vector<Entry> kEntries = all_entries();
+std::span<const StrategyInfo> strategies() {
+  static const std::vector<StrategyInfo> kEntries = all_entries();
   return kEntries;
 }
 
-const Entry& find_strategy(std::string_view name) {
+const StrategyInfo& find_strategy(std::string_view name) {
   std::vector<std::string> names;
   std::vector<std::string> all;
-  for (const Entry& entry : strategies()) {
+  for (const StrategyInfo& entry : strategies()) {
     if (entry.name == name || std::ranges::count(entry.aliases, name) > 0) return entry;
     names.push_back(entry.name);
     all.push_back(entry.name);
@@ -250,43 +258,43 @@ const Entry& find_strategy(std::string_view name) {
   }
   throw InputError(
       Diagnostic{.code = "D624",
-                 .what = fmt::format("no strategy is called `{}`", name),
-                 .why = fmt::format("there are {}", fmt::join(names, ", ")),
-                 .help = nearest(name, all).empty() ? "take one of these" : suggest(name, all)});
+                 .what = fmt::format("unknown strategy `{}`", name),
+                 .why = fmt::format("available: {}", fmt::join(names, ", ")),
+                 .help = nearest(name, all).empty() ? "use one of these" : suggest(name, all)});
 }
 
-World world_for(const Entry& entry, const Size& size) {
+World world_for(const StrategyInfo& entry, const TrainingSize& size) {
   World world;
   world.mesh = mesh_for(entry, size);
   world.shape = size.shape;
   if (entry.shards.empty()) return world;
   const std::int64_t hidden = size.shape.hidden;
-  const std::int64_t shards = along(world.mesh, entry.shards);
-  // Whoever computes with a shard needs whole rows; whoever only keeps it does not.
+  const std::int64_t shards = axis_size(world.mesh, entry.shards);
+  // Computing with a shard needs whole rows; only storing it does not.
   const bool cut_anywhere = entry.shards != "tp" && hidden >= 1 && hidden * hidden % shards == 0;
   if (cut_anywhere) return world;
   divide({.number = hidden,
           .things = "features",
           .parts = shards,
-          .by = fmt::format("{} along `{}`", several(shards, kRank), entry.shards)});
+          .by = fmt::format("{} along `{}`", format_count(shards, kRank), entry.shards)});
   return world;
 }
 
-Training training_for(const Entry& entry, const Size& size) {
+Training training_for(const StrategyInfo& entry, const TrainingSize& size) {
   const std::vector<plan::Axis> mesh = mesh_for(entry, size);
-  const std::int64_t stages = along(mesh, "pp");
+  const std::int64_t stages = axis_size(mesh, "pp");
   const int chunks = chunks_for(entry, size);
   divide({.number = size.layers,
           .things = "layers",
           .parts = stages * chunks,
-          .by = stages_and_chunks(stages, chunks)});
-  const Cutting cutting{
-      .batch = size.batch, .copies = along(mesh, "dp"), .groups = chunks > 1 ? stages : 1};
-  const int microbatches = microbatches_for(entry, size, cutting, stages);
+          .by = format_stages(stages, chunks)});
+  const MicrobatchConstraints constraints{
+      .batch = size.batch, .replicas = axis_size(mesh, "dp"), .groups = chunks > 1 ? stages : 1};
+  const int microbatches = microbatches_for(entry, size, constraints, stages);
   divide({.number = size.batch,
           .things = "samples",
-          .parts = cutting.copies * microbatches,
-          .by = by_copies(cutting.copies, microbatches)});
+          .parts = constraints.replicas * microbatches,
+          .by = format_replicas(constraints.replicas, microbatches)});
   return {
       .layers = size.layers, .batch = size.batch, .microbatches = microbatches, .chunks = chunks};
 }

@@ -1,4 +1,4 @@
-// The strategies that come with Shiplap, each in a short file of its own in library/.
+// The library of strategies. Each is a short file in library/.
 #pragma once
 
 #include <cstdint>
@@ -28,43 +28,42 @@ Task pipeline_fsdp(Model& model);
 Task tensor_parallel(Model& model);
 Task hybrid(Model& model);
 
-// How finely a strategy cuts what a rank has to do.
-enum class Cut : std::uint8_t {
+// How a strategy splits the work of a rank.
+enum class WorkSplit : std::uint8_t {
   none,
-  microbatches,  // its samples
-  chunks,        // its samples into microbatches, and its layers into chunks
+  microbatches,  // samples into microbatches
+  chunks,        // also layers into chunks (virtual pipeline stages)
 };
 
-struct Entry {
+struct StrategyInfo {
   std::string name;     // "1f1b"
   std::string summary;  // one line
   Task (*strategy)(Model&) = nullptr;
-  std::vector<std::string> axes;  // of its mesh, in order; none: it is for one rank
-  // The axis along which weights are cut into shards; "": none is.
+  std::vector<std::string> axes;  // of its mesh, in order; empty: single rank
+  // The axis along which weights are sharded; "": they are not.
   std::string shards;
-  Cut cut = Cut::none;
+  WorkSplit split = WorkSplit::none;
   std::vector<std::string> aliases;
 };
 
-[[nodiscard]] std::span<const Entry> strategies();
-// By name or alias. Throws InputError D624 with the names there are.
-[[nodiscard]] const Entry& find_strategy(std::string_view name);
+[[nodiscard]] std::span<const StrategyInfo> strategies();
+// By name or alias. Throws InputError D624, with the available names, if it is unknown.
+[[nodiscard]] const StrategyInfo& find_strategy(std::string_view name);
 
-// What a strategy is asked to do. Zeros and an empty mesh leave it to the strategy.
-struct Size {
-  int ranks = 0;  // as many as the mesh has; else one
+// The requested size of a training. Zeros and an empty mesh select the default of the strategy.
+struct TrainingSize {
+  int ranks = 0;  // default: those of the mesh, or 1
   int layers = 2;
   int batch = 1;         // samples of all ranks together
-  int microbatches = 0;  // in pipelines, one sample each
-  int chunks = 0;        // two, where layers are cut into chunks
+  int microbatches = 0;  // default in pipelines: one sample each
+  int chunks = 0;        // default: 2 if the strategy uses chunks
   std::vector<plan::Axis> mesh;
   workload::ModelShape shape;
 };
 
-// The mesh and the training that a strategy gets for a size. Throw InputError D622 where numbers
-// do not fit (layers that do not divide into stages, samples into microbatches), with the nearest
-// that do.
-[[nodiscard]] World world_for(const Entry& entry, const Size& size);
-[[nodiscard]] Training training_for(const Entry& entry, const Size& size);
+// The mesh and the training of a strategy for a size. Throw InputError D622 if numbers do not
+// divide (layers into stages, samples into microbatches), with the nearest numbers that do.
+[[nodiscard]] World world_for(const StrategyInfo& entry, const TrainingSize& size);
+[[nodiscard]] Training training_for(const StrategyInfo& entry, const TrainingSize& size);
 
 }  // namespace shiplap::strategy

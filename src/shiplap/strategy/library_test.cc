@@ -13,27 +13,29 @@
 namespace shiplap::strategy {
 namespace {
 
-using testing::complaint;
+using testing::diagnostic_of;
 using testing::kPuzzle;
 using testing::machine;
-using testing::Ran;
-using trace::Kind;
+using testing::StrategyRun;
+using trace::EventKind;
 
 // Divides among 8 stages of 2 chunks and 8 ranks.
-Size size_for(int ranks) { return {.ranks = ranks, .layers = 16, .batch = 32, .shape = kPuzzle}; }
+TrainingSize size_for(int ranks) {
+  return {.ranks = ranks, .layers = 16, .batch = 32, .shape = kPuzzle};
+}
 
-std::int64_t along(const Ran& ran, std::string_view axis) {
+std::int64_t along(const StrategyRun& ran, std::string_view axis) {
   for (const plan::Axis& a : ran.trainer().models().front()->dist().mesh().axes) {
     if (a.name == axis) return a.size;
   }
   return 1;
 }
 
-bool legal(const Entry& entry, int ranks) { return !entry.axes.empty() || ranks == 1; }
+bool legal(const StrategyInfo& entry, int ranks) { return !entry.axes.empty() || ranks == 1; }
 
-// Everything that every strategy must fulfil, on every number of ranks.
-void for_all(const std::function<void(const Entry&, int)>& law) {
-  for (const Entry& entry : strategies()) {
+// Properties of every strategy, on every number of ranks.
+void for_all(const std::function<void(const StrategyInfo&, int)>& law) {
+  for (const StrategyInfo& entry : strategies()) {
     for (const int ranks : {1, 2, 4, 8}) {
       if (!legal(entry, ranks)) continue;
       SCOPED_TRACE(entry.name + " on " + std::to_string(ranks) + " ranks");
@@ -46,18 +48,18 @@ TEST(Strategies, EndOnEveryKindOfMachine) {
   const hardware::System real = hardware::find_system("h100_80g_nvl8");
   const hardware::System slow = machine({.flops_per_second = 1e12, .bytes_per_second = 1e8});
   const hardware::System fast = machine({.flops_per_second = 1e12, .bytes_per_second = 1e13});
-  for_all([&](const Entry& entry, int ranks) {
-    for (const hardware::System& system : {real, slow, fast, hardware::free_system()}) {
+  for_all([&](const StrategyInfo& entry, int ranks) {
+    for (const hardware::System& system : {real, slow, fast, hardware::zero_cost_system()}) {
       for (const Bytes eager : {Bytes{0}, Bytes{1 << 30}}) {
-        EXPECT_NO_THROW(Ran(entry, size_for(ranks), system, eager)) << system.name;
+        EXPECT_NO_THROW(StrategyRun(entry, size_for(ranks), system, eager)) << system.name;
       }
     }
   });
 }
 
 TEST(Strategies, LeaveInMemoryWhatTheyLoaded) {
-  for_all([](const Entry& entry, int ranks) {
-    const Ran ran(entry, size_for(ranks), machine({}), {});
+  for_all([](const StrategyInfo& entry, int ranks) {
+    const StrategyRun ran(entry, size_for(ranks), machine({}), {});
     const std::int64_t shards = entry.shards.empty() ? 1 : along(ran, entry.shards);
     const std::int64_t parts = along(ran, "pp") * shards;
     const Bytes each{48 * kPuzzle.weight().count / parts};
@@ -69,14 +71,14 @@ TEST(Strategies, LeaveInMemoryWhatTheyLoaded) {
 }
 
 TEST(Strategies, TakeEverySampleThroughEveryLayerOnceEachWay) {
-  for_all([](const Entry& entry, int ranks) {
-    const Ran ran(entry, size_for(ranks), machine({}), {});
-    std::map<std::tuple<Kind, int, int>, std::int64_t> times;  // kind, layer, sample
+  for_all([](const StrategyInfo& entry, int ranks) {
+    const StrategyRun ran(entry, size_for(ranks), machine({}), {});
+    std::map<std::tuple<EventKind, int, int>, std::int64_t> times;  // kind, layer, sample
     std::int64_t losses = 0;
     for (int rank = 0; rank < ran.ranks(); ++rank) {
       for (const Event& event : ran.model(rank).log()) {
-        if (event.kind == Kind::loss) losses += event.samples.size();
-        if (event.kind != Kind::forward && event.kind != Kind::backward) continue;
+        if (event.kind == EventKind::loss) losses += event.samples.size();
+        if (event.kind != EventKind::forward && event.kind != EventKind::backward) continue;
         for (const int sample : event.samples.indices()) ++times[{event.kind, event.layer, sample}];
       }
     }
@@ -87,14 +89,14 @@ TEST(Strategies, TakeEverySampleThroughEveryLayerOnceEachWay) {
 }
 
 TEST(Strategies, UpdateEveryShardOfEveryLayerOnEveryRankThatHasIt) {
-  for_all([](const Entry& entry, int ranks) {
-    const Ran ran(entry, size_for(ranks), machine({}), {});
+  for_all([](const StrategyInfo& entry, int ranks) {
+    const StrategyRun ran(entry, size_for(ranks), machine({}), {});
     for (int rank = 0; rank < ran.ranks(); ++rank) {
       std::multiset<int> loaded;
       std::multiset<int> updated;
       for (const Event& event : ran.model(rank).log()) {
-        if (event.kind == Kind::load_weights) loaded.insert(event.layer);
-        if (event.kind == Kind::update) updated.insert(event.layer);
+        if (event.kind == EventKind::load_weights) loaded.insert(event.layer);
+        if (event.kind == EventKind::update) updated.insert(event.layer);
       }
       EXPECT_EQ(loaded, updated);
       EXPECT_EQ(static_cast<std::int64_t>(loaded.size()), 16 / along(ran, "pp"));
@@ -103,13 +105,13 @@ TEST(Strategies, UpdateEveryShardOfEveryLayerOnEveryRankThatHasIt) {
 }
 
 TEST(Strategies, ReceiveEverythingThatIsSentOnce) {
-  for_all([](const Entry& entry, int ranks) {
-    const Ran ran(entry, size_for(ranks), machine({}), {});
+  for_all([](const StrategyInfo& entry, int ranks) {
+    const StrategyRun ran(entry, size_for(ranks), machine({}), {});
     std::map<std::int64_t, int> open;
     for (int rank = 0; rank < ran.ranks(); ++rank) {
       for (const Event& event : ran.model(rank).log()) {
-        if (event.kind == Kind::send) open[event.match] += 1;
-        if (event.kind == Kind::recv) open[event.match] += 100;
+        if (event.kind == EventKind::send) open[event.match] += 1;
+        if (event.kind == EventKind::recv) open[event.match] += 100;
       }
     }
     for (const auto& [match, count] : open) EXPECT_EQ(count, 101) << match;
@@ -118,9 +120,9 @@ TEST(Strategies, ReceiveEverythingThatIsSentOnce) {
 }
 
 TEST(Strategies, AreTimedAlikeEachTime) {
-  for_all([](const Entry& entry, int ranks) {
-    const Ran once(entry, size_for(ranks), hardware::find_system("h100_80g_nvl8"), {});
-    const Ran again(entry, size_for(ranks), hardware::find_system("h100_80g_nvl8"), {});
+  for_all([](const StrategyInfo& entry, int ranks) {
+    const StrategyRun once(entry, size_for(ranks), hardware::find_system("h100_80g_nvl8"), {});
+    const StrategyRun again(entry, size_for(ranks), hardware::find_system("h100_80g_nvl8"), {});
     EXPECT_EQ(once.time(), again.time());
     for (int rank = 0; rank < once.ranks(); ++rank) {
       EXPECT_EQ(once.model(rank).log(), again.model(rank).log()) << "rank " << rank;
@@ -130,9 +132,9 @@ TEST(Strategies, AreTimedAlikeEachTime) {
 
 // ---------------------------------------------------------------- memory
 
-// So few tokens that the weights decide.
-Size with_short_samples(int ranks) {
-  Size size = size_for(ranks);
+// So few tokens that the weights dominate.
+TrainingSize with_short_samples(int ranks) {
+  TrainingSize size = size_for(ranks);
   size.shape.block = 1;
   return size;
 }
@@ -140,7 +142,7 @@ Size with_short_samples(int ranks) {
 TEST(PeakMemory, FallsFromDdpOverZero1AndZero2ToFsdp) {
   for (const int ranks : {2, 4, 8}) {
     const auto peak = [&](const char* name) {
-      return Ran(name, with_short_samples(ranks), machine({})).peak();
+      return StrategyRun(name, with_short_samples(ranks), machine({})).peak();
     };
     EXPECT_LT(peak("zero1"), peak("ddp"));
     EXPECT_LT(peak("zero2"), peak("zero1"));
@@ -153,18 +155,18 @@ TEST(PeakMemory, FallsFromDdpOverZero1AndZero2ToFsdp) {
 TEST(PeakMemory, OfDdpIsWeightsStatesGradientsAndTheActivationsOfOneLayer) {
   // At backward of layer 0: four of each of 16 layers; of 8 samples the input, the gradient of the
   // output, and that of the input.
-  const Size size = with_short_samples(4);
+  const TrainingSize size = with_short_samples(4);
   const std::int64_t samples = 8;
-  EXPECT_EQ(Ran("ddp", size, machine({})).peak(),
+  EXPECT_EQ(StrategyRun("ddp", size, machine({})).peak(),
             64 * size.shape.weight() + 3 * samples * size.shape.activation());
 }
 
-// Both have most when all gradients are there: whole weights and whole gradients of 16 layers, and
-// of the optimizer states all or one part in `ranks`.
+// Both peak when all gradients are live: whole weights and gradients of 16 layers, and all
+// optimizer states or 1 / `ranks` of them.
 TEST(PeakMemory, OfZero1MissesTheOptimizerStatesOfTheOthers) {
   for (const int ranks : {2, 4, 8}) {
-    const Bytes ddp = Ran("ddp", with_short_samples(ranks), machine({})).peak();
-    const Bytes zero1 = Ran("zero1", with_short_samples(ranks), machine({})).peak();
+    const Bytes ddp = StrategyRun("ddp", with_short_samples(ranks), machine({})).peak();
+    const Bytes zero1 = StrategyRun("zero1", with_short_samples(ranks), machine({})).peak();
     const std::int64_t states = 16 * kPuzzle.opt_state().count;
     EXPECT_EQ(ddp - zero1, Bytes{states - states / ranks});
   }
@@ -173,8 +175,8 @@ TEST(PeakMemory, OfZero1MissesTheOptimizerStatesOfTheOthers) {
 // The same moment, at which zero2 has one whole gradient and shards of the other 15.
 TEST(PeakMemory, OfZero2MissesTheGradientsOfTheOthers) {
   for (const int ranks : {2, 4, 8}) {
-    const Bytes zero1 = Ran("zero1", with_short_samples(ranks), machine({})).peak();
-    const Bytes zero2 = Ran("zero2", with_short_samples(ranks), machine({})).peak();
+    const Bytes zero1 = StrategyRun("zero1", with_short_samples(ranks), machine({})).peak();
+    const Bytes zero2 = StrategyRun("zero2", with_short_samples(ranks), machine({})).peak();
     const std::int64_t gradients = 15 * kPuzzle.weight().count;
     EXPECT_EQ(zero1 - zero2, Bytes{gradients - gradients / ranks});
   }
@@ -182,23 +184,23 @@ TEST(PeakMemory, OfZero2MissesTheGradientsOfTheOthers) {
 
 TEST(PeakMemory, OfFsdpIsTwoWholeLayersAndTheirGradientsBesideTheShards) {
   for (const int ranks : {2, 4, 8}) {
-    const Size size = with_short_samples(ranks);
+    const TrainingSize size = with_short_samples(ranks);
     const Bytes weight = size.shape.weight();
     // At backward of layer 1, when layer 0 is gathered and gradient 2 is reduced: three shards of
     // each layer and gradients of the 13 layers above; the input of layers 0 and 1, the gradients
     // of the output and the input of layer 1.
     const Bytes shards{(16 * 3 + 13) * weight.count / ranks};
     const Bytes samples = 32 / ranks * size.shape.activation();
-    EXPECT_EQ(Ran("fsdp", size, machine({})).peak(), shards + 4 * weight + 4 * samples);
+    EXPECT_EQ(StrategyRun("fsdp", size, machine({})).peak(), shards + 4 * weight + 4 * samples);
   }
 }
 
 TEST(PeakMemory, OfGradientAccumulationFallsWithTheMicrobatches) {
-  Size size = size_for(1);
+  TrainingSize size = size_for(1);
   Bytes before{std::numeric_limits<std::int64_t>::max()};
   for (const int microbatches : {1, 2, 4, 8, 16, 32}) {
     size.microbatches = microbatches;
-    const Bytes peak = Ran("gradient_accumulation", size, machine({})).peak();
+    const Bytes peak = StrategyRun("gradient_accumulation", size, machine({})).peak();
     EXPECT_LT(peak, before) << microbatches;
     before = peak;
   }
@@ -206,9 +208,9 @@ TEST(PeakMemory, OfGradientAccumulationFallsWithTheMicrobatches) {
 
 TEST(PeakMemory, Of1f1bDoesNotGrowWithTheMicrobatchesButThatOfGpipeDoes) {
   const auto peak = [](const char* name, int microbatches) {
-    Size size{.ranks = 4, .layers = 8, .batch = microbatches, .shape = kPuzzle};
+    TrainingSize size{.ranks = 4, .layers = 8, .batch = microbatches, .shape = kPuzzle};
     size.microbatches = microbatches;
-    return Ran(name, size, machine({.flops_per_second = 1e12})).peak();
+    return StrategyRun(name, size, machine({.flops_per_second = 1e12})).peak();
   };
   EXPECT_EQ(peak("1f1b", 8), peak("1f1b", 32));
   EXPECT_LT(peak("1f1b", 8), peak("gpipe", 8));
@@ -217,7 +219,7 @@ TEST(PeakMemory, Of1f1bDoesNotGrowWithTheMicrobatchesButThatOfGpipeDoes) {
 }
 
 TEST(PeakMemory, Of1f1bFallsFromStageToStage) {
-  const Ran ran("1f1b", size_for(8), machine({.flops_per_second = 1e12}));
+  const StrategyRun ran("1f1b", size_for(8), machine({.flops_per_second = 1e12}));
   for (int rank = 1; rank < 7; ++rank) EXPECT_LT(ran.peak(rank), ran.peak(rank - 1));
 }
 
@@ -235,14 +237,14 @@ struct Clock {
 };
 
 TEST(Time, OfASingleRankIsThatOfItsWork) {
-  EXPECT_NEAR(Ran("single", size_for(1), Clock{}.system()).time(), 16 * 32 * 3, 1e-9);
-  EXPECT_NEAR(Ran("gradient_accumulation", size_for(1), Clock{}.system()).time(), 16 * 32 * 3,
-              1e-9);
+  EXPECT_NEAR(StrategyRun("single", size_for(1), Clock{}.system()).time(), 16 * 32 * 3, 1e-9);
+  EXPECT_NEAR(StrategyRun("gradient_accumulation", size_for(1), Clock{}.system()).time(),
+              16 * 32 * 3, 1e-9);
 }
 
 TEST(Time, OfDdpIsItsShareOfTheWorkAndASumPerLayer) {
   for (const int ranks : {2, 4, 8}) {
-    const Ran ran("ddp", size_for(ranks), Clock{.weight = 5}.system());
+    const StrategyRun ran("ddp", size_for(ranks), Clock{.weight = 5}.system());
     EXPECT_NEAR(ran.time(), 16 * (3.0 * 32 / ranks + 5), 1e-9);
   }
 }
@@ -250,25 +252,28 @@ TEST(Time, OfDdpIsItsShareOfTheWorkAndASumPerLayer) {
 TEST(Time, OfDdpOverlapHidesTheShorterOfBackwardAndSums) {
   const double forward = 16 * 4;
   // Eight samples per layer and rank backward; sums of 20 are longer, sums of 5 shorter.
-  EXPECT_NEAR(Ran("ddp_overlap", size_for(8), Clock{.weight = 20}.system()).time(),
+  EXPECT_NEAR(StrategyRun("ddp_overlap", size_for(8), Clock{.weight = 20}.system()).time(),
               forward + 2 * 8 + 16 * 20, 1e-9);
-  EXPECT_NEAR(Ran("ddp_overlap", size_for(8), Clock{.weight = 5}.system()).time(),
+  EXPECT_NEAR(StrategyRun("ddp_overlap", size_for(8), Clock{.weight = 5}.system()).time(),
               forward + 16 * 8 + 2 * 5, 1e-9);
 }
 
 TEST(Time, OfFsdpShowsOnlyTheFirstGatherAndTheLastReduction) {
-  EXPECT_NEAR(Ran("fsdp", size_for(8), Clock{.weight = 3}.system()).time(), 3 + 16 * 12 + 3, 1e-9);
-  // Where a transfer is longer than backward, which is 8, gathers follow each other: of all layers
-  // forward and of all but the last backward. Beside them one sees only the last layer forward, the
-  // first one backward, and its reduction.
-  const double slow = Ran("fsdp", size_for(8), Clock{.weight = 20}.system()).time();
+  EXPECT_NEAR(StrategyRun("fsdp", size_for(8), Clock{.weight = 3}.system()).time(), 3 + 16 * 12 + 3,
+              1e-9);
+  // If a transfer is longer than backward, which is 8, the gathers are back to back: of all layers
+  // forward and of all but the last backward. Exposed besides them are only the last layer forward,
+  // the first one backward, and its reduction.
+  const double slow = StrategyRun("fsdp", size_for(8), Clock{.weight = 20}.system()).time();
   EXPECT_NEAR(slow, 20 * (16 + 15) + 4 + 8 + 20, 1e-9);
 }
 
 TEST(Time, OfOverlapIsShorterWhereTransfersAreSlow) {
   for (const double weight : {1.0, 4.0, 16.0, 64.0}) {
     const hardware::System system = Clock{.weight = weight}.system();
-    const auto time = [&](const char* name) { return Ran(name, size_for(4), system).time(); };
+    const auto time = [&](const char* name) {
+      return StrategyRun(name, size_for(4), system).time();
+    };
     EXPECT_LT(time("ddp_overlap"), time("ddp")) << weight;
     EXPECT_LT(time("fsdp"), time("weight_sharded")) << weight;
     EXPECT_LT(time("fsdp"), time("zero2")) << weight;
@@ -277,7 +282,7 @@ TEST(Time, OfOverlapIsShorterWhereTransfersAreSlow) {
 
 TEST(Time, OfTensorParallelIsItsShareOfTheWork) {
   for (const int ranks : {2, 4, 8}) {
-    EXPECT_NEAR(Ran("tensor_parallel", size_for(ranks), Clock{}.system()).time(),
+    EXPECT_NEAR(StrategyRun("tensor_parallel", size_for(ranks), Clock{}.system()).time(),
                 16 * 32 * 3.0 / ranks, 1e-9);
   }
 }
@@ -290,12 +295,13 @@ struct Pipe {
   int chunks;
 };
 
-// Witness one: all that the ranks log as forward or backward, against the time of all of them.
-double bubble_of(const Ran& ran) {
+// First oracle: the logged time of forward and backward, relative to the time of all ranks.
+double bubble_of(const StrategyRun& ran) {
   double busy = 0;
   for (int rank = 0; rank < ran.ranks(); ++rank) {
     for (const Event& event : ran.model(rank).log()) {
-      if (event.kind == Kind::forward || event.kind == Kind::backward) busy += event.duration.value;
+      if (event.kind == EventKind::forward || event.kind == EventKind::backward)
+        busy += event.duration.value;
     }
   }
   return 1 - busy / (ran.ranks() * ran.time());
@@ -307,13 +313,13 @@ TEST(Bubble, OfPipelinesIsThatOfTheTextbookWhereMessagesAreFree) {
                              Pipe{"interleaved", stages, 2}, Pipe{"interleaved", stages, 3}}) {
       for (const int groups : {1, 2, 3, 5}) {
         const int m = groups * stages;
-        const Size size{.ranks = stages,
-                        .layers = stages * pipe.chunks * 2,
-                        .batch = 3 * m,
-                        .microbatches = m,
-                        .chunks = pipe.chunks,
-                        .shape = kPuzzle};
-        const Ran ran(pipe.name, size, Clock{.sample = 0.7e-3}.system());
+        const TrainingSize size{.ranks = stages,
+                                .layers = stages * pipe.chunks * 2,
+                                .batch = 3 * m,
+                                .microbatches = m,
+                                .chunks = pipe.chunks,
+                                .shape = kPuzzle};
+        const StrategyRun ran(pipe.name, size, Clock{.sample = 0.7e-3}.system());
         const double textbook = (stages - 1.0) / (pipe.chunks * m + stages - 1.0);
         EXPECT_NEAR(bubble_of(ran), textbook, 1e-9)
             << pipe.name << ", " << stages << " stages, " << m << " microbatches, " << pipe.chunks
@@ -327,21 +333,23 @@ TEST(Bubble, OfPipelinesIsThatOfTheTextbookWhereMessagesAreFree) {
 TEST(Bubble, IsThatOfTheTextbookAlsoForMicrobatchesThatStagesDoNotDivide) {
   for (const char* name : {"gpipe", "1f1b"}) {
     for (const int m : {1, 3, 5, 7, 13}) {
-      const Size size{.ranks = 4, .layers = 4, .batch = m, .microbatches = m, .shape = kPuzzle};
-      EXPECT_NEAR(bubble_of(Ran(name, size, Clock{}.system())), 3.0 / (m + 3), 1e-9) << name << m;
+      const TrainingSize size{
+          .ranks = 4, .layers = 4, .batch = m, .microbatches = m, .shape = kPuzzle};
+      EXPECT_NEAR(bubble_of(StrategyRun(name, size, Clock{}.system())), 3.0 / (m + 3), 1e-9)
+          << name << m;
     }
   }
 }
 
 TEST(Bubble, OfPipelineFsdpAndHybridIsThatOf1f1b) {
   for (const char* name : {"pipeline_fsdp", "hybrid"}) {
-    Size size = size_for(8);
+    TrainingSize size = size_for(8);
     size.microbatches = 8;
-    EXPECT_NEAR(bubble_of(Ran(name, size, Clock{}.system())), 1.0 / 9, 1e-9) << name;
+    EXPECT_NEAR(bubble_of(StrategyRun(name, size, Clock{}.system())), 1.0 / 9, 1e-9) << name;
   }
 }
 
-// ---------------------------------------------------------------- what can be asked for
+// ---------------------------------------------------------------- sizes
 
 TEST(FindStrategy, KnowsNamesAndAliases) {
   EXPECT_EQ(find_strategy("1f1b").name, "1f1b");
@@ -351,23 +359,23 @@ TEST(FindStrategy, KnowsNamesAndAliases) {
   EXPECT_EQ(find_strategy("pp").name, "gpipe");
   EXPECT_EQ(strategies().size(), 14);
   std::set<std::string> names;
-  for (const Entry& entry : strategies()) {
+  for (const StrategyInfo& entry : strategies()) {
     EXPECT_TRUE(names.insert(entry.name).second);
     for (const std::string& alias : entry.aliases) EXPECT_TRUE(names.insert(alias).second);
   }
 }
 
 TEST(FindStrategy, SaysWhatWasMeant) {
-  const Diagnostic near = complaint([] { (void)find_strategy("fspd"); });
+  const Diagnostic near = diagnostic_of([] { (void)find_strategy("fspd"); });
   EXPECT_EQ(near.code, "D624");
-  EXPECT_EQ(near.what, "no strategy is called `fspd`");
+  EXPECT_EQ(near.what, "unknown strategy `fspd`");
   EXPECT_EQ(near.help, "did you mean `fsdp`?");
-  const Diagnostic far = complaint([] { (void)find_strategy("magic"); });
+  const Diagnostic far = diagnostic_of([] { (void)find_strategy("magic"); });
   EXPECT_NE(far.why.find("1f1b"), std::string::npos);
 }
 
 std::vector<plan::Axis> mesh_of(const char* name, int ranks) {
-  return world_for(find_strategy(name), Size{.ranks = ranks}).mesh;
+  return world_for(find_strategy(name), TrainingSize{.ranks = ranks}).mesh;
 }
 
 TEST(WorldFor, GivesEveryStrategyItsAxes) {
@@ -384,30 +392,31 @@ TEST(WorldFor, GivesEveryStrategyItsAxes) {
 }
 
 TEST(WorldFor, TakesAMeshThatIsGiven) {
-  const Entry& hybrid = find_strategy("hybrid");
+  const StrategyInfo& hybrid = find_strategy("hybrid");
   const std::vector<plan::Axis> mesh{{"dp", 1}, {"pp", 4}, {"tp", 4}};
   EXPECT_EQ(world_for(hybrid, {.mesh = mesh}).mesh, mesh);
   EXPECT_EQ(world_for(hybrid, {.ranks = 16, .mesh = mesh}).mesh, mesh);
-  EXPECT_EQ(complaint([&] { (void)world_for(hybrid, {.ranks = 8, .mesh = mesh}); }).what,
-            "a mesh of 16 ranks for 8");
-  EXPECT_EQ(complaint([&] { (void)world_for(hybrid, {.mesh = {{"dp", 4}}}); }).why,
+  EXPECT_EQ(diagnostic_of([&] { (void)world_for(hybrid, {.ranks = 8, .mesh = mesh}); }).what,
+            "mesh mismatch: the mesh has 16 ranks, not 8");
+  EXPECT_EQ(diagnostic_of([&] { (void)world_for(hybrid, {.mesh = {{"dp", 4}}}); }).why,
             "its mesh has dp, pp, tp");
-  EXPECT_EQ(
-      complaint([&] { (void)world_for(hybrid, {.mesh = {{"dp", 0}, {"pp", 4}, {"tp", 4}}}); }).what,
-      "an axis `dp` of size 0 makes no mesh");
+  EXPECT_EQ(diagnostic_of([&] {
+              (void)world_for(hybrid, {.mesh = {{"dp", 0}, {"pp", 4}, {"tp", 4}}});
+            }).what,
+            "invalid mesh: axis `dp` has size 0");
 }
 
 TEST(WorldFor, RefusesRanksThatFitNoMesh) {
-  const auto refused = [](const char* name, int ranks) {
-    return complaint([&] { (void)world_for(find_strategy(name), {.ranks = ranks}); });
+  const auto error_for = [](const char* name, int ranks) {
+    return diagnostic_of([&] { (void)world_for(find_strategy(name), {.ranks = ranks}); });
   };
-  EXPECT_EQ(refused("single", 2).code, "D622");
-  EXPECT_EQ(refused("single", 2).why, "it is for one rank");
-  EXPECT_EQ(refused("pipeline_fsdp", 5).help, "take 4 or 6 ranks, or give the mesh");
-  EXPECT_EQ(refused("hybrid", 6).help, "take 4 or 8 ranks, or give the mesh");
-  EXPECT_EQ(refused("ddp", -1).code, "D622");
-  EXPECT_EQ(refused("tp", 3).help, "take 4095 or 4098 features");
-  EXPECT_EQ(refused("fsdp", 3).help, "take 4095 or 4098 features");
+  EXPECT_EQ(error_for("single", 2).code, "D622");
+  EXPECT_EQ(error_for("single", 2).why, "it is for one rank");
+  EXPECT_EQ(error_for("pipeline_fsdp", 5).help, "take 4 or 6 ranks, or give the mesh");
+  EXPECT_EQ(error_for("hybrid", 6).help, "take 4 or 8 ranks, or give the mesh");
+  EXPECT_EQ(error_for("ddp", -1).code, "D622");
+  EXPECT_EQ(error_for("tp", 3).help, "take 4095 or 4098 features");
+  EXPECT_EQ(error_for("fsdp", 3).help, "take 4095 or 4098 features");
   EXPECT_EQ(mesh_of("fsdp", 8192).front().size, 8192) << "a shard need not be whole rows";
 }
 
@@ -427,33 +436,34 @@ TEST(TrainingFor, TakesOneSamplePerMicrobatchInPipelines) {
 }
 
 TEST(TrainingFor, RefusesNumbersThatDoNotFitAndNamesThoseThatDo) {
-  const auto refused = [](const char* name, const Size& size) {
-    return complaint([&] { (void)training_for(find_strategy(name), size); });
+  const auto error_for = [](const char* name, const TrainingSize& size) {
+    return diagnostic_of([&] { (void)training_for(find_strategy(name), size); });
   };
-  const Diagnostic layers = refused("gpipe", {.ranks = 4, .layers = 6, .batch = 8});
+  const Diagnostic layers = error_for("gpipe", {.ranks = 4, .layers = 6, .batch = 8});
   EXPECT_EQ(layers.code, "D622");
   EXPECT_EQ(layers.what, "6 layers cannot be divided among 4 stages");
   EXPECT_EQ(layers.help, "take 4 or 8 layers");
-  EXPECT_EQ(refused("interleaved", {.ranks = 4, .layers = 12, .batch = 8}).help,
+  EXPECT_EQ(error_for("interleaved", {.ranks = 4, .layers = 12, .batch = 8}).help,
             "take 8 or 16 layers");
-  EXPECT_EQ(refused("ddp", {.ranks = 4, .batch = 6}).what,
+  EXPECT_EQ(error_for("ddp", {.ranks = 4, .batch = 6}).what,
             "6 samples cannot be divided among 4 ranks");
-  EXPECT_EQ(refused("ddp", {.ranks = 4, .batch = 1}).help, "take 4 samples");
-  EXPECT_EQ(refused("1f1b", {.ranks = 2, .batch = 6, .microbatches = 4}).help,
+  EXPECT_EQ(error_for("ddp", {.ranks = 4, .batch = 1}).help, "take 4 samples");
+  EXPECT_EQ(error_for("1f1b", {.ranks = 2, .batch = 6, .microbatches = 4}).help,
             "take 4 or 8 samples");
-  EXPECT_EQ(refused("interleaved", {.ranks = 4, .layers = 8, .batch = 12, .microbatches = 6}).help,
-            "take 4 or 8 microbatches");
-  EXPECT_EQ(refused("interleaved", {.ranks = 4, .layers = 8, .batch = 2}).help, "take 4 samples");
-  EXPECT_EQ(refused("ddp", {.microbatches = 2}).why, "it takes all samples of a rank at once");
-  EXPECT_EQ(refused("gpipe", {.chunks = 2}).why, "its layers are not cut into chunks");
-  EXPECT_EQ(refused("interleaved", {.chunks = -1}).code, "D622");
-  EXPECT_EQ(refused("gpipe", {.microbatches = -1}).code, "D622");
-  EXPECT_EQ(refused("single", {.layers = 0}).code, "D622");
-  EXPECT_EQ(refused("single", {.batch = 0}).code, "D622");
+  EXPECT_EQ(
+      error_for("interleaved", {.ranks = 4, .layers = 8, .batch = 12, .microbatches = 6}).help,
+      "take 4 or 8 microbatches");
+  EXPECT_EQ(error_for("interleaved", {.ranks = 4, .layers = 8, .batch = 2}).help, "take 4 samples");
+  EXPECT_EQ(error_for("ddp", {.microbatches = 2}).why, "it takes all samples of a rank at once");
+  EXPECT_EQ(error_for("gpipe", {.chunks = 2}).why, "its layers are not cut into chunks");
+  EXPECT_EQ(error_for("interleaved", {.chunks = -1}).code, "D622");
+  EXPECT_EQ(error_for("gpipe", {.microbatches = -1}).code, "D622");
+  EXPECT_EQ(error_for("single", {.layers = 0}).code, "D622");
+  EXPECT_EQ(error_for("single", {.batch = 0}).code, "D622");
 }
 
 TEST(Pipelines, RefuseLayersThatStagesDoNotDivideAlsoWhereNobodyAskedBefore) {
-  const Diagnostic d = complaint([] {
+  const Diagnostic d = diagnostic_of([] {
     Trainer trainer(World{.mesh = {{"pp", 2}}}, {.layers = 3, .batch = 2, .microbatches = 2});
     trainer.run(gpipe);
   });

@@ -1,5 +1,5 @@
-// What the tests of the strategies share: strategies that ran, and machines on which only some
-// things cost time.
+// Shared by the tests of strategies: completed runs, and systems on which only some operations take
+// time.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace shiplap::strategy::testing {
 
-// Small enough to reckon with: a weight is 512 x 512, a sample 256 tokens, of two bytes each.
+// The puzzles' sizes: a weight is 512 x 512, a sample 256 tokens, of two bytes each.
 inline constexpr workload::ModelShape kPuzzle{.hidden = 512, .block = 256};
 
 struct Machine {
@@ -23,7 +23,7 @@ struct Machine {
 };
 
 inline hardware::System machine(const Machine& of) {
-  hardware::System system = hardware::free_system();
+  hardware::System system = hardware::zero_cost_system();
   if (of.flops_per_second > 0) {
     system.matrix.speeds.fill(hardware::Processor::Speed{.peak = {of.flops_per_second}});
   }
@@ -31,12 +31,13 @@ inline hardware::System machine(const Machine& of) {
   return system;
 }
 
-// A strategy as it is asked for, run to its end.
-class Ran {
+// A strategy that was run to completion.
+class StrategyRun {
  public:
-  Ran(std::string_view name, const Size& size, const hardware::System& system)
-      : Ran(find_strategy(name), size, system, Bytes{0}) {}
-  Ran(const Entry& entry, const Size& size, const hardware::System& system, Bytes eager)
+  StrategyRun(std::string_view name, const TrainingSize& size, const hardware::System& system)
+      : StrategyRun(find_strategy(name), size, system, Bytes{0}) {}
+  StrategyRun(const StrategyInfo& entry, const TrainingSize& size, const hardware::System& system,
+              Bytes eager)
       : trainer_(world(entry, size, system, eager), training_for(entry, size)) {
     trainer_.run(entry.strategy);
   }
@@ -57,24 +58,24 @@ class Ran {
   }
 
  private:
-  static World world(const Entry& entry, const Size& size, const hardware::System& system,
-                     Bytes eager) {
+  static World world(const StrategyInfo& entry, const TrainingSize& size,
+                     const hardware::System& system, Bytes eager) {
     World result = world_for(entry, size);
     result.system = system;
-    result.eager_up_to = eager;
+    result.eager_limit = eager;
     return result;
   }
   Trainer trainer_;
 };
 
-// What is said about something wrong.
-inline Diagnostic complaint(const std::function<void()>& wrong) {
+// Returns the first diagnostic that `wrong` throws.
+inline Diagnostic diagnostic_of(const std::function<void()>& wrong) {
   try {
     wrong();
   } catch (const InputError& error) {
     return error.diagnostics().front();
   }
-  ADD_FAILURE() << "nothing was refused";
+  ADD_FAILURE() << "nothing was thrown";
   return {};
 }
 

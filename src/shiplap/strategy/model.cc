@@ -1,3 +1,16 @@
+// A Model checks every call of a strategy and records it; it does not simulate time.
+//
+// Values are numbered in the order in which calls return them (as in SSA form: a value is defined
+// once). ValueState has what the checks need. A result belongs to the call until it is stored; at
+// the next call, results that are not stored are dropped. Storing over an operand that the result
+// may alias (collectives, update, a sum, a shard) is recorded as `in_place`, so that the plan
+// reuses its memory.
+//
+// A blocking communication lives in the coroutine frame (Awaitable); a started one is owned by
+// the model (in_flight_) until it is awaited. From the start until the wait its operand has a
+// reader: it must not be erased or replaced, and the operand of a reduction must not be used at all
+// (D620). Started collectives of one stream run in order: each starts when its predecessor is
+// complete.
 #include "shiplap/strategy/model.h"
 
 #include <fmt/format.h>
@@ -5,42 +18,80 @@
 #include <algorithm>
 #include <utility>
 
+#include "shiplap/plan/text.h"
+
 namespace shiplap::strategy {
 namespace {
 
-using trace::Kind;
+using trace::EventKind;
+using workload::Provenance;
+
+const Provenance& provenance_of(const AnyValue& value) {
+  static const Provenance kNoProvenance;
+  return std::visit(
+      [](const auto& v) -> const Provenance& {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
+          return kNoProvenance;
+        } else {
+          return v.provenance;
+        }
+      },
+      value);
+}
+
+// Whether the result may reuse the memory of the operand.
+bool may_be_in_place(EventKind kind) {
+  return kind == EventKind::all_reduce || kind == EventKind::reduce_scatter ||
+         kind == EventKind::all_gather;
+}
+
+bool writes_operand(EventKind kind) {
+  return kind == EventKind::all_reduce || kind == EventKind::reduce_scatter;
+}
+
+template <class T>
+bool allows(EventKind kind) {
+  if (kind == EventKind::all_reduce) return workload::Reduceable<T>;
+  if (kind == EventKind::all_gather) return workload::Gatherable<T>;
+  return workload::ReduceableGatherable<T>;
+}
+
+bool allows(EventKind kind, const AnyValue& value) {
+  return std::visit([&]<class T>(const T& /*value*/) { return allows<T>(kind); }, value);
+}
 
 }  // namespace
 
 Model::Model(int rank)
-    : own_dist_(std::make_unique<Dist>(1)),
-      dist_(*own_dist_),
+    : owned_dist_(std::make_unique<Dist>(1)),
+      dist_(*owned_dist_),
       rank_(rank),
       storage_(*this, dist_.arena()) {
-  if (rank != 0) refuse("D621", fmt::format("there is no rank {} in a world of one", rank), "", "");
-  dist_.enter(*this);
+  if (rank != 0)
+    throw_error("D621", fmt::format("there is no rank {} in a world of one", rank), "", "");
+  dist_.attach(*this);
 }
 
 Model::Model(int rank, Dist& dist, const Training& training)
     : dist_(dist), rank_(rank), training_(training), storage_(*this, dist_.arena()) {
   const auto positive = [&](int number, const char* what) {
     if (number >= 1) return;
-    refuse("D622", fmt::format("{} {} cannot be trained", number, what),
-           "there is at least one of each", fmt::format("ask for 1 {} or more", what));
+    throw_error("D622", fmt::format("{} {} cannot be trained", number, what),
+                "there is at least one of each", fmt::format("use 1 {} or more", what));
   };
   positive(training.layers, "layers");
   positive(training.batch, "samples");
   positive(training.microbatches, "microbatches");
   positive(training.chunks, "chunks");
   if (rank < 0 || rank >= dist.size()) {
-    refuse("D621", fmt::format("there is no rank {} in a world of {}", rank, dist.size()),
-           "ranks count from 0", "");
+    throw_error("D621", fmt::format("there is no rank {} in a world of {}", rank, dist.size()),
+                "ranks count from 0", "");
   }
   dist_.group("", "");
-  dist_.enter(*this);
+  dist_.attach(*this);
 }
 
-Model::~Model() { dist_.leave(*this); }
+Model::~Model() { dist_.detach(*this); }
 
 const std::vector<Event>& Model::log() const { return dist_.timeline().trace.ranks[rank_].events; }
 Seconds Model::time() const { return dist_.timeline().clock[rank_]; }
@@ -56,17 +107,18 @@ int Model::size(std::string_view axis) const {
 int Model::peer(std::string_view axis, int position) const {
   const std::int32_t group = dist_.group(axis, "");
   if (position < 0 || position >= dist_.group_size(group)) {
-    refuse("D621", fmt::format("`{}` has no position {}", axis, position),
-           fmt::format("its positions are 0 to {}", dist_.group_size(group) - 1), "");
+    throw_error("D621", fmt::format("`{}` has no position {}", axis, position),
+                fmt::format("its positions are 0 to {}", dist_.group_size(group) - 1), "");
   }
   return plan::along(dist_.mesh(), dist_.group_axes(group), Rank(rank_))[position].value;
 }
 
 IndexSet Model::samples(int part, int parts) const {
   if (parts < 1 || part < 0 || part >= parts || training_.batch % parts != 0) {
-    refuse("D622", fmt::format("{} samples cannot be cut into {} parts", training_.batch, parts),
-           "every rank and microbatch gets the same number of samples",
-           fmt::format("take a batch that is a multiple of {}", parts));
+    throw_error("D622",
+                fmt::format("{} samples cannot be cut into {} parts", training_.batch, parts),
+                "every rank and microbatch gets the same number of samples",
+                fmt::format("take a batch that is a multiple of {}", parts));
   }
   const int each = training_.batch / parts;
   return IndexSet::range(std::int64_t{part} * each, each);
@@ -80,8 +132,8 @@ std::string Model::last_call() const {
 std::string Model::status() const {
   std::string text =
       fmt::format("rank {} at {}: {}\n", rank_, to_string(time()), to_string(memory_));
-  const auto list = [&](const char* name, const auto& shelf) {
-    shelf.for_each([&](Key key, const auto& slot) {
+  const auto list = [&](const char* name, const auto& map) {
+    map.for_each([&](Key key, const auto& slot) {
       if (slot.empty()) return;
       const std::string second = key.second < 0 ? "" : fmt::format(", {}", key.second);
       text += fmt::format("  {}[{}{}] {}, {}\n", name, key.first, second, describe(slot.value()),
@@ -96,9 +148,10 @@ std::string Model::status() const {
   return text;
 }
 
-// ---------------------------------------------------------------- refusals
+// ---------------------------------------------------------------- errors
 
-void Model::refuse(const char* code, std::string what, std::string why, std::string help) const {
+void Model::throw_error(const char* code, std::string what, std::string why,
+                        std::string help) const {
   throw InputError(Diagnostic{.code = code,
                               .where = {.rank = rank_, .operation = last_call()},
                               .what = std::move(what),
@@ -106,8 +159,8 @@ void Model::refuse(const char* code, std::string what, std::string why, std::str
                               .help = std::move(help)});
 }
 
-void Model::refuse_between(const char* code, std::string what, std::string why,
-                           std::string help) const {
+void Model::throw_error_after_call(const char* code, std::string what, std::string why,
+                                   std::string help) const {
   throw InputError(Diagnostic{.code = code,
                               .where = {.rank = rank_, .operation = "after " + last_call()},
                               .what = std::move(what),
@@ -115,52 +168,52 @@ void Model::refuse_between(const char* code, std::string what, std::string why,
                               .help = std::move(help)});
 }
 
-void Model::nothing_there(Key key) const {
+void Model::throw_empty_slot(Key key) const {
   const std::string name =
       key.second < 0 ? fmt::format("{}", key.first) : fmt::format("{}, {}", key.first, key.second);
-  refuse_between("D613", fmt::format("nothing is stored under [{}]", name),
-                 "only what is in storage can be used or erased",
-                 "store it first, or ask `contains` whether it is there");
+  throw_error_after_call("D613", fmt::format("nothing is stored under [{}]", name),
+                         "only stored values can be used or erased",
+                         "store it first, or check with `contains`");
 }
 
-void Model::refuse_loose(const std::string& what) const {
-  refuse("D613", fmt::format("{} is not in storage", what),
-         "only what is in storage counts as memory, so only that can be used",
-         "store the result of each call before the next one: `activations[l] = ..`");
+void Model::throw_not_stored(const std::string& what) const {
+  throw_error("D613", fmt::format("{} is not in storage", what),
+              "only stored values count as memory and can be used",
+              "store the result of each call before the next one: `activations[l] = ..`");
 }
 
-void Model::refuse_held(const std::string& what) const {
-  refuse("D620", fmt::format("{} is being reduced", what),
-         "a reduction that is under way writes where its operand lies",
-         "wait for it first: `co_await` what the start_ call returned");
+void Model::throw_being_reduced(const std::string& what) const {
+  throw_error("D620", fmt::format("{} is being reduced", what),
+              "a reduction in flight overwrites its operand",
+              "wait for it first: `co_await` what the start_ call returned");
 }
 
-void Model::refuse_read(const std::string& what) const {
-  refuse_between("D620", fmt::format("{} is in use", what),
-                 "a communication that is under way reads or writes what lies there",
-                 "wait for it first: `co_await` what the start_ call returned");
+void Model::throw_in_use(const std::string& what) const {
+  throw_error_after_call("D620", fmt::format("{} is in use", what),
+                         "a communication in flight reads or writes it",
+                         "wait for it first: `co_await` what the start_ call returned");
 }
 
 template <class T>
 void Model::require(const T& value, bool fits, const char* expected) {
-  require_stored(value.trail, value);
+  require_stored(value.provenance, value);
   if (fits) return;
-  refuse("D614", fmt::format("{} does not fit", describe(value)),
-         fmt::format("expected is {}", expected),
-         "give the values of that layer, step and samples");
+  throw_error("D614", fmt::format("{} does not match", describe(value)),
+              fmt::format("expected {}", expected),
+              "pass the values of that layer, step and samples");
 }
 
 template <class T>
 void Model::require_whole(const T& value, bool complete, const char* what) {
   if (complete) return;
-  refuse("D612", fmt::format("{} is not complete", describe(value)), what,
-         "gather or reduce it first, over the ranks that have the rest");
+  throw_error("D612", fmt::format("{} is not complete", describe(value)), what,
+              "gather or reduce it first, over the ranks that have the rest");
 }
 
 void Model::require_layer(int layer) const {
   if (layer >= 0 && layer < training_.layers) return;
-  refuse("D614", fmt::format("there is no layer {}", layer),
-         fmt::format("layers are 0 to {}", training_.layers - 1), "");
+  throw_error("D614", fmt::format("there is no layer {}", layer),
+              fmt::format("layers are 0 to {}", training_.layers - 1), "");
 }
 
 // ---------------------------------------------------------------- computations
@@ -168,53 +221,53 @@ void Model::require_layer(int layer) const {
 void Model::begin_call(std::string_view call, int layer) {
   call_ = call;
   call_layer_ = layer;
-  release_loose();
+  drop_unstored();
 }
 
-void Model::compute(Kind kind, const Extent& extent, const Operands& operands) {
-  record({.what = Step::What::compute,
+void Model::compute(EventKind kind, const Extent& extent, const Operands& operands) {
+  record({.type = StepType::compute,
           .kind = kind,
           .reads = operands.reads,
           .writes = operands.writes,
           .work = dist_.work(kind, extent.samples, extent.held, extent.of)});
 }
 
-void Model::log_event(Kind kind, const What& what) {
+void Model::log_event(EventKind kind, const EventDetails& what) {
   begin_call(kind, what.layer);
   if (trace::is_communication(kind)) {
-    refuse("D614", fmt::format("a {} cannot be logged alone", name(kind)),
-           "communication needs the other ranks", "call it");
+    throw_error("D614", fmt::format("a {} cannot be logged alone", name(kind)),
+                "communication needs the other ranks", "call it");
   }
-  const auto number = static_cast<ValueNumber>(known_.size());
-  known_.push_back({.gone = true});
+  const auto number = static_cast<ValueNumber>(values_.size());
+  values_.push_back({.dropped = true});
   recorder_.add(Activation{.layer = what.layer, .samples = what.samples});
-  record({.what = Step::What::log,
+  record({.type = StepType::log,
           .kind = kind,
           .reads = {number, -1, -1},
           .work = dist_.work(kind, what.samples.size(), what.shards_on_device, what.num_shards)});
 }
 
 std::pair<Weight, OptState> Model::load_weights(int layer, int shard, int num_shards) {
-  begin_call(Kind::load_weights, layer);
+  begin_call(EventKind::load_weights, layer);
   require_layer(layer);
   if (num_shards < 1 || shard < 0 || shard >= num_shards) {
-    refuse("D614", fmt::format("there is no shard {} of {}", shard, num_shards),
-           "shards count from 0", "");
+    throw_error("D614", fmt::format("there is no shard {} of {}", shard, num_shards),
+                "shards count from 0", "");
   }
   Weight weight{.layer = layer,
                 .layers = training_.layers,
                 .shards = IndexSet(std::int64_t{shard}),
                 .num_shards = num_shards,
-                .trail = {}};
+                .provenance = {}};
   OptState opt{.layer = layer,
                .layers = training_.layers,
                .shards = weight.shards,
                .num_shards = num_shards,
-               .trail = {}};
-  make(weight, -1);
-  make(opt, -1);
-  compute(Kind::load_weights, {.held = 1, .of = num_shards},
-          {.writes = {weight.trail.first, opt.trail.first}});
+               .provenance = {}};
+  add_value(weight, -1);
+  add_value(opt, -1);
+  compute(EventKind::load_weights, {.held = 1, .of = num_shards},
+          {.writes = {weight.provenance.first, opt.provenance.first}});
   return {std::move(weight), std::move(opt)};
 }
 
@@ -229,7 +282,7 @@ Activation Model::get_input_activation(std::initializer_list<std::int32_t> sampl
   begin_call("get_input_activation", -1);
   for (const std::int32_t sample : samples) {
     if (sample < 0)
-      refuse("D614", fmt::format("there is no sample {}", sample), "samples count from 0", "");
+      throw_error("D614", fmt::format("there is no sample {}", sample), "samples count from 0", "");
   }
   return get_input_activation(IndexSet(std::vector<std::int32_t>(samples)));
 }
@@ -238,21 +291,21 @@ Activation Model::get_input_activation(const IndexSet& samples) {
   begin_call("get_input_activation", -1);
   const bool inside = !samples.empty() && samples.runs().back().last() < training_.batch;
   if (!inside) {
-    refuse("D614", fmt::format("samples {} cannot be read", to_string(samples)),
-           fmt::format("the batch has samples 0 to {}", training_.batch - 1), "");
+    throw_error("D614", fmt::format("samples {} cannot be read", to_string(samples)),
+                fmt::format("the batch has samples 0 to {}", training_.batch - 1), "");
   }
   Activation input{.layer = 0,
                    .layers = training_.layers,
                    .samples = samples,
                    .total_samples = training_.batch,
-                   .trail = {}};
-  make(input, -1);
-  record({.kind = Kind::compute, .writes = {input.trail.first, -1}});
+                   .provenance = {}};
+  add_value(input, -1);
+  record({.kind = EventKind::compute, .writes = {input.provenance.first, -1}});
   return input;
 }
 
 Activation Model::forward(int layer, const Activation& input, const Weight& weight) {
-  begin_call(Kind::forward, layer);
+  begin_call(EventKind::forward, layer);
   require_layer(layer);
   require(input, input.layer == layer, "the activation that this layer reads");
   require(weight, weight.layer == layer, "the weight of this layer");
@@ -261,30 +314,30 @@ Activation Model::forward(int layer, const Activation& input, const Weight& weig
                     .layers = training_.layers,
                     .samples = input.samples,
                     .total_samples = input.total_samples,
-                    .trail = {}};
+                    .provenance = {}};
   if (!weight.is_complete()) {
     output.shards = weight.shards;
     output.num_shards = weight.num_shards;
   }
-  make(output, -1);
-  compute(
-      Kind::forward, {input.samples.size(), weight.shards.size(), weight.num_shards},
-      {.reads = {input.trail.first, weight.trail.first, -1}, .writes = {output.trail.first, -1}});
+  add_value(output, -1);
+  compute(EventKind::forward, {input.samples.size(), weight.shards.size(), weight.num_shards},
+          {.reads = {input.provenance.first, weight.provenance.first, -1},
+           .writes = {output.provenance.first, -1}});
   return output;
 }
 
 ActivationGrad Model::loss(const Activation& input) {
-  begin_call(Kind::loss, -1);
+  begin_call(EventKind::loss, -1);
   require(input, input.layer == training_.layers, "what the last layer wrote");
   require_whole(input, input.is_complete(), "the loss needs all features");
   ActivationGrad grad{.layer = training_.layers - 1,
                       .layers = training_.layers,
                       .samples = input.samples,
                       .total_samples = input.total_samples,
-                      .trail = {}};
-  make(grad, -1);
-  compute(Kind::loss, {0, 0, 0},
-          {.reads = {input.trail.first, -1, -1}, .writes = {grad.trail.first, -1}});
+                      .provenance = {}};
+  add_value(grad, -1);
+  compute(EventKind::loss, {0, 0, 0},
+          {.reads = {input.provenance.first, -1, -1}, .writes = {grad.provenance.first, -1}});
   return grad;
 }
 
@@ -304,7 +357,7 @@ ActivationGrad Model::input_grad(const Activation& input, const Weight& weight) 
                       .layers = training_.layers,
                       .samples = input.samples,
                       .total_samples = input.total_samples,
-                      .trail = {}};
+                      .provenance = {}};
   if (!weight.is_complete()) {
     grad.summed = weight.shards;
     grad.num_summed = weight.num_shards;
@@ -317,7 +370,7 @@ WeightGrad Model::weight_grad(const Activation& input, const Weight& weight) con
                   .layers = training_.layers,
                   .samples = input.samples,
                   .total_samples = input.total_samples,
-                  .trail = {}};
+                  .provenance = {}};
   if (!weight.is_complete()) {
     grad.shards = weight.shards;
     grad.num_shards = weight.num_shards;
@@ -328,52 +381,56 @@ WeightGrad Model::weight_grad(const Activation& input, const Weight& weight) con
 std::pair<WeightGrad, ActivationGrad> Model::backward(int layer, const Activation& input,
                                                       const ActivationGrad& grad,
                                                       const Weight& weight) {
-  begin_call(Kind::backward, layer);
+  begin_call(EventKind::backward, layer);
   check_backward(layer, input, grad, weight);
   WeightGrad of_weight = weight_grad(input, weight);
   ActivationGrad of_input = input_grad(input, weight);
-  make(of_weight, -1);
-  make(of_input, -1);
-  compute(Kind::backward, {input.samples.size(), weight.shards.size(), weight.num_shards},
-          {.reads = {input.trail.first, grad.trail.first, weight.trail.first},
-           .writes = {of_weight.trail.first, of_input.trail.first}});
+  add_value(of_weight, -1);
+  add_value(of_input, -1);
+  compute(EventKind::backward, {input.samples.size(), weight.shards.size(), weight.num_shards},
+          {.reads = {input.provenance.first, grad.provenance.first, weight.provenance.first},
+           .writes = {of_weight.provenance.first, of_input.provenance.first}});
   return {std::move(of_weight), std::move(of_input)};
 }
 
 ActivationGrad Model::backward_input(int layer, const Activation& input, const ActivationGrad& grad,
                                      const Weight& weight) {
-  begin_call(Kind::backward_input, layer);
+  begin_call(EventKind::backward_input, layer);
   check_backward(layer, input, grad, weight);
   ActivationGrad result = input_grad(input, weight);
-  make(result, -1);
-  compute(Kind::backward_input, {input.samples.size(), weight.shards.size(), weight.num_shards},
-          {.reads = {input.trail.first, grad.trail.first, weight.trail.first},
-           .writes = {result.trail.first, -1}});
+  add_value(result, -1);
+  compute(EventKind::backward_input,
+          {input.samples.size(), weight.shards.size(), weight.num_shards},
+          {.reads = {input.provenance.first, grad.provenance.first, weight.provenance.first},
+           .writes = {result.provenance.first, -1}});
   return result;
 }
 
 WeightGrad Model::backward_weight(int layer, const Activation& input, const ActivationGrad& grad,
                                   const Weight& weight) {
-  begin_call(Kind::backward_weight, layer);
+  begin_call(EventKind::backward_weight, layer);
   check_backward(layer, input, grad, weight);
   WeightGrad result = weight_grad(input, weight);
-  make(result, -1);
-  compute(Kind::backward_weight, {input.samples.size(), weight.shards.size(), weight.num_shards},
-          {.reads = {input.trail.first, grad.trail.first, -1}, .writes = {result.trail.first, -1}});
+  add_value(result, -1);
+  compute(EventKind::backward_weight,
+          {input.samples.size(), weight.shards.size(), weight.num_shards},
+          {.reads = {input.provenance.first, grad.provenance.first, -1},
+           .writes = {result.provenance.first, -1}});
   return result;
 }
 
 std::pair<Weight, OptState> Model::update(int layer, const WeightGrad& grad, const Weight& weight,
                                           const OptState& opt_state) {
-  begin_call(Kind::update, layer);
+  begin_call(EventKind::update, layer);
   require_layer(layer);
   require(grad, grad.layer == layer, "the gradient of this layer's weight");
   require(weight, weight.layer == layer, "the weight of this layer");
   require(opt_state, opt_state.layer == layer, "the optimizer state of this layer");
   if (!grad.samples.covers(grad.total_samples)) {
-    refuse("D615", fmt::format("{} misses samples", describe(grad)),
-           fmt::format("an update needs the gradient of all {} samples", grad.total_samples),
-           "sum it over the ranks that have the other samples: `co_await model.all_reduce(..)`");
+    throw_error(
+        "D615", fmt::format("{} misses samples", describe(grad)),
+        fmt::format("an update needs the gradient of all {} samples", grad.total_samples),
+        "sum it over the ranks that have the other samples: `co_await model.all_reduce(..)`");
   }
   const auto alike = [&](const IndexSet& shards, int of) {
     return of == weight.num_shards && shards == weight.shards;
@@ -386,14 +443,352 @@ std::pair<Weight, OptState> Model::update(int layer, const WeightGrad& grad, con
   OptState new_state = opt_state;
   ++new_weight.step;
   ++new_state.step;
-  const ValueNumber old_weight = weight.trail.first;
-  const ValueNumber old_state = opt_state.trail.first;
-  make(new_weight, old_weight);
-  make(new_state, old_state);
-  compute(Kind::update, {0, weight.shards.size(), weight.num_shards},
-          {.reads = {grad.trail.first, weight.trail.first, opt_state.trail.first},
-           .writes = {new_weight.trail.first, new_state.trail.first}});
+  const ValueNumber old_weight = weight.provenance.first;
+  const ValueNumber old_state = opt_state.provenance.first;
+  add_value(new_weight, old_weight);
+  add_value(new_state, old_state);
+  compute(EventKind::update, {0, weight.shards.size(), weight.num_shards},
+          {.reads = {grad.provenance.first, weight.provenance.first, opt_state.provenance.first},
+           .writes = {new_weight.provenance.first, new_state.provenance.first}});
   return {std::move(new_weight), std::move(new_state)};
 }
+
+// ---------------------------------------------------------------- storage
+
+void Model::drop_unstored() {
+  for (const ValueNumber number : unstored_) {
+    ValueState& state = values_[number];
+    if (state.slots > 0 || state.dropped) continue;
+    state.dropped = true;
+    record({.type = StepType::drop, .reads = {number, -1, -1}});
+  }
+  unstored_.clear();
+}
+
+std::int32_t Model::record(const Step& step) {
+  dist_.invalidate_timeline();
+  return recorder_.add(step);
+}
+
+// Stores a result for the first time. If it replaces the operand that it may alias, it needs no
+// memory of its own.
+template <class T>
+Model::StoredValue Model::store_fresh(T& value, ValueNumber before) {
+  const ValueNumber number = value.provenance.first;
+  const bool in_place = values_[number].source >= 0 && values_[number].source == before;
+  if (in_place) {
+    record({.type = StepType::in_place, .reads = {before, -1, -1}, .writes = {number, -1}});
+  }
+  return {.number = number, .in_place = in_place};
+}
+
+// Stores a copy, a shard or a sum of stored values.
+template <class T>
+Model::StoredValue Model::store_derived(T& value, ValueNumber before) {
+  const Provenance from = value.provenance;
+  const auto alive = [&](ValueNumber n) { return n < 0 || !values_[n].dropped; };
+  if (!alive(from.first) || !alive(from.second)) {
+    throw_error_after_call(
+        "D613", fmt::format("{} is derived from a dropped value", describe(value)),
+        "a result has to be stored before the next call", "store it immediately");
+  }
+  const auto reduced = [&](ValueNumber n) { return n >= 0 && values_[n].being_reduced; };
+  if (reduced(from.first) || reduced(from.second)) throw_being_reduced(describe(value));
+  const bool sum = from.kind == Provenance::Kind::sum;
+  const bool in_place = from.kind != Provenance::Kind::result &&
+                        (before == from.first || (sum && before == from.second));
+  const auto number = static_cast<ValueNumber>(values_.size());
+  values_.push_back({.bytes = value.memory(shape())});
+  value.provenance = {.kind = Provenance::Kind::result, .first = number};
+  recorder_.add(value);
+  if (in_place) {
+    record({.type = StepType::in_place, .reads = {before, -1, -1}, .writes = {number, -1}});
+    const ValueNumber read = sum && before == from.first ? from.second : from.first;
+    record({.type = sum ? StepType::add : StepType::keep_shard,
+            .reads = {read, -1, -1},
+            .writes = {number, -1}});
+    return {.number = number, .in_place = true};
+  }
+  record({.type = StepType::cast, .reads = {from.first, -1, -1}, .writes = {number, -1}});
+  if (sum) record({.type = StepType::add, .reads = {from.second, -1, -1}, .writes = {number, -1}});
+  return {.number = number, .in_place = false};
+}
+
+template <class T>
+void Model::store_value(T& value, const T* before) {
+  const ValueNumber old = before == nullptr ? -1 : before->provenance.first;
+  const Provenance from = value.provenance;
+  if (from.kind == Provenance::Kind::none ||
+      from.first >= static_cast<ValueNumber>(values_.size())) {
+    throw_error_after_call(
+        "D613", fmt::format("{} was not computed by this rank", describe(value)),
+        "storage accepts results of calls, their shards, and sums of two of them",
+        "store each sum or shard before using it");
+  }
+  const bool made = from.kind == Provenance::Kind::result;
+  if (made && from.first == old) return;
+  const bool fresh = made && values_[from.first].slots == 0;
+  if (fresh && values_[from.first].dropped) {
+    throw_error_after_call("D613", fmt::format("{} was not stored in time", describe(value)),
+                           "a result has to be stored before the next call",
+                           "store it immediately");
+  }
+  if (before != nullptr && values_[old].readers > 0) {
+    throw_in_use(describe(*before));
+  }
+  const auto [number, in_place] = fresh ? store_fresh(value, old) : store_derived(value, old);
+  values_[number].slots = 1;
+  memory_ += values_[number].bytes;
+  if (before == nullptr) return;
+  // A value that is replaced in place is not freed.
+  ValueState& gone = values_[old];
+  gone.slots = 0;
+  gone.dropped = true;
+  memory_ = memory_ - gone.bytes;
+  if (!in_place) record({.type = StepType::drop, .reads = {old, -1, -1}});
+}
+
+void Model::store(Weight& value, const Weight* before) { store_value(value, before); }
+void Model::store(OptState& value, const OptState* before) { store_value(value, before); }
+void Model::store(Activation& value, const Activation* before) {
+  if (value.provenance.kind == Provenance::Kind::none && !value.is_complete()) {
+    throw_error_after_call(
+        "D610", fmt::format("{} cannot be stored", describe(value)),
+        "the features of an activation are laid out by the ranks that wrote them",
+        "shard it as it was gathered, or write it with a layer whose weight is sharded");
+  }
+  store_value(value, before);
+}
+void Model::store(ActivationGrad& value, const ActivationGrad* before) {
+  store_value(value, before);
+}
+void Model::store(WeightGrad& value, const WeightGrad* before) { store_value(value, before); }
+
+void Model::drop(const Provenance& provenance, Bytes bytes) {
+  ValueState& state = values_[provenance.first];
+  if (state.readers > 0) {
+    throw_in_use("the erased value");
+  }
+  state.slots = 0;
+  state.dropped = true;
+  memory_ = memory_ - bytes;
+  record({.type = StepType::drop, .reads = {provenance.first, -1, -1}});
+}
+
+// ---------------------------------------------------------------- communication
+
+PendingOp Model::make_any_collective(EventKind kind, const AnyValue& value, int layer,
+                                     const CollectiveOptions& options, std::string_view channel) {
+  ensure(kind == EventKind::all_reduce || kind == EventKind::all_gather ||
+             kind == EventKind::reduce_scatter,
+         "a collective of values");
+  begin_call(kind, layer);
+  if (!allows(kind, value)) {
+    throw_error(
+        "D614", fmt::format("unsupported: {} of {}", name(kind), describe(value)),
+        "gradients are sums and can be reduced; sharded values can be gathered",
+        "gradients of weights allow both, weights and activations only all_gather, gradients "
+        "of activations only all_reduce");
+  }
+  return make_collective(kind, value, layer, options, channel);
+}
+
+PendingOp Model::make_collective(EventKind kind, const AnyValue& value, int layer,
+                                 const CollectiveOptions& options, std::string_view channel) {
+  begin_call(kind, layer);
+  require_stored(provenance_of(value), value);
+  if (writes_operand(kind) && values_[provenance_of(value).first].readers > 0) {
+    throw_error("D620", fmt::format("{} is in use", describe(value)),
+                "a reduction overwrites its operand, which a communication in flight reads",
+                "wait for that first: `co_await` what the start_ call returned");
+  }
+  if (layer_of(value) != layer) {
+    throw_error("D614", fmt::format("{} is not of layer {}", describe(value), layer),
+                "the layer of a collective is that of its value",
+                fmt::format("pass layer {}", layer_of(value)));
+  }
+  PendingOp op;
+  op.kind = kind;
+  op.rank = rank_;
+  op.group = dist_.group(options.axes, channel);
+  op.in = value;
+  if (static_cast<std::size_t>(op.group) >= next_seq_.size()) {
+    next_seq_.resize(static_cast<std::size_t>(op.group) + 1, 0);
+  }
+  return op;
+}
+
+PendingOp Model::make_message(EventKind kind, int peer, const AnyValue& value,
+                              MessageOptions options) {
+  begin_call(kind, kind == EventKind::send ? layer_of(value) : -1);
+  if (peer < 0 || peer >= dist_.size() || peer == rank_) {
+    throw_error("D621",
+                fmt::format("rank {} cannot {} rank {}", rank_,
+                            kind == EventKind::send ? "send to" : "receive from", peer),
+                fmt::format("peers are other ranks from 0 to {}", dist_.size() - 1),
+                "check the ends of the pipeline: the first rank has no predecessor");
+  }
+  PendingOp op;
+  op.kind = kind;
+  op.rank = rank_;
+  op.peer = peer;
+  op.tag = options.tag;
+  op.channel = dist_.channel(options.channel);
+  if (kind == EventKind::send) require_stored(provenance_of(value), value);
+  op.in = value;
+  return op;
+}
+
+void Model::issue(PendingOp& op, std::int32_t stream, bool async) {
+  const bool collective = op.peer < 0;
+  if (collective) op.seq = next_seq_[op.group]++;
+  if (op.kind != EventKind::recv) {
+    ValueState& state = values_[provenance_of(op.in).first];
+    ++state.readers;
+    if (writes_operand(op.kind)) state.being_reduced = true;
+  }
+  op.non_blocking = async || stream != 0;
+  op.step =
+      record({.type = StepType::communicate,
+              .kind = op.kind,
+              .async = async,
+              .stream = stream,
+              .group = collective ? op.group : -1,
+              .peer = op.peer,
+              .tag = op.tag,
+              .channel = op.channel,
+              .reads = {op.kind == EventKind::recv ? -1 : provenance_of(op.in).first, -1, -1}});
+}
+
+PendingOp& Model::add_in_flight(PendingOp&& op) {
+  in_flight_.push_back(std::make_unique<PendingOp>(std::move(op)));
+  return *in_flight_.back();
+}
+
+void Model::remove_in_flight(const PendingOp& op) {
+  const auto found =
+      std::ranges::find_if(in_flight_, [&](const auto& own) { return own.get() == &op; });
+  ensure(found != in_flight_.end(), "an op in flight is in the list");
+  std::ranges::replace(streams_, found->get(), static_cast<PendingOp*>(nullptr));
+  std::swap(*found, in_flight_.back());
+  in_flight_.pop_back();
+}
+
+std::int32_t Model::stream_id(std::string_view name) {
+  const auto found = std::ranges::find(stream_names_, name);
+  if (found == stream_names_.end()) {
+    stream_names_.emplace_back(name);
+    streams_.push_back(nullptr);
+    return static_cast<std::int32_t>(stream_names_.size() - 1);
+  }
+  return static_cast<std::int32_t>(found - stream_names_.begin());
+}
+
+// Messages start immediately; collectives of one stream run in order.
+void Model::start(PendingOp& op, const CollectiveOptions& options) {
+  if (op.peer >= 0) {
+    issue(op, 0, true);
+    dist_.start(op);
+    return;
+  }
+  if (!plan::is_name(options.stream) || options.stream == stream_names_.front()) {
+    throw_error("D614",
+                fmt::format("a collective cannot be started on stream `{}`", options.stream),
+                "a started collective overlaps `main`, on a stream named with letters and digits",
+                "name another stream, or `co_await` the call itself");
+  }
+  const std::int32_t stream = stream_id(options.stream);
+  issue(op, stream, false);
+  PendingOp* const last = std::exchange(streams_[stream], &op);
+  if (last != nullptr && !last->complete) {
+    last->next_on_stream = &op;
+  } else {
+    dist_.start(op);
+  }
+}
+
+void Model::await(PendingOp& op, std::coroutine_handle<> caller) {
+  op.handle = caller;
+  op.awaited = true;
+  op.next = nullptr;
+  waiting_for_ = &op;
+  begin_call(op.kind, op.kind == EventKind::recv ? -1 : layer_of(op.in));
+}
+
+const PendingOp* Model::waiting_for() const {
+  const PendingOp* op = waiting_for_;
+  for (std::size_t i = 0; op != nullptr && i < in_flight_.size(); ++i) {
+    const auto before = std::ranges::find(in_flight_, op, [](const auto& own) {
+      return static_cast<const PendingOp*>(own->next_on_stream);
+    });
+    if (before == in_flight_.end()) break;
+    op = before->get();
+  }
+  return op;
+}
+
+Recording Model::recording_so_far() const {
+  Recording all = recorder_.recording();
+  const auto add = [&](const PendingOp& op) {
+    if (!op.complete || op.kind == EventKind::send) return;
+    all.steps[op.step].writes[0] = static_cast<ValueNumber>(all.values.size());
+    all.values.push_back({.value = op.out, .in_place_of = -1});
+  };
+  for (const auto& op : in_flight_) add(*op);
+  if (waiting_for_ != nullptr && waiting_for_->step >= 0 &&
+      all.steps[waiting_for_->step].writes[0] < 0) {
+    add(*waiting_for_);
+  }
+  return all;
+}
+
+// Called when the rank resumes after `op` is complete.
+void Model::finish_wait(PendingOp& op) {
+  waiting_for_ = nullptr;
+  begin_call(op.kind, op.kind == EventKind::recv ? -1 : layer_of(op.in));
+  if (op.kind != EventKind::recv) {
+    ValueState& state = values_[provenance_of(op.in).first];
+    --state.readers;
+    state.being_reduced = false;
+  }
+  if (op.non_blocking) record({.type = StepType::wait, .comm_step = op.step});
+}
+
+template <class T>
+T Model::take(PendingOp& op) {
+  finish_wait(op);
+  if (op.kind == EventKind::send) return std::get<T>(op.in);
+  T* const value = std::get_if<T>(&op.out);
+  if (value == nullptr) {
+    throw_error("D616", fmt::format("rank {} sent {}", op.peer, describe(op.out)),
+                "a receive names the type of the incoming value", "receive the type that is sent");
+  }
+  const ValueNumber source =
+      may_be_in_place(op.kind) ? provenance_of(op.in).first : ValueNumber{-1};
+  T result = std::move(*value);
+  add_value(result, source);
+  record({.type = StepType::take, .comm_step = op.step, .writes = {result.provenance.first, -1}});
+  return result;
+}
+
+template <>
+AnyValue Model::take(PendingOp& op) {
+  const AnyValue& any = op.kind == EventKind::send ? op.in : op.out;
+  return std::visit(
+      [&]<class T>(const T& /*value*/) -> AnyValue {
+        if constexpr (std::is_same_v<T, std::monostate>) {
+          throw InternalError("a completed op has a value");
+        } else {
+          return take<T>(op);
+        }
+      },
+      any);
+}
+
+template Weight Model::take(PendingOp&);
+template OptState Model::take(PendingOp&);
+template WeightGrad Model::take(PendingOp&);
+template Activation Model::take(PendingOp&);
+template ActivationGrad Model::take(PendingOp&);
 
 }  // namespace shiplap::strategy

@@ -1,4 +1,4 @@
-// How ranks talk: what comes of it, when it is there, and what it holds meanwhile.
+// Communication of models: results, times and memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 namespace shiplap::strategy {
 namespace {
 
-using trace::Kind;
+using trace::EventKind;
 
 const workload::ModelShape kPuzzles{.hidden = 512, .block = 256, .moments = 1};
 const Bytes kWeight{std::int64_t{512} * 512 * 2};
 const Bytes kSample{std::int64_t{512} * 256 * 2};
 
-// Ranks of one program, without asking what they have in the end.
+// Ranks of one program, without the final checks of Trainer.
 struct Ranks {
   explicit Ranks(World world, int batch = 4) : dist(std::move(world)) {
     for (int rank = 0; rank < dist.size(); ++rank) {
@@ -33,13 +33,13 @@ struct Ranks {
     engine::Scheduler& scheduler = dist.scheduler();
     for (const auto& model : models) scheduler.spawn(program(*model));
     scheduler.run();
-    if (scheduler.failed() < models.size()) {
-      std::rethrow_exception(scheduler.tasks()[scheduler.failed()].failure());
+    if (scheduler.first_failed() < models.size()) {
+      std::rethrow_exception(scheduler.tasks()[scheduler.first_failed()].failure());
     }
     if (dist.problem()) throw InputError(*dist.problem());
     for (const Task& task : scheduler.tasks()) EXPECT_TRUE(task.done());
   }
-  Diagnostic refusal(Task (*program)(Model&)) {
+  Diagnostic thrown_diagnostic(Task (*program)(Model&)) {
     try {
       run(program);
     } catch (const InputError& error) {
@@ -59,7 +59,7 @@ struct Ranks {
   std::vector<std::unique_ptr<Model>> models;
 };
 
-const Event& last_of(const Model& model, Kind kind, int nth_from_end = 0) {
+const Event& last_of(const Model& model, EventKind kind, int nth_from_end = 0) {
   for (std::size_t i = model.log().size(); i-- > 0;) {
     if (model.log()[i].kind == kind && nth_from_end-- == 0) return model.log()[i];
   }
@@ -83,7 +83,8 @@ void make_gradients(Model& model) {
 
 Task reduces(Model& model) {
   make_gradients(model);
-  model.log_event(Kind::forward, {.layer = 0, .samples = IndexSet::range(0, 1 + model.rank())});
+  model.log_event(EventKind::forward,
+                  {.layer = 0, .samples = IndexSet::range(0, 1 + model.rank())});
   auto& grads = model.storage().grad_weights;
   const Bytes before = model.memory();
   grads[1] = co_await model.all_reduce(grads[1], 1);
@@ -94,10 +95,11 @@ Task reduces(Model& model) {
 TEST(AllReduce, SumsInPlaceWhenTheLastHasCome) {
   Ranks ranks(2);
   ranks.run(reduces);
-  const Event& first = last_of(ranks[0], Kind::all_reduce);
-  const Event& second = last_of(ranks[1], Kind::all_reduce);
-  EXPECT_LT(last_of(ranks[0], Kind::forward).end(), last_of(ranks[1], Kind::forward).end());
-  EXPECT_EQ(first.time, last_of(ranks[1], Kind::forward).end());
+  const Event& first = last_of(ranks[0], EventKind::all_reduce);
+  const Event& second = last_of(ranks[1], EventKind::all_reduce);
+  EXPECT_LT(last_of(ranks[0], EventKind::forward).end(),
+            last_of(ranks[1], EventKind::forward).end());
+  EXPECT_EQ(first.time, last_of(ranks[1], EventKind::forward).end());
   EXPECT_EQ(first.time, second.time);
   EXPECT_EQ(first.duration.value, ranks.collective("all_reduce", kWeight).value);
   EXPECT_EQ(first.bytes, kWeight);
@@ -119,9 +121,9 @@ Task reduces_elsewhere(Model& model) {
 TEST(AllReduce, ThatIsStoredElsewhereHoldsBoth) {
   Ranks ranks(2);
   ranks.run(reduces_elsewhere);
-  const Event& event = last_of(ranks[0], Kind::all_reduce);
+  const Event& event = last_of(ranks[0], EventKind::all_reduce);
   EXPECT_EQ(event.memory, ranks[0].memory());
-  EXPECT_EQ(event.memory, last_of(ranks[0], Kind::backward).memory + kWeight);
+  EXPECT_EQ(event.memory, last_of(ranks[0], EventKind::backward).memory + kWeight);
 }
 
 Task shards(Model& model) {
@@ -139,8 +141,8 @@ Task shards(Model& model) {
 TEST(ReduceScatterAndAllGather, CutAndPutTogether) {
   Ranks ranks(2);
   ranks.run(shards);
-  const Event& scatter = last_of(ranks[1], Kind::reduce_scatter);
-  const Event& gather = last_of(ranks[1], Kind::all_gather);
+  const Event& scatter = last_of(ranks[1], EventKind::reduce_scatter);
+  const Event& gather = last_of(ranks[1], EventKind::all_gather);
   EXPECT_EQ(scatter.bytes, kWeight);
   EXPECT_EQ(gather.bytes, kWeight);
   EXPECT_EQ(scatter.duration.value, ranks.collective("reduce_scatter", kWeight).value);
@@ -154,15 +156,15 @@ Task gathers_elsewhere(Model& model) {
   auto& weights = model.storage().weights;
   weights[0] = model.load_weights(0, model.rank(), model.ranks()).first;
   weights[{0, 1}] = co_await model.all_gather(weights[0], 0);
-  model.log_event(Kind::loss, {});
+  model.log_event(EventKind::loss, {});
 }
 
 TEST(AllGather, ThatIsStoredElsewhereHoldsTheShardToo) {
   Ranks ranks(4);
   ranks.run(gathers_elsewhere);
-  const Event& gather = last_of(ranks[2], Kind::all_gather);
+  const Event& gather = last_of(ranks[2], EventKind::all_gather);
   EXPECT_EQ(gather.memory.count * 4, 5 * kWeight.count);
-  EXPECT_EQ(last_of(ranks[2], Kind::loss).memory, gather.memory);
+  EXPECT_EQ(last_of(ranks[2], EventKind::loss).memory, gather.memory);
   EXPECT_EQ(ranks[2].memory(), gather.memory);
 }
 
@@ -178,7 +180,7 @@ TEST(Collective, RunsAlongTheAxesItIsAskedFor) {
   Ranks ranks(
       World{.mesh = {{.name = "dp", .size = 3}, {.name = "tp", .size = 2}}, .shape = kPuzzles});
   ranks.run(along_an_axis);
-  EXPECT_EQ(last_of(ranks[5], Kind::all_gather).bytes, kWeight);
+  EXPECT_EQ(last_of(ranks[5], EventKind::all_gather).bytes, kWeight);
 }
 
 // ---------------------------------------------------------------- messages
@@ -200,9 +202,9 @@ Task pipeline(Model& model) {
 TEST(Message, SetsBothClocksToItsEnd) {
   Ranks ranks(2);
   ranks.run(pipeline);
-  const Event& sent = last_of(ranks[0], Kind::send);
-  const Event& received = last_of(ranks[1], Kind::recv);
-  EXPECT_EQ(sent.time, last_of(ranks[0], Kind::forward).end());
+  const Event& sent = last_of(ranks[0], EventKind::send);
+  const Event& received = last_of(ranks[1], EventKind::recv);
+  EXPECT_EQ(sent.time, last_of(ranks[0], EventKind::forward).end());
   EXPECT_EQ(received.time, sent.time);
   EXPECT_EQ(received.duration, sent.duration);
   EXPECT_EQ(sent.duration,
@@ -222,13 +224,13 @@ TEST(Message, SetsBothClocksToItsEnd) {
 
 TEST(Message, ThatIsEagerLetsTheSenderGoOn) {
   Ranks ranks(
-      World{.mesh = {{.name = "dp", .size = 2}}, .shape = kPuzzles, .eager_up_to = 3 * kSample});
+      World{.mesh = {{.name = "dp", .size = 2}}, .shape = kPuzzles, .eager_limit = 3 * kSample});
   ranks.run(pipeline);
-  const Event& sent = last_of(ranks[0], Kind::send);
-  const Event& received = last_of(ranks[1], Kind::recv);
+  const Event& sent = last_of(ranks[0], EventKind::send);
+  const Event& received = last_of(ranks[1], EventKind::recv);
   EXPECT_EQ(sent.duration, Seconds{0});
   EXPECT_EQ(sent.bytes, 3 * kSample);
-  EXPECT_EQ(ranks[0].time(), last_of(ranks[0], Kind::forward).end());
+  EXPECT_EQ(ranks[0].time(), last_of(ranks[0], EventKind::forward).end());
   EXPECT_EQ(received.time, ranks[0].time());
   EXPECT_GT(received.duration.value, 0);
   EXPECT_EQ(received.match, sent.match);
@@ -272,23 +274,23 @@ Task expects_a_weight(Model& model) {
 }
 
 TEST(Message, OfAnotherKindIsRefusedWhereItIsReceived) {
-  const Diagnostic found = Ranks(2).refusal(expects_a_weight);
+  const Diagnostic found = Ranks(2).thrown_diagnostic(expects_a_weight);
   EXPECT_EQ(found.code, "D616");
   EXPECT_EQ(found.where.rank, 1);
   EXPECT_EQ(found.where.operation, "recv");
   EXPECT_EQ(found.what, "rank 0 sent the activation of layer 0, sample 0 of 4");
 }
 
-// ---------------------------------------------------------------- started now, waited for later
+// ---------------------------------------------------------------- non-blocking
 
 Task overlaps(Model& model) {
   make_gradients(model);
   auto& grads = model.storage().grad_weights;
   Pending<WeightGrad> sum = model.start_all_reduce(grads[1], 1);
-  EXPECT_TRUE(sum.under_way());
-  model.log_event(Kind::forward, {.layer = 0, .samples = IndexSet::range(0, 4)});
+  EXPECT_TRUE(sum.in_flight());
+  model.log_event(EventKind::forward, {.layer = 0, .samples = IndexSet::range(0, 4)});
   grads[1] = co_await sum;
-  EXPECT_FALSE(sum.under_way());
+  EXPECT_FALSE(sum.in_flight());
   EXPECT_TRUE(grads[1]->samples.covers(4));
 }
 
@@ -298,8 +300,8 @@ TEST(Started, OverlapTakesTheLongerOfBothNotTheSum) {
     Ranks ranks(
         World{.mesh = {{.name = "dp", .size = 2}}, .shape = {.hidden = 2048, .block = block}});
     ranks.run(overlaps);
-    const Event& reduce = last_of(ranks[0], Kind::all_reduce);
-    const Event& forward = last_of(ranks[0], Kind::forward);
+    const Event& reduce = last_of(ranks[0], EventKind::all_reduce);
+    const Event& forward = last_of(ranks[0], EventKind::forward);
     EXPECT_EQ(reduce.duration < forward.duration, block > 16);
     EXPECT_EQ(reduce.time, forward.time);
     EXPECT_EQ(ranks[0].time(), std::max(reduce.end(), forward.end()));
@@ -334,7 +336,7 @@ Task only_grads_twice(Model& model) {
   auto& grads = model.storage().grad_weights;
   Pending<WeightGrad> one = model.start_all_reduce(grads[1], 1);
   grads[1] = co_await one;
-  model.log_event(Kind::forward, {.layer = 0, .samples = IndexSet::range(0, 4)});
+  model.log_event(EventKind::forward, {.layer = 0, .samples = IndexSet::range(0, 4)});
   Pending<WeightGrad> two = model.start_all_reduce(grads[0], 0);
   grads[0] = co_await two;
 }
@@ -342,9 +344,9 @@ Task only_grads_twice(Model& model) {
 TEST(Started, OnOneStreamTheyFollowEachOther) {
   Ranks ranks(2);
   // The sum of all samples cannot be summed again.
-  EXPECT_EQ(ranks.refusal(one_stream).code, "D611");
-  const Event& second = last_of(ranks[1], Kind::all_reduce);
-  const Event& first = last_of(ranks[1], Kind::all_reduce, 1);
+  EXPECT_EQ(ranks.thrown_diagnostic(one_stream).code, "D611");
+  const Event& second = last_of(ranks[1], EventKind::all_reduce);
+  const Event& first = last_of(ranks[1], EventKind::all_reduce, 1);
   EXPECT_EQ(first.layer, 1);
   EXPECT_EQ(second.time, first.end());
   EXPECT_EQ(ranks[1].time(), second.end());
@@ -353,8 +355,8 @@ TEST(Started, OnOneStreamTheyFollowEachOther) {
 TEST(Started, OnTwoStreamsTheyRunSideBySide) {
   Ranks ranks(2);
   ranks.run(two_streams);
-  const Event& second = last_of(ranks[1], Kind::all_reduce);
-  const Event& first = last_of(ranks[1], Kind::all_reduce, 1);
+  const Event& second = last_of(ranks[1], EventKind::all_reduce);
+  const Event& first = last_of(ranks[1], EventKind::all_reduce, 1);
   EXPECT_EQ(first.time, second.time);
   EXPECT_EQ(first.end(), second.end());
   EXPECT_NE(first.stream, second.stream);
@@ -363,10 +365,11 @@ TEST(Started, OnTwoStreamsTheyRunSideBySide) {
 TEST(Started, OnAFreeStreamOneBeginsAtOnce) {
   Ranks ranks(2);
   ranks.run(only_grads_twice);
-  EXPECT_EQ(last_of(ranks[0], Kind::all_reduce).time, last_of(ranks[0], Kind::forward).end());
+  EXPECT_EQ(last_of(ranks[0], EventKind::all_reduce).time,
+            last_of(ranks[0], EventKind::forward).end());
 }
 
-// The order in which ranks wait is their own business.
+// Ranks may wait in different orders.
 Task waits_in_its_own_order(Model& model) {
   make_gradients(model);
   auto& grads = model.storage().grad_weights;
@@ -377,7 +380,7 @@ Task waits_in_its_own_order(Model& model) {
     grads[1] = co_await one;
   } else {
     grads[1] = co_await one;
-    model.log_event(Kind::forward, {.layer = 0, .samples = IndexSet::range(0, 4)});
+    model.log_event(EventKind::forward, {.layer = 0, .samples = IndexSet::range(0, 4)});
     grads[0] = co_await two;
   }
 }
@@ -385,7 +388,8 @@ Task waits_in_its_own_order(Model& model) {
 TEST(Started, CanBeWaitedForInAnyOrder) {
   Ranks ranks(2);
   ranks.run(waits_in_its_own_order);
-  EXPECT_EQ(last_of(ranks[0], Kind::all_reduce).end(), last_of(ranks[1], Kind::all_reduce).end());
+  EXPECT_EQ(last_of(ranks[0], EventKind::all_reduce).end(),
+            last_of(ranks[1], EventKind::all_reduce).end());
 }
 
 Task receives_early(Model& model) {
@@ -393,17 +397,17 @@ Task receives_early(Model& model) {
   weights[0] = model.load_weights(0).first;
   if (model.rank() == 0) {
     activations[0] = model.get_input_activation({0, 1});
-    model.log_event(Kind::forward, {.layer = 1, .samples = IndexSet::range(0, 4)});
+    model.log_event(EventKind::forward, {.layer = 1, .samples = IndexSet::range(0, 4)});
     co_await model.send(1, activations[0]);
     co_return;
   }
   Pending<Activation> coming = model.start_receive<Activation>(0);
-  model.log_event(Kind::forward, {.layer = 0, .samples = IndexSet(0)});
-  model.log_event(Kind::forward, {.layer = 1, .samples = IndexSet(0)});
+  model.log_event(EventKind::forward, {.layer = 0, .samples = IndexSet(0)});
+  model.log_event(EventKind::forward, {.layer = 1, .samples = IndexSet(0)});
   EXPECT_EQ(model.memory(), kWeight);  // what is on its way is not stored
   activations[0] = co_await coming;
   EXPECT_EQ(model.memory(), kWeight + 2 * kSample);
-  model.log_event(Kind::loss, {});
+  model.log_event(EventKind::loss, {});
 }
 
 TEST(Started, AReceiveHoldsItsMemoryFromItsStartOn) {
@@ -412,22 +416,22 @@ TEST(Started, AReceiveHoldsItsMemoryFromItsStartOn) {
   std::vector<Bytes> found;
   for (const Event& event : ranks[1].log()) found.push_back(event.memory);
   const Bytes loaded = 2 * kWeight;  // the optimizer state was loaded too
-  ASSERT_EQ(ranks[1].log()[0].kind, Kind::load_weights);
+  ASSERT_EQ(ranks[1].log()[0].kind, EventKind::load_weights);
   EXPECT_EQ(found, (std::vector<Bytes>{loaded, kWeight + 2 * kSample, kWeight + 2 * kSample,
                                        kWeight + 2 * kSample, kWeight + 2 * kSample}));
-  EXPECT_EQ(ranks[1].log()[1].kind, Kind::recv);
-  EXPECT_EQ(ranks[1].log()[1].time, last_of(ranks[0], Kind::send).time);
+  EXPECT_EQ(ranks[1].log()[1].kind, EventKind::recv);
+  EXPECT_EQ(ranks[1].log()[1].time, last_of(ranks[0], EventKind::send).time);
 }
 
 Task gathers_early(Model& model) {
   auto& weights = model.storage().weights;
   weights[0] = model.load_weights(0, model.rank(), 2).first;
   Pending<Weight> whole = model.start_all_gather(weights[0], 0);
-  model.log_event(Kind::loss, {});
+  model.log_event(EventKind::loss, {});
   weights[{0, 1}] = co_await whole;
-  model.log_event(Kind::loss, {});
+  model.log_event(EventKind::loss, {});
   weights.erase({0, 1});
-  model.log_event(Kind::loss, {});
+  model.log_event(EventKind::loss, {});
 }
 
 TEST(Started, AGatherHoldsItsMemoryFromItsStartOn) {
@@ -440,7 +444,7 @@ TEST(Started, AGatherHoldsItsMemoryFromItsStartOn) {
   EXPECT_EQ(halves, (std::vector<std::int64_t>{2, 3, 3, 3, 1}));
 }
 
-// ---------------------------------------------------------------- refusals
+// ---------------------------------------------------------------- errors
 
 Task waits_twice(Model& model) {
   make_gradients(model);
@@ -464,17 +468,17 @@ Task waits_for_nothing(Model& model) {
 
 TEST(Pending, IsWaitedForOnce) {
   for (const auto program : {waits_twice, waits_for_what_was_moved, waits_for_nothing}) {
-    const Diagnostic found = Ranks(2).refusal(program);
+    const Diagnostic found = Ranks(2).thrown_diagnostic(program);
     EXPECT_EQ(found.code, "D623");
-    EXPECT_EQ(found.what, "nothing is under way here");
+    EXPECT_EQ(found.what, "nothing is in flight here");
   }
 }
 static_assert(!std::is_copy_constructible_v<Pending<Weight>>);
 
-// What is not started can only be awaited on the spot.
+// A blocking call can only be awaited as a temporary.
 template <class T>
 concept AwaitedLater = requires(T& kept) { kept.operator co_await(); };
-static_assert(!AwaitedLater<Arrival<Weight>> && AwaitedLater<Pending<Weight>>);
+static_assert(!AwaitedLater<Awaitable<Weight>> && AwaitedLater<Pending<Weight>>);
 
 // Each does something to grads[1] while it is being reduced.
 Task uses_while_reduced(Model& model, int how) {
@@ -499,12 +503,12 @@ TEST(Started, WhatIsBeingReducedIsLeftAlone) {
   const std::vector<Task (*)(Model&)> programs{uses<0>, uses<1>, uses<2>, uses<3>,
                                                uses<4>, uses<5>, uses<6>};
   for (std::size_t i = 0; i < programs.size(); ++i) {
-    const Diagnostic found = Ranks(2).refusal(programs[i]);
+    const Diagnostic found = Ranks(2).thrown_diagnostic(programs[i]);
     EXPECT_EQ(found.code, "D620") << "use " << i << "\n" << render(found);
     EXPECT_EQ(found.where.rank, 0) << "use " << i;
     EXPECT_FALSE(found.where.operation.empty()) << "use " << i;
   }
-  EXPECT_EQ(Ranks(2).refusal(uses<7>).code, "");
+  EXPECT_EQ(Ranks(2).thrown_diagnostic(uses<7>).code, "");
 }
 
 // Reading is shared; writing is not.
@@ -532,10 +536,10 @@ Task uses_sent(Model& model) {
 }
 
 TEST(Started, WhatIsBeingSentIsRead) {
-  EXPECT_EQ(Ranks(2).refusal(uses_sent<0>).code, "D620");
-  EXPECT_EQ(Ranks(2).refusal(uses_sent<1>).code, "D620");
-  EXPECT_EQ(Ranks(2).refusal(uses_sent<2>).code, "D620");
-  EXPECT_EQ(Ranks(2).refusal(uses_sent<3>).code, "");
+  EXPECT_EQ(Ranks(2).thrown_diagnostic(uses_sent<0>).code, "D620");
+  EXPECT_EQ(Ranks(2).thrown_diagnostic(uses_sent<1>).code, "D620");
+  EXPECT_EQ(Ranks(2).thrown_diagnostic(uses_sent<2>).code, "D620");
+  EXPECT_EQ(Ranks(2).thrown_diagnostic(uses_sent<3>).code, "");
 }
 
 }  // namespace

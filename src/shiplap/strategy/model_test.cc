@@ -1,4 +1,4 @@
-// What one rank computes and holds: a Model alone in its world.
+// Computation and memory of one rank: a Model in a world of one.
 #include "shiplap/strategy/model.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace shiplap::strategy {
 namespace {
 
-using trace::Kind;
+using trace::EventKind;
 
 const workload::ModelShape kPuzzles{.hidden = 512, .block = 256, .moments = 1};
 const Bytes kWeight{std::int64_t{512} * 512 * 2};
@@ -23,9 +23,9 @@ const Bytes kSample{std::int64_t{512} * 256 * 2};
 
 World puzzle_world() { return {.shape = kPuzzles}; }
 
-// Refused with that code, by rank 0, in the call that the text names.
-void expect_refused(const char* code, const std::string& call, const std::string& words,
-                    const std::function<void()>& what) {
+// Expects an error with this code, on rank 0, in this call.
+void expect_error(const char* code, const std::string& call, const std::string& words,
+                  const std::function<void()>& what) {
   Diagnostic found;
   try {
     what();
@@ -50,7 +50,7 @@ void run_forward(Model& model) {
   }
 }
 
-// A whole step, and then all that it made is there.
+// A whole step, without erasing anything.
 void run_step(Model& model) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
   run_forward(model);
@@ -66,13 +66,13 @@ void run_step(Model& model) {
   }
 }
 
-std::vector<Kind> kinds(const Model& model) {
-  std::vector<Kind> result;
+std::vector<EventKind> kinds(const Model& model) {
+  std::vector<EventKind> result;
   for (const Event& event : model.log()) result.push_back(event.kind);
   return result;
 }
 
-// ---------------------------------------------------------------- who
+// ---------------------------------------------------------------- position
 
 TEST(Model, IsAloneUnlessToldOtherwise) {
   Model model;
@@ -167,7 +167,7 @@ TEST(Samples, AreCutIntoEqualParts) {
   }
 }
 
-// ---------------------------------------------------------------- what it computes
+// ---------------------------------------------------------------- computation
 
 TEST(Model, GivesTheValuesOfTheSeed) {
   Dist dist(puzzle_world());
@@ -226,8 +226,8 @@ TEST(Backward, IsItsTwoHalves) {
   const Event& weight_half = log.back();
   const Event& input_half = log[log.size() - 2];
   const Event& whole = log[log.size() - 3];
-  EXPECT_EQ(weight_half.kind, Kind::backward_weight);
-  EXPECT_EQ(input_half.kind, Kind::backward_input);
+  EXPECT_EQ(weight_half.kind, EventKind::backward_weight);
+  EXPECT_EQ(input_half.kind, EventKind::backward_input);
   EXPECT_EQ(weight_half.duration, input_half.duration);
   EXPECT_EQ(weight_half.duration, dist.predictor().get_forward_backward_time(4));
   // Larger work may be done at a higher efficiency, so this is all that is sure.
@@ -247,15 +247,15 @@ TEST(Forward, WithAShardOfTheWeightMakesAShardOfTheOutput) {
   EXPECT_EQ(activations[1]->shards, IndexSet(1));
   EXPECT_EQ(activations[1]->num_shards, 2);
   EXPECT_EQ(2 * activations[1]->memory(kPuzzles), activations[0]->memory(kPuzzles));
-  expect_refused("D612", "forward(layer 1)", "is not complete",
-                 [&] { (void)model.forward(1, activations[1], weights[1]); });
+  expect_error("D612", "forward(layer 1)", "is not complete",
+               [&] { (void)model.forward(1, activations[1], weights[1]); });
 }
 
 TEST(Log, TellsEveryCallInOrderAndInTime) {
   Dist dist(puzzle_world());
   Model model(0, dist, 2, 4);
   run_step(model);
-  using enum Kind;
+  using enum EventKind;
   EXPECT_EQ(kinds(model), (std::vector{load_weights, load_weights, forward, forward, loss, backward,
                                        backward, update, update}));
   const cost::RuntimePredictor& predictor = dist.predictor();
@@ -284,22 +284,22 @@ TEST(LogEvent, LetsTimePassAsTheCallWould) {
   Dist dist(puzzle_world());
   Model model(0, dist, 2, 4);
   const cost::RuntimePredictor& predictor = dist.predictor();
-  model.log_event(Kind::forward, {.layer = 1, .samples = IndexSet::range(0, 3)});
+  model.log_event(EventKind::forward, {.layer = 1, .samples = IndexSet::range(0, 3)});
   EXPECT_EQ(model.log().back().duration, predictor.get_forward_backward_time(3));
   EXPECT_EQ(model.log().back().samples, IndexSet::range(0, 3));
   EXPECT_EQ(model.log().back().layer, 1);
-  model.log_event(Kind::update,
+  model.log_event(EventKind::update,
                   {.layer = 1, .samples = {}, .shards_on_device = 1, .num_shards = 4});
   EXPECT_EQ(model.log().back().duration, predictor.get_update_step_time(1, 4));
-  model.log_event(Kind::load_weights, {.layer = 0, .samples = {}});
+  model.log_event(EventKind::load_weights, {.layer = 0, .samples = {}});
   EXPECT_EQ(model.log().back().duration, predictor.get_weight_load_time(1, 1));
-  model.log_event(Kind::backward, {.layer = 0, .samples = IndexSet(0)});
+  model.log_event(EventKind::backward, {.layer = 0, .samples = IndexSet(0)});
   EXPECT_EQ(model.log().back().duration, predictor.time(predictor.backward_work(1)));
-  model.log_event(Kind::loss, {});
+  model.log_event(EventKind::loss, {});
   EXPECT_EQ(model.time(), model.log().back().end());
   EXPECT_EQ(model.memory(), Bytes{0});
-  expect_refused("D614", "all_reduce(layer 1)", "cannot be logged alone",
-                 [&] { model.log_event(Kind::all_reduce, {.layer = 1, .samples = {}}); });
+  expect_error("D614", "all_reduce(layer 1)", "cannot be logged alone",
+               [&] { model.log_event(EventKind::all_reduce, {.layer = 1, .samples = {}}); });
 }
 
 // ---------------------------------------------------------------- memory
@@ -430,7 +430,7 @@ TEST(EventMemory, OfALateLoadCountsFromTheFirstEventOn) {
                                        4 * kWeight + 2 * kSample}));
 }
 
-// A result that nobody stores is gone with the next call.
+// A result that is not stored is dropped at the next call.
 TEST(EventMemory, ForgetsWhatWasNotStored) {
   Dist dist(puzzle_world());
   Model model(0, dist, 2, 4);

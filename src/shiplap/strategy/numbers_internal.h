@@ -1,5 +1,4 @@
-// Every number of a program that a recorded rank may have, in a fixed order; and what is left of it
-// without them.
+// Visits every number of a recorded program, in a fixed order.
 #pragma once
 
 #include <cstdint>

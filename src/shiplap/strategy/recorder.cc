@@ -1,3 +1,22 @@
+// Problem: most ranks of a large world execute the same calls (SPMD). A recording per rank would
+// store the same steps again for every rank, and to_plan would have to compare them all.
+//
+// Idea: split a recording into its structure (Tape) and its numbers, and share the structure while
+// it is recorded. A tape is append-only. A rank is a cursor on a tape (Tapes::Position):
+// - at the end of the tape, the rank appends its step;
+// - elsewhere it compares its step with the one on the tape and advances if they are equal;
+// - if they differ, the rank diverges: branch() returns a tape with the common prefix and the new
+//   step. Branches are looked up by a hash of position and step and then compared, so ranks that
+//   diverge in the same way at the same step share again (hash-consing of tape prefixes).
+// So the tapes are the paths of a prefix tree (trie) of recorded programs, each stored in full.
+//
+// Invariants:
+// - Ranks with equal positions have equal steps; to_plan relies on it to group them.
+// - Numbers are not part of the comparison: layer, samples and shards of a value, peer and tag of a
+//   message. They are appended to the rank's own lists, in the order of the tape, and recording()
+//   reads them back in this order. The *number* of runs of a set is structure (ValueShape::runs).
+// - A tape records events that change earlier steps (`take`, `in_place`) as steps of their own,
+//   since a shared prefix must not change; recording() folds them back.
 #include "shiplap/strategy/recorder.h"
 
 #include <functional>
@@ -20,10 +39,10 @@ class Hash {
 };
 
 void mix(Hash& hash, const Step& step) {
-  hash.mix(static_cast<std::int64_t>(step.what));
+  hash.mix(static_cast<std::int64_t>(step.type));
   hash.mix(static_cast<std::int64_t>(step.kind));
   hash.mix(step.group);
-  hash.mix(step.of);
+  hash.mix(step.comm_step);
   hash.mix(step.channel);
   for (const ValueNumber v : step.reads) hash.mix(v);
   for (const ValueNumber v : step.writes) hash.mix(v);
@@ -48,7 +67,7 @@ std::uint64_t hash_of(const Tapes::Position& from, const Item& item) {
   return hash.value();
 }
 
-// The fields of any kind of value. Null where it has none.
+// Pointers to the fields of any type of value; null if it does not have the field.
 template <class Set, class Number>
 struct Fields {
   Number* layer = nullptr;
@@ -101,7 +120,7 @@ AnyValue empty_value(std::size_t type) {
 }
 static_assert(std::is_same_v<std::variant_alternative_t<4, AnyValue>, workload::Activation>);
 
-// A set of so many runs, whose numbers come next.
+// Reads a set of `runs` runs from the front of `numbers`.
 IndexSet read_set(std::size_t runs, std::span<const std::int32_t>& numbers) {
   if (runs == 0) return {};
   const std::span<const std::int32_t> of_set = numbers.first(3 * runs);
@@ -140,7 +159,7 @@ Tape& Tapes::branch(const Position& from, const Item& item, std::vector<Item> Ta
 }
 
 template <class Item>
-void Recorder::follow(const Item& item, std::vector<Item> Tape::* list, std::int32_t& at) {
+void Recorder::append(const Item& item, std::vector<Item> Tape::* list, std::int32_t& at) {
   std::vector<Item>& all = at_.tape->*list;
   if (at == std::ssize(all)) {
     all.push_back(item);
@@ -155,7 +174,7 @@ std::int32_t Recorder::add(Step step) {
     messages_.push_back(std::exchange(step.peer, 0));
     messages_.push_back(std::exchange(step.tag, 0));
   }
-  follow(step, &Tape::steps, at_.steps);
+  append(step, &Tape::steps, at_.steps);
   return at_.steps - 1;
 }
 
@@ -173,7 +192,7 @@ void Recorder::add(const AnyValue& value) {
       numbers_.insert(numbers_.end(), {run.begin, run.count, run.stride});
     }
   }
-  follow(shape, &Tape::values, at_.values);
+  append(shape, &Tape::values, at_.values);
 }
 
 Recording Recorder::recording() const {
@@ -201,9 +220,9 @@ Recording Recorder::recording() const {
       step.peer = messages_[message++];
       step.tag = messages_[message++];
     }
-    if (step.what == Step::What::take) {
-      all.steps[step.of].writes[0] = std::exchange(step.writes[0], -1);
-    } else if (step.what == Step::What::in_place) {
+    if (step.type == StepType::take) {
+      all.steps[step.comm_step].writes[0] = std::exchange(step.writes[0], -1);
+    } else if (step.type == StepType::in_place) {
       all.values[std::exchange(step.writes[0], -1)].in_place_of = step.reads[0];
     }
   }

@@ -1,10 +1,10 @@
-// Where ranks record what they do. Ranks that do the same share one tape, so that a world of many
-// alike ranks holds its program once; each rank keeps only the numbers in which it may differ:
-// layers, samples and shards of values, peers and tags of messages.
+// Records the steps of ranks. Ranks with equal steps share one tape, so that a large SPMD world
+// stores its program once; each rank stores only the numbers in which it may differ: layers,
+// samples and shards of values, peers and tags of messages.
 //
-// A tape is shared as long as ranks agree: every step is compared with the one that is there, and
-// whoever does something else goes on with a copy of its own, or with that of a rank that left at
-// the same step in the same way (found by hash, then compared).
+// A tape is shared as long as ranks agree. Every step is compared with the one on the tape; a rank
+// that differs continues on a copy, or on the copy of a rank that diverged at the same step in the
+// same way (found by hash, then compared).
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace shiplap::strategy {
 
-// A value without the numbers in which ranks differ.
+// A value without the numbers in which ranks may differ.
 struct ValueShape {
   std::uint8_t type = 0;                // in AnyValue
   std::array<std::uint32_t, 2> runs{};  // of its samples, and of its shards or contributions
@@ -39,14 +39,14 @@ class Tapes {
  public:
   Tapes() { all_.push_back(std::make_unique<Tape>()); }
   [[nodiscard]] Tape& first() { return *all_.front(); }
-  // How far a rank has followed a tape.
+  // The prefix of a tape that a rank has recorded.
   struct Position {
     Tape* tape = nullptr;
     std::int32_t steps = 0;
     std::int32_t values = 0;
     friend bool operator==(const Position&, const Position&) = default;
   };
-  // The tape that goes on from here with `item`, as the next of `list`.
+  // Returns the tape that continues `from` with `item` as the next element of `list`.
   template <class Item>
   Tape& branch(const Position& from, const Item& item, std::vector<Item> Tape::* list);
 
@@ -63,11 +63,11 @@ class Recorder {
  public:
   explicit Recorder(Tapes& tapes) : tapes_(&tapes), at_{.tape = &tapes.first()} {}
 
-  // Returns its number.
+  // Returns the index of the step.
   std::int32_t add(Step step);
   void add(const AnyValue& value);
 
-  // Ranks at the same position did the same, but for the numbers.
+  // Ranks at the same position have equal steps, except for numbers() and messages().
   [[nodiscard]] const Tapes::Position& position() const { return at_; }
   [[nodiscard]] std::span<const std::int32_t> numbers() const { return numbers_; }
   [[nodiscard]] std::span<const std::int32_t> messages() const { return messages_; }
@@ -75,7 +75,7 @@ class Recorder {
 
  private:
   template <class Item>
-  void follow(const Item& item, std::vector<Item> Tape::* list, std::int32_t& at);
+  void append(const Item& item, std::vector<Item> Tape::* list, std::int32_t& at);
 
   Tapes* tapes_;
   Tapes::Position at_;

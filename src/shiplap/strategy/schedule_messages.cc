@@ -1,25 +1,24 @@
-// List scheduling, as torch.distributed.pipelining does it when it lowers a schedule of
-// computations
-// (`_add_send_recv`, torch 2.15): ranks take turns in the order of their numbers, round after
-// round. In its turn a rank takes its next action, if the inputs are there; otherwise it waits for
-// the next round. If the result belongs on another rank, the send goes into the row of this rank,
-// behind the action, and the receive at the same moment into the row of the other.
+// Inserts sends and receives by list scheduling, as torch.distributed.pipelining does when it
+// lowers a schedule of computations (`_add_send_recv`, torch 2.15). Ranks take turns in the order
+// of their numbers, round after round. In its turn a rank takes its next action if the inputs are
+// available; otherwise it waits for the next round. If another rank needs the result, the send is
+// appended to the row of this rank, after the action, and the receive at the same time to the row
+// of the other.
 //
-// So there is one sequence of all messages, and every row is a part of it. That is why the result
-// cannot deadlock, even where a rank carries out its messages one at a time in the order of its
-// row: the first message in the sequence that is not complete always can be.
+// So there is one global sequence of messages, and every row is a subsequence of it. This is why
+// the result cannot deadlock, even if a rank executes its messages one at a time in the order of
+// its row: the first incomplete message of the sequence can always be executed.
 //
-// Who is in which round depends on every action that takes a turn, also on those that move nothing
-// between ranks. torch lowers a schedule of computations in three passes, and messages come last:
-// before, `_add_unshard_reshard` puts in the gathering and dropping of weights, and
-// `_add_reduce_grad` the reduction of gradients. They are not in the plan, whose mesh has no axis
-// for them, but their turns count (`turns_of`). The passes of torch have options; these are the
-// defaults.
+// The rounds depend on every action that takes a turn, including those without communication
+// between stages. torch lowers a schedule of computations in three passes, and messages come last:
+// before, `_add_unshard_reshard` inserts gathering and freeing of weights, and `_add_reduce_grad`
+// the reduction of gradients. They are not in the plan, whose mesh has no axis for them, but their
+// turns count (`groups_with_inserted`). torch's passes have options; these are the defaults.
 //
-// If no rank can take a turn, torch refuses the schedule ("Malformed compute schedule"). Here
-// messages are put in all the same, a receive before the computation and a send after it, so that
-// `check` shows who waits for whom. Each of them has its own tag: which send belongs to which
-// receive is not in doubt, only when they happen.
+// If no rank can take a turn, torch rejects the schedule ("Malformed compute schedule"). Here the
+// messages are inserted anyway, a receive before the computation and a send after it, so that
+// `check` can report the deadlock. Each of them has its own tag, so that the matching is
+// unambiguous.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -36,11 +35,11 @@ namespace {
 
 constexpr std::size_t kMaxActiveStages = 3;  // torch's `max_active_stages`
 
-// Actions that overlap are taken together; a turn without any is of an action that torch puts in.
-using Turn = std::span<const Action>;
+// Actions that overlap form one group. An empty group is an action that torch inserts.
+using ActionGroup = std::span<const Action>;
 
-std::vector<Turn> groups_of(const std::vector<Action>& actions) {
-  std::vector<Turn> groups;
+std::vector<ActionGroup> groups_of(const std::vector<Action>& actions) {
+  std::vector<ActionGroup> groups;
   for (auto begin = actions.begin(); begin != actions.end();) {
     const auto end = std::find_if(begin + 1, actions.end(),
                                   [](const Action& action) { return !action.overlaps_previous; });
@@ -50,11 +49,11 @@ std::vector<Turn> groups_of(const std::vector<Action>& actions) {
   return groups;
 }
 
-// For each group, the stages whose weights are there when it is taken: those that the rank computes
-// next, three of them, and what else is in the same group as the third.
-std::vector<std::set<int>> active_stages(const std::vector<Turn>& groups) {
+// For each group, the stages whose weights are gathered when it runs: the next three that the rank
+// computes, and those in the same group as the third.
+std::vector<std::set<int>> active_stages(const std::vector<ActionGroup>& groups) {
   std::vector<std::set<int>> result(groups.size());
-  std::vector<int> upcoming;  // stages, that of the next computation first
+  std::vector<int> upcoming;  // stages, in the order of their next use
   std::map<int, std::size_t> next_use;
   for (std::size_t i = groups.size(); i-- > 0;) {
     for (auto action = groups[i].rbegin(); action != groups[i].rend(); ++action) {
@@ -78,35 +77,40 @@ std::size_t changes(const std::set<int>& before, const std::set<int>& after) {
   return changed.size();
 }
 
-// How many gradients are complete after `group`; `count` has the gradients that were added so far.
-std::size_t reductions(const Turn& group, int microbatches, std::map<int, int>& count) {
+// Returns the number of gradients that `group` completes. `count` has the gradients added so far.
+std::size_t reductions(const ActionGroup& group, int microbatches, std::map<int, int>& count) {
   return static_cast<std::size_t>(std::ranges::count_if(group, [&](const Action& action) {
-    const bool adds = action.act == Act::backward || action.act == Act::backward_weight;
+    const bool adds =
+        action.type == ComputationType::backward || action.type == ComputationType::backward_weight;
     return adds && ++count[action.stage] == microbatches;
   }));
 }
 
-// The turns of a rank, with those of the actions that torch puts in before messages.
-std::vector<Turn> turns_of(const std::vector<Action>& actions, const Pipeline& pipeline) {
-  std::vector<Turn> groups = groups_of(actions);
+// The groups of a rank, including the actions that torch inserts before messages.
+std::vector<ActionGroup> groups_with_inserted(const std::vector<Action>& actions,
+                                              const Pipeline& pipeline) {
+  std::vector<ActionGroup> groups = groups_of(actions);
   if (pipeline.stage_actions) return groups;
   const std::vector<std::set<int>> active = active_stages(groups);
-  std::vector<Turn> turns;
+  std::vector<ActionGroup> all_groups;
   std::map<int, int> gradients;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    // UNSHARD and RESHARD before it; REDUCE_GRAD and WAIT_REDUCE_GRAD behind it.
-    turns.resize(turns.size() + changes(i == 0 ? std::set<int>{} : active[i - 1], active[i]));
-    turns.push_back(groups[i]);
-    turns.resize(turns.size() + 2 * reductions(groups[i], pipeline.microbatches, gradients));
+    // UNSHARD and RESHARD before it; REDUCE_GRAD and WAIT_REDUCE_GRAD after it.
+    all_groups.resize(all_groups.size() +
+                      changes(i == 0 ? std::set<int>{} : active[i - 1], active[i]));
+    all_groups.push_back(groups[i]);
+    all_groups.resize(all_groups.size() +
+                      2 * reductions(groups[i], pipeline.microbatches, gradients));
   }
-  return turns;
+  return all_groups;
 }
 
 class MessagePlacer {
  public:
   explicit MessagePlacer(const Pipeline& pipeline)
       : pipeline_(pipeline), rows_(pipeline.rows.size()), next_(pipeline.rows.size()) {
-    for (const Row& row : pipeline.rows) turns_.push_back(turns_of(row.actions, pipeline));
+    for (const Row& row : pipeline.rows)
+      groups_.push_back(groups_with_inserted(row.actions, pipeline));
   }
 
   [[nodiscard]] std::vector<std::vector<Action>> place() && {
@@ -117,7 +121,7 @@ class MessagePlacer {
   }
 
  private:
-  // A message from one rank to another, by its two ends.
+  // Both ends of a message.
   struct Message {
     Action send;
     Action receive;
@@ -126,8 +130,8 @@ class MessagePlacer {
   [[nodiscard]] bool take_round() {
     bool progress = false;
     for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
-      if (next_[rank] == turns_[rank].size()) continue;
-      const Turn& turn = turns_[rank][next_[rank]];
+      if (next_[rank] == groups_[rank].size()) continue;
+      const ActionGroup& turn = groups_[rank][next_[rank]];
       if (!std::ranges::all_of(turn, [&](const Action& action) { return is_ready(action); })) {
         continue;
       }
@@ -138,7 +142,7 @@ class MessagePlacer {
     return progress;
   }
 
-  void take(std::size_t rank, const Turn& turn) {
+  void take(std::size_t rank, const ActionGroup& turn) {
     rows_[rank].insert(rows_[rank].end(), turn.begin(), turn.end());
     for (const Action& action : turn) {
       if (!makes_result(action)) continue;
@@ -150,10 +154,10 @@ class MessagePlacer {
     }
   }
 
-  // What is left when no rank can take a turn.
+  // Takes the remaining actions when no rank can take a turn.
   void take_rest(std::size_t rank) {
-    for (; next_[rank] < turns_[rank].size(); ++next_[rank]) {
-      for (const Action& action : turns_[rank][next_[rank]]) {
+    for (; next_[rank] < groups_[rank].size(); ++next_[rank]) {
+      for (const Action& action : groups_[rank][next_[rank]]) {
         if (!is_ready(action)) {
           const Action source = source_of(action);
           if (sends_result(source)) rows_[rank].push_back(with_tag(message_of(source).receive));
@@ -166,19 +170,19 @@ class MessagePlacer {
     }
   }
 
-  // An activation, or the gradient of one: by direction, stage that makes it, and microbatch.
+  // An activation or its gradient: direction, stage that computes it, and microbatch.
   using Result = std::tuple<bool, int, int>;
 
   static bool makes_result(const Action& action) {
-    return computes(action.act) && action.act != Act::backward_weight;
+    return computes(action.type) && action.type != ComputationType::backward_weight;
   }
   static Result result_of(const Action& action) {
-    return {action.act == Act::forward, action.stage, action.microbatch};
+    return {action.type == ComputationType::forward, action.stage, action.microbatch};
   }
-  // REQUIRES: makes_result(action). The action that makes its input.
+  // REQUIRES: makes_result(action). Returns the action that computes its input.
   static Action source_of(const Action& action) {
-    const bool forward = action.act == Act::forward;
-    return {.act = forward ? Act::forward : Act::backward,
+    const bool forward = action.type == ComputationType::forward;
+    return {.type = forward ? ComputationType::forward : ComputationType::backward,
             .stage = action.stage + (forward ? -1 : 1),
             .microbatch = action.microbatch};
   }
@@ -192,25 +196,28 @@ class MessagePlacer {
 
   // REQUIRES: makes_result(action).
   [[nodiscard]] bool sends_result(const Action& action) const {
-    const int next = action.stage + (action.act == Act::forward ? 1 : -1);
+    const int next = action.stage + (action.type == ComputationType::forward ? 1 : -1);
     return pipeline_.sends_between(action.stage, next);
   }
 
   // REQUIRES: sends_result(action).
   static Message message_of(const Action& action) {
-    const bool forward = action.act == Act::forward;
-    return {.send = {.act = forward ? Act::send_forward : Act::send_backward,
-                     .stage = action.stage,
-                     .microbatch = action.microbatch},
-            .receive = {.act = forward ? Act::receive_forward : Act::receive_backward,
-                        .stage = action.stage + (forward ? 1 : -1),
-                        .microbatch = action.microbatch}};
+    const bool forward = action.type == ComputationType::forward;
+    return {
+        .send = {.type = forward ? ComputationType::send_forward : ComputationType::send_backward,
+                 .stage = action.stage,
+                 .microbatch = action.microbatch},
+        .receive = {
+            .type = forward ? ComputationType::receive_forward : ComputationType::receive_backward,
+            .stage = action.stage + (forward ? 1 : -1),
+            .microbatch = action.microbatch}};
   }
 
-  // With a tag that no other message has.
+  // Adds a unique tag.
   [[nodiscard]] Action with_tag(Action message) const {
-    const bool forward = message.act == Act::send_forward || message.act == Act::receive_forward;
-    const int boundary = std::min(message.stage, peer_stage(message.act, message.stage));
+    const bool forward = message.type == ComputationType::send_forward ||
+                         message.type == ComputationType::receive_forward;
+    const int boundary = std::min(message.stage, peer_stage(message.type, message.stage));
     const std::int64_t number =
         std::int64_t{boundary} * pipeline_.microbatches + message.microbatch;
     message.tag = 1 + 2 * number + (forward ? 0 : 1);
@@ -218,9 +225,9 @@ class MessagePlacer {
   }
 
   const Pipeline& pipeline_;
-  std::vector<std::vector<Turn>> turns_;   // by rank
-  std::vector<std::vector<Action>> rows_;  // by rank: so far
-  std::vector<std::size_t> next_;          // by rank: turn
+  std::vector<std::vector<ActionGroup>> groups_;  // by rank
+  std::vector<std::vector<Action>> rows_;         // by rank: so far
+  std::vector<std::size_t> next_;                 // by rank: next group
   std::set<Result> done_;
 };
 

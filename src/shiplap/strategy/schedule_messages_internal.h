@@ -1,4 +1,4 @@
-// Where torch puts the messages of a pipeline schedule that has none of its own.
+// Inserts messages into a pipeline schedule that has none, where torch inserts them.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace shiplap::strategy::torch_schedule {
 
-// The actions of each rank, with messages. Those of the file are kept as they are.
+// Returns the actions of each rank, with messages. Messages of the file are not changed.
 [[nodiscard]] std::vector<std::vector<Action>> with_messages(const Pipeline& pipeline);
 
 }  // namespace shiplap::strategy::torch_schedule

@@ -14,34 +14,34 @@
 namespace shiplap::strategy::torch_schedule {
 namespace {
 
-struct Word {
+struct TypeName {
   std::string_view text;
-  Act act = Act::forward;
+  ComputationType type = ComputationType::forward;
 };
-constexpr std::array kWords =
-    std::to_array<Word>({{"F", Act::forward},
-                         {"B", Act::backward},
-                         {"I", Act::backward_input},
-                         {"W", Act::backward_weight},
-                         {"SEND_F", Act::send_forward},
-                         {"RECV_F", Act::receive_forward},
-                         {"SEND_B", Act::send_backward},
-                         {"RECV_B", Act::receive_backward},
-                         {"WAIT_SEND_F", Act::wait_send_forward},
-                         {"WAIT_SEND_B", Act::wait_send_backward},
-                         {"UNSHARD", Act::unshard},
-                         {"RESHARD", Act::reshard},
-                         {"REDUCE_GRAD", Act::reduce_gradient},
-                         {"WAIT_REDUCE_GRAD", Act::wait_reduce_gradient}});
+constexpr std::array kTypeNames =
+    std::to_array<TypeName>({{"F", ComputationType::forward},
+                             {"B", ComputationType::backward},
+                             {"I", ComputationType::backward_input},
+                             {"W", ComputationType::backward_weight},
+                             {"SEND_F", ComputationType::send_forward},
+                             {"RECV_F", ComputationType::receive_forward},
+                             {"SEND_B", ComputationType::send_backward},
+                             {"RECV_B", ComputationType::receive_backward},
+                             {"WAIT_SEND_F", ComputationType::wait_send_forward},
+                             {"WAIT_SEND_B", ComputationType::wait_send_backward},
+                             {"UNSHARD", ComputationType::unshard},
+                             {"RESHARD", ComputationType::reshard},
+                             {"REDUCE_GRAD", ComputationType::reduce_gradient},
+                             {"WAIT_REDUCE_GRAD", ComputationType::wait_reduce_gradient}});
 
-constexpr std::string_view kLegal =
+constexpr std::string_view kSyntaxHelp =
     "write stage, action, microbatch: 0F0, 0B0, 0I0, 0W0, 0SEND_F0, 1RECV_F0, 1SEND_B0, 0RECV_B0, "
     "0WAIT_SEND_F0, 1WAIT_SEND_B0; 0UNSHARD, 0RESHARD, 0REDUCE_GRAD, 0WAIT_REDUCE_GRAD; "
     "(0F1;1B0)OVERLAP_F_B";
 constexpr std::size_t kMaxDigits = 6;
 constexpr std::size_t kMaxErrors = 20;
 
-Cell part_of(const Cell& cell, std::size_t begin, std::size_t end) {
+Cell subcell(const Cell& cell, std::size_t begin, std::size_t end) {
   return {.text = cell.text.substr(begin, end - begin), .column = cell.column + begin};
 }
 
@@ -49,7 +49,7 @@ Cell trimmed(const Cell& cell) {
   constexpr std::string_view kBlank = " \t\r\"";
   const std::size_t begin = cell.text.find_first_not_of(kBlank);
   if (begin == cell.text.npos) return {.text = "", .column = cell.column};
-  return part_of(cell, begin, cell.text.find_last_not_of(kBlank) + 1);
+  return subcell(cell, begin, cell.text.find_last_not_of(kBlank) + 1);
 }
 
 std::vector<Cell> split(const Cell& cell, char separator) {
@@ -57,13 +57,13 @@ std::vector<Cell> split(const Cell& cell, char separator) {
   std::size_t begin = 0;
   while (true) {
     const std::size_t end = std::min(cell.text.find(separator, begin), cell.text.size());
-    result.push_back(trimmed(part_of(cell, begin, end)));
+    result.push_back(trimmed(subcell(cell, begin, end)));
     if (end == cell.text.size()) return result;
     begin = end + 1;
   }
 }
 
-// Gathers what is wrong, up to a limit.
+// Collects diagnostics, up to a limit.
 class Errors {
  public:
   explicit Errors(std::string_view file) : file_(file) {}
@@ -103,26 +103,26 @@ void read_action(Row& row, const Cell& cell, Errors& errors) {
   const std::size_t word_begin = digits(0);
   const std::size_t word_end = std::min(text.find_first_of("0123456789", word_begin), text.size());
   const std::string_view name = text.substr(word_begin, word_end - word_begin);
-  const auto* const word = std::ranges::find(kWords, name, &Word::text);
+  const auto* const word = std::ranges::find(kTypeNames, name, &TypeName::text);
   const bool too_long = word_begin > kMaxDigits || text.size() - word_end > kMaxDigits;
-  if (word == kWords.end() || digits(word_end) != text.size() || too_long) {
+  if (word == kTypeNames.end() || digits(word_end) != text.size() || too_long) {
     const bool old = name == "BW";
-    errors.add(row, cell, fmt::format("`{}` is no action", text),
-               old ? "older files say BW for B, and B for I: write them anew" : kLegal);
+    errors.add(row, cell, fmt::format("`{}` is not an action", text),
+               old ? "older files use BW for B, and B for I: export them again" : kSyntaxHelp);
     return;
   }
-  const bool of_stage = is_of_stage(word->act);
+  const bool of_stage = is_of_stage(word->type);
   if (word_begin == 0 || (word_end == text.size()) != of_stage) {
     errors.add(row, cell,
                fmt::format("`{}` {}", text,
-                           word_begin == 0 ? "lacks its stage"
+                           word_begin == 0 ? "is missing its stage"
                            : of_stage      ? "is of a stage, not of a microbatch"
-                                           : "lacks its microbatch"),
-               kLegal);
+                                           : "is missing its microbatch"),
+               kSyntaxHelp);
     return;
   }
   row.actions.push_back(
-      {.act = word->act,
+      {.type = word->type,
        .stage = std::stoi(std::string(text.substr(0, word_begin))),
        .microbatch = of_stage ? -1 : std::stoi(std::string(text.substr(word_end))),
        .cell = cell});
@@ -135,7 +135,7 @@ void read_cell(Row& row, const Cell& cell, Errors& errors) {
     return read_action(row, cell, errors);
   }
   const std::size_t first = row.actions.size();
-  const Cell inside = part_of(cell, 1, cell.text.size() - kOverlap.size());
+  const Cell inside = subcell(cell, 1, cell.text.size() - kOverlap.size());
   for (const Cell& each : split(inside, ';')) read_action(row, each, errors);
   for (std::size_t i = first + 1; i < row.actions.size(); ++i) {
     row.actions[i].overlaps_previous = true;
@@ -154,8 +154,8 @@ std::vector<Row> read_rows(std::string_view csv, Errors& errors) {
   for (Row& row : rows) {
     if (std::ranges::count(row.text, '"') % 2 != 0) {
       const std::size_t last = row.text.rfind('"');
-      errors.add(row, {.text = row.text.substr(last, 1), .column = last},
-                 "this quote has no other one", "quotes stand around a whole cell");
+      errors.add(row, {.text = row.text.substr(last, 1), .column = last}, "unmatched quote",
+                 "quote whole cells");
     }
     for (const Cell& cell : split({.text = row.text}, ',')) read_cell(row, cell, errors);
   }
@@ -164,7 +164,7 @@ std::vector<Row> read_rows(std::string_view csv, Errors& errors) {
   return rows;
 }
 
-// ---- what the rows have in common
+// ---- checks across rows
 
 void find_stages(Pipeline& pipeline, Errors& errors) {
   for (const Row& row : pipeline.rows) {
@@ -172,12 +172,13 @@ void find_stages(Pipeline& pipeline, Errors& errors) {
     for (const Action& action : row.actions) {
       pipeline.stages = std::max(pipeline.stages, action.stage + 1);
       pipeline.microbatches = std::max(pipeline.microbatches, action.microbatch + 1);
-      pipeline.messages = pipeline.messages || is_message(action.act);
-      pipeline.stage_actions = pipeline.stage_actions || is_of_stage(action.act);
-      const bool shards = action.act == Act::unshard || action.act == Act::reshard;
+      pipeline.messages = pipeline.messages || is_message(action.type);
+      pipeline.stage_actions = pipeline.stage_actions || is_of_stage(action.type);
+      const bool shards =
+          action.type == ComputationType::unshard || action.type == ComputationType::reshard;
       if (shards) pipeline.sharded_stages.insert(action.stage);
-      if (!computes(action.act)) continue;
-      pipeline.trains = pipeline.trains || action.act != Act::forward;
+      if (!computes(action.type)) continue;
+      pipeline.trains = pipeline.trains || action.type != ComputationType::forward;
       const auto [home, first] = pipeline.rank_of.emplace(action.stage, rank);
       if (first || home->second == rank) continue;
       errors.add(row, action.cell,
@@ -192,12 +193,11 @@ void find_stages(Pipeline& pipeline, Errors& errors) {
                fmt::format("the stages are 0 to {}, and each is on a rank", pipeline.stages - 1));
     break;
   }
-  if (pipeline.rank_of.empty()) errors.add("the schedule computes nothing", kLegal);
+  if (pipeline.rank_of.empty()) errors.add("the schedule has no computation", kSyntaxHelp);
 }
 
-// torch puts stages on ranks in one of two ways, "loop" (round the ranks) or "v" (back and forth),
-// when they are made. A row of other stages than its rank has cannot run there. Rows without
-// actions do not count.
+// torch places stages on ranks in one of two styles, "loop" (round-robin) or "v" (back and forth).
+// A row with stages of another rank cannot run. Rows without actions do not count.
 void check_stage_ranks(const Pipeline& pipeline, Errors& errors) {
   std::vector<int> ranks;
   for (const Row& row : pipeline.rows) {
@@ -216,31 +216,29 @@ void check_stage_ranks(const Pipeline& pipeline, Errors& errors) {
   if (fits(loop) || fits(v)) return;
   for (const Row& row : pipeline.rows) {
     for (const Action& action : row.actions) {
-      if (!computes(action.act) || loop(action.stage) == row.line - 1) continue;
+      if (!computes(action.type) || loop(action.stage) == row.line - 1) continue;
       return errors.add(row, action.cell,
                         fmt::format("stage {} is on rank {}, where torch has it on rank {}",
                                     action.stage, row.line - 1, loop(action.stage)),
-                        "stages go round the ranks, or back and forth: bring the rows into the "
-                        "order of the ranks");
+                        "torch places stages round-robin or in a V: sort the rows by rank");
     }
   }
 }
 
 void check_message(const Row& row, const Action& action, const Pipeline& pipeline, Errors& errors) {
-  const int other = peer_stage(action.act, action.stage);
+  const int other = peer_stage(action.type, action.stage);
   if (other < 0 || other >= pipeline.stages) {
-    errors.add(
-        row, action.cell,
-        fmt::format("stage {} has nobody at the other end of `{}`", action.stage, action.cell.text),
-        fmt::format("the stages are 0 to {}", pipeline.stages - 1));
+    errors.add(row, action.cell,
+               fmt::format("stage {} has no peer for `{}`", action.stage, action.cell.text),
+               fmt::format("the stages are 0 to {}", pipeline.stages - 1));
   } else if (!pipeline.sends_between(action.stage, other)) {
     errors.add(row, action.cell,
                fmt::format("stages {} and {} are on the same rank", action.stage, other),
-               "leave it out: they need no message");
+               "remove it: they need no message");
   }
 }
 
-// Whether the rank computes the stage that it does something else for.
+// Checks that a rank communicates only for stages that it computes.
 bool check_home(const Row& row, const Action& action, const Pipeline& pipeline, Errors& errors) {
   const int rank = row.line - 1;
   const int home = pipeline.rank_of.at(action.stage);
@@ -251,41 +249,42 @@ bool check_home(const Row& row, const Action& action, const Pipeline& pipeline, 
   return false;
 }
 
-// The action that another one of the same row, stage and microbatch must follow, if there is one.
-std::optional<Act> precondition(Act act) {
-  switch (act) {
-    case Act::backward_weight:
-      return Act::backward_input;
-    case Act::wait_send_forward:
-      return Act::send_forward;
-    case Act::wait_send_backward:
-      return Act::send_backward;
-    case Act::wait_reduce_gradient:
-      return Act::reduce_gradient;
+// The action that must precede `type` in the same row, for the same stage and microbatch, if any.
+std::optional<ComputationType> precondition(ComputationType type) {
+  switch (type) {
+    case ComputationType::backward_weight:
+      return ComputationType::backward_input;
+    case ComputationType::wait_send_forward:
+      return ComputationType::send_forward;
+    case ComputationType::wait_send_backward:
+      return ComputationType::send_backward;
+    case ComputationType::wait_reduce_gradient:
+      return ComputationType::reduce_gradient;
     default:
       return std::nullopt;
   }
 }
 
-// Every action has its precondition before it, and shares it with no other. torch asks for that
-// when it reads the file.
+// Every action has a precondition of its own before it. torch checks this when it reads the file.
 void check_preconditions(const Row& row, Errors& errors) {
-  std::map<std::tuple<Act, int, int>, int> open;
+  std::map<std::tuple<ComputationType, int, int>, int> open;
   for (const Action& action : row.actions) {
-    ++open[{action.act, action.stage, action.microbatch}];
-    const std::optional<Act> needed = precondition(action.act);
+    ++open[{action.type, action.stage, action.microbatch}];
+    const std::optional<ComputationType> needed = precondition(action.type);
     if (!needed) continue;
     if (open[{*needed, action.stage, action.microbatch}]-- > 0) continue;
     const std::string_view name = to_string(*needed);
     errors.add(row, action.cell, fmt::format("`{}` has no {} before it", action.cell.text, name),
                fmt::format("put it after the {} of the same stage{}", name,
-                           is_of_stage(action.act) ? "" : " and microbatch"));
+                           is_of_stage(action.type) ? "" : " and microbatch"));
   }
 }
 
 }  // namespace
 
-std::string_view to_string(Act act) { return std::ranges::find(kWords, act, &Word::act)->text; }
+std::string_view to_string(ComputationType type) {
+  return std::ranges::find(kTypeNames, type, &TypeName::type)->text;
+}
 
 Pipeline read_schedule(std::string_view csv, std::string_view file) {
   Errors errors(file);
@@ -296,8 +295,8 @@ Pipeline read_schedule(std::string_view csv, std::string_view file) {
   check_stage_ranks(pipeline, errors);
   for (const Row& row : pipeline.rows) {
     for (const Action& action : row.actions) {
-      const bool home = computes(action.act) || check_home(row, action, pipeline, errors);
-      if (home && is_message(action.act)) check_message(row, action, pipeline, errors);
+      const bool home = computes(action.type) || check_home(row, action, pipeline, errors);
+      if (home && is_message(action.type)) check_message(row, action, pipeline, errors);
     }
     check_preconditions(row, errors);
   }

@@ -1,5 +1,5 @@
-// The rows of a pipeline schedule of torch, read and checked: which stage is where, and what a rank
-// does in which order. import_schedule.h describes the file.
+// Parses and checks a pipeline schedule of torch: the placement of stages and the order of actions
+// on each rank. import_schedule.h describes the file.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace shiplap::strategy::torch_schedule {
 
-enum class Act : std::uint8_t {
+enum class ComputationType : std::uint8_t {
   forward,
   backward,
   backward_input,
@@ -28,30 +28,34 @@ enum class Act : std::uint8_t {
   wait_reduce_gradient,
 };
 
-[[nodiscard]] constexpr bool computes(Act act) { return act <= Act::backward_weight; }
-[[nodiscard]] constexpr bool is_message(Act act) {
-  return act >= Act::send_forward && act <= Act::receive_backward;
+[[nodiscard]] constexpr bool computes(ComputationType type) {
+  return type <= ComputationType::backward_weight;
 }
-[[nodiscard]] constexpr bool is_send(Act act) {
-  return act == Act::send_forward || act == Act::send_backward;
+[[nodiscard]] constexpr bool is_message(ComputationType type) {
+  return type >= ComputationType::send_forward && type <= ComputationType::receive_backward;
 }
-[[nodiscard]] constexpr bool waits_for_send(Act act) {
-  return act == Act::wait_send_forward || act == Act::wait_send_backward;
+[[nodiscard]] constexpr bool is_send(ComputationType type) {
+  return type == ComputationType::send_forward || type == ComputationType::send_backward;
+}
+[[nodiscard]] constexpr bool waits_for_send(ComputationType type) {
+  return type == ComputationType::wait_send_forward || type == ComputationType::wait_send_backward;
 }
 // Of a whole stage, not of a microbatch.
-[[nodiscard]] constexpr bool is_of_stage(Act act) { return act >= Act::unshard; }
+[[nodiscard]] constexpr bool is_of_stage(ComputationType type) {
+  return type >= ComputationType::unshard;
+}
 
-// As in the file: "F", "SEND_F".
-[[nodiscard]] std::string_view to_string(Act act);
+// As in the file: "F", "SEND_F". As torch's _ComputationType.
+[[nodiscard]] std::string_view to_string(ComputationType type);
 
-// Some of a row's text, and where it is.
+// A part of a row's text, with its position.
 struct Cell {
   std::string_view text;
   std::size_t column = 0;  // from 0
 };
 
 struct Action {
-  Act act = Act::forward;
+  ComputationType type = ComputationType::forward;
   int stage = 0;
   int microbatch = 0;              // -1 if it is of a stage
   bool overlaps_previous = false;  // in one OVERLAP_F_B with the action before it
@@ -60,12 +64,13 @@ struct Action {
 };
 
 // The stage at the other end of a message.
-[[nodiscard]] constexpr int peer_stage(Act act, int stage) {
-  const bool next = act == Act::send_forward || act == Act::receive_backward;
+[[nodiscard]] constexpr int peer_stage(ComputationType type, int stage) {
+  const bool next =
+      type == ComputationType::send_forward || type == ComputationType::receive_backward;
   return stage + (next ? 1 : -1);
 }
 
-// What one rank does.
+// The actions of one rank.
 struct Row {
   int line = 0;  // from 1
   std::string_view text;
@@ -88,7 +93,7 @@ struct Pipeline {
   }
 };
 
-// Views into `csv`. Throws InputError D626 with all that cannot be read.
+// The result has views into `csv`. Throws InputError D626 with all parse errors.
 [[nodiscard]] Pipeline read_schedule(std::string_view csv, std::string_view file);
 
 }  // namespace shiplap::strategy::torch_schedule

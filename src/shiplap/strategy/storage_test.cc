@@ -11,8 +11,8 @@
 namespace shiplap::strategy {
 namespace {
 
-// Gives every value a number of its own and writes down what it is told.
-class Notes final : public Bookkeeper {
+// Numbers every value and records the notifications.
+class RecordingObserver final : public StorageObserver {
  public:
   std::vector<std::string> lines;
   Bytes stored;
@@ -24,27 +24,27 @@ class Notes final : public Bookkeeper {
     note("act grad", value, before);
   }
   void store(WeightGrad& value, const WeightGrad* before) override { note("grad", value, before); }
-  void drop(const workload::Trail& trail, Bytes bytes) override {
-    if (refuse) throw InputError(Diagnostic{.code = "D620", .what = "in use"});
-    lines.push_back("drop " + std::to_string(trail.first));
+  void drop(const workload::Provenance& provenance, Bytes bytes) override {
+    if (reject) throw InputError(Diagnostic{.code = "D620", .what = "in use"});
+    lines.push_back("drop " + std::to_string(provenance.first));
     stored = stored - bytes;
   }
   [[nodiscard]] const workload::ModelShape& shape() const override { return shape_; }
-  [[noreturn]] void nothing_there(Key key) const override {
+  [[noreturn]] void throw_empty_slot(Key key) const override {
     throw InputError(Diagnostic{
         .code = "D613",
         .what = "nothing under " + std::to_string(key.first) + "/" + std::to_string(key.second)});
   }
 
-  bool refuse = false;
+  bool reject = false;
 
  private:
   template <class T>
   void note(const std::string& kind, T& value, const T* before) {
-    if (refuse) throw InputError(Diagnostic{.code = "D620", .what = "in use"});
-    value.trail = {.how = workload::Trail::How::made, .first = next_++};
-    lines.push_back(kind + " " + std::to_string(value.trail.first) +
-                    (before == nullptr ? "" : " for " + std::to_string(before->trail.first)));
+    if (reject) throw InputError(Diagnostic{.code = "D620", .what = "in use"});
+    value.provenance = {.kind = workload::Provenance::Kind::result, .first = next_++};
+    lines.push_back(kind + " " + std::to_string(value.provenance.first) +
+                    (before == nullptr ? "" : " for " + std::to_string(before->provenance.first)));
     stored = stored + value.memory(shape_);
     if (before != nullptr) stored = stored - before->memory(shape_);
   }
@@ -54,7 +54,7 @@ class Notes final : public Bookkeeper {
 
 using Lines = std::vector<std::string>;
 
-std::string refusal_of(const auto& call) {
+std::string thrown_by(const auto& call) {
   try {
     call();
   } catch (const InputError& error) {
@@ -64,14 +64,14 @@ std::string refusal_of(const auto& call) {
 }
 
 template <class T>
-int places(const Shelf<T>& shelf) {
+int places(const ValueMap<T>& shelf) {
   int count = 0;
   shelf.for_each([&](Key, const auto&) { ++count; });
   return count;
 }
 
-TEST(Storage, IsFiveShelvesThatCanBeNamedAtOnce) {
-  Notes notes;
+TEST(Storage, IsFiveMapsForStructuredBindings) {
+  RecordingObserver notes;
   Storage storage(notes);
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = storage;
   weights[0] = Weight{};
@@ -83,7 +83,7 @@ TEST(Storage, IsFiveShelvesThatCanBeNamedAtOnce) {
 }
 
 TEST(Storage, TakesTwoResultsAtOnce) {
-  Notes notes;
+  RecordingObserver notes;
   Storage storage(notes);
   std::tie(storage.weights[2], storage.opt_states[2]) =
       std::pair(Weight{.layer = 7}, OptState{.layer = 8});
@@ -92,7 +92,7 @@ TEST(Storage, TakesTwoResultsAtOnce) {
 }
 
 TEST(Key, IsOneNumberOrTwo) {
-  Notes notes;
+  RecordingObserver notes;
   Storage storage(notes);
   storage.activations[3] = Activation{.layer = 1};
   storage.activations[{3, 0}] = Activation{.layer = 2};
@@ -109,8 +109,8 @@ TEST(Key, IsOneNumberOrTwo) {
 }
 
 TEST(Slot, ReadsAsItsValue) {
-  Notes notes;
-  Shelf<WeightGrad> grads(notes);
+  RecordingObserver notes;
+  ValueMap<WeightGrad> grads(notes);
   grads[0] = WeightGrad{.layer = 5, .samples = IndexSet(0), .total_samples = 2};
   const WeightGrad& value = grads[0];
   EXPECT_EQ(value.layer, 5);
@@ -122,8 +122,8 @@ TEST(Slot, ReadsAsItsValue) {
 }
 
 TEST(Slot, TellsWhatItReplaces) {
-  Notes notes;
-  Shelf<Weight> weights(notes);
+  RecordingObserver notes;
+  ValueMap<Weight> weights(notes);
   weights[0] = Weight{};
   weights[0] = Weight{.step = 1};
   weights.erase(0);
@@ -133,31 +133,31 @@ TEST(Slot, TellsWhatItReplaces) {
 }
 
 TEST(Slot, CopiesFromAnotherPlaceButNotFromItself) {
-  Notes notes;
-  Shelf<Weight> weights(notes);
+  RecordingObserver notes;
+  ValueMap<Weight> weights(notes);
   weights[0] = Weight{.layer = 4};
   weights[1] = weights[0];
   EXPECT_EQ(weights[1]->layer, 4);
   weights[0] = weights[0];
   EXPECT_EQ(notes.lines, (Lines{"weight 0", "weight 1"}));
   EXPECT_EQ(notes.stored, Bytes{256});
-  EXPECT_EQ(refusal_of([&] { weights[2] = weights[9]; }), "D613 nothing under 9/-1");
+  EXPECT_EQ(thrown_by([&] { weights[2] = weights[9]; }), "D613 nothing under 9/-1");
   EXPECT_FALSE(weights.contains(2));
 }
 
 TEST(Slot, ThatIsEmptyHasNothingToRead) {
-  Notes notes;
-  Shelf<Weight> weights(notes);
+  RecordingObserver notes;
+  ValueMap<Weight> weights(notes);
   EXPECT_TRUE(weights[4].empty());
-  EXPECT_EQ(refusal_of([&] { (void)weights[4].value(); }), "D613 nothing under 4/-1");
-  EXPECT_EQ(refusal_of([&] { (void)weights[{4, 2}]->step; }), "D613 nothing under 4/2");
-  EXPECT_EQ(refusal_of([&] { (void)static_cast<const Weight&>(weights[4]); }),
+  EXPECT_EQ(thrown_by([&] { (void)weights[4].value(); }), "D613 nothing under 4/-1");
+  EXPECT_EQ(thrown_by([&] { (void)weights[{4, 2}]->step; }), "D613 nothing under 4/2");
+  EXPECT_EQ(thrown_by([&] { (void)static_cast<const Weight&>(weights[4]); }),
             "D613 nothing under 4/-1");
 }
 
-TEST(Shelf, ContainsOnlyWhatWasStored) {
-  Notes notes;
-  Shelf<Weight> weights(notes);
+TEST(ValueMap, ContainsOnlyWhatWasStored) {
+  RecordingObserver notes;
+  ValueMap<Weight> weights(notes);
   EXPECT_FALSE(weights.contains(0));
   (void)weights[0];  // a look makes a place, but puts nothing there
   EXPECT_FALSE(weights.contains(0));
@@ -168,33 +168,33 @@ TEST(Shelf, ContainsOnlyWhatWasStored) {
   EXPECT_EQ(places(weights), 0);
 }
 
-TEST(Shelf, ErasesOnlyWhatIsThere) {
-  Notes notes;
-  Shelf<Weight> weights(notes);
-  EXPECT_EQ(refusal_of([&] { weights.erase(1); }), "D613 nothing under 1/-1");
+TEST(ValueMap, ErasesOnlyWhatIsThere) {
+  RecordingObserver notes;
+  ValueMap<Weight> weights(notes);
+  EXPECT_EQ(thrown_by([&] { weights.erase(1); }), "D613 nothing under 1/-1");
   (void)weights[1];
-  EXPECT_EQ(refusal_of([&] { weights.erase(1); }), "D613 nothing under 1/-1");
+  EXPECT_EQ(thrown_by([&] { weights.erase(1); }), "D613 nothing under 1/-1");
   weights[1] = Weight{};
   weights.erase(1);
-  EXPECT_EQ(refusal_of([&] { weights.erase(1); }), "D613 nothing under 1/-1");
+  EXPECT_EQ(thrown_by([&] { weights.erase(1); }), "D613 nothing under 1/-1");
 }
 
-// Whoever is refused finds everything as it was.
-TEST(Shelf, StaysAsItWasWhereTheBookkeeperRefuses) {
-  Notes notes;
-  Shelf<Weight> weights(notes);
+// Strong exception guarantee.
+TEST(ValueMap, IsUnchangedWhenTheObserverThrows) {
+  RecordingObserver notes;
+  ValueMap<Weight> weights(notes);
   weights[1] = Weight{.layer = 3};
-  notes.refuse = true;
-  EXPECT_EQ(refusal_of([&] { weights.erase(1); }), "D620 in use");
-  EXPECT_EQ(refusal_of([&] { weights[1] = Weight{.layer = 4}; }), "D620 in use");
-  EXPECT_EQ(refusal_of([&] { weights[2] = Weight{}; }), "D620 in use");
+  notes.reject = true;
+  EXPECT_EQ(thrown_by([&] { weights.erase(1); }), "D620 in use");
+  EXPECT_EQ(thrown_by([&] { weights[1] = Weight{.layer = 4}; }), "D620 in use");
+  EXPECT_EQ(thrown_by([&] { weights[2] = Weight{}; }), "D620 in use");
   EXPECT_EQ(weights[1]->layer, 3);
   EXPECT_FALSE(weights.contains(2));
 }
 
 TEST(Slot, KeepsItsPlaceWhileOthersComeAndGo) {
-  Notes notes;
-  Shelf<Weight> weights(notes);
+  RecordingObserver notes;
+  ValueMap<Weight> weights(notes);
   Slot<Weight>& kept = weights[50];
   kept = Weight{.layer = 50};
   for (int i = 0; i < 100; ++i) {

@@ -8,25 +8,27 @@ namespace {
 using plan::DimensionId;
 using plan::Value;
 
-struct Described {
-  Place place;
+struct TensorInfo {
+  BufferKind buffer;
   const char* name;
   const char* kind;
 };
-constexpr std::array<Described, kPlaces> kKinds{{{Place::weights, "W", plan::kWeight},
-                                                 {Place::opt_states, "O", plan::kOptState},
-                                                 {Place::grad_weights, "G", "WeightGrad"},
-                                                 {Place::activations, "A", "Activation"},
-                                                 {Place::grad_activations, "D", "ActivationGrad"}}};
+constexpr std::array<TensorInfo, kBufferKinds> kTensorInfos{
+    {{BufferKind::weights, "W", plan::kWeight},
+     {BufferKind::opt_states, "O", plan::kOptState},
+     {BufferKind::grad_weights, "G", "WeightGrad"},
+     {BufferKind::activations, "A", "Activation"},
+     {BufferKind::grad_activations, "D", "ActivationGrad"}}};
 
-bool of_weights(Place place) {
-  return place == Place::weights || place == Place::opt_states || place == Place::grad_weights;
+bool is_weight_like(BufferKind buffer) {
+  return buffer == BufferKind::weights || buffer == BufferKind::opt_states ||
+         buffer == BufferKind::grad_weights;
 }
 
-// Runs of one dimension. `unit` coordinates of the plan make one index of the set.
+// Adds the runs of one dimension. One index of the set is `unit` coordinates of the plan.
 void add_runs(Value& value, DimensionId dimension, const IndexSet& set, std::int64_t unit) {
   for (const IndexSet::Run& run : set.runs()) {
-    ensure(unit == 1 || run.stride == 1, "shards that are cut again are neighbours");
+    ensure(unit == 1 || run.stride == 1, "shards that are split further are contiguous");
     value.runs.push_back({.dimension = dimension,
                           .list = {},
                           .begin = run.begin * unit,
@@ -40,24 +42,24 @@ void add_runs(Value& value, DimensionId dimension, const IndexSet& set, std::int
 Tensors::Tensors(const Training& training, const Grain& grain)
     : split_(grain.sample > 1), grain_(grain) {
   const int parities = split_ ? 2 : 1;
-  for (const Described& described : kKinds) {
+  for (const TensorInfo& info : kTensorInfos) {
     for (int parity = 0; parity < parities; ++parity) {
-      const bool weights = of_weights(described.place);
+      const bool weights = is_weight_like(info.buffer);
       plan::Tensor tensor;
-      tensor.name = split_ ? fmt::format("{}{}", described.name, parity) : described.name;
-      tensor.kind = described.kind;
+      tensor.name = split_ ? fmt::format("{}{}", info.name, parity) : info.name;
+      tensor.kind = info.kind;
       tensor.instances = training.layers + (weights ? 0 : 1);
       // Features that the layer writes, and those that it reads.
       const std::string written = split_ ? fmt::format("f{}", 1 - parity) : "shard";
       const std::string read = fmt::format("f{}", parity);
       const plan::Dimension sample{.name = "sample", .size = training.batch};
       if (weights) tensor.part.push_back({.name = written, .size = grain.weight});
-      if (described.place == Place::activations && split_) {
+      if (info.buffer == BufferKind::activations && split_) {
         tensor.part.push_back({.name = read, .size = grain.sample});
       }
       if (!weights) tensor.part.push_back(sample);
-      if (described.place == Place::grad_weights) tensor.sum.push_back(sample);
-      if (described.place == Place::grad_activations && split_) {
+      if (info.buffer == BufferKind::grad_weights) tensor.sum.push_back(sample);
+      if (info.buffer == BufferKind::grad_activations && split_) {
         tensor.sum.push_back({.name = written, .size = grain.sample});
       }
       tensors_.push_back(std::move(tensor));
@@ -65,17 +67,17 @@ Tensors::Tensors(const Training& training, const Grain& grain)
   }
 }
 
-plan::TensorId Tensors::tensor(Place place, std::int64_t layer) const {
-  const auto kind = static_cast<std::size_t>(place);
+plan::TensorId Tensors::tensor(BufferKind buffer, std::int64_t layer) const {
+  const auto kind = static_cast<std::size_t>(buffer);
   return plan::TensorId(split_ ? kind * 2 + static_cast<std::size_t>(layer % 2) : kind);
 }
 
 plan::Value Tensors::value(const AnyValue& any) const {
-  const Place place = place_of(any);
-  // The gradient of what layer l writes is that of what layer l+1 reads.
-  const std::int64_t layer = layer_of(any) + (place == Place::grad_activations ? 1 : 0);
+  const BufferKind buffer = buffer_kind(any);
+  // The gradient of the output of layer l is that of the input of layer l+1.
+  const std::int64_t layer = layer_of(any) + (buffer == BufferKind::grad_activations ? 1 : 0);
   Value value;
-  value.tensor = tensor(place, layer);
+  value.tensor = tensor(buffer, layer);
   value.indexed = true;
   value.index = layer;
   const auto shards = [&](const IndexSet& set, std::int64_t of) {
@@ -94,7 +96,8 @@ plan::Value Tensors::value(const AnyValue& any) const {
       add_runs(value, DimensionId(std::size_t{1}), g->samples, 1);
     }
   } else if (const auto* a = std::get_if<Activation>(&any)) {
-    // Features stand first where they were made by several ranks: so they lie in memory.
+    // Features of a tensor-parallel activation are the outer dimension: this is their memory
+    // layout.
     if (a->num_shards > 1) {
       add_runs(value, DimensionId(std::size_t{0}), a->shards, grain_.sample / a->num_shards);
     }

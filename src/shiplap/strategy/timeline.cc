@@ -9,30 +9,30 @@
 namespace shiplap::strategy {
 namespace {
 
-// Reading a batch, sums and copies are in the plan, and no calls that a rank logs.
+// Reading a batch, sums and copies are operations of the plan, but not calls in the log.
 bool is_logged(const Step& step) {
-  if (step.what == Step::What::compute) return step.kind != trace::Kind::compute;
-  return step.what == Step::What::communicate || step.what == Step::What::log;
+  if (step.type == StepType::compute) return step.kind != trace::EventKind::compute;
+  return step.type == StepType::communicate || step.type == StepType::log;
 }
 
-// Keeps the events of calls, and says of those that were only logged of what they are. Returns when
-// the rank had done, and waited for, all of them.
+// Keeps only the events of calls, and restores kind, layer and samples of those that were only
+// logged. Returns the end of the last call, including awaited communication.
 Seconds keep_calls(const Recording& recording, const std::vector<std::int32_t>& step_of,
                    std::vector<trace::Event>& events) {
   std::vector<bool> awaited(recording.steps.size(), false);
   for (const Step& step : recording.steps) {
-    if (step.what == Step::What::wait) awaited[step.of] = true;
+    if (step.type == StepType::wait) awaited[step.comm_step] = true;
   }
   Seconds clock;
   std::size_t kept = 0;
   for (trace::Event& event : events) {
     const std::int32_t index = step_of[event.operation];
     const Step& step = recording.steps[index];
-    const bool beside = step.async || step.stream != 0;
-    if (!beside || awaited[index]) clock = std::max(clock, event.end());
+    const bool non_blocking = step.async || step.stream != 0;
+    if (!non_blocking || awaited[index]) clock = std::max(clock, event.end());
     if (!is_logged(step)) continue;
-    event.operation = -1;  // of a plan that nobody sees
-    if (step.what == Step::What::log) {
+    event.operation = -1;  // refers to the internal plan
+    if (step.type == StepType::log) {
       const auto& what = std::get<Activation>(recording.values[step.reads[0]].value);
       event.kind = step.kind;
       event.layer = what.layer;
@@ -47,23 +47,23 @@ Seconds keep_calls(const Recording& recording, const std::vector<std::int32_t>& 
 }  // namespace
 
 Timeline replay(const Dist& dist) {
-  const LoweredRanks lowered = lower(dist, Lowered::to_be_timed);
+  const LoweredRanks lowered = lower(dist, LoweringPurpose::simulation);
   sim::Replay replay =
       sim::replay(lowered.plan, {.system = dist.world().system,
-                                 .eager_up_to = dist.world().eager_up_to,
+                                 .eager_limit = dist.world().eager_limit,
                                  .operations = std::numeric_limits<std::int64_t>::max(),
                                  .progress = dist.world().progress});
   Timeline timeline{.trace = std::move(replay.trace),
                     .end = replay.end,
                     .clock = std::vector<Seconds>(dist.models().size())};
-  for (const LoweredRanks::Kind& kind : lowered.kinds) {
+  for (const RankClass& rank_class : lowered.classes) {
     const bool logs = std::ranges::any_of(
-        kind.first.steps, [](const Step& step) { return step.what == Step::What::log; });
-    for (const std::int32_t rank : kind.ranks) {
+        rank_class.first.steps, [](const Step& step) { return step.type == StepType::log; });
+    for (const std::int32_t rank : rank_class.ranks) {
       std::vector<trace::Event>& events = timeline.trace.ranks[rank].events;
       timeline.clock[rank] =
-          logs ? keep_calls(dist.models()[rank]->recording_so_far(), kind.step_of, events)
-               : keep_calls(kind.first, kind.step_of, events);
+          logs ? keep_calls(dist.models()[rank]->recording_so_far(), rank_class.step_of, events)
+               : keep_calls(rank_class.first, rank_class.step_of, events);
     }
   }
   return timeline;

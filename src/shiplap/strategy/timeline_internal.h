@@ -1,12 +1,12 @@
-// What the ranks of a world have recorded so far, in virtual time.
+// Replays the recordings of a world in virtual time.
 #pragma once
 
 #include "shiplap/strategy/dist.h"
 
 namespace shiplap::strategy {
 
-// Lowers the records of all models to a plan and replays it with sim. A rank may be in the middle
-// of a step: what is not complete is left out.
+// Lowers the recordings of all models to a plan and replays it with sim. Ranks may be in the middle
+// of a step: incomplete communication is left out.
 [[nodiscard]] Timeline replay(const Dist& dist);
 
 }  // namespace shiplap::strategy

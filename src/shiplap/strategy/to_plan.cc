@@ -1,3 +1,30 @@
+// Lowers the recordings of all ranks to one plan.
+//
+// Problem: a plan is parametric (one program for many ranks, with expressions of the mesh
+// position), but recordings are concrete. Lowering every rank and then merging the programs is
+// correct and too slow for large worlds: lowering a rank takes as long as hundreds of comparisons
+// of numbers.
+//
+// Idea (decision 027): sample, and extrapolate what is known to be affine.
+// 1. Group the ranks into classes with equal steps: same position on the same tape (recorder.cc). A
+//    rank in the middle of a communication is a class of its own.
+// 2. For a class of more than 64 ranks, check that every recorded number (layers, samples, shards,
+//    peers, tags) is an affine function of the mesh position, base + sum over axes of slope *
+//    position. Slopes come from one neighbour of the first rank per axis; then every rank is
+//    checked. The numbers of the lowered program are computed from the recorded ones and are
+//    proportional to them (rows follow the begin and end of shards), so they are affine too. This
+//    is an affine dependence as in the polyhedral model (Feautrier, "Dataflow Analysis of Array and
+//    Scalar References", 1991), with mesh coordinates in place of loop indices.
+// 3. If the class is affine, lower only the first rank, its neighbour on every axis, the last rank,
+//    and 30 between them. Otherwise lower all ranks.
+// 4. Merge the lowered programs (program_deduplicator.cc), which fits expressions to their numbers,
+//    and extrapolate each sampled class to all of its ranks. If the samples do not share a program,
+//    or a number fits no expression, lower the whole class and start again.
+//
+// Invariant: recorded numbers are checked on every rank, lowered numbers on the lowered ranks.
+//
+// Not done: replaying only one rank per class in sim. It needs a proof that the matching of their
+// communication is symmetric, which check has and sim does not have yet (decision 027).
 #include "shiplap/strategy/to_plan.h"
 
 #include <fmt/format.h>
@@ -11,8 +38,8 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/strategy/program_deduplicator_internal.h"
 #include "shiplap/strategy/rank_program_internal.h"
-#include "shiplap/strategy/share_internal.h"
 
 namespace shiplap::strategy {
 namespace {
@@ -28,14 +55,14 @@ void require_whole_rows(const workload::ModelShape& shape, const Grain& grain) {
       .help = "take a hidden size that is a multiple of the number of shards"});
 }
 
-Recording recording_of(const Dist& dist, std::int32_t rank, Lowered purpose) {
+Recording recording_of(const Dist& dist, std::int32_t rank, LoweringPurpose purpose) {
   const Model* const model = dist.models()[rank];
   if (model == nullptr) return {};
-  return purpose == Lowered::to_be_repeated ? model->recording() : model->recording_so_far();
+  return purpose == LoweringPurpose::execution ? model->recording() : model->recording_so_far();
 }
 
-std::vector<LoweredRanks::Kind> find_kinds(const Dist& dist, Lowered purpose) {
-  std::vector<LoweredRanks::Kind> kinds;
+std::vector<RankClass> find_rank_classes(const Dist& dist, LoweringPurpose purpose) {
+  std::vector<RankClass> classes;
   using Key = std::tuple<const Tape*, std::int32_t, std::int32_t, std::vector<std::string>>;
   std::map<Key, std::size_t> known;
   for (std::int32_t rank = 0; rank < dist.size(); ++rank) {
@@ -45,22 +72,22 @@ std::vector<LoweredRanks::Kind> find_kinds(const Dist& dist, Lowered purpose) {
       const Tapes::Position at = model->recorder().position();
       key = {at.tape, at.steps, at.values, model->streams()};
     }
-    // What is complete and not yet waited for is on no tape.
-    const bool alone = model != nullptr && model->is_between_waits();
+    // Results that are complete and not yet awaited are not on the tape.
+    const bool alone = model != nullptr && model->has_pending_ops();
     const auto found = alone ? known.end() : known.find(key);
     if (found != known.end()) {
-      kinds[found->second].ranks.push_back(rank);
+      classes[found->second].ranks.push_back(rank);
       continue;
     }
-    if (!alone) known.emplace(std::move(key), kinds.size());
-    kinds.push_back({.ranks = {rank}, .first = recording_of(dist, rank, purpose)});
+    if (!alone) known.emplace(std::move(key), classes.size());
+    classes.push_back({.ranks = {rank}, .first = recording_of(dist, rank, purpose)});
   }
-  return kinds;
+  return classes;
 }
 
-// Whether every recorded number of these ranks is base + sum of factor * position on the axes. Then
-// so are the numbers of their programs, which are made from them alone: rows are cut where shards
-// begin and end, in proportion.
+// Whether every recorded number of these ranks is affine in the mesh position: base + sum of slope
+// * position over the axes. Then so are the numbers of their programs, which are computed from them
+// alone: rows are proportional to the begin and end of shards.
 bool are_affine(const Dist& dist, const std::vector<std::int32_t>& ranks,
                 const Positions& positions) {
   const auto numbers_of = [&](std::size_t k) {
@@ -94,7 +121,7 @@ bool are_affine(const Dist& dist, const std::vector<std::int32_t>& ranks,
   return true;
 }
 
-// The first, a neighbour of it on every axis, the last, and some between them.
+// The first rank, a neighbour of it on every axis, the last rank, and some between them.
 std::vector<std::int32_t> sampled_ranks(const std::vector<std::int32_t>& ranks,
                                         const Positions& positions) {
   std::vector<std::int32_t> samples{ranks.front(), ranks.back()};
@@ -109,20 +136,21 @@ std::vector<std::int32_t> sampled_ranks(const std::vector<std::int32_t>& ranks,
   return samples;
 }
 
-// Lowering a rank takes as long as hundreds of comparisons: of many alike, some are lowered, if the
-// others can differ from them only by expressions of the position.
+// Lowering a rank takes as long as hundreds of comparisons. Of larger classes only a sample is
+// lowered, if their numbers are affine.
 constexpr std::size_t kMaxAllLowered = 64;
 
-std::vector<std::vector<std::int32_t>> ranks_to_lower(
-    const Dist& dist, const std::vector<LoweredRanks::Kind>& kinds) {
+std::vector<std::vector<std::int32_t>> ranks_to_lower(const Dist& dist,
+                                                      const std::vector<RankClass>& classes) {
   std::vector<std::vector<std::int32_t>> result;
-  for (const LoweredRanks::Kind& kind : kinds) {
-    result.push_back(kind.ranks);
-    if (kind.ranks.size() <= kMaxAllLowered || dist.models()[kind.ranks.front()] == nullptr)
+  for (const RankClass& rank_class : classes) {
+    result.push_back(rank_class.ranks);
+    if (rank_class.ranks.size() <= kMaxAllLowered ||
+        dist.models()[rank_class.ranks.front()] == nullptr)
       continue;
-    const Positions positions(dist.mesh(), kind.ranks);
-    if (are_affine(dist, kind.ranks, positions)) {
-      result.back() = sampled_ranks(kind.ranks, positions);
+    const Positions positions(dist.mesh(), rank_class.ranks);
+    if (are_affine(dist, rank_class.ranks, positions)) {
+      result.back() = sampled_ranks(rank_class.ranks, positions);
     }
   }
   return result;
@@ -130,13 +158,13 @@ std::vector<std::vector<std::int32_t>> ranks_to_lower(
 
 }  // namespace
 
-LoweredRanks lower(const Dist& dist, Lowered purpose) {
-  LoweredRanks result{.plan = {}, .kinds = find_kinds(dist, purpose)};
+LoweredRanks lower(const Dist& dist, LoweringPurpose purpose) {
+  LoweredRanks result{.plan = {}, .classes = find_rank_classes(dist, purpose)};
   Grain grain;
-  for (const LoweredRanks::Kind& kind : result.kinds) grain = common_grain(grain, kind.first);
-  // Where layers are split, the features that a weight writes and an activation has are the same.
+  for (const RankClass& rank_class : result.classes) grain = common_grain(grain, rank_class.first);
+  // With tensor parallelism the features of a weight's output and of an activation are the same.
   if (grain.sample > 1) grain.weight = grain.sample = std::lcm(grain.weight, grain.sample);
-  if (purpose == Lowered::to_be_repeated) require_whole_rows(dist.world().shape, grain);
+  if (purpose == LoweringPurpose::execution) require_whole_rows(dist.world().shape, grain);
   Training training;
   for (const Model* model : dist.models()) {
     if (model != nullptr) training = model->training();
@@ -144,39 +172,41 @@ LoweredRanks lower(const Dist& dist, Lowered purpose) {
   const Tensors tensors(training, grain);
   result.plan.mesh = dist.mesh();
   result.plan.tensors = tensors.all();
-  const Lowering lowering{.dist = dist, .grain = grain, .tensors = tensors, .purpose = purpose};
-  std::vector<std::vector<std::int32_t>> chosen = ranks_to_lower(dist, result.kinds);
+  const LoweringContext lowering{
+      .dist = dist, .grain = grain, .tensors = tensors, .purpose = purpose};
+  std::vector<std::vector<std::int32_t>> chosen = ranks_to_lower(dist, result.classes);
   for (bool done = false; !done;) {
-    // In the order of ranks, in which kinds are found.
+    // In the order of ranks.
     std::vector<std::pair<std::int32_t, std::size_t>> all;
     for (std::size_t k = 0; k < chosen.size(); ++k) {
       for (const std::int32_t rank : chosen[k]) all.emplace_back(rank, k);
     }
     std::ranges::sort(all);
-    ProgramSharing sharing(result.plan.mesh);
+    ProgramDeduplicator deduplicator(result.plan.mesh);
     ProgressTicker ticker(dist.world().progress,
                           {.what = "lowering ranks", .unit = "ranks", .total = std::ssize(all)});
     for (const auto& [rank, k] : all) {
-      LoweredRanks::Kind& kind = result.kinds[k];
+      RankClass& rank_class = result.classes[k];
       ticker.advance();
-      const bool is_first = rank == kind.ranks.front();
-      sharing.add(rank, is_first ? rank_program(lowering, rank, kind.first, &kind.step_of)
-                                 : rank_program(lowering, rank, recording_of(dist, rank, purpose)));
+      const bool is_first = rank == rank_class.ranks.front();
+      deduplicator.add(
+          rank, is_first ? rank_program(lowering, rank, rank_class.first, &rank_class.step_of)
+                         : rank_program(lowering, rank, recording_of(dist, rank, purpose)));
     }
     done = true;
     for (std::size_t k = 0; k < chosen.size(); ++k) {
-      if (chosen[k].size() == result.kinds[k].ranks.size()) continue;
-      if (sharing.extend(chosen[k], result.kinds[k].ranks)) continue;
-      chosen[k] = result.kinds[k].ranks;
+      if (chosen[k].size() == result.classes[k].ranks.size()) continue;
+      if (deduplicator.extrapolate(chosen[k], result.classes[k].ranks)) continue;
+      chosen[k] = result.classes[k].ranks;
       done = false;
     }
-    if (done) sharing.finish(result.plan);
+    if (done) deduplicator.finish(result.plan);
   }
   return result;
 }
 
 plan::Plan to_plan(const Trainer& trainer) {
-  return lower(trainer.dist(), Lowered::to_be_repeated).plan;
+  return lower(trainer.dist(), LoweringPurpose::execution).plan;
 }
 
 }  // namespace shiplap::strategy

@@ -1,8 +1,8 @@
-// What a strategy did, as a plan: the same operations on every rank, with explicit memory, so that
-// others can check, time and execute it.
+// Lowers a recorded strategy to a plan: the same operations on every rank, with explicit memory, to
+// be checked, simulated and executed.
 //
-// Ranks that did the same share a program; numbers that differ between them are expressions of
-// their position where one fits, and lists where none does; each fit is checked against every rank.
+// Ranks with equal steps share a program. Numbers that differ between them become affine
+// expressions of the mesh position if one fits, else lists by rank.
 #pragma once
 
 #include "shiplap/plan/plan.h"
@@ -10,9 +10,9 @@
 
 namespace shiplap::strategy {
 
-// REQUIRES: the trainer has run. Throws InputError D625 where a step
-// cannot be repeated: a loaded weight that is dropped, or whose update lies elsewhere; D622 where a
-// weight cannot be cut into that many shards.
+// REQUIRES: the trainer has run. Throws InputError D625 if the step cannot be repeated (a loaded
+// weight is dropped, or its update is stored elsewhere), D622 if a weight cannot be divided into
+// that many shards.
 [[nodiscard]] plan::Plan to_plan(const Trainer& trainer);
 
 }  // namespace shiplap::strategy

@@ -15,7 +15,7 @@
 namespace shiplap::strategy {
 namespace {
 
-Diagnostic refusal(const std::function<void()>& act) {
+Diagnostic thrown_diagnostic(const std::function<void()>& act) {
   try {
     act();
   } catch (const InputError& error) {
@@ -53,7 +53,7 @@ Task dropped(Model& model) {
   co_return;
 }
 
-// A sum that is stored beside both its terms, and a copy of a weight.
+// A sum that is stored in addition to both terms, and a copy of a weight.
 Task copies(Model& model) {
   to_gradient(model);
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
@@ -69,7 +69,7 @@ TEST(ToPlan, RefusesAStepThatCannotBeRepeated) {
            {elsewhere, "it is never updated"}, {dropped, "it is dropped"}}) {
     Trainer trainer(World{}, {.layers = 1, .batch = 1});
     trainer.run(strategy);
-    const Diagnostic found = refusal([&] { (void)to_plan(trainer); });
+    const Diagnostic found = thrown_diagnostic([&] { (void)to_plan(trainer); });
     EXPECT_EQ(found.code, "D625");
     EXPECT_EQ(found.where.rank, 0);
     EXPECT_NE(found.what.find(what), std::string::npos) << found.what;
@@ -105,7 +105,7 @@ TEST(ToPlan, RefusesShardsThatDoNotFit) {
   world.shape.hidden = 4;
   Trainer trainer(world, {.layers = 1, .batch = 3});
   trainer.run(fsdp);
-  EXPECT_EQ(refusal([&] { (void)to_plan(trainer); }).code, "D622");
+  EXPECT_EQ(thrown_diagnostic([&] { (void)to_plan(trainer); }).code, "D622");
 }
 
 TEST(ToPlan, TheShardsOfAWeightAreExpressionsOfThePosition) {

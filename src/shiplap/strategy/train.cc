@@ -13,22 +13,22 @@ namespace {
 // "rank 0 waits in all_gather(layer 2) on dp for ranks 1-3".
 std::string wait_of(const Dist& dist, const Model& model) {
   if (model.waiting_for() == nullptr) {
-    return fmt::format("rank {} sleeps after {}", model.rank(), model.last_call());
+    return fmt::format("rank {} is suspended after {}", model.rank(), model.last_call());
   }
-  const Flight& flight = *model.waiting_for();
-  const std::vector<int> missing = dist.missing_ranks(flight);
+  const PendingOp& op = *model.waiting_for();
+  const std::vector<int> missing = dist.missing_ranks(op);
   const std::string whom =
       fmt::format("rank{} {}", missing.size() == 1 ? "" : "s",
                   to_string(IndexSet(std::vector<std::int32_t>(missing.begin(), missing.end()))));
   const char* what = "";
-  if (flight.kind == trace::Kind::send) what = " to receive it";
-  if (flight.kind == trace::Kind::recv) what = " to send";
-  const bool is_message = flight.peer >= 0;
+  if (op.kind == trace::EventKind::send) what = " to receive it";
+  if (op.kind == trace::EventKind::recv) what = " to send";
+  const bool is_message = op.peer >= 0;
   const std::string& channel =
-      is_message ? dist.channel_name(flight.channel) : dist.group_channel(flight.group);
+      is_message ? dist.channel_name(op.channel) : dist.group_channel(op.group);
   return fmt::format("rank {} waits in {}{}{} for {}{}", model.rank(), model.last_call(),
-                     is_message ? fmt::format(" with tag {}", flight.tag)
-                                : fmt::format(" over {}", dist.group_name(flight.group)),
+                     is_message ? fmt::format(" with tag {}", op.tag)
+                                : fmt::format(" over {}", dist.group_name(op.group)),
                      channel.empty() ? "" : fmt::format(" on `{}`", channel), whom, what);
 }
 
@@ -53,7 +53,7 @@ void Trainer::run(const Strategy& strategy) {
   check_final_weights();
 }
 
-// A rank that fails leaves others waiting: what it failed of is the cause.
+// A rank that throws leaves others waiting, so its exception is reported before a deadlock.
 void Trainer::report_failure() {
   const std::vector<Task>& tasks = dist_.scheduler().tasks();
   for (std::size_t rank = 0; rank < tasks.size(); ++rank) {
@@ -72,8 +72,8 @@ void Trainer::report_failure() {
   }
 }
 
-// Whether whoever it waits for waits in turn, and so on, until somebody comes again.
-bool Trainer::in_circle(const Model& model) const {
+// Whether following the wait-for graph from `model` leads into a cycle of waiting ranks.
+bool Trainer::in_wait_cycle(const Model& model) const {
   std::vector<bool> seen(models_.size(), false);
   for (const Model* at = &model; !seen[at->rank()];) {
     seen[at->rank()] = true;
@@ -93,39 +93,38 @@ void Trainer::report_deadlock() {
     if (!task.done()) stuck.push_back(model.get());
   }
   if (stuck.empty()) return;
-  constexpr std::size_t kMost = 4;
+  constexpr std::size_t kMaxListed = 4;
   std::string why;
-  for (std::size_t i = 0; i < stuck.size() && i < kMost; ++i) {
+  for (std::size_t i = 0; i < stuck.size() && i < kMaxListed; ++i) {
     if (i > 0) why += "; ";
     why += wait_of(dist_, *stuck[i]);
   }
-  if (stuck.size() > kMost) why += fmt::format("; and {} ranks more", stuck.size() - kMost);
-  const bool cycle = in_circle(*stuck.front());
+  if (stuck.size() > kMaxListed)
+    why += fmt::format("; and {} more ranks", stuck.size() - kMaxListed);
+  const bool cycle = in_wait_cycle(*stuck.front());
   throw InputError(Diagnostic{
       .code = "D617",
       .where = {.rank = stuck.front()->rank(), .operation = stuck.front()->last_call()},
-      .what = fmt::format("{} of {} ranks wait for ever", stuck.size(), models_.size()),
+      .what = fmt::format("deadlock: {} of {} ranks hang", stuck.size(), models_.size()),
       .why = why,
-      .help = cycle ? "ranks that wait for each other in turn: start one of the communications "
-                      "(`start_send`) and wait for it later"
-                    : "the ranks they wait for have ended: let all ranks of the group make the "
-                      "same calls"});
+      .help = cycle
+                  ? "break the wait cycle: start one of the communications "
+                    "(`start_send`) and wait for it later"
+                  : "the missing ranks have ended: make the same calls on all ranks of the group"});
 }
 
-// Else a message that nobody receives would not be noticed.
+// Otherwise a message without a receive would go unnoticed.
 void Trainer::report_unwaited() const {
   for (const auto& model : models_) {
-    const Flight* const flight = model->unwaited();
-    if (flight == nullptr) continue;
-    const std::string with = flight->peer < 0
-                                 ? fmt::format("over {}", dist_.group_name(flight->group))
-                                 : fmt::format("with rank {}, tag {}", flight->peer, flight->tag);
+    const PendingOp* const op = model->unwaited();
+    if (op == nullptr) continue;
+    const std::string with = op->peer < 0 ? fmt::format("over {}", dist_.group_name(op->group))
+                                          : fmt::format("with rank {}, tag {}", op->peer, op->tag);
     throw InputError(Diagnostic{
         .code = "D623",
-        .where = {.rank = model->rank(), .operation = std::string(name(flight->kind))},
-        .what =
-            fmt::format("a {} {} was started, and nobody waits for it", name(flight->kind), with),
-        .why = "only who waits knows that it is complete",
+        .where = {.rank = model->rank(), .operation = std::string(name(op->kind))},
+        .what = fmt::format("a {} {} was started and never awaited", name(op->kind), with),
+        .why = "a communication is complete only after a wait",
         .help = "`co_await` what the start_ call returned, before the end"});
   }
 }
@@ -148,18 +147,19 @@ void Trainer::check_final_weights() const {
           .code = "D619",
           .where = {.rank = model->rank(),
                     .operation = fmt::format("set_final_weight(layer {})", layer)},
-          .what = fmt::format("{} is no final weight", describe(weight)),
-          .why = "at the end a weight was updated once, and all ranks hold equal shards of it",
+          .what = fmt::format("{} is not a final weight", describe(weight)),
+          .why = "a final weight is updated exactly once and sharded equally on all ranks",
           .help = "update it before you set it"});
     }
     if (num_shards > 0 && unite(shards).set.covers(num_shards)) continue;
     throw InputError(Diagnostic{
         .code = "D619",
-        .what = shards.empty()
-                    ? fmt::format("layer {} has no final weight", layer)
-                    : fmt::format("of the final weight of layer {} only shards {} of {} are there",
-                                  layer, to_string(unite(shards).set), num_shards),
-        .why = "the ranks together must hold every layer's weight in the end",
+        .what =
+            shards.empty()
+                ? fmt::format("layer {} has no final weight", layer)
+                : fmt::format("the final weight of layer {} is incomplete: only shards {} of {}",
+                              layer, to_string(unite(shards).set), num_shards),
+        .why = "at the end the ranks together must hold every layer's weight",
         .help = "call `model.set_final_weight(layer, weights[layer])` after the update"});
   }
 }

@@ -1,4 +1,4 @@
-// Runs a strategy: one coroutine per rank, to its end.
+// Runs a strategy to completion: one coroutine per rank.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace shiplap::strategy {
 
 using Strategy = std::function<Task(Model&)>;
 
-// A world and its ranks, before and after. What they did can be asked of the models.
+// A world and the models of its ranks. After run() the models have the results.
 class Trainer {
  public:
   Trainer(const World& world, const Training& training);
@@ -20,10 +20,10 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
   ~Trainer() = default;
 
-  // Once. Throws InputError with rank and call: what a Model refuses; D616 ranks that meet in
-  // different collectives; D617 ranks that wait for ever, and for whom; D623 a communication
-  // that was started and never waited for; D619 a final weight that is
-  // missing, incomplete or not updated.
+  // REQUIRES: called once. Throws InputError with rank and call: the errors of Model; D616 a
+  // collective mismatch; D617 a deadlock, with the ranks that hang and those they wait for; D623 a
+  // communication that was started and never awaited; D619 a final weight that is missing,
+  // incomplete or not updated.
   void run(const Strategy& strategy);
 
   [[nodiscard]] Dist& dist() { return dist_; }
@@ -32,13 +32,13 @@ class Trainer {
   [[nodiscard]] const Training& training() const { return training_; }
   [[nodiscard]] const std::vector<std::unique_ptr<Model>>& models() const { return models_; }
   [[nodiscard]] Model& model(int rank) { return *models_[rank]; }
-  // From the replay of what the ranks recorded.
+  // From the replay of the recordings.
   [[nodiscard]] Seconds time() const { return dist_.timeline().end; }
   [[nodiscard]] const trace::Trace& trace() const { return dist_.timeline().trace; }
 
  private:
   void report_failure();
-  [[nodiscard]] bool in_circle(const Model& model) const;
+  [[nodiscard]] bool in_wait_cycle(const Model& model) const;
   void report_deadlock();
   void report_unwaited() const;
   void check_final_weights() const;

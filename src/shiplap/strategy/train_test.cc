@@ -1,4 +1,4 @@
-// Strategies that are wrong, and how that is told.
+// Wrong strategies, and the diagnostics of Trainer.
 #include "shiplap/strategy/train.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace shiplap::strategy {
 namespace {
 
-using trace::Kind;
+using trace::EventKind;
 
 World world(int ranks) {
   return {.mesh = {{.name = "dp", .size = ranks}},
@@ -21,7 +21,7 @@ World world(int ranks) {
 }
 const Training kSmall{.layers = 2, .batch = 4};
 
-Diagnostic refusal(int ranks, const Strategy& strategy) {
+Diagnostic thrown_diagnostic(int ranks, const Strategy& strategy) {
   Trainer trainer(world(ranks), kSmall);
   try {
     trainer.run(strategy);
@@ -31,13 +31,13 @@ Diagnostic refusal(int ranks, const Strategy& strategy) {
   return {};
 }
 
-bool says(const Diagnostic& diagnostic, const std::string& words) {
+bool mentions(const Diagnostic& diagnostic, const std::string& words) {
   return (diagnostic.what + "\n" + diagnostic.why + "\n" + diagnostic.help).find(words) !=
          std::string::npos;
 }
 
-// Data parallel training in which one thing can be done otherwise.
-enum class Slip {
+// Data parallel training with one mistake.
+enum class Mistake {
   none,
   no_reduce,
   reduce_on_rank_0_only,
@@ -50,10 +50,10 @@ enum class Slip {
   fails_on_rank_1,
 };
 
-Task train(Model& model, Slip slip) {
+Task train(Model& model, Mistake mistake) {
   auto& [weights, opt_states, activations, grad_activations, grads] = model.storage();
   for (int l = 0; l < 2; ++l) std::tie(weights[l], opt_states[l]) = model.load_weights(l);
-  const int part = slip == Slip::same_samples ? 0 : model.rank();
+  const int part = mistake == Mistake::same_samples ? 0 : model.rank();
   activations[0] = model.get_input_activation(model.samples(part, model.ranks()));
   for (int l = 0; l < 2; ++l) activations[l + 1] = model.forward(l, activations[l], weights[l]);
   grad_activations[2] = model.loss(activations[2]);
@@ -62,103 +62,106 @@ Task train(Model& model, Slip slip) {
         model.backward(l, activations[l], grad_activations[l + 1], weights[l]);
   }
   const bool odd = model.rank() == 1;
-  if (slip == Slip::fails_on_rank_1 && odd) activations.erase(7);
+  if (mistake == Mistake::fails_on_rank_1 && odd) activations.erase(7);
   for (int i = 1; i >= 0; --i) {
-    const int l = slip == Slip::other_layer_on_rank_1 && odd ? 1 - i : i;
-    if (slip == Slip::no_reduce || (slip == Slip::reduce_on_rank_0_only && odd)) continue;
-    if (slip == Slip::other_kind_on_rank_1 && odd) {
+    const int l = mistake == Mistake::other_layer_on_rank_1 && odd ? 1 - i : i;
+    if (mistake == Mistake::no_reduce || (mistake == Mistake::reduce_on_rank_0_only && odd))
+      continue;
+    if (mistake == Mistake::other_kind_on_rank_1 && odd) {
       grads[l] = co_await model.reduce_scatter(grads[l], l);
     } else {
       grads[l] = co_await model.all_reduce(grads[l], l);
     }
   }
-  if (slip == Slip::reduce_on_rank_0_only && odd) co_return;
+  if (mistake == Mistake::reduce_on_rank_0_only && odd) co_return;
   for (int l = 0; l < 2; ++l) {
-    if (slip != Slip::no_update) {
+    if (mistake != Mistake::no_update) {
       std::tie(weights[l], opt_states[l]) = model.update(l, grads[l], weights[l], opt_states[l]);
     }
-    if (slip == Slip::final_weight_of_layer_0_only && l == 1) continue;
-    if (slip != Slip::no_final_weight) model.set_final_weight(l, weights[l]);
+    if (mistake == Mistake::final_weight_of_layer_0_only && l == 1) continue;
+    if (mistake != Mistake::no_final_weight) model.set_final_weight(l, weights[l]);
   }
 }
 
-Diagnostic refusal_of(Slip slip, int ranks = 2) {
-  return refusal(ranks, [slip](Model& model) { return train(model, slip); });
+Diagnostic thrown_by(Mistake mistake, int ranks = 2) {
+  return thrown_diagnostic(ranks, [mistake](Model& model) { return train(model, mistake); });
 }
 
 TEST(Trainer, AcceptsWhatIsRight) {
   for (const int ranks : {1, 2, 4}) {
-    EXPECT_EQ(refusal_of(Slip::none, ranks).code, "") << ranks;
-    EXPECT_EQ(refusal(ranks, ddp).code, "") << ranks;
+    EXPECT_EQ(thrown_by(Mistake::none, ranks).code, "") << ranks;
+    EXPECT_EQ(thrown_diagnostic(ranks, ddp).code, "") << ranks;
   }
 }
 
 TEST(Trainer, FindsAMissingAllReduce) {
-  const Diagnostic found = refusal_of(Slip::no_reduce);
+  const Diagnostic found = thrown_by(Mistake::no_reduce);
   EXPECT_EQ(found.code, "D615");
   EXPECT_EQ(found.where.rank, 0);
   EXPECT_EQ(found.where.operation, "update(layer 0)");
-  EXPECT_TRUE(says(found, "samples 0, 1 of 4 misses samples")) << render(found);
+  EXPECT_TRUE(mentions(found, "samples 0, 1 of 4 misses samples")) << render(found);
 }
 
 TEST(Trainer, FindsACollectiveThatSomeDoNotCall) {
-  const Diagnostic found = refusal_of(Slip::reduce_on_rank_0_only);
+  const Diagnostic found = thrown_by(Mistake::reduce_on_rank_0_only);
   EXPECT_EQ(found.code, "D617");
   EXPECT_EQ(found.where.rank, 0);
   EXPECT_EQ(found.where.operation, "all_reduce(layer 1)");
-  EXPECT_TRUE(says(found, "1 of 2 ranks wait for ever")) << render(found);
-  EXPECT_TRUE(says(found, "rank 0 waits in all_reduce(layer 1) over all ranks for rank 1"))
+  EXPECT_TRUE(mentions(found, "1 of 2 ranks hang")) << render(found);
+  EXPECT_TRUE(mentions(found, "rank 0 waits in all_reduce(layer 1) over all ranks for rank 1"))
       << render(found);
-  EXPECT_TRUE(says(found, "have ended")) << render(found);
+  EXPECT_TRUE(mentions(found, "have ended")) << render(found);
 }
 
 TEST(Trainer, FindsCollectivesOfDifferentLayers) {
-  const Diagnostic found = refusal_of(Slip::other_layer_on_rank_1);
+  const Diagnostic found = thrown_by(Mistake::other_layer_on_rank_1);
   EXPECT_EQ(found.code, "D610");
   EXPECT_EQ(found.where.rank, 0);
   EXPECT_EQ(found.where.operation, "all_reduce(layer 1) over all ranks");
-  EXPECT_TRUE(says(found, "rank 0 brings the weight gradient of layer 1")) << render(found);
-  EXPECT_TRUE(says(found, "rank 1 brings the weight gradient of layer 0")) << render(found);
+  EXPECT_TRUE(mentions(found, "rank 0 passes the weight gradient of layer 1")) << render(found);
+  EXPECT_TRUE(mentions(found, "rank 1 passes the weight gradient of layer 0")) << render(found);
 }
 
 TEST(Trainer, FindsCollectivesOfDifferentKinds) {
-  const Diagnostic found = refusal_of(Slip::other_kind_on_rank_1);
+  const Diagnostic found = thrown_by(Mistake::other_kind_on_rank_1);
   EXPECT_EQ(found.code, "D616");
   EXPECT_EQ(found.where.rank, 1);
   EXPECT_TRUE(found.where.operation.starts_with("reduce_scatter(")) << render(found);
-  EXPECT_TRUE(says(found, "rank 1 is in reduce_scatter of the weight gradient of layer 1"));
-  EXPECT_TRUE(says(found, "rank 0 in all_reduce")) << render(found);
+  EXPECT_TRUE(mentions(found, "rank 1 is in reduce_scatter of the weight gradient of layer 1"));
+  EXPECT_TRUE(mentions(found, "rank 0 in all_reduce")) << render(found);
 }
 
 TEST(Trainer, FindsSamplesThatAreCountedTwice) {
-  const Diagnostic found = refusal_of(Slip::same_samples);
+  const Diagnostic found = thrown_by(Mistake::same_samples);
   EXPECT_EQ(found.code, "D611");
-  EXPECT_TRUE(says(found, "sample 0 is in what rank 0 and rank 1 bring")) << render(found);
+  EXPECT_TRUE(mentions(found, "sample 0 is contributed by both rank 0 and rank 1"))
+      << render(found);
 }
 
 TEST(Trainer, WantsEveryLayersFinalWeight) {
-  Diagnostic found = refusal_of(Slip::no_update);
+  Diagnostic found = thrown_by(Mistake::no_update);
   EXPECT_EQ(found.code, "D619");
   EXPECT_EQ(found.where.rank, 0);
-  EXPECT_TRUE(says(found, "the weight of layer 0, step 0 is no final weight")) << render(found);
-  found = refusal_of(Slip::no_final_weight);
+  EXPECT_TRUE(mentions(found, "the weight of layer 0, step 0 is not a final weight"))
+      << render(found);
+  found = thrown_by(Mistake::no_final_weight);
   EXPECT_EQ(found.code, "D619");
-  EXPECT_TRUE(says(found, "layer 0 has no final weight")) << render(found);
-  found = refusal_of(Slip::final_weight_of_layer_0_only);
+  EXPECT_TRUE(mentions(found, "layer 0 has no final weight")) << render(found);
+  found = thrown_by(Mistake::final_weight_of_layer_0_only);
   EXPECT_EQ(found.code, "D619");
-  EXPECT_TRUE(says(found, "layer 1 has no final weight")) << render(found);
+  EXPECT_TRUE(mentions(found, "layer 1 has no final weight")) << render(found);
 }
 
-// The others wait for the one that failed; what it failed of is the cause.
+// The others wait for the rank that failed; its error is reported.
 TEST(Trainer, TellsTheFailureNotTheWaitForIt) {
-  const Diagnostic found = refusal_of(Slip::fails_on_rank_1, 4);
+  const Diagnostic found = thrown_by(Mistake::fails_on_rank_1, 4);
   EXPECT_EQ(found.code, "D613");
   EXPECT_EQ(found.where.rank, 1);
 }
 
 // ---------------------------------------------------------------- shards of final weights
 
-// Each rank updates and keeps the shard that it is told of.
+// Each rank updates and keeps the given shard.
 Task keeps_shard(Model& model, int shard, int of) {
   auto& [weights, opt_states, activations, grad_activations, grads] = model.storage();
   for (int l = 0; l < 2; ++l) std::tie(weights[l], opt_states[l]) = model.load_weights(l);
@@ -179,22 +182,25 @@ Task keeps_shard(Model& model, int shard, int of) {
 }
 
 TEST(Trainer, PutsFinalShardsTogether) {
-  EXPECT_EQ(refusal(2, [](Model& m) { return keeps_shard(m, m.rank(), 2); }).code, "");
-  EXPECT_EQ(refusal(4, [](Model& m) { return keeps_shard(m, m.rank() / 2, 2); }).code, "");
-  const Diagnostic found = refusal(2, [](Model& m) { return keeps_shard(m, 1, 2); });
+  EXPECT_EQ(thrown_diagnostic(2, [](Model& m) { return keeps_shard(m, m.rank(), 2); }).code, "");
+  EXPECT_EQ(thrown_diagnostic(4, [](Model& m) { return keeps_shard(m, m.rank() / 2, 2); }).code,
+            "");
+  const Diagnostic found = thrown_diagnostic(2, [](Model& m) { return keeps_shard(m, 1, 2); });
   EXPECT_EQ(found.code, "D619");
-  EXPECT_TRUE(says(found, "of the final weight of layer 0 only shards 1 of 2 are there"))
+  EXPECT_TRUE(mentions(found, "the final weight of layer 0 is incomplete: only shards 1 of 2"))
       << render(found);
 }
 
 TEST(Trainer, WantsEqualShardsOnAllRanksInWhateverOrder) {
-  const Diagnostic up = refusal(2, [](Model& m) { return keeps_shard(m, m.rank(), 1 + m.rank()); });
-  const Diagnostic down = refusal(2, [](Model& m) { return keeps_shard(m, 0, 2 - m.rank()); });
+  const Diagnostic up =
+      thrown_diagnostic(2, [](Model& m) { return keeps_shard(m, m.rank(), 1 + m.rank()); });
+  const Diagnostic down =
+      thrown_diagnostic(2, [](Model& m) { return keeps_shard(m, 0, 2 - m.rank()); });
   EXPECT_EQ(up.code, "D619");
   EXPECT_EQ(down.code, "D619");
 }
 
-// ---------------------------------------------------------------- waiting for ever
+// ---------------------------------------------------------------- deadlocks
 
 Task send_send(Model& model) {
   auto& activations = model.storage().activations;
@@ -205,14 +211,14 @@ Task send_send(Model& model) {
 }
 
 TEST(Deadlock, OfTwoSendsNamesBothAndTheCure) {
-  const Diagnostic found = refusal(2, send_send);
+  const Diagnostic found = thrown_diagnostic(2, send_send);
   EXPECT_EQ(found.code, "D617");
   EXPECT_EQ(found.where.rank, 0);
   EXPECT_EQ(found.where.operation, "send(layer 0)");
-  EXPECT_TRUE(says(found, "2 of 2 ranks wait for ever")) << render(found);
-  EXPECT_TRUE(says(found, "with tag 0 for rank 1 to receive it")) << render(found);
-  EXPECT_TRUE(says(found, "with tag 0 for rank 0 to receive it")) << render(found);
-  EXPECT_TRUE(says(found, "start_send")) << render(found);
+  EXPECT_TRUE(mentions(found, "2 of 2 ranks hang")) << render(found);
+  EXPECT_TRUE(mentions(found, "with tag 0 for rank 1 to receive it")) << render(found);
+  EXPECT_TRUE(mentions(found, "with tag 0 for rank 0 to receive it")) << render(found);
+  EXPECT_TRUE(mentions(found, "start_send")) << render(found);
 }
 
 Task other_tag(Model& model) {
@@ -220,7 +226,7 @@ Task other_tag(Model& model) {
   activations[0] = model.get_input_activation({0});
   if (model.rank() == 0) {
     Pending<Activation> sent = model.start_send(1, activations[0], {.tag = 1});
-    model.log_event(Kind::loss, {});
+    model.log_event(EventKind::loss, {});
     co_await sent;
   } else {
     activations[1] = co_await model.receive<Activation>(0, {.tag = 2});
@@ -228,37 +234,38 @@ Task other_tag(Model& model) {
 }
 
 TEST(Deadlock, OfTagsNamesTheTags) {
-  const Diagnostic found = refusal(2, other_tag);
+  const Diagnostic found = thrown_diagnostic(2, other_tag);
   EXPECT_EQ(found.code, "D617");
-  EXPECT_TRUE(says(found, "rank 0 waits in send(layer 0) with tag 1 for rank 1 to receive it"))
+  EXPECT_TRUE(mentions(found, "rank 0 waits in send(layer 0) with tag 1 for rank 1 to receive it"))
       << render(found);
-  EXPECT_TRUE(says(found, "rank 1 waits in recv with tag 2 for rank 0 to send")) << render(found);
+  EXPECT_TRUE(mentions(found, "rank 1 waits in recv with tag 2 for rank 0 to send"))
+      << render(found);
 }
 
-// Rank 0 waits for the second of two reductions on a stream; the first is the one that rank 1
-// lacks.
+// Rank 0 waits for the second of two collectives on a stream; rank 1 is missing in the first.
 Task queue(Model& model) {
   auto& [weights, opt_states, activations, grad_activations, grads] = model.storage();
   for (int l = 0; l < 2; ++l) weights[l] = model.load_weights(l, model.rank(), 3).first;
   if (model.rank() == 1) co_return;
   Pending<Weight> one = model.start_all_gather(weights[0], 0);
   Pending<Weight> two = model.start_all_gather(weights[1], 1);
-  model.log_event(Kind::loss, {});
+  model.log_event(EventKind::loss, {});
   (void)co_await two;
   (void)co_await one;
 }
 
 TEST(Deadlock, OfAQueueNamesThoseWhoAreMissing) {
-  const Diagnostic found = refusal(3, queue);
+  const Diagnostic found = thrown_diagnostic(3, queue);
   EXPECT_EQ(found.code, "D617");
   EXPECT_EQ(found.where.operation, "all_gather(layer 1)");
-  EXPECT_TRUE(says(found, "2 of 3 ranks wait for ever")) << render(found);
-  EXPECT_TRUE(says(found, "rank 0 waits in all_gather(layer 1) over all ranks on `net` for rank 1"))
+  EXPECT_TRUE(mentions(found, "2 of 3 ranks hang")) << render(found);
+  EXPECT_TRUE(
+      mentions(found, "rank 0 waits in all_gather(layer 1) over all ranks on `net` for rank 1"))
       << render(found);
 }
 
 Task waits_at(Model& model, Barrier& barrier) {
-  model.log_event(Kind::loss, {});
+  model.log_event(EventKind::loss, {});
   co_await barrier.wait(model.rank());
 }
 
@@ -271,7 +278,7 @@ TEST(Deadlock, IsAlsoFoundOutsideTheModel) {
   } catch (const InputError& error) {
     const Diagnostic& found = error.diagnostics().front();
     EXPECT_EQ(found.code, "D617");
-    EXPECT_TRUE(says(found, "rank 1 sleeps after loss")) << render(found);
+    EXPECT_TRUE(mentions(found, "rank 1 is suspended after loss")) << render(found);
   }
 }
 
@@ -283,22 +290,22 @@ Task starts_only(Model& model) {
 }
 
 TEST(Trainer, FindsWhatWasStartedAndNeverWaitedFor) {
-  const Diagnostic found = refusal(2, starts_only);
+  const Diagnostic found = thrown_diagnostic(2, starts_only);
   EXPECT_EQ(found.code, "D623");
   EXPECT_EQ(found.where.rank, 0);
   EXPECT_EQ(found.where.operation, "send");
-  EXPECT_TRUE(says(found, "a send with rank 1, tag 3 was started")) << render(found);
+  EXPECT_TRUE(mentions(found, "a send with rank 1, tag 3 was started")) << render(found);
 }
 
 TEST(Deadlock, OfManyIsToldInShort) {
   const Diagnostic found =
-      refusal(4, [](Model& m) { return train(m, Slip::reduce_on_rank_0_only); });
+      thrown_diagnostic(4, [](Model& m) { return train(m, Mistake::reduce_on_rank_0_only); });
   EXPECT_EQ(found.code, "D617");
-  EXPECT_TRUE(says(found, "3 of 4 ranks wait for ever")) << render(found);
+  EXPECT_TRUE(mentions(found, "3 of 4 ranks hang")) << render(found);
   EXPECT_LT(found.why.size(), 400U);
 }
 
-// ---------------------------------------------------------------- what comes out
+// ---------------------------------------------------------------- results
 
 // Rank 0 uses streams a and b, the others b and a.
 Task streams(Model& model) {

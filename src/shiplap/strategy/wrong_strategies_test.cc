@@ -1,4 +1,4 @@
-// Strategies with a mistake, and what is said about it.
+// Strategies with a mistake, and their diagnostics.
 #include <gtest/gtest.h>
 
 #include "shiplap/strategy/library_testing_internal.h"
@@ -6,10 +6,10 @@
 namespace shiplap::strategy {
 namespace {
 
-using testing::complaint;
+using testing::diagnostic_of;
 using testing::kPuzzle;
 
-// Data parallel on one layer, where nobody sums the gradients.
+// Data parallel on one layer, without reducing the gradients.
 Task without_all_reduce(Model& model) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
   std::tie(weights[0], opt_states[0]) = model.load_weights(0);
@@ -31,7 +31,7 @@ Task gathers_alone(Model& model) {
   weights[0] = co_await model.all_gather(weights[0], 0);
 }
 
-// A ring in which everybody sends before he receives.
+// A ring in which every rank sends before it receives.
 Task sends_first(Model& model) {
   auto& activations = model.storage().activations;
   const int ranks = model.ranks();
@@ -40,16 +40,16 @@ Task sends_first(Model& model) {
   activations[1] = co_await model.receive<Activation>((model.rank() + ranks - 1) % ranks);
 }
 
-Diagnostic said_of(Task (*strategy)(Model&), int ranks, Bytes eager = {}) {
-  return complaint([&] {
-    Trainer trainer(World{.mesh = {{"dp", ranks}}, .shape = kPuzzle, .eager_up_to = eager},
+Diagnostic error_of(Task (*strategy)(Model&), int ranks, Bytes eager = {}) {
+  return diagnostic_of([&] {
+    Trainer trainer(World{.mesh = {{"dp", ranks}}, .shape = kPuzzle, .eager_limit = eager},
                     {.layers = 1, .batch = 4});
     trainer.run(strategy);
   });
 }
 
 TEST(WrongStrategy, ThatDoesNotSumGradientsIsRefusedAtTheUpdate) {
-  const Diagnostic d = said_of(without_all_reduce, 4);
+  const Diagnostic d = error_of(without_all_reduce, 4);
   EXPECT_EQ(d.code, "D615");
   EXPECT_EQ(d.where.rank, 0);
   EXPECT_EQ(d.where.operation, "update(layer 0)");
@@ -62,16 +62,16 @@ TEST(WrongStrategy, ThatDoesNotSumGradientsIsRightOnOneRank) {
 }
 
 TEST(WrongStrategy, WhereOneRankGathersAloneSaysForWhomItWaits) {
-  const Diagnostic d = said_of(gathers_alone, 4);
+  const Diagnostic d = error_of(gathers_alone, 4);
   EXPECT_EQ(d.code, "D617");
   EXPECT_EQ(d.where.rank, 1);
   EXPECT_EQ(d.where.operation, "all_gather(layer 0)");
-  EXPECT_EQ(d.what, "1 of 4 ranks wait for ever");
+  EXPECT_EQ(d.what, "deadlock: 1 of 4 ranks hang");
   EXPECT_EQ(d.why, "rank 1 waits in all_gather(layer 0) over all ranks for ranks 0 and 2, 3");
 }
 
 TEST(WrongStrategy, WhereAllSendFirstSaysWhoWaitsForWhom) {
-  const Diagnostic two = said_of(sends_first, 2);
+  const Diagnostic two = error_of(sends_first, 2);
   EXPECT_EQ(two.code, "D617");
   EXPECT_EQ(two.where.rank, 0);
   EXPECT_EQ(two.where.operation, "send(layer 0)");
@@ -79,12 +79,12 @@ TEST(WrongStrategy, WhereAllSendFirstSaysWhoWaitsForWhom) {
             std::string::npos)
       << two.why;
   EXPECT_NE(two.help.find("start_send"), std::string::npos) << two.help;
-  EXPECT_EQ(said_of(sends_first, 4).what, "4 of 4 ranks wait for ever");
+  EXPECT_EQ(error_of(sends_first, 4).what, "deadlock: 4 of 4 ranks hang");
 }
 
-// Messages that leave at once hide the cycle; what is wrong then is only that nothing is trained.
+// Eager messages hide the cycle; the remaining error is that nothing is trained.
 TEST(WrongStrategy, WhereAllSendFirstEndsIfMessagesAreEager) {
-  EXPECT_EQ(said_of(sends_first, 2, Bytes{1 << 30}).code, "D619");
+  EXPECT_EQ(error_of(sends_first, 2, Bytes{1 << 30}).code, "D619");
 }
 
 }  // namespace

@@ -4,68 +4,72 @@
 
 namespace shiplap::trace {
 
-std::string_view name(Kind kind) {
+std::string_view name(EventKind kind) {
   switch (kind) {
-    case Kind::load_weights:
+    case EventKind::load_weights:
       return "load_weights";
-    case Kind::forward:
+    case EventKind::forward:
       return "forward";
-    case Kind::backward:
+    case EventKind::backward:
       return "backward";
-    case Kind::backward_input:
+    case EventKind::backward_input:
       return "backward_input";
-    case Kind::backward_weight:
+    case EventKind::backward_weight:
       return "backward_weight";
-    case Kind::loss:
+    case EventKind::loss:
       return "loss";
-    case Kind::update:
+    case EventKind::update:
       return "update";
-    case Kind::compute:
+    case EventKind::compute:
       return "compute";
-    case Kind::copy:
+    case EventKind::copy:
       return "copy";
-    case Kind::all_reduce:
+    case EventKind::all_reduce:
       return "all_reduce";
-    case Kind::all_gather:
+    case EventKind::all_gather:
       return "all_gather";
-    case Kind::reduce_scatter:
+    case EventKind::reduce_scatter:
       return "reduce_scatter";
-    case Kind::all_to_all:
+    case EventKind::all_to_all:
       return "all_to_all";
-    case Kind::broadcast:
+    case EventKind::broadcast:
       return "broadcast";
-    case Kind::reduce:
+    case EventKind::reduce:
       return "reduce";
-    case Kind::barrier:
+    case EventKind::barrier:
       return "barrier";
-    case Kind::exchange:
+    case EventKind::exchange:
       return "exchange";
-    case Kind::send:
+    case EventKind::send:
       return "send";
-    case Kind::recv:
+    case EventKind::recv:
       return "recv";
   }
   throw InternalError("unknown kind of event");
 }
 
-bool is_communication(Kind kind) { return kind >= Kind::all_reduce; }
+bool is_communication(EventKind kind) { return kind >= EventKind::all_reduce; }
 
-// Collectives have one order in both enumerations (event_test).
-Kind kind_of(CollectiveKind collective) {
-  return static_cast<Kind>(static_cast<int>(Kind::all_reduce) + static_cast<int>(collective));
+// REQUIRES: collectives have the same order in both enumerations (event_test).
+EventKind kind_of(CollectiveKind collective) {
+  return static_cast<EventKind>(static_cast<int>(EventKind::all_reduce) +
+                                static_cast<int>(collective));
 }
 
-Kind kind_of_kernel(std::string_view kernel) {
-  for (const Kind kind : {Kind::load_weights, Kind::forward, Kind::backward, Kind::backward_input,
-                          Kind::backward_weight, Kind::loss, Kind::update}) {
+EventKind kind_of_kernel(std::string_view kernel) {
+  for (const EventKind kind :
+       {EventKind::load_weights, EventKind::forward, EventKind::backward, EventKind::backward_input,
+        EventKind::backward_weight, EventKind::loss, EventKind::update}) {
     if (name(kind) == kernel) return kind;
   }
-  return Kind::compute;
+  return EventKind::compute;
 }
 
-CollectiveKind collective_of(Kind kind) {
-  ensure(kind >= Kind::all_reduce && kind <= Kind::barrier, "this is the kind of a collective");
-  return static_cast<CollectiveKind>(static_cast<int>(kind) - static_cast<int>(Kind::all_reduce));
+CollectiveKind collective_of(EventKind kind) {
+  ensure(kind >= EventKind::all_reduce && kind <= EventKind::barrier,
+         "this is the kind of a collective");
+  return static_cast<CollectiveKind>(static_cast<int>(kind) -
+                                     static_cast<int>(EventKind::all_reduce));
 }
 
 }  // namespace shiplap::trace

@@ -1,5 +1,5 @@
-// One thing that happened on one rank: what, when, for how long, on which data. A strategy's own
-// clock, the simulator and a real run all write the same.
+// One event of one rank: what, when, for how long, on which data. Simulated and real runs write the
+// same events.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace shiplap::trace {
 
-enum class Kind : std::uint8_t {
+enum class EventKind : std::uint8_t {
   load_weights,
   forward,
-  backward,         // both halves in one
+  backward,         // both gradients in one
   backward_input,   // the gradient of the input
   backward_weight,  // the gradient of the weight
   loss,
@@ -32,26 +32,26 @@ enum class Kind : std::uint8_t {
   send,
   recv,
 };
-[[nodiscard]] std::string_view name(Kind kind);  // "forward"
-[[nodiscard]] bool is_communication(Kind kind);
-[[nodiscard]] Kind kind_of(CollectiveKind collective);
-[[nodiscard]] Kind kind_of_kernel(
-    std::string_view kernel);  // `compute` if it has no kind of its own
+[[nodiscard]] std::string_view name(EventKind kind);  // "forward"
+[[nodiscard]] bool is_communication(EventKind kind);
+[[nodiscard]] EventKind kind_of(CollectiveKind collective);
+// Returns `compute` if the kernel has no kind of its own.
+[[nodiscard]] EventKind kind_of_kernel(std::string_view kernel);
 // REQUIRES: `kind` is that of a collective.
-[[nodiscard]] CollectiveKind collective_of(Kind kind);
+[[nodiscard]] CollectiveKind collective_of(EventKind kind);
 
 struct Event {
-  Kind kind = Kind::compute;
+  EventKind kind = EventKind::compute;
   std::int32_t rank = 0;
   std::int32_t layer = -1;      // -1: none
   std::int32_t stream = 0;      // 0 is `main`
-  std::int32_t operation = -1;  // in the expansion of the plan; -1: there is no plan
+  std::int32_t operation = -1;  // index in the expansion of the plan; -1: no plan
   std::int32_t peer = -1;       // of send and recv
   std::int64_t match = -1;      // a send and its recv have the same number, unique among messages
-  Seconds time;                 // when it began to be done: waiting for others comes before
+  Seconds time;                 // when it began, after waiting for other ranks
   Seconds duration;
-  Bytes bytes;   // of communication: what it moves, counted once (see docs/trace.md)
-  Bytes memory;  // alive on the rank while it runs, by listed order
+  Bytes bytes;   // of communication: moved bytes, counted once (see docs/trace.md)
+  Bytes memory;  // alive on the rank while it runs, in listed order
   IndexSet samples;
 
   [[nodiscard]] Seconds end() const { return time + duration; }

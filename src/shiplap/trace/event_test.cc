@@ -13,18 +13,20 @@ TEST(EventKind, CollectivesKeepTheirNamesBothWays) {
     EXPECT_EQ(name(kind_of(collective)), shiplap::name(collective));
     EXPECT_EQ(collective_of(kind_of(collective)), collective);
   }
-  for (const Kind kind : {Kind::copy, Kind::exchange, Kind::send, Kind::load_weights}) {
+  for (const EventKind kind :
+       {EventKind::copy, EventKind::exchange, EventKind::send, EventKind::load_weights}) {
     EXPECT_THROW((void)collective_of(kind), InternalError) << name(kind);
   }
 }
 
 TEST(EventKind, KernelsOfTrainingHaveOneAndOthersAreComputations) {
-  for (const Kind kind : {Kind::load_weights, Kind::forward, Kind::backward, Kind::backward_input,
-                          Kind::backward_weight, Kind::loss, Kind::update}) {
+  for (const EventKind kind :
+       {EventKind::load_weights, EventKind::forward, EventKind::backward, EventKind::backward_input,
+        EventKind::backward_weight, EventKind::loss, EventKind::update}) {
     EXPECT_EQ(kind_of_kernel(name(kind)), kind);
   }
   for (const char* const kernel : {"", "gemm", "send", "all_reduce"}) {
-    EXPECT_EQ(kind_of_kernel(kernel), Kind::compute) << kernel;
+    EXPECT_EQ(kind_of_kernel(kernel), EventKind::compute) << kernel;
   }
 }
 

@@ -10,21 +10,21 @@
 namespace shiplap::trace {
 namespace {
 
-// Written piece by piece: a tree of values for millions of events would not fit where they do.
-class Text {
+// Writes text directly: a tree of JSON values for millions of events would need too much memory.
+class JsonText {
  public:
-  explicit Text(std::string& out) : out_(out) {}
+  explicit JsonText(std::string& out) : out_(out) {}
 
-  Text& operator<<(std::string_view text) {
+  JsonText& operator<<(std::string_view text) {
     out_ += text;
     return *this;
   }
-  Text& operator<<(std::int64_t number) { return digits(number); }
-  Text& operator<<(double number) { return digits(number); }
+  JsonText& operator<<(std::int64_t number) { return digits(number); }
+  JsonText& operator<<(double number) { return digits(number); }
 
  private:
   template <class Number>
-  Text& digits(Number number) {
+  JsonText& digits(Number number) {
     std::array<char, 32> buffer{};
     const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number);
     out_.append(buffer.data(), end);
@@ -34,7 +34,7 @@ class Text {
   std::string& out_;
 };
 
-void write(Text& out, const Event& event) {
+void write(JsonText& out, const Event& event) {
   out << "[\"" << name(event.kind) << "\"";
   for (const std::int64_t number :
        {std::int64_t{event.layer}, std::int64_t{event.stream}, std::int64_t{event.operation},
@@ -52,7 +52,7 @@ void write(Text& out, const Event& event) {
   out << "]]";
 }
 
-void write(Text& out, const RankTrace& rank) {
+void write(JsonText& out, const RankTrace& rank) {
   out << "{\"events\":[";
   std::string_view between = "\n";
   for (const Event& event : rank.events) {
@@ -73,7 +73,7 @@ void write(Text& out, const RankTrace& rank) {
 
 std::string to_json(const Trace& trace) {
   std::string result;
-  Text out(result);
+  JsonText out(result);
   Json streams = Json::array();
   for (const std::string& stream : trace.streams) streams.push(stream);
   out << "{\"schema\":\"shiplap.trace/1\",\"streams\":" << to_text(streams, Layout::compact)

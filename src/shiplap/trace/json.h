@@ -1,4 +1,4 @@
-// A trace as JSON, for scripts: one array per event, in the order that "columns" names.
+// A trace as JSON, for scripts: one array per event, in the order of "columns".
 #pragma once
 
 #include <string>

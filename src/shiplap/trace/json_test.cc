@@ -9,7 +9,7 @@ namespace {
 
 TEST(TraceJson, HasEveryFieldOfAnEvent) {
   const Trace trace{.streams = {"main", "n\"et"},
-                    .ranks = {{.events = {{.kind = Kind::send,
+                    .ranks = {{.events = {{.kind = EventKind::send,
                                            .layer = 2,
                                            .stream = 1,
                                            .operation = 7,

@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "shiplap/base/error.h"
+#include "shiplap/trace/proto_writer_internal.h"
 #include "shiplap/trace/text.h"
-#include "shiplap/trace/wire_internal.h"
 
 namespace shiplap::trace {
 namespace {
 
-// Numbers of fields, from perfetto_trace.proto (v50), the messages by their names there.
+// Field numbers of perfetto_trace.proto (v50), by message.
 namespace field {
 constexpr int kPacket = 1;  // Trace
 namespace packet {          // TracePacket
@@ -68,7 +68,7 @@ constexpr int kCategories = 1;
 constexpr int kNames = 2;
 constexpr int kAnnotations = 3;
 constexpr int kStrings = 29;
-constexpr int kNumber = 1;  // in each of them, the number and the text
+constexpr int kNumber = 1;  // in each of them: the number and the text
 constexpr int kText = 2;
 }  // namespace interned
 }  // namespace field
@@ -80,23 +80,25 @@ constexpr int kUnitBytes = 3;
 constexpr int kStateCleared = 1;
 constexpr int kNeedsState = 2;
 
-// The annotations by their numbers, counted from 1.
-enum class Note : std::uint8_t { layer = 1, samples, bytes, memory, operation, peer };
-constexpr std::pair<Note, std::string_view> kNotes[] = {
-    {Note::layer, "layer"},   {Note::samples, "samples"},     {Note::bytes, "bytes"},
-    {Note::memory, "memory"}, {Note::operation, "operation"}, {Note::peer, "peer"}};
+// Interned annotation names, numbered from 1.
+enum class Annotation : std::uint8_t { layer = 1, samples, bytes, memory, operation, peer };
+constexpr std::pair<Annotation, std::string_view> kAnnotationNames[] = {
+    {Annotation::layer, "layer"},         {Annotation::samples, "samples"},
+    {Annotation::bytes, "bytes"},         {Annotation::memory, "memory"},
+    {Annotation::operation, "operation"}, {Annotation::peer, "peer"}};
 
-// Texts and their numbers, from 1 in the order of their first use.
-class Interning {
+// Interned texts, numbered from 1 in the order of their first use.
+class InternTable {
  public:
-  // The number, and whether it is new.
+  // Returns the number, and whether it is new.
   std::pair<std::uint64_t, bool> find(const std::string& text) {
     const auto [at, is_new] = numbers_.try_emplace(text, numbers_.size() + 1);
     return {at->second, is_new};
   }
 
  private:
-  std::unordered_map<std::string, std::uint64_t> numbers_;  // only looked up, never gone through
+  std::unordered_map<std::string, std::uint64_t>
+      numbers_;  // never iterated: its order is unspecified
 };
 
 std::uint64_t track_of(std::size_t rank, std::size_t slot) { return (rank + 1) << 20 | slot; }
@@ -104,7 +106,7 @@ constexpr std::uint64_t kTitleTrack = 1;
 constexpr std::size_t kProcessSlot = 0;
 constexpr std::size_t kMemorySlot = 1;
 constexpr std::size_t kFirstLaneSlot = 2;
-constexpr std::size_t kMostLanes = (1 << 20) - kFirstLaneSlot;
+constexpr std::size_t kMaxLanes = (1 << 20) - kFirstLaneSlot;
 
 // A slice, with its times in nanoseconds.
 struct Slice {
@@ -114,23 +116,27 @@ struct Slice {
   std::uint64_t track = 0;
 };
 
-// When a packet must come, and of which slice. At one moment slices end, then those without length
-// begin and end, then others begin; and a flow must leave before it arrives. Readers order packets
-// by time and keep the order of the file where times are equal.
-struct Moment {
+// The begin or end of a slice, and its position in the file. At equal times slices end, then empty
+// slices begin and end, then others begin; and the send of a flow precedes its receive. Readers
+// sort packets by time and keep the order of the file at equal times.
+struct SliceEdge {
   std::int64_t key = 0;
   std::uint32_t slice = 0;
 };
 enum class Phase : std::uint8_t { end, point, begin };
 
-std::int64_t key_of(std::int64_t time, Phase phase, Kind kind) {
-  const int order = phase == Phase::end ? 0 : kind == Kind::send ? 1 : kind == Kind::recv ? 3 : 2;
+std::int64_t key_of(std::int64_t time, Phase phase, EventKind kind) {
+  const int order = phase == Phase::end       ? 0
+                    : kind == EventKind::send ? 1
+                    : kind == EventKind::recv ? 3
+                                              : 2;
   return time * 16 + std::int64_t{static_cast<int>(phase)} * 4 + order;
 }
 
-class Writer {
+class PerfettoWriter {
  public:
-  Writer(const Trace& trace, const PerfettoOptions& options) : trace_(trace), options_(options) {
+  PerfettoWriter(const Trace& trace, const PerfettoOptions& options)
+      : trace_(trace), options_(options) {
     double first = 0;
     for (const RankTrace& rank : trace.ranks) {
       for (const Event& event : rank.events) first = std::min(first, event.time.value);
@@ -149,7 +155,7 @@ class Writer {
  private:
   void head();
   void describe(std::size_t rank);
-  std::vector<std::pair<std::size_t, int>> place(std::size_t rank);
+  std::vector<std::pair<std::size_t, int>> assign_lanes(std::size_t rank);
   void thread(std::size_t rank, std::size_t lane, const std::string& name);
   void slices();
   void begin(const Slice& slice);
@@ -160,54 +166,54 @@ class Writer {
   [[nodiscard]] std::int64_t nanoseconds(Seconds time) const {
     return std::llround((time.value - origin_) * 1e9);
   }
-  void packet(const Wire& content) { out_.message(field::kPacket, content); }
-  void describe(const Wire& descriptor) {
+  void packet(const ProtoWriter& content) { out_.message(field::kPacket, content); }
+  void describe(const ProtoWriter& descriptor) {
     packet_.clear();
     packet_.number(field::packet::kSequence, 1)
         .message(field::packet::kTrackDescriptor, descriptor);
     packet(packet_);
   }
-  std::uint64_t interned(Interning& known, int of_kind, const std::string& text);
+  std::uint64_t interned(InternTable& known, int of_kind, const std::string& text);
   void add_interned(int of_kind, std::uint64_t number, std::string_view text);
-  void note(Note name, std::int64_t value) {
+  void annotate(Annotation name, std::int64_t value) {
     annotation_.clear();
     annotation_.number(field::annotation::kName, static_cast<int>(name));
     annotation_.number(field::annotation::kInteger, value);
     event_.message(field::event::kAnnotation, annotation_);
   }
-  // Writes the packet of event_, with the names that are new in it.
+  // Writes the packet of event_, with the names that it newly interned.
   void event_at(std::int64_t time);
 
   const Trace& trace_;
   const PerfettoOptions& options_;
   double origin_ = 0;
   std::vector<Slice> slices_;
-  Interning names_;
-  Interning categories_;
-  Interning strings_;
-  Wire out_;
-  // Buffers, kept because making them anew for every event takes most of the time.
-  Wire packet_;
-  Wire event_;
-  Wire annotation_;
-  Wire new_names_;
-  Wire entry_;
+  InternTable names_;
+  InternTable categories_;
+  InternTable strings_;
+  ProtoWriter out_;
+  // Reused buffers: allocating them for every event would take most of the time.
+  ProtoWriter packet_;
+  ProtoWriter event_;
+  ProtoWriter annotation_;
+  ProtoWriter new_names_;
+  ProtoWriter entry_;
 };
 
-void Writer::add_interned(int of_kind, std::uint64_t number, std::string_view text) {
+void PerfettoWriter::add_interned(int of_kind, std::uint64_t number, std::string_view text) {
   entry_.clear();
   entry_.number(field::interned::kNumber, number).text(field::interned::kText, text);
   new_names_.message(of_kind, entry_);
 }
 
-std::uint64_t Writer::interned(Interning& known, int of_kind, const std::string& text) {
+std::uint64_t PerfettoWriter::interned(InternTable& known, int of_kind, const std::string& text) {
   const auto [number, is_new] = known.find(text);
   if (is_new) add_interned(of_kind, number, text);
   return number;
 }
 
-void Writer::head() {
-  for (const auto& [number, name] : kNotes) {
+void PerfettoWriter::head() {
+  for (const auto& [number, name] : kAnnotationNames) {
     add_interned(field::interned::kAnnotations, static_cast<std::uint64_t>(number), name);
   }
   packet_.number(field::packet::kSequence, 1)
@@ -216,41 +222,41 @@ void Writer::head() {
   packet(packet_);
   new_names_.clear();
   if (options_.title.empty()) return;
-  Wire track;
+  ProtoWriter track;
   track.number(field::track::kUuid, kTitleTrack).text(field::track::kName, "Shiplap");
   describe(track);
 }
 
-void Writer::thread(std::size_t rank, std::size_t lane, const std::string& name) {
+void PerfettoWriter::thread(std::size_t rank, std::size_t lane, const std::string& name) {
   const std::size_t ranks = trace_.ranks.size();
-  Wire thread;
+  ProtoWriter thread;
   thread.number(field::thread::kPid, static_cast<std::uint64_t>(rank + 1))
       .number(field::thread::kTid, static_cast<std::uint64_t>(1 + rank + lane * ranks))
       .text(field::thread::kName, name);
-  Wire track;
+  ProtoWriter track;
   track.number(field::track::kUuid, track_of(rank, kFirstLaneSlot + lane))
       .number(field::track::kParent, track_of(rank, kProcessSlot))
       .message(field::track::kThread, thread);
   describe(track);
 }
 
-void Writer::describe(std::size_t rank) {
-  Wire process;
+void PerfettoWriter::describe(std::size_t rank) {
+  ProtoWriter process;
   process.number(field::process::kPid, static_cast<std::uint64_t>(rank + 1))
       .text(field::process::kName, "rank " + std::to_string(rank));
-  Wire track;
+  ProtoWriter track;
   track.number(field::track::kUuid, track_of(rank, kProcessSlot))
       .message(field::track::kProcess, process);
   describe(track);
 
-  const auto lanes = place(rank);
+  const auto lanes = assign_lanes(rank);
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
     const auto& [stream, depth] = lanes[lane];
     const std::string more = depth == 1 ? "" : " (" + std::to_string(depth) + ")";
     thread(rank, lane, trace_.streams[stream] + more);
   }
   if (trace_.ranks[rank].memory.empty()) return;
-  Wire counter;
+  ProtoWriter counter;
   counter.number(field::kCounterUnit, kUnitBytes);
   track.clear();
   track.number(field::track::kUuid, track_of(rank, kMemorySlot))
@@ -260,13 +266,14 @@ void Writer::describe(std::size_t rank) {
   describe(track);
 }
 
-// Slices of a thread must not overlap, so each goes to the first lane of its stream that is free.
-// Returns the stream of every lane of the rank, and the how manieth lane of that stream it is.
-std::vector<std::pair<std::size_t, int>> Writer::place(std::size_t rank) {
+// Slices of a thread must not overlap, so each is assigned to the first free lane of its stream
+// (greedy interval partitioning). Returns, for every lane of the rank, its stream and its number in
+// that stream, from 1.
+std::vector<std::pair<std::size_t, int>> PerfettoWriter::assign_lanes(std::size_t rank) {
   const std::size_t first = slices_.size();
   for (const Event& event : trace_.ranks[rank].events) {
     ensure(event.stream >= 0 && static_cast<std::size_t>(event.stream) < trace_.streams.size(),
-           "an event stands on a stream of its trace");
+           "the stream of an event exists in its trace");
     slices_.push_back(
         {.event = &event, .begin = nanoseconds(event.time), .end = nanoseconds(event.end())});
   }
@@ -290,14 +297,14 @@ std::vector<std::pair<std::size_t, int>> Writer::place(std::size_t rank) {
       lanes.emplace_back(stream, depth + 1);
       free_from.push_back(0);
     }
-    ensure(lane < kMostLanes, "not everything happens at once");
+    ensure(lane < kMaxLanes, "the number of overlapping events is limited");
     free_from[lane] = slice.end;
     slice.track = track_of(rank, kFirstLaneSlot + lane);
   }
   return lanes;
 }
 
-void Writer::event_at(std::int64_t time) {
+void PerfettoWriter::event_at(std::int64_t time) {
   packet_.clear();
   packet_.number(field::packet::kTimestamp, time)
       .number(field::packet::kSequence, 1)
@@ -308,23 +315,23 @@ void Writer::event_at(std::int64_t time) {
   packet(packet_);
 }
 
-void Writer::annotate(const Event& event) {
-  if (event.layer >= 0) note(Note::layer, event.layer);
+void PerfettoWriter::annotate(const Event& event) {
+  if (event.layer >= 0) annotate(Annotation::layer, event.layer);
   if (!event.samples.empty()) {
     const std::string samples = short_text(event.samples);
     annotation_.clear();
-    annotation_.number(field::annotation::kName, static_cast<int>(Note::samples));
+    annotation_.number(field::annotation::kName, static_cast<int>(Annotation::samples));
     annotation_.number(field::annotation::kString,
                        interned(strings_, field::interned::kStrings, samples));
     event_.message(field::event::kAnnotation, annotation_);
   }
-  if (is_communication(event.kind)) note(Note::bytes, event.bytes.count);
-  note(Note::memory, event.memory.count);
-  if (event.operation >= 0) note(Note::operation, event.operation);
-  if (event.peer >= 0) note(Note::peer, event.peer);
+  if (is_communication(event.kind)) annotate(Annotation::bytes, event.bytes.count);
+  annotate(Annotation::memory, event.memory.count);
+  if (event.operation >= 0) annotate(Annotation::operation, event.operation);
+  if (event.peer >= 0) annotate(Annotation::peer, event.peer);
 }
 
-void Writer::begin(const Slice& slice) {
+void PerfettoWriter::begin(const Slice& slice) {
   const Event& event = *slice.event;
   event_.clear();
   event_.number(field::event::kType, kSliceBegin).number(field::event::kTrack, slice.track);
@@ -333,33 +340,34 @@ void Writer::begin(const Slice& slice) {
                                                   std::string(category(event.kind))));
   annotate(event);
   if (event.match >= 0) {
-    const int flow = event.kind == Kind::recv ? field::event::kLastOfFlow : field::event::kFlow;
-    event_.eight_bytes(flow, static_cast<std::uint64_t>(event.match) + 1);  // 0 is no flow
+    const int flow =
+        event.kind == EventKind::recv ? field::event::kLastOfFlow : field::event::kFlow;
+    event_.fixed64(flow, static_cast<std::uint64_t>(event.match) + 1);  // 0 is no flow
   }
   event_at(slice.begin);
 }
 
-void Writer::end(const Slice& slice) {
+void PerfettoWriter::end(const Slice& slice) {
   event_.clear();
   event_.number(field::event::kType, kSliceEnd).number(field::event::kTrack, slice.track);
   event_at(slice.end);
 }
 
-void Writer::slices() {
-  std::vector<Moment> moments;
-  moments.reserve(2 * slices_.size());
+void PerfettoWriter::slices() {
+  std::vector<SliceEdge> edges;
+  edges.reserve(2 * slices_.size());
   std::int64_t last = 0;
   for (std::uint32_t i = 0; i < slices_.size(); ++i) {
     const Slice& slice = slices_[i];
-    const Kind kind = slice.event->kind;
+    const EventKind kind = slice.event->kind;
     const bool is_point = slice.begin == slice.end;
     const Phase phase = is_point ? Phase::point : Phase::begin;
-    moments.push_back({.key = key_of(slice.begin, phase, kind), .slice = i});
-    if (!is_point) moments.push_back({.key = key_of(slice.end, Phase::end, kind), .slice = i});
+    edges.push_back({.key = key_of(slice.begin, phase, kind), .slice = i});
+    if (!is_point) edges.push_back({.key = key_of(slice.end, Phase::end, kind), .slice = i});
     last = std::max(last, slice.end);
   }
-  std::ranges::sort(moments, {},
-                    [](const Moment& moment) { return std::pair(moment.key, moment.slice); });
+  std::ranges::sort(edges, {},
+                    [](const SliceEdge& edge) { return std::pair(edge.key, edge.slice); });
   const auto title = [&](int type, std::int64_t time) {
     if (options_.title.empty()) return;
     event_.clear();
@@ -368,16 +376,16 @@ void Writer::slices() {
     event_at(time);
   };
   title(kSliceBegin, 0);
-  for (const Moment& moment : moments) {
-    const Slice& slice = slices_[moment.slice];
-    const bool is_end = moment.key % 16 < 4;
+  for (const SliceEdge& edge : edges) {
+    const Slice& slice = slices_[edge.slice];
+    const bool is_end = edge.key % 16 < 4;
     if (!is_end) begin(slice);
     if (is_end || slice.begin == slice.end) end(slice);
   }
   title(kSliceEnd, last);
 }
 
-void Writer::memory(std::size_t rank) {
+void PerfettoWriter::memory(std::size_t rank) {
   for (const MemoryPoint& point : trace_.ranks[rank].memory) {
     event_.clear();
     event_.number(field::event::kType, kCounter)
@@ -390,7 +398,7 @@ void Writer::memory(std::size_t rank) {
 }  // namespace
 
 std::string to_perfetto(const Trace& trace, const PerfettoOptions& options) {
-  return Writer(trace, options).text();
+  return PerfettoWriter(trace, options).text();
 }
 
 }  // namespace shiplap::trace

@@ -1,8 +1,8 @@
 // A trace as a file for Perfetto (https://ui.perfetto.dev): a process per rank, a thread per
 // stream, a slice per event, flows from send to recv, and a counter of memory per rank.
 //
-// The format is Perfetto's own, TrackEvent packets in a protocol buffer. Names are written once
-// and then referred to by number. The same trace gives the same bytes.
+// The format is Perfetto's protocol buffer of TrackEvent packets. Names are interned: written once
+// and then referred to by number. The output is deterministic.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 namespace shiplap::trace {
 
 struct PerfettoOptions {
-  std::string title;  // of a slice above everything; none if it is empty
+  std::string title;  // of a slice above all others; none if empty
 };
 
-// Times are rounded to nanoseconds; if the first event begins before 0, it is moved to 0 and all
-// others with it. What overlaps on a stream, such as messages under way, goes to further threads of
+// Times are rounded to nanoseconds. If the first event begins before 0, all are shifted so that it
+// begins at 0. Events that overlap on a stream, such as messages in flight, get further threads of
 // that stream: "main (2)".
 [[nodiscard]] std::string to_perfetto(const Trace& trace, const PerfettoOptions& options = {});
 

@@ -27,7 +27,7 @@ Spans without(const Spans& spans, const Spans& others) {
   for (const Span& span : spans) {
     Seconds from = span.begin;
     while (k < others.size() && others[k].end <= from) ++k;
-    // The last one that is looked at may reach into the next span, so `k` stays at it.
+    // The last of them may overlap the next span, too, so `k` stays there.
     for (std::size_t i = k; i < others.size() && others[i].begin < span.end; ++i) {
       if (others[i].begin > from) left.push_back({.begin = from, .end = others[i].begin});
       from = std::max(from, others[i].end);

@@ -1,5 +1,4 @@
-// Sets of moments: which times are covered by some events, which by others but not by those, and
-// how long that is together.
+// Sets of times as disjoint intervals: union, difference, intersection and length.
 #pragma once
 
 #include <vector>
@@ -8,7 +7,7 @@
 
 namespace shiplap::trace {
 
-// From `begin` until before `end`.
+// The half-open interval [begin, end).
 struct Span {
   Seconds begin;
   Seconds end;
@@ -16,16 +15,16 @@ struct Span {
   friend bool operator==(const Span&, const Span&) = default;
 };
 
-// In order; none is empty, and between any two there is a gap.
+// Sorted, not empty, and with a gap between any two.
 using Spans = std::vector<Span>;
 
-// What any of them covers. They come in any order and may be empty.
+// The union. The spans may be empty and in any order.
 [[nodiscard]] Spans united(std::vector<Span> spans);
 
-// What `spans` covers and `others` does not.
+// The difference: `spans` without `others`.
 [[nodiscard]] Spans without(const Spans& spans, const Spans& others);
 
-// What lies in `window`.
+// The intersection with `window`.
 [[nodiscard]] Spans within(const Spans& spans, const Span& window);
 
 [[nodiscard]] Seconds length(const Spans& spans);

@@ -17,7 +17,7 @@ Span span(std::int64_t begin, std::int64_t end) {
   return {.begin = {static_cast<double>(begin)}, .end = {static_cast<double>(end)}};
 }
 
-// The second witness: a flag for every whole moment.
+// The reference: a flag for every integer time.
 std::vector<bool> moments(const std::vector<Span>& spans) {
   std::vector<bool> covered(kMoments);
   for (int t = 0; t < kMoments; ++t) {

@@ -9,30 +9,30 @@
 namespace shiplap::trace {
 namespace {
 
-// A span that nothing has been added to is empty, with its ends the wrong way round.
-constexpr double kFar = std::numeric_limits<double>::infinity();
-constexpr Span kNothing{.begin = {kFar}, .end = {-kFar}};
+// The neutral element of add(): an inverted span.
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr Span kEmptySpan{.begin = {kInfinity}, .end = {-kInfinity}};
 
 void add(Span& span, Seconds begin, Seconds end) {
   span.begin = std::min(span.begin, begin);
   span.end = std::max(span.end, end);
 }
 
-// Of no events, it is at 0.
-Span settled(const Span& span) { return span.begin > span.end ? Span{} : span; }
+// The span, or [0, 0) if nothing was added.
+Span span_or_zero(const Span& span) { return span.begin > span.end ? Span{} : span; }
 
-class Summing {
+class TraceSummarizer {
  public:
-  explicit Summing(const Trace& trace) : trace_(trace) {
+  explicit TraceSummarizer(const Trace& trace) : trace_(trace) {
     for (const RankTrace& rank : trace.ranks) {
       for (const Event& event : rank.events) add_event(event);
     }
-    result_.whole = settled(whole_);
-    result_.step = settled(step_);
-    // Weights that are still being loaded elsewhere when the step begins end within it.
+    result_.whole = span_or_zero(whole_);
+    result_.step = span_or_zero(step_);
+    // The step includes weights that other ranks still load when it begins.
     result_.step.end = result_.whole.end;
     if (step_.begin > step_.end) result_.step = result_.whole;
-    const bool both = forward_begin_ < Seconds{kFar} && backward_end_ > Seconds{-kFar};
+    const bool both = forward_begin_ < Seconds{kInfinity} && backward_end_ > Seconds{-kInfinity};
     if (both) result_.passes = {.begin = forward_begin_, .end = backward_end_};
   }
 
@@ -52,20 +52,20 @@ class Summing {
   void add_event(const Event& event);
   void add_rank(const RankTrace& rank);
 
-  static constexpr std::size_t kKinds = static_cast<std::size_t>(Kind::recv) + 1;
+  static constexpr std::size_t kKinds = static_cast<std::size_t>(EventKind::recv) + 1;
 
   const Trace& trace_;
-  Span whole_ = kNothing;
-  Span step_ = kNothing;
-  Seconds forward_begin_{kFar};
-  Seconds backward_end_{-kFar};
+  Span whole_ = kEmptySpan;
+  Span step_ = kEmptySpan;
+  Seconds forward_begin_{kInfinity};
+  Seconds backward_end_{-kInfinity};
   std::array<KindSummary, kKinds> kinds_{};
   Summary result_;
 };
 
-void Summing::add_event(const Event& event) {
+void TraceSummarizer::add_event(const Event& event) {
   add(whole_, event.time, event.end());
-  if (event.kind != Kind::load_weights) add(step_, event.time, event.end());
+  if (event.kind != EventKind::load_weights) add(step_, event.time, event.end());
   if (is_forward(event.kind)) forward_begin_ = std::min(forward_begin_, event.time);
   if (is_backward(event.kind)) backward_end_ = std::max(backward_end_, event.end());
   KindSummary& kind = kinds_[static_cast<std::size_t>(event.kind)];
@@ -76,21 +76,21 @@ void Summing::add_event(const Event& event) {
   ++result_.events;
 }
 
-// Of a rank whose allocations were not followed, its events know what was alive.
+// From the memory curve, or from the events if there is none.
 void find_peak(const RankTrace& rank, RankSummary& result) {
-  const auto see = [&result](Seconds time, Bytes bytes) {
+  const auto update = [&result](Seconds time, Bytes bytes) {
     const bool is_first = bytes == result.peak && time < result.peak_time;
     if (bytes > result.peak || is_first) {
       result.peak = bytes;
       result.peak_time = time;
     }
   };
-  for (const MemoryPoint& point : rank.memory) see(point.time, point.bytes);
+  for (const MemoryPoint& point : rank.memory) update(point.time, point.bytes);
   if (!rank.memory.empty()) return;
-  for (const Event& event : rank.events) see(event.time, event.memory);
+  for (const Event& event : rank.events) update(event.time, event.memory);
 }
 
-void Summing::add_rank(const RankTrace& rank) {
+void TraceSummarizer::add_rank(const RankTrace& rank) {
   const Activity active = activity(rank);
   const Spans computation = within(active.computation, result_.step);
   const Spans communication = within(active.communication, result_.step);
@@ -101,7 +101,7 @@ void Summing::add_rank(const RankTrace& rank) {
   if (result_.step_time() > Seconds{0}) {
     made.idle = length(without(without(step, computation), communication));
   }
-  std::vector<Span> passes;  // on several streams they may be at once
+  std::vector<Span> passes;  // may overlap, on several streams
   for (const Event& event : rank.events) {
     if (is_forward(event.kind) || is_backward(event.kind)) {
       passes.push_back({.begin = event.time, .end = event.end()});
@@ -131,12 +131,12 @@ void Summing::add_rank(const RankTrace& rank) {
 
 }  // namespace
 
-double Summary::part_of_step(Seconds of_all_ranks) const {
+double Summary::fraction_of_step(Seconds of_all_ranks) const {
   const Seconds available = std::ssize(ranks) * step_time();
   return available > Seconds{0} ? of_all_ranks / available : 0;
 }
 
-Summary summarize(const Trace& trace) { return Summing(trace).summary(); }
+Summary summarize(const Trace& trace) { return TraceSummarizer(trace).summary(); }
 
 Activity activity(const RankTrace& rank) {
   std::vector<Span> computation;
@@ -149,10 +149,11 @@ Activity activity(const RankTrace& rank) {
           .communication = united(std::move(communication))};
 }
 
-bool is_forward(Kind kind) { return kind == Kind::forward; }
+bool is_forward(EventKind kind) { return kind == EventKind::forward; }
 
-bool is_backward(Kind kind) {
-  return kind == Kind::backward || kind == Kind::backward_input || kind == Kind::backward_weight;
+bool is_backward(EventKind kind) {
+  return kind == EventKind::backward || kind == EventKind::backward_input ||
+         kind == EventKind::backward_weight;
 }
 
 }  // namespace shiplap::trace

@@ -14,20 +14,21 @@ namespace {
 
 constexpr std::int64_t kMoments = 40;
 
-Event event(Kind kind, std::int64_t time, std::int64_t duration, std::int64_t bytes = 0) {
+Event event(EventKind kind, std::int64_t time, std::int64_t duration, std::int64_t bytes = 0) {
   return {.kind = kind,
           .time = {static_cast<double>(time)},
           .duration = {static_cast<double>(duration)},
           .bytes = {bytes}};
 }
 
-// Whole times, so that sums are exact and a moment is either covered or not.
+// Integer times, so that sums are exact.
 Trace random_trace(Random& random) {
   Trace trace{.ranks = std::vector<RankTrace>(random.between(1, 5))};
   for (RankTrace& rank : trace.ranks) {
     const std::int64_t events = random.between(0, 12);
     for (std::int64_t i = 0; i < events; ++i) {
-      const Kind kind = static_cast<Kind>(random.between(0, 1 + static_cast<int>(Kind::recv)));
+      const EventKind kind =
+          static_cast<EventKind>(random.between(0, 1 + static_cast<int>(EventKind::recv)));
       const std::int64_t time = random.between(0, kMoments);
       const std::int64_t duration = random.between(0, kMoments - time);
       rank.events.push_back(event(kind, time, duration, random.between(0, 100)));
@@ -42,7 +43,7 @@ Trace random_trace(Random& random) {
   return trace;
 }
 
-// The second witness goes through time moment by moment and asks every event whether it runs.
+// The reference: for every unit of time, a linear search for the events that run.
 class Grid {
  public:
   explicit Grid(const Trace& trace) : trace_(trace) {
@@ -50,7 +51,7 @@ class Grid {
       for (const Event& each : rank.events) {
         begin_ = std::min(begin_, start(each));
         end_ = std::max(end_, stop(each));
-        if (each.kind != Kind::load_weights) step_begin_ = std::min(step_begin_, start(each));
+        if (each.kind != EventKind::load_weights) step_begin_ = std::min(step_begin_, start(each));
       }
     }
     if (begin_ > end_) begin_ = end_ = 0;
@@ -61,7 +62,7 @@ class Grid {
   [[nodiscard]] std::int64_t end() const { return end_; }
   [[nodiscard]] std::int64_t step_begin() const { return step_begin_; }
 
-  // Moments of the step in which the rank computes, communicates, only communicates, does nothing.
+  // Units of time in which the rank computes, communicates, only communicates, is idle.
   [[nodiscard]] std::array<std::int64_t, 4> times(std::size_t rank) const {
     std::array<std::int64_t, 4> result{};
     for (std::int64_t t = step_begin_; t < end_; ++t) {
@@ -153,12 +154,12 @@ TEST(Summary, BubbleIsWhatThePassesLeaveOfTheirWindow) {
   Trace trace{.ranks = std::vector<RankTrace>(2)};
   for (const std::int64_t rank : {0, 1}) {
     auto& events = trace.ranks[rank].events;
-    events.push_back(event(Kind::load_weights, 0, 3));
+    events.push_back(event(EventKind::load_weights, 0, 3));
     for (const std::int64_t sample : {0, 1}) {
-      events.push_back(event(Kind::forward, 3 + rank + sample, 1));
-      events.push_back(event(Kind::backward, 7 - rank + sample, 1));
+      events.push_back(event(EventKind::forward, 3 + rank + sample, 1));
+      events.push_back(event(EventKind::backward, 7 - rank + sample, 1));
     }
-    events.push_back(event(Kind::update, 9, 5));
+    events.push_back(event(EventKind::update, 9, 5));
   }
   const Summary summary = summarize(trace);
   ASSERT_TRUE(summary.bubble.has_value());
@@ -168,24 +169,26 @@ TEST(Summary, BubbleIsWhatThePassesLeaveOfTheirWindow) {
   EXPECT_EQ(summary.step_time(), Seconds{11});
 }
 
-// Side by side on two streams, as DualPipe has them: twice the work, no more of the window.
+// Concurrent on two streams, as in DualPipe: twice the work in the same time.
 TEST(Summary, PassesAtOnceFillTheirWindowOnce) {
-  const Trace trace{.ranks = {{.events = {event(Kind::forward, 0, 4), event(Kind::backward, 0, 4),
-                                          event(Kind::backward, 6, 2)}}}};
+  const Trace trace{
+      .ranks = {{.events = {event(EventKind::forward, 0, 4), event(EventKind::backward, 0, 4),
+                            event(EventKind::backward, 6, 2)}}}};
   EXPECT_EQ(summarize(trace).bubble, 0.25);
   EXPECT_EQ(summarize(trace).ranks[0].passes, Seconds{6});
 }
 
 TEST(Summary, WithoutPassesThereIsNoBubble) {
-  Trace trace{.ranks = {{.events = {event(Kind::all_gather, 0, 3)}}}};
+  Trace trace{.ranks = {{.events = {event(EventKind::all_gather, 0, 3)}}}};
   EXPECT_FALSE(summarize(trace).bubble.has_value());
-  trace.ranks[0].events.push_back(event(Kind::forward, 0, 3));
+  trace.ranks[0].events.push_back(event(EventKind::forward, 0, 3));
   EXPECT_FALSE(summarize(trace).bubble.has_value());
 }
 
 TEST(Summary, HiddenCommunicationIsNotExposed) {
-  const Trace trace{.ranks = {{.events = {event(Kind::forward, 0, 4), event(Kind::send, 1, 2),
-                                          event(Kind::all_reduce, 3, 4)}}}};
+  const Trace trace{
+      .ranks = {{.events = {event(EventKind::forward, 0, 4), event(EventKind::send, 1, 2),
+                            event(EventKind::all_reduce, 3, 4)}}}};
   const RankSummary rank = summarize(trace).ranks[0];
   EXPECT_EQ(rank.communication, Seconds{6});
   EXPECT_EQ(rank.exposed, Seconds{3});

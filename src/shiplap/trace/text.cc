@@ -9,7 +9,7 @@ std::string label(const Event& event) {
   if (event.layer >= 0) text += " L" + std::to_string(event.layer);
   if (!event.samples.empty()) text += " s" + short_text(event.samples);
   if (event.peer >= 0) {
-    text += event.kind == Kind::recv ? " from " : " to ";
+    text += event.kind == EventKind::recv ? " from " : " to ";
     text += std::to_string(event.peer);
   }
   return text;
@@ -22,10 +22,10 @@ std::string short_text(const IndexSet& samples) {
   return std::to_string(runs[0].begin) + "-" + std::to_string(runs[0].last());
 }
 
-std::string_view category(Kind kind) {
+std::string_view category(EventKind kind) {
   if (is_communication(kind)) return "communication";
-  if (kind == Kind::load_weights) return "load";
-  if (kind == Kind::update) return "update";
+  if (kind == EventKind::load_weights) return "load";
+  if (kind == EventKind::update) return "update";
   return "compute";
 }
 

@@ -1,4 +1,4 @@
-// What happened on all ranks.
+// The events of all ranks.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace shiplap::trace {
 
-// From here on so many bytes are alive.
+// From `time` on, `bytes` are alive.
 struct MemoryPoint {
   Seconds time;
   Bytes bytes;
@@ -16,13 +16,13 @@ struct MemoryPoint {
 };
 
 struct RankTrace {
-  std::vector<Event> events;        // as listed
+  std::vector<Event> events;        // in listed order
   std::vector<MemoryPoint> memory;  // by time
   friend bool operator==(const RankTrace&, const RankTrace&) = default;
 };
 
 struct Trace {
-  std::vector<std::string> streams{"main"};  // Event::stream counts these
+  std::vector<std::string> streams{"main"};  // Event::stream is an index
   std::vector<RankTrace> ranks;
   friend bool operator==(const Trace&, const Trace&) = default;
 };

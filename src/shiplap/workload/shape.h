@@ -1,4 +1,4 @@
-// How large the values of a strategy are: every layer is one square matrix, every sample a block of
+// Sizes of the values of a strategy: every layer is one square matrix, every sample a block of
 // tokens.
 #pragma once
 

@@ -1,8 +1,8 @@
-// The values that training is made of, known symbolically: which layer, which shards of it, which
-// samples went into it. They carry no numbers; what they carry is what a wrong strategy gets wrong.
+// Symbolic values of a training step: layer, shards, and the samples that contributed. They hold no
+// tensor data, only the metadata in which a wrong strategy shows.
 //
-// What does not fit together throws InputError: D610 two values that do not belong together, D611 a
-// sample counted twice, D612 a value that is not complete.
+// Invalid combinations throw InputError: D610 two values that do not match, D611 a sample counted
+// twice, D612 a value that is not complete.
 #pragma once
 
 #include <concepts>
@@ -15,13 +15,13 @@
 
 namespace shiplap::workload {
 
-// Where a value came from, for those who keep book of it. It tells no two values apart.
-struct Trail {
-  enum class How : std::uint8_t { none, made, shard, sum };
-  How how = How::none;
-  std::int32_t first = -1;   // the value that was made, cut or added to
-  std::int32_t second = -1;  // the other one of a sum
-  friend bool operator==(Trail, Trail) { return true; }
+// How a value was derived, for storage tracking. It does not take part in comparisons.
+struct Provenance {
+  enum class Kind : std::uint8_t { none, result, shard, sum };
+  Kind kind = Kind::none;
+  std::int32_t first = -1;   // value number: the result itself, or the first operand
+  std::int32_t second = -1;  // the second operand of a sum
+  friend bool operator==(Provenance, Provenance) { return true; }
 };
 
 // Values that can be summed: gradients.
@@ -30,7 +30,7 @@ concept Reduceable = requires(const T& a, const T& b) {
   { a + b } -> std::same_as<T>;
 };
 
-// Values that can be cut into shards and put together again.
+// Values that can be sharded and gathered.
 template <class T>
 concept Gatherable = requires(const T& a, const T& b) {
   { a.shard(0, 1) } -> std::same_as<T>;
@@ -47,7 +47,7 @@ struct Weight {
   std::int32_t step = 0;  // how often it was updated
   IndexSet shards{0};     // of `num_shards`
   std::int32_t num_shards = 1;
-  Trail trail;
+  Provenance provenance;
 
   [[nodiscard]] Weight shard(int index, int of) const;
   [[nodiscard]] bool is_complete() const { return shards.covers(num_shards); }
@@ -63,7 +63,7 @@ struct OptState {
   std::int32_t step = 0;
   IndexSet shards{0};
   std::int32_t num_shards = 1;
-  Trail trail;
+  Provenance provenance;
 
   [[nodiscard]] OptState shard(int index, int of) const;
   [[nodiscard]] bool is_complete() const { return shards.covers(num_shards); }
@@ -80,9 +80,9 @@ struct WeightGrad {
   std::int32_t total_samples = 1;
   IndexSet shards{0};
   std::int32_t num_shards = 1;
-  Trail trail;
+  Provenance provenance;
 
-  // Both must be of the same layer and shards, and no sample may be in both.
+  // REQUIRES: same layer and shards (else D610), disjoint samples (else D611).
   friend WeightGrad operator+(const WeightGrad& a, const WeightGrad& b);
   [[nodiscard]] WeightGrad shard(int index, int of) const;
   [[nodiscard]] bool is_complete() const { return shards.covers(num_shards); }
@@ -91,8 +91,8 @@ struct WeightGrad {
   friend bool operator==(const WeightGrad&, const WeightGrad&) = default;
 };
 
-// What layer `layer` reads: of `samples`, the features that the listed shards of the weight before
-// it made (all, unless the layer is split among ranks).
+// The input of layer `layer` for `samples`: the features that the listed shards of the previous
+// weight computed (all, unless the layer is tensor parallel).
 struct Activation {
   std::int32_t layer = 0;
   std::int32_t layers = 1;
@@ -100,7 +100,7 @@ struct Activation {
   std::int32_t total_samples = 1;
   IndexSet shards{0};
   std::int32_t num_shards = 1;
-  Trail trail;
+  Provenance provenance;
 
   [[nodiscard]] Activation shard(int index, int of) const;
   [[nodiscard]] bool is_complete() const { return shards.covers(num_shards); }
@@ -109,8 +109,8 @@ struct Activation {
   friend bool operator==(const Activation&, const Activation&) = default;
 };
 
-// The gradient of what layer `layer` wrote, for `samples`: a sum over the shards of the weight that
-// it came through, of which `summed` are in it (all, unless the layer is split among ranks).
+// The gradient of the output of layer `layer`, for `samples`: a sum over the shards of the weight
+// behind it. `summed` lists the shards already added (all, unless the layer is tensor parallel).
 struct ActivationGrad {
   std::int32_t layer = 0;
   std::int32_t layers = 1;
@@ -118,7 +118,7 @@ struct ActivationGrad {
   std::int32_t total_samples = 1;
   IndexSet summed{0};
   std::int32_t num_summed = 1;
-  Trail trail;
+  Provenance provenance;
 
   friend ActivationGrad operator+(const ActivationGrad& a, const ActivationGrad& b);
   [[nodiscard]] bool is_complete() const { return summed.covers(num_summed); }
@@ -129,7 +129,7 @@ struct ActivationGrad {
 static_assert(Gatherable<Weight> && Gatherable<OptState> && Gatherable<Activation>);
 static_assert(ReduceableGatherable<WeightGrad> && Reduceable<ActivationGrad>);
 
-// "the weight of layer 3, shard 1 of 4, step 0"; for people.
+// Returns a readable text: "the weight of layer 3, shard 1 of 4, step 0".
 [[nodiscard]] std::string describe(const Weight& value);
 [[nodiscard]] std::string describe(const OptState& value);
 [[nodiscard]] std::string describe(const WeightGrad& value);

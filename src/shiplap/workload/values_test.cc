@@ -15,21 +15,26 @@ namespace {
 
 IndexSet some(std::vector<std::int32_t> indices) { return IndexSet(std::move(indices)); }
 
-Weight weight(int layer = 1) { return {.layer = layer, .layers = 4, .step = 0, .trail = {}}; }
-OptState opt_state() { return {.layer = 1, .layers = 4, .step = 0, .trail = {}}; }
+Weight weight(int layer = 1) { return {.layer = layer, .layers = 4, .step = 0, .provenance = {}}; }
+OptState opt_state() { return {.layer = 1, .layers = 4, .step = 0, .provenance = {}}; }
 WeightGrad grad(IndexSet samples, int layer = 1) {
-  return {
-      .layer = layer, .layers = 4, .samples = std::move(samples), .total_samples = 8, .trail = {}};
+  return {.layer = layer,
+          .layers = 4,
+          .samples = std::move(samples),
+          .total_samples = 8,
+          .provenance = {}};
 }
 Activation activation(IndexSet samples) {
-  return {.layer = 1, .layers = 4, .samples = std::move(samples), .total_samples = 8, .trail = {}};
+  return {
+      .layer = 1, .layers = 4, .samples = std::move(samples), .total_samples = 8, .provenance = {}};
 }
 ActivationGrad activation_grad(IndexSet samples) {
-  return {.layer = 1, .layers = 4, .samples = std::move(samples), .total_samples = 8, .trail = {}};
+  return {
+      .layer = 1, .layers = 4, .samples = std::move(samples), .total_samples = 8, .provenance = {}};
 }
 
-// The diagnostic with which it is refused, or an empty one.
-Diagnostic refusal(const std::function<void()>& call) {
+// Returns the thrown diagnostic, or an empty one.
+Diagnostic thrown_diagnostic(const std::function<void()>& call) {
   try {
     call();
   } catch (const InputError& error) {
@@ -38,8 +43,8 @@ Diagnostic refusal(const std::function<void()>& call) {
   return {};
 }
 
-void expect_refused(const char* code, const std::string& words, const std::function<void()>& call) {
-  const Diagnostic found = refusal(call);
+void expect_error(const char* code, const std::string& words, const std::function<void()>& call) {
+  const Diagnostic found = thrown_diagnostic(call);
   EXPECT_EQ(found.code, code) << found.what;
   EXPECT_NE(found.what.find(words), std::string::npos) << found.what;
   EXPECT_FALSE(found.why.empty());
@@ -72,7 +77,7 @@ void expect_cut_and_put_together(const T& whole) {
     }
     EXPECT_EQ(together.num_shards, of);
     EXPECT_EQ(together.memory(), whole.memory());
-    // What is complete again can be cut again, in another way.
+    // A complete value can be sharded again, in another way.
     EXPECT_EQ(together.shard(1, 3), whole.shard(1, 3));
   }
 }
@@ -92,7 +97,7 @@ TEST(Values, AreWholeByThemselves) {
   EXPECT_TRUE(ActivationGrad{}.is_complete());
 }
 
-// As many shards as there are is not enough: they must be the right ones.
+// The right number of shards is not enough: they must be the right ones.
 TEST(Values, AreCompleteOnlyWithAllShards) {
   Weight odd = weight();
   odd.num_shards = 2;
@@ -104,29 +109,29 @@ TEST(Values, AreCompleteOnlyWithAllShards) {
 }
 
 TEST(Values, ThatAreNotCompleteCannotBeCut) {
-  expect_refused("D612", "the weight of layer 1, shard 0 of 2, step 0 cannot be cut",
-                 [] { (void)weight().shard(0, 2).shard(0, 2); });
-  expect_refused("D612", "optimizer state", [] { (void)opt_state().shard(0, 2).shard(0, 2); });
-  expect_refused("D612", "weight gradient", [] { (void)grad({}).shard(1, 2).shard(0, 2); });
-  expect_refused("D612", "activation", [] { (void)activation({}).shard(1, 2).shard(0, 2); });
+  expect_error("D612", "the weight of layer 1, shard 0 of 2, step 0 cannot be sharded",
+               [] { (void)weight().shard(0, 2).shard(0, 2); });
+  expect_error("D612", "optimizer state", [] { (void)opt_state().shard(0, 2).shard(0, 2); });
+  expect_error("D612", "weight gradient", [] { (void)grad({}).shard(1, 2).shard(0, 2); });
+  expect_error("D612", "activation", [] { (void)activation({}).shard(1, 2).shard(0, 2); });
 }
 
 TEST(Values, HaveNoShardsBeyondTheLast) {
-  expect_refused("D610", "no shard 2 of 2", [] { (void)weight().shard(2, 2); });
-  expect_refused("D610", "no shard -1 of 2", [] { (void)opt_state().shard(-1, 2); });
-  expect_refused("D610", "no shard 0 of 0", [] { (void)grad({}).shard(0, 0); });
+  expect_error("D610", "no shard 2 of 2", [] { (void)weight().shard(2, 2); });
+  expect_error("D610", "no shard -1 of 2", [] { (void)opt_state().shard(-1, 2); });
+  expect_error("D610", "no shard 0 of 0", [] { (void)grad({}).shard(0, 0); });
 }
 
 TEST(Values, OfDifferentThingsCannotBePutTogether) {
   const Weight first = weight().shard(0, 2);
   Weight later = weight().shard(1, 2);
   later.step = 1;
-  expect_refused("D610", "do not belong together", [&] { (void)first.combine(later); });
-  expect_refused("D610", "do not belong", [&] { (void)first.combine(weight(2).shard(1, 2)); });
-  expect_refused("D610", "do not belong", [&] { (void)first.combine(weight().shard(1, 3)); });
-  expect_refused("D610", "do not belong",
-                 [] { (void)grad(some({0})).shard(0, 2).combine(grad(some({1})).shard(1, 2)); });
-  expect_refused("D610", "do not belong", [] {
+  expect_error("D610", "do not match", [&] { (void)first.combine(later); });
+  expect_error("D610", "do not match", [&] { (void)first.combine(weight(2).shard(1, 2)); });
+  expect_error("D610", "do not match", [&] { (void)first.combine(weight().shard(1, 3)); });
+  expect_error("D610", "do not match",
+               [] { (void)grad(some({0})).shard(0, 2).combine(grad(some({1})).shard(1, 2)); });
+  expect_error("D610", "do not match", [] {
     (void)activation(some({0})).shard(0, 2).combine(activation(some({1})).shard(1, 2));
   });
 }
@@ -156,21 +161,20 @@ TEST(WeightGrad, IsTheSameSumInAnyOrder) {
 }
 
 TEST(WeightGrad, CountsNoSampleTwice) {
-  expect_refused("D611", "share samples", [] { (void)(grad(some({0, 1})) + grad(some({1, 2}))); });
+  expect_error("D611", "share samples", [] { (void)(grad(some({0, 1})) + grad(some({1, 2}))); });
   const WeightGrad one = grad(some({5}));
-  expect_refused("D611", "share samples", [&] { (void)(one + one); });
+  expect_error("D611", "share samples", [&] { (void)(one + one); });
 }
 
 TEST(WeightGrad, IsAddedOnlyToItsLike) {
-  expect_refused("D610", "cannot be added",
-                 [] { (void)(grad(some({0}), 1) + grad(some({1}), 2)); });
-  expect_refused("D610", "cannot be added",
-                 [] { (void)(grad(some({0})).shard(0, 2) + grad(some({1})).shard(1, 2)); });
-  expect_refused("D610", "cannot be added",
-                 [] { (void)(grad(some({0})).shard(0, 2) + grad(some({1})).shard(0, 4)); });
+  expect_error("D610", "cannot be added", [] { (void)(grad(some({0}), 1) + grad(some({1}), 2)); });
+  expect_error("D610", "cannot be added",
+               [] { (void)(grad(some({0})).shard(0, 2) + grad(some({1})).shard(1, 2)); });
+  expect_error("D610", "cannot be added",
+               [] { (void)(grad(some({0})).shard(0, 2) + grad(some({1})).shard(0, 4)); });
   WeightGrad other = grad(some({1}));
   other.total_samples = 9;
-  expect_refused("D610", "cannot be added", [&] { (void)(grad(some({0})) + other); });
+  expect_error("D610", "cannot be added", [&] { (void)(grad(some({0})) + other); });
   EXPECT_EQ((grad(some({0})).shard(1, 2) + grad(some({1})).shard(1, 2)).samples, some({0, 1}));
 }
 
@@ -183,9 +187,9 @@ TEST(ActivationGrad, IsASumOverTheShardsItCameThrough) {
   EXPECT_TRUE((a + b).is_complete());
   EXPECT_EQ((a + b).samples, a.samples);
   EXPECT_EQ((a + b).memory(), a.memory());
-  expect_refused("D611", "share contributions", [&] { (void)(a + a); });
+  expect_error("D611", "share contributions", [&] { (void)(a + a); });
   b.samples = some({2});
-  expect_refused("D610", "cannot be added", [&] { (void)(a + b); });
+  expect_error("D610", "cannot be added", [&] { (void)(a + b); });
 }
 
 // ---------------------------------------------------------------- memory
@@ -229,33 +233,33 @@ TEST(Memory, IsSharedOutByShards) {
   EXPECT_EQ(most.memory() + Bytes{256}, weight().memory());
 }
 
-// ---------------------------------------------------------------- where they came from
+// ---------------------------------------------------------------- provenance
 
-TEST(Trail, TellsNoTwoValuesApart) {
+TEST(Provenance, TellsNoTwoValuesApart) {
   Weight one = weight();
-  one.trail = {.how = Trail::How::made, .first = 3};
+  one.provenance = {.kind = Provenance::Kind::result, .first = 3};
   EXPECT_EQ(one, weight());
 }
 
-TEST(Trail, KnowsShardsAndSumsOfWhatIsStored) {
+TEST(Provenance, KnowsShardsAndSumsOfWhatIsStored) {
   WeightGrad a = grad(some({0}));
   WeightGrad b = grad(some({1}));
-  a.trail = {.how = Trail::How::made, .first = 3};
-  b.trail = {.how = Trail::How::made, .first = 5};
+  a.provenance = {.kind = Provenance::Kind::result, .first = 3};
+  b.provenance = {.kind = Provenance::Kind::result, .first = 5};
   const WeightGrad sum = a + b;
-  EXPECT_EQ(sum.trail.how, Trail::How::sum);
-  EXPECT_EQ(sum.trail.first, 3);
-  EXPECT_EQ(sum.trail.second, 5);
+  EXPECT_EQ(sum.provenance.kind, Provenance::Kind::sum);
+  EXPECT_EQ(sum.provenance.first, 3);
+  EXPECT_EQ(sum.provenance.second, 5);
   const WeightGrad shard = a.shard(1, 2);
-  EXPECT_EQ(shard.trail.how, Trail::How::shard);
-  EXPECT_EQ(shard.trail.first, 3);
-  // One step back is as far as it goes.
-  EXPECT_EQ(sum.shard(0, 2).trail.how, Trail::How::none);
-  EXPECT_EQ((sum + grad(some({2}))).trail.how, Trail::How::none);
-  EXPECT_EQ(shard.combine(a.shard(0, 2)).trail.how, Trail::How::none);
+  EXPECT_EQ(shard.provenance.kind, Provenance::Kind::shard);
+  EXPECT_EQ(shard.provenance.first, 3);
+  // Provenance goes back one step only.
+  EXPECT_EQ(sum.shard(0, 2).provenance.kind, Provenance::Kind::none);
+  EXPECT_EQ((sum + grad(some({2}))).provenance.kind, Provenance::Kind::none);
+  EXPECT_EQ(shard.combine(a.shard(0, 2)).provenance.kind, Provenance::Kind::none);
 }
 
-// ---------------------------------------------------------------- words
+// ---------------------------------------------------------------- describe
 
 TEST(Describe, SaysWhichLayerWhichShardsWhichSamples) {
   EXPECT_EQ(describe(weight()), "the weight of layer 1, step 0");

@@ -181,7 +181,7 @@ MaybePlan add_groups_of_one(const Plan& unrolled, std::uint64_t) {
     auto& own = std::get<Collective>(alone.action);
     own.over.positions = {plan::Expr(line.rank)};
     own.scale = {};
-    // Calls on one group stand on one stream; these may not.
+    // Calls on one group are on one stream; these may not be.
     own.over.channel = "alone" + std::to_string(line.mark);
     draft.insert_before(line.mark, alone);
     changed = true;

@@ -95,7 +95,7 @@ std::vector<Fact*> Draft::facts(std::int32_t rank, Fact::Kind kind) {
   return found;
 }
 
-check::Place Draft::place(Mark mark) const {
+check::OperationId Draft::place(Mark mark) const {
   return {.rank = line(mark).rank, .operation = line(mark).index};
 }
 
@@ -146,7 +146,7 @@ void Draft::wait(Mark mark, const Reference& reference) {
   }
 }
 
-// Whoever waited for it waits for what it waited for.
+// Operations that waited for it inherit its dependencies.
 void Draft::untie(Mark mark) {
   const Operation& gone = *line(mark).operation;
   const Reference name = gone.name;

@@ -11,7 +11,7 @@
 
 namespace shiplap::mutations {
 
-// Names one operation of one rank. Kept in Origin::line, which tells no two plans apart.
+// Identifies one operation of one rank. Stored in Origin::line, which plan equality ignores.
 using Mark = std::int32_t;
 
 struct Line {
@@ -48,7 +48,7 @@ class Draft {
   [[nodiscard]] std::vector<plan::Fact*> facts(std::int32_t rank, plan::Fact::Kind kind);
   [[nodiscard]] std::vector<const plan::Fact*> facts(std::int32_t rank,
                                                      plan::Fact::Kind kind) const;
-  [[nodiscard]] check::Place place(Mark mark) const;
+  [[nodiscard]] check::OperationId place(Mark mark) const;
 
   // The name of an operation, which gets one if it has none.
   plan::Reference name_of(Mark mark);
@@ -60,7 +60,7 @@ class Draft {
   Mark append(std::int32_t rank, plan::Operation operation);
   // To just before `other`, of the same rank; keeps name, stream and order of those it leaves.
   void move_before(Mark mark, Mark other);
-  // Also after all that `reference` is after: no more than makes sense where `mark` stands.
+  // Also after all that `reference` is after, as far as it is valid at `mark`.
   void wait(Mark mark, const plan::Reference& reference);
 
   // After actions were replaced that have members.

@@ -30,8 +30,9 @@ std::string contents(const std::filesystem::path& file) {
 }
 
 // Longer names first, so that $tokens is not $t.
-std::string filled(std::string text, const Words& words) {
-  std::vector<std::pair<std::string, std::string>> sorted(words.begin(), words.end());
+std::string filled(std::string text, const Substitutions& substitutions) {
+  std::vector<std::pair<std::string, std::string>> sorted(substitutions.begin(),
+                                                          substitutions.end());
   std::ranges::sort(sorted, {}, [](const auto& word) { return -std::ssize(word.first); });
   for (const auto& [name, value] : sorted) {
     const std::string key = "$" + name;
@@ -59,14 +60,14 @@ std::vector<Sound> interleaved(const std::vector<Sound>& all) {
 
 }  // namespace
 
-Sound from_text(const std::string& family, const Words& words) {
+Sound from_text(const std::string& family, const Substitutions& substitutions) {
   const std::filesystem::path file =
       std::filesystem::path(SHIPLAP_CHECK_PLANS) / (family + ".plan");
   Sound sound{.family = family, .name = family};
-  for (const auto& [name, value] : words) {
+  for (const auto& [name, value] : substitutions) {
     if (value.size() < 8 && !value.empty()) sound.name += " " + name + "=" + value;
   }
-  sound.plan = plan::parse_text(filled(contents(file), words), sound.name);
+  sound.plan = plan::parse_text(filled(contents(file), substitutions), sound.name);
   return sound;
 }
 
@@ -78,12 +79,13 @@ std::string joined(const std::vector<std::int64_t>& numbers) {
 
 void add_strategies(std::vector<Sound>& all) {
   const hardware::System system = hardware::find_system("h100_80g_nvl8");
-  for (const strategy::Entry& entry : strategy::strategies()) {
+  for (const strategy::StrategyInfo& entry : strategy::strategies()) {
     for (const int ranks : {1, 2, 3, 4, 6, 8}) {
       for (const auto& [layers, samples] : {std::pair(1, 1), {2, 2}, {4, 1}, {6, 2}, {8, 4}}) {
         if (entry.axes.empty() != (ranks == 1)) continue;
         try {
-          const strategy::Size size{.ranks = ranks, .layers = layers, .batch = ranks * samples};
+          const strategy::TrainingSize size{
+              .ranks = ranks, .layers = layers, .batch = ranks * samples};
           strategy::World world = strategy::world_for(entry, size);
           world.system = system;
           strategy::Training training = strategy::training_for(entry, size);
@@ -116,12 +118,12 @@ void add_dispatches(std::vector<Sound>& all) {
 }
 
 void add_overlaps(std::vector<Sound>& all) {
-  for (const overlap::Legal& legal : overlap::legal_choices()) {
+  for (const overlap::SupportedChoice& legal : overlap::supported_choices()) {
     for (const int ranks : {2, 3, 4}) {
       for (const int chunks : {1, 2, 3}) {
         for (const std::int64_t rows : {8, 12, 13}) {
           const overlap::Problem problem{
-              .rows = rows, .columns = 8, .depth = 8, .ranks = ranks, .chunks = chunks};
+              .m = rows, .n = 8, .k = 8, .ranks = ranks, .chunks = chunks};
           const std::string family = "overlap " + to_string(legal.choice);
           all.push_back({.family = family,
                          .name = family + " ranks=" + std::to_string(ranks) + " chunks=" +
@@ -140,7 +142,7 @@ void add_examples(std::vector<Sound>& all) {
   }
   std::ranges::sort(files);
   for (const auto& file : files) {
-    // It deadlocks, and says so.
+    // It deadlocks on purpose.
     if (file.extension() != ".plan" || file.stem() == "pytorch_172668") continue;
     const std::string name = "example " + file.stem().string();
     all.push_back(

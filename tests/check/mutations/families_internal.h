@@ -10,11 +10,11 @@
 
 namespace shiplap::mutations {
 
-// What stands for `$name` in the text of a plan.
-using Words = std::map<std::string, std::string>;
+// The text that replaces `$name` in a plan.
+using Substitutions = std::map<std::string, std::string>;
 
-// tests/check/plans/FAMILY.plan with its words filled in.
-[[nodiscard]] Sound from_text(const std::string& family, const Words& words);
+// tests/check/plans/FAMILY.plan with its names substituted.
+[[nodiscard]] Sound from_text(const std::string& family, const Substitutions& substitutions);
 
 // Several numbers in a row, as in a list.
 [[nodiscard]] std::string joined(const std::vector<std::int64_t>& numbers);

@@ -14,16 +14,16 @@ void add_data_parallel(std::vector<Sound>& all) {
   for (const int n : {2, 3, 4, 5, 8}) {
     for (const int m : {1, 2, 3, 4}) {
       for (const int l : {1, 2, 3}) {
-        Words words = {
+        Substitutions substitutions = {
             {"n", text(n)},        {"m", text(m)}, {"l", text(l)}, {"b", text(std::int64_t{n} * m)},
             {"acts", text(l + 1)}, {"net", ""},    {"scale", ""}};
-        all.push_back(from_text("zero_full", words));
-        all.push_back(from_text("accumulate", words));
-        words["net"] = "@net";
-        all.push_back(from_text("accumulate", words));
+        all.push_back(from_text("zero_full", substitutions));
+        all.push_back(from_text("accumulate", substitutions));
+        substitutions["net"] = "@net";
+        all.push_back(from_text("accumulate", substitutions));
         all.back().family = "accumulate_net";
-        words["scale"] = " scale 1/" + words["b"];
-        all.push_back(from_text("accumulate", words));
+        substitutions["scale"] = " scale 1/" + substitutions["b"];
+        all.push_back(from_text("accumulate", substitutions));
         all.back().family = "accumulate_scale";
       }
     }
@@ -96,9 +96,9 @@ void add_pipelines(std::vector<Sound>& all) {
 void add_meshes(std::vector<Sound>& all) {
   for (const int d : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}) {
     for (const int n : {2, 3, 4, 5, 6, 7, 8}) {
-      const Words words = {{"d", text(d)}, {"n", text(n)}};
-      if (d * n <= 36) all.push_back(from_text("sequence", words));
-      if (d * n <= 16) all.push_back(from_text("mesh3", words));
+      const Substitutions substitutions = {{"d", text(d)}, {"n", text(n)}};
+      if (d * n <= 36) all.push_back(from_text("sequence", substitutions));
+      if (d * n <= 16) all.push_back(from_text("mesh3", substitutions));
     }
   }
 }
@@ -109,9 +109,10 @@ void add_rings(std::vector<Sound>& all) {
       all.push_back(
           from_text("ring_attention",
                     {{"n", text(n)}, {"t", text(t)}, {"tokens", text(std::int64_t{2} * n * t)}}));
-      const Words words = {{"n", text(n)}, {"u", text(t)}, {"tokens", text(std::int64_t{n} * t)}};
-      all.push_back(from_text("ring_gather", words));
-      all.push_back(from_text("scatter_tiles", words));
+      const Substitutions substitutions = {
+          {"n", text(n)}, {"u", text(t)}, {"tokens", text(std::int64_t{n} * t)}};
+      all.push_back(from_text("ring_gather", substitutions));
+      all.push_back(from_text("scatter_tiles", substitutions));
       for (const int k : {1, 2, 3}) {
         all.push_back(from_text("shift", {{"n", text(n)}, {"k", text(k)}, {"c", text(t)}}));
       }

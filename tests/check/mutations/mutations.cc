@@ -60,7 +60,7 @@ const std::vector<Mutation>& all_mutations() {
       {45, "repeat a step of ring attention", repeat_ring_step},
       {46, "the other way round the ring on one rank", ring_in_other_direction},
       {47, "swap two chunks on one rank", swap_chunks},
-      {48, "drop the way back of tokens", drop_combine},
+      {48, "drop the combine of tokens", drop_combine},
       {49, "the ends of a message differ", asymmetric_split},
       {50, "drop the reduction of tied embeddings", drop_tied_reduction},
       {51, "a scale twice or never", other_scale},

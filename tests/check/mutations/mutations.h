@@ -1,4 +1,4 @@
-// The catalogue of planted bugs: 54 ways to spoil a sound plan, each with what `check` must say.
+// The catalogue of planted bugs: 54 ways to break a sound plan, each with the expected finding.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Outcome;
 // What the first finding must be: one of the codes at one of the places.
 struct Expected {
   std::vector<std::string> codes;
-  std::vector<check::Place> places;
+  std::vector<check::OperationId> places;
   bool only_rendezvous = false;
 };
 

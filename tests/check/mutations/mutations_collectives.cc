@@ -43,7 +43,7 @@ bool in_place(const Draft& draft, const Call& call) {
   });
 }
 
-// Reads that state all contributions; without them nobody would miss any.
+// Reads that state all contributions; without them a missing one would not be found.
 Readers whole_readers(const Draft& draft, const Value& value, const Call& call) {
   Readers found = readers_after(draft, value, call.members);
   std::erase_if(found.marks, [&](Mark mark) {
@@ -85,7 +85,7 @@ std::optional<Outcome> drop_collective_on_one(Draft& draft, Planter& planter) {
                           if (line.batch != 0) return std::nullopt;
                           Outcome outcome{.codes = {"D701"}, .ranks = {line.rank}};
                           outcome.places.push_back({line.rank, line.index});
-                          // Calls that look alike cannot be told apart, so any later one may lack.
+                          // Equal calls are indistinguishable, so any later one may be missing.
                           for (const Call& call : collectives(draft)) {
                             if (call.ranks == member.call.ranks &&
                                 call.channel == member.call.channel && call.n > member.call.n) {

@@ -1,4 +1,4 @@
-// Bugs in who meets whom: calls in another order, other groups.
+// Bugs in matching: calls in another order, other groups.
 #include <algorithm>
 #include <set>
 
@@ -41,7 +41,7 @@ std::vector<Pair> neighbours(const Draft& draft) {
   return all;
 }
 
-// By their entries: which list they stand in, nobody sees.
+// By their entries; the list that contains them is not visible.
 bool same_split(const Draft& draft, plan::ListId a, plan::ListId b) {
   if (!a.exists() || !b.exists()) return a == b;
   return draft.plan.lists[a].values == draft.plan.lists[b].values;
@@ -92,7 +92,7 @@ std::optional<Outcome> swap_calls_of_one_group(Draft& draft, Planter& planter) {
     if (alike && (barriers || x == nullptr || y == nullptr || same_tensor(*x, *y))) {
       return std::nullopt;
     }
-    // Who reads it would tell, much later.
+    // A later read would find it.
     if (alike && !reduces(collective(draft, pair.a).kind)) return std::nullopt;
     swap_actions(draft, pair.a, pair.b);
     Outcome outcome{.codes = {"D708"}, .marks = {pair.a, pair.b}};
@@ -180,7 +180,7 @@ Outcome uniting(const Draft& draft, const std::vector<const Value*>& values) {
   return later;
 }
 
-// The calls that stand at one index on all ranks, if they are alike.
+// The calls at one index of all ranks, if they are equal.
 std::vector<Mark> calls_at(const Draft& draft, std::int32_t index) {
   std::vector<Mark> marks;
   std::set<std::vector<std::int32_t>> groups;

@@ -15,12 +15,12 @@
 
 namespace shiplap::mutations {
 
-// What must be found, told in marks, which stay valid while the plan changes.
+// The expected finding, in marks, which stay valid while the plan changes.
 struct Outcome {
   std::vector<std::string> codes;
   std::vector<Mark> marks;
   std::vector<std::int32_t> ranks;  // the goal, or the whole rank
-  std::vector<check::Place> places;
+  std::vector<check::OperationId> places;
   bool only_rendezvous = false;
 };
 
@@ -44,7 +44,7 @@ class Planter {
 
 using Codes = std::vector<std::string>;
 
-// Found where somebody reads it.
+// Found at the read.
 [[nodiscard]] Outcome found_by(Codes codes, const Readers& readers);
 // Of two members none is the odd one out.
 [[nodiscard]] Outcome found_at_member(Codes codes, const Call& call, std::size_t member);

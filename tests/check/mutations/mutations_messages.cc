@@ -114,17 +114,17 @@ std::optional<Outcome> other_size(Draft& draft, Planter& planter) {
   });
 }
 
-// ---- circles
+// ---- cycles
 
 namespace {
 
 // Batches of one send and one receive, each sending to the next.
-std::vector<Mark> circle_of(const Draft& draft, Mark batch, const std::vector<Message>& all) {
-  std::vector<Mark> circle;
+std::vector<Mark> cycle_of(const Draft& draft, Mark batch, const std::vector<Message>& all) {
+  std::vector<Mark> cycle;
   for (Mark at = batch;;) {
     const auto* action = std::get_if<Batch>(&draft.line(at).operation->action);
     if (action == nullptr || action->body.size() != 2) return {};
-    circle.push_back(at);
+    cycle.push_back(at);
     Mark next = 0;
     bool receives = false;
     for (const plan::Statement& statement : action->body) {
@@ -134,8 +134,8 @@ std::vector<Mark> circle_of(const Draft& draft, Mark batch, const std::vector<Me
       if (message != all.end()) next = draft.line(message->receive).batch;
     }
     if (next == 0 || !receives) return {};
-    if (next == batch) return circle;
-    if (std::ranges::find(circle, next) != circle.end()) return {};
+    if (next == batch) return cycle;
+    if (std::ranges::find(cycle, next) != cycle.end()) return {};
     at = next;
   }
 }
@@ -158,17 +158,17 @@ void dissolve(Draft& draft, Mark batch, Outcome& outcome) {
 }
 
 template <class First>
-std::optional<Outcome> dissolve_circle(Draft& draft, Planter& planter, bool pair) {
+std::optional<Outcome> break_batch_cycle(Draft& draft, Planter& planter, bool pair) {
   const std::vector<Message> all = messages(draft);
   std::set<Mark> batches;
   for (const Message& message : all) batches.insert(draft.line(message.send).batch);
   batches.erase(0);
   return planter.any_of(std::vector<Mark>(batches.begin(), batches.end()),
                         [&](Mark batch) -> std::optional<Outcome> {
-                          const std::vector<Mark> circle = circle_of(draft, batch, all);
-                          if (circle.empty() || (circle.size() == 2) != pair) return std::nullopt;
+                          const std::vector<Mark> cycle = cycle_of(draft, batch, all);
+                          if (cycle.empty() || (cycle.size() == 2) != pair) return std::nullopt;
                           Outcome outcome;
-                          for (const Mark each : circle) dissolve<First>(draft, each, outcome);
+                          for (const Mark each : cycle) dissolve<First>(draft, each, outcome);
                           return outcome;
                         });
 }
@@ -176,13 +176,13 @@ std::optional<Outcome> dissolve_circle(Draft& draft, Planter& planter, bool pair
 }  // namespace
 
 std::optional<Outcome> both_receive_first(Draft& draft, Planter& planter) {
-  auto outcome = dissolve_circle<Receive>(draft, planter, true);
+  auto outcome = break_batch_cycle<Receive>(draft, planter, true);
   if (outcome) outcome->codes = {"D720"};
   return outcome;
 }
 
 std::optional<Outcome> both_send_first(Draft& draft, Planter& planter) {
-  auto outcome = dissolve_circle<Send>(draft, planter, true);
+  auto outcome = break_batch_cycle<Send>(draft, planter, true);
   if (!outcome) return outcome;
   outcome->codes = {"D721"};
   outcome->only_rendezvous = true;
@@ -190,7 +190,7 @@ std::optional<Outcome> both_send_first(Draft& draft, Planter& planter) {
 }
 
 std::optional<Outcome> ring_sends_first(Draft& draft, Planter& planter) {
-  auto outcome = dissolve_circle<Send>(draft, planter, false);
+  auto outcome = break_batch_cycle<Send>(draft, planter, false);
   if (!outcome) return outcome;
   outcome->codes = {"D721"};
   outcome->only_rendezvous = true;

@@ -26,7 +26,7 @@ std::vector<Call> gathers_of_weights(const Draft& draft, bool is_new) {
   return all;
 }
 
-// Where its own piece lies in what is gathered.
+// The position of its own piece in the gathered rows.
 void keep_own_piece(Draft& draft, const Call& call) {
   for (std::size_t k = 0; k < call.members.size(); ++k) {
     const Collective old = collective(draft, call.members[k]);
@@ -106,7 +106,7 @@ bool update_neighbour(const Draft& draft, const Line& line) {
         rows_before(draft, line.mark, access.region) != Rows::written) {
       return false;
     }
-    // The weights of all, not the shard of another layer that happens to lie there.
+    // The weights of all ranks, not the shard of another layer in these rows.
     if (!there->runs.empty() && there->runs.front().count == plan::Expr(1)) return false;
   }
   update = std::move(changed);

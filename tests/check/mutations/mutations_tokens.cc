@@ -70,7 +70,7 @@ std::optional<Outcome> ring_in_other_direction(Draft& draft, Planter& planter) {
 
 namespace {
 
-// The keys of a rank lie the other way round than all think.
+// The keys of a rank are in the opposite order.
 std::optional<Outcome> swap_given_chunks(Draft& draft, Planter& planter) {
   const auto rank = static_cast<std::int32_t>(planter.random.between(0, draft.ranks()));
   for (plan::Fact* fact : draft.facts(rank, plan::Fact::Kind::given)) {

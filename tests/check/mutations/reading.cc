@@ -48,7 +48,7 @@ void add_touches(const Operation& operation, std::vector<Touch>& all) {
   } else if (const auto* call = std::get_if<Collective>(&operation.action)) {
     if (call->kind == CollectiveKind::barrier) return;
     read(call->from);
-    // In place, what is not its own piece is nobody's promise.
+    // In place, rows outside of its own piece are undefined.
     const bool in_place = call->from.buffer == call->to.buffer;
     const bool scatters = call->kind == CollectiveKind::reduce_scatter;
     write(scatters && in_place ? call->from : call->to, false);
@@ -268,10 +268,10 @@ namespace {
 
 struct Search {
   const Draft& draft;
-  int patience = 64;
+  int steps_left = 64;
 
   const Value* at(Mark mark, const Region& region) {
-    if (--patience < 0) return nullptr;
+    if (--steps_left < 0) return nullptr;
     const Line& end = draft.line(mark);
     const auto& lines = draft.lines(end.rank);
     for (std::int32_t k = end.index - 1; k >= 0; --k) {

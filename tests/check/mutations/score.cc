@@ -18,7 +18,7 @@ namespace {
 // plans, not about how a library launches them.
 constexpr check::Rules kByThemselves = check::Rules::gloo;
 
-// What NCCL does not do is said of plans that are sound by themselves: no false alarm.
+// Findings about NCCL on a plan that is sound otherwise are no false alarm.
 bool is_about_a_library(const std::string& code) {
   return code == "D719" || code == "D723" || code == "D724" || code == "D725";
 }
@@ -33,7 +33,7 @@ std::string in_short(const check::Finding& finding) {
   return finding.diagnostic.code + (finding.only_rendezvous ? " (rendezvous only)" : "");
 }
 
-std::string told(const Expected& expected) {
+std::string format_expected(const Expected& expected) {
   std::string text;
   for (const std::string& code : expected.codes) text += code + " ";
   text += "at";
@@ -50,7 +50,7 @@ void keep(const Mutation& mutation, const Sound& sound, const Mutant& mutant,
   std::filesystem::create_directories("/tmp/mutations");
   std::ofstream out("/tmp/mutations/" + std::to_string(mutation.number) + ".plan");
   out << "# " << mutation.number << ": " << mutation.name << "\n# from " << sound.name
-      << "\n# expected: " << told(mutant.expected) << "\n# answer: " << answer << "\n"
+      << "\n# expected: " << format_expected(mutant.expected) << "\n# answer: " << answer << "\n"
       << plan::to_text(mutant.plan);
 }
 
@@ -141,11 +141,11 @@ Alarms alarms_as_written(std::span<const Sound> sound) {
 }
 
 Alarms alarms_as_rewritten(std::span<const Sound> sound) {
-  constexpr std::size_t kMostStatements = 1000;
+  constexpr std::size_t kMaxStatements = 1000;
   Alarms alarms;
   for (std::size_t k = 0; k < sound.size(); ++k) {
     const plan::Plan unrolled = plan::unrolled(sound[k].plan);
-    if (statements_of(unrolled) > kMostStatements) continue;
+    if (statements_of(unrolled) > kMaxStatements) continue;
     for (const Rewrite& rewrite : all_rewrites()) {
       const auto plan = rewrite.apply(unrolled, k);
       if (!plan) continue;

@@ -1,4 +1,4 @@
-// check beside the oracle, on all plans of some families and on random ones.
+// check against the oracle, on all plans of some families and on random ones.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,14 +26,15 @@ void summarize(const std::string& title, const Comparison& comparison) {
   EXPECT_EQ(comparison.disagreements(), 0) << title;
 }
 
-// All of them, or one of so many: unoptimized, all take minutes.
+// All of them, or every n-th: unoptimized, all take minutes.
 TEST(Agreement, OnAllSmallPlans) {
   const std::uint64_t every = from_environment("SHIPLAP_ORACLE_EVERY", 1);
   for (const Family& family : families()) {
     Comparison comparison;
     std::size_t number = 0;
     for_each_plan(family, [&](const std::string& text) {
-      if (++number % every == 0) comparison.look(family.name + " " + std::to_string(number), text);
+      if (++number % every == 0)
+        comparison.compare(family.name + " " + std::to_string(number), text);
     });
     summarize(family.name, comparison);
   }
@@ -45,7 +46,7 @@ TEST(Agreement, OnRandomPlans) {
   std::cout << "SHIPLAP_ORACLE_PLANS=" << plans << " SHIPLAP_ORACLE_SEED=" << seed << "\n";
   Comparison comparison;
   for (std::uint64_t k = 0; k < plans; ++k) {
-    comparison.look("seed " + std::to_string(seed + k), random_small(seed + k));
+    comparison.compare("seed " + std::to_string(seed + k), random_small(seed + k));
   }
   summarize("random", comparison);
 }
@@ -66,7 +67,7 @@ TEST(Agreement, OnRandomValues) {
   const std::size_t shrinks = from_environment("SHIPLAP_ORACLE_SHRINK", 0);
   Comparison comparison(Comparison::Process::own);
   for (std::uint64_t k = 0; k < plans; ++k) {
-    comparison.look("seed " + std::to_string(seed + k), random_values(seed + k));
+    comparison.compare("seed " + std::to_string(seed + k), random_values(seed + k));
   }
   print(comparison.rules());
   for (const auto& [cause, example] : comparison.causes()) {

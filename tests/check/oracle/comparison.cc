@@ -47,7 +47,7 @@ bool same(const std::string& expected, const std::string& found) {
          (expected == kRaceOrValues && (found == kRace || found == kValues));
 }
 
-// That no value was looked at (D760) is no concern of the oracle's.
+// The oracle ignores D760 (no value was checked).
 std::string stage_of(const std::string& code, bool followed_values) {
   if (code == "D760") return kSound;
   if (code == "D714" && followed_values) return kValues;  // seen by what was delivered
@@ -70,7 +70,7 @@ std::string stage(const check::Report& report) {
   return order[first];
 }
 
-// Some rank that is no spare does nothing: check says so (D700) and no more.
+// Some rank that is no spare does nothing: check reports only D700.
 bool is_idle(const plan::Plan& plan) {
   for (std::int32_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
     const plan::RankProgram program = plan::expand(plan, Rank(rank));
@@ -79,7 +79,7 @@ bool is_idle(const plan::Plan& plan) {
   return false;
 }
 
-// What check says of a plan under some options.
+// The verdict of check on a plan with some options.
 struct Answer {
   std::string under;  // ", eager"
   std::string stage;
@@ -163,7 +163,7 @@ std::string cause_of(const Verdict& verdict, const Answer& answer) {
 
 }  // namespace
 
-void Comparison::look(const std::string& name, const std::string& text) {
+void Comparison::compare(const std::string& name, const std::string& text) {
   const plan::Plan plan = plan::parse_text(text, "small.plan");
   const Verdict verdict = verdict_of(plan);
   ++plans_;

@@ -1,4 +1,4 @@
-// check beside the oracle: on every small plan they must come to the same end.
+// check against the oracle: on every small plan both must have the same verdict.
 //
 // check stops at the first stage at which a plan fails: matching, order, races, values. So the
 // first stage is what is compared, under eager sends and under rendezvous.
@@ -17,16 +17,16 @@ namespace shiplap::oracle {
 
 class Comparison {
  public:
-  // Where check runs: one that crashes in a process of its own is one more disagreement.
+  // Where check runs: a crash in a separate process counts as a disagreement.
   enum class Process : std::uint8_t { same, own };
   explicit Comparison(Process process = Process::same) : process_(process) {}
 
   // `name` is how to find the plan again.
-  void look(const std::string& name, const std::string& text);
+  void compare(const std::string& name, const std::string& text);
 
   [[nodiscard]] std::int64_t plans() const { return plans_; }
   [[nodiscard]] std::int64_t disagreements() const { return disagreements_; }
-  // A few plans on which they disagree, and what both say.
+  // A few plans on which they disagree, and both verdicts.
   [[nodiscard]] const std::vector<std::string>& examples() const { return examples_; }
   // How many plans, with what ends.
   [[nodiscard]] std::string summary() const;

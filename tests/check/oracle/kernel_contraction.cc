@@ -90,7 +90,7 @@ class Contraction {
         return find_dimension(*it.tensor, out_.sum[k].name) >= 0;
       });
       const plan::DimensionId id(out_.part.size() + k);
-      // Zero is claimed of all there is; but who reads nothing may claim anything.
+      // Zero is stated of everything; but a kernel that reads nothing may state anything.
       const bool all = read || (write_.value.zero && !run_.reads.empty());
       sums.push_back(all ? whole(out_.sum[k]) : coordinates(*run_.program, write_.value, id));
     }

@@ -275,7 +275,7 @@ bool writes_result(const RankProgram& program, const Operation& op) {
 
 }  // namespace
 
-bool leaves_remains(const RankProgram& program, const Operation& op) {
+bool clobbers_input(const RankProgram& program, const Operation& op) {
   const auto* call = std::get_if<Collective>(&op.source->action);
   if (call == nullptr || op.from.buffer != op.to.buffer) return false;
   const bool root = program.groups[op.group].ranks.find(program.rank) == op.root;
@@ -297,7 +297,7 @@ std::vector<Touch> touches(const RankProgram& program, const Operation& op) {
   const plan::Action& action = op.source->action;
   const bool lives =
       std::holds_alternative<plan::Allocate>(action) || std::holds_alternative<plan::Free>(action);
-  touch(op.from, lives || leaves_remains(program, op));
+  touch(op.from, lives || clobbers_input(program, op));
   if (writes_result(program, op)) touch(op.to, true);
   for (const plan::flat::Access& access : program.accesses_of(op)) {
     touch(access.region, access.kind != plan::Access::Kind::reads);

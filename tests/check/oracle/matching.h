@@ -47,7 +47,7 @@ struct Matching {
 [[nodiscard]] std::string key_of(const plan::RankProgram& program, const plan::flat::Operation& op);
 
 enum class Sends : std::uint8_t { eager, rendezvous };
-// All ranks together; or one rank alone, whose communication completes when it likes.
+// All ranks together; or one rank alone, whose communication completes at any time.
 [[nodiscard]] std::vector<Node> nodes_of(const Job& job, const Matching& matching, Sends sends);
 [[nodiscard]] Machine machine_of(const plan::RankProgram& program);
 
@@ -63,9 +63,9 @@ struct Touch {
 [[nodiscard]] std::vector<std::int64_t> rows_of(const plan::RankProgram& program,
                                                 const plan::flat::Region& region);
 
-// Whether what lies in `from` afterwards is anybody's guess, but for the result: of a
-// reduce_scatter in place, and off the root of a reduce in place.
-[[nodiscard]] bool leaves_remains(const plan::RankProgram& program,
+// Whether `from` is undefined afterwards, except for the result: a reduce_scatter in place, and a
+// reduce in place on all ranks but the root.
+[[nodiscard]] bool clobbers_input(const plan::RankProgram& program,
                                   const plan::flat::Operation& op);
 
 // First row of each member's piece of the whole region, and its end; empty if it cannot be cut so.

@@ -1,4 +1,4 @@
-// What NCCL makes of a plan, as torch uses it: the second witness of check's rules for it.
+// The behaviour of NCCL on a plan, as torch uses it: an independent model of check's NCCL rules.
 #pragma once
 
 #include "matching.h"

@@ -36,7 +36,7 @@ struct Row {
   friend bool operator==(const Row&, const Row&) = default;
 };
 
-// The rows that a stated value stands for: each contribution that it names and the mask leaves,
+// The rows that a stated value denotes: each contribution that it names and the mask leaves,
 // with the scale as its coefficient. Throws InternalError if these are more than can be written
 // out.
 [[nodiscard]] std::vector<Row> stated(const plan::RankProgram& program,

@@ -37,8 +37,8 @@ bool computation_writes_once(const RankProgram& program, const Operation& op) {
 }
 
 // Where the rank's own piece of the larger region begins.
-std::int64_t own_piece(const RankProgram& program, const Operation& op,
-                       const plan::Collective& collective, std::int64_t rows) {
+std::int64_t local_piece(const RankProgram& program, const Operation& op,
+                         const plan::Collective& collective, std::int64_t rows) {
   const std::int64_t me = program.groups[op.group].ranks.find(program.rank);
   if (!collective.split.exists()) return me * rows;
   return program.plan->lists[collective.split].values[me];
@@ -58,7 +58,7 @@ bool regions_are_apart(const RankProgram& program, const Operation& op) {
   if (!gathers && !scatters) return false;
   const auto& piece = gathers ? from : to;
   const auto& whole = gathers ? to : from;
-  return piece.front() == whole.front() + own_piece(program, op, *collective, std::ssize(piece));
+  return piece.front() == whole.front() + local_piece(program, op, *collective, std::ssize(piece));
 }
 
 bool copies_once(const RankProgram& program, const Operation& op) {

@@ -1,4 +1,4 @@
-// What may be said or written once only.
+// What may be stated or written only once.
 #pragma once
 
 #include <vector>

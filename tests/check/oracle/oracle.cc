@@ -13,20 +13,20 @@ namespace {
 
 using plan::RankProgram;
 
-bool nothing_held_back(Event) { return false; }
-void nobody_looks(Event) {}
+bool delay_none(Event) { return false; }
+void ignore_events(Event) {}
 
 // Some order ends with operations that are not complete.
-bool deadlocks(const Machine& machine, const Patience& patience, bool& explored) {
+bool deadlocks(const Machine& machine, const SearchLimits& limits, bool& explored) {
   bool stuck = false;
   const auto visit = [&](const State& state) {
     if (machine.possible(state).empty() && state != State(state.size(), kComplete)) stuck = true;
   };
-  if (machine.begin().size() <= patience.operations && machine.explore(patience.states, visit)) {
+  if (machine.begin().size() <= limits.operations && machine.explore(limits.states, visit)) {
     return stuck;
   }
   explored = false;
-  const State end = machine.run(nothing_held_back, nobody_looks);
+  const State end = machine.run(delay_none, ignore_events);
   return end != State(end.size(), kComplete);
 }
 
@@ -36,7 +36,7 @@ struct Pairs {
   std::set<std::pair<std::size_t, std::size_t>> not_started;
 };
 
-void look(const State& state, std::size_t a, Pairs& pairs) {
+void check_overlaps(const State& state, std::size_t a, Pairs& pairs) {
   if (state[a] == kComplete) return;
   for (std::size_t b = a + 1; b < state.size(); ++b) {
     if (state[b] == kWaiting) continue;
@@ -45,20 +45,20 @@ void look(const State& state, std::size_t a, Pairs& pairs) {
   }
 }
 
-Pairs pairs_of(const Machine& machine, const Patience& patience, bool& explored) {
+Pairs pairs_of(const Machine& machine, const SearchLimits& limits, bool& explored) {
   Pairs pairs;
   const std::size_t count = machine.begin().size();
   const auto visit = [&](const State& state) {
-    for (std::size_t a = 0; a < count; ++a) look(state, a, pairs);
+    for (std::size_t a = 0; a < count; ++a) check_overlaps(state, a, pairs);
   };
-  if (count <= patience.operations && machine.explore(patience.states, visit)) return pairs;
+  if (count <= limits.operations && machine.explore(limits.states, visit)) return pairs;
   explored = false;
   for (std::size_t a = 0; a < count; ++a) {
     const std::size_t starter = machine.starter(a);
     const auto start = [&](Event event) { return event == Event{starter, true}; };
     const auto end = [&](Event event) { return event == Event{a, false}; };
-    look(machine.run(start, nobody_looks), a, pairs);
-    look(machine.run(end, nobody_looks), a, pairs);
+    check_overlaps(machine.run(start, ignore_events), a, pairs);
+    check_overlaps(machine.run(end, ignore_events), a, pairs);
   }
   return pairs;
 }
@@ -71,8 +71,8 @@ bool conflict(const std::vector<Touch>& one, const std::vector<Touch>& other) {
   });
 }
 
-void judge_rank(const RankProgram& program, const Patience& patience, Verdict& verdict) {
-  const Pairs pairs = pairs_of(machine_of(program), patience, verdict.explored);
+void judge_rank(const RankProgram& program, const SearchLimits& limits, Verdict& verdict) {
+  const Pairs pairs = pairs_of(machine_of(program), limits, verdict.explored);
   const auto op = [&](std::size_t k) -> const plan::flat::Operation& {
     return program.operations[k];
   };
@@ -122,18 +122,18 @@ std::string broken_rule(const plan::Plan& plan) {
   return broken_rule_of(job, match(job), counts);
 }
 
-Verdict judge(const plan::Plan& plan, const Patience& patience) {
+Verdict judge(const plan::Plan& plan, const SearchLimits& limits) {
   const Job job(plan);
   const Matching matching = match(job);
   const Machine eager(nodes_of(job, matching, Sends::eager));
   const Machine rendezvous(nodes_of(job, matching, Sends::rendezvous));
   Verdict verdict{.matched = matching.agrees};
-  verdict.deadlock_eager = deadlocks(eager, patience, verdict.explored);
-  verdict.deadlock_rendezvous = deadlocks(rendezvous, patience, verdict.explored);
+  verdict.deadlock_eager = deadlocks(eager, limits, verdict.explored);
+  verdict.deadlock_rendezvous = deadlocks(rendezvous, limits, verdict.explored);
   verdict.nccl_messages = messages_cross(job, matching);
   verdict.nccl_calls = batched_by_half(job, matching) || turns_in_place(job);
-  verdict.nccl_deadlock = deadlocks(machine_on_nccl(job, matching), patience, verdict.explored);
-  for (const RankProgram& program : job.ranks) judge_rank(program, patience, verdict);
+  verdict.nccl_deadlock = deadlocks(machine_on_nccl(job, matching), limits, verdict.explored);
+  for (const RankProgram& program : job.ranks) judge_rank(program, limits, verdict);
   for (std::size_t node = 0; node < job.nodes(); ++node) {
     if (exchange_overlaps(job, node)) verdict.race = true;
   }

@@ -20,7 +20,7 @@ struct Verdict {
   // False unless matched, without deadlock (eager), and without races but those of one operation
   // that writes a row twice.
   bool values_wrong = false;
-  // On NCCL, looked at apart from all else.
+  // On NCCL, checked separately.
   bool nccl_messages = false;  // meet others than they should
   bool nccl_calls = false;     // are not defined there
   bool nccl_deadlock = false;
@@ -29,16 +29,16 @@ struct Verdict {
   RuleCounts rules;      // how often each was asked
 };
 
-// How many operations may stand in a machine all of whose states are visited, and how many states.
-// Beyond that, the answer comes from runs in which one event is held back for ever: the same
-// answer, as no event ever forbids another.
-struct Patience {
+// Up to this many operations and states, all states are visited. Beyond that, the answer comes from
+// runs in which one event is delayed indefinitely: the answer is the same, as no event disables
+// another.
+struct SearchLimits {
   std::size_t operations = 12;
   std::size_t states = 5'000;
 };
 
 // Throws InputError where the plan has no meaning on a rank.
-[[nodiscard]] Verdict judge(const plan::Plan& plan, const Patience& patience = {});
+[[nodiscard]] Verdict judge(const plan::Plan& plan, const SearchLimits& limits = {});
 
 // Returns the rule of the arithmetic that the plan breaks first, "" if there is none. For plans
 // that are too large for `judge`. REQUIRES: everything matches, without deadlock (eager) and races.

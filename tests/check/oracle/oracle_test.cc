@@ -1,4 +1,4 @@
-// The oracle on plans whose answers can be seen by looking at them.
+// The oracle on plans with obvious answers.
 #include "oracle.h"
 
 #include <gmock/gmock.h>
@@ -17,8 +17,8 @@
 namespace shiplap::oracle {
 namespace {
 
-// The verdict in words; "" is sound.
-std::string words(const Verdict& verdict) {
+// The verdict as text; "" is sound.
+std::string verdict_text(const Verdict& verdict) {
   std::string all;
   if (!verdict.matched) all += "unmatched ";
   if (verdict.deadlock_eager) all += "eager ";
@@ -30,7 +30,7 @@ std::string words(const Verdict& verdict) {
 }
 
 std::string judged(const std::string& text) {
-  return words(judge(plan::parse_text("shiplap-plan 1\n" + text, "test.plan")));
+  return verdict_text(judge(plan::parse_text("shiplap-plan 1\n" + text, "test.plan")));
 }
 
 // Two ranks with a row x that is given, a row y and a stream net.
@@ -310,7 +310,7 @@ void expect_as_known(const std::filesystem::path& folder, const std::string& uns
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     const plan::Plan plan = plan::parse_text(text.str(), entry.path().string());
-    EXPECT_EQ(words(judge(plan)), entry.path().stem() == unsound ? "rendezvous " : "")
+    EXPECT_EQ(verdict_text(judge(plan)), entry.path().stem() == unsound ? "rendezvous " : "")
         << entry.path();
   }
   EXPECT_GE(seen, 10U);
@@ -326,7 +326,7 @@ TEST(Oracle, ExamplesAreAsKnown) { expect_as_known("examples/plans", "pytorch_17
 
 // ---- the two ways to answer
 
-// One event held back for ever shows what some order among all can do.
+// Delaying one event indefinitely shows whether some order has the property.
 TEST(Oracle, ExploringAndHoldingBackAgree) {
   std::size_t plans = 0;
   std::size_t sound = 0;
@@ -336,9 +336,9 @@ TEST(Oracle, ExploringAndHoldingBackAgree) {
     Verdict fast = judge(plan, {.operations = 0});
     if (!slow.explored) return;
     fast.explored = true;
-    EXPECT_EQ(words(slow), words(fast)) << text;
+    EXPECT_EQ(verdict_text(slow), verdict_text(fast)) << text;
     ++plans;
-    sound += words(slow).empty() ? 1 : 0;
+    sound += verdict_text(slow).empty() ? 1 : 0;
   };
   for (Family family : families()) {
     family.longest = family.symmetry == Family::Symmetry::equal ? 3 : 1;
@@ -357,7 +357,7 @@ TEST(RandomSmall, IsTheSameForTheSameSeed) {
 TEST(RandomSmall, IsSoundBeforeItIsChanged) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     const std::string text = random_sound(seed);
-    const std::string verdict = words(judge(plan::parse_text(text, "small.plan")));
+    const std::string verdict = verdict_text(judge(plan::parse_text(text, "small.plan")));
     EXPECT_TRUE(verdict.empty() || verdict == "rendezvous ") << verdict << "\n" << text;
   }
 }
@@ -365,7 +365,8 @@ TEST(RandomSmall, IsSoundBeforeItIsChanged) {
 TEST(RandomSmall, IsOftenSoundAndFailsInEveryWay) {
   std::map<std::string, int> counts;
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
-    const std::string verdict = words(judge(plan::parse_text(random_small(seed), "small.plan")));
+    const std::string verdict =
+        verdict_text(judge(plan::parse_text(random_small(seed), "small.plan")));
     if (verdict.empty()) ++counts["sound"];
     std::istringstream all(verdict);
     for (std::string word; all >> word;) ++counts[word];

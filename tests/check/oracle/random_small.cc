@@ -140,7 +140,7 @@ class Player {
     }
   }
 
-  // Unites if it can, else replaces; says which.
+  // Unites if possible, else replaces; returns which.
   bool put_or_add(int rank, const SmallRegion& region, const Held& rows) {
     Held sums = get(rank, region);
     bool can = true;

@@ -1,5 +1,6 @@
 // A random plan about values: a small training step, or any computation, sound by construction.
-// About half of them lie, in one of three ways: by design (Lie), by one or two changes, by both.
+// About half of them are wrong, in one of three ways: by design (Fault), by one or two changes, or
+// both.
 #include <optional>
 
 #include "shiplap/base/error.h"
@@ -15,53 +16,53 @@ namespace {
 using Template = void (*)(ValueBuilder&);
 
 // Those that can tell it.
-std::vector<Template> templates(Lie lie) {
+std::vector<Template> templates(Fault lie) {
   switch (lie) {
-    case Lie::none:
+    case Fault::none:
       return {build_training, build_training,  build_training,  build_attention, build_products,
               build_boxes,    build_arbitrary, build_arbitrary, build_arbitrary};
-    case Lie::claims_less:
-    case Lie::claims_more:
+    case Fault::claims_less:
+    case Fault::claims_more:
       return {build_training, build_attention, build_products, build_arbitrary};
-    case Lie::operand_shape:
+    case Fault::operand_shape:
       return {build_training, build_products, build_arbitrary};
-    case Lie::reads_twice:
-    case Lie::reads_nothing:
+    case Fault::reads_twice:
+    case Fault::reads_nothing:
       return {build_training, build_attention, build_arbitrary};
-    case Lie::overlapping_sums:
+    case Fault::overlapping_sums:
       return {build_training, build_attention, build_boxes, build_arbitrary};
-    case Lie::scale_never:
+    case Fault::scale_never:
       return {build_training, build_products, build_arbitrary};
-    case Lie::two_scales:
+    case Fault::two_scales:
       return {build_training, build_boxes};
-    case Lie::scale_twice:
-    case Lie::scaled_operand:
-    case Lie::new_weights_early:
-    case Lie::wrong_layer:
-    case Lie::loss_in_the_middle:
-    case Lie::same_row_twice:
-    case Lie::stale_update:
-    case Lie::begins_new:
+    case Fault::scale_twice:
+    case Fault::scaled_operand:
+    case Fault::new_weights_early:
+    case Fault::wrong_layer:
+    case Fault::loss_in_the_middle:
+    case Fault::same_row_twice:
+    case Fault::stale_update:
+    case Fault::begins_new:
       return {build_training};
-    case Lie::not_a_product:
+    case Fault::not_a_product:
       return {build_boxes};
-    case Lie::partial_read:
+    case Fault::partial_read:
       return {build_products};
-    case Lie::other_instance:
-    case Lie::old_as_new:
-    case Lie::takes_sum_apart:
-    case Lie::unread_dimension:
-    case Lie::slice_summed:
-    case Lie::freed_early:
-    case Lie::allocated_twice:
-    case Lie::not_freed:
+    case Fault::other_instance:
+    case Fault::old_as_new:
+    case Fault::takes_sum_apart:
+    case Fault::unread_dimension:
+    case Fault::slice_summed:
+    case Fault::freed_early:
+    case Fault::allocated_twice:
+    case Fault::not_freed:
       return {build_arbitrary};
   }
   return {};
 }
 
-ValuePlan built(Random& random, Lie lie) {
-  const bool alone = lie == Lie::new_weights_early;
+ValuePlan built(Random& random, Fault lie) {
+  const bool alone = lie == Fault::new_weights_early;
   const std::int64_t ranks = alone ? 1 : random.between(1, random.chance(0.3) ? 5 : 3);
   ValueBuilder builder(static_cast<int>(ranks), random, lie);
   random.pick(templates(lie))(builder);
@@ -72,16 +73,16 @@ ValuePlan built(Random& random, Lie lie) {
 
 std::string random_sound_values(std::uint64_t seed) {
   Random random(seed);
-  return to_text(built(random, Lie::none));
+  return to_text(built(random, Fault::none));
 }
 
 std::string random_values(std::uint64_t seed) {
   for (std::uint64_t attempt = 0;; ++attempt) {
     Random random = Random(seed).split(attempt);
     const double how = random.unit();
-    Lie lie = Lie::none;
+    Fault lie = Fault::none;
     if (how < 0.45) {
-      lie = static_cast<Lie>(random.between(1, static_cast<std::int64_t>(Lie::last) + 1));
+      lie = static_cast<Fault>(random.between(1, static_cast<std::int64_t>(Fault::last) + 1));
     }
     ValuePlan plan = built(random, lie);
     const int changes = how > 0.4 && how < 0.75 ? (random.chance(0.3) ? 2 : 1) : 0;

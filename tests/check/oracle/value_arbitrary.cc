@@ -24,9 +24,9 @@ class Arbitrary {
       have_[names[n]] = some_of(size_[names[n]]);
     }
     const int count = b_.upto(b_.random.chance(0.1) ? 0 : 1, 2);
-    std::vector<Claim> claims;
+    std::vector<Assertion> assertions;
     std::map<std::string, char> how;  // a dimension is read in a part, in a sum
-    for (int n = 0; n < count; ++n) read_operand(out, n == 1, claims, how);
+    for (int n = 0; n < count; ++n) read_operand(out, n == 1, assertions, how);
     StatedValue value{.tensor = out.name};
     for (const auto& [name, size] : out.part) {
       const std::vector<int>& all = have_[name];
@@ -35,13 +35,13 @@ class Arbitrary {
     }
     for (const auto& [name, size] : out.sum) {
       std::vector<int> at = how[name] == 's' ? range(0, size) : have_[name];
-      if (how[name] == 'p' && b_.is(Lie::claims_less) && at.size() > 1) at.pop_back();
-      if (how[name] == 'p' && b_.is(Lie::claims_more)) add_one(at, size);
+      if (how[name] == 'p' && b_.is(Fault::claims_less) && at.size() > 1) at.pop_back();
+      if (how[name] == 'p' && b_.is(Fault::claims_more)) add_one(at, size);
       value.sum.push_back({name, at});
     }
     if (b_.random.chance(0.2)) value.denominator = 3;
     b_.declare(out);
-    finish("made", claims, value);
+    finish("made", assertions, value);
   }
 
   void linear() {
@@ -54,17 +54,17 @@ class Arbitrary {
       const bool part = b_.random.chance();
       const int fate = b_.upto(0, 2);  // as it is; into the sum; it ends here
       std::vector<int> at = fate == 2 ? range(0, size) : some_of(size);
-      if (fate == 2 && b_.is(Lie::slice_summed)) at.pop_back();
+      if (fate == 2 && b_.is(Fault::slice_summed)) at.pop_back();
       (part ? in.part : in.sum).emplace_back(name, size);
       (part ? read.part : read.sum).push_back({name, at});
       if (fate == 2) continue;
-      const bool stays = (fate == 0 && part) || (!part && b_.is(Lie::takes_sum_apart));
-      if (!stays && b_.is(Lie::claims_less) && at.size() > 1) at.pop_back();
-      if (!stays && b_.is(Lie::claims_more)) add_one(at, size);
+      const bool stays = (fate == 0 && part) || (!part && b_.is(Fault::takes_sum_apart));
+      if (!stays && b_.is(Fault::claims_less) && at.size() > 1) at.pop_back();
+      if (!stays && b_.is(Fault::claims_more)) add_one(at, size);
       (stays ? out.part : out.sum).emplace_back(name, size);
       (stays ? value.part : value.sum).push_back({name, at});
     }
-    if (b_.is(Lie::unread_dimension)) {
+    if (b_.is(Fault::unread_dimension)) {
       out.sum.emplace_back("z", 2);
       value.sum.push_back({"z", {0, 1}});
     } else if (b_.random.chance(0.15)) {
@@ -74,12 +74,13 @@ class Arbitrary {
     b_.declare(in);
     b_.declare(out);
     const std::string kernel = b_.random.pick(std::vector<std::string>{"cast", "add", "scale"});
-    if (kernel == "scale" || b_.is(Lie::scale_never)) value.denominator = b_.upto(1, 3);
-    std::vector<Claim> claims;
-    operand(read, claims);
-    if (b_.is(Lie::reads_twice) || b_.is(Lie::overlapping_sums)) claims.push_back(claims.back());
-    if (b_.is(Lie::reads_nothing)) claims.clear();
-    finish(kernel, claims, value);
+    if (kernel == "scale" || b_.is(Fault::scale_never)) value.denominator = b_.upto(1, 3);
+    std::vector<Assertion> assertions;
+    operand(read, assertions);
+    if (b_.is(Fault::reads_twice) || b_.is(Fault::overlapping_sums))
+      assertions.push_back(assertions.back());
+    if (b_.is(Fault::reads_nothing)) assertions.clear();
+    finish(kernel, assertions, value);
   }
 
   // Weights in two precisions, of two layers.
@@ -92,14 +93,14 @@ class Arbitrary {
     StatedValue value = read;
     value.tensor = half;
     if (b_.random.chance(0.3)) value = read;
-    if (b_.is(Lie::other_instance)) {
+    if (b_.is(Fault::other_instance)) {
       value = read;
       value.instance = 1 - read.instance;
     }
-    if (b_.is(Lie::old_as_new)) value.is_new = !read.is_new;
-    std::vector<Claim> claims;
-    operand(read, claims);
-    finish(b_.random.chance() ? "cast" : "add", claims, value);
+    if (b_.is(Fault::old_as_new)) value.is_new = !read.is_new;
+    std::vector<Assertion> assertions;
+    operand(read, assertions);
+    finish(b_.random.chance() ? "cast" : "add", assertions, value);
   }
 
   // Rows that live for a while.
@@ -110,12 +111,12 @@ class Arbitrary {
     const BufferRows to = b_.rows(rank_, 1);
     const auto live = [&](const std::string& action) { push({.action = action, .from = rows}); };
     live("allocate");
-    if (b_.is(Lie::allocated_twice)) live("allocate");
+    if (b_.is(Fault::allocated_twice)) live("allocate");
     b_.compute(rank_, "make", {{"writes", rows, {.tensor = name}}});
-    if (b_.is(Lie::freed_early)) live("free");
+    if (b_.is(Fault::freed_early)) live("free");
     b_.copy(rank_, rows, to);
-    if (!b_.is(Lie::freed_early) && !b_.is(Lie::not_freed)) live("free");
-    if (!b_.is(Lie::not_freed) && b_.random.chance(0.3)) {
+    if (!b_.is(Fault::freed_early) && !b_.is(Fault::not_freed)) live("free");
+    if (!b_.is(Fault::not_freed) && b_.random.chance(0.3)) {
       live("allocate");
       live("free");
     }
@@ -153,7 +154,7 @@ class Arbitrary {
   }
 
   // One of what a contraction reads.
-  void read_operand(const Declaration& out, bool second, std::vector<Claim>& claims,
+  void read_operand(const Declaration& out, bool second, std::vector<Assertion>& assertions,
                     std::map<std::string, char>& how) {
     Declaration in{.name = fresh(), .kind = "Taken"};
     StatedValue read{.tensor = in.name};
@@ -163,8 +164,8 @@ class Arbitrary {
     for (const std::string& name : some_names(0, 3)) {
       const bool named = has(out.part, name) || has(out.sum, name);
       std::vector<int> at = named ? have_[name] : range(0, size_[name]);
-      if (has(out.sum, name) && second && b_.is(Lie::operand_shape)) at = range(0, size_[name]);
-      if (!named && b_.is(Lie::slice_summed)) at.pop_back();
+      if (has(out.sum, name) && second && b_.is(Fault::operand_shape)) at = range(0, size_[name]);
+      if (!named && b_.is(Fault::slice_summed)) at.pop_back();
       if (how[name] != 'p' && !has(out.part, name) && b_.random.chance(0.15)) {
         in.sum.emplace_back(name, size_[name]);  // of which all is there
         if (how[name] == 0) how[name] = 's';
@@ -176,8 +177,8 @@ class Arbitrary {
       if (how[name] != 's') how[name] = 'p';
     }
     b_.declare(in);
-    operand(read, claims);
-    if (b_.is(Lie::reads_twice)) claims.push_back(claims.back());
+    operand(read, assertions);
+    if (b_.is(Fault::reads_twice)) assertions.push_back(assertions.back());
   }
 
   // As many rows as cells, or fewer, or more.
@@ -193,7 +194,7 @@ class Arbitrary {
   }
 
   // Gives it, and reads it: in one region or in two.
-  void operand(const StatedValue& value, std::vector<Claim>& claims) {
+  void operand(const StatedValue& value, std::vector<Assertion>& assertions) {
     std::vector<StatedValue> pieces{value};
     if (!value.part.empty() && value.part[0].at.size() > 1 && b_.pieces && b_.random.chance()) {
       pieces.push_back(value);
@@ -207,14 +208,15 @@ class Arbitrary {
     for (const StatedValue& piece : pieces) {
       const BufferRows rows = b_.rows(rank_, rows_for(piece));
       b_.fact(rank_, "given", rows, piece);
-      claims.push_back({"reads", rows, piece});
+      assertions.push_back({"reads", rows, piece});
     }
   }
 
-  void finish(const std::string& kernel, std::vector<Claim> claims, const StatedValue& value) {
+  void finish(const std::string& kernel, std::vector<Assertion> assertions,
+              const StatedValue& value) {
     const BufferRows rows = b_.rows(rank_, rows_for(value));
-    claims.push_back({"writes", rows, value});
-    b_.compute(rank_, kernel, std::move(claims));
+    assertions.push_back({"writes", rows, value});
+    b_.compute(rank_, kernel, std::move(assertions));
     b_.fact(rank_, "goal", rows, value);
   }
 
@@ -233,9 +235,9 @@ void build_arbitrary(ValueBuilder& builder) {
     for (int k = 0; k < count; ++k) {
       Arbitrary some(builder, rank);
       const int what = builder.upto(0, 9);
-      const bool wants_version = builder.is(Lie::other_instance) || builder.is(Lie::old_as_new);
-      const bool wants_memory = builder.is(Lie::freed_early) || builder.is(Lie::allocated_twice) ||
-                                builder.is(Lie::not_freed);
+      const bool wants_version = builder.is(Fault::other_instance) || builder.is(Fault::old_as_new);
+      const bool wants_memory = builder.is(Fault::freed_early) ||
+                                builder.is(Fault::allocated_twice) || builder.is(Fault::not_freed);
       if (wants_memory || what == 0) {
         some.memory();
       } else if (wants_version || what == 1) {
@@ -255,7 +257,7 @@ void build_arbitrary(ValueBuilder& builder) {
     builder.fact(rank, "given", rows.back(), {.tensor = "U", .sum = {{"u", {rank}}}});
   }
   builder.collective("all_reduce", rows, {}, " operator max");  // what it leaves is unknown
-  if (!builder.is(Lie::claims_more)) return;
+  if (!builder.is(Fault::claims_more)) return;
   for (int rank = 0; rank < builder.ranks(); ++rank) {
     builder.fact(rank, "goal", rows[rank], {.tensor = "U"});
   }

@@ -2,7 +2,7 @@
 
 namespace shiplap::oracle {
 
-ValueBuilder::ValueBuilder(int ranks, Random& source, Lie chosen) : random(source), lie(chosen) {
+ValueBuilder::ValueBuilder(int ranks, Random& source, Fault chosen) : random(source), lie(chosen) {
   plan.ranks.resize(ranks);
   pieces = random.chance(0.3);
   layouts = random.chance(0.4);
@@ -30,8 +30,9 @@ void ValueBuilder::fact(int rank, const std::string& kind, const BufferRows& pla
   at(rank).facts.push_back({kind, place, value});
 }
 
-void ValueBuilder::compute(int rank, const std::string& kernel, std::vector<Claim> claims) {
-  at(rank).steps.push_back({.action = "compute", .kernel = kernel, .claims = std::move(claims)});
+void ValueBuilder::compute(int rank, const std::string& kernel, std::vector<Assertion> assertions) {
+  at(rank).steps.push_back(
+      {.action = "compute", .kernel = kernel, .assertions = std::move(assertions)});
 }
 
 void ValueBuilder::copy(int rank, const BufferRows& from, const BufferRows& to, bool add) {

@@ -12,7 +12,7 @@ namespace shiplap::oracle {
 
 // What is wrong with a plan by design: a statement and an operation that do not fit each other,
 // while all later statements fit the wrong one. Changes of a single word are in value_change.h.
-enum class Lie : std::uint8_t {
+enum class Fault : std::uint8_t {
   none,
   claims_less,        // than the kernel read
   claims_more,        // than the kernel read
@@ -45,11 +45,11 @@ enum class Lie : std::uint8_t {
 
 class ValueBuilder {
  public:
-  ValueBuilder(int ranks, Random& random, Lie lie);
+  ValueBuilder(int ranks, Random& random, Fault lie);
 
   [[nodiscard]] int ranks() const { return static_cast<int>(plan.ranks.size()); }
   int upto(int first, int last) { return static_cast<int>(random.between(first, last + 1)); }
-  [[nodiscard]] bool is(Lie one) const { return lie == one; }
+  [[nodiscard]] bool is(Fault one) const { return lie == one; }
 
   void declare(Declaration tensor) { plan.tensors.push_back(std::move(tensor)); }
 
@@ -58,7 +58,7 @@ class ValueBuilder {
   static BufferRows slice(BufferRows of, int begin, int count);
 
   void fact(int rank, const std::string& kind, const BufferRows& place, const StatedValue& value);
-  void compute(int rank, const std::string& kernel, std::vector<Claim> claims);
+  void compute(int rank, const std::string& kernel, std::vector<Assertion> assertions);
   void copy(int rank, const BufferRows& from, const BufferRows& to, bool add = false);
   // On all ranks; `to` may be empty: in place.
   void collective(const std::string& action, const std::vector<BufferRows>& from,
@@ -71,7 +71,7 @@ class ValueBuilder {
 
   ValuePlan plan;
   Random& random;
-  Lie lie;
+  Fault lie;
   bool pieces = false;   // operands may be in several regions
   bool layouts = false;  // a cell may be several rows, a row several cells
 
@@ -81,7 +81,7 @@ class ValueBuilder {
 
 [[nodiscard]] std::vector<int> range(int begin, int count);
 
-// Templates. All of them are sound unless they lie.
+// Templates. All of them are sound without a Fault.
 void build_training(ValueBuilder& builder);   // DDP, accumulation, ZeRO
 void build_attention(ValueBuilder& builder);  // context parallel
 void build_products(ValueBuilder& builder);   // tensor parallel

@@ -29,20 +29,20 @@ class ValueChange {
 
   // ---- statements
 
-  // A wrong word in one place; or in all that are said of these rows, so that they fit each other.
-  void change(Claim& claim) {
-    const BufferRows place = claim.place;
-    const StatedValue before = claim.value;
-    change(claim.value);
-    const StatedValue after = claim.value;
+  // A wrong value in one statement; or in all statements about these rows, so that they agree.
+  void change(Assertion& assertion) {
+    const BufferRows place = assertion.place;
+    const StatedValue before = assertion.value;
+    change(assertion.value);
+    const StatedValue after = assertion.value;
     if (!random_.chance(0.4)) return;
-    const auto follow = [&](Claim& other) {
+    const auto follow = [&](Assertion& other) {
       if (other.place == place && other.value == before) other.value = after;
     };
     ValueRank& rank = plan_.ranks[rank_];
-    for (Claim& fact : rank.facts) follow(fact);
+    for (Assertion& fact : rank.facts) follow(fact);
     for (Step& step : rank.steps) {
-      for (Claim& other : step.claims) follow(other);
+      for (Assertion& other : step.assertions) follow(other);
     }
   }
 
@@ -110,8 +110,8 @@ class ValueChange {
   void change_compute(std::size_t k) {
     std::vector<Step>& steps = plan_.ranks[rank_].steps;
     Step& step = steps[k];
-    if (step.claims.empty()) return;
-    const std::size_t n = below(step.claims.size());
+    if (step.assertions.empty()) return;
+    const std::size_t n = below(step.assertions.size());
     switch (below(10)) {
       case 0:
         step.kernel = random_.pick(std::vector<std::string>{"other", "add", "cast", "scale", "zero",
@@ -119,21 +119,21 @@ class ValueChange {
                                                             "update", "loss"});
         return;
       case 1:
-        step.claims.erase(step.claims.begin() + static_cast<std::ptrdiff_t>(n));
+        step.assertions.erase(step.assertions.begin() + static_cast<std::ptrdiff_t>(n));
         return;
       case 2:
-        if (step.claims[n].kind == "reads") step.claims.push_back(step.claims[n]);
+        if (step.assertions[n].kind == "reads") step.assertions.push_back(step.assertions[n]);
         return;
       case 3:
-        if (step.claims[n].kind != "reads") {
-          step.claims[n].kind = step.claims[n].kind == "adds" ? "writes" : "adds";
+        if (step.assertions[n].kind != "reads") {
+          step.assertions[n].kind = step.assertions[n].kind == "adds" ? "writes" : "adds";
         }
         return;
       case 4:
         change_order(steps, k);
         return;
       default:
-        change(step.claims[n]);
+        change(step.assertions[n]);
     }
   }
 

@@ -8,33 +8,34 @@
 namespace shiplap::oracle {
 namespace {
 
-std::string to_words(int number) { return std::to_string(number); }
+std::string to_plan_text(int number) { return std::to_string(number); }
 
 std::string ratio(int numerator, int denominator) {
   if (numerator == 1 && denominator == 1) return "";
-  return " scale " + to_words(numerator) + (denominator == 1 ? "" : "/" + to_words(denominator));
+  return " scale " + to_plan_text(numerator) +
+         (denominator == 1 ? "" : "/" + to_plan_text(denominator));
 }
 
 // Runs of coordinates that follow each other.
-std::string to_words(const Extent& extent) {
+std::string to_plan_text(const Extent& extent) {
   std::string all = " " + extent.dimension;
   for (std::size_t k = 0; k < extent.at.size();) {
     std::size_t end = k + 1;
     while (end < extent.at.size() && extent.at[end] == extent.at[end - 1] + 1) ++end;
-    all += (k == 0 ? " " : " | ") + to_words(extent.at[k]) + " +" +
-           to_words(static_cast<int>(end - k));
+    all += (k == 0 ? " " : " | ") + to_plan_text(extent.at[k]) + " +" +
+           to_plan_text(static_cast<int>(end - k));
     k = end;
   }
   return extent.at.empty() ? all + " 0 +0" : all;
 }
 
-std::string to_words(const StatedValue& value) {
+std::string to_plan_text(const StatedValue& value) {
   std::string all = (value.is_new ? "new " : "") + value.tensor;
-  if (value.instance >= 0) all += "[" + to_words(value.instance) + "]";
-  for (const Extent& extent : value.part) all += to_words(extent);
+  if (value.instance >= 0) all += "[" + to_plan_text(value.instance) + "]";
+  for (const Extent& extent : value.part) all += to_plan_text(extent);
   if (value.zero) return all + " sum none";
   if (!value.sum.empty()) all += " sum";
-  for (const Extent& extent : value.sum) all += to_words(extent);
+  for (const Extent& extent : value.sum) all += to_plan_text(extent);
   return all + ratio(value.numerator, value.denominator);
 }
 
@@ -60,11 +61,13 @@ class ValueWriter {
  private:
   static std::string write(const Declaration& tensor) {
     std::string all = "tensor " + tensor.name;
-    if (tensor.instances > 0) all += "[" + to_words(tensor.instances) + "]";
+    if (tensor.instances > 0) all += "[" + to_plan_text(tensor.instances) + "]";
     all += " " + tensor.kind;
-    for (const auto& [dimension, size] : tensor.part) all += " " + dimension + " " + to_words(size);
+    for (const auto& [dimension, size] : tensor.part)
+      all += " " + dimension + " " + to_plan_text(size);
     if (!tensor.sum.empty()) all += " sum";
-    for (const auto& [dimension, size] : tensor.sum) all += " " + dimension + " " + to_words(size);
+    for (const auto& [dimension, size] : tensor.sum)
+      all += " " + dimension + " " + to_plan_text(size);
     all += ratio(tensor.numerator, tensor.denominator);
     if (!tensor.mask.empty()) all += " mask " + tensor.mask;
     return all + "\n";
@@ -73,25 +76,26 @@ class ValueWriter {
   std::string write(const ValueRank& rank) {
     std::string all;
     for (std::size_t k = 0; k < rank.buffers.size(); ++k) {
-      all += "  buffer b" + std::to_string(k) + " rows " + to_words(rank.buffers[k]) +
+      all += "  buffer b" + std::to_string(k) + " rows " + to_plan_text(rank.buffers[k]) +
              " row_bytes 8 f32\n";
     }
-    for (const Claim& fact : rank.facts) all += write(fact, "  ");
+    for (const Assertion& fact : rank.facts) all += write(fact, "  ");
     for (const Step& step : rank.steps) all += write(step, "  ");
     return all;
   }
 
-  std::string write(const Claim& claim, const std::string& indent) {
-    return indent + claim.kind + " " + write(claim.place) + " = " + to_words(claim.value) + "\n";
+  std::string write(const Assertion& assertion, const std::string& indent) {
+    return indent + assertion.kind + " " + write(assertion.place) + " = " +
+           to_plan_text(assertion.value) + "\n";
   }
 
   std::string write(const BufferRows& place) {
-    const std::string buffer = "b" + to_words(place.buffer);
+    const std::string buffer = "b" + to_plan_text(place.buffer);
     if (place.listed.empty()) {
-      return buffer + "[" + to_words(place.begin) + " +" + to_words(place.count) + "]";
+      return buffer + "[" + to_plan_text(place.begin) + " +" + to_plan_text(place.count) + "]";
     }
     std::string rows;
-    for (const int row : place.listed) rows += " " + to_words(row);
+    for (const int row : place.listed) rows += " " + to_plan_text(row);
     const auto [found, is_new] = lists_.try_emplace(rows, "l" + std::to_string(lists_.size()));
     return buffer + "[from " + found->second + "[0 +" + std::to_string(place.listed.size()) + "]]";
   }
@@ -107,7 +111,7 @@ class ValueWriter {
     if (!step.words.empty()) all += " " + step.words;
     if (step.add) all += " add";
     all += ratio(step.numerator, step.denominator) + "\n";
-    for (const Claim& claim : step.claims) all += write(claim, indent + "  ");
+    for (const Assertion& assertion : step.assertions) all += write(assertion, indent + "  ");
     for (const Step& member : step.members) all += write(member, indent + "  ");
     if (step.action == "batch") all += indent + "end\n";
     return all;

@@ -36,7 +36,7 @@ struct BufferRows {
   friend bool operator==(const BufferRows&, const BufferRows&) = default;
 };
 
-struct Claim {
+struct Assertion {
   std::string kind;  // reads, writes, adds; given, goal, keep
   BufferRows place;
   StatedValue value;
@@ -45,7 +45,7 @@ struct Claim {
 struct Step {
   std::string action;
   std::string kernel;
-  std::vector<Claim> claims;
+  std::vector<Assertion> assertions;
   BufferRows from;
   BufferRows to;
   std::string words;  // all that follows the regions: "over ranks{0, 1}"
@@ -57,7 +57,7 @@ struct Step {
 
 struct ValueRank {
   std::vector<int> buffers;  // how many rows
-  std::vector<Claim> facts;
+  std::vector<Assertion> facts;
   std::vector<Step> steps;
 };
 

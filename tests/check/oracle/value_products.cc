@@ -86,20 +86,22 @@ class ContextParallel {
     return list;
   }
 
-  void attend(int rank, const std::string& kind, const std::vector<Claim>& keys,
+  void attend(int rank, const std::string& kind, const std::vector<Assertion>& keys,
               const std::vector<int>& block) {
-    std::vector<Claim> claims{{"reads", at(queries_, rank), over("Q", "tok", tokens(rank))}};
-    if (!b_.is(Lie::reads_nothing) || rank > 0) {
-      claims.insert(claims.end(), keys.begin(), keys.end());
+    std::vector<Assertion> assertions{
+        {"reads", at(queries_, rank), over("Q", "tok", tokens(rank))}};
+    if (!b_.is(Fault::reads_nothing) || rank > 0) {
+      assertions.insert(assertions.end(), keys.begin(), keys.end());
     }
-    if (b_.is(Lie::reads_twice) && rank == 0) claims.push_back(keys.back());
+    if (b_.is(Fault::reads_twice) && rank == 0) assertions.push_back(keys.back());
     std::vector<int> stated = block;
-    if (b_.is(Lie::claims_less) && stated.size() > 1) stated.pop_back();
-    if (b_.is(Lie::claims_more) && stated.back() + 1 < tokens_) stated.push_back(stated.back() + 1);
+    if (b_.is(Fault::claims_less) && stated.size() > 1) stated.pop_back();
+    if (b_.is(Fault::claims_more) && stated.back() + 1 < tokens_)
+      stated.push_back(stated.back() + 1);
     StatedValue value = over("O", "tok", tokens(rank));
     if (static_cast<int>(stated.size()) < tokens_) value = with_sum(value, "key", stated);
-    claims.push_back({kind, at(outputs_, rank), value});
-    b_.compute(rank, "attention", claims);
+    assertions.push_back({kind, at(outputs_, rank), value});
+    b_.compute(rank, "attention", assertions);
   }
 
   void ring() {
@@ -132,11 +134,11 @@ class ContextParallel {
     std::vector<BufferRows> all = rows_of_all(b_, tokens_);
     b_.collective("all_gather", keys_, all);
     for (int rank = 0; rank < b_.ranks(); ++rank) {
-      std::vector<Claim> keys;
+      std::vector<Assertion> keys;
       for (int k = 0; k < (pieces ? b_.ranks() : 0); ++k) {
         std::vector<int> some = block(k);
         BufferRows place = ValueBuilder::slice(at(all, rank), k * own_, own_);
-        if (b_.is(Lie::overlapping_sums) && k + 1 < b_.ranks()) {
+        if (b_.is(Fault::overlapping_sums) && k + 1 < b_.ranks()) {
           some.push_back(some.back() + 1);
           ++place.count;
         }
@@ -157,7 +159,7 @@ class ContextParallel {
         const std::vector<int> keys = range(0, token + 1);
         const BufferRows some = ValueBuilder::slice(at(all, rank), 0, token + 1);
         StatedValue output = with_sum(over("O", "tok", {token}), "key", keys);
-        if (b_.is(Lie::claims_less) && token > 0) output.sum[0].at.pop_back();
+        if (b_.is(Fault::claims_less) && token > 0) output.sum[0].at.pop_back();
         const auto rows = [&](std::vector<BufferRows>& of) {
           return ValueBuilder::slice(at(of, rank), k * rows_, rows_);
         };
@@ -247,15 +249,15 @@ void build_products(ValueBuilder& b) {
     std::vector<int> some = range(rank * own, own);
     std::vector<int> stated = some;
     const bool liar = rank == 0 && b.ranks() > 1;
-    if (liar && b.is(Lie::claims_less)) some.push_back(own);
-    if (liar && b.is(Lie::claims_more)) stated.push_back(own);
+    if (liar && b.is(Fault::claims_less)) some.push_back(own);
+    if (liar && b.is(Fault::claims_more)) stated.push_back(own);
     const auto count = static_cast<int>(some.size());
     const BufferRows x = b.rows(rank, b.layouts ? tokens : tokens * count);
     const BufferRows w = b.rows(rank, count);
     StatedValue left = over("X", "ff", some);
     left.part.insert(left.part.begin(), {"tok", range(0, tokens)});
     std::vector<int> other = some;
-    if (liar && b.is(Lie::operand_shape)) other.pop_back();
+    if (liar && b.is(Fault::operand_shape)) other.pop_back();
     b.fact(rank, "given", x, left);
     b.fact(rank, "given", w, over("W", "ff", some));
     const BufferRows& y = products[rank];
@@ -268,12 +270,12 @@ void build_products(ValueBuilder& b) {
     if (!casts) continue;
     StatedValue after = product;
     after.tensor = "H";
-    std::vector<Claim> claims{{"reads", y, product}, {"writes", y, after}};
-    if (b.is(Lie::reads_nothing)) claims.erase(claims.begin());
-    b.compute(rank, b.random.chance() ? "cast" : "add", claims);
+    std::vector<Assertion> assertions{{"reads", y, product}, {"writes", y, after}};
+    if (b.is(Fault::reads_nothing)) assertions.erase(assertions.begin());
+    b.compute(rank, b.random.chance() ? "cast" : "add", assertions);
   }
   const int denominator = b.random.chance(0.2) ? 2 : 1;
-  const bool partial = b.is(Lie::partial_read) && b.ranks() > 1;
+  const bool partial = b.is(Fault::partial_read) && b.ranks() > 1;
   const bool scatters = !partial && b.random.chance(0.3);
   if (partial) {  // nobody adds them up
   } else if (scatters) {
@@ -287,7 +289,7 @@ void build_products(ValueBuilder& b) {
     const BufferRows place =
         ValueBuilder::slice(products[rank], toks[0], static_cast<int>(toks.size()));
     StatedValue sum = over(casts ? "H" : "Y", "tok", toks);
-    if (!b.is(Lie::scale_never) && !partial) sum.denominator = denominator;
+    if (!b.is(Fault::scale_never) && !partial) sum.denominator = denominator;
     if (partial) sum = with_sum(sum, "ff", range(rank * own, own));
     const BufferRows z = b.rows(rank, place.count);
     b.compute(rank, "norm", {{"reads", place, sum}, {"writes", z, over("Z", "tok", toks)}});
@@ -301,8 +303,8 @@ void build_boxes(ValueBuilder& b) {
   b.declare({.name = "G", .kind = "WeightGrad", .sum = {{"a", size_a}, {"b", size_b}}});
   b.declare({.name = "N", .kind = "Norm"});
   std::vector<Box> boxes = partition(b, size_a, size_b, b.upto(b.ranks(), b.ranks() + 3));
-  if (b.is(Lie::not_a_product) && boxes.size() > 1) boxes.pop_back();
-  if (b.is(Lie::overlapping_sums)) boxes.push_back(boxes.front());
+  if (b.is(Fault::not_a_product) && boxes.size() > 1) boxes.pop_back();
+  if (b.is(Fault::overlapping_sums)) boxes.push_back(boxes.front());
   const BufferRows none;
   std::vector<BufferRows> sums;
   for (int rank = 0; rank < b.ranks(); ++rank) {
@@ -314,7 +316,7 @@ void build_boxes(ValueBuilder& b) {
     for (std::size_t k = static_cast<std::size_t>(rank); k < boxes.size();
          k += static_cast<std::size_t>(b.ranks())) {
       StatedValue value{.tensor = "G", .sum = {{"a", boxes[k].a}, {"b", boxes[k].b}}};
-      if (b.is(Lie::two_scales) && k == 0) value.denominator = 2;
+      if (b.is(Fault::two_scales) && k == 0) value.denominator = 2;
       const BufferRows row = ValueBuilder::slice(all, static_cast<int>(rows.size()), 1);
       b.random.chance() ? b.fact(rank, "given", row, value)
                         : b.compute(rank, numbers ? "other" : "make", {{"writes", row, value}});
@@ -327,14 +329,15 @@ void build_boxes(ValueBuilder& b) {
     const bool alone = b.ranks() == 1;
     const StatedValue whole{.tensor = "G"};
     if (alone && b.random.chance(0.6)) {
-      std::vector<Claim> claims;
-      for (std::size_t k = 0; k < rows.size(); ++k) claims.push_back({"reads", rows[k], values[k]});
-      claims.push_back({"writes", sum, whole});
+      std::vector<Assertion> assertions;
+      for (std::size_t k = 0; k < rows.size(); ++k)
+        assertions.push_back({"reads", rows[k], values[k]});
+      assertions.push_back({"writes", sum, whole});
       const bool scales = b.random.chance(0.3);
-      if (scales) claims.back().value.denominator = 2;
-      b.compute(rank, scales ? "scale" : "add", claims);
+      if (scales) assertions.back().value.denominator = 2;
+      b.compute(rank, scales ? "scale" : "add", assertions);
       b.compute(rank, "norm",
-                {{"reads", sum, claims.back().value}, {"writes", all, {.tensor = "N"}}});
+                {{"reads", sum, assertions.back().value}, {"writes", all, {.tensor = "N"}}});
       return;
     }
     const StatedValue zero{.tensor = "G", .zero = true};

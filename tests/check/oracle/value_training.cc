@@ -19,16 +19,16 @@ class Training {
     optimizer_ = b_.random.chance(0.3);
     accumulate_ = b_.upto(0, 3);
     scaled_ = b_.upto(0, 4);
-    if (b_.is(Lie::scale_twice) || b_.is(Lie::scale_never)) scaled_ = b_.upto(1, 4);
-    splits_ = b_.random.chance(0.4) || b_.is(Lie::new_weights_early);
-    if (b_.is(Lie::new_weights_early) || b_.is(Lie::wrong_layer) ||
-        b_.is(Lie::loss_in_the_middle)) {
+    if (b_.is(Fault::scale_twice) || b_.is(Fault::scale_never)) scaled_ = b_.upto(1, 4);
+    splits_ = b_.random.chance(0.4) || b_.is(Fault::new_weights_early);
+    if (b_.is(Fault::new_weights_early) || b_.is(Fault::wrong_layer) ||
+        b_.is(Fault::loss_in_the_middle)) {
       layers_ = 2;
     }
-    if (b_.is(Lie::overlapping_sums) || b_.is(Lie::reads_nothing)) accumulate_ = 2;
-    if (b_.is(Lie::same_row_twice)) accumulate_ = 3;
-    if (b_.is(Lie::two_scales)) per_ = 2;
-    if (b_.is(Lie::new_weights_early)) {
+    if (b_.is(Fault::overlapping_sums) || b_.is(Fault::reads_nothing)) accumulate_ = 2;
+    if (b_.is(Fault::same_row_twice)) accumulate_ = 3;
+    if (b_.is(Fault::two_scales)) per_ = 2;
+    if (b_.is(Fault::new_weights_early)) {
       micro_ = 1;
       accumulate_ = 0;
       optimizer_ = false;
@@ -111,10 +111,10 @@ class Training {
       state.shard.push_back(zero_ ? b_.rows(rank, 1) : state.weights.back());
       const int begin = zero_ ? rank : 0;
       const int count = zero_ ? 1 : shards_;
-      const bool is_given = b_.is(Lie::stale_update) || b_.is(Lie::begins_new);
+      const bool is_given = b_.is(Fault::stale_update) || b_.is(Fault::begins_new);
       const std::string kind = is_given ? "given" : "keep";
       StatedValue weights = shards("W", layer, begin, count);
-      weights.is_new = b_.is(Lie::begins_new);
+      weights.is_new = b_.is(Fault::begins_new);
       b_.fact(rank, kind, state.shard.back(), weights);
       state.gradient.push_back(b_.rows(rank, shards_));
       state.pieces.emplace_back();
@@ -137,25 +137,26 @@ class Training {
   }
 
   // As one operand, or in two pieces.
-  void read_weights(int rank, int layer, std::vector<Claim>& claims, bool is_new = false) {
+  void read_weights(int rank, int layer, std::vector<Assertion>& assertions, bool is_new = false) {
     const BufferRows place = at(rank).weights[layer];
     const bool pieces = b_.pieces && shards_ > 1 && b_.random.chance(0.4);
     const int first = pieces ? 1 : shards_;
     StatedValue value = shards("W", layer, 0, first);
     value.is_new = is_new;
-    claims.push_back({"reads", ValueBuilder::slice(place, 0, first), value});
+    assertions.push_back({"reads", ValueBuilder::slice(place, 0, first), value});
     if (!pieces) return;
     value = shards("W", layer, 1, shards_ - 1);
     value.is_new = is_new;
-    claims.push_back({"reads", ValueBuilder::slice(place, 1, shards_ - 1), value});
+    assertions.push_back({"reads", ValueBuilder::slice(place, 1, shards_ - 1), value});
   }
 
   // Activations of a microbatch, perhaps in two pieces.
-  void read_cells(const BufferRows& place, const StatedValue& value, std::vector<Claim>& claims) {
+  void read_cells(const BufferRows& place, const StatedValue& value,
+                  std::vector<Assertion>& assertions) {
     const auto count = static_cast<int>(value.part[0].at.size());
-    const bool pieces = b_.is(Lie::two_scales) || (b_.pieces && b_.random.chance(0.4));
+    const bool pieces = b_.is(Fault::two_scales) || (b_.pieces && b_.random.chance(0.4));
     if (count < 2 || !pieces) {
-      claims.push_back({"reads", place, value});
+      assertions.push_back({"reads", place, value});
       return;
     }
     const std::vector<int>& all = value.part[0].at;
@@ -163,8 +164,8 @@ class Training {
     first.part[0].at = {all[0]};
     StatedValue rest = value;
     rest.part[0].at.assign(all.begin() + 1, all.end());
-    claims.push_back({"reads", ValueBuilder::slice(place, 0, rows_), first});
-    claims.push_back({"reads", ValueBuilder::slice(place, rows_, (count - 1) * rows_), rest});
+    assertions.push_back({"reads", ValueBuilder::slice(place, 0, rows_), first});
+    assertions.push_back({"reads", ValueBuilder::slice(place, rows_, (count - 1) * rows_), rest});
   }
 
   void microbatch(int rank, int m) {
@@ -173,9 +174,10 @@ class Training {
     std::vector<int> claimed = due;
     const int another = (due.back() + 1) % samples_;
     const bool liar = rank == 0 && m == 0 && samples_ > per_;
-    if (liar && (b_.is(Lie::claims_less) || b_.is(Lie::operand_shape))) read.push_back(another);
-    if (liar && b_.is(Lie::claims_more)) claimed.push_back(another);
-    if (b_.is(Lie::claims_more) && !liar && samples_ > per_ && due.front() == another_of_first()) {
+    if (liar && (b_.is(Fault::claims_less) || b_.is(Fault::operand_shape))) read.push_back(another);
+    if (liar && b_.is(Fault::claims_more)) claimed.push_back(another);
+    if (b_.is(Fault::claims_more) && !liar && samples_ > per_ &&
+        due.front() == another_of_first()) {
       claimed.erase(claimed.begin());  // so that nothing is counted twice
     }
     at(rank).summed.push_back(claimed);
@@ -194,21 +196,21 @@ class Training {
   void forward(int rank, int layer, const std::vector<BufferRows>& activations,
                const std::vector<int>& samples) {
     const auto k = static_cast<std::size_t>(layer);
-    std::vector<Claim> claims;
-    if (b_.is(Lie::scaled_operand) && layer == 0 && rank == 0) {
+    std::vector<Assertion> assertions;
+    if (b_.is(Fault::scaled_operand) && layer == 0 && rank == 0) {
       StatedValue half = cells("A", 0, samples);
       half.denominator = 2;
       b_.compute(
           rank, "scale",
           {{"reads", activations[k], cells("A", 0, samples)}, {"writes", activations[k], half}});
-      claims.push_back({"reads", activations[k], half});
+      assertions.push_back({"reads", activations[k], half});
     } else {
-      read_cells(activations[k], cells("A", layer, samples), claims);
+      read_cells(activations[k], cells("A", layer, samples), assertions);
     }
-    read_weights(rank, layer, claims);
-    claims.push_back({"writes", activations[k + 1], cells("A", layer + 1, samples)});
-    b_.compute(rank, "forward", claims);
-    if (!b_.is(Lie::scaled_operand) || layer > 0 || rank > 0) return;
+    read_weights(rank, layer, assertions);
+    assertions.push_back({"writes", activations[k + 1], cells("A", layer + 1, samples)});
+    b_.compute(rank, "forward", assertions);
+    if (!b_.is(Fault::scaled_operand) || layer > 0 || rank > 0) return;
     StatedValue half = cells("A", 0, samples);
     half.denominator = 2;
     b_.compute(
@@ -221,17 +223,17 @@ class Training {
     const int rows = activations[0].count;
     BufferRows above = b_.rows(rank, rows);
     StatedValue d = cells("D", layers_, read);
-    const bool twice = b_.is(Lie::scale_twice);
+    const bool twice = b_.is(Fault::scale_twice);
     if (scaled_ == 1 || (twice && scaled_ != 4)) d.denominator = samples_;
     b_.compute(rank, "loss",
                {{"reads", activations.back(), cells("A", layers_, read)}, {"writes", above, d}});
-    if (scaled_ == 4 && !b_.is(Lie::scale_never)) {
+    if (scaled_ == 4 && !b_.is(Fault::scale_never)) {
       StatedValue after = d;
       after.denominator = samples_;
       b_.compute(rank, "scale", {{"reads", above, d}, {"writes", above, after}});
       d = after;
     }
-    if (b_.is(Lie::two_scales) && read.size() > 1) {
+    if (b_.is(Fault::two_scales) && read.size() > 1) {
       StatedValue first = d;
       first.part[0].at = {read[0]};
       StatedValue half = first;
@@ -244,7 +246,7 @@ class Training {
       const LayerRows places{activations[layer], above, below};
       backward_layer(rank, m, layer, places, d, claimed);
       above = below;
-      if (b_.is(Lie::loss_in_the_middle) && layer == 1) {
+      if (b_.is(Fault::loss_in_the_middle) && layer == 1) {
         StatedValue own = cells("D", 1, read);
         own.denominator = d.denominator;
         b_.compute(rank, "loss",
@@ -277,33 +279,33 @@ class Training {
       StatedValue none{.tensor = "G", .instance = layer, .zero = true};
       b_.compute(rank, "zero", {{"writes", target, none}});
     }
-    const Claim leaves{direct && !once ? "adds" : "writes", target, g};
+    const Assertion leaves{direct && !once ? "adds" : "writes", target, g};
     StatedValue activation = cells("A", layer, d.part[0].at);
-    if (b_.is(Lie::operand_shape) && activation.part[0].at.size() > claimed.size()) {
+    if (b_.is(Fault::operand_shape) && activation.part[0].at.size() > claimed.size()) {
       activation.part[0].at.pop_back();
     }
     const BufferRows shown =
         ValueBuilder::slice(input, 0, rows_ * static_cast<int>(activation.part[0].at.size()));
-    std::vector<Claim> claims;
-    read_cells(shown, activation, claims);
-    if (b_.is(Lie::reads_twice) && rank == 0) claims.push_back({"reads", shown, activation});
-    read_gradient(above, d, claims);
+    std::vector<Assertion> assertions;
+    read_cells(shown, activation, assertions);
+    if (b_.is(Fault::reads_twice) && rank == 0) assertions.push_back({"reads", shown, activation});
+    read_gradient(above, d, assertions);
     StatedValue next = d;
     --next.instance;
     next.denominator = scale;
     if (!splits_) {
-      read_weights(rank, layer, claims);
-      claims.push_back(leaves);
-      if (layer > 0) claims.push_back({"writes", below, next});
-      return b_.compute(rank, "backward", claims);
+      read_weights(rank, layer, assertions);
+      assertions.push_back(leaves);
+      if (layer > 0) assertions.push_back({"writes", below, next});
+      return b_.compute(rank, "backward", assertions);
     }
-    claims.push_back(leaves);
-    b_.compute(rank, "backward_weight", claims);
-    const bool early = b_.is(Lie::new_weights_early) && layer == layers_ - 1;
+    assertions.push_back(leaves);
+    b_.compute(rank, "backward_weight", assertions);
+    const bool early = b_.is(Fault::new_weights_early) && layer == layers_ - 1;
     if (early) update(rank, layer);
     early_ = early_ || early;
     if (layer == 0) return;
-    std::vector<Claim> input_claims;
+    std::vector<Assertion> input_claims;
     read_gradient(above, d, input_claims);
     read_weights(rank, layer, input_claims, early);
     input_claims.push_back({"writes", below, next});
@@ -311,19 +313,21 @@ class Training {
   }
 
   [[nodiscard]] bool needs_pieces() const {
-    return b_.is(Lie::overlapping_sums) || b_.is(Lie::same_row_twice) || b_.is(Lie::reads_nothing);
+    return b_.is(Fault::overlapping_sums) || b_.is(Fault::same_row_twice) ||
+           b_.is(Fault::reads_nothing);
   }
 
   // What the backward pass states.
   [[nodiscard]] int backward_scale(const StatedValue& d) const {
-    if (b_.is(Lie::scale_never)) return early_scale();
-    return b_.is(Lie::scale_twice) && scaled_ != 1 && scaled_ != 4 ? 1 : d.denominator;
+    if (b_.is(Fault::scale_never)) return early_scale();
+    return b_.is(Fault::scale_twice) && scaled_ != 1 && scaled_ != 4 ? 1 : d.denominator;
   }
 
-  void read_gradient(const BufferRows& place, const StatedValue& d, std::vector<Claim>& claims) {
-    read_cells(place, d, claims);
-    if (!b_.is(Lie::two_scales) || d.instance != layers_ || d.part[0].at.size() < 2) return;
-    claims[claims.size() - 2].value.denominator *= 2;
+  void read_gradient(const BufferRows& place, const StatedValue& d,
+                     std::vector<Assertion>& assertions) {
+    read_cells(place, d, assertions);
+    if (!b_.is(Fault::two_scales) || d.instance != layers_ || d.part[0].at.size() < 2) return;
+    assertions[assertions.size() - 2].value.denominator *= 2;
   }
 
   // ---- the gradient of all microbatches, then of all ranks
@@ -339,14 +343,14 @@ class Training {
       all.insert(all.end(), some.begin(), some.end());
     const BufferRows target = state.gradient[k];
     if (accumulate_ == 2) {
-      std::vector<Claim> claims;
+      std::vector<Assertion> assertions;
       for (std::size_t m = 0; m < pieces.size(); ++m) {
-        claims.push_back({"reads", pieces[m], gradient(layer, state.summed[m], scale)});
+        assertions.push_back({"reads", pieces[m], gradient(layer, state.summed[m], scale)});
       }
-      if (b_.is(Lie::overlapping_sums)) claims.push_back(claims.front());
-      if (b_.is(Lie::reads_nothing)) claims.clear();
-      claims.push_back({"writes", target, gradient(layer, all, scale)});
-      return b_.compute(rank, "add", claims);
+      if (b_.is(Fault::overlapping_sums)) assertions.push_back(assertions.front());
+      if (b_.is(Fault::reads_nothing)) assertions.clear();
+      assertions.push_back({"writes", target, gradient(layer, all, scale)});
+      return b_.compute(rank, "add", assertions);
     }
     StatedValue none{.tensor = "G", .instance = layer, .zero = true};
     b_.compute(rank, "zero", {{"writes", target, none}});
@@ -367,7 +371,7 @@ class Training {
       b_.copy(rank, pieces[m], ValueBuilder::slice(all, m * shards_, shards_));
       for (int row = 0; row < shards_; ++row) to.listed.push_back(row);
     }
-    if (b_.is(Lie::same_row_twice) && rank == 0) {
+    if (b_.is(Fault::same_row_twice) && rank == 0) {
       for (int row = 0; row < all.count; ++row) all.listed.push_back(row);
       all.listed.push_back(0);
       to.listed.push_back(0);
@@ -398,13 +402,13 @@ class Training {
     }
     if (scaled_ != 3) return;
     for (int rank = 0; rank < b_.ranks(); ++rank) {
-      const auto [place, before] = own_gradient(rank, layer, 1);
-      const StatedValue after = own_gradient(rank, layer, samples_).second;
+      const auto [place, before] = local_gradient(rank, layer, 1);
+      const StatedValue after = local_gradient(rank, layer, samples_).second;
       b_.compute(rank, "scale", {{"reads", place, before}, {"writes", place, after}});
     }
   }
 
-  std::pair<BufferRows, StatedValue> own_gradient(int rank, int layer, int denominator) {
+  std::pair<BufferRows, StatedValue> local_gradient(int rank, int layer, int denominator) {
     const int begin = zero_ ? rank : 0;
     const int count = zero_ ? 1 : shards_;
     StatedValue value = shards("G", layer, begin, count);
@@ -417,21 +421,21 @@ class Training {
     const auto k = static_cast<std::size_t>(layer);
     const int begin = zero_ ? rank : 0;
     const int count = zero_ ? 1 : shards_;
-    const int from = b_.is(Lie::wrong_layer) && layer == 0 ? 1 : layer;
-    const auto [place, g] = own_gradient(rank, from, scaled_ == 0 ? 1 : samples_);
+    const int from = b_.is(Fault::wrong_layer) && layer == 0 ? 1 : layer;
+    const auto [place, g] = local_gradient(rank, from, scaled_ == 0 ? 1 : samples_);
     const StatedValue old = shards("W", layer, begin, count);
     StatedValue next = old;
-    next.is_new = !b_.is(Lie::stale_update) || optimizer_;
-    std::vector<Claim> claims{{"reads", place, g}, {"reads", state.shard[k], old}};
+    next.is_new = !b_.is(Fault::stale_update) || optimizer_;
+    std::vector<Assertion> assertions{{"reads", place, g}, {"reads", state.shard[k], old}};
     if (optimizer_)
-      claims.push_back({"reads", state.optimizer[k], shards("O", layer, begin, count)});
-    claims.push_back({"writes", state.shard[k], next});
+      assertions.push_back({"reads", state.optimizer[k], shards("O", layer, begin, count)});
+    assertions.push_back({"writes", state.shard[k], next});
     if (optimizer_) {
       StatedValue moved = shards("O", layer, begin, count);
-      moved.is_new = !b_.is(Lie::stale_update);
-      claims.push_back({"writes", state.optimizer[k], moved});
+      moved.is_new = !b_.is(Fault::stale_update);
+      assertions.push_back({"writes", state.optimizer[k], moved});
     }
-    b_.compute(rank, "update", claims);
+    b_.compute(rank, "update", assertions);
   }
 
   ValueBuilder& b_;

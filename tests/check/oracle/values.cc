@@ -188,7 +188,7 @@ class Play {
     const RankProgram& program = job_.ranks[rank];
     const auto me = static_cast<std::size_t>(program.groups[op.group].ranks.find(program.rank));
     const auto root = static_cast<std::size_t>(op.root);
-    if (leaves_remains(program, op)) {
+    if (clobbers_input(program, op)) {
       const Row remains{.kind = Row::Kind::unknown};
       put(rank, op.from, Rows(static_cast<std::size_t>(op.from.count), remains));
     }
@@ -205,8 +205,8 @@ class Play {
       case CollectiveKind::all_gather:
         return put(rank, op.to, gathered(node));
       case CollectiveKind::reduce_scatter: {
-        const Region own = op.to.count == op.from.count ? own_piece(node, op.to) : op.to;
-        return put(rank, own, piece(sum_of(node, call), cuts_of(program, op), me));
+        const Region local = op.to.count == op.from.count ? local_piece(node, op.to) : op.to;
+        return put(rank, local, piece(sum_of(node, call), cuts_of(program, op), me));
       }
       case CollectiveKind::all_to_all: {
         Rows rows;
@@ -233,7 +233,7 @@ class Play {
     return {rows.begin() + cuts[k], rows.begin() + cuts[k + 1]};
   }
 
-  Region own_piece(std::size_t node, const Region& whole) {
+  Region local_piece(std::size_t node, const Region& whole) {
     const RankProgram& program = job_.program(node);
     const Operation& op = job_.operation(node);
     const auto me = static_cast<std::size_t>(program.groups[op.group].ranks.find(program.rank));

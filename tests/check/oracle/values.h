@@ -10,7 +10,7 @@ namespace shiplap::oracle {
 
 // Returns the rule that the plan breaks first, "" if it breaks none. `counts` is how often each
 // rule was asked. REQUIRES: everything meets what agrees with it, without deadlock and without
-// races: then one order stands for all.
+// races: then one order represents all.
 [[nodiscard]] std::string first_broken_rule(const Job& job, const Matching& matching,
                                             RuleCounts& counts);
 

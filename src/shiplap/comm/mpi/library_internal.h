@@ -1,4 +1,4 @@
-// What differs between MPI libraries: each has a file of its own, of which one is linked.
+// Differences between MPI libraries: one source file for each, of which one is linked.
 #pragma once
 
 #include <mpi.h>
@@ -7,16 +7,16 @@
 
 namespace shiplap::comm::library {
 
-// All ranks are threads of a simulator: nothing may end the process or run beside it, and time is
-// simulated.
+// SMPI: all ranks are threads of a simulator. No rank may exit the process or start threads, and
+// time is simulated.
 [[nodiscard]] bool is_simulated();
-// Whether a message can be looked at before it is received.
-[[nodiscard]] bool can_look_first();
-// The ranks whose processes are known to have died; none where the library cannot tell. Afterwards
-// messages from anybody can be received again.
+// Whether MPI_Improbe works.
+[[nodiscard]] bool supports_mprobe();
+// Returns the ranks whose processes have died; none if the library does not report them. Afterwards
+// MPI_ANY_SOURCE can be used again.
 [[nodiscard]] std::vector<int> dead_ranks(MPI_Comm communicator);
 
-// Begins to make a copy of a communicator, complete with `request`. Returns MPI's status.
+// MPI_Comm_idup. Returns the status of MPI.
 [[nodiscard]] int start_duplicate(MPI_Comm communicator, MPI_Comm* copy, MPI_Request* request);
 
 }  // namespace shiplap::comm::library

@@ -4,9 +4,9 @@ namespace shiplap::comm::library {
 
 bool is_simulated() { return false; }
 
-bool can_look_first() { return true; }
+bool supports_mprobe() { return true; }
 
-// Its launcher ends the job when a process dies.
+// Its launcher kills the job when a process dies.
 std::vector<int> dead_ranks(MPI_Comm) { return {}; }
 
 int start_duplicate(MPI_Comm communicator, MPI_Comm* copy, MPI_Request* request) {

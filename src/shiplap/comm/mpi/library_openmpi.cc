@@ -11,7 +11,7 @@ namespace shiplap::comm::library {
 
 bool is_simulated() { return false; }
 
-bool can_look_first() { return true; }
+bool supports_mprobe() { return true; }
 
 std::vector<int> dead_ranks(MPI_Comm communicator) {
   MPI_Group dead = MPI_GROUP_NULL;

@@ -1,4 +1,4 @@
-// Reading the memory of another process of the same machine, where the kernel allows it
+// Reads the memory of another process of the same host, where the kernel allows it
 // (process_vm_readv of Linux): one copy, however scattered the parts are.
 #pragma once
 
@@ -8,24 +8,24 @@
 
 namespace shiplap::comm::memory {
 
-// What a process tells the others, so that they can find out whether they can read it.
-struct Card {
-  std::uint64_t machine = 0;  // the same for processes that know each other by number; 0: none
+// What a process sends to the others, so that they can test whether they can read its memory.
+struct MemoryProbe {
+  std::uint64_t host = 0;  // hash of boot id and namespaces; 0: disabled
   std::int64_t process = 0;
-  std::uint64_t address = 0;  // of a number
-  std::uint64_t number = 0;
+  std::uint64_t address = 0;  // of the cookie
+  std::uint64_t cookie = 0;
 };
-// With SHIPLAP_SHARED_MEMORY=0 in the environment it says that nobody may.
-[[nodiscard]] Card own_card();
+// Disabled by SHIPLAP_SHARED_MEMORY=0 in the environment.
+[[nodiscard]] MemoryProbe make_probe();
 
-// Tries it.
-[[nodiscard]] bool can_read(const Card& card);
+// Reads the cookie.
+[[nodiscard]] bool can_read(const MemoryProbe& probe);
 
-struct Part {
-  std::uint64_t address = 0;  // there
+struct RemoteRead {
+  std::uint64_t address = 0;  // in the other process
   std::span<std::byte> to;
 };
-// Returns 0, or the error of the system.
-[[nodiscard]] int read(std::int64_t process, std::span<const Part> parts);
+// Returns 0 or an errno.
+[[nodiscard]] int read(std::int64_t process, std::span<const RemoteRead> reads);
 
 }  // namespace shiplap::comm::memory

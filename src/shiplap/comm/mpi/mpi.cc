@@ -15,18 +15,19 @@ namespace {
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 
-[[noreturn]] void missing(std::string what, std::string help) {
-  throw MissingPart(Diagnostic{.code = "D306", .what = std::move(what), .help = std::move(help)});
+[[noreturn]] void throw_missing(std::string what, std::string help) {
+  throw MissingDependency(
+      Diagnostic{.code = "D306", .what = std::move(what), .help = std::move(help)});
 }
 
 const MpiPlugin& load(MpiLibrary library) {
   PluginSymbol found =
       load_plugin(fmt::format("shiplap_{}.so", name(library)), "shiplap_mpi_plugin");
-  if (found.address == nullptr) missing(std::move(found.problem), std::move(found.help));
+  if (found.address == nullptr) throw_missing(std::move(found.problem), std::move(found.help));
   const auto* plugin = static_cast<const MpiPlugin*>(found.address);
   if (plugin->version != kMpiPluginVersion) {
-    missing(fmt::format("`shiplap_{}.so` is of another version", name(library)),
-            "build or install it anew");
+    throw_missing(fmt::format("`shiplap_{}.so` has another version", name(library)),
+                  "rebuild or reinstall it");
   }
   return *plugin;
 }
@@ -46,7 +47,7 @@ std::string_view name(MpiLibrary library) {
 }
 
 std::optional<MpiLibrary> launched_by() {
-  // A program for a simulated cluster cannot load plugins: it has the transport linked in.
+  // A program for a simulated cluster (SMPI) cannot load plugins: the transport is linked in.
   if (&shiplap_mpi_plugin != nullptr) return MpiLibrary::simulated;
   if (is_set("OMPI_COMM_WORLD_SIZE")) return MpiLibrary::open_mpi;
   if (is_set("PMI_RANK") || is_set("PMI_FD")) return MpiLibrary::mpich;
@@ -56,8 +57,8 @@ std::optional<MpiLibrary> launched_by() {
 void run_on_mpi(const MpiOptions& options, const std::function<void(Communicator&)>& work) {
   const std::optional<MpiLibrary> library = launched_by();
   if (!library) {
-    missing("this process was not started by an MPI launcher",
-            "start it with `mpirun -n 4 ..`, or use ranks as threads");
+    throw_missing("this process was not started by an MPI launcher",
+                  "start it with `mpirun -n 4 ..`, or use ranks as threads");
   }
   if (*library == MpiLibrary::simulated) return shiplap_mpi_plugin.run(options, work);
   load(*library).run(options, work);

@@ -1,5 +1,5 @@
-// Ranks as processes of an MPI job, on one machine or many. This library links no MPI: a plugin
-// built against the MPI in question is loaded when asked for.
+// Ranks as processes of an MPI job, on one host or many. This library does not link MPI: a plugin
+// built against the MPI library is loaded at run time.
 #pragma once
 
 #include <functional>
@@ -17,25 +17,26 @@ enum class MpiLibrary { open_mpi, mpich, simulated };
 struct MpiOptions {
   Seconds timeout{60};
   bool checked = false;
-  // How long MPI may take to start. It waits for all ranks, without a word: after this the process
-  // says so (D301) and ends.
+  // Timeout of MPI_Init, which waits for all ranks: the process then prints D301 and exits.
   Seconds connect_within{60};
 };
 
-// Which library's launcher started this process, told by the variables it set; nothing if none did.
+// Returns the library whose launcher started this process, according to the environment; nothing if
+// there was none.
 [[nodiscard]] std::optional<MpiLibrary> launched_by();
 
-// Calls `work` with all ranks of the job, of which this process is one, and returns when all of
-// them have come to its end. When it throws, the other ranks that wait for this one get RankFailed,
-// and the exception goes on to the caller.
+// Calls `work` with the world communicator, and returns when all ranks have returned from theirs.
+// If `work` throws, the other ranks that wait for this one get RankFailed, and the exception is
+// rethrown.
 //
-// May be called again. MPI is started by the first call and ends with the process: if some ranks
-// failed, they have a moment to report before the job is ended.
+// May be called again. The first call starts MPI, which ends with the process: after a failure, all
+// ranks have a moment to report before the job is aborted.
 //
-// After a failure MPI may still read and write the buffers of the call that failed; leave them
-// alone until the process ends.
+// After a failure MPI may still access the buffers of the call that failed: do not free or reuse
+// them until the process exits.
 //
-// Throws MissingPart D306 if this process was not started by a launcher or there is no plugin.
+// Throws MissingDependency D306 if this process was not started by a launcher or there is no
+// plugin.
 void run_on_mpi(const MpiOptions& options, const std::function<void(Communicator&)>& work);
 
 }  // namespace shiplap::comm

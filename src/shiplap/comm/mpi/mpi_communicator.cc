@@ -1,3 +1,15 @@
+// Messages over MPI with timeouts.
+//
+// A blocking MPI call has no timeout, cannot be left, and need not return when a rank dies. So all
+// messages are started with MPI_Isend and MPI_Irecv and polled with MPI_Test; while a rank polls,
+// it also drives the failure detector. MPI_Comm_split would block too: ranks exchange their colours
+// by messages, and all parts of a split share one duplicate of the parent (MPI_Comm_idup, polled),
+// which is possible because they have no ranks in common.
+//
+// MPI cannot cancel a send. A request that is destroyed before it is complete waits for a while and
+// is then left to MPI, with its buffer (docs/decisions/009, 010).
+//
+// On one host, parts are read from the memory of the peer (messages_parts.cc, docs/decisions/011).
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -14,23 +26,23 @@
 namespace shiplap::comm {
 namespace {
 
-// How long to ask MPI without letting others have the core.
+// Polls before the core is yielded.
 constexpr int kSpins = 5000;
-// How often the clock is looked at while doing so.
-constexpr int kSpinsPerLook = 16;
-// What a rank sent before it was lost may still be on its way when that is known.
+// Polls between two reads of the clock.
+constexpr int kSpinsPerClockRead = 16;
+// Messages in flight may arrive after the failure of their sender is known: a failure counts only
+// after this time.
 constexpr double kInFlight = 0.1;
-constexpr double kSettleWithin = 0.05;
-// What takes no longer is not told to others as a wait.
-constexpr double kSoon = 50e-6;
-// Up to here one more message costs more than copying what is in it, there and here.
+constexpr double kDrainWithin = 0.05;
+// Shorter waits are not reported to the failure detector.
+constexpr double kReportWaitAfter = 50e-6;
+// Below this, one more message costs more than copying its data on both sides.
 constexpr std::size_t kPackBelow = std::size_t{16} * 1024;
-// Open MPI over TCP sends up to 64 KiB, with its own words, at once and in order. What is longer
-// asks first, and then takes turns with all others that have their answer: eight messages of
-// 256 KiB were seen to end together.
+// Open MPI over TCP sends up to 64 KiB, including its header, eagerly and in order. Longer messages
+// use a rendezvous and then share the link: eight messages of 256 KiB were seen to end together.
 constexpr std::size_t kEagerLimit = std::size_t{60} * 1024;
 
-void give_way() {
+void yield_core() {
   if (!library::is_simulated()) sched_yield();
 }
 
@@ -41,30 +53,30 @@ int checked_length(std::string_view operation, std::size_t bytes) {
   throw InputError(
       Diagnostic{.code = "D300",
                  .where = {.operation = std::string(operation)},
-                 .what = fmt::format("a message of {} is too long for MPI",
+                 .what = fmt::format("a message of {} is too long: MPI is limited to 2 GiB",
                                      to_string(Bytes{static_cast<std::int64_t>(bytes)})),
                  .help = "send it in parts of less than 2 GiB"});
 }
 
 }  // namespace
 
-// ---- one message
+// ---- requests
 
 class MpiRequest final : public Request::State {
  public:
-  struct About {
+  struct Info {
     enum class Kind { send, receive, duplicate };
     Kind kind = Kind::send;
-    int peer = 0;  // in the group; -1: all of it
+    int peer = 0;  // rank of the group; -1: all of them
     int tag = 0;
     std::int64_t length = 0;
   };
-  MpiRequest(MpiCommunicator& communicator, const About& about)
+  MpiRequest(MpiCommunicator& communicator, const Info& info)
       : communicator_(communicator),
-        about_(about),
-        bytes_(about.length),
+        info_(info),
+        bytes_(info.length),
         awaiting_(communicator.detector(),
-                  about.peer < 0 ? about.peer : communicator.world_rank(about.peer)) {}
+                  info.peer < 0 ? info.peer : communicator.world_rank(info.peer)) {}
   ~MpiRequest() override;
   bool test(bool waits) override;
   void wait() override;
@@ -77,22 +89,22 @@ class MpiRequest final : public Request::State {
   [[nodiscard]] bool is_complete() const {
     return request_ == MPI_REQUEST_NULL && !unmatched_ && !too_long_ && !failed_;
   }
-  // True if complete; throws what MPI reports.
+  // Returns true if complete. Throws errors of MPI.
   bool poll();
   [[noreturn]] void fail_too_long() const {
-    communicator_.fail_too_long(communicator_.world_rank(about_.peer), about_.length);
+    communicator_.fail_too_long(communicator_.world_rank(info_.peer), info_.length);
   }
-  // Looks after the rest of the job while waiting.
+  // Drives the failure detector while waiting.
   void poll_process(double time) const;
   [[nodiscard]] std::string operation() const;
-  // Asks once at least, and does not throw.
-  bool settles_before(double time);
+  // Polls at least once. Does not throw.
+  bool completes_before(double time);
 
   MpiCommunicator& communicator_;
-  About about_;
+  Info info_;
   std::int64_t bytes_;
   MPI_Request request_ = MPI_REQUEST_NULL;
-  std::byte* target_ = nullptr;  // of a receive that looks first
+  std::byte* target_ = nullptr;  // of an unmatched receive
   FailureDetector::Awaiting awaiting_;
   bool unmatched_ = false;
   bool too_long_ = false;
@@ -100,8 +112,8 @@ class MpiRequest final : public Request::State {
 };
 
 std::string MpiRequest::operation() const {
-  return communicator_.operation(about_.kind == About::Kind::send ? "send to" : "receive from",
-                                 about_.peer, about_.tag);
+  return communicator_.operation(info_.kind == Info::Kind::send ? "send to" : "receive from",
+                                 info_.peer, info_.tag);
 }
 
 bool MpiRequest::poll() {
@@ -125,11 +137,11 @@ bool MpiRequest::poll() {
   }
   if (done == 0) return false;
   awaiting_.set(false);
-  if (about_.kind == About::Kind::receive) {
+  if (info_.kind == Info::Kind::receive) {
     int count = 0;
     MPI_Get_count(&status, MPI_BYTE, &count);
     bytes_ = count;
-    // A simulator tells it only here.
+    // SMPI reports this only here.
     if (library::is_simulated() && status.MPI_ERROR == MPI_ERR_TRUNCATE) {
       fail_too_long();
     }
@@ -146,7 +158,7 @@ bool MpiRequest::test(bool waits) {
   if (is_complete()) return true;
   communicator_.check_alive();
   if (poll()) return true;
-  awaiting_.set(waits && about_.peer >= 0);
+  awaiting_.set(waits && info_.peer >= 0);
   const double time = Process::now();
   poll_process(time);
   communicator_.check_failed(time - kInFlight);
@@ -161,13 +173,13 @@ void MpiRequest::wait() {
   const double deadline = communicator_.deadline();
   for (int spins = 1;; spins = std::min(spins + 1, kSpins)) {
     if (poll()) return;
-    if (spins % kSpinsPerLook != 0 && spins < kSpins) continue;
+    if (spins % kSpinsPerClockRead != 0 && spins < kSpins) continue;
     const double time = Process::now();
-    awaiting_.set(about_.peer >= 0 && time > begin + kSoon);
+    awaiting_.set(info_.peer >= 0 && time > begin + kReportWaitAfter);
     poll_process(time);
     if (time > begin + kInFlight) communicator_.check_failed(time - kInFlight);
     if (time > deadline) return time_out();
-    if (spins >= kSpins) give_way();
+    if (spins >= kSpins) yield_core();
   }
 }
 
@@ -175,53 +187,54 @@ void MpiRequest::time_out() {
   if (is_complete()) return;
   communicator_.check_alive();
   if (poll()) return;
-  awaiting_.set(about_.peer >= 0);
-  const MissingRanks missing = communicator_.find_missing(operation(), about_.peer);
-  if (poll()) return;  // it came in the last moment
+  awaiting_.set(info_.peer >= 0);
+  const MissingRanks missing = communicator_.find_missing(operation(), info_.peer);
+  if (poll()) return;  // it arrived in the meantime
   communicator_.check_failed(Process::now());
-  communicator_.fail_late(operation(), missing.ranks, missing.about, missing.culprit);
+  communicator_.fail_timeout(operation(), missing.ranks, missing.about, missing.culprit);
 }
 
-bool MpiRequest::settles_before(double time) {
+bool MpiRequest::completes_before(double time) {
   do {
     int done = 0;
     if (MPI_Test(&request_, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0) return true;
-    give_way();
+    yield_core();
   } while (Process::now() < time);
   return false;
 }
 
 MpiRequest::~MpiRequest() {
-  if (unmatched_) communicator_.unmatched_.at({about_.peer, about_.tag}).remove(this);
-  if (request_ == MPI_REQUEST_NULL || about_.kind == About::Kind::duplicate) return;
-  if (about_.kind == About::Kind::receive) MPI_Cancel(&request_);
+  if (unmatched_) communicator_.unmatched_.at({info_.peer, info_.tag}).remove(this);
+  if (request_ == MPI_REQUEST_NULL || info_.kind == Info::Kind::duplicate) return;
+  if (info_.kind == Info::Kind::receive) MPI_Cancel(&request_);
   const double now = Process::now();
   double until = now + communicator_.timeout().value;
   if (!communicator_.alive() || std::uncaught_exceptions() > 0) {
-    // All that is under way shares one moment.
-    double& shared = communicator_.settle_until_;
-    if (shared == 0) shared = now + kSettleWithin;
+    // One time limit for all messages in flight.
+    double& shared = communicator_.drain_until_;
+    if (shared == 0) shared = now + kDrainWithin;
     until = shared;
   }
-  if (settles_before(until)) return;
-  // It is left to MPI, with its buffer.
-  communicator_.die("a message was given up before it was complete");
+  if (completes_before(until)) return;
+  // MPI keeps the message and its buffer.
+  communicator_.mark_dead("a message was cancelled before it was complete");
   if (!library::is_simulated()) MPI_Request_free(&request_);
 }
 
 // ---- the communicator
 
-MpiCommunicator::MpiCommunicator(Process& process, Members members, Place place, std::string name)
+MpiCommunicator::MpiCommunicator(Process& process, Members members, MpiGroup group,
+                                 std::string name)
     : MonitoredCommunicator(process.detector(), std::move(members), std::move(name)),
       process_(process),
-      place_(std::move(place)) {
-  MPI_Comm_set_errhandler(place_.handle, MPI_ERRORS_RETURN);
+      group_(std::move(group)) {
+  MPI_Comm_set_errhandler(group_.handle, MPI_ERRORS_RETURN);
 }
 
 MpiCommunicator::~MpiCommunicator() {
   detector().end_group(members().group);
-  // The calls under way in a dead one may still use it.
-  if (alive() && !detector().any_failed()) MPI_Comm_free(&place_.handle);
+  // Calls in flight on a dead communicator may still use it.
+  if (alive() && !detector().any_failed()) MPI_Comm_free(&group_.handle);
 }
 
 void MpiCommunicator::check(int status, const std::string& operation) {
@@ -231,18 +244,18 @@ void MpiCommunicator::check(int status, const std::string& operation) {
   int length = 0;
   MPI_Error_string(status, text.data(), &length);
   text.resize(length);
-  fail_rank(-1, fmt::format("MPI says of {}: {}", operation, text));
+  fail_rank(-1, fmt::format("MPI error in {}: {}", operation, text));
 }
 
 void MpiCommunicator::match() {
-  for (auto lane = unmatched_.begin(); lane != unmatched_.end();) {
-    std::list<MpiRequest*>& waiting = lane->second;
-    const auto [peer, tag] = lane->first;
+  for (auto entry = unmatched_.begin(); entry != unmatched_.end();) {
+    std::list<MpiRequest*>& waiting = entry->second;
+    const auto [peer, tag] = entry->first;
     int there = 1;
     while (!waiting.empty() && there != 0) {
       MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status status;
-      check(MPI_Improbe(handle_rank(peer), tag, place_.handle, &there, &message, &status),
+      check(MPI_Improbe(handle_rank(peer), tag, group_.handle, &there, &message, &status),
             "receive");
       if (there == 0) break;
       MpiRequest& first = *waiting.front();
@@ -250,44 +263,44 @@ void MpiCommunicator::match() {
       first.unmatched_ = false;
       int length = 0;
       MPI_Get_count(&status, MPI_BYTE, &length);
-      first.too_long_ = length > first.about_.length;
+      first.too_long_ = length > first.info_.length;
       if (first.too_long_) continue;
-      first.failed_ = true;  // until it is under way
+      first.failed_ = true;  // until MPI_Imrecv succeeds
       check(MPI_Imrecv(first.target_, length, MPI_BYTE, &message, &first.request_), "receive");
       first.failed_ = false;
     }
-    lane = waiting.empty() ? unmatched_.erase(lane) : std::next(lane);
+    entry = waiting.empty() ? unmatched_.erase(entry) : std::next(entry);
   }
 }
 
 Request MpiCommunicator::start_send(std::span<const std::byte> data, int to, int tag) {
   auto state =
-      std::make_unique<MpiRequest>(*this, MpiRequest::About{.kind = MpiRequest::About::Kind::send,
-                                                            .peer = to,
-                                                            .tag = tag,
-                                                            .length = std::ssize(data)});
+      std::make_unique<MpiRequest>(*this, MpiRequest::Info{.kind = MpiRequest::Info::Kind::send,
+                                                           .peer = to,
+                                                           .tag = tag,
+                                                           .length = std::ssize(data)});
   const int length = checked_length("send", data.size());
-  check(MPI_Isend(data.data(), length, MPI_BYTE, handle_rank(to), tag, place_.handle,
+  check(MPI_Isend(data.data(), length, MPI_BYTE, handle_rank(to), tag, group_.handle,
                   &state->request_),
         "send");
   return Request(std::move(state));
 }
 
 Request MpiCommunicator::start_receive(std::span<std::byte> data, int from, int tag) {
-  auto state = std::make_unique<MpiRequest>(
-      *this, MpiRequest::About{.kind = MpiRequest::About::Kind::receive,
-                               .peer = from,
-                               .tag = tag,
-                               .length = std::ssize(data)});
+  auto state =
+      std::make_unique<MpiRequest>(*this, MpiRequest::Info{.kind = MpiRequest::Info::Kind::receive,
+                                                           .peer = from,
+                                                           .tag = tag,
+                                                           .length = std::ssize(data)});
   const int length = checked_length("receive", data.size());
-  const bool looks_first = checked() || unmatched_.contains({from, tag});
-  if (looks_first && library::can_look_first() && tag <= kLargestTag) {
+  const bool probes_first = checked() || unmatched_.contains({from, tag});
+  if (probes_first && library::supports_mprobe() && tag <= kMaxTag) {
     state->target_ = data.data();
     state->unmatched_ = true;
     unmatched_[{from, tag}].push_back(state.get());
     return Request(std::move(state));
   }
-  check(MPI_Irecv(data.data(), length, MPI_BYTE, handle_rank(from), tag, place_.handle,
+  check(MPI_Irecv(data.data(), length, MPI_BYTE, handle_rank(from), tag, group_.handle,
                   &state->request_),
         "receive");
   return Request(std::move(state));
@@ -295,9 +308,9 @@ Request MpiCommunicator::start_receive(std::span<std::byte> data, int from, int 
 
 MPI_Comm MpiCommunicator::duplicate() {
   auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-  MpiRequest request(*this, {.kind = MpiRequest::About::Kind::duplicate, .peer = -1});
+  MpiRequest request(*this, {.kind = MpiRequest::Info::Kind::duplicate, .peer = -1});
   try {
-    check(library::start_duplicate(place_.handle, copy.get(), &request.request_), "split");
+    check(library::start_duplicate(group_.handle, copy.get(), &request.request_), "split");
     request.wait();
   } catch (const Failure&) {
     [[maybe_unused]] const MPI_Comm* const kept = copy.release();  // MPI may still write there
@@ -306,55 +319,55 @@ MPI_Comm MpiCommunicator::duplicate() {
   return *copy;
 }
 
-// MPI's own split has no deadline. So the ranks tell each other their colours, and all parts share
-// one copy of this communicator: they have no ranks in common.
 std::unique_ptr<Communicator> MpiCommunicator::do_split(int colour, int key,
                                                         const std::string& name) {
-  const std::vector<int> part = choose_part(colour, key);
-  Place place{.handle = together([&] { return duplicate(); })};
-  for (const int rank : part) {
-    place.ranks.push_back(handle_rank(rank));
-    place.processes.push_back(place_.processes[rank]);
+  const std::vector<int> ranks = exchange_colours(colour, key);
+  MpiGroup group{.handle = with_one_deadline([&] { return duplicate(); })};
+  for (const int rank : ranks) {
+    group.ranks.push_back(handle_rank(rank));
+    group.processes.push_back(group_.processes[rank]);
   }
-  return std::make_unique<MpiCommunicator>(process_, members_of(part, colour), std::move(place),
+  return std::make_unique<MpiCommunicator>(process_, members_of(ranks, colour), std::move(group),
                                            name);
 }
 
 std::unique_ptr<MpiCommunicator> MpiCommunicator::open_world(Seconds timeout) {
   set_timeout(timeout);
-  begin({.kind = Fingerprint::Kind::split});
-  judge(compare(current()));
-  Place place{.handle = together([&] { return duplicate(); }),
-              .ranks = place_.ranks,
-              .processes = meet_neighbours()};
+  begin_collective({.kind = Fingerprint::Kind::split});
+  check_agreement(gather_fingerprints(current()));
+  MpiGroup group{.handle = with_one_deadline([&] { return duplicate(); }),
+                 .ranks = group_.ranks,
+                 .processes = find_readable_peers()};
   Members world = members();
   world.group = next_group(0);
-  return std::make_unique<MpiCommunicator>(process_, std::move(world), std::move(place), "world");
+  return std::make_unique<MpiCommunicator>(process_, std::move(world), std::move(group), "world");
 }
 
-std::vector<std::int64_t> MpiCommunicator::meet_neighbours() {
+std::vector<std::int64_t> MpiCommunicator::find_readable_peers() {
   std::vector<std::int64_t> processes(size());
   if (library::is_simulated()) return processes;
-  const memory::Card own = memory::own_card();
-  std::vector<memory::Card> cards(processes.size());
-  gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(cards)));
-  bool all_can = own.machine != 0;
-  for (std::size_t k = 0; k < cards.size() && all_can; ++k) {
-    if (cards[k].machine != own.machine || cards[k].process == own.process) continue;
-    all_can = memory::can_read(cards[k]);
-    processes[k] = cards[k].process;
+  const memory::MemoryProbe local = memory::make_probe();
+  std::vector<memory::MemoryProbe> probes(processes.size());
+  all_gather_control(std::as_bytes(std::span(&local, 1)),
+                     std::as_writable_bytes(std::span(probes)));
+  bool all_can = local.host != 0;
+  for (std::size_t k = 0; k < probes.size() && all_can; ++k) {
+    if (probes[k].host != local.host || probes[k].process == local.process) continue;
+    all_can = memory::can_read(probes[k]);
+    processes[k] = probes[k].process;
   }
-  // Both ends of a pair must go the same way, so on a machine all can or none does.
-  struct Verdict {
-    std::uint64_t machine = 0;
+  // Both ends of a pair must use the same protocol: on a host all ranks can, or none does.
+  struct Support {
+    std::uint64_t host = 0;
     std::uint64_t can = 0;
   };
-  const Verdict verdict{.machine = own.machine, .can = all_can ? 1U : 0U};
-  std::vector<Verdict> verdicts(processes.size());
-  gather(std::as_bytes(std::span(&verdict, 1)), std::as_writable_bytes(std::span(verdicts)));
-  const bool refused = std::ranges::any_of(
-      verdicts, [&](const Verdict& one) { return one.machine == own.machine && one.can == 0; });
-  if (refused) std::ranges::fill(processes, 0);
+  const Support support{.host = local.host, .can = all_can ? 1U : 0U};
+  std::vector<Support> all_support(processes.size());
+  all_gather_control(std::as_bytes(std::span(&support, 1)),
+                     std::as_writable_bytes(std::span(all_support)));
+  const bool is_disabled = std::ranges::any_of(
+      all_support, [&](const Support& one) { return one.host == local.host && one.can == 0; });
+  if (is_disabled) std::ranges::fill(processes, 0);
   return processes;
 }
 
@@ -368,16 +381,16 @@ std::size_t MpiCommunicator::pack_below(int peer) const {
 
 void MpiCommunicator::read_memory(int peer, std::span<const RemotePart> from,
                                   std::span<const std::span<std::byte>> to) {
-  reading_.resize(to.size());
+  reads_.resize(to.size());
   for (std::size_t k = 0; k < to.size(); ++k) {
-    reading_[k] = {.address = from[k].address, .to = to[k]};
+    reads_[k] = {.address = from[k].address, .to = to[k]};
   }
-  const int error = memory::read(place_.processes[peer], reading_);
+  const int error = memory::read(group_.processes[peer], reads_);
   if (error == 0) return;
   if (const auto failed = process_.wait_for_failed(members().world_ranks)) {
     throw_failed(*failed);
   }
-  fail_rank(world_rank(peer), fmt::format("its memory cannot be read any more: {}",
+  fail_rank(world_rank(peer), fmt::format("its memory can no longer be read: {}",
                                           std::generic_category().message(error)));
 }
 
@@ -385,26 +398,26 @@ void MpiCommunicator::read_memory(int peer, std::span<const RemotePart> from,
 
 namespace {
 
-// A simulator cannot bear that a process has ended to which others still send. So after a failure
-// all wait for each other.
-struct Lingering {
+// SMPI does not allow a process to exit while others send to it. So after a failure all ranks wait
+// for each other.
+struct ExitBarrier {
   Process& process;
-  ~Lingering() {
-    if (library::is_simulated() && process.has_failed()) process.say_goodbye();
+  ~ExitBarrier() {
+    if (library::is_simulated() && process.has_failed()) process.exchange_goodbyes();
   }
 };
 
-// All ranks of the job, from which every run makes its world.
-MpiCommunicator& base_of(Process& process) {
+// All ranks of the job. The world communicator of every run is made from it.
+MpiCommunicator& job_communicator(Process& process) {
   static MpiCommunicator* const base = [&] {
-    MpiCommunicator::Members members{.own = process.detector().rank(), .group = 1};
-    MpiCommunicator::Place place{.handle = process.base()};
+    MpiCommunicator::Members members{.rank = process.detector().rank(), .group = 1};
+    MpiCommunicator::MpiGroup group{.handle = process.base()};
     for (int rank = 0; rank < process.detector().size(); ++rank) {
       members.world_ranks.push_back(rank);
-      place.ranks.push_back(rank);
-      place.processes.push_back(0);
+      group.ranks.push_back(rank);
+      group.processes.push_back(0);
     }
-    return new MpiCommunicator(process, std::move(members), std::move(place), "the job");
+    return new MpiCommunicator(process, std::move(members), std::move(group), "the job");
   }();
   return *base;
 }
@@ -412,14 +425,14 @@ MpiCommunicator& base_of(Process& process) {
 void run(const MpiOptions& options, const std::function<void(Communicator&)>& work) {
   Process& process = Process::instance(options.connect_within);
   process.begin_run();
-  const Lingering lingering{process};
+  const ExitBarrier exit_barrier{process};
   bool ended = false;
   abort_peers_on_exception(process.detector(), [&] {
-    const auto world = base_of(process).open_world(options.timeout);
+    const auto world = job_communicator(process).open_world(options.timeout);
     world->set_timeout(options.timeout);
     world->set_checked(options.checked);
     work(*world);
-    if (!world->alive()) return;  // the others find out in the same way as this one
+    if (!world->alive()) return;  // the others get the same failure
     world->close();
     ended = true;
   });

@@ -1,7 +1,7 @@
 // The transport over MPI: compiled once for every MPI library, and for SMPI.
 //
-// Every message is started without blocking and then polled, so that waiting can end at a deadline
-// and so that the death of a rank is noticed: a call that lost a rank need not return on its own.
+// All messages are non-blocking and polled, so that waits can time out and the death of a rank is
+// noticed: a blocking MPI call need not return after a rank has died.
 #pragma once
 
 #include <mpi.h>
@@ -23,16 +23,16 @@ class MpiRequest;
 
 class MpiCommunicator : public MonitoredCommunicator {
  public:
-  // Some ranks of an MPI communicator. Several groups without common ranks may share one.
-  struct Place {
+  // Some ranks of an MPI communicator. Disjoint groups may share one.
+  struct MpiGroup {
     MPI_Comm handle = MPI_COMM_NULL;
-    std::vector<int> ranks;               // there, by rank of the group
-    std::vector<std::int64_t> processes;  // whose memory is shared with this one's; 0: not
+    std::vector<int> ranks;               // in `handle`, by rank of the group
+    std::vector<std::int64_t> processes;  // pid if its memory can be read, otherwise 0; by rank
   };
-  MpiCommunicator(Process& process, Members members, Place place, std::string name);
+  MpiCommunicator(Process& process, Members members, MpiGroup group, std::string name);
   ~MpiCommunicator() override;
 
-  // The ranks of a new run of work.
+  // Returns the world communicator of a new run.
   [[nodiscard]] std::unique_ptr<MpiCommunicator> open_world(Seconds timeout);
 
  protected:
@@ -42,7 +42,7 @@ class MpiCommunicator : public MonitoredCommunicator {
   [[nodiscard]] std::size_t eager_limit(int peer) const override;
   [[nodiscard]] std::size_t pack_below(int peer) const override;
   [[nodiscard]] bool shares_memory_with(int peer) const override {
-    return place_.processes[peer] != 0;
+    return group_.processes[peer] != 0;
   }
   void read_memory(int peer, std::span<const RemotePart> from,
                    std::span<const std::span<std::byte>> to) override;
@@ -50,26 +50,26 @@ class MpiCommunicator : public MonitoredCommunicator {
 
  private:
   friend class MpiRequest;
-  // Receives with one peer and tag that have not met their message, in order. In checked mode a
-  // message is looked at before it is received: Open MPI 5 writes past the end of a buffer that is
-  // too short for a large one, before it reports that.
-  using Lane = std::pair<int, int>;
+  // In checked mode messages are matched with MPI_Improbe before they are received: Open MPI 5
+  // writes past the end of a buffer that is too short for a large message, before it reports an
+  // error. Here are the receives without a message, in order, by peer and tag.
+  using PeerAndTag = std::pair<int, int>;
 
-  [[nodiscard]] int handle_rank(int rank) const { return place_.ranks[rank]; }
-  // Throws what an MPI call returned, if it is an error.
+  [[nodiscard]] int handle_rank(int rank) const { return group_.ranks[rank]; }
+  // Throws if `status`, returned by an MPI call, is an error.
   void check(int status, const std::string& operation);
-  // Gives the messages that have come to the receives that wait for them.
+  // Matches arrived messages with unmatched receives.
   void match();
-  // The same ranks and their messages once more, for MPI.
+  // MPI_Comm_dup with a timeout.
   [[nodiscard]] MPI_Comm duplicate();
-  // The processes whose memory all of this machine can read, by rank; 0 for the others.
-  [[nodiscard]] std::vector<std::int64_t> meet_neighbours();
+  // Returns MpiGroup::processes: all ranks of a host can read each other's memory, or none uses it.
+  [[nodiscard]] std::vector<std::int64_t> find_readable_peers();
 
   Process& process_;
-  Place place_;
-  double settle_until_ = 0;  // once dead: how long what is under way may take to end
-  std::map<Lane, std::list<MpiRequest*>> unmatched_;
-  std::vector<memory::Part> reading_;
+  MpiGroup group_;
+  double drain_until_ = 0;  // once dead: when to stop waiting for messages in flight
+  std::map<PeerAndTag, std::list<MpiRequest*>> unmatched_;
+  std::vector<memory::RemoteRead> reads_;
 };
 
 }  // namespace shiplap::comm

@@ -1,5 +1,5 @@
-// What a plugin offers. It is built against one MPI library and holds its own copy of this module,
-// so only plain pointers and classes without shared state cross the border.
+// The interface of a plugin. It is built against one MPI library and contains its own copy of this
+// module, so only plain pointers and classes without global state cross the boundary.
 #pragma once
 
 #include <functional>
@@ -17,5 +17,5 @@ inline constexpr int kMpiPluginVersion = 3;
 
 }  // namespace shiplap::comm
 
-// The name by which it is found. Not defined in a program that has no transport linked in.
+// The exported symbol. Null in a program without a linked-in transport.
 extern "C" [[gnu::weak]] const shiplap::comm::MpiPlugin shiplap_mpi_plugin;  // NOLINT

@@ -1,8 +1,8 @@
-// What all communicators of a process share: MPI itself, and the failure detector, whose control
+// Shared by all communicators of a process: MPI itself, and the failure detector, whose control
 // messages have an MPI communicator of their own.
 //
-// At the end of a process that failed all wait a moment for everybody's goodbye, so that all have
-// reported before the job is ended.
+// After a failure, a process waits at exit for the goodbyes of all others, so that all ranks have
+// reported before the job is aborted.
 #pragma once
 
 #include <mpi.h>
@@ -20,34 +20,33 @@ namespace shiplap::comm {
 
 class Process final : private ControlChannel {
  public:
-  // The one of this process; starts MPI when called first, or ends the process.
+  // Returns the singleton. The first call starts MPI, or exits the process on timeout.
   static Process& instance(Seconds start_within);
 
   [[nodiscard]] static double now() { return MPI_Wtime(); }
 
   [[nodiscard]] FailureDetector& detector() { return detector_; }
-  // Also asks MPI who died.
+  // Also polls MPI for dead ranks.
   void poll(const WaitState& state) override SHIPLAP_EXCLUDES(mutex_);
-  // Whether poll() is due: it costs too much to be called each time round.
+  // Whether poll() is due: it is too expensive for every iteration.
   [[nodiscard]] bool due(double time) const { return time >= next_poll_; }
 
-  // MPI said that somebody died, but perhaps not yet who: asks for a while.
+  // MPI has reported a death, but perhaps not yet the rank: polls for a while.
   [[nodiscard]] std::optional<FailedRank> wait_for_failed(std::span<const int> ranks)
       SHIPLAP_EXCLUDES(mutex_);
   MPI_Comm base() { return base_; }
 
   void begin_run() SHIPLAP_EXCLUDES(mutex_);
-  // Something failed: at its end this process takes care that others can report.
+  // After a failure, end() waits for the reports of the others.
   void set_failed(bool failed) { failed_ = failed; }
   [[nodiscard]] bool has_failed() const { return failed_; }
-  // Tells all others that this process is about to end, and waits a moment for them to do the same.
-  // True if all did that are alive.
-  bool say_goodbye() SHIPLAP_EXCLUDES(mutex_);
-  // Called when the process ends, with its exit status.
+  // Sends goodbye to all others, and waits a moment for theirs. Returns true if all live ranks sent
+  // one.
+  bool exchange_goodbyes() SHIPLAP_EXCLUDES(mutex_);
+  // Called at exit, with the exit status.
   void end(int status);
 
  private:
-  // MPI has started.
   struct Started {
     int rank = 0;
     int size = 0;
@@ -64,32 +63,32 @@ class Process final : private ControlChannel {
   [[nodiscard]] double time() const override { return now(); }
 
   void post(const ControlMessage& message, int to) SHIPLAP_REQUIRES(mutex_);
-  // There is always one receive for control messages.
-  void listen() SHIPLAP_REQUIRES(mutex_);
+  // One receive for control messages is always posted.
+  void post_control_receive() SHIPLAP_REQUIRES(mutex_);
   void read_messages() SHIPLAP_REQUIRES(mutex_);
-  void look_for_dead();
-  [[nodiscard]] bool all_said_goodbye() SHIPLAP_EXCLUDES(mutex_);
-  // At the end, when no other thread uses MPI any more.
+  void poll_dead_ranks();
+  [[nodiscard]] bool got_all_goodbyes() SHIPLAP_EXCLUDES(mutex_);
+  // REQUIRES: no other thread uses MPI.
   void finalize_or_exit(int status) SHIPLAP_REQUIRES(mutex_);
 
-  // A control message on its way, to one rank.
-  struct Sending {
+  // A control message in flight.
+  struct ControlSend {
     ControlMessage message;
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
   FailureDetector detector_;
   MPI_Comm control_;
-  MPI_Comm base_;  // from which every run makes its world
+  MPI_Comm base_;  // parent of the world communicator of every run
   std::atomic<double> next_poll_ = 0;
   std::atomic<bool> failed_ = false;
   bool ended_ = false;
 
   Mutex mutex_;
   ControlMessage incoming_ SHIPLAP_GUARDED_BY(mutex_);
-  MPI_Request listening_ SHIPLAP_GUARDED_BY(mutex_) = MPI_REQUEST_NULL;
-  double next_look_ SHIPLAP_GUARDED_BY(mutex_) = 0;
-  std::list<Sending> sending_ SHIPLAP_GUARDED_BY(mutex_);
+  MPI_Request control_receive_ SHIPLAP_GUARDED_BY(mutex_) = MPI_REQUEST_NULL;
+  double next_dead_poll_ SHIPLAP_GUARDED_BY(mutex_) = 0;
+  std::list<ControlSend> sending_ SHIPLAP_GUARDED_BY(mutex_);
   std::vector<bool> goodbyes_ SHIPLAP_GUARDED_BY(mutex_);  // by rank
 };
 

@@ -1,4 +1,4 @@
-// What a rank makes of a peer that breaks the rules, and of links that break.
+// Peers that violate the protocol, and broken links.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,10 +31,10 @@ class HostilePeer : public testing::Test {
   HostilePeer() {
     std::array<Socket, 2> ends = socket_pair();
     theirs_ = std::move(ends[1]);
-    Joined joined;
-    joined.sockets.resize(2);
-    joined.sockets[1] = std::move(ends[0]);
-    endpoint_ = std::make_unique<Endpoint>(Seat{.rank = 0, .size = 2}, std::move(joined));
+    PeerSockets peers;
+    peers.sockets.resize(2);
+    peers.sockets[1] = std::move(ends[0]);
+    endpoint_ = std::make_unique<Endpoint>(RankInfo{.rank = 0, .size = 2}, std::move(peers));
   }
 
   void send(std::span<const std::byte> bytes) {
@@ -43,13 +43,13 @@ class HostilePeer : public testing::Test {
     for (int k = 0; k < 10; ++k) endpoint_->progress();
   }
   void send(const Header& header) { send(encode(header)); }
-  std::shared_ptr<Receiving> receive(int tag, std::span<std::byte> room) {
+  std::shared_ptr<PendingReceive> receive(int tag, std::span<std::byte> room) {
     const MutexLock lock(endpoint_->mutex());
     return endpoint_->start_receive({.group = 1, .from = 1, .tag = tag}, room);
   }
   [[nodiscard]] bool is_lost() {
     const MutexLock lock(endpoint_->mutex());
-    return endpoint_->gone(1) == Endpoint::Gone::lost;
+    return endpoint_->peer_state(1) == Endpoint::PeerState::lost;
   }
   static Header header(Header::Kind kind, int tag, std::uint64_t bytes, std::uint64_t id) {
     return {.kind = kind, .tag = tag, .group = 1, .bytes = bytes, .id = id};
@@ -59,8 +59,8 @@ class HostilePeer : public testing::Test {
   std::unique_ptr<Endpoint> endpoint_;  // NOLINT(*-non-private-member-variables-in-classes)
 };
 
-// The bytes of the first would go behind the end of the second.
-TEST_F(HostilePeer, CannotOfferTwoMessagesUnderOneNumber) {
+// The data of the first would be written past the end of the second buffer.
+TEST_F(HostilePeer, CannotSendTwoMessagesWithOneId) {
   std::vector<std::byte> long_room(200'000);
   std::vector<std::byte> short_room(100);
   const auto first = receive(1, long_room);
@@ -72,7 +72,7 @@ TEST_F(HostilePeer, CannotOfferTwoMessagesUnderOneNumber) {
   EXPECT_FALSE(second->is_done);
 }
 
-TEST_F(HostilePeer, CannotSendMoreThanItOffered) {
+TEST_F(HostilePeer, CannotSendMoreThanItAnnounced) {
   std::vector<std::byte> room(100);
   const auto receiving = receive(1, room);
   send(header(Header::Kind::rts, 1, room.size(), 1));
@@ -84,7 +84,7 @@ TEST_F(HostilePeer, CannotSendMoreThanItOffered) {
   EXPECT_FALSE(receiving->is_done);
 }
 
-TEST_F(HostilePeer, CannotUseANumberAgainAfterItsMessage) {
+TEST_F(HostilePeer, CannotReuseAnId) {
   std::vector<std::byte> room(64);
   const auto receiving = receive(1, room);
   send(header(Header::Kind::rts, 1, room.size(), 3));
@@ -95,7 +95,7 @@ TEST_F(HostilePeer, CannotUseANumberAgainAfterItsMessage) {
   EXPECT_TRUE(is_lost());
 }
 
-TEST_F(HostilePeer, CannotBlameARankThatDoesNotExist) {
+TEST_F(HostilePeer, CannotReportARankThatDoesNotExist) {
   ControlMessage message{.kind = ControlMessage::Kind::abort, .culprit = 1'000'000};
   send(Header{.kind = Header::Kind::control, .bytes = kControlBytes});
   send(encode(message));
@@ -104,9 +104,9 @@ TEST_F(HostilePeer, CannotBlameARankThatDoesNotExist) {
   EXPECT_EQ(failed->culprit, 1);
 }
 
-// Short messages are kept until they are asked for, but not without end.
-TEST_F(HostilePeer, CannotFillTheMemoryWithMessagesThatNobodyAskedFor) {
-  constexpr std::size_t kLong = Header::kMostEager;
+// Unexpected messages are kept, up to a limit.
+TEST_F(HostilePeer, CannotFillTheMemoryWithUnexpectedMessages) {
+  constexpr std::size_t kLong = Header::kMaxEager;
   std::vector<std::byte> message(Header::kBytes + kLong);
   std::ranges::copy(encode(header(Header::Kind::eager, 1, kLong, 0)), message.begin());
   std::size_t sent = 0;
@@ -119,9 +119,9 @@ TEST_F(HostilePeer, CannotFillTheMemoryWithMessagesThatNobodyAskedFor) {
   EXPECT_GT(sent, std::size_t{450} << 20U);
 }
 
-// What has been asked for does not count.
-TEST_F(HostilePeer, MaySendAsMuchAsIsAskedFor) {
-  constexpr std::size_t kLong = Header::kMostEager;
+// Messages that were received do not count.
+TEST_F(HostilePeer, MaySendAsMuchAsIsReceived) {
+  constexpr std::size_t kLong = Header::kMaxEager;
   std::vector<std::byte> message(Header::kBytes + kLong);
   std::ranges::copy(encode(header(Header::Kind::eager, 1, kLong, 0)), message.begin());
   std::vector<std::byte> room(kLong);
@@ -141,7 +141,7 @@ TEST_F(HostilePeer, MayEndAsManyGroupsAsItLikes) {
     const MutexLock lock(endpoint_->mutex());
     endpoint_->end_group(group, false);
   }
-  // What comes for one that has just ended is not kept; for one of long ago it may be.
+  // A message for a group that has just ended is discarded; for one of long ago it may be kept.
   Header late = header(Header::Kind::eager, 1, 0, 0);
   late.group = 3 * FailureDetector::kEndedGroupsKept - 1;
   send(late);
@@ -152,12 +152,12 @@ TEST_F(HostilePeer, MayEndAsManyGroupsAsItLikes) {
 
 // ---- links
 
-// Whom each of four ranks names after a barrier; -1: nobody. The link between `a` and `b` takes
-// bytes and brings none.
+// Which rank each of four ranks reports after a barrier; -1: none. The link between `a` and `b`
+// loses all data.
 std::vector<int> named_when_broken(int a, int b) {
   constexpr int kRanks = 4;
-  std::vector<Joined> joined(kRanks);
-  for (Joined& one : joined) one.sockets.resize(kRanks);
+  std::vector<PeerSockets> joined(kRanks);
+  for (PeerSockets& one : joined) one.sockets.resize(kRanks);
   std::vector<Socket> nowhere;
   const auto at = [&](int rank, int peer) -> Socket& { return joined[rank].sockets[peer]; };
   for (int x = 0; x < kRanks; ++x) {
@@ -178,11 +178,11 @@ std::vector<int> named_when_broken(int a, int b) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto endpoint =
-          std::make_shared<Endpoint>(Seat{.rank = rank, .size = kRanks}, std::move(joined[rank]));
+      const auto endpoint = std::make_shared<Endpoint>(RankInfo{.rank = rank, .size = kRanks},
+                                                       std::move(joined[rank]));
       try {
         abort_peers_on_exception(endpoint->detector(), [&] {
-          MonitoredCommunicator::Members all{.own = rank, .group = 1};
+          MonitoredCommunicator::Members all{.rank = rank, .group = 1};
           all.world_ranks.resize(kRanks);
           std::iota(all.world_ranks.begin(), all.world_ranks.end(), 0);
           SocketCommunicator world(endpoint, std::move(all), "world");
@@ -200,12 +200,12 @@ std::vector<int> named_when_broken(int a, int b) {
   return named;
 }
 
-TEST(BrokenLink, IsNotBlamedOnOtherRanks) {
+TEST(BrokenLink, IsNotReportedAsAnotherRank) {
   for (const auto& [a, b] : std::vector<std::pair<int, int>>{{0, 1}, {1, 2}, {1, 3}, {2, 3}}) {
     const std::vector<int> named = named_when_broken(a, b);
     for (const int rank : named) {
       EXPECT_THAT(rank, testing::AnyOf(-1, a, b))
-          << "the link of " << a << " and " << b << " broke: " << testing::PrintToString(named);
+          << "link " << a << " - " << b << " is broken: " << testing::PrintToString(named);
     }
     EXPECT_THAT(named, testing::Contains(testing::AnyOf(a, b)));
   }
@@ -215,9 +215,9 @@ TEST(BrokenLink, IsNotBlamedOnOtherRanks) {
 
 class FileLimit {
  public:
-  explicit FileLimit(rlim_t most) {
+  explicit FileLimit(rlim_t max) {
     EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const rlimit lower{.rlim_cur = most, .rlim_max = before_.rlim_max};
+    const rlimit lower{.rlim_cur = max, .rlim_max = before_.rlim_max};
     EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
   }
   ~FileLimit() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
@@ -240,25 +240,25 @@ TEST(Descriptors, AreReservedAsFarAsTheSystemAllows) {
   EXPECT_EQ(FileLimit::now(), 64U);
   reserve_descriptors(100);
   EXPECT_GT(FileLimit::now(), 100U);
-  if (limit.hard() > 2'000'000'000) return;  // as good as none
+  if (limit.hard() > 2'000'000'000) return;  // practically unlimited
   EXPECT_EQ(code_thrown([&] { reserve_descriptors(static_cast<int>(limit.hard())); }), "D007");
 }
 
-TEST(Descriptors, ThatAreMissingAreNamed) {
+TEST(Descriptors, ThatAreExhaustedAreReported) {
   if (dlsym(RTLD_DEFAULT, "__ubsan_handle_dynamic_type_cache_miss") != nullptr) {
     GTEST_SKIP() << "the sanitizer for undefined behaviour needs descriptors itself";
   }
   const Socket listener = listen_at({.host = "127.0.0.1"}, 4);
-  const Socket waiting = connect_to(listener.own_address(), seconds_now() + 5);
+  const Socket waiting = connect_to(listener.local_address(), seconds_now() + 5);
   ASSERT_TRUE(waiting.is_open());
-  // The system gives the lowest number that is free: none below the limit may be.
+  // The kernel returns the lowest free number: use all below the limit.
   std::vector<Socket> fillers;
   do {
     fillers.emplace_back(dup(STDERR_FILENO));
   } while (fillers.back().descriptor() < waiting.descriptor());
   const FileLimit limit(static_cast<rlim_t>(fillers.back().descriptor()) + 1);
   EXPECT_EQ(code_thrown([&] { (void)accept_from(listener); }), "D007");
-  EXPECT_EQ(code_thrown([&] { (void)connect_to(listener.own_address(), seconds_now() + 5); }),
+  EXPECT_EQ(code_thrown([&] { (void)connect_to(listener.local_address(), seconds_now() + 5); }),
             "D007");
 }
 

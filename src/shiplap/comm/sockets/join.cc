@@ -1,3 +1,26 @@
+// How the ranks of a world connect: a full mesh of TCP connections, one per pair of ranks.
+//
+// Each rank publishes its address in a rendezvous (a key-value store), connects to all lower ranks
+// and accepts connections of all higher ones, so no two ranks wait for each other. A connection is
+// a rank only after a handshake of three messages:
+//
+//   connecting rank (higher)                  accepting rank (lower)
+//     request: version, session, size,  ---->   rejects it with the reason (HandshakeStatus)
+//              ranks, nonce             <----   or ok: nonce, HMAC of both messages
+//     proof: HMAC of both messages      ---->   accepts the connection
+//
+// Both HMACs are keyed with the secret of the job and the session number (docs/decisions/024), and
+// a nonce is never used twice, so a recorded handshake cannot be replayed. A peer that is no rank
+// of this job is rejected and the others go on: a port scan, or a process of yesterday's job,
+// cannot end today's. If the join times out, the error names the last peer that was rejected.
+//
+// Connections exist before all ranks are done, so rank 0 collects `ready` from all and then sends
+// `go`. Without this barrier a rank could time out in its first collective because another one is
+// still connecting.
+//
+// A rank that fails meanwhile writes the reason to the rendezvous and aborts its peers. A peer
+// whose connection closes reads that note, and so reports the rank at fault and not the one that
+// left.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -17,19 +40,17 @@
 namespace shiplap::comm {
 namespace {
 
-using Verdict = Hello::Verdict;
-
-// Who connects and says nothing is no rank.
-constexpr double kHelloWithin = 10;
-// After the deadline: to see who is there all the same.
-constexpr Seconds kLook{0.2};
-// A rank that gives up says so before it ends its connections; the store may be slower.
+// A peer that sends nothing for so long after it has connected is rejected.
+constexpr double kHandshakeWithin = 10;
+// For a lookup after the deadline, to find out which ranks are missing.
+constexpr Seconds kStoreLookup{0.2};
+// A rank that fails writes its note before it closes its connections, but the store may be slower.
 constexpr Seconds kNoteWithin{0.5};
-// Who may wait to be heard, besides the ranks.
-constexpr int kStrangers = 64;
-constexpr const char* kNoMessage = "it sent what is no message of Shiplap";
+// Pending connections in addition to one per rank.
+constexpr int kExtraPeers = 64;
+constexpr const char* kInvalidMessage = "it sent an invalid handshake message";
 
-// A number that no other world has, and that nobody can guess.
+// Unique and unpredictable.
 std::uint64_t new_session() {
   std::uint64_t number = 0;
   const Nonce nonce = random_nonce();
@@ -37,11 +58,11 @@ std::uint64_t new_session() {
   return number;
 }
 
-std::span<const std::byte> said(std::span<const std::byte> hello) {
-  return hello.first(Hello::kSaid);
+std::span<const std::byte> signed_part(std::span<const std::byte> hello) {
+  return hello.first(Hello::kSignedBytes);
 }
 
-std::uint64_t parse_session(const Seat& seat, const std::string& text) {
+std::uint64_t parse_session(const RankInfo& self, const std::string& text) {
   std::uint64_t number = 0;
   const bool is_hex = text.size() == 16 && std::ranges::all_of(text, [&](char digit) {
                         const std::size_t value = std::string_view("0123456789abcdef").find(digit);
@@ -49,422 +70,428 @@ std::uint64_t parse_session(const Seat& seat, const std::string& text) {
                         return value != std::string_view::npos;
                       });
   if (!is_hex) {
-    refuse_peer(seat, fmt::format("the rendezvous gives `{}` for the number of the world", text),
-                "give every world a store, or a name, of its own");
+    throw_bad_peer(self, fmt::format("invalid session `{}` in the rendezvous", text),
+                   "give every world a store, or a name, of its own");
   }
   return number;
 }
 
-// One connection for every other rank, and some for what a rank has besides.
-Seat reserved(const Seat& seat) {
-  constexpr int kBesides = 16;
-  reserve_descriptors(seat.size + kStrangers + kBesides);
-  return seat;
+// File descriptors for one connection per rank, for pending peers, and for the rest of the process.
+RankInfo reserved(const RankInfo& self) {
+  constexpr int kOthers = 16;
+  reserve_descriptors(self.size + kExtraPeers + kOthers);
+  return self;
 }
 
-// One rank that comes together with the others.
-class Joining {
+// Connects this rank to all others.
+class WorldJoiner {
  public:
-  Joining(const Seat& seat, Rendezvous& rendezvous, const SocketOptions& options)
-      : seat_(reserved(seat)),
+  WorldJoiner(const RankInfo& self, Rendezvous& rendezvous, const SocketOptions& options)
+      : self_(reserved(self)),
         rendezvous_(rendezvous),
         options_(options),
         deadline_(seconds_now() + options.connect_within.value),
         listener_(listen_at(parse_address(options.address, "the address", Port::optional),
-                            std::max(seat.size, 16))) {
-    joined_.sockets.resize(at(seat.size));
-    welcome_.resize(at(seat.size));
-    welcome_[seat.rank] = true;
+                            std::max(self.size, 16))) {
+    peers_.sockets.resize(at(self.size));
+    is_connected_.resize(at(self.size));
+    is_connected_[self.rank] = true;
   }
 
-  // Tells the others why this rank leaves, as far as they can be reached.
-  void give_up(const GivenUp& given_up);
+  // Publishes the failure of this rank: in the rendezvous, and to the peers that are connected.
+  void abort(const JoinFailure& failure);
 
-  Joined run() {
-    publish();
-    for (int rank = 0; rank < seat_.rank; ++rank) call(rank);
+  PeerSockets run() {
+    publish_address();
+    for (int rank = 0; rank < self_.rank; ++rank) connect_to_rank(rank);
     while (!is_complete()) {
-      const bool is_late = seconds_now() >= deadline_;
-      wait_for_news();
-      let_in();
-      hear_strangers();
-      hear_answers();
-      if (is_late && !is_complete()) fail_late();
+      const bool is_timed_out = seconds_now() >= deadline_;
+      poll_sockets();
+      accept_connections();
+      read_handshakes();
+      read_replies();
+      if (is_timed_out && !is_complete()) fail_timeout();
     }
-    const std::string own = listener_.own_address().host;
-    is_connected_ = true;
-    agree();
-    for (const Socket& socket : joined_.sockets) {
-      if (socket.is_open() && socket.peer_address().host == own) ++joined_.here;
+    const std::string local = listener_.local_address().host;
+    is_mesh_complete_ = true;
+    start_barrier();
+    for (const Socket& socket : peers_.sockets) {
+      if (socket.is_open() && socket.peer_address().host == local) ++peers_.ranks_on_host;
     }
-    return std::move(joined_);
+    return std::move(peers_);
   }
 
  private:
   using HelloBytes = std::array<std::byte, Hello::kBytes>;
-  // Somebody who has connected, and has not yet said or not yet proved who it is.
-  struct Stranger {
+  // An accepted connection whose handshake is not complete.
+  struct PendingPeer {
     Socket socket;
     double since = 0;
     HelloBytes bytes{};
     std::size_t count = 0;
-    int welcomed_as = -1;  // a rank that it has still to prove to be
-    HelloBytes question{};
-    HelloBytes answer{};
+    int claimed_rank = -1;  // got an ok; its proof is expected
+    HelloBytes request{};
+    HelloBytes reply{};
   };
-  // What a rank that was called has answered so far.
-  struct Answer {
+  // The bytes so far of the reply of a rank to which this one has connected.
+  struct PendingReply {
     int rank = 0;
-    HelloBytes question{};
+    HelloBytes request{};
     HelloBytes bytes{};
     std::size_t count = 0;
   };
 
-  // As many as there are ranks, and some more.
-  [[nodiscard]] std::size_t most_strangers() const { return at(seat_.size + kStrangers); }
+  [[nodiscard]] std::size_t max_pending_peers() const { return at(self_.size + kExtraPeers); }
   [[nodiscard]] bool is_complete() const {
-    return std::ranges::all_of(welcome_, [](bool one) { return one; });
+    return std::ranges::all_of(is_connected_, [](bool one) { return one; });
   }
-  [[nodiscard]] Seconds left() const { return std::max(Seconds{deadline_ - seconds_now()}, kLook); }
+  [[nodiscard]] Seconds left() const {
+    return std::max(Seconds{deadline_ - seconds_now()}, kStoreLookup);
+  }
   [[nodiscard]] std::string key(int rank) const {
     return fmt::format("{}/{}", options_.name, rank);
   }
 
-  void publish();
-  void call(int rank);
-  void wait_for_news();
-  void let_in();
-  void hear_strangers();
-  // True if it is to be heard further.
-  bool hear(Stranger& stranger);
-  // True if it is to be heard further: it has to prove what it said.
-  bool judge(Stranger& stranger, const Hello& hello);
-  void let_in_if_proved(Stranger& stranger, const Hello& hello);
-  void tell_version(const Stranger& stranger);
-  [[nodiscard]] Verdict verdict_on(const Hello& hello) const;
-  void hear_answers();
-  bool hear(Answer& answer);
-  void take(const Answer& answer, const Hello& hello);
-  void prove(const Answer& answer, const Hello& hello);
-  // Nobody begins to work before all have come together: who does not answer then is not at work
-  // either.
-  void agree();
+  void publish_address();
+  void connect_to_rank(int rank);
+  void poll_sockets();
+  void accept_connections();
+  void read_handshakes();
+  // Returns true if more messages are expected.
+  bool read_handshake(PendingPeer& peer);
+  // Returns true if the proof is expected next.
+  bool reply_to(PendingPeer& peer, const Hello& hello);
+  void accept_if_authenticated(PendingPeer& peer, const Hello& hello);
+  void send_version_mismatch(const PendingPeer& peer);
+  [[nodiscard]] HandshakeStatus check_hello(const Hello& hello) const;
+  void read_replies();
+  bool read_reply(PendingReply& reply);
+  void handle_reply(const PendingReply& reply, const Hello& hello);
+  void authenticate(const PendingReply& reply, const Hello& hello);
+  // Returns when all ranks have all their connections.
+  void start_barrier();
   void await_all_ready();
-  void tell_rank(int rank, Verdict verdict);
-  // The connection of a rank ended before all had come together.
-  [[noreturn]] void fail_lost(
-      int rank, const char* why = "it ended its connection while the ranks came together");
-  void turn_away(std::string who) {
-    ++turned_away_;
-    last_turned_away_ = std::move(who);
+  void send_status(int rank, HandshakeStatus status);
+  [[noreturn]] void fail_disconnected(
+      int rank, const char* why = "it closed its connection while the ranks connected");
+  void reject(std::string who) {
+    ++rejected_;
+    last_rejected_ = std::move(who);
   }
-  [[noreturn]] void fail_late();
+  [[noreturn]] void fail_timeout();
 
-  Seat seat_;
+  RankInfo self_;
   Rendezvous& rendezvous_;
   const SocketOptions& options_;
   double deadline_;
   Socket listener_;
   std::uint64_t session_ = 0;
   Secret secret_;
-  Joined joined_;
-  std::vector<bool> welcome_;  // by rank
-  bool is_connected_ = false;  // to every other rank
-  std::list<Stranger> strangers_;
-  std::list<Answer> answers_;
-  int turned_away_ = 0;
-  std::string last_turned_away_;
+  PeerSockets peers_;
+  std::vector<bool> is_connected_;  // by rank
+  bool is_mesh_complete_ = false;
+  std::list<PendingPeer> pending_peers_;
+  std::list<PendingReply> replies_;
+  int rejected_ = 0;
+  std::string last_rejected_;
 };
 
-void Joining::publish() {
-  const Address own = listener_.own_address();
+void WorldJoiner::publish_address() {
+  const Address local = listener_.local_address();
   const std::string session_key = options_.name + "/session";
-  if (seat_.rank == 0) {
+  if (self_.rank == 0) {
     rendezvous_.put(session_key, fmt::format("{:016x}", new_session()));
   }
-  rendezvous_.put(key(seat_.rank), to_string(own));
+  rendezvous_.put(key(self_.rank), to_string(local));
   const auto session = rendezvous_.get(session_key, left());
-  if (!session) fail_late();
-  session_ = parse_session(seat_, *session);
+  if (!session) fail_timeout();
+  session_ = parse_session(self_, *session);
   secret_ = Secret(options_.secret + *session);
 }
 
-void Joining::call(int rank) {
+void WorldJoiner::connect_to_rank(int rank) {
   const auto text = rendezvous_.get(key(rank), left());
-  if (!text) fail_late();
-  const Address address =
-      parse_address(*text, fmt::format("what the rendezvous says of rank {}", rank), Port::needed);
+  if (!text) fail_timeout();
+  const Address address = parse_address(
+      *text, fmt::format("the address of rank {} in the rendezvous", rank), Port::needed);
   Socket socket = connect_to(address, deadline_);
-  const HelloBytes question = encode(Hello{.from = seat_.rank,
-                                           .to = rank,
-                                           .size = seat_.size,
-                                           .session = session_,
-                                           .nonce = random_nonce()});
-  if (!socket.is_open() || !send_all(socket, question, deadline_)) {
-    fail_to_meet(seat_,
-                 fmt::format("rank {} was not reached at {} within {}", rank, to_string(address),
-                             to_string(options_.connect_within)),
-                 {rank}, "its address is known, but nothing listens there");
+  const HelloBytes request = encode(Hello{.from = self_.rank,
+                                          .to = rank,
+                                          .size = self_.size,
+                                          .session = session_,
+                                          .nonce = random_nonce()});
+  if (!socket.is_open() || !send_all(socket, request, deadline_)) {
+    throw_join_timeout(self_,
+                       fmt::format("connecting to rank {} at {} timed out after {}", rank,
+                                   to_string(address), to_string(options_.connect_within)),
+                       {rank}, "its address is known, but it does not accept connections");
   }
-  joined_.sockets[rank] = std::move(socket);
-  answers_.push_back({.rank = rank, .question = question});
+  peers_.sockets[rank] = std::move(socket);
+  replies_.push_back({.rank = rank, .request = request});
 }
 
-void Joining::wait_for_news() {
+void WorldJoiner::poll_sockets() {
   std::vector<pollfd> all{{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0}};
-  for (const Stranger& one : strangers_) {
+  for (const PendingPeer& one : pending_peers_) {
     all.push_back({.fd = one.socket.descriptor(), .events = POLLIN, .revents = 0});
   }
-  for (const Answer& one : answers_) {
-    const int descriptor = joined_.sockets[one.rank].descriptor();
+  for (const PendingReply& one : replies_) {
+    const int descriptor = peers_.sockets[one.rank].descriptor();
     all.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
   }
-  // Also to see that a stranger has been silent for too long.
+  // At least once a second, for the timeouts of pending peers.
   const double seconds = std::clamp(deadline_ - seconds_now(), 0.0, 1.0);
   (void)poll(all.data(), all.size(), static_cast<int>(seconds * 1e3));
 }
 
-void Joining::let_in() {
+void WorldJoiner::accept_connections() {
   for (Socket socket = accept_from(listener_); socket.is_open(); socket = accept_from(listener_)) {
-    if (strangers_.size() >= most_strangers()) {
-      std::erase_if(strangers_, [](const Stranger& one) { return one.welcomed_as < 0; });
+    if (pending_peers_.size() >= max_pending_peers()) {
+      std::erase_if(pending_peers_, [](const PendingPeer& one) { return one.claimed_rank < 0; });
     }
-    strangers_.push_back({.socket = std::move(socket), .since = seconds_now()});
+    pending_peers_.push_back({.socket = std::move(socket), .since = seconds_now()});
   }
 }
 
-void Joining::hear_strangers() {
-  for (auto one = strangers_.begin(); one != strangers_.end();) {
-    one = hear(*one) ? std::next(one) : strangers_.erase(one);
+void WorldJoiner::read_handshakes() {
+  for (auto one = pending_peers_.begin(); one != pending_peers_.end();) {
+    one = read_handshake(*one) ? std::next(one) : pending_peers_.erase(one);
   }
 }
 
-bool Joining::hear(Stranger& stranger) {
-  const auto moved = stranger.socket.receive(std::span(stranger.bytes).subspan(stranger.count));
-  stranger.count += moved.bytes;
-  const std::string where = to_string(stranger.socket.peer_address());
-  if (moved.would_wait) {
-    // A rank that was welcomed hears that when it has called all before it, some of which may come
-    // late.
-    if (stranger.welcomed_as >= 0 || seconds_now() < stranger.since + kHelloWithin) return true;
-    turn_away(fmt::format("one from {}, which said nothing", where));
+bool WorldJoiner::read_handshake(PendingPeer& peer) {
+  const auto moved = peer.socket.receive(std::span(peer.bytes).subspan(peer.count));
+  peer.count += moved.bytes;
+  const std::string where = to_string(peer.socket.peer_address());
+  if (moved.would_block) {
+    // A rank that got an ok reads it only after it has connected to all lower ranks, some of which
+    // may start late.
+    if (peer.claimed_rank >= 0 || seconds_now() < peer.since + kHandshakeWithin) return true;
+    reject(fmt::format("{}, which sent nothing", where));
     return false;
   }
-  if (moved.bytes == 0) return false;  // it went by itself
-  if (stranger.count < Hello::kOfAllVersions) return true;
-  const auto version = version_of_hello(std::span(stranger.bytes).first<Hello::kOfAllVersions>());
+  if (moved.bytes == 0) return false;  // closed by the peer
+  if (peer.count < Hello::kCommonBytes) return true;
+  const auto version = version_of_hello(std::span(peer.bytes).first<Hello::kCommonBytes>());
   if (version && *version != kSocketsVersion) {
-    tell_version(stranger);
-    turn_away(fmt::format("a rank of version {}", *version));
+    send_version_mismatch(peer);
+    reject(fmt::format("a rank with protocol version {}", *version));
     return false;
   }
-  if (version && stranger.count < Hello::kBytes) return true;
-  const auto hello = version ? decode_hello(stranger.bytes) : std::nullopt;
-  const Verdict expected = stranger.welcomed_as < 0 ? Verdict::question : Verdict::proof;
-  if (!hello || hello->verdict != expected) {
-    turn_away(fmt::format("one from {}, which is no rank of Shiplap", where));
+  if (version && peer.count < Hello::kBytes) return true;
+  const auto hello = version ? decode_hello(peer.bytes) : std::nullopt;
+  const HandshakeStatus expected =
+      peer.claimed_rank < 0 ? HandshakeStatus::request : HandshakeStatus::proof;
+  if (!hello || hello->status != expected) {
+    reject(fmt::format("{}, which is not a Shiplap rank", where));
     return false;
   }
-  if (expected == Verdict::question) return judge(stranger, *hello);
-  let_in_if_proved(stranger, *hello);
+  if (expected == HandshakeStatus::request) return reply_to(peer, *hello);
+  accept_if_authenticated(peer, *hello);
   return false;
 }
 
-void Joining::tell_version(const Stranger& stranger) {
-  (void)send_all(stranger.socket, encode(Hello{.verdict = Verdict::other_version}), deadline_);
+void WorldJoiner::send_version_mismatch(const PendingPeer& peer) {
+  (void)send_all(peer.socket, encode(Hello{.status = HandshakeStatus::version_mismatch}),
+                 deadline_);
 }
 
-Verdict Joining::verdict_on(const Hello& hello) const {
-  if (hello.session != session_) return Verdict::other_job;
-  if (hello.size != seat_.size) return Verdict::other_size;
-  if (hello.to != seat_.rank || hello.from <= seat_.rank || hello.from >= seat_.size) {
-    return Verdict::wrong_place;
+HandshakeStatus WorldJoiner::check_hello(const Hello& hello) const {
+  if (hello.session != session_) return HandshakeStatus::job_mismatch;
+  if (hello.size != self_.size) return HandshakeStatus::size_mismatch;
+  if (hello.to != self_.rank || hello.from <= self_.rank || hello.from >= self_.size) {
+    return HandshakeStatus::wrong_rank;
   }
-  return welcome_[hello.from] ? Verdict::taken : Verdict::welcome;
+  return is_connected_[hello.from] ? HandshakeStatus::duplicate_rank : HandshakeStatus::ok;
 }
 
-bool Joining::judge(Stranger& stranger, const Hello& hello) {
-  const Verdict verdict = verdict_on(hello);
-  Hello answer{.verdict = verdict,
-               .from = seat_.rank,
-               .to = hello.from,
-               .size = seat_.size,
-               .session = verdict == Verdict::welcome ? session_ : 0,
-               .nonce = random_nonce()};
-  if (verdict == Verdict::welcome) {
-    answer.proof = secret_.prove("answer", said(stranger.bytes), said(encode(answer)));
+bool WorldJoiner::reply_to(PendingPeer& peer, const Hello& hello) {
+  const HandshakeStatus status = check_hello(hello);
+  Hello reply{.status = status,
+              .from = self_.rank,
+              .to = hello.from,
+              .size = self_.size,
+              .session = status == HandshakeStatus::ok ? session_ : 0,
+              .nonce = random_nonce()};
+  if (status == HandshakeStatus::ok) {
+    reply.proof = secret_.prove("answer", signed_part(peer.bytes), signed_part(encode(reply)));
   }
-  stranger.question = stranger.bytes;
-  stranger.answer = encode(answer);
-  stranger.count = 0;
-  stranger.welcomed_as = hello.from;
-  const bool sent = send_all(stranger.socket, stranger.answer, deadline_);
-  if (verdict == Verdict::welcome) return sent;
-  turn_away(fmt::format("rank {} of {}", hello.from, hello.size));
+  peer.request = peer.bytes;
+  peer.reply = encode(reply);
+  peer.count = 0;
+  peer.claimed_rank = hello.from;
+  const bool sent = send_all(peer.socket, peer.reply, deadline_);
+  if (status == HandshakeStatus::ok) return sent;
+  reject(fmt::format("rank {} of {}", hello.from, hello.size));
   return false;
 }
 
-void Joining::let_in_if_proved(Stranger& stranger, const Hello& hello) {
-  const int rank = stranger.welcomed_as;
-  const Digest due = secret_.prove("proof", said(stranger.question), said(stranger.answer));
-  if (!equal_in_constant_time(hello.proof, due)) {
-    return turn_away(fmt::format("one from {}, which does not know the secret of this job",
-                                 to_string(stranger.socket.peer_address())));
+void WorldJoiner::accept_if_authenticated(PendingPeer& peer, const Hello& hello) {
+  const int rank = peer.claimed_rank;
+  const Digest expected =
+      secret_.prove("proof", signed_part(peer.request), signed_part(peer.reply));
+  if (!equal_in_constant_time(hello.proof, expected)) {
+    return reject(
+        fmt::format("{}, which has the wrong secret", to_string(peer.socket.peer_address())));
   }
-  if (welcome_[rank]) return turn_away(fmt::format("a second rank {}", rank));
-  joined_.sockets[rank] = std::move(stranger.socket);
-  welcome_[rank] = true;
+  if (is_connected_[rank]) return reject(fmt::format("a second rank {}", rank));
+  peers_.sockets[rank] = std::move(peer.socket);
+  is_connected_[rank] = true;
 }
 
-void Joining::hear_answers() {
-  for (auto one = answers_.begin(); one != answers_.end();) {
-    one = hear(*one) ? std::next(one) : answers_.erase(one);
+void WorldJoiner::read_replies() {
+  for (auto one = replies_.begin(); one != replies_.end();) {
+    one = read_reply(*one) ? std::next(one) : replies_.erase(one);
   }
 }
 
-bool Joining::hear(Answer& answer) {
-  const Socket& socket = joined_.sockets[answer.rank];
-  const auto moved = socket.receive(std::span(answer.bytes).subspan(answer.count));
-  if (moved.would_wait) return true;
+bool WorldJoiner::read_reply(PendingReply& reply) {
+  const Socket& socket = peers_.sockets[reply.rank];
+  const auto moved = socket.receive(std::span(reply.bytes).subspan(reply.count));
+  if (moved.would_block) return true;
   if (moved.bytes == 0) {
-    fail_lost(answer.rank);
+    fail_disconnected(reply.rank);
   }
-  answer.count += moved.bytes;
-  if (answer.count < Hello::kOfAllVersions) return true;
-  const auto version = version_of_hello(std::span(answer.bytes).first<Hello::kOfAllVersions>());
-  if (version == kSocketsVersion && answer.count < Hello::kBytes) return true;
-  const auto hello = version ? decode_hello(answer.bytes) : std::nullopt;
-  if (!hello || hello->verdict == Verdict::question || hello->verdict >= Verdict::proof) {
-    refuse_peer(seat_,
-                fmt::format("what listens at {} is not rank {} of Shiplap",
-                            to_string(socket.peer_address()), answer.rank),
-                "is the address in the rendezvous of this job?");
+  reply.count += moved.bytes;
+  if (reply.count < Hello::kCommonBytes) return true;
+  const auto version = version_of_hello(std::span(reply.bytes).first<Hello::kCommonBytes>());
+  if (version == kSocketsVersion && reply.count < Hello::kBytes) return true;
+  const auto hello = version ? decode_hello(reply.bytes) : std::nullopt;
+  if (!hello || hello->status == HandshakeStatus::request ||
+      hello->status >= HandshakeStatus::proof) {
+    throw_bad_peer(self_,
+                   fmt::format("the server at {} is not Shiplap rank {}",
+                               to_string(socket.peer_address()), reply.rank),
+                   "check the addresses in the rendezvous of this job");
   }
-  take(answer, *hello);
+  handle_reply(reply, *hello);
   return false;
 }
 
-void Joining::prove(const Answer& answer, const Hello& hello) {
-  const Digest due = secret_.prove("answer", said(answer.question), said(answer.bytes));
-  if (!equal_in_constant_time(hello.proof, due)) {
-    refuse_peer(seat_,
-                fmt::format("what listens where rank {} should be does not know the secret of this "
-                            "job",
-                            answer.rank),
-                "give all ranks the same SHIPLAP_SECRET");
+void WorldJoiner::authenticate(const PendingReply& reply, const Hello& hello) {
+  const Digest expected =
+      secret_.prove("answer", signed_part(reply.request), signed_part(reply.bytes));
+  if (!equal_in_constant_time(hello.proof, expected)) {
+    throw_bad_peer(
+        self_, fmt::format("the server at the address of rank {} has the wrong secret", reply.rank),
+        "give all ranks the same SHIPLAP_SECRET");
   }
-  const Hello proof{.verdict = Verdict::proof,
-                    .from = seat_.rank,
-                    .to = answer.rank,
-                    .size = seat_.size,
-                    .proof = secret_.prove("proof", said(answer.question), said(answer.bytes))};
-  if (!send_all(joined_.sockets[answer.rank], encode(proof), deadline_)) {
-    fail_lost(answer.rank);
+  const Hello proof{
+      .status = HandshakeStatus::proof,
+      .from = self_.rank,
+      .to = reply.rank,
+      .size = self_.size,
+      .proof = secret_.prove("proof", signed_part(reply.request), signed_part(reply.bytes))};
+  if (!send_all(peers_.sockets[reply.rank], encode(proof), deadline_)) {
+    fail_disconnected(reply.rank);
   }
-  welcome_[answer.rank] = true;
+  is_connected_[reply.rank] = true;
 }
 
-void Joining::take(const Answer& answer, const Hello& hello) {
-  const auto refuse = [&](const std::string& what, const char* help) {
-    refuse_peer(seat_, what, help);
+void WorldJoiner::handle_reply(const PendingReply& reply, const Hello& hello) {
+  const auto reject_reply = [&](const std::string& what, const char* help) {
+    throw_bad_peer(self_, what, help);
   };
-  switch (hello.verdict) {
-    case Verdict::question:
-    case Verdict::proof:
-    case Verdict::ready:
-    case Verdict::go:
-    case Verdict::welcome:
-      prove(answer, hello);
+  switch (hello.status) {
+    case HandshakeStatus::request:
+    case HandshakeStatus::proof:
+    case HandshakeStatus::ready:
+    case HandshakeStatus::go:
+    case HandshakeStatus::ok:
+      authenticate(reply, hello);
       return;
-    case Verdict::other_version:
-      refuse(fmt::format("rank {} speaks version {} of the protocol, this rank {}", answer.rank,
-                         hello.version, kSocketsVersion),
-             "use the same version of Shiplap for all ranks");
+    case HandshakeStatus::version_mismatch:
+      reject_reply(fmt::format("protocol version mismatch: rank {} has version {}, this rank {}",
+                               reply.rank, hello.version, kSocketsVersion),
+                   "use the same version of Shiplap for all ranks");
       return;
-    case Verdict::other_size:
-      refuse(fmt::format("rank {} is one of {} ranks, this one of {}", answer.rank, hello.size,
-                         seat_.size),
-             "give all ranks the same size");
+    case HandshakeStatus::size_mismatch:
+      reject_reply(fmt::format("world size mismatch: rank {} has {} ranks, this rank {}",
+                               reply.rank, hello.size, self_.size),
+                   "give all ranks the same size");
       return;
-    case Verdict::other_job:
-      refuse(fmt::format("rank {} belongs to another job", answer.rank),
-             "give every world a store, or a name, of its own");
+    case HandshakeStatus::job_mismatch:
+      reject_reply(fmt::format("session mismatch: rank {} belongs to another job", reply.rank),
+                   "give every world a store, or a name, of its own");
       return;
-    case Verdict::taken:
-      refuse(fmt::format("rank {} knows another rank {} already", answer.rank, seat_.rank),
-             "give every rank a number of its own");
+    case HandshakeStatus::duplicate_rank:
+      reject_reply(fmt::format("duplicate rank: rank {} is already connected to a rank {}",
+                               reply.rank, self_.rank),
+                   "give every rank a number of its own");
       return;
-    case Verdict::wrong_place:
-      refuse(
-          fmt::format("what listens where rank {} should be is rank {}", answer.rank, hello.from),
-          "compare the addresses of the ranks");
+    case HandshakeStatus::wrong_rank:
+      reject_reply(fmt::format("wrong address: the server at the address of rank {} is rank {}",
+                               reply.rank, hello.from),
+                   "compare the addresses of the ranks");
       return;
   }
 }
 
-void Joining::agree() {
-  if (seat_.rank == 0) {
+void WorldJoiner::start_barrier() {
+  if (self_.rank == 0) {
     await_all_ready();
-    for (int rank = 1; rank < seat_.size; ++rank) tell_rank(rank, Verdict::go);
+    for (int rank = 1; rank < self_.size; ++rank) send_status(rank, HandshakeStatus::go);
     return;
   }
-  tell_rank(0, Verdict::ready);
+  send_status(0, HandshakeStatus::ready);
   HelloBytes bytes{};
-  if (!receive_all(joined_.sockets[0], bytes, deadline_)) {
-    seconds_now() >= deadline_ ? fail_late() : fail_lost(0);
+  if (!receive_all(peers_.sockets[0], bytes, deadline_)) {
+    seconds_now() >= deadline_ ? fail_timeout() : fail_disconnected(0);
   }
   const auto hello = decode_hello(bytes);
-  if (!hello || hello->verdict != Verdict::go) fail_lost(0, kNoMessage);
+  if (!hello || hello->status != HandshakeStatus::go) fail_disconnected(0, kInvalidMessage);
 }
 
-void Joining::tell_rank(int rank, Verdict verdict) {
-  const Hello hello{.verdict = verdict, .from = seat_.rank, .to = rank, .size = seat_.size};
-  if (!send_all(joined_.sockets[rank], encode(hello), deadline_)) fail_lost(rank);
+void WorldJoiner::send_status(int rank, HandshakeStatus status) {
+  const Hello hello{.status = status, .from = self_.rank, .to = rank, .size = self_.size};
+  if (!send_all(peers_.sockets[rank], encode(hello), deadline_)) fail_disconnected(rank);
 }
 
-void Joining::await_all_ready() {
-  listener_.close();  // all have come: who still does is none of them
-  strangers_.clear();
-  welcome_.assign(at(seat_.size), false);
-  welcome_[0] = true;
-  for (int rank = 1; rank < seat_.size; ++rank) answers_.push_back({.rank = rank});
-  while (!answers_.empty()) {
-    if (seconds_now() >= deadline_) fail_late();
-    wait_for_news();
-    std::erase_if(answers_, [&](Answer& answer) {
-      const Socket& socket = joined_.sockets[answer.rank];
-      const auto moved = socket.receive(std::span(answer.bytes).subspan(answer.count));
-      if (moved.would_wait) return false;
-      answer.count += moved.bytes;
-      if (moved.bytes > 0 && answer.count < Hello::kBytes) return false;
-      const auto hello = decode_hello(answer.bytes);
-      if (moved.bytes == 0) fail_lost(answer.rank);
-      if (!hello || hello->verdict != Verdict::ready) fail_lost(answer.rank, kNoMessage);
-      welcome_[answer.rank] = true;
+void WorldJoiner::await_all_ready() {
+  listener_.close();  // all ranks are connected
+  pending_peers_.clear();
+  is_connected_.assign(at(self_.size), false);
+  is_connected_[0] = true;
+  for (int rank = 1; rank < self_.size; ++rank) replies_.push_back({.rank = rank});
+  while (!replies_.empty()) {
+    if (seconds_now() >= deadline_) fail_timeout();
+    poll_sockets();
+    std::erase_if(replies_, [&](PendingReply& reply) {
+      const Socket& socket = peers_.sockets[reply.rank];
+      const auto moved = socket.receive(std::span(reply.bytes).subspan(reply.count));
+      if (moved.would_block) return false;
+      reply.count += moved.bytes;
+      if (moved.bytes > 0 && reply.count < Hello::kBytes) return false;
+      const auto hello = decode_hello(reply.bytes);
+      if (moved.bytes == 0) fail_disconnected(reply.rank);
+      if (!hello || hello->status != HandshakeStatus::ready) {
+        fail_disconnected(reply.rank, kInvalidMessage);
+      }
+      is_connected_[reply.rank] = true;
       return true;
     });
   }
 }
 
-void Joining::fail_lost(int rank, const char* why) {
+void WorldJoiner::fail_disconnected(int rank, const char* why) {
   std::optional<std::string> note;
-  // Where nobody can leave a word, nothing follows from its absence.
+  // If the store cannot be read, a missing note proves nothing.
   bool is_known = true;
   try {
-    note = rendezvous_.get(given_up_key(options_.name, rank), kNoteWithin);
-    is_known = note || rendezvous_.get(options_.name + "/session", kLook);
+    note = rendezvous_.get(join_failure_key(options_.name, rank), kNoteWithin);
+    is_known = note || rendezvous_.get(options_.name + "/session", kStoreLookup);
   } catch (const Failure&) {
-    throw;  // the store is ours, and says who failed
+    throw;  // a TcpStore, which reports the rank at fault
   } catch (const std::exception&) {
-    is_known = true;  // it went with the rank that is lost
+    is_known = true;  // the store was on the rank that is lost
   }
-  if (note) fail_given_up(seat_, rank, parse_given_up(*note));
-  if (is_known) fail_to_meet_rank(seat_, rank, why);
-  fail_to_meet(seat_, fmt::format("rank {} left", rank), {},
-               fmt::format("{}; the rendezvous does not answer", why));
+  if (note) throw_join_failure(self_, rank, parse_join_failure(*note));
+  if (is_known) throw_rank_failed(self_, rank, why);
+  throw_join_timeout(self_, fmt::format("rank {} disconnected", rank), {},
+                     fmt::format("{}; the rendezvous does not respond", why));
 }
 
-void Joining::give_up(const GivenUp& given_up) {
+void WorldJoiner::abort(const JoinFailure& failure) {
   const auto try_to = [](const auto& act) {
     try {
       act();
@@ -473,108 +500,111 @@ void Joining::give_up(const GivenUp& given_up) {
       return false;
     }
   };
-  (void)try_to(
-      [&] { rendezvous_.put(given_up_key(options_.name, seat_.rank), to_text(given_up)); });
   (void)try_to([&] {
-    for (int rank = 0; rank < seat_.size; ++rank) {
-      if (!is_connected_ && !welcome_[rank]) joined_.sockets[rank].close();
+    rendezvous_.put(join_failure_key(options_.name, self_.rank), format_join_failure(failure));
+  });
+  (void)try_to([&] {
+    for (int rank = 0; rank < self_.size; ++rank) {
+      if (!is_mesh_complete_ && !is_connected_[rank]) peers_.sockets[rank].close();
     }
-    Endpoint endpoint(seat_, std::move(joined_));
-    endpoint.detector().abort_peers(given_up.culprit, given_up.why);
+    Endpoint endpoint(self_, std::move(peers_));
+    endpoint.detector().abort_peers(failure.culprit, failure.why);
     const MutexLock lock(endpoint.mutex());
     endpoint.end_group(0, /*has_failed=*/true);
   });
 }
 
-void Joining::fail_late() {
+void WorldJoiner::fail_timeout() {
   std::vector<int> missing;
-  for (int rank = 0; rank < seat_.size; ++rank) {
-    if (rank != seat_.rank && !rendezvous_.get(key(rank), kLook)) missing.push_back(rank);
+  for (int rank = 0; rank < self_.size; ++rank) {
+    if (rank != self_.rank && !rendezvous_.get(key(rank), kStoreLookup)) missing.push_back(rank);
   }
-  for (int rank = 0; missing.empty() && rank < seat_.size; ++rank) {
-    if (!welcome_[rank]) missing.push_back(rank);
+  for (int rank = 0; missing.empty() && rank < self_.size; ++rank) {
+    if (!is_connected_[rank]) missing.push_back(rank);
   }
-  fail_to_meet(seat_,
-               fmt::format("{} ranks did not come together within {}", seat_.size,
-                           to_string(options_.connect_within)),
-               std::move(missing),
-               turned_away_ == 0 ? ""
-                                 : fmt::format("{} turned away, the last was {}", turned_away_,
-                                               last_turned_away_));
+  throw_join_timeout(self_,
+                     fmt::format("connecting {} ranks timed out after {}", self_.size,
+                                 to_string(options_.connect_within)),
+                     std::move(missing),
+                     rejected_ == 0 ? ""
+                                    : fmt::format("{} connections rejected, the last from {}",
+                                                  rejected_, last_rejected_));
 }
 
 }  // namespace
 
-void fail_to_meet(const Seat& seat, std::string what, std::vector<int> missing, std::string why) {
+void throw_join_timeout(const RankInfo& self, std::string what, std::vector<int> missing,
+                        std::string why) {
   if (!missing.empty()) {
-    why = fmt::format("not there: rank {}{}{}", fmt::join(missing, ", "), why.empty() ? "" : "; ",
-                      why);
+    why =
+        fmt::format("missing: rank {}{}{}", fmt::join(missing, ", "), why.empty() ? "" : "; ", why);
   }
-  throw DeadlinePassed(Diagnostic{.code = "D301",
-                                  .where = {.rank = seat.rank, .operation = "connect"},
-                                  .what = std::move(what),
-                                  .why = std::move(why)},
-                       std::move(missing));
+  throw TimeoutError(Diagnostic{.code = "D301",
+                                .where = {.rank = self.rank, .operation = "connect"},
+                                .what = std::move(what),
+                                .why = std::move(why)},
+                     std::move(missing));
 }
 
-std::string given_up_key(const std::string& name, int rank) {
+std::string join_failure_key(const std::string& name, int rank) {
   return fmt::format("{}/gave-up/{}", name, rank);
 }
 
-std::string to_text(const GivenUp& given_up) {
-  std::string why = given_up.why.substr(0, 200);
+std::string format_join_failure(const JoinFailure& failure) {
+  std::string why = failure.why.substr(0, 200);
   std::ranges::replace_if(why, [](char letter) { return letter < ' ' || letter > '~'; }, ' ');
-  return fmt::format("{} {}", given_up.culprit, why);
+  return fmt::format("{} {}", failure.culprit, why);
 }
 
-GivenUp parse_given_up(const std::string& text) {
-  GivenUp given_up;
+JoinFailure parse_join_failure(const std::string& text) {
+  JoinFailure failure;
   const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), given_up.culprit);
+      std::from_chars(text.data(), text.data() + text.size(), failure.culprit);
   const auto used = static_cast<std::size_t>(end - text.data());
-  if (error == std::errc() && used < text.size()) given_up.why = text.substr(used + 1);
-  return given_up;
+  if (error == std::errc() && used < text.size()) failure.why = text.substr(used + 1);
+  return failure;
 }
 
-void fail_given_up(const Seat& seat, int rank, const GivenUp& given_up) {
-  const std::string why = fmt::format("rank {} gave up: {}", rank, given_up.why);
-  const bool because_of_us = given_up.culprit == seat.rank;  // which knows of no fault
-  if (given_up.culprit >= 0 && given_up.culprit < seat.size && !because_of_us) {
-    fail_to_meet_rank(seat, given_up.culprit, why);
+void throw_join_failure(const RankInfo& self, int rank, const JoinFailure& failure) {
+  const std::string why = fmt::format("rank {} failed to connect: {}", rank, failure.why);
+  // If the other rank reports this one, the link is broken: this rank has not failed.
+  const bool is_this_rank = failure.culprit == self.rank;
+  if (failure.culprit >= 0 && failure.culprit < self.size && !is_this_rank) {
+    throw_rank_failed(self, failure.culprit, why);
   }
-  fail_to_meet(seat, fmt::format("{} ranks did not come together", seat.size), {}, why);
+  throw_join_timeout(self, fmt::format("connecting {} ranks failed", self.size), {}, why);
 }
 
-void fail_to_meet_rank(const Seat& seat, int rank, std::string why) {
+void throw_rank_failed(const RankInfo& self, int rank, std::string why) {
   throw RankFailed(Diagnostic{.code = "D302",
-                              .where = {.rank = seat.rank, .operation = "connect"},
+                              .where = {.rank = self.rank, .operation = "connect"},
                               .what = fmt::format("rank {} failed", rank),
                               .why = std::move(why)},
                    rank);
 }
 
-void refuse_peer(const Seat& seat, std::string what, std::string help) {
+void throw_bad_peer(const RankInfo& self, std::string what, std::string help) {
   throw InputError(Diagnostic{.code = "D307",
-                              .where = {.rank = seat.rank, .operation = "connect"},
+                              .where = {.rank = self.rank, .operation = "connect"},
                               .what = std::move(what),
                               .help = std::move(help)});
 }
 
-Joined join(const Seat& seat, Rendezvous& rendezvous, const SocketOptions& options) {
-  if (seat.size < 1 || seat.rank < 0 || seat.rank >= seat.size) {
-    throw InputError(
-        Diagnostic{.code = "D300",
-                   .where = {.operation = "connect"},
-                   .what = fmt::format("there is no rank {} of {}", seat.rank, seat.size)});
+PeerSockets join(const RankInfo& self, Rendezvous& rendezvous, const SocketOptions& options) {
+  if (self.size < 1 || self.rank < 0 || self.rank >= self.size) {
+    throw InputError(Diagnostic{
+        .code = "D300",
+        .where = {.operation = "connect"},
+        .what = fmt::format("rank {} is out of range for {} ranks", self.rank, self.size)});
   }
-  Joining joining(seat, rendezvous, options);
+  WorldJoiner joiner(self, rendezvous, options);
   try {
-    return joining.run();
+    return joiner.run();
   } catch (const Failure& failure) {
-    joining.give_up({.culprit = failure.culprit().value_or(-1), .why = failure.diagnostic().what});
+    joiner.abort({.culprit = failure.culprit().value_or(-1), .why = failure.diagnostic().what});
     throw;
   } catch (const std::exception& error) {
-    joining.give_up({.culprit = seat.rank, .why = error.what()});
+    joiner.abort({.culprit = self.rank, .why = error.what()});
     throw;
   }
 }

@@ -1,5 +1,4 @@
-// How the ranks of a world come together: each leaves its address in a rendezvous, calls all ranks
-// before it and lets in all that come after it.
+// Connects the ranks of a world: rendezvous, handshakes, and a full mesh of connections.
 #pragma once
 
 #include <string>
@@ -11,30 +10,31 @@
 
 namespace shiplap::comm {
 
-struct Joined {
-  std::vector<Socket> sockets;  // by rank; none to the own
-  int here = 1;                 // how many ranks have the same host as this one, itself included
+struct PeerSockets {
+  std::vector<Socket> sockets;  // by rank; closed for this rank
+  int ranks_on_host = 1;        // including this one
 };
 // Throws as connect() does.
-[[nodiscard]] Joined join(const Seat& seat, Rendezvous& rendezvous, const SocketOptions& options);
+[[nodiscard]] PeerSockets join(const RankInfo& self, Rendezvous& rendezvous,
+                               const SocketOptions& options);
 
-// Why a rank gave up before all had come together: it leaves that in the rendezvous, so that those
-// who lose it need not take it for dead.
-struct GivenUp {
-  int culprit = -1;  // nobody that it knows
+// Why a rank failed before all were connected. It writes this to the rendezvous, so that a peer
+// that loses its connection can report the rank at fault.
+struct JoinFailure {
+  int culprit = -1;  // -1: unknown
   std::string why;
 };
-[[nodiscard]] std::string to_text(const GivenUp& given_up);
-[[nodiscard]] GivenUp parse_given_up(const std::string& text);
-[[noreturn]] void fail_given_up(const Seat& seat, int rank, const GivenUp& given_up);
-// Under which a rank leaves it in a rendezvous.
-[[nodiscard]] std::string given_up_key(const std::string& name, int rank);
+[[nodiscard]] std::string format_join_failure(const JoinFailure& failure);
+[[nodiscard]] JoinFailure parse_join_failure(const std::string& text);
+// Throws the failure of `rank` on this one: D302 if its culprit is another rank, D301 otherwise.
+[[noreturn]] void throw_join_failure(const RankInfo& self, int rank, const JoinFailure& failure);
+// The key of that note in a rendezvous.
+[[nodiscard]] std::string join_failure_key(const std::string& name, int rank);
 
-// A failure while ranks come together, as those of communicators are.
-[[noreturn]] void fail_to_meet(const Seat& seat, std::string what, std::vector<int> missing,
-                               std::string why);
-[[noreturn]] void fail_to_meet_rank(const Seat& seat, int rank, std::string why);
-// D307.
-[[noreturn]] void refuse_peer(const Seat& seat, std::string what, std::string help);
+// Throws D301, D302 and D307.
+[[noreturn]] void throw_join_timeout(const RankInfo& self, std::string what,
+                                     std::vector<int> missing, std::string why);
+[[noreturn]] void throw_rank_failed(const RankInfo& self, int rank, std::string why);
+[[noreturn]] void throw_bad_peer(const RankInfo& self, std::string what, std::string help);
 
 }  // namespace shiplap::comm

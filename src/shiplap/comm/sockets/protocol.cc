@@ -8,19 +8,18 @@
 namespace shiplap::comm {
 namespace {
 
-// "SHIPLAP" and what is meant by it, as they appear in a dump of the traffic.
-constexpr std::uint64_t kHelloMark = 0x0a50414c50494853;    // "SHIPLAP\n"
-constexpr std::uint64_t kInquiryMark = 0x3f50414c50494853;  // "SHIPLAP?"
-constexpr std::uint16_t kHeaderMark = 0x4c53;               // "SL"
+// As they appear in a packet dump.
+constexpr std::uint64_t kHelloMagic = 0x0a50414c50494853;  // "SHIPLAP\n"
+constexpr std::uint64_t kStoreMagic = 0x3f50414c50494853;  // "SHIPLAP?"
+constexpr std::uint16_t kHeaderMagic = 0x4c53;             // "SL"
 constexpr std::size_t kTextAt = 64;
 constexpr std::size_t kNonceAt = 40;
 
-static_assert(kNonceAt + std::tuple_size_v<Nonce> == Hello::kSaid);
-static_assert(Hello::kSaid + std::tuple_size_v<Digest> == Hello::kBytes);
+static_assert(kNonceAt + std::tuple_size_v<Nonce> == Hello::kSignedBytes);
+static_assert(Hello::kSignedBytes + std::tuple_size_v<Digest> == Hello::kBytes);
 
 static_assert(std::tuple_size_v<decltype(ControlMessage::text)> + kTextAt == kControlBytes);
 
-// Writes numbers one after another.
 template <std::size_t kBytes>
 class Writer {
  public:
@@ -61,20 +60,20 @@ bool is_between(std::underlying_type_t<Enum> value, Enum first, Enum last) {
          value <= static_cast<std::underlying_type_t<Enum>>(last);
 }
 
-// How many bytes a kind of header may speak of.
-bool fits(const Header& header) {
+// Whether `bytes` is valid for the kind of header.
+bool has_valid_size(const Header& header) {
   switch (header.kind) {
     case Header::Kind::eager:
-      return header.bytes <= Header::kMostEager;
+      return header.bytes <= Header::kMaxEager;
     case Header::Kind::frame:
-      return header.bytes > 0 && header.bytes <= Header::kMostFrame;
+      return header.bytes > 0 && header.bytes <= Header::kMaxFrame;
     case Header::Kind::control:
       return header.bytes == kControlBytes;
     case Header::Kind::rts:
-    case Header::Kind::refuse:
-      return header.bytes <= Header::kMostMessage;
+    case Header::Kind::reject:
+      return header.bytes <= Header::kMaxMessage;
     case Header::Kind::cts:
-    case Header::Kind::withdraw:
+    case Header::Kind::cancel:
       return header.bytes == 0;
   }
   return false;
@@ -84,9 +83,9 @@ bool fits(const Header& header) {
 
 std::array<std::byte, Hello::kBytes> encode(const Hello& hello) {
   Writer<Hello::kBytes> writer;
-  writer.put(kHelloMark)
+  writer.put(kHelloMagic)
       .put(hello.version)
-      .put(static_cast<std::uint32_t>(hello.verdict))
+      .put(static_cast<std::uint32_t>(hello.status))
       .put(hello.from)
       .put(hello.to)
       .put(hello.size)
@@ -98,36 +97,36 @@ std::array<std::byte, Hello::kBytes> encode(const Hello& hello) {
 }
 
 std::optional<std::uint32_t> version_of_hello(
-    std::span<const std::byte, Hello::kOfAllVersions> bytes) {
+    std::span<const std::byte, Hello::kCommonBytes> bytes) {
   Reader reader(bytes);
-  if (reader.get<std::uint64_t>() != kHelloMark) return std::nullopt;
+  if (reader.get<std::uint64_t>() != kHelloMagic) return std::nullopt;
   return reader.get<std::uint32_t>();
 }
 
 std::optional<Hello> decode_hello(std::span<const std::byte, Hello::kBytes> bytes) {
   Reader reader(bytes);
-  if (reader.get<std::uint64_t>() != kHelloMark) return std::nullopt;
+  if (reader.get<std::uint64_t>() != kHelloMagic) return std::nullopt;
   Hello hello{.version = reader.get<std::uint32_t>()};
-  const auto verdict = reader.get<std::uint32_t>();
-  if (!is_between(verdict, Hello::Verdict::question, Hello::Verdict::go)) {
+  const auto status = reader.get<std::uint32_t>();
+  if (!is_between(status, HandshakeStatus::request, HandshakeStatus::go)) {
     return std::nullopt;
   }
-  hello.verdict = static_cast<Hello::Verdict>(verdict);
+  hello.status = static_cast<HandshakeStatus>(status);
   hello.from = reader.get<std::int32_t>();
   hello.to = reader.get<std::int32_t>();
   hello.size = reader.get<std::int32_t>();
   const auto unused = reader.get<std::uint32_t>();
   hello.session = reader.get<std::uint64_t>();
   std::ranges::copy(bytes.subspan<kNonceAt, std::tuple_size_v<Nonce>>(), hello.nonce.begin());
-  std::ranges::copy(bytes.subspan<Hello::kSaid>(), hello.proof.begin());
+  std::ranges::copy(bytes.subspan<Hello::kSignedBytes>(), hello.proof.begin());
   if (hello.version != kSocketsVersion) return hello;
-  const bool makes_sense = unused == 0 && hello.size >= 1 && hello.from >= 0 && hello.to >= 0;
-  return makes_sense ? std::optional(hello) : std::nullopt;
+  const bool is_valid = unused == 0 && hello.size >= 1 && hello.from >= 0 && hello.to >= 0;
+  return is_valid ? std::optional(hello) : std::nullopt;
 }
 
 std::array<std::byte, Header::kBytes> encode(const Header& header) {
   return Writer<Header::kBytes>()
-      .put(kHeaderMark)
+      .put(kHeaderMagic)
       .put(static_cast<std::uint8_t>(header.kind))
       .put(std::uint8_t{0})
       .put(header.tag)
@@ -139,7 +138,7 @@ std::array<std::byte, Header::kBytes> encode(const Header& header) {
 
 std::optional<Header> decode_header(std::span<const std::byte, Header::kBytes> bytes) {
   Reader reader(bytes);
-  if (reader.get<std::uint16_t>() != kHeaderMark) return std::nullopt;
+  if (reader.get<std::uint16_t>() != kHeaderMagic) return std::nullopt;
   const auto kind = reader.get<std::uint8_t>();
   const auto unused = reader.get<std::uint8_t>();
   if (!is_between(kind, Header::Kind::eager, Header::Kind::control) || unused != 0) {
@@ -151,7 +150,7 @@ std::optional<Header> decode_header(std::span<const std::byte, Header::kBytes> b
   header.bytes = reader.get<std::uint64_t>();
   header.id = reader.get<std::uint64_t>();
   const bool has_tag = header.tag >= 0 && header.tag <= MessageCommunicator::kTagsNeeded;
-  return has_tag && fits(header) ? std::optional(header) : std::nullopt;
+  return has_tag && has_valid_size(header) ? std::optional(header) : std::nullopt;
 }
 
 std::array<std::byte, kControlBytes> encode(const ControlMessage& message) {
@@ -184,28 +183,30 @@ std::optional<ControlMessage> decode_control(std::span<const std::byte, kControl
   return message.text.back() == '\0' ? std::optional(message) : std::nullopt;
 }
 
-std::array<std::byte, Inquiry::kBytes> encode(const Inquiry& inquiry) {
-  return Writer<Inquiry::kBytes>()
-      .put(kInquiryMark)
-      .put(inquiry.version)
-      .put(static_cast<std::uint32_t>(inquiry.kind))
-      .put(inquiry.key)
-      .put(inquiry.value)
+std::array<std::byte, StoreMessage::kBytes> encode(const StoreMessage& message) {
+  return Writer<StoreMessage::kBytes>()
+      .put(kStoreMagic)
+      .put(message.version)
+      .put(static_cast<std::uint32_t>(message.kind))
+      .put(message.key)
+      .put(message.value)
       .bytes();
 }
 
-std::optional<Inquiry> decode_inquiry(std::span<const std::byte, Inquiry::kBytes> bytes) {
+std::optional<StoreMessage> decode_store_message(
+    std::span<const std::byte, StoreMessage::kBytes> bytes) {
   Reader reader(bytes);
-  if (reader.get<std::uint64_t>() != kInquiryMark) return std::nullopt;
-  Inquiry inquiry{.version = reader.get<std::uint32_t>()};
+  if (reader.get<std::uint64_t>() != kStoreMagic) return std::nullopt;
+  StoreMessage message{.version = reader.get<std::uint32_t>()};
   const auto kind = reader.get<std::uint32_t>();
-  if (!is_between(kind, Inquiry::Kind::put, Inquiry::Kind::over)) return std::nullopt;
-  inquiry.kind = static_cast<Inquiry::Kind>(kind);
-  inquiry.key = reader.get<std::uint32_t>();
-  inquiry.value = reader.get<std::uint32_t>();
-  if (inquiry.version != kSocketsVersion) return inquiry;
-  const bool fits = inquiry.key <= Inquiry::kMostKey && inquiry.value <= Inquiry::kMostValue;
-  return fits ? std::optional(inquiry) : std::nullopt;
+  if (!is_between(kind, StoreMessage::Kind::put, StoreMessage::Kind::shutdown)) return std::nullopt;
+  message.kind = static_cast<StoreMessage::Kind>(kind);
+  message.key = reader.get<std::uint32_t>();
+  message.value = reader.get<std::uint32_t>();
+  if (message.version != kSocketsVersion) return message;
+  const bool fits =
+      message.key <= StoreMessage::kMaxKey && message.value <= StoreMessage::kMaxValue;
+  return fits ? std::optional(message) : std::nullopt;
 }
 
 }  // namespace shiplap::comm

@@ -1,7 +1,7 @@
-// What goes over a connection, as bytes: first a hello from both ends, then messages and control
-// messages, each behind a header. Numbers are little-endian, whatever the machine.
+// The bytes on a connection: a handshake of Hello messages, then frames, each with a header. The
+// TcpStore has messages of its own. Numbers are little-endian on every machine.
 //
-// Reading trusts nothing: it gives nothing for bytes that no rank of this version sends.
+// Decoding trusts nothing: it returns nothing for bytes that no rank of this version sends.
 #pragma once
 
 #include <array>
@@ -15,67 +15,67 @@
 
 namespace shiplap::comm {
 
-// Changes with anything that is sent, also by the Meeting.
+// Changes with every format here, also with those of the TcpStore.
 inline constexpr std::uint32_t kSocketsVersion = 4;
 
-// Who is there, said by the rank that connects; the answer to it; and the proof of the first that
-// it knows the secret of the job, after which it is let in. The answer has a proof as well.
+enum class HandshakeStatus : std::uint32_t {
+  request,           // from the rank that connects
+  ok,                // reply; the proof is expected next
+  version_mismatch,  // reply; `version` is that of the accepting rank
+  size_mismatch,     // reply; `size` is that of the accepting rank
+  job_mismatch,      // reply
+  duplicate_rank,    // reply: a rank with this number is already connected
+  wrong_rank,        // reply: the request is for another rank; `from` is the accepting rank
+  proof,             // from the rank that connects, after an ok
+  ready,             // to rank 0: this rank is connected to all others
+  go,                // from rank 0: all ranks are ready
+};
+
+// A message of the handshake: request, reply, and proof that the connecting rank knows the secret
+// of the job. The reply has a proof as well.
 struct Hello {
   static constexpr std::size_t kBytes = 96;
-  static constexpr std::size_t kSaid = 64;           // what proofs are about, in front of them
-  static constexpr std::size_t kOfAllVersions = 40;  // in which mark, version and verdict are
-  enum class Verdict : std::uint32_t {
-    question,       // of the rank that connects
-    welcome,        // all others are answers
-    other_version,  // `version` is that of who answers
-    other_size,     // `size` likewise
-    other_job,
-    taken,        // there is a rank with this number already
-    wrong_place,  // the rank that connects has meant another; `from` is who answers
-    proof,        // of the rank that connects, after a welcome
-    ready,        // to rank 0: this one has a connection to every other
-    go,           // from rank 0: all have
-  };
+  static constexpr std::size_t kSignedBytes = 64;  // the prefix that proofs cover
+  static constexpr std::size_t kCommonBytes =
+      40;  // the same in all versions: magic, version, status
   std::uint32_t version = kSocketsVersion;
-  Verdict verdict = Verdict::question;
+  HandshakeStatus status = HandshakeStatus::request;
   std::int32_t from = 0;
   std::int32_t to = 0;
-  std::int32_t size = 1;
-  std::uint64_t session = 0;  // which world
+  std::int32_t size = 1;      // of the world
+  std::uint64_t session = 0;  // of the world
   Nonce nonce{};
   Digest proof{};
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 [[nodiscard]] std::array<std::byte, Hello::kBytes> encode(const Hello& hello);
-// Of another version only `version` and `verdict` have a meaning.
+// In a Hello of another version only `version` and `status` are valid.
 [[nodiscard]] std::optional<Hello> decode_hello(std::span<const std::byte, Hello::kBytes> bytes);
-// The version of who says hello, from what all versions have in common; nothing if it is no rank.
+// Returns the version of the sender; nothing if it is not Shiplap.
 [[nodiscard]] std::optional<std::uint32_t> version_of_hello(
-    std::span<const std::byte, Hello::kOfAllVersions> bytes);
+    std::span<const std::byte, Hello::kCommonBytes> bytes);
 
-// The eager and the rendezvous protocol. A short message goes at once, with its data. A longer one
-// is announced (ready to send); when the receiver has a place for it, it says so (clear to send),
-// and the message comes in frames, so that others can go between them.
+// Header of a frame of the eager or the rendezvous protocol (endpoint.cc).
 struct Header {
   static constexpr std::size_t kBytes = 32;
   enum class Kind : std::uint8_t {
     eager = 1,  // followed by `bytes` of data
-    rts,        // ready to send a message of `bytes`
+    rts,        // ready (request) to send a message of `bytes`
     cts,        // clear to send, from the receiver
-    refuse,     // from the receiver, which has only room for `bytes`
+    reject,     // from the receiver, whose buffer has only `bytes`
     frame,      // followed by the next `bytes` of a message that has its cts
-    withdraw,   // from the sender: the message will not be completed
+    cancel,     // from the sender: the message will not be completed
     control,    // followed by a ControlMessage
   };
-  static constexpr std::size_t kMostEager = std::size_t{64} * 1024;
-  static constexpr std::size_t kMostFrame = std::size_t{1024} * 1024;
-  static constexpr std::uint64_t kMostMessage = std::uint64_t{1} << 48;
+  static constexpr std::size_t kMaxEager = std::size_t{64} * 1024;
+  static constexpr std::size_t kMaxFrame = std::size_t{1024} * 1024;
+  static constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 48;
 
   Kind kind = Kind::eager;
   std::int32_t tag = 0;
   std::uint64_t group = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t id = 0;  // of a message that has an rts, by its sender
+  std::uint64_t id = 0;  // of a rendezvous message; unique for its sender
   friend bool operator==(const Header&, const Header&) = default;
 };
 [[nodiscard]] std::array<std::byte, Header::kBytes> encode(const Header& header);
@@ -86,30 +86,30 @@ inline constexpr std::size_t kControlBytes = 320;
 [[nodiscard]] std::optional<ControlMessage> decode_control(
     std::span<const std::byte, kControlBytes> bytes);
 
-// What a rank asks of a Meeting, and what that answers. A key and a value follow.
-struct Inquiry {
+// Header of a request to a TcpStore, or of its reply. A key and a value follow.
+struct StoreMessage {
   static constexpr std::size_t kBytes = 24;
   enum class Kind : std::uint32_t {
     put = 1,
-    get,            // answered when the key is there
-    done,           // answer: it was put, or this is its value
-    taken,          // answer: another value was put there before
-    other_version,  // answer: `version` is that of who answers
-    greeting,       // a nonce; the answer has one too, and a proof. Nothing else is heard before
-    proof,          // not answered; what follows is heard
-    over,           // answer to nothing: rank 0 ends the Meeting, and this is why
+    get,               // the reply comes when the key exists
+    ok,                // reply: it was put, or this is the value
+    key_exists,        // reply: the key has another value already
+    version_mismatch,  // reply; `version` is that of the server
+    hello,             // a nonce; the reply has one too, and a proof. Must be first
+    proof,             // no reply; requests are accepted after it
+    shutdown,          // no request: rank 0 ends the store; the value is the reason
   };
-  static constexpr std::size_t kMostKey = 256;
-  static constexpr std::size_t kMostValue = 4096;
+  static constexpr std::size_t kMaxKey = 256;
+  static constexpr std::size_t kMaxValue = 4096;
 
   std::uint32_t version = kSocketsVersion;
   Kind kind = Kind::put;
   std::uint32_t key = 0;  // bytes
   std::uint32_t value = 0;
-  friend bool operator==(const Inquiry&, const Inquiry&) = default;
+  friend bool operator==(const StoreMessage&, const StoreMessage&) = default;
 };
-[[nodiscard]] std::array<std::byte, Inquiry::kBytes> encode(const Inquiry& inquiry);
-[[nodiscard]] std::optional<Inquiry> decode_inquiry(
-    std::span<const std::byte, Inquiry::kBytes> bytes);
+[[nodiscard]] std::array<std::byte, StoreMessage::kBytes> encode(const StoreMessage& message);
+[[nodiscard]] std::optional<StoreMessage> decode_store_message(
+    std::span<const std::byte, StoreMessage::kBytes> bytes);
 
 }  // namespace shiplap::comm

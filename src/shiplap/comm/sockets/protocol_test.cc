@@ -12,7 +12,7 @@ namespace {
 
 std::byte byte(int value) { return static_cast<std::byte>(value); }
 
-ControlMessage said(const std::string& text) {
+ControlMessage reply_with(const std::string& text) {
   ControlMessage message{.kind = ControlMessage::Kind::probe_reply,
                          .culprit = -1,
                          .group = 0xfedcba9876543210,
@@ -24,8 +24,8 @@ ControlMessage said(const std::string& text) {
   return message;
 }
 
-TEST(Protocol, WhatIsWrittenIsReadAgain) {
-  const Hello hello{.verdict = Hello::Verdict::taken,
+TEST(Protocol, RoundTrips) {
+  const Hello hello{.status = HandshakeStatus::duplicate_rank,
                     .from = 3,
                     .to = 70000,
                     .size = 100000,
@@ -34,14 +34,14 @@ TEST(Protocol, WhatIsWrittenIsReadAgain) {
                     .proof = sha256({})};
   EXPECT_EQ(decode_hello(encode(hello)), hello);
   const Header header{.kind = Header::Kind::rts,
-                      .tag = Communicator::kLargestTag,
+                      .tag = Communicator::kMaxTag,
                       .group = 0xfedcba9876543210,
                       .bytes = 1ULL << 40,
                       .id = 77};
   EXPECT_EQ(decode_header(encode(header)), header);
-  const Inquiry inquiry{.kind = Inquiry::Kind::get, .key = 256, .value = 4096};
-  EXPECT_EQ(decode_inquiry(encode(inquiry)), inquiry);
-  const ControlMessage message = said("barrier number 3 of `world`");
+  const StoreMessage request{.kind = StoreMessage::Kind::get, .key = 256, .value = 4096};
+  EXPECT_EQ(decode_store_message(encode(request)), request);
+  const ControlMessage message = reply_with("barrier number 3 of `world`");
   const auto again = decode_control(encode(message));
   ASSERT_TRUE(again);
   EXPECT_EQ(again->kind, message.kind);
@@ -54,7 +54,7 @@ TEST(Protocol, WhatIsWrittenIsReadAgain) {
   EXPECT_EQ(again->text, message.text);
 }
 
-// The bytes themselves, so that two machines agree on them and no version changes them unseen.
+// The bytes themselves: two machines must agree on them, and a change needs a new version.
 TEST(Protocol, NumbersAreLittleEndian) {
   const auto hello = encode(Hello{.from = 1, .to = 0x0203, .size = 4, .session = 5});
   EXPECT_EQ(std::memcmp(hello.data(), "SHIPLAP\n", 8), 0);
@@ -70,48 +70,49 @@ TEST(Protocol, NumbersAreLittleEndian) {
   EXPECT_EQ(header[24], byte(6));
 }
 
-TEST(Protocol, RefusesWhatNoRankSends) {
+TEST(Protocol, RejectsInvalidBytes) {
   auto hello = encode(Hello{.size = 2});
   hello[0] = byte('G');  // "GET / HTTP", say
   EXPECT_FALSE(decode_hello(hello));
   EXPECT_FALSE(decode_hello(encode(Hello{.size = 0})));
   EXPECT_FALSE(decode_hello(encode(Hello{.from = -1})));
-  EXPECT_FALSE(decode_hello(encode(Hello{.verdict = static_cast<Hello::Verdict>(99)})));
+  EXPECT_FALSE(decode_hello(encode(Hello{.status = static_cast<HandshakeStatus>(99)})));
 
   EXPECT_FALSE(decode_header(encode(Header{.kind = static_cast<Header::Kind>(0)})));
   EXPECT_FALSE(decode_header(encode(Header{.kind = static_cast<Header::Kind>(8)})));
   EXPECT_FALSE(decode_header(encode(Header{.tag = -1})));
   EXPECT_FALSE(decode_header(encode(Header{.tag = 1 << 30})));
-  EXPECT_FALSE(decode_header(encode(Header{.bytes = Header::kMostEager + 1})));
-  EXPECT_TRUE(decode_header(encode(Header{.bytes = Header::kMostEager})));
+  EXPECT_FALSE(decode_header(encode(Header{.bytes = Header::kMaxEager + 1})));
+  EXPECT_TRUE(decode_header(encode(Header{.bytes = Header::kMaxEager})));
   EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::frame, .bytes = 0})));
   EXPECT_FALSE(
-      decode_header(encode(Header{.kind = Header::Kind::frame, .bytes = Header::kMostFrame + 1})));
+      decode_header(encode(Header{.kind = Header::Kind::frame, .bytes = Header::kMaxFrame + 1})));
   EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::control, .bytes = 1})));
   EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::cts, .bytes = 1})));
   EXPECT_FALSE(decode_header(encode(Header{.kind = Header::Kind::rts, .bytes = ~0ULL})));
 
-  EXPECT_FALSE(decode_inquiry(encode(Inquiry{.key = 257})));
-  EXPECT_FALSE(decode_inquiry(encode(Inquiry{.value = 4097})));
-  EXPECT_FALSE(decode_inquiry(encode(Inquiry{.kind = static_cast<Inquiry::Kind>(0)})));
+  EXPECT_FALSE(decode_store_message(encode(StoreMessage{.key = 257})));
+  EXPECT_FALSE(decode_store_message(encode(StoreMessage{.value = 4097})));
+  EXPECT_FALSE(
+      decode_store_message(encode(StoreMessage{.kind = static_cast<StoreMessage::Kind>(0)})));
 
-  auto message = encode(said("x"));
-  message.back() = byte('!');  // a text without an end
+  auto message = encode(reply_with("x"));
+  message.back() = byte('!');  // a text that is not terminated
   EXPECT_FALSE(decode_control(message));
   EXPECT_FALSE(
       decode_control(encode(ControlMessage{.kind = static_cast<ControlMessage::Kind>(4)})));
 }
 
-TEST(Protocol, AnotherVersionIsUnderstoodSoFar) {
+TEST(Protocol, ReadsTheVersionOfAnotherVersion) {
   const auto hello = decode_hello(encode(Hello{.version = 7, .size = -5}));
   ASSERT_TRUE(hello);
   EXPECT_EQ(hello->version, 7U);
-  const auto inquiry = decode_inquiry(encode(Inquiry{.version = 7, .key = ~0U}));
-  ASSERT_TRUE(inquiry);
-  EXPECT_EQ(inquiry->version, 7U);
+  const auto message = decode_store_message(encode(StoreMessage{.version = 7, .key = ~0U}));
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->version, 7U);
 }
 
-// Whatever is accepted says the same when it is written again.
+// A header that is accepted encodes to the same bytes.
 TEST(Protocol, AcceptsOnlyWhatItCouldHaveWritten) {
   Random random(1);
   for (int k = 0; k < 20000; ++k) {

@@ -1,6 +1,5 @@
-// How ranks that have nothing but a network learn each other's addresses: they leave them where all
-// can look. Any store of keys and values will do, such as JAX's coordinator or a store of torch.
-// Values are short texts of printable characters.
+// How ranks that have nothing but a network learn each other's addresses: through a key-value store
+// that all can reach, such as JAX's coordinator or a torch Store. Values are short printable texts.
 #pragma once
 
 #include <memory>
@@ -12,8 +11,8 @@
 
 namespace shiplap::comm {
 
-// Which rank of how many.
-struct Seat {
+// This rank, and the size of the world.
+struct RankInfo {
   int rank = 0;
   int size = 1;
 };
@@ -26,31 +25,34 @@ class Rendezvous {
   virtual ~Rendezvous() = default;
 
   virtual void put(const std::string& key, const std::string& value) = 0;
-  // Waits until somebody has put it; nothing if that takes longer than `within`.
+  // Waits until the key exists. Returns nothing if that takes longer than `within`.
   [[nodiscard]] virtual std::optional<std::string> get(const std::string& key, Seconds within) = 0;
 };
 
-// A store of our own. Rank 0 serves it at `address`, HOST:PORT, and nowhere else, from a thread
-// that ends with the object, when all other ranks have ended theirs or `within` has passed. The
-// others try to reach it for that long.
+// A store of our own (as torch's TCPStore): rank 0 serves it at `address`, HOST:PORT, from a
+// thread, the other ranks connect to it. Rank 0's destructor waits until all others have
+// disconnected, or `within` has passed. The others try to connect for that long.
 //
-// Who does not know the secret can neither read nor write there.
+// A process that does not know the secret can neither read nor write.
 //
-// Throws InputError D308 if the address is none or cannot be listened to, D307 if what answers is
-// not rank 0 of such a job, does not know its secret, or if a second rank has the same number,
-// DeadlinePassed D301 if nothing answers, RankFailed D302 if rank 0 has gone.
-class Meeting : public Rendezvous {
+// Throws InputError D308 if the address is invalid or rank 0 cannot listen at it, D307 if the
+// server is not rank 0 of such a job or has another secret, or if two ranks have the same number,
+// TimeoutError D301 if nothing replies, RankFailed D302 if rank 0 has exited.
+class TcpStore : public Rendezvous {
  public:
-  // This rank needs it no longer. Rank 0 goes on to serve it for those who do.
-  virtual void end_later() = 0;
-  // The own address on the way to rank 0, without a port: one that the other ranks can reach too.
-  [[nodiscard]] virtual std::string own_host() const = 0;
+  // This rank no longer needs the store. Rank 0 stops accepting connections, and continues to serve
+  // those it has.
+  virtual void shut_down() = 0;
+  // The address of this host on the route to rank 0, without a port: other ranks can reach it too.
+  [[nodiscard]] virtual std::string local_host() const = 0;
 };
-[[nodiscard]] std::unique_ptr<Meeting> meet_at(const std::string& address, const Seat& seat,
-                                               Seconds within, const std::string& secret = "");
+[[nodiscard]] std::unique_ptr<TcpStore> connect_store(const std::string& address,
+                                                      const RankInfo& self, Seconds within,
+                                                      const std::string& secret = "");
 
-// No store at all: every rank knows where each listens, HOST:PORT by rank, and listens there.
-// Throws InputError D308 if one of them is no such address.
-[[nodiscard]] std::unique_ptr<Rendezvous> meet_by_list(const std::vector<std::string>& addresses);
+// No store: a static list of the addresses of all ranks, HOST:PORT by rank, at which they listen.
+// Throws InputError D308 if one of them is invalid.
+[[nodiscard]] std::unique_ptr<Rendezvous> make_static_rendezvous(
+    const std::vector<std::string>& addresses);
 
 }  // namespace shiplap::comm

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "shiplap/base/exhausted.h"
+#include "shiplap/base/resources.h"
 #include "shiplap/comm/sockets/secret_internal.h"
 
 namespace shiplap::comm {
@@ -25,9 +25,9 @@ constexpr std::array<std::uint32_t, 64> kRounds{
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-using State = std::array<std::uint32_t, 8>;
+using Sha256State = std::array<std::uint32_t, 8>;
 
-void absorb(State& state, std::span<const std::byte, kBlock> block) {
+void compress(Sha256State& state, std::span<const std::byte, kBlock> block) {
   std::array<std::uint32_t, 64> words{};
   for (std::size_t k = 0; k < 16; ++k) {
     for (std::size_t b = 0; b < 4; ++b) {
@@ -40,7 +40,7 @@ void absorb(State& state, std::span<const std::byte, kBlock> block) {
     words[k] = words[k - 16] + (std::rotr(a, 7) ^ std::rotr(a, 18) ^ a >> 3U) + words[k - 7] +
                (std::rotr(b, 17) ^ std::rotr(b, 19) ^ b >> 10U);
   }
-  State s = state;
+  Sha256State s = state;
   for (std::size_t k = 0; k < 64; ++k) {
     const std::uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
     const std::uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
@@ -54,7 +54,7 @@ void absorb(State& state, std::span<const std::byte, kBlock> block) {
   for (std::size_t k = 0; k < state.size(); ++k) state[k] += s[k];
 }
 
-std::vector<std::byte> joined(std::span<const std::byte> a, std::span<const std::byte> b) {
+std::vector<std::byte> concatenate(std::span<const std::byte> a, std::span<const std::byte> b) {
   std::vector<std::byte> all(a.begin(), a.end());
   all.insert(all.end(), b.begin(), b.end());
   return all;
@@ -70,10 +70,10 @@ Digest sha256(std::span<const std::byte> data) {
   for (int shift = 56; shift >= 0; shift -= 8) {
     padded.push_back(static_cast<std::byte>(bits >> static_cast<unsigned>(shift)));
   }
-  State state{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-              0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  Sha256State state{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                    0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   for (std::size_t at = 0; at < padded.size(); at += kBlock) {
-    absorb(state, std::span<const std::byte>(padded).subspan(at).first<kBlock>());
+    compress(state, std::span<const std::byte>(padded).subspan(at).first<kBlock>());
   }
   Digest digest{};
   for (std::size_t k = 0; k < digest.size(); ++k) {
@@ -93,7 +93,7 @@ Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> da
   std::array<std::byte, kBlock> outer = block;
   for (std::byte& one : inner) one ^= std::byte{0x36};
   for (std::byte& one : outer) one ^= std::byte{0x5c};
-  return sha256(joined(outer, sha256(joined(inner, data))));
+  return sha256(concatenate(outer, sha256(concatenate(inner, data))));
 }
 
 bool equal_in_constant_time(const Digest& a, const Digest& b) {
@@ -107,16 +107,18 @@ Nonce random_nonce() {
   std::size_t count = 0;
   while (count < nonce.size()) {
     const ssize_t got = getrandom(nonce.data() + count, nonce.size() - count, 0);
-    if (got < 0 && errno != EINTR) throw_exhausted("the system gives no random numbers");
+    if (got < 0 && errno != EINTR)
+      throw_resource_exhausted("getrandom() failed: no random numbers");
     if (got > 0) count += static_cast<std::size_t>(got);
   }
   return nonce;
 }
 
-Digest Secret::prove(std::string_view role, std::span<const std::byte> question,
-                     std::span<const std::byte> answer) const {
-  const auto said = joined(question, answer);
-  return hmac_sha256(std::as_bytes(std::span(key_)), joined(std::as_bytes(std::span(role)), said));
+Digest Secret::prove(std::string_view role, std::span<const std::byte> request,
+                     std::span<const std::byte> reply) const {
+  const auto messages = concatenate(request, reply);
+  return hmac_sha256(std::as_bytes(std::span(key_)),
+                     concatenate(std::as_bytes(std::span(role)), messages));
 }
 
 }  // namespace shiplap::comm

@@ -1,6 +1,6 @@
-// What only the ranks of one job know, and how they prove that they do without saying it:
-// HMAC-SHA-256 (RFC 2104, FIPS 180-4) of what both ends of a connection have said, with a number of
-// each that is never used twice.
+// A shared secret of the ranks of one job, and the proof of knowledge without sending it:
+// HMAC-SHA-256 (RFC 2104, FIPS 180-4) over the messages of both ends of a connection, each of which
+// has a nonce.
 #pragma once
 
 #include <array>
@@ -16,21 +16,20 @@ using Nonce = std::array<std::byte, 24>;
 
 [[nodiscard]] Digest sha256(std::span<const std::byte> data);
 [[nodiscard]] Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> data);
-// Takes as long wherever they differ.
+// Takes the same time wherever they differ.
 [[nodiscard]] bool equal_in_constant_time(const Digest& a, const Digest& b);
 
-// From the system, as all that is random here. Throws MissingPart D007 if it gives none.
+// From getrandom(). Throws MissingDependency D007 if that fails.
 [[nodiscard]] Nonce random_nonce();
 
 class Secret {
  public:
-  // Any text; the empty one is known to everybody.
+  // Any text; the empty one is no secret.
   explicit Secret(std::string_view text = "") : key_(text) {}
 
-  // The proof of one end (`role` says which) that it knows the secret, in a conversation in which
-  // these were said.
-  [[nodiscard]] Digest prove(std::string_view role, std::span<const std::byte> question,
-                             std::span<const std::byte> answer) const;
+  // Returns the proof of one end (`role` says which) for a connection with these two messages.
+  [[nodiscard]] Digest prove(std::string_view role, std::span<const std::byte> request,
+                             std::span<const std::byte> reply) const;
 
  private:
   std::string key_;

@@ -17,29 +17,29 @@
 #include <thread>
 
 #include "shiplap/base/error.h"
-#include "shiplap/base/exhausted.h"
+#include "shiplap/base/resources.h"
 #include "shiplap/comm/sockets/socket_internal.h"
 
 namespace shiplap::comm {
 namespace {
 
-constexpr int kLargestPort = 65535;
-constexpr std::chrono::milliseconds kTryAgainAfter{5};
-// A machine that is gone says nothing: the kernel asks, and gives up after half a minute. (One that
-// only stopped a process still answers.)
-constexpr int kSilenceSeconds = 10;
-constexpr int kAskEverySeconds = 5;
-constexpr int kAskTimes = 4;
+constexpr int kMaxPort = 65535;
+constexpr std::chrono::milliseconds kRetryAfter{5};
+// TCP keepalive: finds a host that is gone after half a minute. (A host with a stopped process
+// still replies.)
+constexpr int kKeepaliveIdleSeconds = 10;
+constexpr int kKeepaliveIntervalSeconds = 5;
+constexpr int kKeepaliveProbes = 4;
 
-[[noreturn]] void refuse(std::string what, std::string help = "") {
+[[noreturn]] void throw_bad_address(std::string what, std::string help = "") {
   throw InputError(Diagnostic{.code = "D308", .what = std::move(what), .help = std::move(help)});
 }
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
-using Found = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-Found find(const Address& address) {
+AddressList resolve(const Address& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
@@ -47,22 +47,22 @@ Found find(const Address& address) {
   const int status =
       getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (status != 0) {
-    refuse(fmt::format("there is no host `{}`: {}", address.host, gai_strerror(status)));
+    throw_bad_address(fmt::format("unknown host `{}`: {}", address.host, gai_strerror(status)));
   }
   return {found, &freeaddrinfo};
 }
 
-void set(const Socket& socket, int level, int option, int value) {
-  // What cannot be set is not needed to go on.
+void set_option(const Socket& socket, int level, int option, int value) {
+  // Errors are ignored: no option is essential.
   (void)setsockopt(socket.descriptor(), level, option, &value, sizeof value);
 }
 
-void prepare(const Socket& socket) {
-  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, kSilenceSeconds);
-  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, kAskEverySeconds);
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, kAskTimes);
+void configure(const Socket& socket) {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSeconds);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalSeconds);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
 }
 
 Address address_of(const sockaddr_storage& storage, socklen_t length) {
@@ -81,7 +81,7 @@ Socket open_for(const addrinfo& one) {
   return opened;
 }
 
-// How many files this process has open, about.
+// Approximate number of open files of this process.
 int open_files() {
   std::error_code error;
   int count = 0;
@@ -93,17 +93,17 @@ int open_files() {
   return error ? kUsual : count;
 }
 
-Socket::Moved moved(ssize_t result) {
+Socket::IoResult io_result(ssize_t result) {
   if (result >= 0) return {.bytes = static_cast<std::size_t>(result)};
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {.would_wait = true};
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {.would_block = true};
   return {.error = errno};
 }
 
-// One attempt. Not open if nobody listens there.
+// One attempt. Returns a closed socket if it fails.
 Socket try_to_connect(const addrinfo& one, double deadline) {
   Socket socket = open_for(one);
   if (!socket.is_open()) return {};
-  prepare(socket);
+  configure(socket);
   if (::connect(socket.descriptor(), one.ai_addr, one.ai_addrlen) != 0) {
     if (errno != EINPROGRESS || !wait_ready(socket, Ready::write, deadline)) return {};
     int error = 0;
@@ -111,9 +111,9 @@ Socket try_to_connect(const addrinfo& one, double deadline) {
     getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) return {};
   }
-  // With nobody there the kernel may take a port of ours that it just gave out for the one that is
-  // asked for, and connect it to itself.
-  if (socket.own_address() == socket.peer_address()) return {};
+  // If nothing listens at a port in the ephemeral range, the kernel may choose that port as the
+  // local one and connect the socket to itself.
+  if (socket.local_address() == socket.peer_address()) return {};
   return socket;
 }
 
@@ -133,9 +133,9 @@ std::string to_string(const Address& address) {
 
 Address parse_address(const std::string& text, const std::string& what, Port port) {
   const auto fail = [&] {
-    refuse(fmt::format("{} is `{}`, where {} was expected", what, text,
-                       port == Port::needed ? "HOST:PORT" : "HOST or HOST:PORT"),
-           "for example 127.0.0.1:4711, or [::1]:4711");
+    throw_bad_address(fmt::format("{} is `{}`, where {} was expected", what, text,
+                                  port == Port::needed ? "HOST:PORT" : "HOST or HOST:PORT"),
+                      "for example 127.0.0.1:4711, or [::1]:4711");
   };
   Address address;
   std::string rest;
@@ -154,7 +154,7 @@ Address parse_address(const std::string& text, const std::string& what, Port por
   const char* const end = rest.data() + rest.size();
   const auto [stop, error] = std::from_chars(rest.data() + 1, end, address.port);
   if (rest.front() != ':' || error != std::errc() || stop != end || address.port < 1 ||
-      address.port > kLargestPort) {
+      address.port > kMaxPort) {
     fail();
   }
   return address;
@@ -166,7 +166,7 @@ Socket::~Socket() {
   if (is_open()) ::close(descriptor_);
 }
 
-Address Socket::own_address() const {
+Address Socket::local_address() const {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
   getsockname(descriptor_, reinterpret_cast<sockaddr*>(&storage), &length);
@@ -180,20 +180,20 @@ Address Socket::peer_address() const {
   return address_of(storage, length);
 }
 
-Socket::Moved Socket::send(std::span<const std::byte> data) const {
-  return moved(::send(descriptor_, data.data(), data.size(), MSG_NOSIGNAL));
+Socket::IoResult Socket::send(std::span<const std::byte> data) const {
+  return io_result(::send(descriptor_, data.data(), data.size(), MSG_NOSIGNAL));
 }
 
-Socket::Moved Socket::receive(std::span<std::byte> data) const {
-  return moved(::recv(descriptor_, data.data(), data.size(), 0));
+Socket::IoResult Socket::receive(std::span<std::byte> data) const {
+  return io_result(::recv(descriptor_, data.data(), data.size(), 0));
 }
 
 void check_exhausted(int error) {
   const bool is_limit = error == EMFILE;
   if (!is_limit && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
-  throw_exhausted(fmt::format("cannot open one more connection: {}", text_of(error)),
-                  is_limit ? "this process has as many open files as it may" : "",
-                  is_limit ? "`ulimit -n 65536` before the ranks are started" : "");
+  throw_resource_exhausted(fmt::format("cannot open one more connection: {}", text_of(error)),
+                           is_limit ? "this process has reached its limit on open files" : "",
+                           is_limit ? "`ulimit -n 65536` before the ranks are started" : "");
 }
 
 void reserve_descriptors(int count) {
@@ -204,35 +204,34 @@ void reserve_descriptors(int count) {
   const rlim_t before = limit.rlim_cur;
   limit.rlim_cur = wanted;
   if (limit.rlim_max >= wanted && setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
-  throw_exhausted(
-      fmt::format("this process may open {} files, and needs {}", before, wanted),
+  throw_resource_exhausted(
+      fmt::format("limit on open files is too low: {} allowed, {} needed", before, wanted),
       fmt::format("every rank has a connection to every other; the limit cannot be raised above {}",
                   limit.rlim_max),
-      fmt::format("raise it: `ulimit -Hn {}` as root, or ask for it where the job is started",
-                  wanted));
+      fmt::format("raise it: `ulimit -Hn {}` as root, or in the job scheduler", wanted));
 }
 
 Socket listen_at(const Address& address, int backlog) {
-  const Found found = find(address);
+  const AddressList found = resolve(address);
   Socket listener = open_for(*found);
   if (listener.is_open()) {
-    set(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+    set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
     if (bind(listener.descriptor(), found->ai_addr, found->ai_addrlen) == 0 &&
         listen(listener.descriptor(), backlog) == 0) {
       return listener;
     }
   }
   const int error = errno;
-  refuse(fmt::format("cannot listen at {}: {}", to_string(address), text_of(error)),
-         error == EADDRINUSE      ? "another program does; choose another port"
-         : error == EADDRNOTAVAIL ? "it must be an address of this machine"
-                                  : "");
+  throw_bad_address(fmt::format("cannot listen at {}: {}", to_string(address), text_of(error)),
+                    error == EADDRINUSE      ? "another program uses this port; choose another one"
+                    : error == EADDRNOTAVAIL ? "it must be an address of this machine"
+                                             : "");
 }
 
 Socket accept_from(const Socket& listener) {
   Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket.is_open()) {
-    prepare(socket);
+    configure(socket);
   } else {
     check_exhausted(errno);
   }
@@ -240,14 +239,14 @@ Socket accept_from(const Socket& listener) {
 }
 
 Socket connect_to(const Address& address, double deadline) {
-  const Found found = find(address);
+  const AddressList found = resolve(address);
   while (true) {
     for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
       Socket socket = try_to_connect(*one, deadline);
       if (socket.is_open()) return socket;
     }
     if (seconds_now() >= deadline) return {};
-    std::this_thread::sleep_for(kTryAgainAfter);
+    std::this_thread::sleep_for(kRetryAfter);
   }
 }
 
@@ -267,9 +266,9 @@ bool wait_ready(const Socket& socket, Ready ready, double deadline) {
 
 bool send_all(const Socket& socket, std::span<const std::byte> data, double deadline) {
   while (!data.empty()) {
-    const Socket::Moved moved = socket.send(data);
+    const Socket::IoResult moved = socket.send(data);
     if (moved.error != 0) return false;
-    if (moved.would_wait && !wait_ready(socket, Ready::write, deadline)) return false;
+    if (moved.would_block && !wait_ready(socket, Ready::write, deadline)) return false;
     data = data.subspan(moved.bytes);
   }
   return true;
@@ -277,9 +276,9 @@ bool send_all(const Socket& socket, std::span<const std::byte> data, double dead
 
 bool receive_all(const Socket& socket, std::span<std::byte> data, double deadline) {
   while (!data.empty()) {
-    const Socket::Moved moved = socket.receive(data);
-    if (moved.error != 0 || (moved.bytes == 0 && !moved.would_wait)) return false;
-    if (moved.would_wait && !wait_ready(socket, Ready::read, deadline)) return false;
+    const Socket::IoResult moved = socket.receive(data);
+    if (moved.error != 0 || (moved.bytes == 0 && !moved.would_block)) return false;
+    if (moved.would_block && !wait_ready(socket, Ready::read, deadline)) return false;
     data = data.subspan(moved.bytes);
   }
   return true;

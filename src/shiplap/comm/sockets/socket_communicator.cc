@@ -8,25 +8,26 @@
 namespace shiplap::comm {
 namespace {
 
-// How long a rank that waits asks again and again before it sleeps, where there is a core for every
-// rank. It gives way each time: the rank it waits for may have been put on the same core, and then
-// half a ping-pong took 57 us, not 6.
+// Adaptive waiting: where there is a core for every rank, a rank polls this long before it sleeps.
+// It yields each time: the rank it waits for may be on the same core, and then half a ping-pong
+// took 57 us, not 6.
 constexpr double kSpinSeconds = 50e-6;
 constexpr double kSleepSeconds = 10e-3;
-// How often a rank that waits reports for what.
+// How often a rank that waits reports what it waits for.
 constexpr double kReportEvery = 20e-3;
-// What a rank sent before it was lost may still be on its way through others when that is known.
+// Messages in flight may arrive after the failure of their sender is known: a failure counts only
+// after this time.
 constexpr double kInFlight = 0.1;
-// Up to here one more message costs more than copying what is in it, there and here.
+// Below this, one more message costs more than copying its data on both sides.
 constexpr std::size_t kPackBelow = std::size_t{16} * 1024;
 
 }  // namespace
 
-// ---- one message
+// ---- requests
 
-class SocketCommunicator::State : public Request::State {
+class SocketCommunicator::SocketRequest : public Request::State {
  public:
-  State(SocketCommunicator& communicator, const char* verb, int peer, int tag)
+  SocketRequest(SocketCommunicator& communicator, const char* verb, int peer, int tag)
       : communicator_(communicator),
         endpoint_(*communicator.endpoint_),
         verb_(verb),
@@ -39,7 +40,7 @@ class SocketCommunicator::State : public Request::State {
   void time_out() final;
 
  protected:
-  // Throws what went wrong with the message itself.
+  // Throws the failure of this message.
   virtual bool is_complete() SHIPLAP_REQUIRES(endpoint_.mutex()) = 0;
 
   SocketCommunicator& communicator_;  // NOLINT
@@ -49,10 +50,10 @@ class SocketCommunicator::State : public Request::State {
   [[nodiscard]] std::string operation() const {
     return communicator_.operation(verb_, peer_, tag_);
   }
-  void serve(double time) SHIPLAP_REQUIRES(endpoint_.mutex());
+  void answer_probes(double time) SHIPLAP_REQUIRES(endpoint_.mutex());
   void check_peer() SHIPLAP_REQUIRES(endpoint_.mutex());
-  // True, and this rank waits no longer.
-  bool is_over() {
+  // Returns true. This rank no longer waits.
+  bool finish() {
     awaiting_.set(false);
     return true;
   }
@@ -64,42 +65,42 @@ class SocketCommunicator::State : public Request::State {
   FailureDetector::Awaiting awaiting_;
 };
 
-void SocketCommunicator::State::serve(double time) {
+void SocketCommunicator::SocketRequest::answer_probes(double time) {
   if (time < report_at_ && !endpoint_.has_probes()) return;
   report_at_ = time + kReportEvery;
-  endpoint_.serve(communicator_.wait_state(operation()));
+  endpoint_.answer_probes(communicator_.wait_state(operation()));
 }
 
-// Nothing comes from a rank that has gone, whatever others may have sent.
-void SocketCommunicator::State::check_peer() {
+// No message can arrive from a rank that has disconnected.
+void SocketCommunicator::SocketRequest::check_peer() {
   const int peer = communicator_.world_rank(peer_);
-  switch (endpoint_.gone(peer)) {
-    case Endpoint::Gone::no:
+  switch (endpoint_.peer_state(peer)) {
+    case Endpoint::PeerState::active:
       return;
-    case Endpoint::Gone::ended:
-      communicator_.fail_rank(peer, "it has ended its work");
-    case Endpoint::Gone::lost:
+    case Endpoint::PeerState::finished:
+      communicator_.fail_rank(peer, "it has finished its work and disconnected");
+    case Endpoint::PeerState::lost:
       communicator_.check_failed(seconds_now());
   }
 }
 
-bool SocketCommunicator::State::test(bool waits) {
+bool SocketCommunicator::SocketRequest::test(bool waits) {
   const MutexLock lock(endpoint_.mutex());
-  if (is_complete()) return is_over();
+  if (is_complete()) return finish();
   communicator_.check_alive();
   endpoint_.progress();
-  if (is_complete()) return is_over();
+  if (is_complete()) return finish();
   awaiting_.set(waits);
   const double time = seconds_now();
-  serve(time);
+  answer_probes(time);
   check_peer();
   communicator_.check_failed(time - kInFlight);
-  return is_complete() && is_over();
+  return is_complete() && finish();
 }
 
-void SocketCommunicator::State::wait() {
+void SocketCommunicator::SocketRequest::wait() {
   MutexLock lock(endpoint_.mutex());
-  if (is_complete()) return static_cast<void>(is_over());
+  if (is_complete()) return static_cast<void>(finish());
   communicator_.check_alive();
   const double begin = seconds_now();
   const double deadline = communicator_.deadline();
@@ -112,12 +113,12 @@ void SocketCommunicator::State::wait() {
       endpoint_.progress();
     } else {
       awaiting_.set(true);
-      endpoint_.progress_within(std::clamp(deadline - time, 0.0, kSleepSeconds));
+      endpoint_.wait_for_progress(std::clamp(deadline - time, 0.0, kSleepSeconds));
     }
-    if (is_complete()) return static_cast<void>(is_over());
+    if (is_complete()) return static_cast<void>(finish());
     time = seconds_now();
-    serve(time);
-    if (is_complete()) return static_cast<void>(is_over());
+    answer_probes(time);
+    if (is_complete()) return static_cast<void>(finish());
     check_peer();
     if (time > begin + kInFlight) communicator_.check_failed(time - kInFlight);
     if (time > deadline) break;
@@ -126,25 +127,26 @@ void SocketCommunicator::State::wait() {
   time_out();
 }
 
-void SocketCommunicator::State::time_out() {
+void SocketCommunicator::SocketRequest::time_out() {
   MutexLock lock(endpoint_.mutex());
   if (!is_complete()) endpoint_.progress();
-  if (is_complete()) return static_cast<void>(is_over());
+  if (is_complete()) return static_cast<void>(finish());
   communicator_.check_alive();
   awaiting_.set(true);
   lock.unlock();
   const MissingRanks missing = communicator_.find_missing(operation(), peer_);
   lock.lock();
-  if (is_complete()) return static_cast<void>(is_over());  // it came in the last moment
+  if (is_complete()) return static_cast<void>(finish());  // it arrived in the meantime
   communicator_.check_failed(seconds_now());
-  communicator_.fail_late(operation(), missing.ranks, missing.about, missing.culprit);
+  communicator_.fail_timeout(operation(), missing.ranks, missing.about, missing.culprit);
 }
 
-class SocketCommunicator::SendState final : public State {
+class SocketCommunicator::SendRequest final : public SocketRequest {
  public:
-  SendState(SocketCommunicator& communicator, std::shared_ptr<Sending> sending, int to)
-      : State(communicator, "send to", to, sending->lane.tag), sending_(std::move(sending)) {}
-  ~SendState() override {
+  SendRequest(SocketCommunicator& communicator, std::shared_ptr<PendingSend> sending, int to)
+      : SocketRequest(communicator, "send to", to, sending->key.tag),
+        sending_(std::move(sending)) {}
+  ~SendRequest() override {
     const MutexLock lock(endpoint_.mutex());
     endpoint_.cancel(*sending_);
   }
@@ -155,22 +157,23 @@ class SocketCommunicator::SendState final : public State {
 
  protected:
   bool is_complete() override SHIPLAP_REQUIRES(endpoint_.mutex()) {
-    if (sending_->is_refused) {
-      communicator_.fail_too_long(sending_->lane.from, static_cast<std::int64_t>(sending_->room));
+    if (sending_->is_rejected) {
+      communicator_.fail_too_long(sending_->key.from, static_cast<std::int64_t>(sending_->room));
     }
     return sending_->is_done;
   }
 
  private:
-  std::shared_ptr<Sending> sending_ SHIPLAP_GUARDED_BY(endpoint_.mutex());
+  std::shared_ptr<PendingSend> sending_ SHIPLAP_GUARDED_BY(endpoint_.mutex());
 };
 
-class SocketCommunicator::ReceiveState final : public State {
+class SocketCommunicator::ReceiveRequest final : public SocketRequest {
  public:
-  ReceiveState(SocketCommunicator& communicator, std::shared_ptr<Receiving> receiving, int from)
-      : State(communicator, "receive from", from, receiving->lane.tag),
+  ReceiveRequest(SocketCommunicator& communicator, std::shared_ptr<PendingReceive> receiving,
+                 int from)
+      : SocketRequest(communicator, "receive from", from, receiving->key.tag),
         receiving_(std::move(receiving)) {}
-  ~ReceiveState() override {
+  ~ReceiveRequest() override {
     const MutexLock lock(endpoint_.mutex());
     if (!receiving_->is_done) endpoint_.cancel(*receiving_);
   }
@@ -182,13 +185,13 @@ class SocketCommunicator::ReceiveState final : public State {
  protected:
   bool is_complete() override SHIPLAP_REQUIRES(endpoint_.mutex()) {
     if (receiving_->is_too_long) {
-      communicator_.fail_too_long(receiving_->lane.from, std::ssize(receiving_->target));
+      communicator_.fail_too_long(receiving_->key.from, std::ssize(receiving_->target));
     }
     return receiving_->is_done;
   }
 
  private:
-  std::shared_ptr<Receiving> receiving_ SHIPLAP_GUARDED_BY(endpoint_.mutex());
+  std::shared_ptr<PendingReceive> receiving_ SHIPLAP_GUARDED_BY(endpoint_.mutex());
 };
 
 // ---- the communicator
@@ -203,26 +206,27 @@ SocketCommunicator::~SocketCommunicator() {
   endpoint_->end_group(members().group, !alive());
 }
 
-std::size_t SocketCommunicator::eager_limit(int /*peer*/) const { return Header::kMostEager; }
+std::size_t SocketCommunicator::eager_limit(int /*peer*/) const { return Header::kMaxEager; }
 
 std::size_t SocketCommunicator::pack_below(int /*peer*/) const { return kPackBelow; }
 
 Request SocketCommunicator::start_send(std::span<const std::byte> data, int to, int tag) {
   const MutexLock lock(endpoint_->mutex());
-  const MatchKey lane{.group = members().group, .from = world_rank(rank()), .tag = tag};
+  const MatchKey key{.group = members().group, .from = world_rank(rank()), .tag = tag};
   return Request(
-      std::make_unique<SendState>(*this, endpoint_->start_send(lane, world_rank(to), data), to));
+      std::make_unique<SendRequest>(*this, endpoint_->start_send(key, world_rank(to), data), to));
 }
 
 Request SocketCommunicator::start_receive(std::span<std::byte> data, int from, int tag) {
   const MutexLock lock(endpoint_->mutex());
-  const MatchKey lane{.group = members().group, .from = world_rank(from), .tag = tag};
-  return Request(std::make_unique<ReceiveState>(*this, endpoint_->start_receive(lane, data), from));
+  const MatchKey key{.group = members().group, .from = world_rank(from), .tag = tag};
+  return Request(
+      std::make_unique<ReceiveRequest>(*this, endpoint_->start_receive(key, data), from));
 }
 
 std::unique_ptr<Communicator> SocketCommunicator::do_split(int colour, int key,
                                                            const std::string& name) {
-  const std::vector<int> part = choose_part(colour, key);
+  const std::vector<int> part = exchange_colours(colour, key);
   return std::make_unique<SocketCommunicator>(endpoint_, members_of(part, colour), name);
 }
 

@@ -14,7 +14,7 @@ class SocketCommunicator final : public MonitoredCommunicator {
   SocketCommunicator(std::shared_ptr<Endpoint> endpoint, Members members, std::string name);
   ~SocketCommunicator() override;
 
-  // Messages up to here go at once; longer ones wait for the receiver.
+  // Longer messages use the rendezvous protocol.
   [[nodiscard]] std::size_t eager_limit(int peer) const override;
   [[nodiscard]] std::size_t pack_below(int peer) const override;
 
@@ -25,9 +25,9 @@ class SocketCommunicator final : public MonitoredCommunicator {
   std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) override;
 
  private:
-  class State;
-  class SendState;
-  class ReceiveState;
+  class SocketRequest;
+  class SendRequest;
+  class ReceiveRequest;
 
   std::shared_ptr<Endpoint> endpoint_;
 };

@@ -9,16 +9,16 @@
 #include "shiplap/comm/sockets/protocol_internal.h"
 #include "shiplap/comm/sockets/testing_internal.h"
 
-// What the conformance suite cannot know: where this transport takes another way, and what it does
-// when it is disturbed there.
+// What the conformance suite cannot test: the limits between the protocols of this transport, and
+// operations that are cancelled in the middle.
 
 namespace shiplap::comm {
 namespace {
 
 constexpr Seconds kLong{20};
-constexpr std::size_t kEager = Header::kMostEager;
-constexpr std::size_t kBuffer = std::size_t{16} * 1024;  // in which short ones come
-constexpr std::size_t kFrame = Header::kMostFrame;
+constexpr std::size_t kEager = Header::kMaxEager;
+constexpr std::size_t kBuffer = std::size_t{16} * 1024;  // read-ahead of a connection
+constexpr std::size_t kFrame = Header::kMaxFrame;
 
 std::vector<std::uint8_t> pattern(std::size_t bytes, int seed) {
   std::vector<std::uint8_t> data(bytes);
@@ -59,14 +59,14 @@ TEST(Sockets, EverySizeArrivesWhicheverEndComesFirst) {
     const int peer = 1 - world.rank();
     for (const std::size_t bytes : border_sizes()) {
       if (world.rank() == 0) {
-        send(world, pattern(bytes, 1), peer);  // most of the time the receive is there
+        send(world, pattern(bytes, 1), peer);  // most of the time the receive is posted
         const std::vector<std::uint8_t> second = pattern(bytes, 2);
         Request late = world.isend(std::span<const std::uint8_t>(second), peer, 1);
         send(world, pattern(bytes, 3), peer, 2);
         late.wait();
       } else {
         expect_received(world, bytes, 1, peer);
-        expect_received(world, bytes, 3, peer, 2);  // the one before waits in its lane
+        expect_received(world, bytes, 3, peer, 2);  // the one before is unexpected
         expect_received(world, bytes, 2, peer, 1);
       }
     }
@@ -85,7 +85,7 @@ TEST(Sockets, BothSendFirst) {
   });
 }
 
-// So many short ones that the kernel has no room, and the sender must wait to write.
+// More short messages than the socket buffers hold: the sender must wait to write.
 TEST(Sockets, ManyShortMessagesWaitForTheReceiver) {
   run(2, [](Communicator& world) {
     constexpr int kMessages = 400;
@@ -107,12 +107,12 @@ TEST(Sockets, ManyShortMessagesWaitForTheReceiver) {
   });
 }
 
-// Requests that are given up at every stage; what follows them arrives whole.
-TEST(Sockets, AnythingCanBeGivenUp) {
+// Requests that are cancelled at every stage; later messages arrive whole.
+TEST(Sockets, EverythingCanBeCancelled) {
   run(2, [](Communicator& world) {
     const int peer = 1 - world.rank();
     for (const std::size_t bytes : {std::size_t{10}, kEager, kEager + 1, 30 * kFrame}) {
-      // A send for which nobody has a place: only short ones arrive.
+      // A send without a posted receive: only short ones arrive.
       if (world.rank() == 0) {
         {
           const std::vector<std::uint8_t> data = pattern(bytes, 1);
@@ -121,14 +121,14 @@ TEST(Sockets, AnythingCanBeGivenUp) {
         send(world, pattern(100, 2), peer, 1);
       } else {
         if (bytes <= kEager) expect_received(world, bytes, 1, peer, 1);
-        // It may have met the long one, which then is taken back.
+        // It may have matched the long one, which then is cancelled.
         std::vector<std::uint8_t> got(bytes + 100);
         EXPECT_EQ(world.receive(std::span(got), peer, 1), 100U);
         got.resize(100);
         EXPECT_TRUE(got == pattern(100, 2));
       }
       world.barrier();
-      // A send that has begun to move, from memory that is gone afterwards.
+      // A send in flight, from memory that is overwritten afterwards.
       std::vector<std::uint8_t> room(bytes);
       if (world.rank() == 0) {
         std::vector<std::uint8_t> data = pattern(bytes, 3);
@@ -151,7 +151,7 @@ TEST(Sockets, AnythingCanBeGivenUp) {
       }
       world.barrier();
       const bool untouched = std::ranges::all_of(room, [](auto one) { return one == 0x11; });
-      EXPECT_TRUE(untouched) << "a receive that was given up wrote into its memory";
+      EXPECT_TRUE(untouched) << "a cancelled receive wrote into its memory";
     }
   });
 }
@@ -160,8 +160,8 @@ void wait_until(const std::atomic<bool>& flag) {
   while (!flag) std::this_thread::yield();
 }
 
-// More than the kernel takes is still in our hands when the memory it lies in is used anew.
-TEST(Sockets, ShortMessagesThatAreGivenUpArriveAsTheyWere) {
+// Part of the data is still queued in the endpoint when the memory of the user is overwritten.
+TEST(Sockets, CancelledShortMessagesArriveUnchanged) {
   std::atomic<bool> is_overwritten = false;
   run(2, [&](Communicator& world) {
     constexpr int kMessages = 400;
@@ -180,8 +180,8 @@ TEST(Sockets, ShortMessagesThatAreGivenUpArriveAsTheyWere) {
   });
 }
 
-// Rank 1 stops to read in the middle of a frame; then the sender gives the message up.
-TEST(Sockets, TheRestOfAFrameIsSentFromMemoryOfOurs) {
+// Rank 1 stops reading in the middle of a frame; then the sender cancels the message.
+TEST(Sockets, TheRestOfACancelledFrameIsSentFromACopy) {
   std::atomic<bool> has_begun = false;
   std::atomic<bool> is_overwritten = false;
   run(2, [&](Communicator& world) {
@@ -191,7 +191,7 @@ TEST(Sockets, TheRestOfAFrameIsSentFromMemoryOfOurs) {
       {
         Request send = world.isend(std::span<const std::uint8_t>(data), 1);
         while (!has_begun) (void)send.test();
-        for (int k = 0; k < 100; ++k) (void)send.test();  // until the kernel takes no more
+        for (int k = 0; k < 100; ++k) (void)send.test();  // until the socket buffers are full
       }
       std::ranges::fill(data, 0xee);
       is_overwritten = true;
@@ -202,14 +202,14 @@ TEST(Sockets, TheRestOfAFrameIsSentFromMemoryOfOurs) {
       while (got[0] == 0x11) (void)receive.test();
       has_begun = true;
       wait_until(is_overwritten);
-      EXPECT_EQ(receive.wait(), 10);  // the next message, in place of the one that was withdrawn
+      EXPECT_EQ(receive.wait(), 10);  // the next message, in place of the cancelled one
       EXPECT_EQ(std::ranges::count(got, 0xee), 0);
     }
     world.barrier();
   });
 }
 
-TEST(Sockets, AReceiveThatIsGivenUpInTheMiddleIsNotWrittenToAnyMore) {
+TEST(Sockets, ACancelledReceiveIsNotWrittenTo) {
   run(2, [](Communicator& world) {
     constexpr std::size_t kBytes = 64 * kFrame;
     if (world.rank() == 0) {
@@ -259,7 +259,9 @@ TEST(Sockets, ALongMessageThatDoesNotFitFailsOnBothSides) {
     }
   });
   for (const std::exception_ptr& one : thrown) {
-    EXPECT_NE(text_of(one).find("longer than the 65541 bytes"), std::string::npos) << text_of(one);
+    EXPECT_NE(text_of(one).find("too long for the receive buffer of 65541 bytes"),
+              std::string::npos)
+        << text_of(one);
   }
 }
 
@@ -289,8 +291,8 @@ TEST(Sockets, ThreadsOfARankUseChannelsAtTheSameTime) {
   });
 }
 
-// One thread sleeps for the network, the other in its shadow; whoever's message comes is woken.
-TEST(Sockets, AThreadThatWaitsDoesNotKeepAnotherFromItsMessage) {
+// One thread sleeps in epoll_wait, the other on the condition variable; both are woken.
+TEST(Sockets, AWaitingThreadDoesNotDelayAnother) {
   run(2, [](Communicator& world) {
     constexpr int kTurns = 300;
     const auto other = world.channel("other");
@@ -331,7 +333,7 @@ TEST(Sockets, AThreadThatWaitsDoesNotKeepAnotherFromItsMessage) {
 
 // ---- the end
 
-TEST(Sockets, WhatWasSentArrivesAfterItsSenderHasGone) {
+TEST(Sockets, MessagesArriveAfterTheirSenderHasExited) {
   run(2, [](Communicator& world) {
     if (world.rank() == 0) {
       for (int k = 0; k < 20; ++k) send(world, pattern(kEager, k), 1, k);
@@ -342,7 +344,7 @@ TEST(Sockets, WhatWasSentArrivesAfterItsSenderHasGone) {
   });
 }
 
-TEST(Sockets, WhoWaitsForARankThatHasEndedIsToldAtOnce) {
+TEST(Sockets, WaitingForAFinishedRankFailsAtOnce) {
   const auto thrown = on_sockets(3, {.timeout = kLong}, [](Communicator& world) {
     std::uint8_t byte = 0;
     world.barrier();
@@ -353,15 +355,15 @@ TEST(Sockets, WhoWaitsForARankThatHasEndedIsToldAtOnce) {
       ADD_FAILURE() << "nothing was thrown";
     } catch (const RankFailed& error) {
       EXPECT_EQ(error.rank(), 0);
-      EXPECT_EQ(error.diagnostic().why, "it has ended its work");
+      EXPECT_EQ(error.diagnostic().why, "it has finished its work and disconnected");
     }
     EXPECT_LT(seconds_now() - begin, 5);
   });
   EXPECT_EQ(text_of(thrown[0]), "");
 }
 
-// The others may still have something to do with each other.
-TEST(Sockets, ARankThatHasEndedDisturbsNobodyElse) {
+// The other ranks may still communicate.
+TEST(Sockets, AFinishedRankDoesNotDisturbOthers) {
   run(3, [](Communicator& world) {
     const auto rest = world.split(world.rank() == 0 ? 0 : 1, 0, "rest");
     std::uint8_t byte = 1;

@@ -1,5 +1,4 @@
-// Sockets of TCP, and the addresses they have. All of them are non-blocking and end with the
-// object.
+// TCP sockets and their addresses. All sockets are non-blocking, and closed by the destructor.
 #pragma once
 
 #include <chrono>
@@ -25,7 +24,7 @@ struct Address {
 };
 [[nodiscard]] std::string to_string(const Address& address);
 enum class Port { needed, optional };
-// Throws InputError D308. `what` is what was given, for the message: "SHIPLAP_SOCKETS".
+// Throws InputError D308. `what` is the source of the text, for the message: "SHIPLAP_SOCKETS".
 [[nodiscard]] Address parse_address(const std::string& text, const std::string& what, Port port);
 
 class Socket {
@@ -43,44 +42,46 @@ class Socket {
   [[nodiscard]] int descriptor() const { return descriptor_; }
   void close() { *this = Socket(); }
 
-  [[nodiscard]] Address own_address() const;
+  [[nodiscard]] Address local_address() const;
   [[nodiscard]] Address peer_address() const;
 
-  // How far a call came: `bytes` are nothing if the other end has closed the connection. `error` is
-  // that of the system if it was broken.
-  struct Moved {
+  // Result of a call. `bytes` is 0 if the peer has closed the connection; `error` is the errno if
+  // it is broken.
+  struct IoResult {
     std::size_t bytes = 0;
-    bool would_wait = false;
+    bool would_block = false;
     int error = 0;
   };
-  [[nodiscard]] Moved send(std::span<const std::byte> data) const;
-  [[nodiscard]] Moved receive(std::span<std::byte> data) const;
+  [[nodiscard]] IoResult send(std::span<const std::byte> data) const;
+  [[nodiscard]] IoResult receive(std::span<std::byte> data) const;
 
  private:
   int descriptor_ = -1;
 };
 
-// Throws MissingPart D007 if that is an error of a process or a machine that has no more of
-// something: trying again does not help.
+// Throws MissingDependency D007 if the errno says that a resource of the process or the host is
+// exhausted: a retry does not help.
 void check_exhausted(int error);
 
-// Raises the limit of this process if it may not open so many more files. Throws MissingPart D007
-// if that is more than it may.
+// Raises the limit on open files if this process needs `count` more. Throws MissingDependency D007
+// if the hard limit is too low.
 void reserve_descriptors(int count);
 
-// Listens there and nowhere else. Throws InputError D308 if that cannot be done.
+// Listens at this address only. Throws InputError D308 if that is not possible.
 [[nodiscard]] Socket listen_at(const Address& address, int backlog);
-// The next rank that waits to be let in, if there is one. Throws MissingPart D007 if there is one
-// and this process may not open more files, or the system has no more.
+// Returns the next pending connection; a closed socket if there is none. Throws MissingDependency
+// D007 if the limit on open files is reached.
 [[nodiscard]] Socket accept_from(const Socket& listener);
-// Tries again and again while nobody listens there. Not open if nobody did by `deadline`. Throws
-// InputError D308 if there is no such host, MissingPart D007 as above.
+// Retries until `deadline` while the connection is refused. Returns a closed socket on timeout.
+// Throws InputError D308 if the host is unknown, MissingDependency D007 as above.
 [[nodiscard]] Socket connect_to(const Address& address, double deadline);
 
-// Waits until there is something to read (or to accept), or to write, or until `deadline`.
+// Waits until the socket is readable (a listener: can accept) or writable. Returns false on
+// timeout.
 enum class Ready { read, write };
 [[nodiscard]] bool wait_ready(const Socket& socket, Ready ready, double deadline);
-// Whole pieces. False if the connection ended or broke before, or time did.
+// Send or receive all of `data`. Return false if the connection was closed or broken, or on
+// timeout.
 [[nodiscard]] bool send_all(const Socket& socket, std::span<const std::byte> data, double deadline);
 [[nodiscard]] bool receive_all(const Socket& socket, std::span<std::byte> data, double deadline);
 

@@ -18,10 +18,10 @@ namespace {
 std::unique_ptr<SocketCommunicator> make_world(const std::shared_ptr<Endpoint>& endpoint,
                                                const SocketOptions& options) {
   const FailureDetector& detector = endpoint->detector();
-  const std::span<const int> ranks = detector.everybody();
-  MonitoredCommunicator::Members everybody{
-      .world_ranks = {ranks.begin(), ranks.end()}, .own = detector.rank(), .group = 1};
-  auto world = std::make_unique<SocketCommunicator>(endpoint, std::move(everybody), "world");
+  const std::span<const int> ranks = detector.all_ranks();
+  MonitoredCommunicator::Members all{
+      .world_ranks = {ranks.begin(), ranks.end()}, .rank = detector.rank(), .group = 1};
+  auto world = std::make_unique<SocketCommunicator>(endpoint, std::move(all), "world");
   world->set_timeout(options.timeout);
   world->set_checked(options.checked);
   return world;
@@ -36,14 +36,14 @@ int number_from(const char* variable) {
     throw InputError(Diagnostic{
         .code = "D300",
         .what = value == nullptr
-                    ? fmt::format("SHIPLAP_SOCKETS is set, and {} is not", variable)
+                    ? fmt::format("SHIPLAP_SOCKETS is set, but {} is missing", variable)
                     : fmt::format("{} is `{}`, where a number was expected", variable, text),
         .help = "every process of the job needs SHIPLAP_SOCKETS, SHIPLAP_RANK and SHIPLAP_SIZE"});
   }
   return number;
 }
 
-std::vector<std::string> list_of(const std::string& text) {
+std::vector<std::string> split_addresses(const std::string& text) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
@@ -53,57 +53,56 @@ std::vector<std::string> list_of(const std::string& text) {
   return parts;
 }
 
-// All addresses of a machine are no place where others can find it, and more than it need listen
-// at.
+// Peers cannot connect to a wildcard address, and a rank should not listen on more than one.
 void check_not_wildcard(const std::string& address, const char* variable) {
   const std::string host = parse_address(address, variable, Port::optional).host;
   if (host != "0.0.0.0" && host != "::" && host != "*" && host != "0") return;
-  throw InputError(Diagnostic{
-      .code = "D308",
-      .what = fmt::format("{} is `{}`, which is every address of a machine", variable, address),
-      .help = "name the one by which the other ranks reach it"});
+  throw InputError(
+      Diagnostic{.code = "D308",
+                 .what = fmt::format("{} is `{}`, a wildcard address", variable, address),
+                 .help = "give the address by which the other ranks reach this host"});
 }
 
-// The meeting outlives the endpoint: rank 0 must answer the others while some still come.
-struct Place {
-  std::unique_ptr<Meeting> meeting;
+// The store outlives the endpoint: rank 0 must serve it as long as other ranks connect.
+struct JoinedJob {
+  std::unique_ptr<TcpStore> store;
   std::shared_ptr<Endpoint> endpoint;
 };
 
-Place join_job(const SocketJob& job, SocketOptions options) {
+JoinedJob join_job(const SocketJob& job, SocketOptions options) {
   options.secret = job.secret;
-  const std::vector<std::string> addresses = list_of(job.where);
+  const std::vector<std::string> addresses = split_addresses(job.where);
   for (const std::string& one : addresses) check_not_wildcard(one, "SHIPLAP_SOCKETS");
   if (!job.address.empty()) check_not_wildcard(job.address, "SHIPLAP_ADDRESS");
-  if (addresses.size() == 1 && job.seat.size > 1) {
+  if (addresses.size() == 1 && job.self.size > 1) {
     const double begin = seconds_now();
-    auto meeting = meet_at(job.where, job.seat, options.connect_within, job.secret);
-    // Rank 0 may have come late: what was spent on waiting for it is spent.
+    auto store = connect_store(job.where, job.self, options.connect_within, job.secret);
+    // Rank 0 may have started late: the time spent on connecting to its store counts.
     const Seconds left{options.connect_within.value - (seconds_now() - begin)};
     options.connect_within = std::max(left, Seconds{1});
-    options.address = job.address.empty() ? meeting->own_host() : job.address;
-    auto endpoint = std::make_shared<Endpoint>(job.seat, join(job.seat, *meeting, options));
-    meeting->end_later();
-    return {std::move(meeting), std::move(endpoint)};
+    options.address = job.address.empty() ? store->local_host() : job.address;
+    auto endpoint = std::make_shared<Endpoint>(job.self, join(job.self, *store, options));
+    store->shut_down();
+    return {std::move(store), std::move(endpoint)};
   }
-  if (std::ssize(addresses) != job.seat.size) {
+  if (std::ssize(addresses) != job.self.size) {
     throw InputError(Diagnostic{.code = "D308",
                                 .what = fmt::format("SHIPLAP_SOCKETS has {} addresses for {} ranks",
-                                                    addresses.size(), job.seat.size),
+                                                    addresses.size(), job.self.size),
                                 .help = "give that of rank 0 alone, or that of every rank"});
   }
-  const auto list = meet_by_list(addresses);
-  const std::string& own = addresses[job.seat.rank];
-  options.address = job.address.empty() ? own : job.address;
-  return {nullptr, std::make_shared<Endpoint>(job.seat, join(job.seat, *list, options))};
+  const auto list = make_static_rendezvous(addresses);
+  const std::string& local = addresses[job.self.rank];
+  options.address = job.address.empty() ? local : job.address;
+  return {nullptr, std::make_shared<Endpoint>(job.self, join(job.self, *list, options))};
 }
 
 }  // namespace
 
-std::unique_ptr<Communicator> connect(const Seat& seat, Rendezvous& rendezvous,
+std::unique_ptr<Communicator> connect(const RankInfo& self, Rendezvous& rendezvous,
                                       const SocketOptions& options) {
-  Joined joined = join(seat, rendezvous, options);
-  return make_world(std::make_shared<Endpoint>(seat, std::move(joined)), options);
+  PeerSockets peers = join(self, rendezvous, options);
+  return make_world(std::make_shared<Endpoint>(self, std::move(peers)), options);
 }
 
 std::optional<SocketJob> socket_job() {
@@ -112,13 +111,13 @@ std::optional<SocketJob> socket_job() {
   const char* const address = std::getenv("SHIPLAP_ADDRESS");
   const char* const secret = std::getenv("SHIPLAP_SECRET");
   SocketJob job{.where = where,
-                .seat = {.rank = number_from("SHIPLAP_RANK"), .size = number_from("SHIPLAP_SIZE")},
+                .self = {.rank = number_from("SHIPLAP_RANK"), .size = number_from("SHIPLAP_SIZE")},
                 .address = address == nullptr ? "" : address,
                 .secret = secret == nullptr ? "" : secret};
-  if (job.seat.rank >= job.seat.size) {
+  if (job.self.rank >= job.self.size) {
     throw InputError(Diagnostic{
         .code = "D300",
-        .what = fmt::format("SHIPLAP_RANK is {} and SHIPLAP_SIZE {}", job.seat.rank, job.seat.size),
+        .what = fmt::format("SHIPLAP_RANK is {} and SHIPLAP_SIZE {}", job.self.rank, job.self.size),
         .help = "ranks count from 0"});
   }
   return job;
@@ -126,12 +125,12 @@ std::optional<SocketJob> socket_job() {
 
 void run_on_sockets(const SocketJob& job, const SocketOptions& options,
                     const std::function<void(Communicator&)>& work) {
-  const Place place = join_job(job, options);
-  const std::shared_ptr<Endpoint>& endpoint = place.endpoint;
+  const JoinedJob joined = join_job(job, options);
+  const std::shared_ptr<Endpoint>& endpoint = joined.endpoint;
   abort_peers_on_exception(endpoint->detector(), [&] {
     const auto world = make_world(endpoint, options);
     work(*world);
-    if (world->alive()) world->close();  // else the others find out in the same way as this one
+    if (world->alive()) world->close();  // otherwise the others get the same failure
   });
 }
 

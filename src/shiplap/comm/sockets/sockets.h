@@ -1,10 +1,10 @@
-// Ranks as processes that talk over TCP, on one machine or many. Neither MPI nor a launcher nor a
-// shared file is needed, only a way to learn each other's addresses (rendezvous.h).
+// Ranks as processes that communicate over TCP, on one host or many. Neither MPI nor a launcher nor
+// a shared file system is needed, only a way to learn each other's addresses (rendezvous.h).
 //
-// Ranks listen only at the address they are given, and let in who proves to know the secret of the
-// job. There is no encryption: who can read or change what goes over the network can read and
-// change tensors. Without a secret, whoever can reach the address while the ranks find each other
-// can be one of them. SECURITY.md says more.
+// Ranks listen only at the address they are given, and accept only peers that prove that they know
+// the secret of the job. There is no encryption: an attacker on the network can read and change
+// tensors. Without a secret, any process that can reach the address while the ranks connect can
+// join as a rank. See SECURITY.md.
 #pragma once
 
 #include <functional>
@@ -23,49 +23,50 @@ struct SocketOptions {
   bool checked = false;
   // Where this rank listens: HOST, or HOST:PORT. Without a port the system chooses one.
   std::string address = "127.0.0.1";
-  // How long the ranks may take to find each other.
+  // How long the ranks may take to connect.
   Seconds connect_within{60};
-  // Under which keys: a store that keeps them needs another name for every world.
+  // Prefix of the keys: a store that is used for several worlds needs a name for each.
   std::string name = "shiplap";
-  // What only the ranks of this job know. The number of the world, which they learn from the
-  // rendezvous, counts as a part of it: so who cannot read a store is kept out without a secret
-  // too.
+  // Known only to the ranks of this job. The session number of the world, which the ranks read from
+  // the rendezvous, is part of it: even without a secret, a process that cannot read the store is
+  // rejected.
   std::string secret;
 };
 
-// One rank of a world; all ranks call it. Every two of them have a connection, so the death of a
-// process is known to all others at once. Several ranks may live in one process.
+// Returns the world communicator of one rank; all ranks call it. There is a connection between
+// every two ranks, so all ranks learn at once that a process has died. Several ranks may be in one
+// process.
 //
 // The connections last as long as the communicator and those that were made from it. A rank that
-// waits for one whose communicators are gone gets RankFailed.
+// waits for one whose communicators are destroyed gets RankFailed.
 //
-// Throws InputError D300 for a seat that makes no sense, D308 for an address that cannot be used,
-// D307 if a rank is of another version or size or its number is taken; DeadlinePassed D301 with
-// the ranks that did not come.
-[[nodiscard]] std::unique_ptr<Communicator> connect(const Seat& seat, Rendezvous& rendezvous,
+// Throws InputError D300 if `self` is invalid, D308 if the address cannot be used, D307 if a rank
+// has another version or world size or its number is a duplicate; TimeoutError D301 with the ranks
+// that are missing.
+[[nodiscard]] std::unique_ptr<Communicator> connect(const RankInfo& self, Rendezvous& rendezvous,
                                                     const SocketOptions& options = {});
 
-// What the environment says:
+// The job of this process, from the environment:
 //
-//   SHIPLAP_SOCKETS=HOST:PORT        where rank 0 serves a Meeting, or the addresses of all ranks,
-//                                    by rank, with commas between them
+//   SHIPLAP_SOCKETS=HOST:PORT        where rank 0 serves a TcpStore, or the addresses of all ranks,
+//                                    by rank, separated by commas
 //   SHIPLAP_RANK, SHIPLAP_SIZE       of this process
-//   SHIPLAP_ADDRESS=HOST[:PORT]      where this one listens, if not at the address by which it
-//                                    reaches rank 0
+//   SHIPLAP_ADDRESS=HOST[:PORT]      where this rank listens; default: the address of this host on
+//                                    the route to rank 0
 //   SHIPLAP_SECRET                   any text, the same for all ranks of the job
 struct SocketJob {
   std::string where;
-  Seat seat;
+  RankInfo self;
   std::string address;
   std::string secret;
 };
-// Nothing if SHIPLAP_SOCKETS is not set. Throws InputError D300 if the others make no sense.
+// Returns nothing if SHIPLAP_SOCKETS is not set. Throws InputError D300 if the others are invalid.
 [[nodiscard]] std::optional<SocketJob> socket_job();
 
-// Calls `work` with all ranks of the job, of which this process is one, and returns when all of
-// them have come to its end. When it throws, the other ranks that wait for this one get RankFailed,
-// and the exception goes on to the caller. May be called again; the ranks connect anew then.
-// `options.address` and `options.secret` count for nothing: the job says them.
+// Calls `work` with the world communicator, and returns when all ranks have returned from theirs.
+// If `work` throws, the other ranks that wait for this one get RankFailed, and the exception is
+// rethrown. May be called again; the ranks then connect again. `options.address` and
+// `options.secret` are ignored: those of the job are used.
 void run_on_sockets(const SocketJob& job, const SocketOptions& options,
                     const std::function<void(Communicator&)>& work);
 

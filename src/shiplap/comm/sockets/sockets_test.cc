@@ -11,8 +11,6 @@
 namespace shiplap::comm {
 namespace {
 
-using Verdict = Hello::Verdict;
-
 constexpr Seconds kLong{20};
 
 void expect_sum(Communicator& world) {
@@ -25,9 +23,9 @@ void expect_nothing(const std::vector<std::exception_ptr>& thrown) {
   for (const std::exception_ptr& one : thrown) EXPECT_EQ(text_of(one), "");
 }
 
-// ---- coming together
+// ---- connecting
 
-TEST(Connect, RanksMeetThroughAnyStore) {
+TEST(Connect, RanksConnectThroughAnyStore) {
   for (const int ranks : {1, 2, 5})
     expect_nothing(on_sockets(ranks, {.timeout = kLong}, expect_sum));
 }
@@ -40,14 +38,14 @@ TEST(Connect, TakesItsSettings) {
   }));
 }
 
-TEST(Connect, RefusesASeatThatIsNone) {
+TEST(Connect, RejectsAnInvalidRank) {
   Store store;
-  for (const Seat seat : {Seat{-1, 2}, Seat{2, 2}, Seat{0, 0}}) {
-    EXPECT_EQ(code_thrown([&] { (void)connect(seat, store); }), "D300");
+  for (const RankInfo self : {RankInfo{-1, 2}, RankInfo{2, 2}, RankInfo{0, 0}}) {
+    EXPECT_EQ(code_thrown([&] { (void)connect(self, store); }), "D300");
   }
 }
 
-TEST(Connect, SaysWhoDidNotCome) {
+TEST(Connect, NamesTheMissingRanks) {
   Store store;
   const SocketOptions options{.connect_within = Seconds{0.3}};
   std::vector<std::thread> threads;
@@ -56,7 +54,7 @@ TEST(Connect, SaysWhoDidNotCome) {
       try {
         (void)connect({.rank = rank, .size = 4}, store, options);
         ADD_FAILURE() << "nothing was thrown";
-      } catch (const DeadlinePassed& error) {
+      } catch (const TimeoutError& error) {
         EXPECT_EQ(error.missing(), (std::vector<int>{1, 3})) << error.what();
         EXPECT_EQ(error.diagnostic().code, "D301");
       }
@@ -65,15 +63,15 @@ TEST(Connect, SaysWhoDidNotCome) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// ---- strangers
+// ---- unknown peers
 
-// Puts the address of a rank that is played by the test into a store.
-struct Played {
-  Played() {
+// Rank 0, played by the test; its address is in the store.
+struct PlayedRank {
+  PlayedRank() {
     store.put("shiplap/session", "00000000000000aa");
-    store.put("shiplap/0", to_string(listener.own_address()));
+    store.put("shiplap/0", to_string(listener.local_address()));
   }
-  // What a rank gets that connects and is answered so.
+  // Returns what a rank throws that connects and gets this reply.
   std::string answered_with(std::span<const std::byte> answer) {
     std::string text;
     std::thread rank(
@@ -82,8 +80,8 @@ struct Played {
     Socket socket = accept_from(listener);
     std::array<std::byte, Hello::kBytes> hello{};
     EXPECT_TRUE(receive_all(socket, hello, seconds_now() + 10));
-    heard = decode_hello(hello);
-    if (heard) heard->nonce = {};  // which is another one each time
+    request = decode_hello(hello);
+    if (request) request->nonce = {};  // random
     EXPECT_TRUE(send_all(socket, answer, seconds_now() + 10));
     socket.close();
     rank.join();
@@ -92,64 +90,69 @@ struct Played {
 
   Store store;
   Socket listener = listen_at({.host = "127.0.0.1"}, 4);
-  std::optional<Hello> heard;
+  std::optional<Hello> request;
 };
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(Connect, SaysWhoItIs) {
-  Played played;
+TEST(Connect, SendsItsRank) {
+  PlayedRank played;
   (void)played.answered_with({});
-  EXPECT_EQ(played.heard, (Hello{.from = 1, .to = 0, .size = 2, .session = 0xaa}));
+  EXPECT_EQ(played.request, (Hello{.from = 1, .to = 0, .size = 2, .session = 0xaa}));
 }
 
-TEST(Connect, EveryRefusalIsExplained) {
+TEST(Connect, EveryRejectionIsExplained) {
   const std::vector<std::pair<Hello, std::string>> cases{
-      {{.version = 9, .verdict = Verdict::other_version}, "speaks version 9"},
-      {{.verdict = Verdict::other_size, .size = 8}, "rank 0 is one of 8 ranks, this one of 2"},
-      {{.verdict = Verdict::other_job}, "belongs to another job"},
-      {{.verdict = Verdict::taken}, "knows another rank 1 already"},
-      {{.verdict = Verdict::wrong_place, .from = 5}, "where rank 0 should be is rank 5"},
-      {{.verdict = Verdict::question}, "is not rank 0 of Shiplap"}};
+      {{.version = 9, .status = HandshakeStatus::version_mismatch}, "rank 0 has version 9"},
+      {{.status = HandshakeStatus::size_mismatch, .size = 8},
+       "world size mismatch: rank 0 has 8 ranks, this rank 2"},
+      {{.status = HandshakeStatus::job_mismatch}, "belongs to another job"},
+      {{.status = HandshakeStatus::duplicate_rank}, "already connected to a rank 1"},
+      {{.status = HandshakeStatus::wrong_rank, .from = 5},
+       "the server at the address of rank 0 is rank 5"},
+      {{.status = HandshakeStatus::request}, "is not Shiplap rank 0"}};
   for (const auto& [answer, expected] : cases) {
-    Played played;
+    PlayedRank played;
     const std::string text = played.answered_with(encode(answer));
     EXPECT_TRUE(contains(text, "D307") && contains(text, expected)) << text;
   }
 }
 
 TEST(Connect, GarbageInsteadOfARankIsRecognized) {
-  Played played;
+  PlayedRank played;
   const std::vector<std::byte> garbage(Hello::kBytes, std::byte{0x47});
   const std::string text = played.answered_with(garbage);
-  EXPECT_TRUE(contains(text, "D307") && contains(text, "is not rank 0 of Shiplap")) << text;
+  EXPECT_TRUE(contains(text, "D307") && contains(text, "is not Shiplap rank 0")) << text;
 }
 
-TEST(Connect, ARankThatGivesUpIsNamed) {
-  Played played;
+TEST(Connect, ARankThatDisconnectsIsNamed) {
+  PlayedRank played;
   const std::string text = played.answered_with({});
   EXPECT_TRUE(contains(text, "D302") && contains(text, "rank 0 failed")) << text;
 }
 
-// Says hello and proves it; what is answered to the hello.
-Verdict enter(const Socket& socket, const Hello& hello, const std::string& secret) {
-  const auto said = [](std::span<const std::byte> bytes) { return bytes.first(Hello::kSaid); };
-  const auto question = encode(hello);
+// Sends a request and its proof. Returns the status of the reply to the request.
+HandshakeStatus handshake(const Socket& socket, const Hello& hello, const std::string& secret) {
+  const auto signed_part = [](std::span<const std::byte> bytes) {
+    return bytes.first(Hello::kSignedBytes);
+  };
+  const auto request = encode(hello);
   std::array<std::byte, Hello::kBytes> answer{};
-  EXPECT_TRUE(send_all(socket, question, seconds_now() + 10));
+  EXPECT_TRUE(send_all(socket, request, seconds_now() + 10));
   EXPECT_TRUE(receive_all(socket, answer, seconds_now() + 10));
-  const Hello proof{.verdict = Verdict::proof,
-                    .from = hello.from,
-                    .to = hello.to,
-                    .size = hello.size,
-                    .proof = Secret(secret).prove("proof", said(question), said(answer))};
+  const Hello proof{
+      .status = HandshakeStatus::proof,
+      .from = hello.from,
+      .to = hello.to,
+      .size = hello.size,
+      .proof = Secret(secret).prove("proof", signed_part(request), signed_part(answer))};
   EXPECT_TRUE(send_all(socket, encode(proof), seconds_now() + 10));
-  return there(decode_hello(answer)).verdict;
+  return require_value(decode_hello(answer)).status;
 }
 
-// Rank 0 of two, whose place is known to the test.
+// Rank 0 of two, whose address is known to the test.
 class Host {
  public:
   explicit Host(Seconds within, const std::string& secret = "") : secret_(secret) {
@@ -160,13 +163,13 @@ class Host {
         expect_sum(*world);
       });
     });
-    address_ = parse_address(there(store_.get("shiplap/0", kLong)), "it", Port::needed);
-    session_text_ = there(store_.get("shiplap/session", kLong));
+    address_ = parse_address(require_value(store_.get("shiplap/0", kLong)), "it", Port::needed);
+    session_text_ = require_value(store_.get("shiplap/session", kLong));
     session_ = std::stoull(session_text_, nullptr, 16);
   }
   [[nodiscard]] const std::string& session() const { return session_text_; }
   Socket call() { return connect_to(address_, seconds_now() + 10); }
-  // What it answers to a hello.
+  // Returns its reply.
   std::optional<Hello> answer_to(const Socket& socket, const Hello& hello) {
     EXPECT_TRUE(send_all(socket, encode(hello), seconds_now() + 10));
     std::array<std::byte, Hello::kBytes> answer{};
@@ -174,7 +177,7 @@ class Host {
     return decode_hello(answer);
   }
   [[nodiscard]] Hello hello() const { return {.from = 1, .to = 0, .size = 2, .session = session_}; }
-  // What it threw.
+  // Returns the text of its exception.
   std::string end() {
     thread_.join();
     return text_;
@@ -191,143 +194,150 @@ class Host {
   std::thread thread_;
 };
 
-TEST(Connect, StrangersHarmNobody) {
+TEST(Connect, UnknownPeersAreHarmless) {
   Host host(kLong);
-  std::vector<Socket> strangers;
+  std::vector<Socket> peers;
   for (const std::size_t bytes : {0UL, 1UL, 39UL, 40UL, 96UL, 100000UL}) {
-    strangers.push_back(host.call());
+    peers.push_back(host.call());
     const std::vector<std::byte> garbage(bytes, std::byte{0x47});
-    (void)send_all(strangers.back(), garbage, seconds_now() + 0.2);
+    (void)send_all(peers.back(), garbage, seconds_now() + 0.2);
   }
   Hello hello = host.hello();
-  const auto verdict = [&](const Hello& said) {
-    const auto answer = host.answer_to(host.call(), said);
-    return answer ? answer->verdict : Verdict::question;
+  const auto status = [&](const Hello& request) {
+    const auto answer = host.answer_to(host.call(), request);
+    return answer ? answer->status : HandshakeStatus::request;
   };
   hello.version = 9;
-  EXPECT_EQ(verdict(hello), Verdict::other_version);
+  EXPECT_EQ(status(hello), HandshakeStatus::version_mismatch);
   hello = host.hello();
   hello.session = 1;
-  EXPECT_EQ(verdict(hello), Verdict::other_job);
+  EXPECT_EQ(status(hello), HandshakeStatus::job_mismatch);
   hello = host.hello();
   hello.size = 3;
-  EXPECT_EQ(verdict(hello), Verdict::other_size);
+  EXPECT_EQ(status(hello), HandshakeStatus::size_mismatch);
   for (const int from : {0, 2, 1 << 30}) {
     hello = host.hello();
     hello.from = from;
-    EXPECT_EQ(verdict(hello), Verdict::wrong_place);
+    EXPECT_EQ(status(hello), HandshakeStatus::wrong_rank);
   }
-  // The right one is still let in.
+  // The real rank 1 is still accepted.
   const auto world = connect({.rank = 1, .size = 2}, host.store(), {.timeout = kLong});
   expect_sum(*world);
   EXPECT_EQ(host.end(), "");
 }
 
-// The number of rank 1 is taken by the first that comes: three ranks, of which 2 never does.
-TEST(Connect, ASecondRankWithTheSameNumberIsTurnedAway) {
+// The first peer that connects is rank 1. Of three ranks, rank 2 never starts.
+TEST(Connect, ADuplicateRankIsRejected) {
   Store store;
   std::string first;
   std::thread host([&] {
     first = text_thrown(
         [&] { (void)connect({.rank = 0, .size = 3}, store, {.connect_within = Seconds{1}}); });
   });
-  const Address address = parse_address(there(store.get("shiplap/0", kLong)), "it", Port::needed);
-  const std::string session = there(store.get("shiplap/session", kLong));
+  const Address address =
+      parse_address(require_value(store.get("shiplap/0", kLong)), "it", Port::needed);
+  const std::string session = require_value(store.get("shiplap/session", kLong));
   const Hello hello{.from = 1, .to = 0, .size = 3, .session = std::stoull(session, nullptr, 16)};
   const Socket one = connect_to(address, seconds_now() + 10);
-  EXPECT_EQ(enter(one, hello, session), Verdict::welcome);
-  Verdict second = Verdict::welcome;
-  for (int k = 0; k < 100 && second == Verdict::welcome; ++k) {  // until the proof was heard
-    second = enter(connect_to(address, seconds_now() + 10), hello, "nothing");
+  EXPECT_EQ(handshake(one, hello, session), HandshakeStatus::ok);
+  HandshakeStatus second = HandshakeStatus::ok;
+  for (int k = 0; k < 100 && second == HandshakeStatus::ok;
+       ++k) {  // until the first proof was read
+    second = handshake(connect_to(address, seconds_now() + 10), hello, "nothing");
   }
-  EXPECT_EQ(second, Verdict::taken);
+  EXPECT_EQ(second, HandshakeStatus::duplicate_rank);
   host.join();
-  EXPECT_TRUE(contains(first, "D301") && contains(first, "turned away, the last was rank 1 of 3"))
+  EXPECT_TRUE(contains(first, "D301") &&
+              contains(first, "connections rejected, the last from rank 1 of 3"))
       << first;
 }
 
-// It has read in the store what is there, but not what is not.
-TEST(Connect, WhoDoesNotKnowTheSecretIsNotLetIn) {
+// The attacker has read the session from the store, but does not know the secret.
+TEST(Connect, AWrongSecretIsRejected) {
   Host host(kLong, "a secret");
   for (const std::string& guess :
        {host.session(), std::string("a secret"), "another" + host.session()}) {
     const Socket socket = host.call();
-    EXPECT_EQ(enter(socket, host.hello(), guess), Verdict::welcome);
+    EXPECT_EQ(handshake(socket, host.hello(), guess), HandshakeStatus::ok);
     std::array<std::byte, 1> more{};
-    EXPECT_FALSE(receive_all(socket, more, seconds_now() + 10)) << "it was let in";
+    EXPECT_FALSE(receive_all(socket, more, seconds_now() + 10)) << "it was accepted";
   }
   const std::string text = text_thrown([&] {
     (void)connect({.rank = 1, .size = 2}, host.store(), {.timeout = kLong, .secret = "another"});
   });
-  EXPECT_TRUE(contains(text, "D307") && contains(text, "does not know the secret")) << text;
+  EXPECT_TRUE(contains(text, "D307") && contains(text, "has the wrong secret")) << text;
   const auto world =
       connect({.rank = 1, .size = 2}, host.store(), {.timeout = kLong, .secret = "a secret"});
   expect_sum(*world);
   EXPECT_EQ(host.end(), "");
 }
 
-// What one connection has proved is worth nothing on another.
+// The proof of one connection is not valid on another.
 TEST(Connect, AProofCannotBeUsedAgain) {
   Host host(kLong, "a secret");
-  const auto said = [](std::span<const std::byte> bytes) { return bytes.first(Hello::kSaid); };
-  const auto question = encode(host.hello());
+  const auto signed_part = [](std::span<const std::byte> bytes) {
+    return bytes.first(Hello::kSignedBytes);
+  };
+  const auto request = encode(host.hello());
   std::array<std::byte, Hello::kBytes> old_answer{};
   const Socket first = host.call();
-  EXPECT_TRUE(send_all(first, question, seconds_now() + 10));
+  EXPECT_TRUE(send_all(first, request, seconds_now() + 10));
   EXPECT_TRUE(receive_all(first, old_answer, seconds_now() + 10));
-  const Digest proof =
-      Secret("a secret" + host.session()).prove("proof", said(question), said(old_answer));
+  const Digest proof = Secret("a secret" + host.session())
+                           .prove("proof", signed_part(request), signed_part(old_answer));
   const Socket second = host.call();
   std::array<std::byte, Hello::kBytes> answer{};
-  EXPECT_TRUE(send_all(second, question, seconds_now() + 10));
+  EXPECT_TRUE(send_all(second, request, seconds_now() + 10));
   EXPECT_TRUE(receive_all(second, answer, seconds_now() + 10));
-  EXPECT_TRUE(send_all(second, encode(Hello{.verdict = Verdict::proof, .size = 2, .proof = proof}),
+  EXPECT_TRUE(send_all(second,
+                       encode(Hello{.status = HandshakeStatus::proof, .size = 2, .proof = proof}),
                        seconds_now() + 10));
   std::array<std::byte, 1> more{};
-  EXPECT_FALSE(receive_all(second, more, seconds_now() + 10)) << "it was let in";
+  EXPECT_FALSE(receive_all(second, more, seconds_now() + 10)) << "it was accepted";
   const auto world =
       connect({.rank = 1, .size = 2}, host.store(), {.timeout = kLong, .secret = "a secret"});
   expect_sum(*world);
   EXPECT_EQ(host.end(), "");
 }
 
-// All ranks have come together.
-void begin_to_work(const Socket& socket) {
-  EXPECT_TRUE(send_all(socket, encode(Hello{.verdict = Verdict::ready, .from = 1, .size = 2}),
+// The start barrier.
+void start_barrier(const Socket& socket) {
+  EXPECT_TRUE(send_all(socket,
+                       encode(Hello{.status = HandshakeStatus::ready, .from = 1, .size = 2}),
                        seconds_now() + 10));
   std::array<std::byte, Hello::kBytes> answer{};
   EXPECT_TRUE(receive_all(socket, answer, seconds_now() + 10));
   const auto hello = decode_hello(answer);
-  EXPECT_TRUE(hello && hello->verdict == Verdict::go);
+  EXPECT_TRUE(hello && hello->status == HandshakeStatus::go);
 }
 
-// Once it is let in, a rank that sends garbage counts as lost.
+// A rank that sends garbage after the handshake counts as failed.
 TEST(Connect, GarbageAfterTheHelloIsAFailedRank) {
   Host host(kLong);
   const Socket socket = host.call();
-  EXPECT_EQ(enter(socket, host.hello(), host.session()), Verdict::welcome);
-  begin_to_work(socket);
+  EXPECT_EQ(handshake(socket, host.hello(), host.session()), HandshakeStatus::ok);
+  start_barrier(socket);
   const std::vector<std::byte> garbage(100, std::byte{0x47});
   EXPECT_TRUE(send_all(socket, garbage, seconds_now() + 10));
   const std::string text = host.end();
-  EXPECT_TRUE(contains(text, "D302") && contains(text, "no message of Shiplap")) << text;
+  EXPECT_TRUE(contains(text, "D302") && contains(text, "it sent an invalid")) << text;
 }
 
 TEST(Connect, GarbageBeforeTheWorkIsAFailedRank) {
   Host host(kLong);
   const Socket socket = host.call();
-  EXPECT_EQ(enter(socket, host.hello(), host.session()), Verdict::welcome);
+  EXPECT_EQ(handshake(socket, host.hello(), host.session()), HandshakeStatus::ok);
   EXPECT_TRUE(send_all(socket, std::vector<std::byte>(100), seconds_now() + 10));
   const std::string text = host.end();
-  EXPECT_TRUE(contains(text, "D302") && contains(text, "no message of Shiplap")) << text;
+  EXPECT_TRUE(contains(text, "D302") && contains(text, "it sent an invalid")) << text;
 }
 
-// Frames that nobody asked for, and more than was asked for.
-TEST(Connect, FramesThatNobodyAskedForAreAFailedRank) {
+// Frames without an rts.
+TEST(Connect, FramesWithoutAnRtsAreAFailedRank) {
   Host host(kLong);
   const Socket socket = host.call();
-  EXPECT_EQ(enter(socket, host.hello(), host.session()), Verdict::welcome);
-  begin_to_work(socket);
+  EXPECT_EQ(handshake(socket, host.hello(), host.session()), HandshakeStatus::ok);
+  start_barrier(socket);
   const auto frame = encode(Header{.kind = Header::Kind::frame, .bytes = 10, .id = 5});
   EXPECT_TRUE(send_all(socket, frame, seconds_now() + 10));
   const std::string text = host.end();
@@ -364,8 +374,8 @@ TEST(SocketJob, IsReadFromTheEnvironment) {
   const auto job = socket_job();
   ASSERT_TRUE(job);
   EXPECT_EQ(job->where, "h0:4711");
-  EXPECT_EQ(job->seat.rank, 3);
-  EXPECT_EQ(job->seat.size, 4);
+  EXPECT_EQ(job->self.rank, 3);
+  EXPECT_EQ(job->self.size, 4);
   EXPECT_EQ(job->address, "h3");
   EXPECT_EQ(job->secret, "a secret");
 }
@@ -388,7 +398,7 @@ void run_jobs(int ranks, const std::string& where, const std::function<void(Comm
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const SocketJob job{.where = where, .seat = {.rank = rank, .size = ranks}};
+      const SocketJob job{.where = where, .self = {.rank = rank, .size = ranks}};
       for (int again = 0; again < 3; ++again) {
         EXPECT_EQ(text_thrown([&] { run_on_sockets(job, {.timeout = kLong}, work); }), "");
       }
@@ -406,16 +416,16 @@ TEST(SocketJob, RunsAgainAndAgainFromAListOfAddresses) {
 
 TEST(SocketJob, DoesNotListenEverywhere) {
   for (const char* const where : {"0.0.0.0:4711", "[::]:4711"}) {
-    const SocketJob job{.where = where, .seat = {.rank = 0, .size = 2}};
+    const SocketJob job{.where = where, .self = {.rank = 0, .size = 2}};
     EXPECT_EQ(code_thrown([&] { run_on_sockets(job, {}, [](Communicator&) {}); }), "D308");
   }
   const SocketJob job{
-      .where = "127.0.0.1:4711", .seat = {.rank = 0, .size = 2}, .address = "0.0.0.0"};
+      .where = "127.0.0.1:4711", .self = {.rank = 0, .size = 2}, .address = "0.0.0.0"};
   EXPECT_EQ(code_thrown([&] { run_on_sockets(job, {}, [](Communicator&) {}); }), "D308");
 }
 
 TEST(SocketJob, NeedsAnAddressForEveryRank) {
-  const SocketJob job{.where = "h0:1,h1:1", .seat = {.rank = 0, .size = 3}};
+  const SocketJob job{.where = "h0:1,h1:1", .self = {.rank = 0, .size = 3}};
   EXPECT_EQ(code_thrown([&] { run_on_sockets(job, {}, [](Communicator&) {}); }), "D308");
 }
 

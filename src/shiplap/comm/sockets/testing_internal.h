@@ -1,4 +1,4 @@
-// For the tests of this folder: ranks as threads, and what was thrown.
+// For the tests of this folder: ranks as threads, and the exceptions they threw.
 #pragma once
 
 #include <condition_variable>
@@ -20,7 +20,7 @@
 
 namespace shiplap::comm {
 
-// A store in memory, as a coordinator would offer it.
+// A store in memory, as that of a coordinator.
 class Store final : public Rendezvous {
  public:
   void put(const std::string& key, const std::string& value) override {
@@ -41,7 +41,7 @@ class Store final : public Rendezvous {
   std::map<std::string, std::string> values_;
 };
 
-// Every rank is a thread with connections of its own. Returns what each has thrown, by rank.
+// Every rank is a thread with connections of its own. Returns the exception of each, by rank.
 inline std::vector<std::exception_ptr> on_sockets(int ranks, const SocketOptions& options,
                                                   const std::function<void(Communicator&)>& work) {
   Store store;
@@ -61,18 +61,18 @@ inline std::vector<std::exception_ptr> on_sockets(int ranks, const SocketOptions
   return thrown;
 }
 
-// Nothing listens there, for the moment.
+// An address at which nothing listens.
 inline std::string free_address() {
-  return to_string(listen_at({.host = "127.0.0.1"}, 1).own_address());
+  return to_string(listen_at({.host = "127.0.0.1"}, 1).local_address());
 }
 
 template <class T>
-T there(std::optional<T> value) {
-  if (!value) throw std::runtime_error("nothing is there");
+T require_value(std::optional<T> value) {
+  if (!value) throw std::runtime_error("the value is missing");
   return *std::move(value);
 }
 
-// What an exception says, or nothing.
+// The text of an exception; empty if there is none.
 inline std::string text_of(const std::exception_ptr& thrown) {
   if (thrown == nullptr) return "";
   try {
@@ -91,7 +91,7 @@ inline std::string text_thrown(const std::function<void()>& act) {
   return "";
 }
 
-// "D307", or nothing.
+// "D307"; empty if nothing was thrown.
 inline std::string code_thrown(const std::function<void()>& act) {
   const std::string text = text_thrown(act);
   const std::size_t begin = text.find("[D");

@@ -1,3 +1,5 @@
+// Messages between threads, eager up to ThreadOptions::eager_limit and rendezvous above. The second
+// of send and receive copies straight from buffer to buffer, without the mutex.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -10,8 +12,8 @@ class ThreadRequest : public Request::State {
  public:
   enum class End { send, receive };
   ThreadRequest(ThreadCommunicator& communicator, std::shared_ptr<Transfer> transfer, End end,
-                const Lane& lane)
-      : communicator_(communicator), transfer_(std::move(transfer)), end_(end), lane_(lane) {}
+                const ThreadMatchKey& key)
+      : communicator_(communicator), transfer_(std::move(transfer)), end_(end), key_(key) {}
   ~ThreadRequest() override;
   bool test(bool waits) override;
   void wait() override;
@@ -22,7 +24,7 @@ class ThreadRequest : public Request::State {
   [[nodiscard]] bool complete() const SHIPLAP_REQUIRES(communicator_.world_->mutex) {
     return end_ == End::send ? transfer_->sent : transfer_->received;
   }
-  // Once complete. A send that was complete before its receive cannot know.
+  // REQUIRES: complete. An eager send does not know the length of its receive.
   void check_length() SHIPLAP_REQUIRES(communicator_.world_->mutex) {
     bytes_ = std::ssize(transfer_->source);
     const bool knows = end_ == End::receive || transfer_->eager.empty();
@@ -30,18 +32,18 @@ class ThreadRequest : public Request::State {
       communicator_.fail_too_long(transfer_->sender, std::ssize(transfer_->target));
     }
   }
-  [[noreturn]] void fail_late() const {
+  [[noreturn]] void fail_timeout() const {
     const bool sends = end_ == End::send;
-    const int peer = sends ? lane_.to : lane_.from;
-    communicator_.fail_late(
-        fmt::format("{} rank {} (tag {})", sends ? "send to" : "receive from", peer, lane_.tag),
+    const int peer = sends ? key_.to : key_.from;
+    communicator_.fail_timeout(
+        fmt::format("{} rank {} (tag {})", sends ? "send to" : "receive from", peer, key_.tag),
         {peer});
   }
 
   ThreadCommunicator& communicator_;
   std::shared_ptr<Transfer> transfer_ SHIPLAP_GUARDED_BY(communicator_.world_->mutex);
   End end_;
-  Lane lane_;
+  ThreadMatchKey key_;
   std::int64_t bytes_ = 0;
 };
 
@@ -49,7 +51,7 @@ bool ThreadRequest::test(bool /*waits*/) {
   const MutexLock lock(communicator_.world_->mutex);
   if (!complete()) {
     communicator_.check_alive();
-    communicator_.check_left();
+    communicator_.check_aborted();
     return false;
   }
   check_length();
@@ -61,7 +63,7 @@ void ThreadRequest::wait() {
   if (!complete()) communicator_.check_alive();
   const auto end = communicator_.timeout_end();
   while (!complete()) {
-    if (!communicator_.sleep_until(end) && !complete()) fail_late();
+    if (!communicator_.sleep_until(end) && !complete()) fail_timeout();
   }
   check_length();
 }
@@ -70,25 +72,25 @@ void ThreadRequest::time_out() {
   const MutexLock lock(communicator_.world_->mutex);
   if (!complete()) {
     communicator_.check_alive();
-    communicator_.check_left();
-    fail_late();
+    communicator_.check_aborted();
+    fail_timeout();
   }
   check_length();
 }
 
 ThreadRequest::~ThreadRequest() {
-  World& world = *communicator_.world_;
+  ThreadWorld& world = *communicator_.world_;
   const MutexLock lock(world.mutex);
   if (complete()) return;
   if (!transfer_->claimed) {
-    // Nobody has met it: take it out of its queue.
-    Queue& queue = world.lanes[lane_];
+    // It has not matched: remove it from its queue.
+    ThreadMatchQueue& queue = world.match_queues[key_];
     (end_ == End::send ? queue.sends : queue.receives).remove(transfer_);
-    if (queue.empty()) world.lanes.erase(lane_);
+    if (queue.empty()) world.match_queues.erase(key_);
     return;
   }
-  // The other end is copying right now; that takes no longer than a copy.
-  while (!complete()) communicator_.own_wake().wait(world.mutex);
+  // The other end is copying.
+  while (!complete()) communicator_.wakeup().wait(world.mutex);
 }
 
 void ThreadCommunicator::complete(Transfer& transfer) {
@@ -105,26 +107,26 @@ void ThreadCommunicator::complete(Transfer& transfer) {
 }
 
 Request ThreadCommunicator::start_send(std::span<const std::byte> data, int to, int tag) {
-  const Lane lane{.group = group_->id, .from = self(), .to = world_rank(to), .tag = tag};
+  const ThreadMatchKey key{.group = group_->id, .from = self(), .to = world_rank(to), .tag = tag};
   std::shared_ptr<Transfer> transfer;
   bool matched = false;
   {
     const MutexLock lock(world_->mutex);
-    check_left();
-    Queue& queue = world_->lanes[lane];
+    check_aborted();
+    ThreadMatchQueue& queue = world_->match_queues[key];
     matched = !queue.receives.empty();
     if (matched) {
       transfer = std::move(queue.receives.front());
       queue.receives.pop_front();
-      if (queue.empty()) world_->lanes.erase(lane);
+      if (queue.empty()) world_->match_queues.erase(key);
       transfer->claimed = true;
     } else {
       transfer = std::make_shared<Transfer>();
       queue.sends.push_back(transfer);
     }
     transfer->source = data;
-    transfer->sender = lane.from;
-    transfer->receiver = lane.to;
+    transfer->sender = key.from;
+    transfer->receiver = key.to;
     if (!matched && data.size() <= world_->eager_limit) {
       transfer->eager.assign(data.begin(), data.end());
       transfer->source = transfer->eager;
@@ -133,34 +135,34 @@ Request ThreadCommunicator::start_send(std::span<const std::byte> data, int to, 
   }
   if (matched) complete(*transfer);
   return Request(
-      std::make_unique<ThreadRequest>(*this, std::move(transfer), ThreadRequest::End::send, lane));
+      std::make_unique<ThreadRequest>(*this, std::move(transfer), ThreadRequest::End::send, key));
 }
 
 Request ThreadCommunicator::start_receive(std::span<std::byte> data, int from, int tag) {
-  const Lane lane{.group = group_->id, .from = world_rank(from), .to = self(), .tag = tag};
+  const ThreadMatchKey key{.group = group_->id, .from = world_rank(from), .to = self(), .tag = tag};
   std::shared_ptr<Transfer> transfer;
   bool matched = false;
   {
     const MutexLock lock(world_->mutex);
-    Queue& queue = world_->lanes[lane];
+    ThreadMatchQueue& queue = world_->match_queues[key];
     matched = !queue.sends.empty();
     if (matched) {
       transfer = std::move(queue.sends.front());
       queue.sends.pop_front();
-      if (queue.empty()) world_->lanes.erase(lane);
+      if (queue.empty()) world_->match_queues.erase(key);
       transfer->claimed = true;
     } else {
-      check_left();
+      check_aborted();
       transfer = std::make_shared<Transfer>();
       queue.receives.push_back(transfer);
     }
     transfer->target = data;
-    transfer->sender = lane.from;
-    transfer->receiver = lane.to;
+    transfer->sender = key.from;
+    transfer->receiver = key.to;
   }
   if (matched) complete(*transfer);
   return Request(std::make_unique<ThreadRequest>(*this, std::move(transfer),
-                                                 ThreadRequest::End::receive, lane));
+                                                 ThreadRequest::End::receive, key));
 }
 
 }  // namespace shiplap::comm

@@ -7,20 +7,20 @@
 #include <string_view>
 
 #include "shiplap/base/error.h"
-#include "shiplap/base/exhausted.h"
+#include "shiplap/base/resources.h"
 #include "shiplap/comm/threads/world_internal.h"
 
 namespace shiplap::comm {
 namespace {
 
-// What the ranks threw, in order.
+// The exceptions of the ranks.
 class Exceptions {
  public:
   void add(std::exception_ptr exception) {
     const MutexLock lock(mutex_);
     if (first_ == nullptr) first_ = std::move(exception);
   }
-  // That another rank failed is told only if that rank does not tell why itself.
+  // A RankFailed is rethrown only if no rank has thrown the cause.
   void add_consequence(std::exception_ptr exception) {
     const MutexLock lock(mutex_);
     if (first_consequence_ == nullptr) first_consequence_ = std::move(exception);
@@ -42,12 +42,12 @@ class Exceptions {
 void run_on_threads(const ThreadOptions& options, const std::function<void(Communicator&)>& work) {
   if (options.ranks < 1) {
     throw InputError(Diagnostic{.code = "D300",
-                                .what = fmt::format("{} is not a number of ranks", options.ranks)});
+                                .what = fmt::format("invalid number of ranks: {}", options.ranks)});
   }
-  const auto world = std::make_shared<World>(options);
-  std::vector<int> everybody(options.ranks);
-  std::iota(everybody.begin(), everybody.end(), 0);
-  const auto group = std::make_shared<Group>(0, std::move(everybody));
+  const auto world = std::make_shared<ThreadWorld>(options);
+  std::vector<int> all_ranks(options.ranks);
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  const auto group = std::make_shared<ThreadGroup>(0, std::move(all_ranks));
 
   Exceptions exceptions;
   const auto run = [&](int rank) {
@@ -58,16 +58,16 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
       work(communicator);
     } catch (const RankFailed& error) {
       exceptions.add_consequence(std::current_exception());
-      world->leave(rank, error.rank(), error.diagnostic().why);
-    } catch (const DeadlinePassed& error) {
+      world->abort_rank(rank, error.rank(), error.diagnostic().why);
+    } catch (const TimeoutError& error) {
       exceptions.add(std::current_exception());
-      world->leave(rank, error.culprit().value_or(Communicator::kNobody), error.what());
+      world->abort_rank(rank, error.culprit().value_or(Communicator::kNobody), error.what());
     } catch (const std::exception& error) {
       exceptions.add(std::current_exception());
-      world->leave(rank, rank, error.what());
+      world->abort_rank(rank, rank, error.what());
     } catch (...) {
       exceptions.add(std::current_exception());
-      world->leave(rank, rank, "an exception of no known type");
+      world->abort_rank(rank, rank, "unknown exception");
     }
   };
   std::vector<std::jthread> threads;
@@ -78,10 +78,10 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
     run(0);
   } catch (...) {
     exceptions.add(std::current_exception());
-    constexpr std::string_view kReason = "it was never started";
-    world->leave(0, 0, kReason);
+    constexpr std::string_view kReason = "its thread could not be started";
+    world->abort_rank(0, 0, kReason);
     for (auto rank = static_cast<int>(threads.size()) + 1; rank < options.ranks; ++rank) {
-      world->leave(rank, rank, kReason);
+      world->abort_rank(rank, rank, kReason);
     }
   }
   threads.clear();  // joins them

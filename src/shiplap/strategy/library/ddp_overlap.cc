@@ -1,5 +1,5 @@
-// Data parallel, where gradients are summed while backward goes on: as soon as a bucket of layers
-// is backward, its sums start. Only the last bucket is waited for with nothing else to do.
+// Data parallel with overlapped gradient reduction: the all-reduces of a bucket of layers start as
+// soon as its backward is complete. Only the reduction of the last bucket is exposed.
 #include <algorithm>
 
 #include "shiplap/strategy/library.h"

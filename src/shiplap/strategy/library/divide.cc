@@ -5,13 +5,13 @@
 
 namespace shiplap::strategy {
 
-std::string several(std::int64_t number, const Noun& of) {
+std::string format_count(std::int64_t number, const Noun& of) {
   if (number == 1) return fmt::format("one {}", of.singular);
   return fmt::format("{} {}", number, of.plural);
 }
 
-std::string stages_and_chunks(std::int64_t stages, std::int64_t chunks) {
-  const std::string all = several(stages, {.singular = "stage", .plural = "stages"});
+std::string format_stages(std::int64_t stages, std::int64_t chunks) {
+  const std::string all = format_count(stages, {.singular = "stage", .plural = "stages"});
   return chunks == 1 ? all : fmt::format("{} of {} chunks", all, chunks);
 }
 

@@ -1,4 +1,4 @@
-// Do these numbers fit? Layers on stages, samples in microbatches: everybody gets the same.
+// Divides layers among stages and samples among microbatches, in equal parts.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ struct Division {
   std::string by;  // "4 stages of 2 chunks"
 };
 
-// How many things each part gets. Throws InputError D622 with the nearest numbers that fit.
+// Returns the number of things per part. Throws InputError D622, with the nearest numbers that
+// divide, if it is not whole.
 int divide(const Division& division);
 
 // "one rank", "4 ranks".
@@ -22,9 +23,9 @@ struct Noun {
   std::string_view singular;
   std::string_view plural;
 };
-[[nodiscard]] std::string several(std::int64_t number, const Noun& of);
+[[nodiscard]] std::string format_count(std::int64_t number, const Noun& of);
 // "4 stages", "4 stages of 2 chunks".
-[[nodiscard]] std::string stages_and_chunks(std::int64_t stages, std::int64_t chunks);
+[[nodiscard]] std::string format_stages(std::int64_t stages, std::int64_t chunks);
 
 // The multiples of `step` next to `number`, from one `step` up: "8 or 12".
 [[nodiscard]] std::string nearest_multiples(std::int64_t number, std::int64_t step);

@@ -1,6 +1,6 @@
 // Fully sharded data parallel, ZeRO stage 3: weights, gradients and optimizer state are sharded.
-// While a layer computes, the next one is gathered and the gradient of the one before is reduced,
-// each on a stream of its own. So two layers are whole at a time, never more.
+// While a layer computes, the next one is prefetched and the gradient of the previous one is
+// reduced, each on its own stream. So at most two layers are unsharded at a time.
 #include "shiplap/strategy/library.h"
 
 namespace shiplap::strategy {
@@ -19,7 +19,7 @@ Task fsdp(Model& model) {
     weights[{l, 1}] = co_await next;
     if (l < last) next = model.start_all_gather(weights[l + 1], l + 1);
     activations[l + 1] = model.forward(l, activations[l], weights[{l, 1}]);
-    // Backward begins with the last layer, so that one stays.
+    // Backward starts with the last layer, which stays unsharded.
     if (l < last) weights.erase({l, 1});
   }
   grad_activations[layers] = model.loss(activations[layers]);

@@ -8,8 +8,8 @@ namespace shiplap::strategy {
 Task gpipe(Model& model) {
   Stage stage(model);
   stage.load();
-  const std::vector<Turn> turns = schedule::gpipe(stage.pipeline(), stage.index());
-  for (const Turn& turn : turns) co_await stage.take(turn);
+  const std::vector<PipelineAction> actions = schedule::gpipe(stage.pipeline(), stage.index());
+  for (const PipelineAction& action : actions) co_await stage.run(action);
   co_await stage.finish();
   stage.update();
 }

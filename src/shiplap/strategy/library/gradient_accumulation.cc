@@ -1,5 +1,5 @@
-// Data parallel in small bites: a rank takes its samples one microbatch at a time, which needs only
-// the activations of one, and adds up the gradients. Ranks talk once, at the end.
+// Data parallel with gradient accumulation: a rank processes one microbatch at a time, which holds
+// the activations of only one, and accumulates the gradients. They are reduced once, at the end.
 #include "shiplap/strategy/library.h"
 
 namespace shiplap::strategy {

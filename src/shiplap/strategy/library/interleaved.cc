@@ -1,5 +1,5 @@
-// Interleaved 1F1B: every rank has several short chunks of layers, dealt out round robin. The
-// pipeline is filled sooner, and microbatches pass through every rank several times.
+// Interleaved 1F1B: every rank has several short chunks of layers (virtual stages), assigned round
+// robin. The pipeline fills sooner, and microbatches pass through every rank several times.
 #include "shiplap/strategy/library.h"
 #include "shiplap/strategy/library/pipeline_internal.h"
 
@@ -8,8 +8,9 @@ namespace shiplap::strategy {
 Task interleaved(Model& model) {
   Stage stage(model);
   stage.load();
-  const std::vector<Turn> turns = schedule::interleaved(stage.pipeline(), stage.index());
-  for (const Turn& turn : turns) co_await stage.take(turn);
+  const std::vector<PipelineAction> actions =
+      schedule::interleaved(stage.pipeline(), stage.index());
+  for (const PipelineAction& action : actions) co_await stage.run(action);
   co_await stage.finish();
   stage.update();
 }

@@ -13,15 +13,15 @@ using schedule::Direction;
 
 // ---------------------------------------------------------------- one layer
 
-Task forward_layer(Model& model, Part part) {
-  const auto [l, m] = part;
+Task forward_layer(Model& model, LayerMicrobatch item) {
+  const auto [l, m] = item;
   Storage& at = model.storage();
   at.activations[{l + 1, m}] = model.forward(l, at.activations[{l, m}], at.weights[l]);
   co_return;
 }
 
-Task backward_layer(Model& model, Part part) {
-  const auto [l, m] = part;
+Task backward_layer(Model& model, LayerMicrobatch item) {
+  const auto [l, m] = item;
   Storage& at = model.storage();
   std::tie(at.grad_weights[fresh_gradient(model, l)], at.grad_activations[{l, m}]) =
       model.backward(l, at.activations[{l, m}], at.grad_activations[{l + 1, m}], at.weights[l]);
@@ -36,13 +36,13 @@ Key fresh_gradient(Model& model, int layer) {
 }
 
 void add_fresh_gradient(Model& model, int layer) {
-  Shelf<WeightGrad>& gradients = model.storage().grad_weights;
+  ValueMap<WeightGrad>& gradients = model.storage().grad_weights;
   if (!gradients.contains({layer, 1})) return;
   gradients[layer] = gradients[layer] + gradients[{layer, 1}];
   gradients.erase({layer, 1});
 }
 
-// ---------------------------------------------------------------- what a stage is
+// ---------------------------------------------------------------- a stage
 
 Stage::Stage(Model& model, const LayerWork& work)
     : model_(model),
@@ -54,13 +54,13 @@ Stage::Stage(Model& model, const LayerWork& work)
       layers_each_(divide({.number = model.layers(),
                            .things = "layers",
                            .parts = std::int64_t{pipeline_.stages} * pipeline_.chunks,
-                           .by = stages_and_chunks(pipeline_.stages, pipeline_.chunks)})),
+                           .by = format_stages(pipeline_.stages, pipeline_.chunks)})),
       sent_(static_cast<std::size_t>(pipeline_.chunks * pipeline_.microbatches)),
       sent_grads_(static_cast<std::size_t>(pipeline_.chunks)) {
   for (int chunk = 0; chunk < pipeline_.chunks; ++chunk) {
     const std::string end = pipeline_.chunks > 1 ? fmt::format("_{}", chunk) : "";
-    for (const char* way : {"forward_up", "forward_down", "backward_up", "backward_down"}) {
-      channels_.push_back(way + end);
+    for (const char* name : {"forward_up", "forward_down", "backward_up", "backward_down"}) {
+      channels_.push_back(name + end);
     }
   }
 }
@@ -105,10 +105,10 @@ void Stage::update() {
   }
 }
 
-// ---------------------------------------------------------------- who is beside it
+// ---------------------------------------------------------------- its neighbours
 
-// Between a chunk and the one before it. With one stage both are on one rank, and what one leaves
-// lies where the other looks.
+// Whether a chunk receives from the previous one. With a single stage both are on one rank and
+// share storage.
 bool Stage::message_before(int chunk_number) const {
   return chunk_number > 0 && chunk_number < pipeline_.stages * pipeline_.chunks &&
          pipeline_.stages > 1;
@@ -118,94 +118,94 @@ int Stage::rank_of(int chunk_number) const {
   return model_.peer("pp", chunk_number % pipeline_.stages);
 }
 
-// What passes between a chunk and the one before it, either way, has a tag that nothing else has
-// between their ranks. Activations and gradients, up the ranks and down, of each chunk, have a
-// channel each: on NCCL a channel is a communicator, and what goes one way never waits for what
-// goes another.
-Tagged Stage::tag(int chunk_number, Turn turn) const {
+// Messages between a chunk and the previous one have tags that are unique between their ranks. Each
+// combination of chunk, direction (forward, backward) and rank order (up, down) has a channel of
+// its own: on NCCL a channel is a communicator, so these messages never block each other.
+MessageOptions Stage::tag(int chunk_number, PipelineAction action) const {
   const int chunk = chunk_number / pipeline_.stages;
-  const int passage = chunk * pipeline_.microbatches + turn.microbatch;
-  const bool forward = turn.direction == Direction::forward;
+  const int passage = chunk * pipeline_.microbatches + action.microbatch;
+  const bool forward = action.direction == Direction::forward;
   const bool up = (rank_of(chunk_number) > rank_of(chunk_number - 1)) == forward;
   const int channel = 4 * chunk + (forward ? 0 : 2) + (up ? 0 : 1);
   return {.tag = 2 * passage + (forward ? 0 : 1), .channel = channels_[channel]};
 }
 
-Pending<Activation>& Stage::sent(Turn turn) {
-  return sent_[turn.chunk * pipeline_.microbatches + turn.microbatch];
+Pending<Activation>& Stage::sent(PipelineAction action) {
+  return sent_[action.chunk * pipeline_.microbatches + action.microbatch];
 }
 
-// ---------------------------------------------------------------- what it does
+// ---------------------------------------------------------------- its actions
 
-Task Stage::take(Turn turn) {
-  return turn.direction == Direction::forward ? forward(turn) : backward(turn);
+Task Stage::run(PipelineAction action) {
+  return action.direction == Direction::forward ? forward(action) : backward(action);
 }
 
-Task Stage::forward(Turn turn) {
-  Shelf<Activation>& activations = model_.storage().activations;
-  const Chunk chunk = chunk_at(turn.chunk);
-  const int m = turn.microbatch;
+Task Stage::forward(PipelineAction action) {
+  ValueMap<Activation>& activations = model_.storage().activations;
+  const Chunk chunk = chunk_at(action.chunk);
+  const int m = action.microbatch;
   if (chunk.number == 0) {
     activations[{0, m}] = model_.get_input_activation(samples(m));
   } else if (message_before(chunk.number)) {
     activations[{chunk.first, m}] =
-        co_await model_.receive<Activation>(rank_of(chunk.number - 1), tag(chunk.number, turn));
+        co_await model_.receive<Activation>(rank_of(chunk.number - 1), tag(chunk.number, action));
   }
   for (int l = chunk.first; l < chunk.end; ++l) {
     co_await work_.forward(model_, {.layer = l, .microbatch = m});
   }
   const int next = chunk.number + 1;
   if (message_before(next)) {
-    sent(turn) = model_.start_send(rank_of(next), activations[{chunk.end, m}], tag(next, turn));
+    sent(action) = model_.start_send(rank_of(next), activations[{chunk.end, m}], tag(next, action));
   }
 }
 
-// The gradient with which backward begins: the loss has it, or the next chunk, which then has long
-// received what it was made from.
-Task Stage::begin_backward(Turn turn) {
+// Obtains the output gradient of the chunk, from the loss or from the next chunk. The next chunk
+// has received the activation by then.
+Task Stage::begin_backward(PipelineAction action) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model_.storage();
-  const Chunk chunk = chunk_at(turn.chunk);
-  const Key end{chunk.end, turn.microbatch};
+  const Chunk chunk = chunk_at(action.chunk);
+  const Key end{chunk.end, action.microbatch};
   const int next = chunk.number + 1;
   if (chunk.end == model_.layers()) {
     grad_activations[end] = model_.loss(activations[end]);
     activations.erase(end);
   } else if (message_before(next)) {
-    co_await sent(turn);
+    co_await sent(action);
     activations.erase(end);
-    grad_activations[end] = co_await model_.receive<ActivationGrad>(rank_of(next), tag(next, turn));
+    grad_activations[end] =
+        co_await model_.receive<ActivationGrad>(rank_of(next), tag(next, action));
   }
 }
 
-Task Stage::backward(Turn turn) {
-  Shelf<ActivationGrad>& grad_activations = model_.storage().grad_activations;
-  const Chunk chunk = chunk_at(turn.chunk);
-  const Part first{.layer = chunk.first, .microbatch = turn.microbatch};
-  co_await until_gradient_arrived(turn.chunk);
-  co_await begin_backward(turn);
+Task Stage::backward(PipelineAction action) {
+  ValueMap<ActivationGrad>& grad_activations = model_.storage().grad_activations;
+  const Chunk chunk = chunk_at(action.chunk);
+  const LayerMicrobatch first{.layer = chunk.first, .microbatch = action.microbatch};
+  co_await wait_for_sent_gradient(action.chunk);
+  co_await begin_backward(action);
   for (int l = chunk.end - 1; l >= chunk.first; --l) {
-    co_await work_.backward(model_, {.layer = l, .microbatch = turn.microbatch});
+    co_await work_.backward(model_, {.layer = l, .microbatch = action.microbatch});
   }
   const Key key{first.layer, first.microbatch};
   if (chunk.number == 0) {
     grad_activations.erase(key);
   } else if (message_before(chunk.number)) {
-    sent_grads_[turn.chunk] = {
+    sent_grads_[action.chunk] = {
         .message = model_.start_send(rank_of(chunk.number - 1), grad_activations[key],
-                                     tag(chunk.number, turn)),
-        .part = first};
+                                     tag(chunk.number, action)),
+        .item = first};
   }
 }
 
-Task Stage::until_gradient_arrived(int chunk) {
+Task Stage::wait_for_sent_gradient(int chunk) {
   auto& [message, part] = sent_grads_[chunk];
-  if (!message.under_way()) co_return;
+  if (!message.in_flight()) co_return;
   co_await message;
   model_.storage().grad_activations.erase({part.layer, part.microbatch});
 }
 
 Task Stage::finish() {
-  for (int c = 0; c < pipeline_.chunks; ++c) co_await until_gradient_arrived(c);
+  for (int c = 0; c < pipeline_.chunks; ++c) co_await wait_for_sent_gradient(c);
 }
 
 }  // namespace shiplap::strategy

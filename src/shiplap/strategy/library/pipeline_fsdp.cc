@@ -6,17 +6,17 @@
 namespace shiplap::strategy {
 namespace {
 
-Task forward_gathered(Model& model, Part part) {
+Task forward_gathered(Model& model, LayerMicrobatch item) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
-  const auto [l, m] = part;
+  const auto [l, m] = item;
   weights[{l, 1}] = co_await model.all_gather(weights[l], l, {.axes = "dp"});
   activations[{l + 1, m}] = model.forward(l, activations[{l, m}], weights[{l, 1}]);
   weights.erase({l, 1});
 }
 
-Task backward_gathered(Model& model, Part part) {
+Task backward_gathered(Model& model, LayerMicrobatch item) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
-  const auto [l, m] = part;
+  const auto [l, m] = item;
   const Key fresh = fresh_gradient(model, l);
   weights[{l, 1}] = co_await model.all_gather(weights[l], l, {.axes = "dp"});
   std::tie(grad_weights[fresh], grad_activations[{l, m}]) =
@@ -33,8 +33,9 @@ Task backward_gathered(Model& model, Part part) {
 Task pipeline_fsdp(Model& model) {
   Stage stage(model, {.forward = forward_gathered, .backward = backward_gathered});
   stage.load({.index = model.position("dp"), .of = model.size("dp")});
-  const std::vector<Turn> turns = schedule::one_f_one_b(stage.pipeline(), stage.index());
-  for (const Turn& turn : turns) co_await stage.take(turn);
+  const std::vector<PipelineAction> actions =
+      schedule::one_f_one_b(stage.pipeline(), stage.index());
+  for (const PipelineAction& action : actions) co_await stage.run(action);
   co_await stage.finish();
   stage.update();
 }

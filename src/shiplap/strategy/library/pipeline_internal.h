@@ -1,15 +1,15 @@
-// What the pipelines share: a rank's part of the layers, and how microbatches pass through it.
+// Shared by the pipelines: one stage, and how microbatches pass through it.
 //
 //   Stage stage(model);
 //   stage.load();
-//   for (const Turn& turn : schedule::gpipe(stage.pipeline(), stage.index())) {
-//     co_await stage.take(turn);
+//   for (const PipelineAction& action : schedule::gpipe(stage.pipeline(), stage.index())) {
+//     co_await stage.run(action);
 //   }
 //   co_await stage.finish();
 //   stage.update();
 //
-// Nobody waits for what he sends, or two neighbours would wait for each other: what is sent stays
-// in storage until it has surely arrived.
+// Sends are non-blocking, or two neighbours could deadlock. A sent value stays in storage until the
+// send is complete.
 #pragma once
 
 #include <string>
@@ -21,32 +21,32 @@
 
 namespace shiplap::strategy {
 
-using schedule::Turn;
+using schedule::PipelineAction;
 
-// One layer's work on one microbatch.
-struct Part {
+// One layer, for one microbatch.
+struct LayerMicrobatch {
   int layer = 0;
   int microbatch = 0;
 };
 
-// How a layer is done. Forward reads activations[{layer, microbatch}] and leaves the one of layer +
-// 1. Backward reads that activation and grad_activations[{layer + 1, microbatch}], erases both, and
-// leaves grad_activations[{layer, microbatch}] and its share in grad_weights[layer].
+// The computation of a layer. Forward reads activations[{layer, microbatch}] and stores that of
+// layer + 1. Backward reads that activation and grad_activations[{layer + 1, microbatch}], erases
+// both, stores grad_activations[{layer, microbatch}] and accumulates into grad_weights[layer].
 struct LayerWork {
-  Task (*forward)(Model& model, Part part);
-  Task (*backward)(Model& model, Part part);
+  Task (*forward)(Model& model, LayerMicrobatch item);
+  Task (*backward)(Model& model, LayerMicrobatch item);
 };
 
-// With weights[layer].
-Task forward_layer(Model& model, Part part);
-Task backward_layer(Model& model, Part part);
+// Use weights[layer].
+Task forward_layer(Model& model, LayerMicrobatch item);
+Task backward_layer(Model& model, LayerMicrobatch item);
 
-// A layer's gradients of several microbatches become one sum. A fresh one goes where
-// `fresh_gradient` says; `add_fresh_gradient` then adds it to grad_weights[layer].
+// Gradient accumulation: a new gradient is stored under the key `fresh_gradient` returns, and
+// `add_fresh_gradient` then adds it to grad_weights[layer].
 [[nodiscard]] Key fresh_gradient(Model& model, int layer);
 void add_fresh_gradient(Model& model, int layer);
 
-// Which part of each weight a rank has.
+// The shard of each weight that a rank holds.
 struct Shard {
   int index = 0;
   int of = 1;
@@ -69,34 +69,34 @@ class Stage {
   [[nodiscard]] std::vector<int> layers() const;
 
   void load(Shard shard = {});
-  Task take(Turn turn);
-  // Until all that it sent has arrived.
+  Task run(PipelineAction action);
+  // Waits until all sends are complete.
   Task finish();
-  // With gradients that are complete. They are gone then.
+  // Updates with the complete gradients and erases them.
   void update();
 
  private:
   struct Chunk {
-    int number = 0;  // among the chunks of all stages, in the order of the layers
+    int number = 0;  // over all stages, in the order of the layers
     int first = 0;   // layer
     int end = 0;
   };
   struct SentGrad {
     Pending<ActivationGrad> message;
-    Part part;
+    LayerMicrobatch item;
   };
 
   [[nodiscard]] Chunk chunk_at(int index) const;
   [[nodiscard]] bool message_before(int chunk_number) const;
   [[nodiscard]] int rank_of(int chunk_number) const;
-  [[nodiscard]] Tagged tag(int chunk_number, Turn turn) const;
+  [[nodiscard]] MessageOptions tag(int chunk_number, PipelineAction action) const;
   [[nodiscard]] IndexSet samples(int microbatch) const;
-  [[nodiscard]] Pending<Activation>& sent(Turn turn);
+  [[nodiscard]] Pending<Activation>& sent(PipelineAction action);
 
-  Task forward(Turn turn);
-  Task backward(Turn turn);
-  Task begin_backward(Turn turn);
-  Task until_gradient_arrived(int chunk);
+  Task forward(PipelineAction action);
+  Task backward(PipelineAction action);
+  Task begin_backward(PipelineAction action);
+  Task wait_for_sent_gradient(int chunk);
 
   Model& model_;
   LayerWork work_;
@@ -105,7 +105,7 @@ class Stage {
   int layers_each_;                        // of a chunk
   std::vector<Pending<Activation>> sent_;  // by chunk and microbatch
   std::vector<SentGrad> sent_grads_;       // by chunk
-  std::vector<std::string> channels_;      // by chunk, direction, and whether it goes up
+  std::vector<std::string> channels_;      // by chunk, direction, and rank order
 };
 
 }  // namespace shiplap::strategy

@@ -1,4 +1,4 @@
-// One rank that has all weights and all samples. All others must end where this one does.
+// One rank with all weights and all samples: the reference for all other strategies.
 #include "shiplap/strategy/library.h"
 
 namespace shiplap::strategy {
@@ -15,7 +15,7 @@ Task single(Model& model) {
   grad_activations[layers] = model.loss(activations[layers]);
   activations.erase(layers);
 
-  // A gradient that is complete is used at once, so there is never more than one.
+  // A complete gradient is used immediately, so only one exists at a time.
   for (int l = layers - 1; l >= 0; --l) {
     std::tie(grad_weights[l], grad_activations[l]) =
         model.backward(l, activations[l], grad_activations[l + 1], weights[l]);

@@ -1,6 +1,6 @@
 // Tensor parallel: every rank has a shard of each weight and computes with it alone, on all
-// samples. Forward makes some features of the output, which are gathered; backward makes a part of
-// the sum that is the gradient of the input.
+// samples. Forward computes some features of the output, which are gathered; backward computes a
+// partial sum of the input gradient, which is reduced.
 #include "shiplap/strategy/library.h"
 
 namespace shiplap::strategy {
@@ -30,7 +30,7 @@ Task tensor_parallel(Model& model) {
         model.update(l, grad_weights[l], weights[l], opt_states[l]);
     grad_weights.erase(l);
     model.set_final_weight(l, weights[l]);
-    // Nobody needs the gradient of the input of the first layer.
+    // The gradient of the first layer's input is not needed.
     if (l == 0) continue;
     grad_activations[l] = co_await model.all_reduce(grad_activations[l], l - 1, {.axes = "tp"});
   }

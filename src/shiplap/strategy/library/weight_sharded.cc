@@ -1,5 +1,5 @@
 // Weight-sharded data parallel: every rank keeps a shard of each weight and of its optimizer state,
-// and gathers a layer only while it computes with it. Gradients are summed whole.
+// and gathers a layer only while it computes with it. Gradients are not sharded.
 #include "shiplap/strategy/library.h"
 
 namespace shiplap::strategy {

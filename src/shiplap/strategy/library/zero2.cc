@@ -1,5 +1,5 @@
-// ZeRO stage 2: as stage 1, and of a gradient a rank keeps only the shard that it updates with, as
-// soon as it is there.
+// ZeRO stage 2: as stage 1, and gradients are reduce-scattered: a rank keeps only the shard that it
+// updates with.
 #include "shiplap/strategy/library.h"
 
 namespace shiplap::strategy {
