@@ -59,7 +59,7 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.findings(changes), [])
 
     def refuses(self, changes, words):
-        """There is one finding, and it has these words."""
+        """There is one finding, and it contains this text."""
         found = self.findings(changes)
         self.assertEqual(len(found), 1, found)
         self.assertIn(words, found[0])
@@ -153,6 +153,14 @@ class Tidy(unittest.TestCase):
         self.refuses({BASE + "units.h": "#include <nlohmann/json_fwd.hpp>\n"},
                      "must not need nlohmann-json")
 
+    def test_private_words(self):
+        table = {"docs/glossary.md": "| word | meaning | not |\n|---|---|---|\n"
+                                     "| cycle | a loop | `circle`, `wait for ever`, `kMost*` |\n"}
+        for text in ["// a Circle of two\n", "// they wait\n// for ever\n",
+                     "int a = kMostRanks;\n"]:
+            self.refuses({**table, PLAN + "plan.cc": "\n" + text}, "docs/glossary.md has")
+        self.accepts({**table, "docs/plan.md": "circles, encircle, kmostRanks, wait\n"})
+
     def test_banned_words(self):
         for line, remedy in [
                 ("#define ONE 1", "no macros"),
@@ -174,8 +182,8 @@ class Tidy(unittest.TestCase):
                                         'auto n = 1\'000\'000; auto s = "//"; // rand()\n'})
 
     def test_long_files_and_long_lines(self):
-        self.accepts({PLAN + "plan.cc": "//\n" * 600 + ""})
-        self.refuses({PLAN + "plan.cc": "//\n" * 601}, "plan/plan.cc:601: 601 lines")
+        self.accepts({PLAN + "plan.cc": "//\n" * 1000 + ""})
+        self.refuses({PLAN + "plan.cc": "//\n" * 1001}, "plan/plan.cc:1001: 1001 lines")
         self.accepts({PLAN + "plan.cc": "//" + "é" * 98})
         self.refuses({PLAN + "plan.cc": "//" + "x" * 99}, "plan/plan.cc:1: 101 columns")
 
