@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md, docs/strategy.md, docs/museum.md and docs/overlap/ and compares
-what they print with what stands there. Run by ctest.
+"""Runs the commands of README.md, docs/tour.md, docs/strategy.md, docs/museum.md and docs/overlap/
+and compares their output with the pages. Run by ctest.
 
-In a ```console block, a line that begins with `$ shiplap` is run in the root of the repository;
-what follows, up to the next command or the end of the block, is its standard output or, if that is
-empty, its standard error. In a ```lanes block it is the picture that tests/overlap/lanes.py makes
-of the same. The block ```plan is examples/plans/quick_start.plan.
+In a ```console block, a line that begins with `$ shiplap` is run in the root of the repository; the
+lines after it, up to the next command or the end of the block, are its standard output or, if that
+is empty, its standard error. A ```lanes block shows the picture that tests/overlap/lanes.py makes
+of the same. The block ```plan is examples/plans/quick_start.plan. In the table of README.md, a row
+has a command and a piece of its output, without regard to spaces.
 """
 
 import importlib
@@ -40,10 +41,25 @@ def shown(pages):
                     yield name, kind, *pair
 
 
-def printed(program, words):
-    done = subprocess.run([program, *words], capture_output=True, text=True, cwd=ROOT, timeout=60,
+def run(program, words):
+    return subprocess.run([program, *words], capture_output=True, text=True, cwd=ROOT, timeout=60,
                           check=False)
+
+
+def printed(program, words):
+    done = run(program, words)
     return done.stdout or done.stderr
+
+
+def table_errors(program, page):
+    """Rows `| question | `shiplap ...` | `answer` |` whose answer the command does not print."""
+    rows = re.findall(r"^\|[^|\n]*\| `shiplap ([^`]*)` \| `([^`]*)`[^|\n]*\|$", page, re.MULTILINE)
+    if not rows:
+        yield "README.md has no table of questions"
+    for command, answer in rows:
+        done = run(program, command.split())
+        if answer not in " ".join((done.stdout + done.stderr).split()):
+            yield f"README.md: `shiplap {command}` does not print `{answer}`"
 
 
 def main():
@@ -52,8 +68,8 @@ def main():
     wrong = 0
     count = 0
     pages = {"README.md": text}
-    for page in [ROOT / "docs" / "strategy.md", ROOT / "docs" / "museum.md",
-                 *sorted(ROOT.glob("docs/overlap/*.md"))]:
+    for page in [ROOT / "docs" / "tour.md", ROOT / "docs" / "strategy.md",
+                 ROOT / "docs" / "museum.md", *sorted(ROOT.glob("docs/overlap/*.md"))]:
         pages[str(page.relative_to(ROOT))] = page.read_text(encoding="utf-8")
     for name, kind, command, expected in shown(pages):
         count += 1
@@ -63,9 +79,12 @@ def main():
             wrong += 1
             print(f"{name}: `{command}` prints\n{found}")
     plan = (ROOT / "examples/plans/quick_start.plan").read_text(encoding="utf-8")
-    if not any(block in plan for block in blocks(text, "plan")):
+    if not any(block in plan for block in blocks(pages["docs/tour.md"], "plan")):
         wrong += 1
-        print("README.md: the plan differs from examples/plans/quick_start.plan")
+        print("docs/tour.md: the plan differs from examples/plans/quick_start.plan")
+    for error in table_errors(program, text):
+        wrong += 1
+        print(error)
     if count == 0:
         sys.exit("README.md has no command to run")
     print(f"{count} commands, {wrong} differences")

@@ -15,7 +15,7 @@ import sys
 
 import pytest
 
-PAGES = ("README.md", "docs/python.md", "docs/torch.md", "docs/jax.md", "docs/check-in-ci.md")
+PAGES = ("docs/tour.md", "docs/python.md", "docs/torch.md", "docs/jax.md", "docs/check-in-ci.md")
 NEEDS = {"docs/torch.md": "torch", "docs/jax.md": "jax"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
