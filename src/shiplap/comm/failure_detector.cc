@@ -1,8 +1,9 @@
-// A failure detector without heartbeats: it works only when a rank has timed out, so it costs
-// nothing in a healthy job. It answers one question: for which rank do all others wait?
+// A failure detector without heartbeats, so it costs nothing in a healthy job. It records ranks
+// that died or aborted, and after a timeout it finds the rank for which all others wait.
 //
-// Fail-stop. The transport reports dead processes (the kernel closes their connections); a rank
-// that fails with an exception sends abort with the culprit.
+// Fail-stop. The transports detect dead processes and report them here: sockets when a connection
+// closes (Endpoint::disconnect), Open MPI by its failure list (Process::poll_dead_ranks); MPICH
+// ends the job by itself. A rank that fails with an exception sends abort with the culprit.
 //
 // Timeouts. A rank that timed out probes others and reports the missing ones:
 // - In a collective (probe_group), ranks that have not begun it are missing. A rank that waits in

@@ -2,14 +2,13 @@
 //
 // Invariants:
 // - States only advance: pending -> started -> complete, until reset().
-// - incomplete_[batch] is the number of members of the batch that are not complete; the batch
-// itself
-//   completes when it reaches 0. A batch without members is completed by whoever starts it.
+// - incomplete_[batch] counts the members of the batch that are not complete. At 0 the batch is
+//   complete. A batch without members is completed by the thread that starts it.
 // - After cancel() every blocked and every later wait throws Cancelled, so a failure on one thread
 //   cannot leave another one blocked here.
 // - progress_ is the last time an operation completed or a computation ended. A message times out
-//   only if it and everything else on the rank have been idle for the timeout; otherwise a rank
-//   would time out its peers while it is the one that computes.
+//   only if everything on the rank has been idle for the timeout; otherwise a rank that computes
+//   for long would report its peers as missing.
 #include <algorithm>
 
 #include "shiplap/run/completion_tracker_internal.h"

@@ -5,10 +5,10 @@
 // communication is asynchronous, batched, or comes from several streams has a thread of its own;
 // schedule() decides that from the program alone. Streams post such operations to that thread:
 //
-//   stream thread    waits for dependencies, runs the operation or posts it, and waits for its
-//                    completion unless it is asynchronous
-//   group thread     runs the collectives of one group in listed order, each once it has been
-//   posted channel thread   ChannelWorker: starts and completes the messages of one channel
+// - A stream thread waits for dependencies, runs the operation or posts it, and waits for its
+//   completion unless it is asynchronous.
+// - A group thread runs the collectives of one group in listed order, each after it was posted.
+// - A channel thread (ChannelWorker) starts and completes the messages of one channel.
 //
 // All waiting between these threads goes through the CompletionTracker.
 //
