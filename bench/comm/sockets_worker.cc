@@ -1,9 +1,8 @@
 // One rank of bench_sockets: latency and bandwidth of messages, on any transport.
 //
 //   bench_sockets_worker messages      ping-pong of several sizes; 2 ranks
-//   bench_sockets_worker line RATE     fraction of links of RATE bit/s that ping-pong uses (2
-//   ranks),
-//                                      or all_to_all (more ranks)
+//   bench_sockets_worker line RATE     fraction of RATE bit/s that ping-pong (2 ranks) or
+//                                      all_to_all (more ranks) uses
 //
 // Rank 0 prints one JSON object.
 #include <algorithm>

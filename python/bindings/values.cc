@@ -150,8 +150,8 @@ Parts parts(const nb::object& held, std::int32_t of, const char* name) {
   throw InputError(Diagnostic{
       .code = "D003",
       .where = {.flag = name},
-      .what = fmt::format("out of range: of {} parts, not {}", of,
-                          result.held.empty() ? std::string("none") : to_string(result.held)),
+      .what = fmt::format("{} is out of range: there are {} parts",
+                          result.held.empty() ? std::string("none") : to_string(result.held), of),
       .help = "they count from 0"});
 }
 

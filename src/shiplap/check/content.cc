@@ -5,8 +5,8 @@
 // and each is a structure: tensor, instance, runs of coordinates by dimension, sum, scale.
 //
 // Idea: hash-consing (Ershov 1958; Goto 1974; Filliatre and Conchon 2006). intern() brings a
-// structure into a canonical form and stores it once, so equality of contents is equality of two
-// integers, and a piece of a buffer is 16 bytes. Sums are interned by the same scheme (sums.cc), so
+// structure into a canonical form and stores it once, so equal ids mean equal contents, and a
+// piece of a buffer is 16 bytes. Sums are interned by the same scheme (sums.cc), so
 // a content refers to its sum by an id; the results of uniting sums are memoized by pairs of ids.
 //
 // Invariants:

@@ -18,7 +18,7 @@ class KernelCheck {
   KernelCheck(KernelContracts& contracts, const plan::RankProgram& program,
               std::span<const SlopeId> slopes, const plan::flat::Operation& op);
 
-  // Throws ContractBroken, Asymmetric.
+  // Throws ContractViolationError, Asymmetric.
   void check();
 
  private:

@@ -1,7 +1,8 @@
 // Collectives out of sends and receives.
 //
 //   barrier          dissemination (Hensgen, Finkel, Manber 1988): step k signals rank + 2^k
-//   all_gather       Bruck et al. 1997 up to 32 KiB in all; direct exchange above
+//   all_gather       Bruck et al. 1997 for pieces of equal size up to 32 KiB in all; else direct
+//                    exchange
 //   all_to_all       direct exchange
 //   broadcast        binomial tree; large: scatter from the root and all_gather (van de Geijn)
 //   reduce_scatter   direct exchange in segments, two in flight: one is combined while the next

@@ -117,7 +117,7 @@ class Tensor {
     }
     if (!json.is_array()) {
       throw_invalid_field(named_, "D413",
-                          fmt::format("expected an array of {} dimensions, found {}", shape_.size(),
+                          fmt::format("expected {} nested arrays, found {}", shape_.size() - depth,
                                       json.type_name()));
     }
     const std::size_t size = json.as_array().size();

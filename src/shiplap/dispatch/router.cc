@@ -9,9 +9,8 @@
 //
 //   Q forward     the atoms of each home segment, each to its item
 //   Q reverse     the atoms of each item, each back home
-//   KV forward    the atoms of each home segment, each to its item and all later items of the
-//   document KV reverse    for each item, all atoms of its document up to its end, each back home
-//   (summed)
+//   KV forward    the atoms of each home segment, each to its item and the document's later items
+//   KV reverse    for each item, all atoms of its document up to its end, each back home (summed)
 //
 // Invariants: both layouts hold the same tokens (validate(routing) guarantees it), so the merge
 // meets both ends at once; the atoms of a segment, an item or a document are consecutive in atoms_.

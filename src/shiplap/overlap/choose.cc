@@ -11,7 +11,8 @@
 // machine (cost/), for which the estimate equals the replayed plan (choice_test.cc), and a measured
 // one (Calibration), in an alpha-beta (latency-bandwidth) model with a burst term for an idle link.
 //
-// The model has errors, so overlapping must gain at least kMinGain and more than its own overhead;
+// The model has errors, so overlapping must take less than kMaxTimeRatio of the serial time
+// and gain more than its own overhead;
 // among candidates within kTieTolerance the one with the fewest chunks wins.
 #include "shiplap/overlap/choose.h"
 
@@ -30,7 +31,7 @@ namespace shiplap::overlap {
 namespace {
 
 // An overlap must take at most this fraction of the serial time: the model is not more accurate.
-constexpr double kMinGain = 0.95;
+constexpr double kMaxTimeRatio = 0.95;
 // Candidates within this factor count as equally fast; then the fewest chunks win, since the
 // overhead of a chunk is the least certain cost.
 constexpr double kTieTolerance = 1.005;
@@ -455,7 +456,7 @@ Chosen choose(Type type, const Problem& problem, const Machine& machine) {
   const Candidate best = fewest_chunks_of_fastest(chosen.candidates);
   // The gain must also exceed the overhead of a step and a chunk, the least certain costs.
   const Seconds least = machine.step + machine.piece;
-  if (problem.ranks > 1 && best.time.value < kMinGain * chosen.serial.value &&
+  if (problem.ranks > 1 && best.time.value < kMaxTimeRatio * chosen.serial.value &&
       best.time + least <= chosen.serial) {
     chosen.choice = best.choice;
     chosen.problem.chunks = best.chunks;

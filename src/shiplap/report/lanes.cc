@@ -5,9 +5,10 @@
 // start, every event takes the first free slot. All events of a set share the height of the strip
 // evenly.
 //
-// A trace may have more events than a browser can handle, so each strip has at most
-// Lanes::max_boxes boxes. If there are more, neighbours narrower than half a pixel are merged into
-// one box; if that is not enough, narrower than one pixel, and so on, until the boxes fit.
+// A trace may have more events than a browser can handle, so the strips of one kind
+// have at most Lanes::max_boxes boxes together. If there are more, neighbours narrower than half a
+// pixel are merged into one box; if that is not enough, narrower than one pixel, and so on, up to a
+// limit.
 #include "shiplap/report/lanes.h"
 
 #include <algorithm>

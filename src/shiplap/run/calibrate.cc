@@ -1,17 +1,14 @@
 // Measures the constants of the overlap cost model on this machine.
 //
 // Every time is the maximum over the ranks (a barrier before, an all-reduce after) and the median
-// of several samples; quantities that are compared are sampled alternately. The constants follow
-// from differences and fits:
-//
-//   GEMM           call, weight bytes and flops by least squares over several sizes (fit.cc); the
-//   cost of
-//                  cold weights from a run with evicted caches
-//   messages       latency and per-message overhead from one message against many; bandwidth from
-//   the
-//                  longest; a burst if short messages are faster than the bandwidth
-//   overheads      of a step and of a chunk, from GEMMs of next to no work
-//   interference   the slowdown of a GEMM while bytes are sent, per byte
+// of several samples, or for long messages the minimum. GEMMs of few and of many rows are sampled
+// alternately. The constants follow from differences and fits:
+// - GEMM: call, weight bytes and flops by least squares over several sizes (fit.cc); the cost of
+//   cold weights from a run with evicted caches.
+// - Messages: latency and per-message overhead from one message against many; bandwidth from the
+//   longest; a burst if short messages are faster than the bandwidth.
+// - Overheads of a step and of a chunk, from GEMMs of next to no work.
+// - Interference: the slowdown of a GEMM while bytes are sent, per byte.
 //
 // The result of rank 0 is broadcast, so that all ranks choose alike.
 #include "shiplap/run/calibrate.h"

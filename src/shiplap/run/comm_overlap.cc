@@ -3,17 +3,15 @@
 // A call runs an OverlappedGemm, that is, a plan. The problem is where the buffers of that plan
 // are: the operands and results are the caller's memory, the comm_buffer matrix belongs to the
 // registry, and scratch memory is needed only during the call. Nothing is copied that can be used
-// in binding.
+// in place.
 //
 //   - bind_buffers() assigns memory to each buffer of the plan: caller_memory() if the caller's
 //     matrix has the layout of the plan; the persistent buffer; or one block that is leased from
 //     the pool of the registry for this call, so that layers that run one after the other share it.
-//   - fill_inputs() copies what is not used in binding: local rows into the gathered matrix, FP8
-//   values
-//     together with their scales.
-//   - A transport may write directly into a result only if the result has an owner: if a rank
-//   fails,
-//     the transport may still write there, so the owner is kept alive until the process ends.
+//   - fill_inputs() copies what is not used in place: local rows into the gathered matrix, FP8
+//     values together with their scales.
+//   - A transport may write directly into a result only if the result has an owner. If a rank
+//     fails, the transport may still write there, so the owner is kept until the process ends.
 //   - copy_out() applies the epilogue where no kernel could: sums that a collective has made.
 //
 // Plans and packed weights are cached per GEMM size (CachedGemm). Creating one is collective, so

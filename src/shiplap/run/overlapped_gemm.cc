@@ -6,13 +6,10 @@
 //
 // Where the epilogue (alpha, beta, bias, activation) is applied depends on the choice. It must be
 // applied once, to complete sums, in f32, before the only rounding:
-//   - all_gather, bulk: a tile of the GEMM is a complete result; the epilogue is part of the
-//   kernel.
-//   - reduce_scatter by point-to-point messages, or with quantized partial sums: the owner
-//   accumulates
-//     in f32; the last conversion to "out" applies it.
-//   - otherwise a collective rounds the sums, and the caller applies it (applies_epilogue() is
-//   false).
+//   - all_gather, bulk: a tile of the GEMM is a complete result; the kernel applies the epilogue.
+//   - reduce_scatter by point-to-point messages, or with quantized partial sums: the owner adds in
+//     f32, and the last conversion to "out" applies it.
+//   - otherwise a collective rounds the sums, and the caller applies it (no applies_epilogue()).
 //
 // With polled progress there is no progress thread: a GEMM of many rows is split, and the kernel
 // polls between the pieces. Weights are packed when the first tile runs, after the first messages

@@ -15,7 +15,8 @@
 //
 // Invariants:
 // - pending_[i] counts the unmet dependencies of operation i; it starts when the count drops to 0,
-//   and then time_[i] is final.
+//   and then time_[i] is final. Of a started batch, pending_ counts the incomplete members, and
+//   time_ becomes its end.
 // - Each operation starts at most once and completes at most once. An operation is in ready_ only
 //   while pending_ is 0 and it waits.
 // - An eager send completes when it starts. Its receive still waits for both ends.

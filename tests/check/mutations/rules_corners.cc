@@ -33,7 +33,7 @@ std::vector<Expr> bumps(const Site& site) {
   return all;
 }
 
-// Calls `changed` for every expression of the values and regions of a statement.
+// Calls `visit` for every expression of the values and regions of a statement.
 void expressions(plan::Statement& statement, const std::function<void(Expr&)>& visit) {
   const auto region = [&](Region& of) {
     if (of.kind != Region::Kind::whole) visit(of.begin);

@@ -25,8 +25,8 @@
 // - Rendezvous ids of one sender only grow, and a frame is checked against its cts. So a peer
 //   cannot have two messages under one id, nor write past the end of a buffer.
 // - A peer has at most kMaxUnexpected bytes in the unexpected-message queues.
-// - A cancelled operation does not touch its buffer again. The rest of a frame whose header has
-//   been sent is copied; incoming data of a cancelled receive goes to discard_buffer_.
+// - A cancelled operation does not touch its buffer again. A queued frame is copied, whether or
+//   not a part of it has been sent; incoming data of a cancelled receive goes to discard_buffer_.
 //
 // Rejected: a progress thread (it replies to probes although its rank hangs, which hides what the
 // probe asks, and costs a core or a wakeup per message), UDP, io_uring and MSG_ZEROCOPY
@@ -349,7 +349,7 @@ void Endpoint::cancel(PendingSend& sending) {
   const auto frame = std::ranges::find_if(
       one.outgoing, [&](const OutgoingFrame& each) { return each.sending.get() == &sending; });
   if (frame != one.outgoing.end()) {
-    // The header has announced the body, but the memory of the user may be freed by then.
+    // The frame must still be sent, but the caller may free its memory before.
     frame->kept.assign(frame->body.begin(), frame->body.end());
     frame->body = frame->kept;
     frame->sending = nullptr;

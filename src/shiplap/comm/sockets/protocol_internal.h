@@ -37,7 +37,7 @@ struct Hello {
   static constexpr std::size_t kBytes = 96;
   static constexpr std::size_t kSignedBytes = 64;  // the prefix that proofs cover
   static constexpr std::size_t kCommonBytes =
-      40;  // the same in all versions: magic, version, status
+      40;  // a prefix of all versions; begins with magic, version, status
   std::uint32_t version = kSocketsVersion;
   HandshakeStatus status = HandshakeStatus::request;
   std::int32_t from = 0;
@@ -93,7 +93,7 @@ struct StoreMessage {
     put = 1,
     get,               // the reply comes when the key exists
     ok,                // reply: it was put, or this is the value
-    key_exists,        // reply: the key has another value already
+    key_exists,        // reply: not stored; the key exists or the store is full
     version_mismatch,  // reply; `version` is that of the server
     hello,             // a nonce; the reply has one too, and a proof. Must be first
     proof,             // no reply; requests are accepted after it
