@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -178,13 +179,13 @@ TEST(ProgressTicker, EndsWorkByWhatTheCallbackThrows) {
   bool over = false;
   const ProgressCallback callback = [&](const ProgressPoint& point) {
     over = point.is_over;
-    throw 7;  // also when it is over: ignored
+    throw std::runtime_error("enough");  // also when it is over: ignored
   };
   const auto work = [&] {
     ProgressTicker ticker(callback, {.what = "checking", .unit = "ranks"});
     ticker.advance();
   };
-  EXPECT_THROW(work(), int);
+  EXPECT_THROW(work(), std::runtime_error);
   EXPECT_TRUE(over);
 }
 

@@ -96,9 +96,12 @@ Endpoint::Endpoint(const RankInfo& self, PeerSockets peers)
 }
 
 Endpoint::~Endpoint() {
-  send({.kind = ControlMessage::Kind::goodbye, .waits = has_failed_ ? 1 : 0},
-       detector_.all_ranks());
-  linger();
+  try {
+    send({.kind = ControlMessage::Kind::goodbye, .waits = has_failed_ ? 1 : 0},
+         detector_.all_ranks());
+    linger();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): peers see a closed connection without goodbye
+  }
 }
 
 // The kernel retransmits data that it has sent once, even after the process has exited. Data that
