@@ -319,19 +319,21 @@ PRIVATE_WORDS_ALLOWED = [
 
 
 def private_words(glossary):
-    """Pairs of a private word and a pattern that finds it, from the last column of the table."""
+    """Each private word of the last column, a piece of it in lower case, and a pattern for it."""
     for row in re.findall(r"^\|(?:[^|\n]*\|){2}([^|\n]+)\|$", glossary, re.MULTILINE):
         for word in re.findall(r"`([^`]+)`", row):
             text = r"\s+(?:(?://|#)\s*)?".join(map(re.escape, word.split())).replace(r"\*", r"\w*")
             is_name = re.search(r"[A-Z_*]", word)
-            yield word, re.compile(rf"(?<!\w){text}(?!\w)", 0 if is_name else re.IGNORECASE)
+            piece = max(word.replace("*", " ").split(), key=len).lower()
+            yield word, piece, re.compile(rf"(?<!\w){text}(?!\w)", 0 if is_name else re.IGNORECASE)
 
 
 def check_words(files, modules):
     """No private word of the glossary occurs in names, comments, pages or outputs."""
     glossary = next((file.text for file in files if file.path == "docs/glossary.md"), "")
-    for word, pattern in private_words(glossary):
-        for file in files:
+    lower = [(file, file.text.lower()) for file in files]
+    for word, piece, pattern in private_words(glossary):
+        for file in [file for file, text in lower if piece in text]:
             if any(exempt in ("", word) and file.path.startswith(path)
                    for exempt, path, _ in PRIVATE_WORDS_ALLOWED):
                 continue

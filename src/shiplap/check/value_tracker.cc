@@ -451,6 +451,19 @@ void ValueTracker::run_all_gather(const CallGroup& group, std::int64_t n) {
 
 namespace {
 
+struct PieceRows {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+// The rows of the k-th piece of a collective: those of its split, or `each` per piece.
+PieceRows piece_rows(const plan::Plan& plan, const plan::Collective& collective, std::size_t k,
+                     std::int64_t each) {
+  if (!collective.split.exists()) return {static_cast<std::int64_t>(k) * each, each};
+  const std::vector<std::int64_t>& cuts = plan.lists[collective.split].values;
+  return {cuts[k], cuts[k + 1] - cuts[k]};
+}
+
 // Rows begin .. begin + count of a list of pieces.
 Pieces part_of(Contents& contents, const Pieces& pieces, std::int64_t begin, std::int64_t count) {
   Pieces result;
@@ -511,13 +524,7 @@ void ValueTracker::run_reduce_scatter(const CallGroup& group, std::int64_t n, co
   const std::int64_t each = rows_of(all) / group.ranks().size();
   std::vector<Pieces> parts;
   for (std::size_t k = 0; k < group.members.size(); ++k) {
-    std::int64_t begin = static_cast<std::int64_t>(k) * each;
-    std::int64_t count = each;
-    if (collective.split.exists()) {
-      const std::vector<std::int64_t>& cuts = job_.plan.lists[collective.split].values;
-      begin = cuts[k];
-      count = cuts[k + 1] - begin;
-    }
+    const auto [begin, count] = piece_rows(job_.plan, collective, k, each);
     parts.push_back(part_of(job_.contents, all, begin, count));
   }
   clobber_inputs(group, n);
@@ -543,13 +550,7 @@ void ValueTracker::run_all_to_all(const CallGroup& group, std::int64_t n) {
   const std::int64_t each = op.from.count / group.ranks().size();
   std::vector<Pieces> parts(group.members.size());
   for (std::size_t k = 0; k < parts.size(); ++k) {
-    std::int64_t begin = static_cast<std::int64_t>(k) * each;
-    std::int64_t count = each;
-    if (collective.split.exists()) {
-      const std::vector<std::int64_t>& cuts = job_.plan.lists[collective.split].values;
-      begin = cuts[k];
-      count = cuts[k + 1] - begin;
-    }
+    const auto [begin, count] = piece_rows(job_.plan, collective, k, each);
     for (const Pieces& pieces : inputs) {
       const Pieces part = part_of(job_.contents, pieces, begin, count);
       parts[k].insert(parts[k].end(), part.begin(), part.end());

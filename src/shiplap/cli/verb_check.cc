@@ -17,6 +17,7 @@
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
+#include "shiplap/plan/execution.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/report/check.h"
 #include "shiplap/report/text.h"
@@ -192,7 +193,7 @@ ExitCode run_verb(const Options& options, Context& context) {
     checked.report =
         subject.with_source_locations([&] { return check::check(subject.plan, checked.options); });
   } catch (const Interrupted& interrupted) {
-    if (interrupted.work() == "executing operations") {
+    if (interrupted.work() == plan::kExecutionTask) {
       context.err.stream << "so far: every collective and message is matched\n";
     }
     throw;

@@ -59,8 +59,8 @@ Execution::Execution(const LinkedProgram& linked, std::int64_t eager_limit,
 bool Execution::run(const ProgressCallback& progress) {
   constexpr std::int64_t kInterval = 4096;
   const std::int64_t all = left_;
-  ProgressTicker ticker(
-      progress, {.what = "executing operations", .unit = "operations", .total = all}, kInterval);
+  ProgressTicker ticker(progress, {.what = kExecutionTask, .unit = "operations", .total = all},
+                        kInterval);
   for (std::size_t rank = next_.size(); rank-- > 0;) {
     if (!next_[rank].empty()) wake(static_cast<std::int32_t>(rank));
   }

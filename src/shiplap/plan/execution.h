@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -31,6 +32,9 @@ class ExecutionObserver {
   // All members have started a call.
   virtual void call(Match call) = 0;
 };
+
+// The task of Execution::run in ProgressPoint::what.
+inline constexpr std::string_view kExecutionTask = "executing operations";
 
 class Execution {
  public:
