@@ -78,8 +78,8 @@ Json tables(const std::string& folder, int ranks) {
                        {"rows", static_cast<std::int64_t>(made.q.forward.rows())},
                        {"copies", static_cast<std::int64_t>(made.kv.forward.copies())},
                        {"cpu_ms", making[making.size() / 2]},
-                       {"least_ms", making.front()},
-                       {"most_ms", making.back()},
+                       {"min_ms", making.front()},
+                       {"max_ms", making.back()},
                        {"validate_cpu_ms", proving[proving.size() / 2]},
                        {"bytes", bytes.count},
                        {"layout_bytes", made.attention.bytes().count}});

@@ -142,7 +142,7 @@ struct Times {
 
 Spread in_milliseconds(const Times& times) {
   const Spread s = spread(times.own);
-  return {s.median * 1e3, s.least * 1e3, s.most * 1e3};
+  return {s.median * 1e3, s.min * 1e3, s.max * 1e3};
 }
 
 Spread ratio(const Times& times) {
@@ -244,7 +244,7 @@ void measure_case(Json& json, const Case& which, int rounds) {
 }
 
 void measure_all(Json& json, int rounds) {
-  json.set("products_by", std::string(kernels::gemm_backend_name()));
+  json.set("gemm_backend", std::string(kernels::gemm_backend_name()));
   double load = 0;
   if (getloadavg(&load, 1) == 1) json.set("load_before", load);
   for (const Case& which : kCases) measure_case(json, which, rounds);

@@ -397,7 +397,7 @@ Options parse_options(std::span<char*> arguments) {
 }
 
 void measure_all(Json& json, const Options& options) {
-  json.set("products_by", std::string(kernels::gemm_backend_name()));
+  json.set("gemm_backend", std::string(kernels::gemm_backend_name()));
   double load = 0;
   if (getloadavg(&load, 1) == 1) json.set("load_before", load);
   for (const Case& which : all_cases()) {

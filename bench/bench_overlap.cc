@@ -222,7 +222,7 @@ void add_kernels(const std::string& program, const std::string& arguments,
   const Json found =
       parse_json(output_of((folder / program).string() + " --json " + arguments), program);
   for (const std::string& key : keys) {
-    for (const char* const of : {"", "_least", "_most"}) {
+    for (const char* const of : {"", "_min", "_max"}) {
       if (const Json* const value = found.find(key + of)) result.set(key + of, *value);
     }
   }

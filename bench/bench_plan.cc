@@ -28,8 +28,8 @@ namespace {
 
 struct Timing {
   double median = 0;
-  double least = 0;
-  double most = 0;
+  double min = 0;
+  double max = 0;
 };
 
 Timing timed(const std::function<void()>& work, int repetitions = 7) {
@@ -331,7 +331,7 @@ class Report {
   void count(const char* key, std::int64_t value) { json_.set(key, value); }
   void timing(const std::string& key, const Timing& t) {
     json_.set(key, t.median);
-    json_.set(key + "_spread", Json::array({t.least, t.most}));
+    json_.set(key + "_spread", Json::array({t.min, t.max}));
   }
   void list(const char* key, Json values) { json_.set(key, std::move(values)); }
   [[nodiscard]] const Json& json() const { return json_; }
@@ -368,7 +368,7 @@ void measure_expansion(Report& report) {
                                      {"ns", t.median * 1e9 / static_cast<double>(operations)}}));
     if (microbatches != 128) continue;
     report.count("expand_operations", static_cast<std::int64_t>(operations));
-    report.timing("expand_ms", {t.median * 1e3, t.least * 1e3, t.most * 1e3});
+    report.timing("expand_ms", {t.median * 1e3, t.min * 1e3, t.max * 1e3});
   }
   report.list("expand_ns_per_operation", std::move(per_operation));
 }

@@ -96,7 +96,7 @@ Json told(const Json& shape, const Tried& tried) {
 }
 
 // Of FP8 over that of bf16, the larger of the two types.
-void put_coded(const Json& list, Json& into) {
+void put_quantized(const Json& list, Json& into) {
   double worst = 0;
   for (const Json& each : list.as_array()) {
     const double ratio = spread(numbers(*each.find("mxfp8_ms"))).median /
@@ -132,7 +132,7 @@ Json measured_choices(const ChoiceOptions& options) {
       if (overlaps && tried.over_serial() <= kWorthIt) ++overlapped;
     }
     calibrations.push(*part.find("calibration"));
-    put_coded(*part.find("coded_communication"), result);
+    put_quantized(*part.find("quantized_communication"), result);
   }
   result.set("worst_T_over_serial_auto", worst);
   result.set("choice_regret_worst", std::ranges::max(regrets));

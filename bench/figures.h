@@ -11,8 +11,8 @@ namespace shiplap {
 
 struct Spread {
   double median = 0;
-  double least = 0;
-  double most = 0;
+  double min = 0;
+  double max = 0;
 };
 
 inline Spread spread(std::vector<double> values) {
@@ -22,8 +22,8 @@ inline Spread spread(std::vector<double> values) {
 
 inline void put(Json& json, const std::string& name, const Spread& s, double scale = 1) {
   json.set(name, s.median * scale);
-  json.set(name + "_least", s.least * scale);
-  json.set(name + "_most", s.most * scale);
+  json.set(name + "_min", s.min * scale);
+  json.set(name + "_max", s.max * scale);
 }
 
 }  // namespace shiplap

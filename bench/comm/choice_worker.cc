@@ -242,7 +242,7 @@ Json measure_all(comm::Communicator& world, double seconds, std::size_t first, s
   }
   return Json::object({{"calibration", to_json(calibration)},
                        {"shapes", list},
-                       {"coded_communication", quantized}});
+                       {"quantized_communication", quantized}});
 }
 
 }  // namespace

@@ -89,8 +89,8 @@ Json line(Communicator& world, double bits_per_second) {
   }
   std::ranges::sort(fractions);
   return Json::object({{"fraction", fractions[fractions.size() / 2]},
-                       {"least", fractions.front()},
-                       {"most", fractions.back()}});
+                       {"min", fractions.front()},
+                       {"max", fractions.back()}});
 }
 
 int main_of(int argc, char** argv) {

@@ -78,7 +78,9 @@ Json checked_mode(Communicator& world) {
   constexpr int kCalls = 2000;
   const auto barriers = [&](bool checked) {
     world.set_checked(checked);
-    const double took = seconds_of(world, [&] { world.barrier(); }, kCalls) / kCalls;
+    const double took = seconds_of(
+                            world, [&] { world.barrier(); }, kCalls) /
+                        kCalls;
     world.set_checked(false);
     return took;
   };
@@ -133,8 +135,8 @@ Json line(Communicator& world, double bits_per_second) {
   }
   std::ranges::sort(fractions);
   return Json::object({{"line_rate_fraction", fractions[fractions.size() / 2]},
-                       {"least", fractions.front()},
-                       {"most", fractions.back()},
+                       {"min", fractions.front()},
+                       {"max", fractions.back()},
                        {"bits_per_second", bits_per_second},
                        {"bytes", kBytes}});
 }

@@ -43,8 +43,8 @@ LOOPS, TINY = 200, 16
 
 def spread(name, values):
     values = sorted(values)
-    return {name: statistics.median(values), f"{name}_least": values[0],
-            f"{name}_most": values[-1]}
+    return {name: statistics.median(values), f"{name}_min": values[0],
+            f"{name}_max": values[-1]}
 
 
 # ---- one process
@@ -202,7 +202,7 @@ class Layer:
         if what == "direct":
             return direct("all_gather", "ring_exchange", (self.x, self.w, self.y), 1, CHUNKS,
                           "bf16") * 1e3
-        if what == "product":
+        if what == "gemm":
             return direct("none", "none", (self.all_rows, self.w, self.y), 1, 1, "bf16") * 1e3
         return direct("all_gather", "none", (self.x, self.narrow, self.thin), 1, 1, "bf16") * 1e3
 
@@ -210,33 +210,33 @@ class Layer:
 def columns_for(rank):
     """The value of N for which the GEMM takes about as long as the communication."""
     layer = Layer(rank, COLUMNS[2])
-    for what in ("jitted", "direct", "communication", "product"):
+    for what in ("jitted", "direct", "communication", "gemm"):
         layer.ms(what)
-    usual = {what: min(layer.ms(what) for _ in range(5)) for what in ("communication", "product")}
-    wanted = usual["communication"] / usual["product"] * layer.columns
+    usual = {what: min(layer.ms(what) for _ in range(5)) for what in ("communication", "gemm")}
+    wanted = usual["communication"] / usual["gemm"] * layer.columns
     return rank.agree("columns", min(COLUMNS, key=lambda c: abs(c - wanted)))
 
 
 def overlap(rank, words):
     layer = Layer(rank, words["columns"] or columns_for(rank))
-    found = {"communication": [], "product": [], "direct": [], "jitted": []}
+    found = {"communication": [], "gemm": [], "direct": [], "jitted": []}
     ratios, balance = [], []
     for what in found:
         layer.ms(what)
     for _ in range(words["rounds"]):
         this = {what: [] for what in found}
-        for what in ("communication", "product", "direct", "jitted", "jitted", "direct"):
+        for what in ("communication", "gemm", "direct", "jitted", "jitted", "direct"):
             this[what].append(layer.ms(what))
         for what in found:
             found[what] += this[what]
         if are_alike(this["direct"]) and are_alike(this["jitted"]):
             ratios.append(sum(this["jitted"]) / sum(this["direct"]))
-            balance.append(this["communication"][0] / this["product"][0])
+            balance.append(this["communication"][0] / this["gemm"][0])
     least = (ROWS // rank.size * DEPTH * 2 - BURST) * 8 / words["megabits"] / 1e3
     for what in ("communication", "direct", "jitted"):
         assert min(found[what]) >= least, f"void: the link was not throttled: {what} {found[what]}"
     result = {"rows": ROWS, "depth": DEPTH, "columns": layer.columns, "chunks": CHUNKS,
-              "megabits": words["megabits"], "least_ms": least, "counted": len(ratios),
+              "megabits": words["megabits"], "lower_bound_ms": least, "counted": len(ratios),
               "of": words["rounds"]}
     for what, values in found.items():
         result.update(spread(f"{what}_ms", values))
@@ -317,14 +317,14 @@ def against_bench(given):
     for _ in range(given.turns):
         found = on_hosts(argparse.Namespace(**{**vars(given), "columns": columns}))
         jitted.append(found["jitted_ms"])
-        products.append(found["product_ms"])
+        products.append(found["gemm_ms"])
         workers.append(statistics.median(worker_ms(given, columns)))
         if are_alike(workers[-2:]):
             ratios.append(2 * jitted[-1] / sum(workers[-2:]))
     result = {"rows": ROWS, "depth": DEPTH, "columns": columns, "chunks": CHUNKS,
               "megabits": given.megabits, "counted": len(ratios), "of": given.turns,
               **spread("worker_ms", workers), **spread("jitted_ms", jitted),
-              **spread("product_with_packing_ms", products)}
+              **spread("gemm_with_packing_ms", products)}
     if ratios:
         result.update(spread("jitted_over_worker", ratios))
     return result

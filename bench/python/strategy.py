@@ -49,8 +49,8 @@ def seconds(strategy):
 
 def figures(samples):
     trained, planned = zip(*samples)
-    return {"train_s": statistics.median(trained), "train_s_least": min(trained),
-            "train_s_most": max(trained), "train_and_plan_s": statistics.median(planned)}
+    return {"train_s": statistics.median(trained), "train_s_min": min(trained),
+            "train_s_max": max(trained), "train_and_plan_s": statistics.median(planned)}
 
 
 def main():

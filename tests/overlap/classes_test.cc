@@ -228,7 +228,7 @@ TEST(Memory, IsSharedByLayersOneAfterAnother) {
         return count * 32 * 4 * (method == Method::pipeline ? 3 : 4) / 2;
       };
       const run::MemoryReport report = registry.memory();
-      EXPECT_EQ(report.own, 0);
+      EXPECT_EQ(report.persistent, 0);
       EXPECT_EQ(report.leased, 0);
       EXPECT_EQ(report.total(), bytes(64));
       EXPECT_EQ(report.peak, bytes(64));

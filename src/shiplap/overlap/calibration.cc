@@ -11,7 +11,9 @@
 namespace shiplap::overlap {
 namespace {
 
-constexpr const char* kKind = "calibration 1";
+// Version 1 has other names for `gemms` and `tile_seconds`.
+constexpr const char* kKind = "calibration 2";
+constexpr const char* kKind1 = "calibration 1";
 
 class CalibrationReader {
  public:
@@ -19,7 +21,8 @@ class CalibrationReader {
 
   Calibration read() const {
     const Json* const kind = json_.find("shiplap");
-    if (kind == nullptr || !kind->is_string() || kind->as_string() != kKind) {
+    const bool is_version_1 = kind != nullptr && *kind == Json(kKind1);
+    if (!is_version_1 && (kind == nullptr || *kind != Json(kKind))) {
       throw_invalid(
           "not a calibration file",
           "pass a file that `shiplap overlap --calibrate FILE` of this version has written");
@@ -36,12 +39,13 @@ class CalibrationReader {
                      .collective = seconds("collective_seconds"),
                      .collective_share = number(json_, "collective_share", 0, 10),
                      .step = seconds("step_seconds"),
-                     .piece = seconds("piece_seconds"),
+                     .tile_overhead = seconds(is_version_1 ? "piece_seconds" : "tile_seconds"),
                      .gemms = {}};
-    const Json* const products = json_.find("products");
-    if (products == nullptr || !products->is_array())
-      throw_invalid("`products` is not a list", kAgain);
-    for (const Json& each : products->as_array()) made.gemms.push_back(gemm(each));
+    const char* const key = is_version_1 ? "products" : "gemms";
+    const Json* const gemms = json_.find(key);
+    if (gemms == nullptr || !gemms->is_array())
+      throw_invalid(fmt::format("`{}` is not a list", key), kAgain);
+    for (const Json& each : gemms->as_array()) made.gemms.push_back(gemm(each));
     return made;
   }
 
@@ -96,9 +100,9 @@ class CalibrationReader {
 }  // namespace
 
 Json to_json(const Calibration& calibration) {
-  Json::Array products;
+  Json::Array gemms;
   for (const Calibration::GemmCost& each : calibration.gemms) {
-    products.push_back(
+    gemms.push_back(
         Json::object({{"type", shiplap::name(each.type)},
                       {"call_seconds", each.call.value},
                       {"seconds_per_weight_byte", each.seconds_per_weight_byte},
@@ -119,8 +123,8 @@ Json to_json(const Calibration& calibration) {
                        {"collective_seconds", calibration.collective.value},
                        {"collective_share", calibration.collective_share},
                        {"step_seconds", calibration.step.value},
-                       {"piece_seconds", calibration.piece.value},
-                       {"products", std::move(products)}});
+                       {"tile_seconds", calibration.tile_overhead.value},
+                       {"gemms", std::move(gemms)}});
 }
 
 Calibration calibration_from(const Json& json, std::string_view file) {

@@ -1,6 +1,6 @@
 // Measured costs of the operations of an overlap on a machine: the constants of choose().
 //
-//   {"shiplap": "calibration 1", "machine": "2 ranks, mpi", "ranks": 2, ...}
+//   {"shiplap": "calibration 2", "machine": "2 ranks, mpi", "ranks": 2, ...}
 #pragma once
 
 #include <string>
@@ -40,8 +40,8 @@ struct Calibration {
   Seconds collective;                     // of an empty collective
   // The fraction of the time of a collective on its own thread that a concurrent GEMM loses.
   double collective_share = 0;
-  Seconds step;   // overhead of a step of a plan
-  Seconds piece;  // overhead of a tile and its messages
+  Seconds step;           // overhead of a step of a plan
+  Seconds tile_overhead;  // of a tile and its messages
   std::vector<GemmCost> gemms;
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };

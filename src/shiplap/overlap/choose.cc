@@ -151,7 +151,8 @@ class Timeline {
   }
   // Time of a tile that runs while its rows, and as many others, are transferred.
   [[nodiscard]] double tile_with_transfer(double rows) const {
-    return tile(rows) + machine_.piece.value + (choice_.atomic ? 0 : machine_.launch.value) +
+    return tile(rows) + machine_.tile_overhead.value +
+           (choice_.atomic ? 0 : machine_.launch.value) +
            2 * rows * local_.row_bytes * machine_.processor_seconds_per_byte;
   }
 
@@ -190,7 +191,8 @@ class Timeline {
     }
     std::vector<double> local_done;  // when the local tiles are done
     for (const double rows : rows_) {
-      now_ += tile(rows) + machine_.piece.value + (choice_.atomic ? 0 : machine_.launch.value);
+      now_ +=
+          tile(rows) + machine_.tile_overhead.value + (choice_.atomic ? 0 : machine_.launch.value);
       local_done.push_back(now_);
     }
     double sums = machine_.adds_in_parallel ? 0 : now_;
@@ -426,7 +428,7 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
   made.processor_seconds_per_byte = calibration.processor_seconds_per_byte;
   made.first = {weights * each.first_seconds_per_weight_byte};
   made.step = calibration.step;
-  made.piece = calibration.piece;
+  made.tile_overhead = calibration.tile_overhead;
   return made;
 }
 
@@ -455,7 +457,7 @@ Chosen choose(Type type, const Problem& problem, const Machine& machine) {
   chosen.time = chosen.serial;
   const Candidate best = fewest_chunks_of_fastest(chosen.candidates);
   // The gain must also exceed the overhead of a step and a chunk, the least certain costs.
-  const Seconds least = machine.step + machine.piece;
+  const Seconds least = machine.step + machine.tile_overhead;
   if (problem.ranks > 1 && best.time.value < kMaxTimeRatio * chosen.serial.value &&
       best.time + least <= chosen.serial) {
     chosen.choice = best.choice;

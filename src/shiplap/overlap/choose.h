@@ -42,10 +42,10 @@ struct Machine {
   bool adds_in_parallel = false;
   // Time that the GEMM's processor spends per byte sent or received.
   double processor_seconds_per_byte = 0;
-  Seconds first;   // extra cost of the first read of the weights
-  Seconds step;    // overhead of a step
-  Seconds piece;   // overhead of a tile and its messages
-  Seconds launch;  // of a tile that is not joined to the previous one
+  Seconds first;          // extra cost of the first read of the weights
+  Seconds step;           // overhead of a step
+  Seconds tile_overhead;  // of a tile and its messages
+  Seconds launch;         // of a tile that is not joined to the previous one
 };
 
 // Throws InputError D602 if the system has no speed for the dtype.

@@ -47,7 +47,7 @@ TEST(Choose, SaysWhyNothingIsOverlapped) {
   EXPECT_EQ(free_link.problem.chunks, 1);
 
   Machine slow_pieces = plain_machine(1e-6, 1e-10);
-  slow_pieces.piece = {1};
+  slow_pieces.tile_overhead = {1};
   const Chosen slow = choose(Type::reduce_scatter, kProblem, slow_pieces);
   EXPECT_FALSE(slow.overlaps());
   EXPECT_THAT(slow.why, HasSubstr("costs more than it hides"));
@@ -102,7 +102,7 @@ TEST(Choose, IsNeverSlowerThanOneAfterTheOther) {
   for (int k = 0; k < 400; ++k) {
     Machine machine = plain_machine(between(1e-8, 1e-4), between(1e-12, 1e-8));
     machine.latency = {between(1e-7, 1e-4)};
-    machine.piece = {between(1e-7, 1e-4)};
+    machine.tile_overhead = {between(1e-7, 1e-4)};
     const double add = between(1e-10, 1e-6);
     machine.cast = machine.add = [=](double rows) { return Seconds{rows * add}; };
     machine.adds_in_parallel = k % 2 == 0;
@@ -141,7 +141,7 @@ Calibration some_calibration() {
           .sum_seconds_per_byte = 1e-10,
           .collective = {40e-6},
           .step = {10e-6},
-          .piece = {15e-6},
+          .tile_overhead = {15e-6},
           .gemms = {{.type = DType::bf16,
                      .call = {1e-6},
                      .seconds_per_weight_byte = 2e-11,

@@ -92,8 +92,8 @@ Json exchange_json(const ExchangeSummary& exchange) {
        {"largest_pair", Json::object({{"from", traffic.largest.from},
                                       {"to", traffic.largest.to},
                                       {"bytes", exchange.bytes(traffic.largest.tokens).count}})},
-       {"most_sent_bytes", exchange.bytes(traffic.max_sent).count},
-       {"most_received_bytes", exchange.bytes(traffic.max_received).count}});
+       {"max_sent_bytes", exchange.bytes(traffic.max_sent).count},
+       {"max_received_bytes", exchange.bytes(traffic.max_received).count}});
 }
 
 Json run_json(const DispatchView& view, const dispatch::Summary& summary) {
@@ -103,8 +103,8 @@ Json run_json(const DispatchView& view, const dispatch::Summary& summary) {
   for (std::size_t k = 0; k < summary.exchanges.size(); ++k) {
     const ExchangeTimes& times = view.benchmark->exchanges[k];
     run.set(summary.exchanges[k].key, Json::object({{"seconds", times.median.value},
-                                                    {"least_seconds", times.min.value},
-                                                    {"most_seconds", times.max.value},
+                                                    {"min_seconds", times.min.value},
+                                                    {"max_seconds", times.max.value},
                                                     {"bytes", times.bytes.count}}));
   }
   return run;

@@ -106,7 +106,7 @@ void add_problem(Json& json, const Problem& problem) {
   if (!is_high_precision(problem.x)) {
     json.set("scaling", problem.x.scaling == overlap::Scaling::row ? "tensor" : "mxfp8");
     json.set("fp8", shiplap::name(problem.x.type))
-        .set("coded_sums", !is_high_precision(problem.sums));
+        .set("quantized_sums", !is_high_precision(problem.sums));
   }
   if (problem.groups > 0) json.set("groups", problem.groups);
 }
@@ -116,11 +116,11 @@ void add_chunks(Json& json, const Problem& problem) {
 }
 
 void add_times(Json& json, const Times& times) {
-  json.set("product_s", times.gemm.value).set("communication_s", times.communication.value);
+  json.set("gemm_s", times.gemm.value).set("communication_s", times.communication.value);
   json.set("serial_s", times.serial.value).set("overlapped_s", times.overlapped.value);
-  json.set("least_s", times.lower_bound().value)
+  json.set("lower_bound_s", times.lower_bound().value)
       .set("overlapped_over_serial", times.relative_to_serial());
-  json.set("least_over_overlapped", times.efficiency());
+  json.set("efficiency", times.efficiency());
   const std::optional<double> hidden = times.hidden();
   json.set("hidden", hidden ? Json(*hidden) : Json());
 }
@@ -128,26 +128,26 @@ void add_times(Json& json, const Times& times) {
 Json prediction_json(const Prediction& prediction) {
   Json json = Json::object({{"system", prediction.system}});
   add_times(json, prediction.times);
-  json.set("product_in_tiles_s", prediction.tiles.value);
+  json.set("gemm_tiles_s", prediction.tiles.value);
   return json.set("method_bound_s", prediction.bound.value);
 }
 
 Json measurement_json(const Measurement& measured) {
   Json json = Json::object({{"backend", measured.backend},
                             {"progress", measured.polled ? "polled" : "threads"},
-                            {"multiplied_by", measured.gemm_backend},
+                            {"gemm_backend", measured.gemm_backend},
                             {"rounds", measured.rounds},
                             {"cores", measured.cores}});
   add_times(json, measured.times());
   const auto add = [&](const std::string& name, const overlap::Spread& spread) {
-    json.set(name + "_least_s", spread.min.value).set(name + "_most_s", spread.max.value);
+    json.set(name + "_min_s", spread.min.value).set(name + "_max_s", spread.max.value);
   };
-  add("product", measured.gemm);
+  add("gemm", measured.gemm);
   add("communication", measured.communication);
   add("serial", measured.serial);
   add("overlapped", measured.overlapped);
-  json.set("largest_difference", measured.difference);
-  return json.set("tolerated_difference", measured.tolerance);
+  json.set("max_difference", measured.difference);
+  return json.set("tolerance", measured.tolerance);
 }
 
 // "mxfp8 e4m3", "tensor e5m2, quantized sums".
@@ -214,7 +214,7 @@ Json times_to_json(const Study& study) {
   add_problem(json, study.problem);
   add_chunks(json, study.problem);
   if (study.predicted) json.set("predicted", prediction_json(*study.predicted));
-  if (study.calibrated) json.set("from_measured_parts", prediction_json(*study.calibrated));
+  if (study.calibrated) json.set("calibrated", prediction_json(*study.calibrated));
   if (study.measured) json.set("measured", measurement_json(*study.measured));
   return json.set("rank", study.listed().last_rank).set("steps", steps_json(study.listed()));
 }
@@ -293,7 +293,7 @@ Json chosen_json(const Chosen& chosen) {
   add_problem(json, chosen.problem);
   add_chunks(json, chosen.problem);
   json.set("time_s", chosen.time.value).set("serial_s", chosen.serial.value);
-  json.set("product_s", chosen.gemm.value).set("communication_s", chosen.communication.value);
+  json.set("gemm_s", chosen.gemm.value).set("communication_s", chosen.communication.value);
   Json all = Json::array();
   for (const Candidate& each : chosen.candidates) {
     all.push(Json::object({{"method", name(each.choice.method)},
@@ -367,8 +367,8 @@ std::string calibration_text(const overlap::Calibration& calibration) {
                         speed_text(each.seconds_per_flop, "flop"));
   }
   if (calibration.ranks > 1) {
-    text += fmt::format("a step takes {}, each of its pieces {}\n", calibration.step,
-                        calibration.piece);
+    text += fmt::format("a step takes {}, each of its tiles {}\n", calibration.step,
+                        calibration.tile_overhead);
   }
   return text;
 }

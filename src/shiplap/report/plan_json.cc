@@ -31,9 +31,8 @@ Json rank_or_null(Rank rank) { return rank.exists() ? Json(rank.value) : Json();
 // ---- the plan
 
 Json to_json(const plan::MinMax& spread) {
-  return Json::object({{"least", spread.min},
-                       {"most", spread.max},
-                       {"rank_of_most", rank_or_null(spread.max_rank)}});
+  return Json::object(
+      {{"min", spread.min}, {"max", spread.max}, {"max_rank", rank_or_null(spread.max_rank)}});
 }
 
 Json to_json(const plan::Mesh& mesh) {
@@ -62,7 +61,7 @@ Json program_to_json(const plan::ProgramSummary& found, const Plan& plan) {
        {"on", format_selector(program.on, plan.mesh)},
        {"ranks", found.ranks},
        {"first_rank", rank_or_null(found.first)},
-       {"kinds", found.classes},
+       {"rank_classes", found.classes},
        {"operations", to_json(found.operations)},
        {"peak_bytes", to_json(found.peak_bytes)},
        {"buffers",

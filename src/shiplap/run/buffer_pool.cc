@@ -19,7 +19,7 @@ std::shared_ptr<std::byte> ordinary_memory(std::int64_t bytes) {
 }
 
 BufferPool::Block BufferPool::allocated(std::int64_t bytes, std::int64_t& counter) {
-  const std::int64_t held = usage_.own + usage_.shared;
+  const std::int64_t held = usage_.persistent + usage_.shared;
   Block block{.bytes = aligned(std::max<std::int64_t>(bytes, 1))};
   try {
     block.memory = allocate_(block.bytes);
@@ -34,7 +34,7 @@ BufferPool::Block BufferPool::allocated(std::int64_t bytes, std::int64_t& counte
   ensure(address % static_cast<std::uintptr_t>(kAlignment) == 0,
          "the allocator returns aligned memory");
   counter += block.bytes;
-  usage_.peak = std::max(usage_.peak, usage_.own + usage_.shared);
+  usage_.peak = std::max(usage_.peak, usage_.persistent + usage_.shared);
   return block;
 }
 
@@ -80,9 +80,9 @@ void BufferPool::give_back(Block block) noexcept {
   free_.push_back(std::move(block));
 }
 
-std::shared_ptr<std::byte> BufferPool::own(std::int64_t bytes) {
+std::shared_ptr<std::byte> BufferPool::allocate_persistent(std::int64_t bytes) {
   std::unique_lock lock(mutex_);
-  Block block = allocated(bytes, usage_.own);
+  Block block = allocated(bytes, usage_.persistent);
   lock.unlock();
   std::byte* const begin = block.memory.get();
   std::memset(begin, 0, static_cast<std::size_t>(block.bytes));
@@ -94,7 +94,7 @@ std::shared_ptr<std::byte> BufferPool::own(std::int64_t bytes) {
 
 void BufferPool::give_up(std::int64_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
-  usage_.own -= bytes;
+  usage_.persistent -= bytes;
 }
 
 void BufferPool::trim() {

@@ -31,15 +31,15 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // consecutive calls need the memory of the largest. Throws InputError D809.
   [[nodiscard]] std::shared_ptr<std::byte> lease(std::int64_t bytes);
   // Returns an exclusive block, zeroed. Throws InputError D809.
-  [[nodiscard]] std::shared_ptr<std::byte> own(std::int64_t bytes);
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::int64_t bytes);
   // Releases all free blocks.
   void trim();
 
   struct Usage {
-    std::int64_t own = 0;
+    std::int64_t persistent = 0;
     std::int64_t shared = 0;  // leased or free
     std::int64_t leased = 0;
-    std::int64_t peak = 0;  // of own and shared together
+    std::int64_t peak = 0;  // of persistent and shared together
   };
   [[nodiscard]] Usage usage() const;
 

@@ -49,15 +49,15 @@ TEST(BufferPool, AtTheSameTimeTheyHaveDifferentBlocks) {
 TEST(BufferPool, OwnBlocksAreZeroAndGoWithTheirOwner) {
   const auto pool = pool_of();
   std::memset(pool->lease(600).get(), 7, 600);
-  const auto own = pool->own(600);
+  const auto own = pool->allocate_persistent(600);
   EXPECT_TRUE(is_aligned(own));
   EXPECT_TRUE(std::all_of(own.get(), own.get() + 600, [](auto b) { return b == std::byte{}; }));
-  EXPECT_EQ(pool->usage().own, 768);
+  EXPECT_EQ(pool->usage().persistent, 768);
   {
-    const auto other = pool->own(1);
-    EXPECT_EQ(pool->usage().own, 1024);
+    const auto other = pool->allocate_persistent(1);
+    EXPECT_EQ(pool->usage().persistent, 1024);
   }
-  EXPECT_EQ(pool->usage().own, 768);
+  EXPECT_EQ(pool->usage().persistent, 768);
   EXPECT_EQ(pool->usage().peak, 768 + 1024);
   pool->trim();
   EXPECT_EQ(pool->usage().shared, 0);

@@ -14,7 +14,7 @@
 namespace shiplap::run {
 
 std::int64_t MemoryReport::unshared() const {
-  std::int64_t all = own;
+  std::int64_t all = persistent;
   for (const Buffer& buffer : buffers) all += buffer.shared;
   return all;
 }
@@ -24,11 +24,11 @@ Json to_json(const MemoryReport& report) {
   for (const MemoryReport::Buffer& buffer : report.buffers) {
     buffers.push(Json::object({{"id", buffer.id},
                                {"what", buffer.what},
-                               {"own", buffer.own},
+                               {"persistent", buffer.persistent},
                                {"shared", buffer.shared}}));
   }
   return Json::object({{"total", report.total()},
-                       {"own", report.own},
+                       {"persistent", report.persistent},
                        {"shared", report.shared},
                        {"leased", report.leased},
                        {"peak", report.peak},
@@ -39,8 +39,8 @@ Json to_json(const MemoryReport& report) {
 std::string to_string(const MemoryReport& report) {
   std::string text;
   for (const MemoryReport::Buffer& buffer : report.buffers) {
-    text += fmt::format("buffer {}: {} bytes of its own, {} shared ({})\n", buffer.id, buffer.own,
-                        buffer.shared, buffer.what);
+    text += fmt::format("buffer {}: {} bytes persistent, {} shared ({})\n", buffer.id,
+                        buffer.persistent, buffer.shared, buffer.what);
   }
   return text +
          fmt::format("{} buffers: {} bytes, {} of them shared; {} at most; {} without sharing\n",
@@ -115,8 +115,10 @@ class BufferRegistry::State {
 
   [[nodiscard]] MemoryReport memory() const {
     const BufferPool::Usage usage = context_->pool->usage();
-    MemoryReport report{
-        .own = usage.own, .shared = usage.shared, .leased = usage.leased, .peak = usage.peak};
+    MemoryReport report{.persistent = usage.persistent,
+                        .shared = usage.shared,
+                        .leased = usage.leased,
+                        .peak = usage.peak};
     const std::lock_guard lock(mutex_);
     for (const auto& [id, entry] : buffers_) {
       report.buffers.push_back(

@@ -39,17 +39,17 @@ struct BufferOptions {
 struct MemoryReport {
   struct Buffer {
     std::int64_t id = 0;
-    std::string what;         // "all_gather, ring_exchange: 1000 x 4096 bf16"
-    std::int64_t own = 0;     // persistent
+    std::string what;  // "all_gather, ring_exchange: 1000 x 4096 bf16"
+    std::int64_t persistent = 0;
     std::int64_t shared = 0;  // the largest amount that a call has leased from the pool
   };
-  std::int64_t own = 0;         // persistent, including destroyed buffers that are still in use
+  std::int64_t persistent = 0;  // including destroyed buffers that are still in use
   std::int64_t shared = 0;      // size of the pool
   std::int64_t leased = 0;      // of the pool, leased now
-  std::int64_t peak = 0;        // of own + shared, so far
+  std::int64_t peak = 0;        // of persistent + shared, so far
   std::vector<Buffer> buffers;  // by id
 
-  [[nodiscard]] std::int64_t total() const { return own + shared; }
+  [[nodiscard]] std::int64_t total() const { return persistent + shared; }
   // Returns the total if no two buffers shared memory.
   [[nodiscard]] std::int64_t unshared() const;
 };

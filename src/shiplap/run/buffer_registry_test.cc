@@ -151,11 +151,11 @@ TEST(Destroy, LeavesWhatIsInUse) {
       const std::int64_t id = registry.create_comm_overlap_buffer(request);
       object = registry.find(id);
       registry.destroy_comm_overlap_buffer(id);
-      EXPECT_EQ(registry.memory().own, 256);
+      EXPECT_EQ(registry.memory().persistent, 256);
       EXPECT_TRUE(registry.memory().buffers.empty());
       const Matrix rows = object->buffer();
       object.reset();
-      EXPECT_EQ(registry.memory().own, 256);  // until the last use ends
+      EXPECT_EQ(registry.memory().persistent, 256);  // until the last use ends
       static_cast<float*>(rows.data)[15] = 1;
       object = registry.find(registry.create_comm_overlap_buffer(request));
     }
@@ -171,12 +171,12 @@ TEST(Memory, IsReported) {
     request.lifetime = BufferLifetime::persistent;
     registry.create_comm_overlap_buffer(request);
     EXPECT_EQ(to_string(registry.memory()),
-              "buffer 1: 0 bytes of its own, 0 shared (all_gather, ring_exchange: 10 x 10 f32)\n"
-              "buffer 2: 512 bytes of its own, 0 shared (all_gather, ring_exchange: 10 x 10 f32)\n"
+              "buffer 1: 0 bytes persistent, 0 shared (all_gather, ring_exchange: 10 x 10 f32)\n"
+              "buffer 2: 512 bytes persistent, 0 shared (all_gather, ring_exchange: 10 x 10 f32)\n"
               "2 buffers: 512 bytes, 0 of them shared; 512 at most; 512 without sharing\n");
     const Json json = to_json(registry.memory());
     EXPECT_EQ(json.find("total")->as_integer(), 512);
-    EXPECT_EQ(json.find("buffers")->as_array()[1].find("own")->as_integer(), 512);
+    EXPECT_EQ(json.find("buffers")->as_array()[1].find("persistent")->as_integer(), 512);
   });
 }
 
@@ -216,7 +216,7 @@ TEST(Threads, CreateFindCallAndDestroy) {
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_THAT(registry.ids(), ElementsAre(common));
-    EXPECT_EQ(registry.memory().own, 0);
+    EXPECT_EQ(registry.memory().persistent, 0);
     EXPECT_EQ(registry.memory().leased, 0);
   });
 }

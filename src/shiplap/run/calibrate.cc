@@ -183,7 +183,8 @@ class Calibrator {
       const auto bytes = static_cast<double>(multiplier.weight_bytes());
       const TimingOptions timing{.times = size <= 64 ? 16 : 1, .before = {}};
       const auto few = [&] { multiplier.multiply(kFewRows); };
-      const Pair pair = measure_interleaved(few, [&] { multiplier.multiply(kTileRows); }, timing);
+      const Pair pair = measure_interleaved(
+          few, [&] { multiplier.multiply(kTileRows); }, timing);
       const auto point = [&](std::int64_t rows, double total) {
         const auto flop = 2.0 * static_cast<double>(rows * size * size);
         points.push_back({.parts = {1, bytes, flop}, .total = total});
@@ -322,10 +323,10 @@ class Calibrator {
     const double call = made_.gemms.front().call.value;
     const double whole = took(Method::ring_exchange, 1);
     const double more = took(Method::ring_exchange, kPieces) - whole;
-    made_.piece = {std::max(0.0, more / ((kPieces - 1) * others) - call)};
+    made_.tile_overhead = {std::max(0.0, more / ((kPieces - 1) * others) - call)};
     // Each rank multiplies its local rows first, and the others when they arrive.
     const double arrival = std::max(call, made_.message.value + made_.latency.value);
-    made_.step = {std::max(0.0, whole - arrival - others * (made_.piece.value + call))};
+    made_.step = {std::max(0.0, whole - arrival - others * (made_.tile_overhead.value + call))};
     made_.collective = {std::max(
         0.0, took(Method::none, 1) - made_.step.value - call - others * made_.message.value)};
   }
@@ -363,8 +364,8 @@ class Calibrator {
       const double both = timed([&] { overlapped.run(); });
       if (k >= 0) apart.push_back(both - alone);
     }
-    made.more =
-        median(std::move(apart)) - made_.step.value - kChunks * (ranks - 1) * made_.piece.value;
+    made.more = median(std::move(apart)) - made_.step.value -
+                kChunks * (ranks - 1) * made_.tile_overhead.value;
     return made;
   }
   // The number of weight columns whose GEMM takes as long as sending `bytes`.

@@ -228,7 +228,7 @@ OverlapContext::OverlapContext(comm::Communicator& all, BufferOptions given)
 
 OverlapObject::OverlapObject(OverlapBuffer buffer, std::shared_ptr<OverlapContext> context)
     : buffer_(std::move(buffer)), context_(std::move(context)) {
-  if (buffer_.is_persistent()) memory_ = context_->pool->own(buffer_.bytes());
+  if (buffer_.is_persistent()) memory_ = context_->pool->allocate_persistent(buffer_.bytes());
 }
 
 std::int64_t OverlapObject::persistent_bytes() const {

@@ -111,8 +111,8 @@ void TraceSummarizer::add_rank(const RankTrace& rank) {
   find_peak(rank, made);
 
   const int number = static_cast<int>(result_.ranks.size());
-  const auto is_most = [&](auto field, int rank_of_most) {
-    return number == 0 || made.*field > result_.ranks[rank_of_most].*field;
+  const auto is_most = [&](auto field, int max_rank) {
+    return number == 0 || made.*field > result_.ranks[max_rank].*field;
   };
   if (is_most(&RankSummary::exposed, result_.exposed_rank)) result_.exposed_rank = number;
   if (is_most(&RankSummary::idle, result_.idle_rank)) result_.idle_rank = number;
