@@ -123,8 +123,8 @@ def show_steps() -> None:
 # ---- scenario 4: planted bugs
 
 
-def show_findings(made: QkvDispatch, most_of_a_kind: int = 4) -> None:
-    print("\n\n".join(map(str, dispatch.validate(made, most_of_a_kind=most_of_a_kind))))
+def show_findings(made: QkvDispatch, max_per_code: int = 4) -> None:
+    print("\n\n".join(map(str, dispatch.validate(made, max_per_code=max_per_code))))
 
 
 def delivered(table: Metadata, back: Metadata) -> list[np.ndarray]:
@@ -164,7 +164,7 @@ def show_bugs() -> None:
     print("gradients that are placed, not summed")
     placed = Metadata.from_rows(right.kv.reverse.to_rows(), arrival="placed")
     show_findings(QkvDispatch(right.q, MetadataPair(right.kv.forward, placed), right.attention),
-                  most_of_a_kind=1)
+                  max_per_code=1)
 
 
 # ---- scenario 5: a rank with mismatched metadata

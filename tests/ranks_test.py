@@ -149,7 +149,7 @@ class OnOneMachine(Case):
                                  200)
 
     def test_sockets_know_where_they_meet(self):
-        script = "echo $SHIPLAP_RANK of $SHIPLAP_SIZE at $SHIPLAP_SOCKETS"
+        script = "echo $SHIPLAP_RANK of $SHIPLAP_WORLD_SIZE at $SHIPLAP_SOCKETS"
         lines = ranks("-n", 3, "--on", "sockets", "sh", "-c", script).stdout.splitlines()
         places = {line.split()[4] for line in lines}
         self.assertEqual(sorted(line.split()[0] for line in lines), ["0", "1", "2"])
@@ -223,7 +223,7 @@ class Usage(Case):
     def test_dry_run_shows_sockets(self):
         words = self.words("-n", 2, "--on", "sockets")
         self.assertEqual(words[0], "env")
-        self.assertIn("SHIPLAP_SIZE=2", words)
+        self.assertIn("SHIPLAP_WORLD_SIZE=2", words)
         self.assertIn("SHIPLAP_RANK=1", words[-1])
         inside = self.words("-n", 2, "--on", "socket-hosts", "--hosts", 2)
         self.assertIn("run --hosts 2 --rate 1gbit --", " ".join(inside))

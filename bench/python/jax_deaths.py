@@ -33,7 +33,7 @@ def is_right(end, victim, stopped):
     if not end.names(victim) or end.code != 1:
         return False
     if stopped:
-        return (end.error in ("DeadlinePassed", "RankFailed")
+        return (end.error in ("CommTimeoutError", "RankFailed")
                 and end.after < STOPPED_DEADLINE + PROBING)
     return end.error == "RankFailed" and end.after < DEADLINE
 

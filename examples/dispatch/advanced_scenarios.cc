@@ -328,7 +328,7 @@ void show_disagreement(Communicator& world) {
   std::string said = "nothing";
   try {
     (void)dispatcher.plan(compute_qkv_dispatch(route(kBatch, most)));
-  } catch (const shiplap::run::MetadataDiffers& differs) {
+  } catch (const shiplap::run::MetadataMismatch& differs) {
     said = render(differs.diagnostic());
   }
   if (world.rank() == 0) std::printf("scenario 5: rank 2 uses another CP degree\n%s", said.c_str());

@@ -109,7 +109,7 @@ void bind_communication(nb::module_& m) {
                             nb::sig("class Communication(Generic[T])"),
                             "An awaitable, to be awaited once: ``await model.all_reduce(..)``, or "
                             "later the result of ``model.start_all_reduce(..)``.")
-      .def_prop_ro("under_way", &Communication::under_way,
+      .def_prop_ro("in_flight", &Communication::in_flight,
                    "Whether it was started and has not been awaited yet.")
       .def(
           "__await__",

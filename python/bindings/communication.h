@@ -30,7 +30,7 @@ class Communication {
   ~Communication();
 
   [[nodiscard]] const strategy::Model& model() const { return *rank_.model; }
-  [[nodiscard]] bool under_way() const { return stage_ == Stage::started; }
+  [[nodiscard]] bool in_flight() const { return stage_ == Stage::started; }
   [[nodiscard]] std::string describe() const;
 
   // ---- for Python: `__await__` calls begin_wait(), then `__next__` is called twice.

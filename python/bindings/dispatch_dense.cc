@@ -339,8 +339,9 @@ Padding has rank -1, offset 0 and length 0. Arrays are views of the object, with
   m.def("normalize_dtype", &dispatch::normalize_dtype, "dense"_a, Released(),
         "Converts to int32 ranks, uint32 offsets and lengths, uint64 counts. Raises InputError if "
         "a value does not fit.");
-  m.def("to_dense", &dispatch::to_dense, "metadata"_a, "largest"_a = dispatch::kMaxDenseElements,
-        Released(), "Converts to padded tensors. Raises InputError above ``largest`` elements.");
+  m.def("to_dense", &dispatch::to_dense, "metadata"_a,
+        "max_elements"_a = dispatch::kMaxDenseElements, Released(),
+        "Converts to padded tensors. Raises InputError above ``max_elements`` elements.");
   m.def("to_sparse", &dispatch::to_sparse, "dense"_a, Released(),
         "Converts padded tensors to a table. Raises InputError if they are inconsistent.");
   m.def("_dense_arrays", &owned_arrays, "metadata"_a,

@@ -215,8 +215,10 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
           "One hash per field, to compare tables between ranks.")
       .def(
           "to_dense",
-          [](const Metadata& t, std::int64_t largest) { return dispatch::to_dense(t, largest); },
-          "largest"_a = dispatch::kMaxDenseElements, Released(), "Converts to padded tensors.")
+          [](const Metadata& t, std::int64_t max_elements) {
+            return dispatch::to_dense(t, max_elements);
+          },
+          "max_elements"_a = dispatch::kMaxDenseElements, Released(), "Converts to padded tensors.")
       .def(
           "to_dict", [](const Metadata& t) { return to_python(dispatch::to_json(t)); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.dispatch/1``.")
@@ -270,9 +272,9 @@ void bind_traffic(nb::module_& m) {
       .def_ro("between_nodes", &TrafficSummary::between_nodes, "Tokens that leave their node.")
       .def_ro("largest", &TrafficSummary::largest,
               "The largest flow between two ranks; the first if several are equal.")
-      .def_ro("most_sent", &TrafficSummary::max_sent,
+      .def_ro("max_sent", &TrafficSummary::max_sent,
               "The maximum that one rank sends to other ranks.")
-      .def_ro("most_received", &TrafficSummary::max_received)
+      .def_ro("max_received", &TrafficSummary::max_received)
       .def("__repr__", [](const TrafficSummary& s) {
         return fmt::format("<TrafficSummary: {} tokens, {} between ranks, {} between nodes>",
                            s.tokens, s.between_ranks, s.between_nodes);

@@ -335,8 +335,8 @@ Rank -1 with length 0 is padding.
 template <class What>
 auto checking(std::vector<Diagnostic> (*check)(const What&, const dispatch::ValidateOptions&)) {
   return [check](const What& what, const std::string& table, nb::object buffer_tokens,
-                 nb::object kv_buffer_tokens, int most_of_a_kind) {
-    dispatch::ValidateOptions options{.table = table, .max_per_code = most_of_a_kind};
+                 nb::object kv_buffer_tokens, int max_per_code) {
+    dispatch::ValidateOptions options{.table = table, .max_per_code = max_per_code};
     const auto read = [](nb::handle from, const char* name, std::vector<std::uint64_t>& to) {
       if (from.is_none()) return;
       const Integers<std::uint64_t> numbers(from, name);
@@ -357,10 +357,10 @@ void bind_validate(nb::module_& m) {
   const auto add = [&](const char* name, auto check, const char* type, const char* doc) {
     const std::string signature = fmt::format(
         "def {}(what: {}, *, table: str = 'metadata', buffer_tokens: Any = None, kv_buffer_tokens: "
-        "Any = None, most_of_a_kind: int = 4) -> list[Diagnostic]",
+        "Any = None, max_per_code: int = 4) -> list[Diagnostic]",
         name, type);
     m.def(name, checking(check), "what"_a, nb::kw_only(), "table"_a = "metadata",
-          "buffer_tokens"_a = nb::none(), "kv_buffer_tokens"_a = nb::none(), "most_of_a_kind"_a = 4,
+          "buffer_tokens"_a = nb::none(), "kv_buffer_tokens"_a = nb::none(), "max_per_code"_a = 4,
           nb::sig(signature.c_str()), doc);
   };
   add("dispatch_validate", &validate_whole, "QkvDispatch",

@@ -68,19 +68,19 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
   try {
     std::rethrow_exception(thrown);
   } catch (const MissingDependency& e) {
-    raise("MissingPart", e.diagnostics());
+    raise("MissingDependency", e.diagnostics());
   } catch (const InputError& e) {
     raise("InputError", e.diagnostics());
   } catch (const comm::TimeoutError& e) {
-    raise("DeadlinePassed", {e.diagnostic()});
+    raise("CommTimeoutError", {e.diagnostic()});
   } catch (const comm::RankFailed& e) {
     raise("RankFailed", {e.diagnostic()});
   } catch (const comm::Mismatch& e) {
     raise("Mismatch", {e.diagnostic()});
   } catch (const comm::Failure& e) {
     raise("Failure", {e.diagnostic()});
-  } catch (const run::MetadataDiffers& e) {
-    raise("MetadataDiffers", {e.diagnostic()});
+  } catch (const run::MetadataMismatch& e) {
+    raise("MetadataMismatch", {e.diagnostic()});
   } catch (const std::bad_cast&) {
     raise("InputError",
           {Diagnostic{.code = "D003",

@@ -12,15 +12,16 @@ Results have ``to_dict()`` and a rich display in notebooks; errors carry diagnos
 
 import importlib
 
+from shiplap import _deprecated, _errors
 from shiplap._errors import (
-    DeadlinePassed,
+    CommTimeoutError,
     Error,
     Failure,
     InputError,
     InternalError,
-    MetadataDiffers,
+    MetadataMismatch,
     Mismatch,
-    MissingPart,
+    MissingDependency,
     RankFailed,
 )
 from shiplap._shiplap import (
@@ -45,7 +46,7 @@ from shiplap._verbs import Answer, check, explain, overlap, plan_of, run, simula
 
 __all__ = [
     "Answer",
-    "DeadlinePassed",
+    "CommTimeoutError",
     "Diagnostic",
     "Error",
     "Event",
@@ -53,9 +54,9 @@ __all__ = [
     "Finding",
     "InputError",
     "InternalError",
-    "MetadataDiffers",
+    "MetadataMismatch",
     "Mismatch",
-    "MissingPart",
+    "MissingDependency",
     "Plan",
     "PlanBuilder",
     "RankFailed",
@@ -81,7 +82,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imports `shiplap.torch` and `shiplap.testing` lazily."""
+    """Imports `shiplap.torch` and `shiplap.testing` lazily; former names."""
     if name in ("testing", "torch"):
         return importlib.import_module(f"shiplap.{name}")
+    if name in _deprecated.CLASSES:
+        new = _deprecated.CLASSES[name]
+        _deprecated.warn(f"shiplap.{name}", new)
+        return getattr(_errors, new)
     raise AttributeError(f"module 'shiplap' has no attribute '{name}'")

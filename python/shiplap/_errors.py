@@ -19,7 +19,7 @@ class InputError(Error, ValueError):
     """An invalid file or argument."""
 
 
-class MissingPart(InputError):
+class MissingDependency(InputError):
     """A missing optional dependency, or a resource that this machine lacks."""
 
 
@@ -27,7 +27,7 @@ class Failure(Error, RuntimeError):
     """Communication failed. Its communicator can no longer be used."""
 
 
-class DeadlinePassed(Failure):
+class CommTimeoutError(Failure, TimeoutError):
     """A call timed out because other ranks did not take part in it (D301)."""
 
 
@@ -39,7 +39,7 @@ class Mismatch(Failure):
     """Mismatched calls between the ranks of a group (D303)."""
 
 
-class MetadataDiffers(Error, ValueError):
+class MetadataMismatch(Error, ValueError):
     """The dispatch tables differ between ranks (D420)."""
 
 
@@ -50,12 +50,12 @@ class InternalError(Error, RuntimeError):
 for _error in (
     Error,
     InputError,
-    MissingPart,
+    MissingDependency,
     Failure,
-    DeadlinePassed,
+    CommTimeoutError,
     RankFailed,
     Mismatch,
-    MetadataDiffers,
+    MetadataMismatch,
     InternalError,
 ):
     _error.__module__ = "shiplap"  # the public module, for tracebacks

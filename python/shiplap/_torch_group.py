@@ -220,7 +220,7 @@ class MonitoredGroup:
         return all_.reshape(self.size, length)[:, :len(numbers)].tolist()
 
     def check_hashes(self, hashes: dict[str, int], world_size: int) -> None:
-        """Raises MetadataDiffers on all ranks if the hashes differ between ranks."""
+        """Raises MetadataMismatch on all ranks if the hashes differ between ranks."""
         if self.group is not None:
             local = [_signed(value) for value in hashes.values()]
             all_numbers = self._gather([len(local), *local], "comparing tables")

@@ -13,6 +13,7 @@ that support DLPack and the buffer protocol; they are views of the C++ memory. A
 arrays of any library, or nested lists. ``shiplap.torch`` executes a dispatch.
 """
 
+from shiplap import _deprecated
 from shiplap._shiplap import (
     AttentionLayout,
     Copy,
@@ -48,7 +49,6 @@ from shiplap._shiplap import (
     random_routing,
     read_dispatch,
     sum_simulate,
-    to_dense,
     to_sparse,
     validate_keys,
     validate_queries,
@@ -56,7 +56,13 @@ from shiplap._shiplap import (
 from shiplap._shiplap import dispatch_flows as flows
 from shiplap._shiplap import dispatch_lower as lower
 from shiplap._shiplap import dispatch_summarize as summarize
-from shiplap._shiplap import dispatch_validate as validate
+from shiplap._shiplap import dispatch_validate as _validate
+from shiplap._shiplap import to_dense as _to_dense
+
+to_dense = _deprecated.accept_old_parameters(_to_dense)
+validate = _deprecated.accept_old_parameters(_validate)
+setattr(Metadata, "to_dense", _deprecated.accept_old_parameters(Metadata.to_dense))
+_deprecated.add_old_attributes(TrafficSummary)
 
 __all__ = [
     "AttentionLayout",

@@ -7,6 +7,7 @@ it on all ranks. ``docs/strategy.md`` documents all calls, under the same names.
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from shiplap import _deprecated
 from shiplap._shiplap import (
     Activation,
     ActivationGrad,
@@ -27,6 +28,8 @@ from shiplap._shiplap import (
     strategies,
     train,
 )
+
+_deprecated.add_old_attributes(Communication)
 
 Strategy = Callable[[Model], Coroutine[Any, Any, object]]
 

@@ -31,7 +31,7 @@ try:
     import torch
 except ImportError as error:
 
-    class _Missing(_errors.MissingPart, ImportError):
+    class _Missing(_errors.MissingDependency, ImportError):
         """Callers can catch either base class."""
 
     raise _Missing("shiplap.torch needs torch, which is not installed: "
@@ -457,7 +457,7 @@ class Dispatcher:
     """Sends queries, keys and values to the ranks of attention and returns outputs, with autograd.
 
     ``metadata`` is a ``shiplap.dispatch.QkvDispatch``, the same on all ranks of ``group``. Creating
-    a Dispatcher is a collective: if the tables of a rank differ, every rank raises MetadataDiffers
+    a Dispatcher is a collective: if the tables of a rank differ, every rank raises MetadataMismatch
     with the rank and the field. It is cheap enough to be created in every step.
 
     ``deadline`` is the timeout of a collective in seconds. If a rank detects an error, all others

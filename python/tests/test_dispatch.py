@@ -184,7 +184,7 @@ def test_findings_are_diagnostics():
     assert dispatch.validate([[3]], [[0]]) == [] and dispatch.bytes_at(3, 8) == 24
     small = dispatch.validate(made.q.forward, table="mine", buffer_tokens=[1, 1, 1, 1])
     assert small[0].code == "D404" and "mine" in small[0].operation
-    assert len(dispatch.validate(made.q.forward, buffer_tokens=[1] * 4, most_of_a_kind=1)) == 2
+    assert len(dispatch.validate(made.q.forward, buffer_tokens=[1] * 4, max_per_code=1)) == 2
 
 
 def test_a_file_is_judged_as_a_whole():

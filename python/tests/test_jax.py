@@ -94,7 +94,7 @@ def test_without_jax_it_says_what_to_install():
     code = ("import sys; sys.modules['jax'] = None; import shiplap\n"
             "try:\n    import shiplap.jax\n"
             "except ImportError as error:\n"
-            "    assert isinstance(error, shiplap.MissingPart), error\n"
+            "    assert isinstance(error, shiplap.MissingDependency), error\n"
             "    print(error)")
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
                           check=True).stdout

@@ -41,7 +41,7 @@ def test_a_process_that_stands_still_is_named_when_the_deadline_has_passed():
     story = death(3, 2, "SIGSTOP", seed=SEED, timeout=timeout)
     # A rank that waits for a rank that waits for the dead one reports it as well.
     for end in story.survivors:
-        assert end.error in ("DeadlinePassed", "RankFailed") and end.names(2), told(end)
+        assert end.error in ("CommTimeoutError", "RankFailed") and end.names(2), told(end)
         assert end.after < timeout + 3, told(end)
     check_ended(story)
 

@@ -69,7 +69,7 @@ def test_a_rank_that_attends_to_nothing_takes_part_on_the_way_back():
 @pytest.mark.parametrize("order,gradients", [
     ("first to last", [5, 10]), ("last to first", [5, 10]), ("only the last", [0, 10]),
     ("one of them twice", [10, 0])])
-def test_several_dispatches_may_be_under_way(order, gradients):
+def test_several_dispatches_may_be_in_flight(order, gradients):
     assert values(exchanges.two_at_once, 3, order) == [gradients] * 3
 
 
@@ -159,7 +159,7 @@ def test_fifty_steps_with_changing_lengths_on_four_ranks():
 def test_a_rank_with_other_tables_is_named_on_all_ranks():
     for outcome in values(exchanges.other_tables, 4, 5.0):
         (error, text, seconds), (alone, alone_text, _), differs = outcome
-        assert error == alone == "MetadataDiffers"
+        assert error == alone == "MetadataMismatch"
         assert "D420" in text and "rank 2 in q_forward seq_len" in text
         assert "rank 2 in forward" in alone_text
         assert seconds < 5
@@ -247,15 +247,15 @@ def test_a_rank_that_says_nothing_is_waited_for_until_the_deadline():
     outcomes = values(exchanges.one_sleeps, 4)
     errors = [outcome[0] for outcome in outcomes]
     # The first rank that times out posts its failure, which the others may read.
-    assert "DeadlinePassed" in errors
-    assert set(errors[:1] + errors[2:]) <= {"DeadlinePassed", "RankFailed"}
+    assert "CommTimeoutError" in errors
+    assert set(errors[:1] + errors[2:]) <= {"CommTimeoutError", "RankFailed"}
     assert all(outcome[2] < 2.5 for rank, outcome in enumerate(outcomes) if rank != 1)
 
 
 def test_a_deadline_is_kept_however_short_and_checked():
     for rank, (first, second) in enumerate(values(exchanges.one_has_no_patience, 2)):
         if rank == 0:
-            assert first[0] == "DeadlinePassed" and first[2] < 0.5
+            assert first[0] == "CommTimeoutError" and first[2] < 0.5
         assert second[0] == ("InputError" if rank == 1 else "RankFailed") and second[2] < 3
         assert "deadline is 0" in second[1]
 
@@ -345,7 +345,7 @@ def test_without_torch_it_says_how_to_get_it():
     code = ("import sys; sys.modules['torch'] = None\n"
             "import shiplap\n"
             "try:\n    import shiplap.torch\n"
-            "except ImportError as e:\n    print(isinstance(e, shiplap.MissingPart), e)")
+            "except ImportError as e:\n    print(isinstance(e, shiplap.MissingDependency), e)")
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                             timeout=60)
     assert answer.stdout.startswith("True shiplap.torch needs torch"), answer.stderr

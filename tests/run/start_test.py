@@ -30,7 +30,7 @@ def main():
         [sys.executable, ROOT / "tools/ranks", "-n", "3", "--on", given.on, "--timeout",
          str(2 * MAX_SECONDS), "sh", "-c", script], stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, timeout=3 * MAX_SECONDS, check=False,
-        env={**os.environ, "SHIPLAP_CONNECT_WITHIN": str(WITHIN)})
+        env={**os.environ, "SHIPLAP_CONNECT_TIMEOUT": str(WITHIN)})
     took = time.monotonic() - begin
     assert f"error[D301]: MPI_Init timed out after {WITHIN}.00 s" in done.stdout, done.stdout
     assert done.returncode not in (0, 124), done.returncode

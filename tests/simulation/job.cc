@@ -114,7 +114,8 @@ class Job {
     for (int rank = 0; rank < size_; ++rank) {
       const double late =
           rank == late_rank_ ? 12 : static_cast<double>(random_.between(0, 3)) * 1e-3;
-      scheduler_.start(rank + 1, [this, rank] { run_rank(rank); }, late);
+      scheduler_.start(
+          rank + 1, [this, rank] { run_rank(rank); }, late);
     }
     for (std::size_t k = 0; k < faults_.size(); ++k) plan(faults_[k], static_cast<int>(k));
     const bool ended = scheduler_.run(kMaxSteps);
@@ -148,7 +149,7 @@ class Job {
   void draw() {
     size_ = static_cast<int>(random_.between(2, random_.between(0, 3) == 0 ? 9 : 5));
     options_.timeout = Seconds{0.4 + 0.1 * static_cast<double>(random_.between(0, 6))};
-    options_.connect_within = Seconds{1.0 + static_cast<double>(random_.between(0, 2))};
+    options_.connect_timeout = Seconds{1.0 + static_cast<double>(random_.between(0, 2))};
     options_.checked = random_.between(0, 3) == 0;
     secret_ = random_.between(0, 2) == 0 ? "known to the ranks alone" : "";
     const std::int64_t steps = random_.between(1, 9);
@@ -159,7 +160,7 @@ class Job {
     }
     if (random_.between(0, 20) == 0) {
       late_rank_ = static_cast<int>(random_.between(0, size_));
-      options_.connect_within = Seconds{30};
+      options_.connect_timeout = Seconds{30};
     }
     const std::int64_t count = random_.between(0, 8) == 0 ? 0 : random_.between(1, 4);
     for (std::int64_t k = 0; k < count; ++k) {
@@ -205,7 +206,8 @@ class Job {
                              has_connected ? 2 * kHello : kHello);
         });
       case FaultKind::rogue_client:
-        scheduler_.start(size_ + 1 + number, [this] { run_rogue_client(); }, fault.time);
+        scheduler_.start(
+            size_ + 1 + number, [this] { run_rogue_client(); }, fault.time);
     }
   }
 
@@ -273,7 +275,7 @@ class Job {
 
   void run_rank(int number) {
     Rank& rank = ranks_[number];
-    begin(rank, options_.connect_within.value);
+    begin(rank, options_.connect_timeout.value);
     try {
       comm::run_on_sockets({.where = fmt::format("127.0.0.1:{}", kStorePort),
                             .self = {.rank = number, .size = size_},

@@ -49,12 +49,12 @@ class PythonStore final : public comm::Rendezvous {
 using PlacementTuple = std::tuple<int, int, std::string, std::vector<std::string>>;
 
 std::int64_t open_group(const std::string& name, const std::vector<PlacementTuple>& placements,
-                        const std::string& address, double timeout, double connect_within,
+                        const std::string& address, double timeout, double connect_timeout,
                         bool traces, nb::object put, nb::object get) {
   jax::GroupRequest request{.name = name,
                             .address = address,
                             .timeout = {timeout},
-                            .connect_within = {connect_within},
+                            .connect_timeout = {connect_timeout},
                             .traces = traces};
   for (const auto& [device, rank, subgroup, rank_names] : placements) {
     request.placements.push_back({device, rank, subgroup, rank_names});
@@ -66,17 +66,18 @@ std::int64_t open_group(const std::string& name, const std::vector<PlacementTupl
 
 // The same with a single rank in this process, and a rendezvous at the address of rank 0.
 std::int64_t open_group_at(const std::string& name, const PlacementTuple& placement,
-                           const std::string& meet_at, const std::string& address, double timeout,
-                           double connect_within, bool traces) {
+                           const std::string& store_address, const std::string& address,
+                           double timeout, double connect_timeout, bool traces) {
   const auto& [device, rank, subgroup, rank_names] = placement;
   const auto store = comm::connect_store(
-      meet_at, {.rank = rank, .size = static_cast<int>(rank_names.size())}, {connect_within});
+      store_address, {.rank = rank, .size = static_cast<int>(rank_names.size())},
+      {connect_timeout});
   return jax::add_group(std::make_shared<Group>(
       jax::GroupRequest{.name = name,
                         .placements = {{device, rank, subgroup, rank_names}},
                         .address = address.empty() ? store->local_host() : address,
                         .timeout = {timeout},
-                        .connect_within = {connect_within},
+                        .connect_timeout = {connect_timeout},
                         .traces = traces},
       *store));
 }

@@ -210,7 +210,7 @@ Group::Group(GroupRequest request, comm::Rendezvous& rendezvous) : request_(std:
         {.rank = placement.rank, .size = static_cast<int>(placement.rank_names.size())}, rendezvous,
         {.timeout = request_.timeout,
          .address = request_.address,
-         .connect_within = request_.connect_within,
+         .connect_timeout = request_.connect_timeout,
          .name = placement.subgroup});
     const std::int64_t start = common_start(*made[k]);
     if (k == 0) begun_ns_ = start;  // ranks of one process have one clock

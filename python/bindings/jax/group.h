@@ -37,7 +37,7 @@ struct GroupRequest {
   std::vector<RankPlacement> placements;  // of this process, at least one
   std::string address = "127.0.0.1";
   Seconds timeout{60};
-  Seconds connect_within{60};
+  Seconds connect_timeout{60};
   bool traces = false;
 };
 

@@ -133,7 +133,9 @@ GemmAttributes attributes_in(const ffi::Dictionary& all) {
           .rhs_scale_swizzled = from.get("rhs_scale_swizzled", false),
           .has_ragged_k = from.get("ragged_depth", false),
           .rows = from.get<std::int64_t>("rows", 0),
-          .global_size = from.get<std::int64_t>("size_of_all", 0),
+          // Programs that jax.export stored before have the former name.
+          .global_size =
+              from.get<std::int64_t>("global_size", from.get<std::int64_t>("size_of_all", 0)),
           .chunks = static_cast<int>(from.get<std::int64_t>("chunks", 1)),
           .cut = from.get("tapered", false) ? overlap::Cut::tapered : overlap::Cut::even,
           .activation = parse_activation(from.get<std::string_view>("activation", "none")),

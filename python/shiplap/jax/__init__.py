@@ -7,7 +7,7 @@ from shiplap import _errors
 _OLDEST = (0, 6, 2)  # the handlers are built with the XLA headers of this version; docs/jax.md
 
 
-class _Missing(_errors.MissingPart, ImportError):
+class _Missing(_errors.MissingDependency, ImportError):
     """Callers can catch either base class."""
 
 

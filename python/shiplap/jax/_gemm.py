@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shiplap import _errors, _shiplap
+from shiplap import _deprecated, _errors, _shiplap
 from shiplap.jax import _primitive
 from shiplap.jax._group import Group, resolve_group
 
@@ -45,7 +45,7 @@ class GemmConfig:
     x_is_transposed: bool = False
     w_is_transposed: bool = False
     rows: int = 0  # of all ranks
-    size_of_all: int = 0
+    global_size: int = 0
     out: str = ""  # dtype
     activation: str = "none"
     scaling: int = 0
@@ -66,7 +66,7 @@ class GemmConfig:
                 "scaling_mode": self.scaling, "lhs_axis_boundary": -1, "rhs_axis_boundary": -1,
                 "lhs_transposed": self.x_is_transposed, "rhs_transposed": self.w_is_transposed,
                 "lhs_scale_swizzled": self.x_swizzled, "rhs_scale_swizzled": self.w_swizzled,
-                "rows": self.rows, "size_of_all": self.size_of_all, "chunks": self.chunks,
+                "rows": self.rows, "global_size": self.global_size, "chunks": self.chunks,
                 "tapered": self.tapered, "activation": self.activation,
                 "comm_dtype": self.comm_dtype}
 
@@ -250,14 +250,14 @@ def _gemm_bwd(config: GemmConfig, kept: Any, cotangents: Any) -> Any:
     other = not config.w_is_transposed
     turns = {"x_is_transposed": False, "w_is_transposed": other, "out": str(x.dtype)}
     if config.comm_type == "all_gather":
-        scattering = backward_config(config, "reduce_scatter", size_of_all=config.size_of_all,
+        scattering = backward_config(config, "reduce_scatter", global_size=config.global_size,
                                      **turns)
         dx, _, _, _ = multiply(scattering, dz, w)
         dz_all = dz
     elif config.comm_type == "reduce_scatter" and config.method != "bulk":
         rows = x.shape[1] if config.x_is_transposed else x.shape[0]
         dx, dz_all, _, _ = multiply(
-            backward_config(config, "all_gather", size_of_all=config.size_of_all, rows=rows,
+            backward_config(config, "all_gather", global_size=config.global_size, rows=rows,
                             gathers=True, **turns), dz, w)
     else:
         (dz,) = _primitive.match_varying((dz,), group.axis if group is not None else None)
@@ -268,7 +268,7 @@ def _gemm_bwd(config: GemmConfig, kept: Any, cotangents: Any) -> Any:
     oriented = dataclasses.replace(config, x_is_transposed=x_turned)
     local, a, b = weight_gradient(oriented, x, dz_all, w)
     # The GEMM of a bulk transfer must have the same size on all ranks.
-    if config.gathers and config.size_of_all % config.ranks == 0:
+    if config.gathers and config.global_size % config.ranks == 0:
         overlapped = dataclasses.replace(local, comm_type="reduce_scatter", method="bulk",
                                          group=group)
         dw, _, _, scattered_gradient = multiply(overlapped, a, b, to_scatter=dgathered)
@@ -410,6 +410,7 @@ def check_chunks(chunks: int) -> int:
     return chunks
 
 
+@_deprecated.accept_old_parameters
 def gemm(lhs: Any, rhs: Any, *, comm_type: Any = None, comm_overlap_method: Any = None,
          atomic_gemm: bool = False, comm_overlap_id: int = -1, collective_op: Any = None,
          group: Group | None = None, bias: Any = None, activation: Any = None,
@@ -417,7 +418,7 @@ def gemm(lhs: Any, rhs: Any, *, comm_type: Any = None, comm_overlap_method: Any 
          rhs_transposed: bool = False, lhs_axis_boundary: int = -1, rhs_axis_boundary: int = 1,
          scaling_mode: Any = 0, lhs_scale_inv: Any = None, rhs_scale_inv: Any = None,
          lhs_scale_swizzled: bool = False, rhs_scale_swizzled: bool = False,
-         out_dtype: Any = None, comm_dtype: Any = None, rows: int = 0, size_of_all: int = 0,
+         out_dtype: Any = None, comm_dtype: Any = None, rows: int = 0, global_size: int = 0,
          chunks: int = 1, tapered: bool = False, to_scatter: Any = None,
          return_gathered: bool = False, sum_gradients: bool | None = None) -> Any:
     """Computes ``lhs @ rhs`` and overlaps its communication with the GEMM.
@@ -434,7 +435,7 @@ def gemm(lhs: Any, rhs: Any, *, comm_type: Any = None, comm_overlap_method: Any 
     ``comm_overlap_method`` is ring_exchange, pipeline, bulk or none; ``shiplap overlap --list``
     lists the supported combinations. Further dimensions are flattened: the dimensions of lhs before
     ``lhs_axis_boundary`` are M (K if ``lhs_transposed``), those of rhs before
-    ``rhs_axis_boundary`` are K. All ranks have equal shards, unless ``rows`` and ``size_of_all``
+    ``rhs_axis_boundary`` are K. All ranks have equal shards, unless ``rows`` and ``global_size``
     give the global sizes; then remainders go to the lowest ranks.
 
     FP8 operands need a ``scaling_mode`` and inverse scales: one float, or, for MXFP8, an E8M0 scale
@@ -474,7 +475,7 @@ def gemm(lhs: Any, rhs: Any, *, comm_type: Any = None, comm_overlap_method: Any 
     config = GemmConfig(
         comm_type=kind, method=method, atomic=atomic_gemm, buffer=comm_overlap_id, group=used,
         chunks=check_chunks(chunks), tapered=tapered, x_is_transposed=lhs_transposed,
-        w_is_transposed=rhs_transposed, rows=rows, size_of_all=size_of_all,
+        w_is_transposed=rhs_transposed, rows=rows, global_size=global_size,
         out=str(jnp.dtype(out_dtype)), activation=parse_activation(activation), scaling=scaling,
         x_swizzled=lhs_scale_swizzled, w_swizzled=rhs_scale_swizzled,
         comm_dtype="" if comm_dtype is None else dtype_name(comm_dtype),

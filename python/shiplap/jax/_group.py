@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax._src import distributed
 
-from shiplap import _errors, _shiplap
+from shiplap import _deprecated, _errors, _shiplap
 from shiplap.jax import _primitive
 
 _cpp = _shiplap.jax
@@ -162,25 +162,26 @@ def _subgroups(mesh: Any, axis: str | None) -> Any:
 
 
 def _open_group(placements: list[Any], name: str, address: str | None, timeout: float,
-          connect_within: float, trace: bool) -> int:
+          connect_timeout: float, trace: bool) -> int:
     """Rendezvous through JAX's coordinator, or within one process if there is none."""
     client = distributed.global_state.client
     store: Any = _InProcessStore() if client is None else _JaxStore(client)
     number: int = _cpp.open_group(name, placements, address or _local_address(), timeout,
-                                  connect_within, trace, store.put, store.get)
+                                  connect_timeout, trace, store.put, store.get)
     return number
 
 
-def initialize(mesh: Any = None, axis: str | None = None, *, meet_at: str | None = None,
+@_deprecated.accept_old_parameters
+def initialize(mesh: Any = None, axis: str | None = None, *, store_address: str | None = None,
                rank: int | None = None, size: int | None = None, name: str | None = None,
-               address: str | None = None, timeout: float = 60.0, connect_within: float = 60.0,
+               address: str | None = None, timeout: float = 60.0, connect_timeout: float = 60.0,
                trace: bool = False) -> Group:
     """Connects the devices along an axis of a mesh; without a mesh, all devices.
 
     A collective: all processes call it, in the same order. The rendezvous uses the coordinator of
     ``jax.distributed``, if that was initialized; neither MPI nor a shared file is needed. Processes
-    without it, each with a separate JAX, give ``meet_at="HOST:PORT"``, where rank 0 listens, and
-    their ``rank`` and the world ``size``.
+    without it, each with a separate JAX, give ``store_address="HOST:PORT"``, where rank 0 listens,
+    and their ``rank`` and the world ``size``.
 
     ``timeout`` is the maximum time in seconds that a call waits for another rank. ``address`` is
     the address that this process listens on; the default is that of the interface that reaches
@@ -189,19 +190,19 @@ def initialize(mesh: Any = None, axis: str | None = None, *, meet_at: str | None
     global _opened
     if mesh is not None and not hasattr(mesh, "axis_names"):
         raise _errors.InputError(f"{mesh!r} is not a mesh: call initialize(mesh, axis)")
-    if (meet_at is None) != (rank is None) or (meet_at is None) != (size is None) or (
-            meet_at is not None and mesh is not None):
-        raise _errors.InputError("meet_at, rank and size require each other and exclude a mesh: "
-                                 "every process then has a separate JAX")
+    if (store_address is None) != (rank is None) or (store_address is None) != (size is None) or (
+            store_address is not None and mesh is not None):
+        raise _errors.InputError("store_address, rank and size require each other and exclude a "
+                                 "mesh: every process then has a separate JAX")
     _opened += 1
-    if meet_at is not None and rank is not None and size is not None:
+    if store_address is not None and rank is not None and size is not None:
         if not 0 <= rank < size:
             raise _errors.InputError(f"rank {rank} is out of range: the size is {size}")
         name = name or "all"
         where = (jax.local_devices()[0].id, rank, f"shiplap/{_opened}/{name}",
                  [f"process {k}" for k in range(size)])
-        number = _cpp.open_group_at(name, where, meet_at, address or "", timeout, connect_within,
-                                 trace)
+        number = _cpp.open_group_at(name, where, store_address, address or "", timeout,
+                                    connect_timeout, trace)
         return _register(Group(number, name, None, size, {where[0]: rank}))
     subgroups = _subgroups(mesh, axis)
     if mesh is not None and axis is None:
@@ -216,7 +217,7 @@ def initialize(mesh: Any = None, axis: str | None = None, *, meet_at: str | None
                 placements.append((device.id, place, f"shiplap/{_opened}/{name}/{k}", rank_names))
     if not placements:
         raise _errors.InputError("the mesh contains no device of this process")
-    number = _open_group(placements, name, address, timeout, connect_within, trace)
+    number = _open_group(placements, name, address, timeout, connect_timeout, trace)
     return _register(Group(number, name, axis, subgroups.shape[-1],
                            {p[0]: p[1] for p in placements}))
 

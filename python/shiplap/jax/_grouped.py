@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shiplap import _errors
+from shiplap import _deprecated, _errors
 from shiplap.jax import _gemm, _primitive
 from shiplap.jax._gemm import GemmConfig, multiply
 from shiplap.jax._group import Group, resolve_group
@@ -84,7 +84,7 @@ def _backward(config: GemmConfig, kept: Any, dy: Any) -> Any:
         assert group is not None
         gathering = _gemm.backward_config(
             config, "all_gather", w_is_transposed=transposed.w_is_transposed, out=transposed.out,
-            rows=x.shape[0], gathers=True, size_of_all=config.size_of_all)
+            rows=x.shape[0], gathers=True, global_size=config.global_size)
         own = _local_sizes(group, sizes, x.shape[0])
         dx, dz, _, _ = multiply(gathering, dy, w, group_sizes=own)
         all_sizes, rows = sizes, x
@@ -112,13 +112,14 @@ def _backward(config: GemmConfig, kept: Any, dy: Any) -> Any:
 _differentiable_gemm.defvjp(_forward, _backward)
 
 
+@_deprecated.accept_old_parameters
 def grouped_gemm(lhs: Any, rhs: Any, group_sizes: Any, *, comm_type: Any = None,
                  comm_overlap_method: Any = None, atomic_gemm: bool = False,
                  comm_overlap_id: int = -1, collective_op: Any = None,
                  group: Group | None = None, bias: Any = None, rhs_transposed: bool = False,
                  scaling_mode: Any = 0, lhs_scale_inv: Any = None, rhs_scale_inv: Any = None,
                  out_dtype: Any = None, comm_dtype: Any = None, rows: int = 0,
-                 size_of_all: int = 0, chunks: int = 1, tapered: bool = False,
+                 global_size: int = 0, chunks: int = 1, tapered: bool = False,
                  sum_gradients: bool | None = None) -> Any:
     """Grouped GEMM: multiplies each row of ``lhs`` by the matrix of its group in ``rhs``.
 
@@ -152,7 +153,7 @@ def grouped_gemm(lhs: Any, rhs: Any, group_sizes: Any, *, comm_type: Any = None,
     config = GemmConfig(
         comm_type=kind, method=method, atomic=atomic_gemm, buffer=comm_overlap_id, group=used,
         chunks=_gemm.check_chunks(chunks), tapered=tapered, w_is_transposed=rhs_transposed,
-        rows=rows, size_of_all=size_of_all, out=str(jnp.dtype(out_dtype)), scaling=scaling,
+        rows=rows, global_size=global_size, out=str(jnp.dtype(out_dtype)), scaling=scaling,
         comm_dtype="" if comm_dtype is None else _gemm.dtype_name(comm_dtype),
         sums_gradients=sum_gradients)
     if is_quantized:

@@ -208,7 +208,7 @@ def gathered_rows_are_a_result_with_a_derivative(at, columns):
     @jax.jit
     def step(x, w, c, d):
         made, back = jax.vjp(lambda x, w: sj.gemm(x, w, comm_type="ag", return_gathered=True,
-                                                  size_of_all=columns, group=at.group), x, w)
+                                                  global_size=columns, group=at.group), x, w)
         return made, back((c, d))
 
     (y, rows), (dx, dw) = step(at.x, *map(jnp.asarray, (own[at.me], c[at.me], d[at.me])))

@@ -110,7 +110,7 @@ def shapes_and_types_are_said_when_it_is_traced(at):
                 lambda: sj.gemm(wide, at.w),
                 lambda: sj.grouped_gemm(wide, at.w[None], jnp.array([16])),
                 lambda: sj.initialize(rank=0, size=2),
-                lambda: sj.initialize(meet_at="127.0.0.1:1", rank=3, size=2),
+                lambda: sj.initialize(store_address="127.0.0.1:1", rank=3, size=2),
                 lambda: sj.initialize("tp", at.mesh)):
         raised(shiplap.InputError, "", act)
 

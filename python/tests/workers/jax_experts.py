@@ -219,9 +219,9 @@ def local(setting, case):
     rows, depth, columns = question.sizes
     options = case.options
     if case.comm_type == "all_gather":
-        options.update(rows=rows, size_of_all=columns)
+        options.update(rows=rows, global_size=columns)
     elif case.is_summed:
-        options.update(size_of_all=depth)
+        options.update(global_size=depth)
     of_w = [(slice(None), d) if case.is_summed else
             (slice(None), slice(None), n if case.comm_type == "all_gather" else slice(None))
             for d, n in zip(question.of_depth, question.of_columns)][me]

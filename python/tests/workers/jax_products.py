@@ -259,9 +259,9 @@ def local(setting, case):
     is_bulk = case.method == "bulk"
     options = case.options
     if case.uneven and case.comm_type == "all_gather":
-        options.update(rows=rows, size_of_all=columns)
+        options.update(rows=rows, global_size=columns)
     elif case.uneven and case.is_summed:
-        options.update(size_of_all=depth)
+        options.update(global_size=depth)
     arrays = [question.lay_x(question.x[question.x_part[me]]),
               question.lay_w(question.w[question.w_part[me]])]
     if case.bias:

@@ -221,10 +221,10 @@ def check_codes(setting, case):
     ws = [code(one, case.forms[1], 0) for one in ws]
     options = {}
     if case.comm_type == "all_gather":
-        options.update(rows=rows, size_of_all=columns)
+        options.update(rows=rows, global_size=columns)
         y = product(together([one[2] for one in xs], 0), ws[me][2])
     elif is_summed:
-        options.update(size_of_all=depth)
+        options.update(global_size=depth)
         made = [product(a[2], b[2]) for a, b in zip(xs, ws)]
         if case.travels:
             made = [fp8.off_by_coding(one, case.travels) for one in made]

@@ -87,7 +87,7 @@ std::string backend_of(const Options& options) {
   if (requested == "sockets") {
     throw_flag_error(
         "--backend", "SHIPLAP_SOCKETS does not set a rendezvous address",
-        "set SHIPLAP_SOCKETS=HOST:PORT, SHIPLAP_RANK and SHIPLAP_SIZE in every process");
+        "set SHIPLAP_SOCKETS=HOST:PORT, SHIPLAP_RANK and SHIPLAP_WORLD_SIZE in every process");
   }
   throw_flag_error(
       "--backend",

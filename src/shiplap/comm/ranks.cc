@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "shiplap/base/error.h"
+#include "shiplap/comm/environment_internal.h"
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/sockets/sockets.h"
 #include "shiplap/comm/threads/threads.h"
@@ -49,13 +50,14 @@ bool checked_from(const RankOptions& options) {
 
 void run_ranks(const RankOptions& options, const std::function<void(Communicator&)>& work) {
   const Seconds timeout = seconds_from("SHIPLAP_TIMEOUT", options.timeout);
-  const Seconds connect_within = seconds_from("SHIPLAP_CONNECT_WITHIN", options.connect_within);
+  const Seconds connect_timeout = seconds_from(
+      set_variable("SHIPLAP_CONNECT_TIMEOUT", "SHIPLAP_CONNECT_WITHIN"), options.connect_timeout);
   const bool checked = checked_from(options);
   if (const auto job = socket_job()) {
-    run_on_sockets(*job, {.timeout = timeout, .checked = checked, .connect_within = connect_within},
-                   work);
+    run_on_sockets(
+        *job, {.timeout = timeout, .checked = checked, .connect_timeout = connect_timeout}, work);
   } else if (launched_by()) {
-    run_on_mpi({.timeout = timeout, .checked = checked, .connect_within = connect_within}, work);
+    run_on_mpi({.timeout = timeout, .checked = checked, .connect_timeout = connect_timeout}, work);
   } else {
     run_on_threads({.ranks = options.threads, .timeout = timeout, .checked = checked}, work);
   }

@@ -13,11 +13,11 @@ struct RankOptions {
   int threads = 1;  // number of ranks if there is no launcher
   Seconds timeout{60};
   bool checked = false;
-  Seconds connect_within{60};  // until all ranks are connected, if they are processes
+  Seconds connect_timeout{60};  // until all ranks are connected, if they are processes
 };
 
 // The environment overrides `options`, so that a hang can be debugged without a new build:
-// SHIPLAP_TIMEOUT=SECONDS, SHIPLAP_CONNECT_WITHIN=SECONDS, SHIPLAP_CHECKED=1 or 0.
+// SHIPLAP_TIMEOUT=SECONDS, SHIPLAP_CONNECT_TIMEOUT=SECONDS, SHIPLAP_CHECKED=1 or 0.
 void run_ranks(const RankOptions& options, const std::function<void(Communicator&)>& work);
 
 }  // namespace shiplap::comm

@@ -55,6 +55,10 @@ TEST(Ranks, RejectInvalidSettings) {
     const Setting timeout("SHIPLAP_TIMEOUT", value);
     EXPECT_THROW(run_ranks({}, [](Communicator&) {}), InputError) << value;
   }
+  for (const char* const variable : {"SHIPLAP_CONNECT_TIMEOUT", "SHIPLAP_CONNECT_WITHIN"}) {
+    const Setting timeout(variable, "soon");
+    EXPECT_THROW(run_ranks({}, [](Communicator&) {}), InputError) << variable;
+  }
   const Setting checked("SHIPLAP_CHECKED", "yes");
   try {
     run_ranks({}, [](Communicator&) {});

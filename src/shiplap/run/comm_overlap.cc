@@ -324,7 +324,7 @@ OverlapObject::CachedGemm& OverlapObject::gemm_for(const overlap::Problem& probl
   connect_locked();
   check_agreement(
       sizes, fmt::format("GEMM size mismatch between ranks with {}", describe_with_id(buffer_)),
-      "pass global_size (Python: size_of_all) if the shares of ranks differ, and the same sizes on "
+      "pass global_size if the shares of ranks differ, and the same sizes on "
       "all ranks");
   OverlappedGemm made(buffer_.choice, problem, *channel_,
                       {.progress = context_->options.progress,

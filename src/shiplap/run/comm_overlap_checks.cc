@@ -221,9 +221,8 @@ std::int64_t global_size_of(const OverlapBuffer& buffer, const OverlapCall& call
                           what, buffer.rank, buffer.ranks,
                           all < 0 ? 0 : local_share(all, buffer.rank, buffer.ranks), local),
       .why = describe_with_id(buffer),
-      .help =
-          "split evenly, remainders go to the lowest ranks; global_size (Python: size_of_all) is "
-          "the total"});
+      .help = "split evenly, remainders go to the lowest ranks; global_size is "
+              "the total"});
 }
 
 void check_dtype(const OverlapBuffer& buffer, std::string_view name, const Matrix& matrix) {

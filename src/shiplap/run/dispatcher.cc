@@ -48,7 +48,7 @@ void check_agreement(comm::Communicator& communicator, const dispatch::QkvDispat
     ranks.push_back(communicator.world_rank(rank));
   }
   if (std::optional<Diagnostic> found = metadata_mismatch(fields, all, ranks)) {
-    throw MetadataDiffers(std::move(*found));
+    throw MetadataMismatch(std::move(*found));
   }
 }
 
@@ -105,7 +105,7 @@ Dispatcher::Dispatcher(comm::Communicator& communicator, Options options)
       packed_(options_.memory),
       received_(options_.memory) {}
 
-MetadataDiffers::MetadataDiffers(Diagnostic diagnostic)
+MetadataMismatch::MetadataMismatch(Diagnostic diagnostic)
     : std::runtime_error(render(diagnostic)), diagnostic_(std::move(diagnostic)) {}
 
 // After check_agreement() all ranks have the same tables, so all throw the same.

@@ -38,9 +38,9 @@ class OutOfMemory : public comm::Failure {
 };
 
 // The ranks hold different tables (D420). Nothing was sent; the communicator stays usable.
-class MetadataDiffers : public std::runtime_error {
+class MetadataMismatch : public std::runtime_error {
  public:
-  explicit MetadataDiffers(Diagnostic diagnostic);
+  explicit MetadataMismatch(Diagnostic diagnostic);
   [[nodiscard]] const Diagnostic& diagnostic() const { return diagnostic_; }
 
  private:
@@ -75,7 +75,7 @@ class Dispatcher {
   explicit Dispatcher(comm::Communicator& communicator) : Dispatcher(communicator, Options()) {}
   Dispatcher(comm::Communicator& communicator, Options options);
 
-  // Collective. Compares the hashes of the tables, field by field. Throws MetadataDiffers on all
+  // Collective. Compares the hashes of the tables, field by field. Throws MetadataMismatch on all
   // ranks if any differs, InputError on all ranks if dispatch::validate finds violations. The
   // communicator stays usable.
   [[nodiscard]] std::shared_ptr<const DispatchPlan> plan(const dispatch::QkvDispatch& dispatch);

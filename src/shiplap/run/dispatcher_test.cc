@@ -38,7 +38,7 @@ std::vector<std::string> failures(int ranks, const std::function<void(Communicat
     } catch (const comm::Failure& error) {
       own = error.diagnostic().code + ": " + error.what();
       throw;
-    } catch (const MetadataDiffers& error) {
+    } catch (const MetadataMismatch& error) {
       own = error.diagnostic().code + ": " + error.what();
       throw;
     } catch (const InputError& error) {

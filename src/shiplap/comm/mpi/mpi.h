@@ -18,7 +18,7 @@ struct MpiOptions {
   Seconds timeout{60};
   bool checked = false;
   // Timeout of MPI_Init, which waits for all ranks: the process then prints D301 and exits.
-  Seconds connect_within{60};
+  Seconds connect_timeout{60};
 };
 
 // Returns the library whose launcher started this process, according to the environment; nothing if

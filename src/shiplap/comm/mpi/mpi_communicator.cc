@@ -423,7 +423,7 @@ MpiCommunicator& job_communicator(Process& process) {
 }
 
 void run(const MpiOptions& options, const std::function<void(Communicator&)>& work) {
-  Process& process = Process::instance(options.connect_within);
+  Process& process = Process::instance(options.connect_timeout);
   process.begin_run();
   const ExitBarrier exit_barrier{process};
   bool ended = false;

@@ -60,7 +60,7 @@ class StartupWatchdog {
         .what = fmt::format("MPI_Init timed out after {}", to_string(within)),
         .why = "it waits for all ranks of the job, and does not report which one is missing",
         .help =
-            "look for a rank that hangs or was stopped; SHIPLAP_CONNECT_WITHIN=600 waits longer"};
+            "look for a rank that hangs or was stopped; SHIPLAP_CONNECT_TIMEOUT=600 waits longer"};
     std::fputs(render(late).c_str(), stderr);
     std::fflush(stderr);
     _exit(1);

@@ -90,7 +90,7 @@ class WorldJoiner {
       : self_(reserved(self)),
         rendezvous_(rendezvous),
         options_(options),
-        deadline_(seconds_now() + options.connect_within.value),
+        deadline_(seconds_now() + options.connect_timeout.value),
         listener_(listen_at(parse_address(options.address, "the address", Port::optional),
                             std::max(self.size, 16))) {
     peers_.sockets.resize(at(self.size));
@@ -223,7 +223,7 @@ void WorldJoiner::connect_to_rank(int rank) {
   if (!socket.is_open() || !send_all(socket, request, deadline_)) {
     throw_join_timeout(self_,
                        fmt::format("connecting to rank {} at {} timed out after {}", rank,
-                                   to_string(address), to_string(options_.connect_within)),
+                                   to_string(address), to_string(options_.connect_timeout)),
                        {rank}, "its address is known, but it does not accept connections");
   }
   peers_.sockets[rank] = std::move(socket);
@@ -524,7 +524,7 @@ void WorldJoiner::fail_timeout() {
   }
   throw_join_timeout(self_,
                      fmt::format("connecting {} ranks timed out after {}", self_.size,
-                                 to_string(options_.connect_within)),
+                                 to_string(options_.connect_timeout)),
                      std::move(missing),
                      rejected_ == 0 ? ""
                                     : fmt::format("{} connections rejected, the last from {}",
@@ -552,7 +552,8 @@ std::string join_failure_key(const std::string& name, int rank) {
 
 std::string format_join_failure(const JoinFailure& failure) {
   std::string why = failure.why.substr(0, 200);
-  std::ranges::replace_if(why, [](char letter) { return letter < ' ' || letter > '~'; }, ' ');
+  std::ranges::replace_if(
+      why, [](char letter) { return letter < ' ' || letter > '~'; }, ' ');
   return fmt::format("{} {}", failure.culprit, why);
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/comm/environment_internal.h"
 #include "shiplap/comm/sockets/socket_communicator_internal.h"
 
 namespace shiplap::comm {
@@ -38,7 +39,8 @@ int number_from(const char* variable) {
         .what = value == nullptr
                     ? fmt::format("SHIPLAP_SOCKETS is set, but {} is missing", variable)
                     : fmt::format("{} is `{}`, where a number was expected", variable, text),
-        .help = "every process of the job needs SHIPLAP_SOCKETS, SHIPLAP_RANK and SHIPLAP_SIZE"});
+        .help =
+            "every process of the job needs SHIPLAP_SOCKETS, SHIPLAP_RANK and SHIPLAP_WORLD_SIZE"});
   }
   return number;
 }
@@ -76,10 +78,10 @@ JoinedJob join_job(const SocketJob& job, SocketOptions options) {
   if (!job.address.empty()) check_not_wildcard(job.address, "SHIPLAP_ADDRESS");
   if (addresses.size() == 1 && job.self.size > 1) {
     const double begin = seconds_now();
-    auto store = connect_store(job.where, job.self, options.connect_within, job.secret);
+    auto store = connect_store(job.where, job.self, options.connect_timeout, job.secret);
     // Rank 0 may have started late: the time spent on connecting to its store counts.
-    const Seconds left{options.connect_within.value - (seconds_now() - begin)};
-    options.connect_within = std::max(left, Seconds{1});
+    const Seconds left{options.connect_timeout.value - (seconds_now() - begin)};
+    options.connect_timeout = std::max(left, Seconds{1});
     options.address = job.address.empty() ? store->local_host() : job.address;
     auto endpoint = std::make_shared<Endpoint>(job.self, join(job.self, *store, options));
     store->shut_down();
@@ -111,14 +113,15 @@ std::optional<SocketJob> socket_job() {
   const char* const address = std::getenv("SHIPLAP_ADDRESS");
   const char* const secret = std::getenv("SHIPLAP_SECRET");
   SocketJob job{.where = where,
-                .self = {.rank = number_from("SHIPLAP_RANK"), .size = number_from("SHIPLAP_SIZE")},
+                .self = {.rank = number_from("SHIPLAP_RANK"),
+                         .size = number_from(set_variable("SHIPLAP_WORLD_SIZE", "SHIPLAP_SIZE"))},
                 .address = address == nullptr ? "" : address,
                 .secret = secret == nullptr ? "" : secret};
   if (job.self.rank >= job.self.size) {
-    throw InputError(Diagnostic{
-        .code = "D300",
-        .what = fmt::format("SHIPLAP_RANK is {} and SHIPLAP_SIZE {}", job.self.rank, job.self.size),
-        .help = "ranks count from 0"});
+    throw InputError(Diagnostic{.code = "D300",
+                                .what = fmt::format("SHIPLAP_RANK is {} and SHIPLAP_WORLD_SIZE {}",
+                                                    job.self.rank, job.self.size),
+                                .help = "ranks count from 0"});
   }
   return job;
 }

@@ -24,7 +24,7 @@ struct SocketOptions {
   // Where this rank listens: HOST, or HOST:PORT. Without a port the system chooses one.
   std::string address = "127.0.0.1";
   // How long the ranks may take to connect.
-  Seconds connect_within{60};
+  Seconds connect_timeout{60};
   // Prefix of the keys: a store that is used for several worlds needs a name for each.
   std::string name = "shiplap";
   // Known only to the ranks of this job. The session number of the world, which the ranks read from
@@ -50,7 +50,7 @@ struct SocketOptions {
 //
 //   SHIPLAP_SOCKETS=HOST:PORT        where rank 0 serves a TcpStore, or the addresses of all ranks,
 //                                    by rank, separated by commas
-//   SHIPLAP_RANK, SHIPLAP_SIZE       of this process
+//   SHIPLAP_RANK, SHIPLAP_WORLD_SIZE       of this process
 //   SHIPLAP_ADDRESS=HOST[:PORT]      where this rank listens; default: the address of this host on
 //                                    the route to rank 0
 //   SHIPLAP_SECRET                   any text, the same for all ranks of the job

@@ -47,7 +47,7 @@ TEST(Connect, RejectsAnInvalidRank) {
 
 TEST(Connect, NamesTheMissingRanks) {
   Store store;
-  const SocketOptions options{.connect_within = Seconds{0.3}};
+  const SocketOptions options{.connect_timeout = Seconds{0.3}};
   std::vector<std::thread> threads;
   for (const int rank : {0, 2}) {
     threads.emplace_back([&, rank] {
@@ -158,8 +158,9 @@ class Host {
   explicit Host(Seconds within, const std::string& secret = "") : secret_(secret) {
     thread_ = std::thread([this, within] {
       text_ = text_thrown([&] {
-        const auto world = connect({.rank = 0, .size = 2}, store_,
-                                   {.timeout = kLong, .connect_within = within, .secret = secret_});
+        const auto world =
+            connect({.rank = 0, .size = 2}, store_,
+                    {.timeout = kLong, .connect_timeout = within, .secret = secret_});
         expect_sum(*world);
       });
     });
@@ -232,7 +233,7 @@ TEST(Connect, ADuplicateRankIsRejected) {
   std::string first;
   std::thread host([&] {
     first = text_thrown(
-        [&] { (void)connect({.rank = 0, .size = 3}, store, {.connect_within = Seconds{1}}); });
+        [&] { (void)connect({.rank = 0, .size = 3}, store, {.connect_timeout = Seconds{1}}); });
   });
   const Address address =
       parse_address(require_value(store.get("shiplap/0", kLong)), "it", Port::needed);
@@ -363,7 +364,7 @@ TEST(SocketJob, IsReadFromTheEnvironment) {
   EXPECT_FALSE(socket_job());
   const Setting where("SHIPLAP_SOCKETS", "h0:4711");
   EXPECT_EQ(code_thrown([] { (void)socket_job(); }), "D300");
-  const Setting size("SHIPLAP_SIZE", "4");
+  const Setting size("SHIPLAP_WORLD_SIZE", "4");
   for (const char* const value : {"", "x", "-1", "4", "1.5"}) {
     const Setting rank("SHIPLAP_RANK", value);
     EXPECT_EQ(code_thrown([] { (void)socket_job(); }), "D300") << value;
@@ -380,9 +381,18 @@ TEST(SocketJob, IsReadFromTheEnvironment) {
   EXPECT_EQ(job->secret, "a secret");
 }
 
+TEST(SocketJob, ReadsTheFormerNameOfTheWorldSize) {
+  const Setting where("SHIPLAP_SOCKETS", "h0:4711");
+  const Setting rank("SHIPLAP_RANK", "3");
+  const Setting old_size("SHIPLAP_SIZE", "4");
+  EXPECT_EQ(socket_job()->self.size, 4);
+  const Setting size("SHIPLAP_WORLD_SIZE", "5");
+  EXPECT_EQ(socket_job()->self.size, 5);
+}
+
 TEST(SocketJob, OneRankNeedsNobody) {
   const Setting where("SHIPLAP_SOCKETS", free_address());
-  const Setting size("SHIPLAP_SIZE", "1");
+  const Setting size("SHIPLAP_WORLD_SIZE", "1");
   const Setting rank("SHIPLAP_RANK", "0");
   bool ran = false;
   run_ranks({.threads = 7}, [&](Communicator& world) {
