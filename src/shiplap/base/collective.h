@@ -1,6 +1,7 @@
 // Collective operations and reduction operators.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -14,6 +15,11 @@ enum class CollectiveKind : std::uint8_t {
   broadcast,
   reduce,
   barrier,
+};
+inline constexpr std::array kCollectives = {
+    CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+    CollectiveKind::all_to_all, CollectiveKind::broadcast,  CollectiveKind::reduce,
+    CollectiveKind::barrier,
 };
 [[nodiscard]] std::string_view name(CollectiveKind kind);
 // Whether it has a reduction operator and a scale, a split into pieces, a root.

@@ -194,8 +194,8 @@ void Communicator::throw_dead(const std::string& reason) const {
 
 // The transports decide that a call has timed out (the wait of their requests, and the barrier of
 // the threads); run::InFlightMessages::check_timeout decides it for the messages of a plan.
-void Communicator::fail_timeout(const std::string& operation, std::vector<int> missing,
-                                const std::string& about, std::optional<int> culprit) {
+void Communicator::fail_operation_timeout(const std::string& operation, std::vector<int> missing,
+                                          const std::string& about, std::optional<int> culprit) {
   const std::string what = fmt::format("{} in `{}`, a group of {}, timed out after {}", operation,
                                        name_, size_, to_string(timeout_));
   std::string why;

@@ -277,9 +277,9 @@ class Communicator {
   // All later calls throw CommunicatorDead with this reason.
   void mark_dead(const std::string& reason);
   // Mark this communicator as dead and throw. Ranks are those of the world.
-  [[noreturn]] void fail_timeout(const std::string& operation, std::vector<int> missing,
-                                 const std::string& about = {},
-                                 std::optional<int> culprit = std::nullopt);
+  [[noreturn]] void fail_operation_timeout(const std::string& operation, std::vector<int> missing,
+                                           const std::string& about = {},
+                                           std::optional<int> culprit = std::nullopt);
   [[noreturn]] void fail_rank(int rank, const std::string& reason);
   // `rank` has aborted because of `culprit`, which may be kNobody.
   [[noreturn]] void fail_aborted(int rank, int culprit, const std::string& reason);

@@ -39,7 +39,7 @@ std::string MonitoredCommunicator::operation(std::string_view verb, int peer, in
   return fmt::format("{} rank {} (tag {})", verb, world_rank(peer), tag);
 }
 
-void MonitoredCommunicator::check_failed(double time) {
+void MonitoredCommunicator::throw_if_rank_failed(double time) {
   if (!detector_.any_failed()) return;
   const auto failed = detector_.failed_among(members_.world_ranks);
   if (!failed) return;

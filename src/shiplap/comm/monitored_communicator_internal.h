@@ -13,6 +13,10 @@
 
 namespace shiplap::comm {
 
+// In seconds. Messages in flight may arrive after the failure of their sender is known: a failure
+// counts only after this time.
+inline constexpr double kFailureGracePeriod = 0.1;
+
 class MonitoredCommunicator : public MessageCommunicator {
  public:
   struct Members {
@@ -39,7 +43,7 @@ class MonitoredCommunicator : public MessageCommunicator {
   // is "send to" or "receive from".
   [[nodiscard]] std::string operation(std::string_view verb, int peer, int tag) const;
   // Throws if a rank of this group had failed before `time`.
-  void check_failed(double time);
+  void throw_if_rank_failed(double time);
   [[noreturn]] void throw_failed(const FailedRank& failed);
   // Returns the ranks for which this one waits, directly or not.
   [[nodiscard]] MissingRanks find_missing(const std::string& operation, int peer);

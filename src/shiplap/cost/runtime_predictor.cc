@@ -16,12 +16,6 @@ namespace {
 
 constexpr std::int64_t kFlopsOfUpdate = 11;  // per weight; Calculon's count for Adam
 
-constexpr std::array<CollectiveKind, 7> kCollectives{
-    CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-    CollectiveKind::all_to_all, CollectiveKind::broadcast,  CollectiveKind::reduce,
-    CollectiveKind::barrier,
-};
-
 std::int64_t checked_product(std::initializer_list<std::int64_t> factors) {
   double size = 1;
   for (const std::int64_t factor : factors) size *= static_cast<double>(factor);

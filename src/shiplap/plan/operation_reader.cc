@@ -10,12 +10,6 @@
 namespace shiplap::plan {
 namespace {
 
-constexpr std::array kCollectives = {
-    CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-    CollectiveKind::all_to_all, CollectiveKind::broadcast,  CollectiveKind::reduce,
-    CollectiveKind::barrier,
-};
-
 constexpr std::array kOperators = {ReduceOp::sum, ReduceOp::max, ReduceOp::min, ReduceOp::product};
 
 // The syntax of an action.

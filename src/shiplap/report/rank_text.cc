@@ -129,11 +129,8 @@ std::string partner(const plan::flat::Operation& op, const RankProgram& rank) {
     return text;
   }
   text = format_group(op, rank);
-  if (const auto* collective = std::get_if<plan::Collective>(&action)) {
-    const bool rooted =
-        collective->kind == CollectiveKind::broadcast || collective->kind == CollectiveKind::reduce;
-    if (rooted) text += fmt::format(" root {}", op.root);
-  }
+  const auto* collective = std::get_if<plan::Collective>(&action);
+  if (collective != nullptr && has_root(collective->kind)) text += fmt::format(" root {}", op.root);
   if (const auto* exchange = std::get_if<plan::Exchange>(&action)) {
     text += " by " + rank.plan->tables[exchange->table].name;
     if (exchange->reversed) text += " reversed";

@@ -21,7 +21,7 @@
 //   while pending_ is 0 and it waits.
 // - An eager send completes when it starts. Its receive still waits for both ends.
 // - If operations remain when ready_ is empty, they are deadlocked: each of them waits, directly or
-//   not, for a cycle or for an operation that does not exist (deadlock.cc).
+//   not, for a cycle or for an operation that does not exist (deadlock_report.cc).
 //
 // Transfers do not share links and computations do not slow each other down: a duration depends on
 // the operation alone. docs/simulate.md states the rules of time.

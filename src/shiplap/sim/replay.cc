@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "shiplap/sim/clock_internal.h"
-#include "shiplap/sim/deadlock_internal.h"
+#include "shiplap/sim/deadlock_report_internal.h"
 #include "shiplap/sim/linked_internal.h"
 #include "shiplap/sim/mismatch_internal.h"
 #include "shiplap/sim/operation_cost_internal.h"

@@ -127,7 +127,7 @@ class Fitter {
     }
   }
 
-  Expr fit(const Column& column) {
+  Expr fit_expr(const Column& column) {
     if (column.constant()) return column[0];
     if (const std::optional<Affine> affine = fit_affine(column)) return affine->expr();
     return listed(column);
@@ -141,7 +141,7 @@ class Fitter {
         }
       }
     }
-    return {.axis = {}, .wrap = false, .where = fit(column)};
+    return {.axis = {}, .wrap = false, .where = fit_expr(column)};
   }
 
  private:
@@ -279,12 +279,12 @@ plan::Selector ProgramDeduplicator::selector(const std::vector<std::int32_t>& ra
   return selector;
 }
 
-void ProgramDeduplicator::fit(const ProgramClass& program_class, plan::Program& program,
-                              plan::Plan& plan) {
+void ProgramDeduplicator::fit_numbers(const ProgramClass& program_class, plan::Program& program,
+                                      plan::Plan& plan) {
   Fitter fitter(plan, program_class.added, program_class.extrapolated);
   std::size_t next = 0;
   const auto put = [&](Expr& expr) {
-    expr = fitter.fit(Column(program_class.numbers, program_class.count, next++));
+    expr = fitter.fit_expr(Column(program_class.numbers, program_class.count, next++));
   };
   const auto put_peer = [&](plan::Peer& peer) {
     peer = fitter.fit_peer(Column(program_class.numbers, program_class.count, next++));
@@ -302,13 +302,13 @@ bool ProgramDeduplicator::extrapolate(const std::vector<std::int32_t>& added,
   plan::Plan candidate;
   candidate.mesh = mesh_;
   plan::Program program = program_class->program;
-  fit(*program_class, program, candidate);
+  fit_numbers(*program_class, program, candidate);
   return candidate.lists.empty();
 }
 
 void ProgramDeduplicator::finish(plan::Plan& plan) {
   for (ProgramClass& program_class : classes_) {
-    fit(program_class, program_class.program, plan);
+    fit_numbers(program_class, program_class.program, plan);
     const std::int32_t first = program_class.added.front();
     program_class.added.insert(program_class.added.end(), program_class.extrapolated.begin(),
                                program_class.extrapolated.end());

@@ -68,7 +68,8 @@ class ProgramDeduplicator {
     std::vector<std::int64_t> numbers;  // `count` for each rank, rank-major
     std::size_t count = 0;              // numbers per rank
   };
-  static void fit(const ProgramClass& program_class, plan::Program& program, plan::Plan& plan);
+  static void fit_numbers(const ProgramClass& program_class, plan::Program& program,
+                          plan::Plan& plan);
   [[nodiscard]] plan::Selector selector(const std::vector<std::int32_t>& ranks) const;
 
   plan::Mesh mesh_;

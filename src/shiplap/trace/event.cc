@@ -50,10 +50,24 @@ std::string_view name(EventKind kind) {
 
 bool is_communication(EventKind kind) { return kind >= EventKind::all_reduce; }
 
-// REQUIRES: collectives have the same order in both enumerations (event_test).
 EventKind kind_of(CollectiveKind collective) {
-  return static_cast<EventKind>(static_cast<int>(EventKind::all_reduce) +
-                                static_cast<int>(collective));
+  switch (collective) {
+    case CollectiveKind::all_reduce:
+      return EventKind::all_reduce;
+    case CollectiveKind::all_gather:
+      return EventKind::all_gather;
+    case CollectiveKind::reduce_scatter:
+      return EventKind::reduce_scatter;
+    case CollectiveKind::all_to_all:
+      return EventKind::all_to_all;
+    case CollectiveKind::broadcast:
+      return EventKind::broadcast;
+    case CollectiveKind::reduce:
+      return EventKind::reduce;
+    case CollectiveKind::barrier:
+      return EventKind::barrier;
+  }
+  throw InternalError("unknown collective");
 }
 
 EventKind kind_of_kernel(std::string_view kernel) {
@@ -66,10 +80,10 @@ EventKind kind_of_kernel(std::string_view kernel) {
 }
 
 CollectiveKind collective_of(EventKind kind) {
-  ensure(kind >= EventKind::all_reduce && kind <= EventKind::barrier,
-         "this is the kind of a collective");
-  return static_cast<CollectiveKind>(static_cast<int>(kind) -
-                                     static_cast<int>(EventKind::all_reduce));
+  for (const CollectiveKind collective : kCollectives) {
+    if (kind_of(collective) == kind) return collective;
+  }
+  throw InternalError("this is not the kind of a collective");
 }
 
 }  // namespace shiplap::trace

@@ -183,7 +183,7 @@ Edits other_position_throughout(const Site& site) {
 }  // namespace
 
 void add_corner_rules(Rules& rules) {
-  const std::string rule = "one rank stands for those that are alike";
+  const std::string rule = "a representative rank covers all symmetric ranks";
   rules.push_back({rule,
                    "an expression that differs at the last position",
                    {},

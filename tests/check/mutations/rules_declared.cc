@@ -94,12 +94,12 @@ Edits one_more_contribution(const Site& site) {
 
 void add_declared_rules(Rules& rules) {
   const std::vector<Extent> all = {Extent::all};
-  rules.push_back({"a mask takes contributions out of a sum",
+  rules.push_back({"a mask removes contributions from a sum",
                    "a mask of less",
                    {"D741", "D740", "D755", "D742", "D753"},
                    masks_nothing,
                    all});
-  rules.push_back({"a mask takes contributions out of a sum",
+  rules.push_back({"a mask removes contributions from a sum",
                    "a mask the other way round",
                    {"D741", "D740", "D755", "D742", "D753"},
                    masks_the_other_way,
@@ -109,7 +109,7 @@ void add_declared_rules(Rules& rules) {
                    {"D745"},
                    gradients_at_other_scale,
                    all});
-  rules.push_back({"a loss is that of the last activation",
+  rules.push_back({"a loss reads the last activation",
                    "one more activation",
                    {"D750"},
                    one_more_activation,

@@ -287,29 +287,29 @@ void add_flow_rules(Rules& rules) {
                    {"D741", "D740", "D745", "D742", "D755", "D735", "D703"},
                    moves_instead_of_reducing,
                    all});
-  const std::string twice = "no contribution is there twice";
+  const std::string twice = "no contribution is counted twice";
   rules.push_back({twice, "a computation adds again", {"D742", "D753"}, adds_again});
   rules.push_back({twice,
                    "a computation adds to what it should replace",
                    {"D742", "D732", "D743", "D745", "D733"},
                    adds_to_what_is_there});
   rules.push_back({twice, "a reduction is done twice", {"D742", "D743"}, reduces_again, all});
-  rules.push_back({"only stated additions unite",
+  rules.push_back({"rows are added only where the plan declares `add`",
                    "a move with `add` for one without, or the other",
                    {"D741", "D742", "D740", "D732", "D743", "D745", "D753", "D710", "D744", "D731",
                     "D733", "D756", "D755"},
                    moves_with_add_or_without});
-  rules.push_back({"a reduction scales as stated",
+  rules.push_back({"a reduction applies its declared scale",
                    "another scale of a reduction",
                    {"D745", "D706", "D735"},
                    reduces_at_other_scale,
                    all});
-  rules.push_back({"other operators leave nothing to read",
+  rules.push_back({"results of operators other than `sum` are not read",
                    "a reduction by maximum",
                    {"D746", "D706", "D735"},
                    reduces_by_maximum,
                    all});
-  const std::string kept = "a step leaves the new version";
+  const std::string kept = "the step ends with the new version";
   rules.push_back({kept, "no update", {"D748", "D749", "D741", "D744"}, does_not_update});
   rules.push_back({kept, "an update of less", {"D748", "D749", "D754"}, updates_less});
   rules.push_back({kept, "the old version as the new one", {"D755"}, copies_old_to_new});
@@ -320,7 +320,7 @@ void add_flow_rules(Rules& rules) {
 }
 
 void add_memory_rules(Rules& rules) {
-  const std::string alive = "rows are used while they are allocated";
+  const std::string alive = "rows are used only while they are allocated";
   rules.push_back({alive, "no allocation", {"D733"}, leaves_out<plan::Allocate>});
   rules.push_back({alive, "a free earlier", {"D733", "D730", "D731"}, frees_earlier});
   rules.push_back({alive, "an allocation later", {"D733", "D730", "D731"}, allocates_later});
@@ -333,8 +333,10 @@ void add_memory_rules(Rules& rules) {
   rules.push_back(
       {"rows are allocated once", "an allocation twice", {"D733"}, does_twice<plan::Allocate>});
   rules.push_back({"rows are freed once", "a free twice", {"D733"}, does_twice<plan::Free>});
-  rules.push_back(
-      {"a step frees what it allocates", "no free", {"D734", "D733"}, leaves_out<plan::Free>});
+  rules.push_back({"a step frees the rows that it allocates",
+                   "no free",
+                   {"D734", "D733"},
+                   leaves_out<plan::Free>});
 }
 
 }  // namespace shiplap::mutations

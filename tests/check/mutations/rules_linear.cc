@@ -226,7 +226,7 @@ Edits scale_of_two(const Site& site) {
 }  // namespace
 
 void add_linear_rules(Rules& rules) {
-  const std::string instance = "add, cast, scale: the same instance";
+  const std::string instance = "`add`, `cast`, `scale`: same layer (instance)";
   rules.push_back(
       {instance, "cast of another instance", {"D752", "D755"}, cast_of<with_other_instance>});
   rules.push_back(
@@ -239,14 +239,14 @@ void add_linear_rules(Rules& rules) {
                    "cast of another instance by way of a tensor without",
                    {"D752", "D755", "assumed cast"},
                    laundered<with_other_instance>});
-  const std::string version = "add, cast, scale: the same version";
+  const std::string version = "`add`, `cast`, `scale`: same version";
   rules.push_back({version, "cast of the other version", {"D755"}, cast_of<with_other_version>});
   rules.push_back({version, "add with the other version", {"D755"}, sum_with<with_other_version>});
   rules.push_back({version,
                    "cast of the other version by way of a tensor without",
                    {"D755", "assumed cast"},
                    laundered<with_other_version>});
-  const std::string each = "add, cast, scale: every contribution, each once";
+  const std::string each = "`add`, `cast`, `scale`: every contribution exactly once";
   rules.push_back({each, "one reads something twice", {"D742"}, added_twice});
   rules.push_back(
       {each, "add of what is there already", {"D742"}, sum_with<with_fewer_contributions>});
@@ -260,17 +260,17 @@ void add_linear_rules(Rules& rules) {
   rules.push_back({each, "cast of zero", {"D755", "D740"}, cast_of<with_no_contributions>});
   rules.push_back({each, "add of two other tensors", {"D755"}, sum_of_two_tensors});
   rules.push_back({each, "a dimension of the sum that was not read", {"D755"}, invents_dimension});
-  rules.push_back({"add, cast, scale: a dimension that ends was whole",
+  rules.push_back({"`add`, `cast`, `scale`: a dimension not in the output is read whole",
                    "cast of a part of a sum to a tensor without",
                    {"D740"},
                    partial_sum_as_whole});
-  const std::string scale = "only scale changes a scale, one for all";
+  const std::string scale = "only `scale` changes a scale, by one factor for all operands";
   rules.push_back({scale, "cast of another scale", {"D745"}, cast_of<with_other_scale>});
   rules.push_back({scale, "add of another scale", {"D745"}, add_of<with_other_scale>});
   rules.push_back({scale, "scale of two scales", {"D745"}, scale_of_two});
   rules.push_back(
-      {"zero leaves nothing", "zero states something", {"D755"}, zero_states_something});
-  rules.push_back({"zero leaves nothing",
+      {"`zero` writes an empty sum", "zero states something", {"D755"}, zero_states_something});
+  rules.push_back({"`zero` writes an empty sum",
                    "zero before a read",
                    {"D741", "D740", "D735", "D748", "D742", "D755", "D744"},
                    zero_in_between});

@@ -321,7 +321,7 @@ void add_order_rules(Rules& rules) {
   rules.push_back(
       {"no races", "nobody waits for the end of a communication", races, does_not_wait});
   rules.push_back({"no races", "an operation on another stream", races, on_other_stream});
-  rules.push_back({"no cycle of waits",
+  rules.push_back({"no wait cycle",
                    "two communications in the other order",
                    {"D720", "D721", "D723", "D719", "D708", "D714", "D703", "D704", "D730",
                     "D731", "D732", "D735", "D733", "D744", "D741", "D742", "D740", "D716",
@@ -335,31 +335,34 @@ void add_matching_rules(Rules& rules) {
                        std::vector<Edit> (*edits)(const Site&)) {
     rules.push_back({rule, name, std::move(codes), edits, some});
   };
-  add("as many calls on each member", "a call, or one end of a message, is left out",
+  add("every member makes the same number of calls", "a call, or one end of a message, is left out",
       {"D701", "D711", "D712", "D713", "D709", "D702", "D708", "D717", "D732"}, skips);
-  add("as many calls on each member", "a call too many",
+  add("every member makes the same number of calls", "a call too many",
       {"D702", "D701", "D703", "D704", "D706", "D707", "D705", "D710", "D709", "D708", "D742"},
       calls_again);
-  add("calls agree in kind", "another kind", {"D703", "D704", "D731", "D740"}, other_kind);
-  add("calls agree in size", "fewer rows", {"D704", "D710"}, fewer_rows);
-  add("calls and messages agree in type", "another element type", {"D705", "D716", "D732"},
+  add("calls agree on kind", "another kind", {"D703", "D704", "D731", "D740"}, other_kind);
+  add("calls agree on size", "fewer rows", {"D704", "D710"}, fewer_rows);
+  add("calls and messages agree on element type", "another element type", {"D705", "D716", "D732"},
       other_type);
-  add("calls agree in operator", "another operator", {"D706", "D746", "D735"},
+  add("calls agree on operator", "another operator", {"D706", "D746", "D735"},
       other_operator_of_one);
-  add("calls agree in scale", "another scale", {"D706", "D745", "D735"}, other_scale_of_one);
-  add("calls agree in root", "another root", {"D707"}, other_root);
-  add("calls agree in split", "without its split", {"D710", "D704"}, other_split);
-  add("calls agree in table", "the other direction", {"D710", "D717", "D718"}, other_direction);
-  add("calls agree in table", "another table", {"D710", "D717", "D718"}, other_table);
-  add("members agree in the group", "another channel", {"D709", "D701", "D702", "D708"},
+  add("calls agree on scale", "another scale", {"D706", "D745", "D735"}, other_scale_of_one);
+  add("calls agree on root", "another root", {"D707"}, other_root);
+  add("calls agree on split", "without its split", {"D710", "D704"}, other_split);
+  add("calls agree on exchange table and direction", "the other direction",
+      {"D710", "D717", "D718"}, other_direction);
+  add("calls agree on exchange table and direction", "another table", {"D710", "D717", "D718"},
+      other_table);
+  add("members agree on the group", "another channel", {"D709", "D701", "D702", "D708"},
       other_channel);
-  add("members agree in the group", "a member less", {"D709", "D701", "D702"}, leaves_out_member);
-  add("messages have two ends", "another channel", {"D715", "D711", "D712", "D713"},
-      other_channel_of_message);
-  add("messages have two ends", "another tag", {"D715", "D711", "D712", "D713"}, other_tag);
-  add("messages have two ends", "another receiver",
+  add("members agree on the group", "a member less", {"D709", "D701", "D702"}, leaves_out_member);
+  add("every send has a receive and vice versa", "another channel",
+      {"D715", "D711", "D712", "D713"}, other_channel_of_message);
+  add("every send has a receive and vice versa", "another tag", {"D715", "D711", "D712", "D713"},
+      other_tag);
+  add("every send has a receive and vice versa", "another receiver",
       {"D713", "D711", "D712", "D714", "D715", "D716"}, other_peer_of_send);
-  add("ends of a message agree in size", "fewer rows", {"D716", "D714"}, fewer_rows_sent);
+  add("the ends of a message agree on size", "fewer rows", {"D716", "D714"}, fewer_rows_sent);
 }
 
 }  // namespace shiplap::mutations

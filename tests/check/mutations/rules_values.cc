@@ -257,7 +257,7 @@ Edits swapped_claims(const Site& site) {
 }  // namespace
 
 void add_statement_rules(Rules& rules) {
-  const std::string rule = "what is read holds";
+  const std::string rule = "every read finds its declared value";
   rules.push_back({rule,
                    "a read of another instance",
                    {"D744", "D752", "D755", "D750", "D747", "D748", "D741", "D742", "D756"},
@@ -291,47 +291,47 @@ void add_statement_rules(Rules& rules) {
 }
 
 void add_kernel_rules(Rules& rules) {
-  rules.push_back({"operands are of one layer",
+  rules.push_back({"all operands belong to one layer",
                    "a kernel reads another instance",
                    {"D752", "D750", "D755", "D742"},
                    kernel_reads<with_other_instance>});
-  rules.push_back({"operands are of one layer",
+  rules.push_back({"all operands belong to one layer",
                    "a kernel writes another instance",
                    {"D752", "D750", "D755"},
                    kernel_writes<with_other_instance>});
-  rules.push_back({"a point is computed of what agrees with it",
+  rules.push_back({"operands agree with the output on shared dimensions",
                    "a kernel reads other coordinates",
                    {"D755", "D742", "D740"},
                    kernel_reads<with_other_part>});
-  rules.push_back({"a point is computed of what agrees with it",
+  rules.push_back({"operands agree with the output on shared dimensions",
                    "a kernel writes other coordinates",
                    {"D755"},
                    kernel_writes<with_other_part>});
-  rules.push_back({"a sum is read complete",
+  rules.push_back({"only complete sums are read",
                    "a kernel reads fewer contributions",
                    {"D740", "D755"},
                    kernel_reads<with_fewer_contributions>});
-  rules.push_back({"a sum is read complete",
+  rules.push_back({"only complete sums are read",
                    "a kernel reads zero",
                    {"D740", "D755"},
                    kernel_reads<with_no_contributions>});
-  rules.push_back({"what is computed is stated, no more and no less",
+  rules.push_back({"the output declares exactly what is computed",
                    "a kernel states fewer contributions",
                    {"D755", "D740"},
                    kernel_writes<with_fewer_contributions>});
-  rules.push_back({"what is computed is stated, no more and no less",
+  rules.push_back({"the output declares exactly what is computed",
                    "a kernel states more contributions",
                    {"D755"},
                    kernel_writes<with_more_contributions>});
-  rules.push_back({"what is computed is stated, no more and no less",
+  rules.push_back({"the output declares exactly what is computed",
                    "a kernel states other contributions",
                    {"D755"},
                    kernel_writes<with_other_contributions>});
-  rules.push_back({"what is computed is stated, no more and no less",
+  rules.push_back({"the output declares exactly what is computed",
                    "a kernel states zero",
                    {"D755"},
                    kernel_writes<with_no_contributions>});
-  rules.push_back({"what is computed is stated, no more and no less",
+  rules.push_back({"the output declares exactly what is computed",
                    "two additions state each other's contributions",
                    {"D755"},
                    swapped_claims});
@@ -343,25 +343,27 @@ void add_kernel_rules(Rules& rules) {
                    "a kernel writes at another scale",
                    {"D745"},
                    kernel_writes<with_other_scale>});
-  rules.push_back({"passes read old weights, an update writes new ones",
+  rules.push_back({"passes read old weights, `update` writes new ones",
                    "a kernel reads the other version",
                    {"D754", "D755", "D752"},
                    kernel_reads<with_other_version>});
-  rules.push_back({"passes read old weights, an update writes new ones",
+  rules.push_back({"passes read old weights, `update` writes new ones",
                    "a kernel writes the other version",
                    {"D754", "D755"},
                    kernel_writes<with_other_version>});
-  rules.push_back(
-      {"what is summed over is read whole", "a kernel reads less", {"D755", "D740"}, reads_less});
-  rules.push_back({"what is summed over is read once",
+  rules.push_back({"a contracted dimension is read whole",
+                   "a kernel reads less",
+                   {"D755", "D740"},
+                   reads_less});
+  rules.push_back({"a contracted dimension is read once",
                    "a kernel reads something twice",
                    {"D742", "D755", "D740"},
                    reads_twice});
-  rules.push_back({"kernels of a step have their operands",
+  rules.push_back({"kernels of a training step have the required operands",
                    "an operand is missing",
                    {"D754", "D755"},
                    leaves_out_operand});
-  rules.push_back({"kernels of a step have their operands",
+  rules.push_back({"kernels of a training step have the required operands",
                    "an operand is of another kind",
                    {"D754"},
                    takes_other_kind});

@@ -30,9 +30,6 @@ namespace {
 constexpr int kSpins = 5000;
 // Polls between two reads of the clock.
 constexpr int kSpinsPerClockRead = 16;
-// Messages in flight may arrive after the failure of their sender is known: a failure counts only
-// after this time.
-constexpr double kInFlight = 0.1;
 constexpr double kDrainWithin = 0.05;
 // Shorter waits are not reported to the failure detector.
 constexpr double kReportWaitAfter = 50e-6;
@@ -161,7 +158,7 @@ bool MpiRequest::test(bool waits) {
   awaiting_.set(waits && info_.peer >= 0);
   const double time = Process::now();
   poll_process(time);
-  communicator_.check_failed(time - kInFlight);
+  communicator_.throw_if_rank_failed(time - kFailureGracePeriod);
   return false;
 }
 
@@ -177,7 +174,8 @@ void MpiRequest::wait() {
     const double time = Process::now();
     awaiting_.set(info_.peer >= 0 && time > begin + kReportWaitAfter);
     poll_process(time);
-    if (time > begin + kInFlight) communicator_.check_failed(time - kInFlight);
+    if (time > begin + kFailureGracePeriod)
+      communicator_.throw_if_rank_failed(time - kFailureGracePeriod);
     if (time > deadline) return time_out();
     if (spins >= kSpins) yield_core();
   }
@@ -190,8 +188,8 @@ void MpiRequest::time_out() {
   awaiting_.set(info_.peer >= 0);
   const MissingRanks missing = communicator_.find_missing(operation(), info_.peer);
   if (poll()) return;  // it arrived in the meantime
-  communicator_.check_failed(Process::now());
-  communicator_.fail_timeout(operation(), missing.ranks, missing.about, missing.culprit);
+  communicator_.throw_if_rank_failed(Process::now());
+  communicator_.fail_operation_timeout(operation(), missing.ranks, missing.about, missing.culprit);
 }
 
 bool MpiRequest::completes_before(double time) {

@@ -110,7 +110,7 @@ class WorldJoiner {
       accept_connections();
       read_handshakes();
       read_replies();
-      if (is_timed_out && !is_complete()) fail_timeout();
+      if (is_timed_out && !is_complete()) fail_connect_timeout();
     }
     const std::string local = listener_.local_address().host;
     is_mesh_complete_ = true;
@@ -178,7 +178,7 @@ class WorldJoiner {
     ++rejected_;
     last_rejected_ = std::move(who);
   }
-  [[noreturn]] void fail_timeout();
+  [[noreturn]] void fail_connect_timeout();
 
   RankInfo self_;
   Rendezvous& rendezvous_;
@@ -204,14 +204,14 @@ void WorldJoiner::publish_address() {
   }
   rendezvous_.put(key(self_.rank), to_string(local));
   const auto session = rendezvous_.get(session_key, left());
-  if (!session) fail_timeout();
+  if (!session) fail_connect_timeout();
   session_ = parse_session(self_, *session);
   secret_ = Secret(options_.secret + *session);
 }
 
 void WorldJoiner::connect_to_rank(int rank) {
   const auto text = rendezvous_.get(key(rank), left());
-  if (!text) fail_timeout();
+  if (!text) fail_connect_timeout();
   const Address address = parse_address(
       *text, fmt::format("the address of rank {} in the rendezvous", rank), Port::needed);
   Socket socket = connect_to(address, deadline_);
@@ -436,7 +436,7 @@ void WorldJoiner::start_barrier() {
   send_status(0, HandshakeStatus::ready);
   HelloBytes bytes{};
   if (!receive_all(peers_.sockets[0], bytes, deadline_)) {
-    seconds_now() >= deadline_ ? fail_timeout() : fail_disconnected(0);
+    seconds_now() >= deadline_ ? fail_connect_timeout() : fail_disconnected(0);
   }
   const auto hello = decode_hello(bytes);
   if (!hello || hello->status != HandshakeStatus::go) fail_disconnected(0, kInvalidMessage);
@@ -454,7 +454,7 @@ void WorldJoiner::await_all_ready() {
   is_connected_[0] = true;
   for (int rank = 1; rank < self_.size; ++rank) replies_.push_back({.rank = rank});
   while (!replies_.empty()) {
-    if (seconds_now() >= deadline_) fail_timeout();
+    if (seconds_now() >= deadline_) fail_connect_timeout();
     poll_sockets();
     std::erase_if(replies_, [&](PendingReply& reply) {
       const Socket& socket = peers_.sockets[reply.rank];
@@ -514,7 +514,7 @@ void WorldJoiner::abort(const JoinFailure& failure) {
   });
 }
 
-void WorldJoiner::fail_timeout() {
+void WorldJoiner::fail_connect_timeout() {
   std::vector<int> missing;
   for (int rank = 0; rank < self_.size; ++rank) {
     if (rank != self_.rank && !rendezvous_.get(key(rank), kStoreLookup)) missing.push_back(rank);

@@ -15,9 +15,6 @@ constexpr double kSpinSeconds = 50e-6;
 constexpr double kSleepSeconds = 10e-3;
 // How often a rank that waits reports what it waits for.
 constexpr double kReportEvery = 20e-3;
-// Messages in flight may arrive after the failure of their sender is known: a failure counts only
-// after this time.
-constexpr double kInFlight = 0.1;
 // Below this, one more message costs more than copying its data on both sides.
 constexpr std::size_t kPackBelow = std::size_t{16} * 1024;
 
@@ -80,7 +77,7 @@ void SocketCommunicator::SocketRequest::check_peer() {
     case Endpoint::PeerState::finished:
       communicator_.fail_rank(peer, "it has finished its work and disconnected");
     case Endpoint::PeerState::lost:
-      communicator_.check_failed(seconds_now());
+      communicator_.throw_if_rank_failed(seconds_now());
   }
 }
 
@@ -94,7 +91,7 @@ bool SocketCommunicator::SocketRequest::test(bool waits) {
   const double time = seconds_now();
   answer_probes(time);
   check_peer();
-  communicator_.check_failed(time - kInFlight);
+  communicator_.throw_if_rank_failed(time - kFailureGracePeriod);
   return is_complete() && finish();
 }
 
@@ -120,7 +117,8 @@ void SocketCommunicator::SocketRequest::wait() {
     answer_probes(time);
     if (is_complete()) return static_cast<void>(finish());
     check_peer();
-    if (time > begin + kInFlight) communicator_.check_failed(time - kInFlight);
+    if (time > begin + kFailureGracePeriod)
+      communicator_.throw_if_rank_failed(time - kFailureGracePeriod);
     if (time > deadline) break;
   }
   lock.unlock();
@@ -137,8 +135,8 @@ void SocketCommunicator::SocketRequest::time_out() {
   const MissingRanks missing = communicator_.find_missing(operation(), peer_);
   lock.lock();
   if (is_complete()) return static_cast<void>(finish());  // it arrived in the meantime
-  communicator_.check_failed(seconds_now());
-  communicator_.fail_timeout(operation(), missing.ranks, missing.about, missing.culprit);
+  communicator_.throw_if_rank_failed(seconds_now());
+  communicator_.fail_operation_timeout(operation(), missing.ranks, missing.about, missing.culprit);
 }
 
 class SocketCommunicator::SendRequest final : public SocketRequest {

@@ -384,7 +384,7 @@ class TcpStoreClient final : public TcpStore {
         self_(self),
         deadline_(deadline),
         socket_(connect_to(address, deadline)) {
-    if (!socket_.is_open()) fail_timeout("it does not accept connections");
+    if (!socket_.is_open()) fail_store_timeout("it does not accept connections");
     handshake(secret);
   }
 
@@ -394,7 +394,7 @@ class TcpStoreClient final : public TcpStore {
   void put(const std::string& key, const std::string& value) override {
     send_request(encode_message(StoreKind::put, key, value), deadline_);
     const auto reply = receive_reply(key, deadline_);
-    if (!reply) fail_timeout("the server does not reply");
+    if (!reply) fail_store_timeout("the server does not reply");
     if (reply->kind == StoreKind::key_exists) throw_key_exists(self_, key);
   }
 
@@ -413,7 +413,7 @@ class TcpStoreClient final : public TcpStore {
     }
     fail_disconnected();
   }
-  [[noreturn]] void fail_timeout(const char* why) const {
+  [[noreturn]] void fail_store_timeout(const char* why) const {
     throw_join_timeout(
         self_, fmt::format("connecting to rank 0 at {} timed out", to_string(address_)), {0}, why);
   }
@@ -457,7 +457,7 @@ void TcpStoreClient::handshake(const Secret& secret) {
   const std::string client_nonce = text_of(random_nonce());
   send_request(encode_message(StoreKind::hello, {}, client_nonce), deadline_);
   const auto reply = receive_any(deadline_);
-  if (!reply) fail_timeout("the server does not reply");
+  if (!reply) fail_store_timeout("the server does not reply");
   constexpr std::size_t kNonce = std::tuple_size_v<Nonce>;
   if (reply->kind != StoreKind::hello || reply->value.size() < kNonce) {
     throw_unexpected_peer();

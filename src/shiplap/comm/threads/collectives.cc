@@ -63,7 +63,7 @@ void ThreadCommunicator::wait_barrier() {
   try {
     while (shared_->generation <= generation) {
       if (sleep_until(end) || shared_->generation > generation) continue;
-      fail_timeout(describe(current()), missing_from(generation));
+      fail_operation_timeout(describe(current()), missing_from(generation));
     }
   } catch (...) {  // a Failure, or std::bad_alloc
     // This rank returns, and its memory may be freed: it no longer counts as waiting. It stays in

@@ -32,10 +32,10 @@ class ThreadRequest : public Request::State {
       communicator_.fail_too_long(transfer_->sender, std::ssize(transfer_->target));
     }
   }
-  [[noreturn]] void fail_timeout() const {
+  [[noreturn]] void fail_message_timeout() const {
     const bool sends = end_ == End::send;
     const int peer = sends ? key_.to : key_.from;
-    communicator_.fail_timeout(
+    communicator_.fail_operation_timeout(
         fmt::format("{} rank {} (tag {})", sends ? "send to" : "receive from", peer, key_.tag),
         {peer});
   }
@@ -63,7 +63,7 @@ void ThreadRequest::wait() {
   if (!complete()) communicator_.check_alive();
   const auto end = communicator_.timeout_end();
   while (!complete()) {
-    if (!communicator_.sleep_until(end) && !complete()) fail_timeout();
+    if (!communicator_.sleep_until(end) && !complete()) fail_message_timeout();
   }
   check_length();
 }
@@ -73,7 +73,7 @@ void ThreadRequest::time_out() {
   if (!complete()) {
     communicator_.check_alive();
     communicator_.check_aborted();
-    fail_timeout();
+    fail_message_timeout();
   }
   check_length();
 }

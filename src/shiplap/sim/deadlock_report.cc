@@ -22,7 +22,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/base/units.h"
 #include "shiplap/plan/execution.h"
-#include "shiplap/sim/deadlock_internal.h"
+#include "shiplap/sim/deadlock_report_internal.h"
 #include "shiplap/sim/format_internal.h"
 
 namespace shiplap::sim {
