@@ -78,9 +78,7 @@ Json checked_mode(Communicator& world) {
   constexpr int kCalls = 2000;
   const auto barriers = [&](bool checked) {
     world.set_checked(checked);
-    const double took = seconds_of(
-                            world, [&] { world.barrier(); }, kCalls) /
-                        kCalls;
+    const double took = seconds_of(world, [&] { world.barrier(); }, kCalls) / kCalls;
     world.set_checked(false);
     return took;
   };

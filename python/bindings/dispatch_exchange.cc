@@ -237,7 +237,7 @@ nb::object sum(nb::object tensor, nb::object output_tensor, const Metadata& meta
 // ---- index arrays
 
 // Writable, since C++ does not read them again.
-auto numbers(std::vector<std::int64_t> ExchangeIndices::*field) {
+auto numbers(std::vector<std::int64_t> ExchangeIndices::* field) {
   return [field](nb::handle self) {
     std::vector<std::int64_t>& values = nb::cast<ExchangeIndices&>(self).*field;
     return array_view(std::span(values), {values.size()}, self);
@@ -264,7 +264,7 @@ level; no level contains an output row twice.
         return fmt::format("<ExchangeIndices: rank {}, {} rows out, {} rows in, {}>", i.rank,
                            i.send_rows.size(), i.recv_rows.size(), dispatch::name(i.arrival));
       });
-  const auto add = [&](const char* name, std::vector<std::int64_t> ExchangeIndices::*field) {
+  const auto add = [&](const char* name, std::vector<std::int64_t> ExchangeIndices::* field) {
     type.def_prop_ro(name, numbers(field),
                      nb::sig(fmt::format("def {}(self) -> Any", name).c_str()));
   };

@@ -114,8 +114,7 @@ class Job {
     for (int rank = 0; rank < size_; ++rank) {
       const double late =
           rank == late_rank_ ? 12 : static_cast<double>(random_.between(0, 3)) * 1e-3;
-      scheduler_.start(
-          rank + 1, [this, rank] { run_rank(rank); }, late);
+      scheduler_.start(rank + 1, [this, rank] { run_rank(rank); }, late);
     }
     for (std::size_t k = 0; k < faults_.size(); ++k) plan(faults_[k], static_cast<int>(k));
     const bool ended = scheduler_.run(kMaxSteps);
@@ -206,8 +205,7 @@ class Job {
                              has_connected ? 2 * kHello : kHello);
         });
       case FaultKind::rogue_client:
-        scheduler_.start(
-            size_ + 1 + number, [this] { run_rogue_client(); }, fault.time);
+        scheduler_.start(size_ + 1 + number, [this] { run_rogue_client(); }, fault.time);
     }
   }
 

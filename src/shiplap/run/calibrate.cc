@@ -183,8 +183,7 @@ class Calibrator {
       const auto bytes = static_cast<double>(multiplier.weight_bytes());
       const TimingOptions timing{.times = size <= 64 ? 16 : 1, .before = {}};
       const auto few = [&] { multiplier.multiply(kFewRows); };
-      const Pair pair = measure_interleaved(
-          few, [&] { multiplier.multiply(kTileRows); }, timing);
+      const Pair pair = measure_interleaved(few, [&] { multiplier.multiply(kTileRows); }, timing);
       const auto point = [&](std::int64_t rows, double total) {
         const auto flop = 2.0 * static_cast<double>(rows * size * size);
         points.push_back({.parts = {1, bytes, flop}, .total = total});

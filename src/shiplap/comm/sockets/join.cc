@@ -552,8 +552,7 @@ std::string join_failure_key(const std::string& name, int rank) {
 
 std::string format_join_failure(const JoinFailure& failure) {
   std::string why = failure.why.substr(0, 200);
-  std::ranges::replace_if(
-      why, [](char letter) { return letter < ' ' || letter > '~'; }, ' ');
+  std::ranges::replace_if(why, [](char letter) { return letter < ' ' || letter > '~'; }, ' ');
   return fmt::format("{} {}", failure.culprit, why);
 }
 
