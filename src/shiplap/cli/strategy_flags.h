@@ -18,11 +18,11 @@ struct StrategyFlags {
   std::optional<std::int64_t> ranks;
   std::optional<std::string> mesh;
   std::optional<std::int64_t> layers;
-  std::optional<std::int64_t> batches;
+  std::optional<std::int64_t> global_batch;
   std::optional<std::int64_t> microbatches;
   std::optional<std::int64_t> chunks;
   std::optional<std::int64_t> hidden;
-  std::optional<std::int64_t> block;
+  std::optional<std::int64_t> seq_length;
 };
 
 // Default sizes: `simulate` uses large layers, `run` small ones.

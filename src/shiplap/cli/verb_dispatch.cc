@@ -12,6 +12,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/files.h"
+#include "shiplap/cli/foreign_file.h"
 #include "shiplap/cli/launch.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/comm/ranks.h"
@@ -333,13 +334,22 @@ struct ValidatedFile {
   std::vector<Diagnostic> found;
 };
 
-ValidatedFile validate_file(const std::string& name, Context& context) {
+// Throws InputError: D004, D008, or the errors of the file.
+ValidatedFile load_dispatch(const std::string& name, Context& context) {
   const SourceText source = read_text(name, context.in);
-  ValidatedFile validated{.name = source.file,
-                          .file = dispatch::read_dispatch(source.text, source.file)};
+  try {
+    return {.name = source.file, .file = dispatch::read_dispatch(source.text, source.file)};
+  } catch (const InputError&) {
+    if (const auto foreign = foreign_file_error(source, "a dispatch")) throw InputError(*foreign);
+    throw;
+  }
+}
+
+ValidatedFile validate_file(const std::string& name, Context& context) {
+  ValidatedFile validated = load_dispatch(name, context);
   context.err.stream << render(validated.file.warnings, context.err.colour);
   validated.found = validate(validated.file);
-  for (Diagnostic& one : validated.found) one.where.file = source.file;
+  for (Diagnostic& one : validated.found) one.where.file = validated.name;
   return validated;
 }
 
