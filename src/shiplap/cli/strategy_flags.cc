@@ -83,8 +83,9 @@ void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaul
   flags.text(
       {.name = "--mesh",
        .value = "AXES",
-       .help = "mesh of the ranks, such as dp=2,tp=8; the last axis varies fastest, so put tp "
-               "last to keep it within nodes (chosen by the strategy)",
+       .help = "mesh of the ranks, such as dp=2,tp=8; the last axis varies fastest (consecutive "
+               "ranks), so put tp last; one axis may be left out if --ranks is given (chosen by "
+               "the strategy)",
        .example = "dp=2,pp=4"},
       options.mesh);
   flags.count(

@@ -3,14 +3,17 @@
 
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/precheck.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
+#include "shiplap/cost/placement.h"
 #include "shiplap/report/text.h"
 #include "shiplap/report/trace.h"
 #include "shiplap/sim/replay.h"
@@ -61,8 +64,15 @@ std::vector<std::string> command_of(Options options) {
 struct Simulated {
   Subject subject;
   std::string system;  // its name
+  std::vector<Diagnostic> warnings;
   sim::Replay replay;
 };
+
+Json to_json(std::span<const Diagnostic> diagnostics) {
+  Json list = Json::array();
+  for (const Diagnostic& one : diagnostics) list.push(shiplap::to_json(one));
+  return list;
+}
 
 Json to_json(const Simulated& found) {
   Json json = Json::object(
@@ -70,9 +80,8 @@ Json to_json(const Simulated& found) {
   const trace::Trace& trace = found.replay.trace;
   const Json of_trace = report::trace_to_json(trace, trace::summarize(trace));
   for (const auto& [key, value] : of_trace.as_object()) json.set(key, value);
-  Json problems = Json::array();
-  for (const Diagnostic& problem : found.replay.problems) problems.push(shiplap::to_json(problem));
-  return json.set("problems", std::move(problems));
+  json.set("warnings", to_json(std::span(found.warnings)));
+  return json.set("problems", to_json(std::span(found.replay.problems)));
 }
 
 std::string to_text(const Simulated& found, const std::string& title,
@@ -84,6 +93,15 @@ std::string to_text(const Simulated& found, const std::string& title,
          (found.replay.problems.empty()
               ? "\n" + report::show_trace(trace, trace::summarize(trace), style)
               : "cannot be executed\n");
+}
+
+std::vector<Diagnostic> placement_warnings(const Options& options, const Subject& subject,
+                                           const hardware::System& system) {
+  std::optional<Diagnostic> warning = cost::tensor_parallel_warning(subject.plan.mesh, system);
+  if (!warning) return {};
+  if (subject.source) warning->where.file = subject.source->file;
+  if (options.strategy.mesh) warning->where.flag = "--mesh";
+  return {*std::move(warning)};
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
@@ -99,8 +117,11 @@ ExitCode run_verb(const Options& options, Context& context) {
   Simulated found{.subject = options.strategy.strategy ? subject_of(options.strategy, {}, world)
                                                        : subject_of(options.file, context),
                   .system = world.system.name,
+                  .warnings = {},
                   .replay = {}};
   const Subject& subject = found.subject;
+  found.warnings = placement_warnings(options, subject, world.system);
+  context.err.stream << render(found.warnings, context.err.colour);
   std::optional<Bytes> eager;
   if (options.eager) eager = world.eager_limit;
   const bool sound = options.no_check || precheck(subject.plan, context, subject.text(), eager);
