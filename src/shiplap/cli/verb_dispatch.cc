@@ -14,6 +14,7 @@
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/foreign_file.h"
 #include "shiplap/cli/launch.h"
+#include "shiplap/cli/output_files.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/comm/ranks.h"
 #include "shiplap/dispatch/compute.h"
@@ -115,7 +116,7 @@ void declare_output(Flags& flags, Options& options) {
               options.pairs);
   flags.file({.name = "--out",
               .letter = "-o",
-              .help = "write the tables as JSON",
+              .help = "write the tables as JSON; `-` is standard output",
               .example = "dispatch.json"},
              options.out);
   flags.file({.name = "--plan", .help = "write the dispatch as a plan", .example = "dispatch.plan"},
@@ -226,22 +227,32 @@ BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint
   return built;
 }
 
+std::vector<OutputFile> outputs_of(const Options& options) {
+  return {{"--out", options.out}, {"--plan", options.plan}, {"--report", options.report}};
+}
+
 // Writes the files that were requested in addition to the answer.
-void write_files(const Options& options, const BuiltDispatch& built) {
+void write_files(const Options& options, const BuiltDispatch& built,
+                 const report::DispatchView& view, Context& context) {
   if (options.out) {
-    write_text(*options.out, to_text(to_json(built.dispatch), Layout::compact) + "\n", "--out");
+    write_output({"--out", options.out}, to_text(to_json(built.dispatch), Layout::compact) + "\n",
+                 context);
   }
   if (options.plan) {
     const plan::Plan plan = dispatch::lower(
         built.routing, built.dispatch,
         {.q_row_bytes = options.q_row_bytes(), .kv_row_bytes = options.kv_row_bytes()});
-    write_text(*options.plan, plan::to_text(plan), "--plan");
+    write_output({"--plan", options.plan}, plan::to_text(plan), context);
+  }
+  if (options.report) {
+    const std::string command = shell_command(to_arguments("dispatch", declare, options));
+    write_output({"--report", options.report}, to_html(report::dispatch_page(view, command)),
+                 context);
   }
 }
 
 ExitCode print_result(const Options& options, const BuiltDispatch& built,
                       const dispatch::BenchmarkResult* benchmark, Context& context) {
-  write_files(options, built);
   const report::DispatchView view{
       .dispatch = built.dispatch,
       .routing = &built.routing,
@@ -251,13 +262,11 @@ ExitCode print_result(const Options& options, const BuiltDispatch& built,
                 .ranks_per_node = static_cast<int>(options.ranks_per_node.value_or(8))},
       .benchmark = benchmark,
       .backend = options.run.value_or("")};
-  if (options.report) {
-    const std::string command = shell_command(to_arguments("dispatch", declare, options));
-    write_text(*options.report, to_html(report::dispatch_page(view, command)), "--report");
-  }
-  context.out.stream << (options.json ? to_text(report::dispatch_json(view)) + "\n"
-                                      : report::dispatch_text(view, context.text_style(),
-                                                              options.pairs.value_or(10)));
+  write_files(options, built, view, context);
+  const Context answer = answer_context(outputs_of(options), context);
+  answer.out.stream << (options.json ? to_text(report::dispatch_json(view)) + "\n"
+                                     : report::dispatch_text(view, answer.text_style(),
+                                                             options.pairs.value_or(10)));
   return benchmark == nullptr || benchmark->is_right() ? ExitCode::yes : ExitCode::no;
 }
 
@@ -379,6 +388,7 @@ ExitCode inspect_file(const ValidatedFile& validated, const Options& options, Co
 
 ExitCode run_verb(const Options& options, Context& context) {
   check_numbers(options);
+  check_outputs(outputs_of(options), options.json);
   if (!options.words.empty()) {
     const std::string& what = options.words[0];
     if (what != "validate" && what != "inspect") {

@@ -110,6 +110,8 @@ ExitCode run_verb(const Options& options, Context& context) {
                  .keeps_plan = options.files.plan.has_value(),
                  .verb = "simulate",
                  .for_example = "1f1b"});
+  check_outputs(outputs_of(options.files), options.json);
+  Context answer = answer_context(outputs_of(options.files), context);
   strategy::World world;
   world.system = hardware::find_system(options.hardware.value_or("h100_80g_nvl8"));
   world.eager_limit = {options.eager.value_or(0)};
@@ -143,10 +145,11 @@ ExitCode run_verb(const Options& options, Context& context) {
               {.trace = found.replay.trace,
                .title = title,
                .assumed = assumed,
-               .arguments = command_of(options)});
+               .arguments = command_of(options)},
+              context);
   if (!options.json) context.err.stream << render(found.replay.problems, context.err.colour);
-  context.out.stream << (options.json ? to_text(to_json(found)) + "\n"
-                                      : to_text(found, title, context.text_style()));
+  answer.out.stream << (options.json ? to_text(to_json(found)) + "\n"
+                                     : to_text(found, title, answer.text_style()));
   return sound && found.replay.problems.empty() ? ExitCode::yes : ExitCode::no;
 }
 
