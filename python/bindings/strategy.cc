@@ -194,10 +194,7 @@ struct Wanted {
 };
 
 SharedRanks ranks_for(const Wanted& wanted, const strategy::StrategyInfo& entry) {
-  cli::StrategyDefaults defaults = wanted.defaults;
-  const bool alone = entry.axes.empty();
-  if (alone) defaults.ranks = 1;
-  const strategy::TrainingSize size = cli::size_of(wanted.flags, defaults);
+  const strategy::TrainingSize size = cli::size_for(entry, wanted.flags, wanted.defaults);
   strategy::World world = strategy::world_for(entry, size);
   world.system = wanted.world.system;
   world.eager_limit = wanted.world.eager_limit;

@@ -88,9 +88,11 @@ void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaul
                "the strategy)",
        .example = "dp=2,pp=4"},
       options.mesh);
-  flags.count(
-      {.name = "--layers", .help = fmt::format("layers ({})", defaults.layers), .example = "16"},
-      options.layers);
+  flags.count({.name = "--layers",
+               .help = fmt::format("layers ({}, or more so that they divide among the stages)",
+                                   defaults.layers),
+               .example = "16"},
+              options.layers);
   flags.count({.name = "--global-batch",
                .help = "global batch size in samples (4 per rank)",
                .example = "32",
@@ -144,13 +146,20 @@ strategy::TrainingSize size_of(const StrategyFlags& options, const StrategyDefau
   return size;
 }
 
-PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& defaults,
-                         const strategy::World& world) {
-  const strategy::StrategyInfo& entry = strategy::find_strategy(options.strategy.value_or(""));
+strategy::TrainingSize size_for(const strategy::StrategyInfo& entry, const StrategyFlags& options,
+                                const StrategyDefaults& defaults) {
   StrategyDefaults adjusted = defaults;
   const bool is_single_rank = entry.axes.empty();
   if (is_single_rank) adjusted.ranks = 1;
-  const strategy::TrainingSize size = size_of(options, adjusted);
+  strategy::TrainingSize size = size_of(options, adjusted);
+  if (!options.layers) size.layers = strategy::default_layers(entry, size, size.layers);
+  return size;
+}
+
+PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& defaults,
+                         const strategy::World& world) {
+  const strategy::StrategyInfo& entry = strategy::find_strategy(options.strategy.value_or(""));
+  const strategy::TrainingSize size = size_for(entry, options, defaults);
   strategy::World where = strategy::world_for(entry, size);
   where.system = world.system;
   where.eager_limit = world.eager_limit;

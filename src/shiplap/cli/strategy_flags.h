@@ -51,6 +51,12 @@ void check_subject(const SubjectFlags& subject);
 [[nodiscard]] strategy::TrainingSize size_of(const StrategyFlags& options,
                                              const StrategyDefaults& defaults);
 
+// The same, with defaults that fit the strategy: one rank if it has no axis, layers that divide
+// among its stages. Throws InputError D003, D622.
+[[nodiscard]] strategy::TrainingSize size_for(const strategy::StrategyInfo& entry,
+                                              const StrategyFlags& options,
+                                              const StrategyDefaults& defaults);
+
 // A strategy and the trainer that runs it.
 struct PreparedStrategy {
   const strategy::StrategyInfo* entry = nullptr;

@@ -160,7 +160,7 @@ Verb simulate_verb() {
       {.name = "simulate",
        .summary = "predict time and memory of a strategy or a plan, in virtual time",
        .examples =
-           {{"shiplap simulate --strategy 1f1b --ranks 8 --layers 16 --global-batch 32",
+           {{"shiplap simulate --strategy 1f1b --ranks 8 --global-batch 32",
              "a pipeline: step time, bubble, peak memory"},
             {"shiplap simulate --strategy fsdp --ranks 64 --hardware b200 --report out.html",
              "HTML report"},

@@ -345,6 +345,11 @@ World world_for(const StrategyInfo& entry, const TrainingSize& size) {
   return world;
 }
 
+int default_layers(const StrategyInfo& entry, const TrainingSize& size, int layers) {
+  const std::int64_t parts = axis_size(mesh_for(entry, size), "pp") * chunks_for(entry, size);
+  return static_cast<int>((layers + parts - 1) / parts * parts);
+}
+
 Training training_for(const StrategyInfo& entry, const TrainingSize& size) {
   const std::vector<plan::Axis> mesh = mesh_for(entry, size);
   const std::int64_t stages = axis_size(mesh, "pp");

@@ -451,6 +451,23 @@ TEST(WorldFor, RefusesRanksThatFitNoMesh) {
   EXPECT_EQ(mesh_of("fsdp", 8192).front().size, 8192) << "a shard need not be whole rows";
 }
 
+TEST(DefaultLayers, DivideAmongStagesAndChunks) {
+  const auto layers = [](const char* name, int ranks) {
+    return default_layers(find_strategy(name), {.ranks = ranks}, 4);
+  };
+  EXPECT_EQ(layers("ddp", 8), 4);
+  EXPECT_EQ(layers("1f1b", 2), 4);
+  EXPECT_EQ(layers("1f1b", 3), 6);
+  EXPECT_EQ(layers("1f1b", 8), 8);
+  EXPECT_EQ(layers("interleaved", 8), 16);
+  EXPECT_EQ(layers("hybrid", 64), 4);
+  for (const StrategyInfo& entry : strategies()) {
+    TrainingSize size{.ranks = entry.axes.empty() ? 1 : 8, .batch = 32};
+    size.layers = default_layers(entry, size, 4);
+    EXPECT_NO_THROW((void)training_for(entry, size)) << entry.name;
+  }
+}
+
 TEST(TrainingFor, TakesOneSamplePerMicrobatchInPipelines) {
   const auto microbatches = [](const char* name, int ranks, int batch) {
     return training_for(find_strategy(name), {.ranks = ranks, .layers = 16, .batch = batch})
