@@ -83,6 +83,13 @@ TEST(Completion, WorksInBash) {
   EXPECT_EQ(completed("shiplap explain D00"), "D001 D002 D003 D004 D005 D006 D007 D008\n");
   EXPECT_EQ(completed("shiplap help sh"), "show\n");
   EXPECT_EQ(completed("shiplap completion z"), "zsh\n");
+  EXPECT_EQ(completed("shiplap simulate --strategy ddp"), "ddp ddp_overlap\n");
+  EXPECT_EQ(completed("shiplap check --strategy 1"), "1f1b\n");
+  EXPECT_EQ(completed("shiplap simulate --hardware h"), "h100_80g_nvl8 h200\n");
+  EXPECT_EQ(completed("shiplap overlap --hardware data/hardware/h2"), "data/hardware/h200.json\n");
+  EXPECT_EQ(completed("shiplap overlap --method p"), "pipeline\n");
+  EXPECT_EQ(completed("shiplap dispatch va"), "validate\n");
+  EXPECT_EQ(completed("shiplap dispatch validate data/hardware/h2"), "data/hardware/h200.json\n");
 }
 
 }  // namespace

@@ -30,8 +30,9 @@ struct FlagSpec {
   std::string help;
   std::string example;  // an example of a value
   Values values = Values::any;
-  std::vector<std::string> choices;  // if `values` is listed
-  std::string old_name;              // still accepted, with a note
+  std::vector<std::string> choices;      // if `values` is listed
+  std::string old_name;                  // still accepted, with a note
+  std::vector<std::string> suggestions;  // completed by the shell; other values are accepted too
 };
 
 struct ArgumentSpec {
@@ -42,6 +43,7 @@ struct ArgumentSpec {
   std::vector<std::string> choices;
   bool required = true;
   bool repeated = false;
+  std::vector<std::string> suggestions;  // completed by the shell
 };
 
 struct Usage {

@@ -84,7 +84,9 @@ void declare_times(Flags& flags, OverlapOptions& options) {
               .value = "NAME",
               .help = fmt::format("predict the time on this hardware: a file, or one of {}",
                                   fmt::join(hardware::known_systems(), ", ")),
-              .example = "h100_80g_nvl8"},
+              .example = "h100_80g_nvl8",
+              .values = Values::files,
+              .suggestions = hardware::known_systems()},
              options.query.hardware);
   flags.file({.name = "--calibrate",
               .help = "measure this machine for a few seconds and write the calibration",

@@ -75,7 +75,8 @@ void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaul
   flags.text({.name = "--strategy",
               .value = "NAME",
               .help = fmt::format("one of {}", fmt::join(names, ", ")),
-              .example = "1f1b"},
+              .example = "1f1b",
+              .suggestions = names},
              options.strategy);
   flags.count(
       {.name = "--ranks", .help = fmt::format("ranks ({})", defaults.ranks), .example = "8"},

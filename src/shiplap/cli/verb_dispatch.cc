@@ -65,7 +65,8 @@ void declare_input(Flags& flags, Options& options) {
                    .example = "validate",
                    .values = Values::files,
                    .required = false,
-                   .repeated = true},
+                   .repeated = true,
+                   .suggestions = {"validate", "inspect"}},
                   options.words);
   flags.count({.name = "--ranks", .help = "ranks (8)", .example = "8"}, options.ranks);
   flags.file({.name = "--lengths",

@@ -43,7 +43,9 @@ void declare(Flags& flags, Options& options) {
               .value = "NAME",
               .help = fmt::format("hardware: a file, or one of {} (h100_80g_nvl8)",
                                   fmt::join(hardware::known_systems(), ", ")),
-              .example = "h100_80g_nvl8"},
+              .example = "h100_80g_nvl8",
+              .values = Values::files,
+              .suggestions = hardware::known_systems()},
              options.hardware);
   flags.count({.name = "--eager",
                .value = "BYTES",
