@@ -90,6 +90,7 @@ TEST(Completion, WorksInBash) {
   EXPECT_EQ(completed("shiplap overlap --method p"), "pipeline\n");
   EXPECT_EQ(completed("shiplap dispatch va"), "validate\n");
   EXPECT_EQ(completed("shiplap dispatch validate data/hardware/h2"), "data/hardware/h200.json\n");
+  EXPECT_EQ(completed("shiplap hardware mi"), "mi300x\n");
 }
 
 }  // namespace

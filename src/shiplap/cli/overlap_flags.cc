@@ -192,7 +192,7 @@ overlap::Query query_of(const OverlapOptions& options, std::istream& in) {
                      "choose one with --method");
   }
   if (query.calibration) {
-    const SourceText source = read_text(*query.calibration, in);
+    const SourceText source = read_text(*query.calibration, in, ".json");
     query.calibrated = overlap::calibration_from(parse_json(source.text, source.file), source.file);
   }
   return query;

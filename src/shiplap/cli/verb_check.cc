@@ -133,7 +133,7 @@ Subject checked_subject(const Options& options, Context& context) {
   if (options.strategy.strategy)
     return subject_of(options.strategy, {}, {.progress = context.progress});
   if (!options.schedule) return subject_of(options.file, context);
-  SourceText source = read_text(*options.schedule, context.in);
+  SourceText source = read_text(*options.schedule, context.in, ".csv");
   plan::Plan plan = strategy::plan_of_schedule(source.text, source.file);
   const std::string name = source.short_name();
   return {.plan = std::move(plan), .source = std::move(source), .name = name, .title = name};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -55,7 +56,10 @@ struct Options {
     return 2 * heads.value_or(8) * head_dim.value_or(64);
   }
   [[nodiscard]] std::int64_t kv_row_bytes() const {
-    return std::int64_t{4} * kv_heads.value_or(2) * head_dim.value_or(64);
+    return 4 * kv_head_count() * head_dim.value_or(64);
+  }
+  [[nodiscard]] std::int64_t kv_head_count() const {
+    return kv_heads.value_or(std::gcd(heads.value_or(8), std::int64_t{2}));
   }
 };
 
@@ -80,7 +84,8 @@ void declare_input(Flags& flags, Options& options) {
       {.name = "--seqs", .help = "random documents: documents per rank (4)", .example = "4"},
       options.seqs);
   flags.count({.name = "--cp",
-               .help = "context-parallel degree: items into which a document is split (4)",
+               .help = "context-parallel degree: items into which a document is split (4, or the "
+                       "ranks if fewer)",
                .example = "4"},
               options.cp);
   flags.count({.name = "--seed", .help = "random seed (0)", .example = "0"}, options.seed);
@@ -91,7 +96,9 @@ void declare_sizes(Flags& flags, Options& options) {
       {.name = "--ranks-per-node", .help = "consecutive ranks per node (8)", .example = "8"},
       options.ranks_per_node);
   flags.count({.name = "--heads", .help = "query heads (8)", .example = "8"}, options.heads);
-  flags.count({.name = "--kv-heads", .help = "key/value heads (2)", .example = "2"},
+  flags.count({.name = "--kv-heads",
+               .help = "key/value heads; divides the query heads (2)",
+               .example = "2"},
               options.kv_heads);
   flags.count({.name = "--head-dim", .help = "head dimension (64)", .example = "64"},
               options.head_dim);
@@ -148,6 +155,12 @@ void check_numbers(const Options& options) {
   check("--kv-heads", options.kv_heads);
   check("--head-dim", options.head_dim);
   check("--steps", options.steps);
+  if (options.heads.value_or(8) % options.kv_head_count() != 0) {
+    throw_flag_error("--kv-heads",
+                     fmt::format("{} query heads cannot share {} key/value heads evenly",
+                                 options.heads.value_or(8), options.kv_head_count()),
+                     "take a number that divides that of the query heads");
+  }
   if (options.tokens && !std::in_range<std::uint32_t>(*options.tokens)) {
     throw_flag_error("--tokens",
                      fmt::format("{} tokens per rank do not fit into 32 bits", *options.tokens));
@@ -164,7 +177,7 @@ void check_numbers(const Options& options) {
 }
 
 std::vector<std::uint32_t> read_lengths(const std::string& file, Context& context) {
-  const SourceText source = read_text(file, context.in);
+  const SourceText source = read_text(file, context.in, "lengths.txt");
   std::vector<std::uint32_t> lengths;
   int line = 1;
   for (std::size_t at = 0; at < source.text.size();) {
@@ -201,11 +214,22 @@ struct BuiltDispatch {
   std::int64_t documents = 0;
 };
 
+// Throws InputError D003 if there are fewer ranks.
+int cp_degree(const Options& options, int ranks) {
+  if (options.cp.value_or(1) > ranks) {
+    throw_flag_error(
+        "--cp",
+        fmt::format("a context-parallel degree of {} exceeds the {} ranks", *options.cp, ranks),
+        fmt::format("take at most {}", ranks));
+  }
+  return static_cast<int>(options.cp.value_or(std::min(4, ranks)));
+}
+
 BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint32_t>& lengths,
                              int ranks) {
   BuiltDispatch built;
   const auto seed = static_cast<std::uint64_t>(options.seed.value_or(0));
-  const int cp = static_cast<int>(options.cp.value_or(4));
+  const int cp = cp_degree(options, ranks);
   if (lengths.empty()) {
     built.routing = dispatch::random_routing(
         {.world_size = ranks,
@@ -346,7 +370,7 @@ struct ValidatedFile {
 
 // Throws InputError: D004, D008, or the errors of the file.
 ValidatedFile load_dispatch(const std::string& name, Context& context) {
-  const SourceText source = read_text(name, context.in);
+  const SourceText source = read_text(name, context.in, ".json");
   try {
     return {.name = source.file, .file = dispatch::read_dispatch(source.text, source.file)};
   } catch (const InputError&) {
