@@ -30,8 +30,11 @@ Answer answer(const std::vector<std::string>& words) {
   std::istringstream nothing;
   const std::optional<overlap::Study> study =
       run::study_overlap(query_of(options, nothing), cli::shell_command(to_arguments(options)));
-  if (!study) return {};  // another rank speaks
-  write_files(options, *study);
+  if (!study) return {};      // another rank speaks
+  std::ostringstream unused;  // Python prints nothing about files
+  cli::Context context{
+      .in = nothing, .out = {.stream = unused}, .err = {.stream = unused}, .progress = {}};
+  write_files(options, *study, context);
   return {.json = report::overlap_json(*study), .text = report::overlap_text(*study, {})};
 }
 

@@ -3,12 +3,14 @@
 #include <nanobind/stl/shared_ptr.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "bind.h"
 #include "plan.h"
 #include "shiplap/base/error.h"
 #include "shiplap/comm/ranks.h"
+#include "shiplap/cost/placement.h"
 #include "shiplap/hardware/system.h"
 #include "shiplap/report/trace.h"
 #include "shiplap/run/training_run.h"
@@ -24,6 +26,7 @@ struct Simulation {
   std::string hardware;
   SharedTrace trace;
   trace::Summary summary;
+  std::vector<Diagnostic> warnings;
   std::vector<Diagnostic> problems;
 };
 
@@ -41,7 +44,12 @@ Simulation simulate(const SharedPlan& plan, const std::string& hardware, std::in
                     .hardware = system.name,
                     .trace = nullptr,
                     .summary = trace::summarize(replay.trace),
+                    .warnings = {},
                     .problems = std::move(replay.problems)};
+  if (std::optional<Diagnostic> warning = cost::tensor_parallel_warning(plan->plan.mesh, system)) {
+    if (plan->source) warning->where.file = plan->source->file;
+    result.warnings.push_back(*std::move(warning));
+  }
   result.trace = std::make_shared<NamedTrace>(
       std::move(replay.trace), plan->name,
       std::vector{
@@ -55,9 +63,13 @@ Json to_json(const Simulation& simulation) {
                            {"hardware", simulation.hardware}});
   const Json of_trace = report::trace_to_json(simulation.trace->trace, simulation.summary);
   for (const auto& [key, value] : of_trace.as_object()) all.set(key, value);
-  Json problems = Json::array();
-  for (const Diagnostic& problem : simulation.problems) problems.push(shiplap::to_json(problem));
-  return all.set("problems", std::move(problems));
+  const auto list = [](const std::vector<Diagnostic>& diagnostics) {
+    Json result = Json::array();
+    for (const Diagnostic& one : diagnostics) result.push(shiplap::to_json(one));
+    return result;
+  };
+  all.set("warnings", list(simulation.warnings));
+  return all.set("problems", list(simulation.problems));
 }
 
 struct Run {
@@ -159,6 +171,9 @@ void bind_simulate(nb::module_& m) {
           "exposed",
           [](const Simulation& s) { return s.summary.fraction_of_step(s.summary.all.exposed); },
           "The fraction of the ranks' time with exposed communication.")
+      .def_prop_ro(
+          "warnings", [](const Simulation& s) { return s.warnings; },
+          "D634: tensor-parallel groups that span nodes.")
       .def_prop_ro(
           "problems", [](const Simulation& s) { return s.problems; },
           "Why the plan cannot be executed: a deadlock, mismatched operations.")

@@ -180,7 +180,8 @@ auto naming_arguments(const Do& act) {
     std::vector<Diagnostic> all = error.diagnostics();
     for (Diagnostic& d : all) {
       if (d.where.flag.starts_with("--")) d.where.flag.erase(0, 2);
-      if (d.where.flag == "batches") d.where.flag = "batch";
+      if (d.where.flag == "global-batch") d.where.flag = "batch";
+      if (d.where.flag == "seq-length") d.where.flag = "block";
     }
     throw InputError(all);
   }
@@ -193,10 +194,7 @@ struct Wanted {
 };
 
 SharedRanks ranks_for(const Wanted& wanted, const strategy::StrategyInfo& entry) {
-  cli::StrategyDefaults defaults = wanted.defaults;
-  const bool alone = entry.axes.empty();
-  if (alone) defaults.ranks = 1;
-  const strategy::TrainingSize size = cli::size_of(wanted.flags, defaults);
+  const strategy::TrainingSize size = cli::size_for(entry, wanted.flags, wanted.defaults);
   strategy::World world = strategy::world_for(entry, size);
   world.system = wanted.world.system;
   world.eager_limit = wanted.world.eager_limit;
@@ -263,11 +261,11 @@ Wanted wanted(const Sizes& sizes, const Options& options, const workload::ModelS
                   .ranks = sizes.ranks,
                   .mesh = mesh_text(options.mesh),
                   .layers = sizes.layers,
-                  .batches = sizes.batch,
+                  .global_batch = sizes.batch,
                   .microbatches = sizes.microbatches,
                   .chunks = sizes.chunks,
                   .hidden = sizes.hidden,
-                  .block = sizes.block};
+                  .seq_length = sizes.block};
   result.defaults.shape = usual;
   if (options.datatype) result.defaults.shape.datatype = parse_datatype(*options.datatype);
   if (options.moments) result.defaults.shape.moments = *options.moments;

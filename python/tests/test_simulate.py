@@ -28,6 +28,15 @@ def test_other_hardware():
         shiplap.simulate(training, hardware="b2000")
 
 
+def test_tensor_parallel_groups_across_nodes_get_a_warning():
+    training = shiplap.train("hybrid", ranks=16, mesh={"tp": 2, "pp": 8}, layers=8)
+    warned = shiplap.simulate(training)
+    assert [one.code for one in warned.warnings] == ["D634"] and bool(warned)
+    assert warned.to_dict()["warnings"][0]["help"] == "put `tp` last: dp=1,pp=8,tp=2"
+    better = shiplap.train("hybrid", ranks=16, mesh={"pp": 8, "tp": 2}, layers=8)
+    assert shiplap.simulate(better).warnings == []
+
+
 def test_a_deadlock_is_an_answer(root):
     simulation = shiplap.simulate(root / "examples" / "plans" / "pytorch_172668.plan")
     assert not simulation

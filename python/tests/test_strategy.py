@@ -87,6 +87,8 @@ def test_sizes_are_those_of_the_command_line():
     grid = shiplap.train("hybrid", mesh={"dp": 1, "pp": 2, "tp": 2}, layers=2)
     assert grid.plan.mesh == {"dp": 1, "pp": 2, "tp": 2}
     assert shiplap.train("hybrid", mesh="dp=1,pp=2,tp=2", layers=2).plan == grid.plan
+    assert shiplap.train("hybrid", mesh={"pp": 2, "tp": 2}, ranks=4, layers=2).plan == grid.plan
+    assert shiplap.train("1f1b", ranks=8).to_dict()["layers"] == 8
     slow = shiplap.train("ddp", hardware="a100_80g")
     assert slow.time > training.time
 

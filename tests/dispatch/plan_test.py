@@ -29,8 +29,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for number in range(TRIES):
             plan = Path(folder) / "d.plan"
-            flags = ["--ranks", str(numbers.randint(1, 4)), "--tokens", str(numbers.randint(4, 9)),
-                     "--seqs", "2", "--cp", str(numbers.randint(1, 4)), "--seed", str(number)]
+            ranks = numbers.randint(1, 4)
+            flags = ["--ranks", str(ranks), "--tokens", str(numbers.randint(4, 9)),
+                     "--seqs", "2", "--cp", str(numbers.randint(1, ranks)), "--seed", str(number)]
             subprocess.run([program, "dispatch", *flags, "--plan", str(plan)], check=True,
                            stdout=subprocess.DEVNULL)
             text = plan.read_text()

@@ -1,6 +1,6 @@
 // Trains with a plan on real ranks, as threads or as processes, and prints the result.
 //
-//   run_plan_ranks FILE.plan [--steps K] [--hidden H] [--block B]
+//   run_plan_ranks FILE.plan [--steps K] [--hidden H] [--seq-length B]
 //
 // As many threads as the plan has ranks, unless an MPI launcher started it. Prints the loss of each
 // step and a checksum of the weights, so that two ways to run a plan can be compared bit by bit.
@@ -37,7 +37,7 @@ Options options_of(int count, char** words) {
     const long number = std::strtol(words[k + 1], nullptr, 10);
     if (flag == "--steps") options.steps = number;
     if (flag == "--hidden") options.training.hidden = number;
-    if (flag == "--block") options.training.block = number;
+    if (flag == "--seq-length") options.training.block = number;
   }
   return options;
 }

@@ -56,7 +56,7 @@ def main():
         cases += [(name, ranks) for name in STRATEGIES for ranks in (2, 4)]
         for name, ranks in cases:
             flags = ("--strategy", name, "--ranks", str(ranks), "--layers", "8",
-                     "--batches", str(ranks * 2))
+                     "--global-batch", str(ranks * 2))
             text = recorded(program, folder, *flags)
             wrong = problems(proto, text)
             assert not wrong, f"{' '.join(flags)}: {len(wrong)} problems: {wrong[:3]}"

@@ -44,6 +44,50 @@ std::string bare_code(const std::string& word) {
   return word.substr(open + 1, close - open - 1);
 }
 
+bool is_letter(char c) { return to_upper(c) >= 'A' && to_upper(c) <= 'Z'; }
+
+// How often a word of the text begins with `word`.
+int count_words(std::string_view text, std::string_view word) {
+  const auto same = [](char x, char y) { return to_upper(x) == to_upper(y); };
+  int count = 0;
+  auto at = text.begin();
+  while ((at = std::search(at, text.end(), word.begin(), word.end(), same)) != text.end()) {
+    if (at == text.begin() || !is_letter(at[-1])) ++count;
+    ++at;
+  }
+  return count;
+}
+
+// The pages that contain the word most often, a title counting as much as ten sentences:
+// "D720 (a deadlock), D630 (deadlock in the replay)". "" if there are none.
+std::string pages_about(std::string_view word) {
+  constexpr std::size_t kMaxListed = 5;
+  constexpr int kTitleWeight = 10;
+  std::vector<std::pair<int, const CatalogueEntry*>> found;
+  if (word.size() < 3 || !std::ranges::all_of(word, is_letter)) return "";
+  for (const CatalogueEntry& entry : catalogue()) {
+    const int score = kTitleWeight * count_words(entry.title, word) + count_words(entry.page, word);
+    if (score > 0) found.emplace_back(-score, &entry);
+  }
+  std::ranges::stable_sort(found, {}, &std::pair<int, const CatalogueEntry*>::first);
+  std::string list;
+  for (std::size_t k = 0; k < std::min(found.size(), kMaxListed); ++k) {
+    const CatalogueEntry& entry = *found[k].second;
+    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", entry.code, entry.title);
+  }
+  return list;
+}
+
+std::string unknown_code_help(const std::string& code, const std::vector<std::string>& codes) {
+  const std::string near = nearest(code, codes);
+  if (!near.empty()) {
+    return fmt::format("did you mean `{}`? `shiplap explain` lists all of them", near);
+  }
+  const std::string about = pages_about(code);
+  return about.empty() ? "`shiplap explain` lists all of them"
+                       : fmt::format("pages about it: {}", about);
+}
+
 }  // namespace
 
 std::span<const CatalogueEntry> catalogue() {
@@ -69,13 +113,9 @@ std::vector<const CatalogueEntry*> find_pages(const std::vector<std::string>& wo
       entries.push_back(entry);
       continue;
     }
-    const std::string near = nearest(code, codes);
     problems.push_back({.code = "D006",
                         .what = fmt::format("unknown diagnostic code `{}`", code),
-                        .help = near.empty() ? "`shiplap explain` lists all of them"
-                                             : fmt::format("did you mean `{}`? `shiplap explain` "
-                                                           "lists all of them",
-                                                           near)});
+                        .help = unknown_code_help(code, codes)});
   }
   if (!problems.empty()) throw InputError(std::move(problems));
   return entries;

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <string>
 
+#include "shiplap/base/error.h"
+
 namespace shiplap {
 namespace {
 
@@ -57,6 +59,29 @@ TEST(FindInCatalogue, FindsNothingElse) {
   for (const char* code : {"", "D", "D01", "D0100", "010", "E010", "D010 ", "D010.md"}) {
     EXPECT_EQ(find_in_catalogue(code), nullptr) << code;
   }
+}
+
+std::string help_for(const std::string& word) {
+  try {
+    (void)find_pages({word});
+  } catch (const InputError& error) {
+    return error.diagnostics().front().help;
+  }
+  return "";
+}
+
+TEST(FindPages, ListsThePagesAboutAWord) {
+  EXPECT_TRUE(help_for("deadlock").starts_with("pages about it: D")) << help_for("deadlock");
+  EXPECT_NE(help_for("Deadlock").find("D720 (a deadlock)"), std::string::npos);
+  EXPECT_NE(help_for("hang").find("D617"), std::string::npos);
+  EXPECT_EQ(help_for("hang").find("exchange"), std::string::npos) << "words, not parts of words";
+}
+
+TEST(FindPages, SearchesForWordsOnly) {
+  for (const char* word : {"D9999", "x", "zyzzyva"}) {
+    EXPECT_EQ(help_for(word), "`shiplap explain` lists all of them") << word;
+  }
+  EXPECT_EQ(help_for("D04"), "did you mean `D004`? `shiplap explain` lists all of them");
 }
 
 }  // namespace

@@ -75,19 +75,20 @@ std::string missing_file_help(const fs::path& path) {
   return fmt::format("did you mean `{}`?", (folder / near).string());
 }
 
-std::string directory_help(const fs::path& path) {
+std::string directory_help(const fs::path& path, std::string_view ending) {
   for (const std::string& name : names_in(path)) {
-    if (name.ends_with(".plan")) {
+    if (name.ends_with(ending)) {
       return fmt::format("name a file inside it, for instance `{}`", (path / name).string());
     }
   }
   return "name a file inside it";
 }
 
-[[noreturn]] void throw_cannot_read(const std::string& file, int error) {
+[[noreturn]] void throw_cannot_read(const std::string& file, int error,
+                                    std::string_view ending = ".plan") {
   std::string help;
   if (error == ENOENT || error == ENOTDIR) help = missing_file_help(file);
-  if (error == EISDIR) help = directory_help(file);
+  if (error == EISDIR) help = directory_help(file, ending);
   throw InputError(Diagnostic{.code = "D004",
                               .where = {.file = file},
                               .what = "cannot read the file: " + reason(error),
@@ -233,13 +234,13 @@ std::string SourceText::short_name() const {
   return name.empty() ? file : name;
 }
 
-SourceText read_text(const std::string& file, std::istream& in) {
+SourceText read_text(const std::string& file, std::istream& in, std::string_view ending) {
   if (file == "-") {
     const std::string name = "standard input";
     return {.file = name, .text = without_byte_order_mark(read_all(in, name))};
   }
   std::error_code ignored;
-  if (fs::is_directory(file, ignored)) throw_cannot_read(file, EISDIR);
+  if (fs::is_directory(file, ignored)) throw_cannot_read(file, EISDIR, ending);
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw_cannot_read(file, errno != 0 ? errno : EIO);

@@ -21,8 +21,10 @@ struct SourceText {
   [[nodiscard]] std::string short_name() const;
 };
 
-// `-` reads `in`, standard input. Strips a byte order mark. Throws InputError D004.
-[[nodiscard]] SourceText read_text(const std::string& file, std::istream& in);
+// `-` reads `in`, standard input. Strips a byte order mark. Throws InputError D004; for a directory
+// the message names a file in it whose name ends so.
+[[nodiscard]] SourceText read_text(const std::string& file, std::istream& in,
+                                   std::string_view ending = ".plan");
 
 // Writes atomically: on failure the previous file is unchanged. Throws InputError D005; `flag` is
 // the flag that named the file.

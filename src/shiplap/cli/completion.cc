@@ -38,6 +38,19 @@ std::string join_with_spaces(const std::vector<std::string>& list) {
   return text;
 }
 
+// What to complete a value or an argument with.
+struct Completed {
+  std::vector<std::string> words;
+  bool files = false;
+};
+
+template <class Spec>
+Completed completed(const Spec& spec) {
+  Completed result{.words = spec.choices, .files = spec.values == Values::files};
+  result.words.insert(result.words.end(), spec.suggestions.begin(), spec.suggestions.end());
+  return result;
+}
+
 // Between single quotes, in any of the shells.
 std::string quoted(std::string_view text) {
   std::string result = "'";
@@ -47,9 +60,10 @@ std::string quoted(std::string_view text) {
 
 // ---- bash
 
-std::string bash_reply(Values values, const std::vector<std::string>& choices) {
-  if (values == Values::files) return "files";
-  return choices.empty() ? "nothing" : "words " + quoted(join_with_spaces(choices));
+std::string bash_reply(const Completed& completed) {
+  if (completed.words.empty()) return completed.files ? "files" : "nothing";
+  return (completed.files ? "words_or_files " : "words ") +
+         quoted(join_with_spaces(completed.words));
 }
 
 std::string bash_case(const VerbCompletion& completion) {
@@ -59,15 +73,14 @@ std::string bash_case(const VerbCompletion& completion) {
     flags += (flags.empty() ? "" : " ") + flag.name;
     if (flag.value.empty()) continue;
     const std::string pattern = flag.letter.empty() ? flag.name : flag.letter + "|" + flag.name;
-    values += fmt::format("        {}) _shiplap_{}; return ;;\n", pattern,
-                          bash_reply(flag.values, flag.choices));
+    values +=
+        fmt::format("        {}) _shiplap_{}; return ;;\n", pattern, bash_reply(completed(flag)));
   }
   std::string text = fmt::format("    {})\n", completion.name);
   if (!values.empty()) text += "      case \"$previous\" in\n" + values + "      esac\n";
-  const std::string argument =
-      completion.usage.arguments.empty()
-          ? "nothing"
-          : bash_reply(completion.usage.arguments[0].values, completion.usage.arguments[0].choices);
+  const std::string argument = completion.usage.arguments.empty()
+                                   ? "nothing"
+                                   : bash_reply(completed(completion.usage.arguments[0]));
   text += fmt::format(
       "      if [[ $current == -* ]]; then _shiplap_words {}; else _shiplap_{}; fi ;;\n",
       quoted(flags), argument);
@@ -82,6 +95,10 @@ _shiplap_words() {
 _shiplap_files() {
   compopt -o filenames 2> /dev/null
   mapfile -t COMPREPLY < <(compgen -f -- "$current")
+}
+_shiplap_words_or_files() {
+  compopt -o filenames 2> /dev/null
+  mapfile -t COMPREPLY < <(compgen -W "$1" -- "$current"; compgen -f -- "$current")
 }
 _shiplap_nothing() {
   COMPREPLY=()
@@ -124,9 +141,10 @@ std::string zsh_text(std::string_view text) {
   return result;
 }
 
-std::string zsh_action(Values values, const std::vector<std::string>& choices) {
-  if (values == Values::files) return "_files";
-  return choices.empty() ? " " : "(" + join_with_spaces(choices) + ")";
+std::string zsh_action(const Completed& completed) {
+  const std::string words = join_with_spaces(completed.words);
+  if (completed.files) return words.empty() ? "_files" : " _shiplap_words_or_files " + words;
+  return words.empty() ? " " : "(" + words + ")";
 }
 
 std::string zsh_case(const VerbCompletion& completion) {
@@ -134,16 +152,15 @@ std::string zsh_case(const VerbCompletion& completion) {
   for (const FlagSpec& flag : completion.usage.flags) {
     std::string rest = "[" + zsh_text(flag.help) + "]";
     if (!flag.value.empty()) {
-      rest += fmt::format(":{}:{}", zsh_text(flag.value), zsh_action(flag.values, flag.choices));
+      rest += fmt::format(":{}:{}", zsh_text(flag.value), zsh_action(completed(flag)));
     }
     const std::string mark = flag.value.empty() ? "" : "=";
     text += " \\\n        " + quoted(fmt::format("{}{}{}", flag.name, mark, rest));
     if (!flag.letter.empty()) text += " \\\n        " + quoted(flag.letter + rest);
   }
   for (const ArgumentSpec& argument : completion.usage.arguments) {
-    text += " \\\n        " +
-            quoted(fmt::format("{}:{}:{}", argument.repeated ? "*" : "1", argument.name,
-                               zsh_action(argument.values, argument.choices)));
+    text += " \\\n        " + quoted(fmt::format("{}:{}:{}", argument.repeated ? "*" : "1",
+                                                 argument.name, zsh_action(completed(argument))));
   }
   return text + " ;;\n";
 }
@@ -161,6 +178,10 @@ std::string zsh_completion(std::span<const Verb> verbs) {
   return "#compdef shiplap\n"
          "# zsh completion of shiplap; to use it in this shell:\n"
          "#   source <(shiplap completion zsh)\n"
+         "_shiplap_words_or_files() {\n"
+         "  compadd -- \"$@\"\n"
+         "  _files\n"
+         "}\n"
          "_shiplap() {\n"
          "  local -a commands\n"
          "  commands=(\n" +
@@ -189,9 +210,10 @@ std::string zsh_completion(std::span<const Verb> verbs) {
 
 namespace {
 
-std::string fish_values(Values values, const std::vector<std::string>& choices) {
-  if (values == Values::files) return " -r -F";
-  return choices.empty() ? " -x" : " -x -a " + quoted(join_with_spaces(choices));
+std::string fish_values(const Completed& completed) {
+  const std::string mode = completed.files ? " -r -F" : " -x";
+  if (completed.words.empty()) return mode;
+  return mode + " -a " + quoted(join_with_spaces(completed.words));
 }
 
 std::string fish_lines(const VerbCompletion& completion) {
@@ -202,13 +224,13 @@ std::string fish_lines(const VerbCompletion& completion) {
   for (const FlagSpec& flag : completion.usage.flags) {
     text += when + " -l " + flag.name.substr(2);
     if (!flag.letter.empty()) text += " -s " + flag.letter.substr(1);
-    if (!flag.value.empty()) text += fish_values(flag.values, flag.choices);
+    if (!flag.value.empty()) text += fish_values(completed(flag));
     text += " -d " + quoted(flag.help) + "\n";
   }
   for (const ArgumentSpec& argument : completion.usage.arguments) {
-    if (argument.values == Values::files) text += when + " -F\n";
-    if (!argument.choices.empty())
-      text += when + " -a " + quoted(join_with_spaces(argument.choices)) + "\n";
+    const Completed known = completed(argument);
+    if (known.files) text += when + " -F\n";
+    if (!known.words.empty()) text += when + " -a " + quoted(join_with_spaces(known.words)) + "\n";
   }
   return text;
 }

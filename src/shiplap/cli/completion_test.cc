@@ -80,9 +80,17 @@ TEST(Completion, WorksInBash) {
   EXPECT_EQ(completed("shiplap export a.plan --to j"), "json\n");
   EXPECT_EQ(completed("shiplap show a.plan --color = al"), "always\n");
   EXPECT_EQ(completed("shiplap show examples/plans/zero"), "examples/plans/zero_bubble.plan\n");
-  EXPECT_EQ(completed("shiplap explain D00"), "D001 D002 D003 D004 D005 D006 D007\n");
+  EXPECT_EQ(completed("shiplap explain D00"), "D001 D002 D003 D004 D005 D006 D007 D008\n");
   EXPECT_EQ(completed("shiplap help sh"), "show\n");
   EXPECT_EQ(completed("shiplap completion z"), "zsh\n");
+  EXPECT_EQ(completed("shiplap simulate --strategy ddp"), "ddp ddp_overlap\n");
+  EXPECT_EQ(completed("shiplap check --strategy 1"), "1f1b\n");
+  EXPECT_EQ(completed("shiplap simulate --hardware h"), "h100_80g_nvl8 h200\n");
+  EXPECT_EQ(completed("shiplap overlap --hardware data/hardware/h2"), "data/hardware/h200.json\n");
+  EXPECT_EQ(completed("shiplap overlap --method p"), "pipeline\n");
+  EXPECT_EQ(completed("shiplap dispatch va"), "validate\n");
+  EXPECT_EQ(completed("shiplap dispatch validate data/hardware/h2"), "data/hardware/h200.json\n");
+  EXPECT_EQ(completed("shiplap hardware mi"), "mi300x\n");
 }
 
 }  // namespace

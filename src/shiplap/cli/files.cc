@@ -3,6 +3,8 @@
 #include <ostream>
 #include <utility>
 
+#include "shiplap/base/error.h"
+#include "shiplap/cli/foreign_file.h"
 #include "shiplap/plan/text.h"
 
 namespace shiplap::cli {
@@ -37,7 +39,12 @@ void suggest_next(std::string_view command, Context& context) {
 
 LoadedPlan load_plan(const std::string& file, Context& context) {
   LoadedPlan loaded{.source = read_text(file, context.in)};
-  loaded.plan = plan::parse_plan(loaded.source.text, loaded.source.file);
+  try {
+    loaded.plan = plan::parse_plan(loaded.source.text, loaded.source.file);
+  } catch (const InputError&) {
+    if (const auto foreign = foreign_file_error(loaded.source)) throw InputError(*foreign);
+    throw;
+  }
   return loaded;
 }
 

@@ -29,7 +29,7 @@ struct LoadedPlan {
   plan::Plan plan;
 };
 
-// Throws InputError: D004, or the errors of the plan.
+// Throws InputError: D004, D008, or the errors of the plan.
 [[nodiscard]] LoadedPlan load_plan(const std::string& file, Context& context);
 
 }  // namespace shiplap::cli

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 #include <utility>
 
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
+#include "shiplap/cli/foreign_flags.h"
 
 namespace shiplap::cli {
 namespace {
@@ -160,9 +162,10 @@ void Flags::parse(std::span<const std::string> words) {
 // `--name`, `--name=value`, `-n`, `-nvalue`.
 Flags::ParsedFlag Flags::match_flag(const std::string& word) const {
   const std::size_t equals = word.find('=');
+  const std::string name = word.substr(0, equals);
   for (const FlagSpec& spec : usage_.flags) {
-    if (word.substr(0, equals) == spec.name) {
-      ParsedFlag given{.spec = &spec, .spelled = spec.name};
+    if (name == spec.name || (!spec.old_name.empty() && name == spec.old_name)) {
+      ParsedFlag given{.spec = &spec, .spelled = name};
       if (equals != word.npos) given.value = word.substr(equals + 1);
       return given;
     }
@@ -172,13 +175,16 @@ Flags::ParsedFlag Flags::match_flag(const std::string& word) const {
       return given;
     }
   }
-  return {.spelled = word.substr(0, equals)};
+  return {.spelled = name};
 }
 
 void Flags::parse_flag(std::span<const std::string> words, std::size_t& at) {
   ParsedFlag given = match_flag(words[at]);
-  if (given.spec == nullptr) return add_unknown_flag(given.spelled);
+  if (given.spec == nullptr) return add_unknown_flag(given.spelled, words);
   const FlagSpec& spec = *given.spec;
+  if (given.spelled == spec.old_name) {
+    notes_.push_back(fmt::format("note: `{}` is now called `{}`", spec.old_name, spec.name));
+  }
   if (spec.value.empty()) {
     if (!given.value) return set_flag(given);
     return add_error(given.spelled,
@@ -192,7 +198,31 @@ void Flags::parse_flag(std::span<const std::string> words, std::size_t& at) {
             fmt::format("write for instance `{} {}`", given.spelled, spec.example));
 }
 
-void Flags::add_unknown_flag(const std::string& spelled) {
+bool Flags::has_flag(std::string_view name) const {
+  return std::ranges::find(usage_.flags, name, &FlagSpec::name) != usage_.flags.end();
+}
+
+std::string Flags::unknown_flag_help(const std::string& spelled,
+                                     std::span<const std::string> words) const {
+  if (mesh_axis(spelled) && has_flag("--mesh")) {
+    const std::string mesh = mesh_of_flags(words);
+    return fmt::format("one flag sets the sizes of all axes: `--mesh {}`",
+                       mesh.empty() ? "dp=2,pp=4,tp=8" : mesh);
+  }
+  const std::optional<std::string> local = local_flag(spelled);
+  return local && has_flag(*local) ? fmt::format("here it is called `{}`", *local) : "";
+}
+
+void Flags::add_unknown_flag(const std::string& spelled, std::span<const std::string> words) {
+  Diagnostic problem{.code = "D002",
+                     .where = {.flag = spelled},
+                     .what = fmt::format("`{}` has no flag `{}`", verb_, spelled),
+                     .help = unknown_flag_help(spelled, words)};
+  const auto same = [&](const Diagnostic& other) { return other.help == problem.help; };
+  if (!problem.help.empty()) {
+    if (std::ranges::none_of(problems_, same)) problems_.push_back(std::move(problem));
+    return;
+  }
   std::vector<std::string> names;
   std::vector<std::string> bare;  // a dash too few must not count as a wrong letter
   const auto add_names = [&](const std::vector<FlagSpec>& flags) {
@@ -204,12 +234,9 @@ void Flags::add_unknown_flag(const std::string& spelled) {
   add_names(usage_.flags);
   add_names(common_flags());
   const std::string near = nearest(without_dashes(spelled), bare);
-  problems_.push_back(
-      {.code = "D002",
-       .where = {.flag = spelled},
-       .what = fmt::format("`{}` has no flag `{}`", verb_, spelled),
-       .why = near.empty() ? "" : "its flags are " + join_with_commas(names),
-       .help = near.empty() ? suggest(spelled, names) : fmt::format("did you mean `--{}`?", near)});
+  problem.why = near.empty() ? "" : "its flags are " + join_with_commas(names);
+  problem.help = near.empty() ? suggest(spelled, names) : fmt::format("did you mean `--{}`?", near);
+  problems_.push_back(std::move(problem));
 }
 
 void Flags::set_flag(const ParsedFlag& given) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,9 @@ struct FlagSpec {
   std::string help;
   std::string example;  // an example of a value
   Values values = Values::any;
-  std::vector<std::string> choices;  // if `values` is listed
+  std::vector<std::string> choices;      // if `values` is listed
+  std::string old_name;                  // still accepted, with a note
+  std::vector<std::string> suggestions;  // completed by the shell; other values are accepted too
 };
 
 struct ArgumentSpec {
@@ -40,6 +43,7 @@ struct ArgumentSpec {
   std::vector<std::string> choices;
   bool required = true;
   bool repeated = false;
+  std::vector<std::string> suggestions;  // completed by the shell
 };
 
 struct Usage {
@@ -84,6 +88,8 @@ class Flags {
   void parse(std::span<const std::string> words);
 
   [[nodiscard]] const Usage& usage() const { return usage_; }
+  // One line for each old name of a flag that was used.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   // Returns the name of the command and the arguments that set the targets to their current values.
   [[nodiscard]] std::vector<std::string> to_arguments() const;
 
@@ -102,7 +108,11 @@ class Flags {
   void add(FlagSpec spec, Set set, Get get);
   void parse_flag(std::span<const std::string> words, std::size_t& at);
   [[nodiscard]] ParsedFlag match_flag(const std::string& word) const;
-  void add_unknown_flag(const std::string& spelled);
+  [[nodiscard]] bool has_flag(std::string_view name) const;
+  // For a flag of another launcher; "" otherwise.
+  [[nodiscard]] std::string unknown_flag_help(const std::string& spelled,
+                                              std::span<const std::string> words) const;
+  void add_unknown_flag(const std::string& spelled, std::span<const std::string> words);
   void set_flag(const ParsedFlag& given);
   void assign_arguments(std::span<const std::string> given);
   void add_missing_argument(const ArgumentSpec& spec);
@@ -116,6 +126,7 @@ class Flags {
   std::vector<Get> argument_getters_;
   std::vector<bool> seen_;
   std::vector<Diagnostic> problems_;
+  std::vector<std::string> notes_;
 };
 
 // Returns the arguments that set the options to `given`.

@@ -7,8 +7,6 @@
 #include "shiplap/hardware/system.h"
 #include "shiplap/overlap/calibration.h"
 #include "shiplap/report/overlap.h"
-#include "shiplap/trace/json.h"
-#include "shiplap/trace/perfetto.h"
 
 namespace shiplap::cli {
 namespace {
@@ -86,7 +84,9 @@ void declare_times(Flags& flags, OverlapOptions& options) {
               .value = "NAME",
               .help = fmt::format("predict the time on this hardware: a file, or one of {}",
                                   fmt::join(hardware::known_systems(), ", ")),
-              .example = "h100_80g_nvl8"},
+              .example = "h100_80g_nvl8",
+              .values = Values::files,
+              .suggestions = hardware::known_systems()},
              options.query.hardware);
   flags.file({.name = "--calibrate",
               .help = "measure this machine for a few seconds and write the calibration",
@@ -136,8 +136,7 @@ void check_calibrate(const OverlapOptions& options) {
 // The measured trace if there is one, otherwise the predicted one.
 std::string trace_text(const std::string& file, const overlap::Study& study) {
   const trace::Trace& trace = study.measured ? study.measured->trace : study.listed().trace;
-  if (file.ends_with(".json")) return trace::to_json(trace);
-  return trace::to_perfetto(trace, {.title = report::overlap_name(study.choice, study.problem)});
+  return format_trace(file, trace, report::overlap_name(study.choice, study.problem));
 }
 
 }  // namespace
@@ -178,9 +177,7 @@ void check_overlap(const OverlapOptions& options) {
     const char* const flag = options.backend ? "--backend" : query.polled ? "--polled" : "--rounds";
     throw_flag_error(flag, "nothing is executed", "add --run");
   }
-  check_writable(options.report, "--report");
-  check_writable(options.trace, "--trace");
-  check_writable(options.output, "--output");
+  check_outputs(outputs_of(options), options.json);
 }
 
 std::vector<std::string> to_arguments(const OverlapOptions& options) {
@@ -195,21 +192,29 @@ overlap::Query query_of(const OverlapOptions& options, std::istream& in) {
                      "choose one with --method");
   }
   if (query.calibration) {
-    const SourceText source = read_text(*query.calibration, in);
+    const SourceText source = read_text(*query.calibration, in, ".json");
     query.calibrated = overlap::calibration_from(parse_json(source.text, source.file), source.file);
   }
   return query;
 }
 
-void write_files(const OverlapOptions& options, const overlap::Study& study) {
+std::vector<OutputFile> outputs_of(const OverlapOptions& options) {
+  return {{"--output", options.output}, {"--report", options.report}, {"--trace", options.trace}};
+}
+
+void write_files(const OverlapOptions& options, const overlap::Study& study, Context& context) {
   if (options.output) {
-    write_text(*options.output, overlap::plan_text(study.choice, study.problem), "--output");
+    write_output({"--output", options.output}, overlap::plan_text(study.choice, study.problem),
+                 context);
   }
   if (options.report) {
     const std::string command = shell_command(to_arguments(options));
-    write_text(*options.report, to_html(report::overlap_page(study, command)), "--report");
+    write_output({"--report", options.report}, to_html(report::overlap_page(study, command)),
+                 context);
   }
-  if (options.trace) write_text(*options.trace, trace_text(*options.trace, study), "--trace");
+  if (options.trace) {
+    write_output({"--trace", options.trace}, trace_text(*options.trace, study), context);
+  }
 }
 
 }  // namespace shiplap::cli

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shiplap/cli/flags.h"
+#include "shiplap/cli/output_files.h"
 #include "shiplap/overlap/query.h"
 
 namespace shiplap::cli {
@@ -29,7 +30,8 @@ void check_overlap(const OverlapOptions& options);
 // Returns the query, with the contents of the file `calibration`. Throws InputError D003, D004.
 [[nodiscard]] overlap::Query query_of(const OverlapOptions& options, std::istream& in);
 // Writes the requested plan, report and trace.
-void write_files(const OverlapOptions& options, const overlap::Study& study);
+void write_files(const OverlapOptions& options, const overlap::Study& study, Context& context);
+[[nodiscard]] std::vector<OutputFile> outputs_of(const OverlapOptions& options);
 
 // The command line that sets these options.
 [[nodiscard]] std::vector<std::string> to_arguments(const OverlapOptions& options);

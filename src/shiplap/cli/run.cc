@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -71,6 +72,23 @@ std::vector<std::string> names_of(std::span<const Verb> verbs) {
   return names;
 }
 
+// The command for a word that other tools use; "" if there is none.
+std::string synonym_of(std::string_view word) {
+  constexpr auto kSynonyms = std::to_array<std::pair<std::string_view, std::string_view>>({
+      {"predict", "simulate"},
+      {"estimate", "simulate"},
+      {"verify", "check"},
+      {"lint", "check"},
+      {"train", "run"},
+      {"launch", "run"},
+      {"convert", "export"},
+      {"print", "show"},
+  });
+  const auto found =
+      std::ranges::find(kSynonyms, word, [](const auto& pair) { return pair.first; });
+  return found == kSynonyms.end() ? "" : std::string(found->second);
+}
+
 [[noreturn]] void throw_unknown_command(const std::string& word, std::span<const Verb> verbs) {
   const std::vector<std::string> names = names_of(verbs);
   std::string all;
@@ -84,13 +102,15 @@ std::vector<std::string> names_of(std::span<const Verb> verbs) {
   }
   std::error_code ignored;
   const bool is_file = std::filesystem::is_regular_file(word, ignored);
-  const std::string near = nearest(word, names);
-  throw InputError(Diagnostic{
-      .code = "D001",
-      .what = fmt::format("unknown command `{}`", word),
-      .why = near.empty() && !is_file ? "" : "the commands are " + all,
-      .help = is_file ? fmt::format("to see what is in this file: `shiplap show {}`", word)
-                      : suggest(word, names)});
+  const std::string synonym = synonym_of(word);
+  const std::string near = synonym.empty() ? nearest(word, names) : synonym;
+  std::string help = suggest(word, names);
+  if (!synonym.empty()) help = fmt::format("did you mean `{}`?", synonym);
+  if (is_file) help = fmt::format("to see what is in this file: `shiplap show {}`", word);
+  throw InputError(Diagnostic{.code = "D001",
+                              .what = fmt::format("unknown command `{}`", word),
+                              .why = near.empty() && !is_file ? "" : "the commands are " + all,
+                              .help = std::move(help)});
 }
 
 const Verb& find_verb_or_throw(const std::string& word, std::span<const Verb> verbs) {

@@ -45,8 +45,8 @@ std::vector<plan::Axis> parse_mesh(const std::string& text) {
 }  // namespace
 
 bool any_size(const StrategyFlags& options) {
-  return options.ranks || options.mesh || options.layers || options.batches ||
-         options.microbatches || options.chunks || options.hidden || options.block;
+  return options.ranks || options.mesh || options.layers || options.global_batch ||
+         options.microbatches || options.chunks || options.hidden || options.seq_length;
 }
 
 void check_subject(const SubjectFlags& subject) {
@@ -75,22 +75,30 @@ void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaul
   flags.text({.name = "--strategy",
               .value = "NAME",
               .help = fmt::format("one of {}", fmt::join(names, ", ")),
-              .example = "1f1b"},
+              .example = "1f1b",
+              .suggestions = names},
              options.strategy);
   flags.count(
       {.name = "--ranks", .help = fmt::format("ranks ({})", defaults.ranks), .example = "8"},
       options.ranks);
-  flags.text({.name = "--mesh",
-              .value = "AXES",
-              .help = "mesh of the ranks, such as dp=2,pp=4 (chosen by the strategy)",
-              .example = "dp=2,pp=4"},
-             options.mesh);
-  flags.count(
-      {.name = "--layers", .help = fmt::format("layers ({})", defaults.layers), .example = "16"},
-      options.layers);
-  flags.count(
-      {.name = "--batches", .help = "global batch size in samples (4 per rank)", .example = "32"},
-      options.batches);
+  flags.text(
+      {.name = "--mesh",
+       .value = "AXES",
+       .help = "mesh of the ranks, such as dp=2,tp=8; the last axis varies fastest (consecutive "
+               "ranks), so put tp last; one axis may be left out if --ranks is given (chosen by "
+               "the strategy)",
+       .example = "dp=2,pp=4"},
+      options.mesh);
+  flags.count({.name = "--layers",
+               .help = fmt::format("layers ({}, or more so that they divide among the stages)",
+                                   defaults.layers),
+               .example = "16"},
+              options.layers);
+  flags.count({.name = "--global-batch",
+               .help = "global batch size in samples (4 per rank)",
+               .example = "32",
+               .old_name = "--batches"},
+              options.global_batch);
   flags.count({.name = "--microbatches",
                .help = "microbatches of a pipeline (one per sample)",
                .example = "8"},
@@ -104,10 +112,11 @@ void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaul
        .help = fmt::format("hidden size; a weight is hidden x hidden ({})", defaults.shape.hidden),
        .example = "4096"},
       options.hidden);
-  flags.count({.name = "--block",
-               .help = fmt::format("sequence length: tokens per sample ({})", defaults.shape.block),
-               .example = "1024"},
-              options.block);
+  flags.count({.name = "--seq-length",
+               .help = fmt::format("tokens per sample ({})", defaults.shape.block),
+               .example = "1024",
+               .old_name = "--block"},
+              options.seq_length);
 }
 
 strategy::TrainingSize size_of(const StrategyFlags& options, const StrategyDefaults& defaults) {
@@ -122,12 +131,12 @@ strategy::TrainingSize size_of(const StrategyFlags& options, const StrategyDefau
     for (const plan::Axis& axis : size.mesh) ranks = std::min(kMaxSize, ranks * axis.size);
   }
   size.layers = number("--layers", options.layers, defaults.layers);
-  size.batch = number("--batches", options.batches, 4 * ranks);
+  size.batch = number("--global-batch", options.global_batch, 4 * ranks);
   size.microbatches = options.microbatches ? number("--microbatches", options.microbatches, 1) : 0;
   size.chunks = options.chunks ? number("--chunks", options.chunks, 1) : 0;
   size.shape = defaults.shape;
   size.shape.hidden = number("--hidden", options.hidden, defaults.shape.hidden);
-  size.shape.block = number("--block", options.block, defaults.shape.block);
+  size.shape.block = number("--seq-length", options.seq_length, defaults.shape.block);
   const double flops = 4.0 * static_cast<double>(size.shape.hidden) *
                        static_cast<double>(size.shape.hidden) *
                        static_cast<double>(size.shape.block) * size.batch;
@@ -138,13 +147,20 @@ strategy::TrainingSize size_of(const StrategyFlags& options, const StrategyDefau
   return size;
 }
 
-PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& defaults,
-                         const strategy::World& world) {
-  const strategy::StrategyInfo& entry = strategy::find_strategy(options.strategy.value_or(""));
+strategy::TrainingSize size_for(const strategy::StrategyInfo& entry, const StrategyFlags& options,
+                                const StrategyDefaults& defaults) {
   StrategyDefaults adjusted = defaults;
   const bool is_single_rank = entry.axes.empty();
   if (is_single_rank) adjusted.ranks = 1;
-  const strategy::TrainingSize size = size_of(options, adjusted);
+  strategy::TrainingSize size = size_of(options, adjusted);
+  if (!options.layers) size.layers = strategy::default_layers(entry, size, size.layers);
+  return size;
+}
+
+PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& defaults,
+                         const strategy::World& world) {
+  const strategy::StrategyInfo& entry = strategy::find_strategy(options.strategy.value_or(""));
+  const strategy::TrainingSize size = size_for(entry, options, defaults);
   strategy::World where = strategy::world_for(entry, size);
   where.system = world.system;
   where.eager_limit = world.eager_limit;

@@ -18,11 +18,11 @@ struct StrategyFlags {
   std::optional<std::int64_t> ranks;
   std::optional<std::string> mesh;
   std::optional<std::int64_t> layers;
-  std::optional<std::int64_t> batches;
+  std::optional<std::int64_t> global_batch;
   std::optional<std::int64_t> microbatches;
   std::optional<std::int64_t> chunks;
   std::optional<std::int64_t> hidden;
-  std::optional<std::int64_t> block;
+  std::optional<std::int64_t> seq_length;
 };
 
 // Default sizes: `simulate` uses large layers, `run` small ones.
@@ -50,6 +50,12 @@ void check_subject(const SubjectFlags& subject);
 // Returns the size that the flags set. Throws InputError D003.
 [[nodiscard]] strategy::TrainingSize size_of(const StrategyFlags& options,
                                              const StrategyDefaults& defaults);
+
+// The same, with defaults that fit the strategy: one rank if it has no axis, layers that divide
+// among its stages. Throws InputError D003, D622.
+[[nodiscard]] strategy::TrainingSize size_for(const strategy::StrategyInfo& entry,
+                                              const StrategyFlags& options,
+                                              const StrategyDefaults& defaults);
 
 // A strategy and the trainer that runs it.
 struct PreparedStrategy {

@@ -9,7 +9,6 @@
 #include "shiplap/report/page.h"
 #include "shiplap/report/trace_page.h"
 #include "shiplap/strategy/to_plan.h"
-#include "shiplap/trace/perfetto.h"
 
 namespace shiplap::cli {
 
@@ -40,31 +39,41 @@ Subject subject_of(const StrategyFlags& flags, const StrategyDefaults& defaults,
 }
 
 void declare_files(Flags& flags, TraceFiles& files, const TraceFilesHelp& help) {
-  flags.file({.name = "--plan",
-              .help = fmt::format("write the strategy as a plan{}", help.as),
-              .example = "step.plan"},
-             files.plan);
+  flags.file(
+      {.name = "--plan",
+       .help = fmt::format("write the strategy as a plan{}; `-` is standard output", help.as),
+       .example = "step.plan"},
+      files.plan);
   flags.file({.name = "--report",
               .help = fmt::format("write an HTML report{}", help.of),
               .example = "step.html"},
              files.report);
-  flags.file({.name = "--trace",
-              .help = fmt::format("write a trace{} for ui.perfetto.dev", help.of),
-              .example = "step.pftrace"},
-             files.trace);
+  flags.file(
+      {.name = "--trace",
+       .help = fmt::format("write a trace{} for ui.perfetto.dev, or JSON if the name ends in "
+                           ".json",
+                           help.of),
+       .example = "step.pftrace"},
+      files.trace);
 }
 
-void write_files(const TraceFiles& files, const Subject& subject, const TraceOutput& output) {
-  if (files.plan) write_text(*files.plan, plan::to_text(subject.plan), "--plan");
+std::vector<OutputFile> outputs_of(const TraceFiles& files) {
+  return {{"--plan", files.plan}, {"--trace", files.trace}, {"--report", files.report}};
+}
+
+void write_files(const TraceFiles& files, const Subject& subject, const TraceOutput& output,
+                 Context& context) {
+  if (files.plan) write_output({"--plan", files.plan}, plan::to_text(subject.plan), context);
   if (files.trace) {
-    write_text(*files.trace, trace::to_perfetto(output.trace, {.title = output.title}), "--trace");
+    write_output({"--trace", files.trace}, format_trace(*files.trace, output.trace, output.title),
+                 context);
   }
   if (!files.report) return;
   const report::Page page =
       report::trace_page(output.trace, {.name = subject.name,
                                         .assumed = output.assumed,
                                         .command = shell_command(output.arguments)});
-  write_text(*files.report, to_html(page), "--report");
+  write_output({"--report", files.report}, to_html(page), context);
 }
 
 }  // namespace shiplap::cli

@@ -9,6 +9,7 @@
 #include "shiplap/base/files.h"
 #include "shiplap/cli/context.h"
 #include "shiplap/cli/flags.h"
+#include "shiplap/cli/output_files.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/plan/plan.h"
 #include "shiplap/trace/trace.h"
@@ -49,6 +50,7 @@ struct TraceFilesHelp {
   std::string_view as;
 };
 void declare_files(Flags& flags, TraceFiles& files, const TraceFilesHelp& help);
+[[nodiscard]] std::vector<OutputFile> outputs_of(const TraceFiles& files);
 // The contents of these files.
 struct TraceOutput {
   const trace::Trace& trace;
@@ -56,6 +58,7 @@ struct TraceOutput {
   std::vector<std::string> assumed;    // whole sentences
   std::vector<std::string> arguments;  // of the command
 };
-void write_files(const TraceFiles& files, const Subject& subject, const TraceOutput& output);
+void write_files(const TraceFiles& files, const Subject& subject, const TraceOutput& output,
+                 Context& context);
 
 }  // namespace shiplap::cli

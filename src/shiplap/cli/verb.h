@@ -55,6 +55,7 @@ template <class Options>
                 Flags flags(name);
                 functions.declare(flags, options);
                 flags.parse(arguments);
+                for (const std::string& note : flags.notes()) context.err.stream << note << '\n';
                 return functions.run(options, context);
               }};
 }

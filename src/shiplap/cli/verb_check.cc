@@ -13,6 +13,7 @@
 #include "shiplap/check/check.h"
 #include "shiplap/check/fix.h"
 #include "shiplap/cli/files.h"
+#include "shiplap/cli/output_files.h"
 #include "shiplap/cli/progress.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/subject.h"
@@ -132,7 +133,7 @@ Subject checked_subject(const Options& options, Context& context) {
   if (options.strategy.strategy)
     return subject_of(options.strategy, {}, {.progress = context.progress});
   if (!options.schedule) return subject_of(options.file, context);
-  SourceText source = read_text(*options.schedule, context.in);
+  SourceText source = read_text(*options.schedule, context.in, ".csv");
   plan::Plan plan = strategy::plan_of_schedule(source.text, source.file);
   const std::string name = source.short_name();
   return {.plan = std::move(plan), .source = std::move(source), .name = name, .title = name};
@@ -204,12 +205,7 @@ ExitCode run_verb(const Options& options, Context& context) {
   const report::TextStyle style{.colour = to_file ? Colour::off : context.out.colour,
                                 .width = context.width()};
   const std::string text = formatted(checked, format, style);
-  if (to_file) {
-    write_text(*options.output, text, "--output");
-    context.err.stream << fmt::format("wrote {}\n", shell_word(*options.output));
-  } else {
-    context.out.stream << text;
-  }
+  write_output({"--output", to_file ? *options.output : "-"}, text, context);
   if (options.fix) write_fixed(fixed, subject.plan, checked, context);
   return checked.report.sound() ? ExitCode::yes : ExitCode::no;
 }

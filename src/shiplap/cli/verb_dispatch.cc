@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -12,7 +13,9 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/files.h"
+#include "shiplap/cli/foreign_file.h"
 #include "shiplap/cli/launch.h"
+#include "shiplap/cli/output_files.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/comm/ranks.h"
 #include "shiplap/dispatch/compute.h"
@@ -53,7 +56,10 @@ struct Options {
     return 2 * heads.value_or(8) * head_dim.value_or(64);
   }
   [[nodiscard]] std::int64_t kv_row_bytes() const {
-    return std::int64_t{4} * kv_heads.value_or(2) * head_dim.value_or(64);
+    return 4 * kv_head_count() * head_dim.value_or(64);
+  }
+  [[nodiscard]] std::int64_t kv_head_count() const {
+    return kv_heads.value_or(std::gcd(heads.value_or(8), std::int64_t{2}));
   }
 };
 
@@ -63,7 +69,8 @@ void declare_input(Flags& flags, Options& options) {
                    .example = "validate",
                    .values = Values::files,
                    .required = false,
-                   .repeated = true},
+                   .repeated = true,
+                   .suggestions = {"validate", "inspect"}},
                   options.words);
   flags.count({.name = "--ranks", .help = "ranks (8)", .example = "8"}, options.ranks);
   flags.file({.name = "--lengths",
@@ -77,7 +84,8 @@ void declare_input(Flags& flags, Options& options) {
       {.name = "--seqs", .help = "random documents: documents per rank (4)", .example = "4"},
       options.seqs);
   flags.count({.name = "--cp",
-               .help = "context-parallel degree: items into which a document is split (4)",
+               .help = "context-parallel degree: items into which a document is split (4, or the "
+                       "ranks if fewer)",
                .example = "4"},
               options.cp);
   flags.count({.name = "--seed", .help = "random seed (0)", .example = "0"}, options.seed);
@@ -88,7 +96,9 @@ void declare_sizes(Flags& flags, Options& options) {
       {.name = "--ranks-per-node", .help = "consecutive ranks per node (8)", .example = "8"},
       options.ranks_per_node);
   flags.count({.name = "--heads", .help = "query heads (8)", .example = "8"}, options.heads);
-  flags.count({.name = "--kv-heads", .help = "key/value heads (2)", .example = "2"},
+  flags.count({.name = "--kv-heads",
+               .help = "key/value heads; divides the query heads (2)",
+               .example = "2"},
               options.kv_heads);
   flags.count({.name = "--head-dim", .help = "head dimension (64)", .example = "64"},
               options.head_dim);
@@ -114,7 +124,7 @@ void declare_output(Flags& flags, Options& options) {
               options.pairs);
   flags.file({.name = "--out",
               .letter = "-o",
-              .help = "write the tables as JSON",
+              .help = "write the tables as JSON; `-` is standard output",
               .example = "dispatch.json"},
              options.out);
   flags.file({.name = "--plan", .help = "write the dispatch as a plan", .example = "dispatch.plan"},
@@ -145,6 +155,12 @@ void check_numbers(const Options& options) {
   check("--kv-heads", options.kv_heads);
   check("--head-dim", options.head_dim);
   check("--steps", options.steps);
+  if (options.heads.value_or(8) % options.kv_head_count() != 0) {
+    throw_flag_error("--kv-heads",
+                     fmt::format("{} query heads cannot share {} key/value heads evenly",
+                                 options.heads.value_or(8), options.kv_head_count()),
+                     "take a number that divides that of the query heads");
+  }
   if (options.tokens && !std::in_range<std::uint32_t>(*options.tokens)) {
     throw_flag_error("--tokens",
                      fmt::format("{} tokens per rank do not fit into 32 bits", *options.tokens));
@@ -161,7 +177,7 @@ void check_numbers(const Options& options) {
 }
 
 std::vector<std::uint32_t> read_lengths(const std::string& file, Context& context) {
-  const SourceText source = read_text(file, context.in);
+  const SourceText source = read_text(file, context.in, "lengths.txt");
   std::vector<std::uint32_t> lengths;
   int line = 1;
   for (std::size_t at = 0; at < source.text.size();) {
@@ -198,11 +214,22 @@ struct BuiltDispatch {
   std::int64_t documents = 0;
 };
 
+// Throws InputError D003 if there are fewer ranks.
+int cp_degree(const Options& options, int ranks) {
+  if (options.cp.value_or(1) > ranks) {
+    throw_flag_error(
+        "--cp",
+        fmt::format("a context-parallel degree of {} exceeds the {} ranks", *options.cp, ranks),
+        fmt::format("take at most {}", ranks));
+  }
+  return static_cast<int>(options.cp.value_or(std::min(4, ranks)));
+}
+
 BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint32_t>& lengths,
                              int ranks) {
   BuiltDispatch built;
   const auto seed = static_cast<std::uint64_t>(options.seed.value_or(0));
-  const int cp = static_cast<int>(options.cp.value_or(4));
+  const int cp = cp_degree(options, ranks);
   if (lengths.empty()) {
     built.routing = dispatch::random_routing(
         {.world_size = ranks,
@@ -225,22 +252,32 @@ BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint
   return built;
 }
 
+std::vector<OutputFile> outputs_of(const Options& options) {
+  return {{"--out", options.out}, {"--plan", options.plan}, {"--report", options.report}};
+}
+
 // Writes the files that were requested in addition to the answer.
-void write_files(const Options& options, const BuiltDispatch& built) {
+void write_files(const Options& options, const BuiltDispatch& built,
+                 const report::DispatchView& view, Context& context) {
   if (options.out) {
-    write_text(*options.out, to_text(to_json(built.dispatch), Layout::compact) + "\n", "--out");
+    write_output({"--out", options.out}, to_text(to_json(built.dispatch), Layout::compact) + "\n",
+                 context);
   }
   if (options.plan) {
     const plan::Plan plan = dispatch::lower(
         built.routing, built.dispatch,
         {.q_row_bytes = options.q_row_bytes(), .kv_row_bytes = options.kv_row_bytes()});
-    write_text(*options.plan, plan::to_text(plan), "--plan");
+    write_output({"--plan", options.plan}, plan::to_text(plan), context);
+  }
+  if (options.report) {
+    const std::string command = shell_command(to_arguments("dispatch", declare, options));
+    write_output({"--report", options.report}, to_html(report::dispatch_page(view, command)),
+                 context);
   }
 }
 
 ExitCode print_result(const Options& options, const BuiltDispatch& built,
                       const dispatch::BenchmarkResult* benchmark, Context& context) {
-  write_files(options, built);
   const report::DispatchView view{
       .dispatch = built.dispatch,
       .routing = &built.routing,
@@ -250,13 +287,11 @@ ExitCode print_result(const Options& options, const BuiltDispatch& built,
                 .ranks_per_node = static_cast<int>(options.ranks_per_node.value_or(8))},
       .benchmark = benchmark,
       .backend = options.run.value_or("")};
-  if (options.report) {
-    const std::string command = shell_command(to_arguments("dispatch", declare, options));
-    write_text(*options.report, to_html(report::dispatch_page(view, command)), "--report");
-  }
-  context.out.stream << (options.json ? to_text(report::dispatch_json(view)) + "\n"
-                                      : report::dispatch_text(view, context.text_style(),
-                                                              options.pairs.value_or(10)));
+  write_files(options, built, view, context);
+  const Context answer = answer_context(outputs_of(options), context);
+  answer.out.stream << (options.json ? to_text(report::dispatch_json(view)) + "\n"
+                                     : report::dispatch_text(view, answer.text_style(),
+                                                             options.pairs.value_or(10)));
   return benchmark == nullptr || benchmark->is_right() ? ExitCode::yes : ExitCode::no;
 }
 
@@ -333,13 +368,22 @@ struct ValidatedFile {
   std::vector<Diagnostic> found;
 };
 
+// Throws InputError: D004, D008, or the errors of the file.
+ValidatedFile load_dispatch(const std::string& name, Context& context) {
+  const SourceText source = read_text(name, context.in, ".json");
+  try {
+    return {.name = source.file, .file = dispatch::read_dispatch(source.text, source.file)};
+  } catch (const InputError&) {
+    if (const auto foreign = foreign_file_error(source, "a dispatch")) throw InputError(*foreign);
+    throw;
+  }
+}
+
 ValidatedFile validate_file(const std::string& name, Context& context) {
-  const SourceText source = read_text(name, context.in);
-  ValidatedFile validated{.name = source.file,
-                          .file = dispatch::read_dispatch(source.text, source.file)};
+  ValidatedFile validated = load_dispatch(name, context);
   context.err.stream << render(validated.file.warnings, context.err.colour);
   validated.found = validate(validated.file);
-  for (Diagnostic& one : validated.found) one.where.file = source.file;
+  for (Diagnostic& one : validated.found) one.where.file = validated.name;
   return validated;
 }
 
@@ -369,6 +413,7 @@ ExitCode inspect_file(const ValidatedFile& validated, const Options& options, Co
 
 ExitCode run_verb(const Options& options, Context& context) {
   check_numbers(options);
+  check_outputs(outputs_of(options), options.json);
   if (!options.words.empty()) {
     const std::string& what = options.words[0];
     if (what != "validate" && what != "inspect") {

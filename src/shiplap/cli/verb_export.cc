@@ -9,6 +9,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/files.h"
+#include "shiplap/cli/output_files.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/plan/text.h"
 
@@ -65,10 +66,8 @@ ExitCode export_plan(const Options& options, Context& context) {
                      "input and output are the same file, and its comments would be lost",
                      "use another name");
   }
-  write_text(*options.output, text, "--output");
-  const std::string name = shell_word(*options.output);
-  context.err.stream << fmt::format("wrote {}\n", name);
-  suggest_next(fmt::format("shiplap show {}", name), context);
+  write_output({"--output", options.output}, text, context);
+  suggest_next(fmt::format("shiplap show {}", shell_word(*options.output)), context);
   return ExitCode::yes;
 }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "shiplap/base/json.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/launch.h"
+#include "shiplap/cli/output_files.h"
 #include "shiplap/cli/overlap_flags.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/comm/mpi/mpi.h"
@@ -56,20 +58,16 @@ std::optional<overlap::Calibration> measured_machine(const OverlapOptions& optio
 ExitCode calibrate(const std::string& file, const OverlapOptions& options, Context& context) {
   const std::optional<overlap::Calibration> result = measured_machine(options, context);
   if (!result) return ExitCode::yes;  // rank 0 prints the result
-  write_text(file, to_text(to_json(*result)) + "\n", "--calibrate");
-  context.out.stream << report::calibration_text(*result);
+  const OutputFile output{"--calibrate", file};
+  write_output(output, to_text(to_json(*result)) + "\n", context);
+  answer_context(std::span(&output, 1), context).out.stream << report::calibration_text(*result);
   return ExitCode::yes;
 }
 
 ExitCode write_plan(const OverlapOptions& options, Context& context) {
   const overlap::Choice choice = choice_of(options.query);
   const std::string text = overlap::plan_text(choice, problem_of(options.query));
-  if (options.output && *options.output != "-") {
-    write_text(*options.output, text, "--output");
-    context.err.stream << fmt::format("wrote {}\n", shell_word(*options.output));
-  } else {
-    context.out.stream << text;
-  }
+  write_output({"--output", options.output.value_or("-")}, text, context);
   return ExitCode::yes;
 }
 
@@ -88,9 +86,10 @@ ExitCode answer(const OverlapOptions& options, Context& context) {
   const std::optional<overlap::Study> study =
       run::study_overlap(query, shell_command(to_arguments(options)));
   if (!study) return ExitCode::yes;  // rank 0 prints the result
-  write_files(options, *study);
-  context.out.stream << (options.json ? to_text(report::overlap_json(*study)) + "\n"
-                                      : report::overlap_text(*study, context.text_style()));
+  write_files(options, *study, context);
+  const Context answer = answer_context(outputs_of(options), context);
+  answer.out.stream << (options.json ? to_text(report::overlap_json(*study)) + "\n"
+                                     : report::overlap_text(*study, answer.text_style()));
   if (study->comparison && !options.json) {
     suggest_fastest(options, study->comparison->candidates.front(), context);
   }

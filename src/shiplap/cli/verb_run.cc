@@ -131,7 +131,8 @@ void print_result(const Options& options, const Subject& subject, const std::str
                .title = subject.title,
                .assumed = {fmt::format(
                    "Measured on {}; waiting for other ranks counts as communication.", where)},
-               .arguments = to_arguments("run", declare, options)});
+               .arguments = to_arguments("run", declare, options)},
+              context);
   if (options.json) {
     Json losses = Json::array();
     Json times = Json::array();
@@ -146,16 +147,15 @@ void print_result(const Options& options, const Subject& subject, const std::str
     return;
   }
   if (outcome.unequal > 0) {
-    context.out.stream << fmt::format("\nmismatch: {} weight values differ between ranks\n",
-                                      with_separators(outcome.unequal));
+    answer_context(outputs_of(options.files), context).out.stream << fmt::format(
+        "\nmismatch: {} weight values differ between ranks\n", with_separators(outcome.unequal));
   }
 }
 
 ExitCode run_plan(const Options& options, Context& context) {
   check(options);
-  check_writable(options.files.plan, "--plan");
-  check_writable(options.files.report, "--report");
-  check_writable(options.files.trace, "--trace");
+  check_outputs(outputs_of(options.files), options.json);
+  Context answer = answer_context(outputs_of(options.files), context);
   const std::string backend = backend_of(options);
   const bool is_rank = comm::launched_by() || comm::socket_job();
   const Subject subject = options.strategy.strategy ? subject_of(options.strategy, defaults())
@@ -179,8 +179,8 @@ ExitCode run_plan(const Options& options, Context& context) {
         .traces = options.files.report || options.files.trace};
     if (!options.json) {
       how.on_step = [&](const run::TrainingStep& step) {
-        if (step.number == 0) show_begin(subject, backend, context);
-        show_step(step, context);
+        if (step.number == 0) show_begin(subject, backend, answer);
+        show_step(step, answer);
       };
     }
     comm::run_ranks({.threads = static_cast<int>(ranks)}, [&](comm::Communicator& world) {

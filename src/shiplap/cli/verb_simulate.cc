@@ -3,14 +3,17 @@
 
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/precheck.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
+#include "shiplap/cost/placement.h"
 #include "shiplap/report/text.h"
 #include "shiplap/report/trace.h"
 #include "shiplap/sim/replay.h"
@@ -40,7 +43,9 @@ void declare(Flags& flags, Options& options) {
               .value = "NAME",
               .help = fmt::format("hardware: a file, or one of {} (h100_80g_nvl8)",
                                   fmt::join(hardware::known_systems(), ", ")),
-              .example = "h100_80g_nvl8"},
+              .example = "h100_80g_nvl8",
+              .values = Values::files,
+              .suggestions = hardware::known_systems()},
              options.hardware);
   flags.count({.name = "--eager",
                .value = "BYTES",
@@ -61,8 +66,15 @@ std::vector<std::string> command_of(Options options) {
 struct Simulated {
   Subject subject;
   std::string system;  // its name
+  std::vector<Diagnostic> warnings;
   sim::Replay replay;
 };
+
+Json to_json(std::span<const Diagnostic> diagnostics) {
+  Json list = Json::array();
+  for (const Diagnostic& one : diagnostics) list.push(shiplap::to_json(one));
+  return list;
+}
 
 Json to_json(const Simulated& found) {
   Json json = Json::object(
@@ -70,9 +82,8 @@ Json to_json(const Simulated& found) {
   const trace::Trace& trace = found.replay.trace;
   const Json of_trace = report::trace_to_json(trace, trace::summarize(trace));
   for (const auto& [key, value] : of_trace.as_object()) json.set(key, value);
-  Json problems = Json::array();
-  for (const Diagnostic& problem : found.replay.problems) problems.push(shiplap::to_json(problem));
-  return json.set("problems", std::move(problems));
+  json.set("warnings", to_json(std::span(found.warnings)));
+  return json.set("problems", to_json(std::span(found.replay.problems)));
 }
 
 std::string to_text(const Simulated& found, const std::string& title,
@@ -86,12 +97,23 @@ std::string to_text(const Simulated& found, const std::string& title,
               : "cannot be executed\n");
 }
 
+std::vector<Diagnostic> placement_warnings(const Options& options, const Subject& subject,
+                                           const hardware::System& system) {
+  std::optional<Diagnostic> warning = cost::tensor_parallel_warning(subject.plan.mesh, system);
+  if (!warning) return {};
+  if (subject.source) warning->where.file = subject.source->file;
+  if (options.strategy.mesh) warning->where.flag = "--mesh";
+  return {*std::move(warning)};
+}
+
 ExitCode run_verb(const Options& options, Context& context) {
   check_subject({.file = options.file,
                  .strategy = options.strategy,
                  .keeps_plan = options.files.plan.has_value(),
                  .verb = "simulate",
                  .for_example = "1f1b"});
+  check_outputs(outputs_of(options.files), options.json);
+  Context answer = answer_context(outputs_of(options.files), context);
   strategy::World world;
   world.system = hardware::find_system(options.hardware.value_or("h100_80g_nvl8"));
   world.eager_limit = {options.eager.value_or(0)};
@@ -99,8 +121,11 @@ ExitCode run_verb(const Options& options, Context& context) {
   Simulated found{.subject = options.strategy.strategy ? subject_of(options.strategy, {}, world)
                                                        : subject_of(options.file, context),
                   .system = world.system.name,
+                  .warnings = {},
                   .replay = {}};
   const Subject& subject = found.subject;
+  found.warnings = placement_warnings(options, subject, world.system);
+  context.err.stream << render(found.warnings, context.err.colour);
   std::optional<Bytes> eager;
   if (options.eager) eager = world.eager_limit;
   const bool sound = options.no_check || precheck(subject.plan, context, subject.text(), eager);
@@ -122,10 +147,11 @@ ExitCode run_verb(const Options& options, Context& context) {
               {.trace = found.replay.trace,
                .title = title,
                .assumed = assumed,
-               .arguments = command_of(options)});
+               .arguments = command_of(options)},
+              context);
   if (!options.json) context.err.stream << render(found.replay.problems, context.err.colour);
-  context.out.stream << (options.json ? to_text(to_json(found)) + "\n"
-                                      : to_text(found, title, context.text_style()));
+  answer.out.stream << (options.json ? to_text(to_json(found)) + "\n"
+                                     : to_text(found, title, answer.text_style()));
   return sound && found.replay.problems.empty() ? ExitCode::yes : ExitCode::no;
 }
 
@@ -136,7 +162,7 @@ Verb simulate_verb() {
       {.name = "simulate",
        .summary = "predict time and memory of a strategy or a plan, in virtual time",
        .examples =
-           {{"shiplap simulate --strategy 1f1b --ranks 8 --layers 16 --batches 32",
+           {{"shiplap simulate --strategy 1f1b --ranks 8 --global-batch 32",
              "a pipeline: step time, bubble, peak memory"},
             {"shiplap simulate --strategy fsdp --ranks 64 --hardware b200 --report out.html",
              "HTML report"},

@@ -7,12 +7,12 @@ namespace shiplap::cli {
 // Each is defined in the file verb_NAME.cc.
 using MakeVerb = Verb();
 MakeVerb show_verb, export_verb, check_verb, simulate_verb, run_verb, dispatch_verb, overlap_verb,
-    explain_verb, completion_verb;
+    hardware_verb, explain_verb, completion_verb;
 
 std::vector<Verb> all_verbs() {
   return {
-      show_verb(),     export_verb(),  check_verb(),   simulate_verb(),   run_verb(),
-      dispatch_verb(), overlap_verb(), explain_verb(), completion_verb(),
+      show_verb(),     export_verb(),  check_verb(),    simulate_verb(), run_verb(),
+      dispatch_verb(), overlap_verb(), hardware_verb(), explain_verb(),  completion_verb(),
   };
 }
 

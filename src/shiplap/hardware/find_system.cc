@@ -28,7 +28,17 @@ std::string suggest_system(const std::string& typed, const std::vector<std::stri
   for (const std::string& name : known) {
     if (!typed.empty() && name.starts_with(typed)) return fmt::format("did you mean `{}`?", name);
   }
-  return suggest(typed, known);
+  const std::string near = nearest(typed, known);
+  return near.empty() ? "`shiplap hardware` lists the known ones, and prints one to copy and change"
+                      : fmt::format("did you mean `{}`?", near);
+}
+
+[[noreturn]] void throw_unknown_system(const std::string& name, std::string_view reason) {
+  const std::vector<std::string> known = known_systems();
+  throw InputError({.code = "D601",
+                    .what = fmt::format("unknown system `{}`{}", name, reason),
+                    .why = fmt::format("known systems: {}", fmt::join(known, ", ")),
+                    .help = suggest_system(name, known)});
 }
 
 }  // namespace
@@ -39,6 +49,13 @@ std::vector<std::string> known_systems() {
   return names;
 }
 
+std::string_view system_file(const std::string& name) {
+  for (const embedded::File& file : embedded::system_files()) {
+    if (file.name == name) return file.content;
+  }
+  throw_unknown_system(name, "");
+}
+
 System find_system(const std::string& name_or_path) {
   for (const embedded::File& file : embedded::system_files()) {
     if (file.name == name_or_path) return parse_system(file.content, file.name);
@@ -46,12 +63,7 @@ System find_system(const std::string& name_or_path) {
   if (const std::optional<std::string> text = read_file(name_or_path)) {
     return parse_system(*text, name_or_path);
   }
-  const std::vector<std::string> known = known_systems();
-  throw InputError(
-      {.code = "D601",
-       .what = fmt::format("unknown system `{}`, and no such file can be read", name_or_path),
-       .why = fmt::format("known systems: {}", fmt::join(known, ", ")),
-       .help = suggest_system(name_or_path, known)});
+  throw_unknown_system(name_or_path, ", and no such file can be read");
 }
 
 }  // namespace shiplap::hardware

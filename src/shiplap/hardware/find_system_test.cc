@@ -59,6 +59,22 @@ TEST(FindSystem, SaysWhichSystemMayBeMeant) {
   }
 }
 
+TEST(FindSystem, SaysHowToListThem) {
+  try {
+    (void)find_system("list");
+    ADD_FAILURE();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.diagnostics()[0].help, HasSubstr("`shiplap hardware` lists"));
+  }
+}
+
+TEST(SystemFile, IsTheFileOfTheRepository) {
+  for (const std::string& name : known_systems()) {
+    EXPECT_EQ(system_file(name), file_text("data/hardware/" + name + ".json"));
+  }
+  EXPECT_THROW((void)system_file("data/hardware/h200.json"), InputError);
+}
+
 TEST(FindSystem, RefusesWhatIsNoFile) {
   for (const char* const name : {"", "data", "no/such/file.json", "data/hardware"}) {
     EXPECT_THROW((void)find_system(name), InputError) << name;

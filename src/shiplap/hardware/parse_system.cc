@@ -288,9 +288,25 @@ class Reader {
   std::vector<Diagnostic> errors_;
 };
 
+// Whether the text is a plan, in either form. A plan may begin with comments.
+bool is_plan(std::string_view text) {
+  if (text.substr(0, 100).find("\"shiplap.plan/") != text.npos) return true;
+  while (text.starts_with('#') || text.starts_with('\n')) {
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  }
+  return text.starts_with("shiplap-plan");
+}
+
 }  // namespace
 
 System parse_system(std::string_view text, std::string_view file) {
+  if (is_plan(text)) {
+    throw InputError(Diagnostic{
+        .code = "D600",
+        .where = {.file = std::string(file)},
+        .what = "this is a plan, not a hardware file",
+        .help = "`shiplap hardware` lists the known machines, and prints one to copy and change"});
+  }
   return Reader(file).read(parse_json(text, file));
 }
 

@@ -285,5 +285,18 @@ INSTANTIATE_TEST_SUITE_P(Systems, Calculon,
                          ::testing::Values("a100_80e", "a100_80g", "h100_80g_nvl8"),
                          [](const auto& test) { return std::string(test.param); });
 
+TEST(ParseSystem, APlanIsRecognized) {
+  for (const char* text : {"shiplap-plan 1\nmesh dp=2\n", "# mine\n\n# yours\nshiplap-plan 1\n",
+                           "{\n  \"schema\": \"shiplap.plan/1\",\n"}) {
+    try {
+      (void)parse_system(text, "ddp.plan");
+      ADD_FAILURE() << text;
+    } catch (const InputError& error) {
+      EXPECT_EQ(error.diagnostics()[0].code, "D600");
+      EXPECT_EQ(error.diagnostics()[0].what, "this is a plan, not a hardware file");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shiplap::hardware

@@ -107,6 +107,8 @@ struct System {
 
 // The names of the built-in systems, sorted.
 [[nodiscard]] std::vector<std::string> known_systems();
+// The hardware file of a built-in system. Throws InputError D601.
+[[nodiscard]] std::string_view system_file(const std::string& name);
 // A built-in system, or else a file. Throws InputError D601 if it is neither, with similar names.
 [[nodiscard]] System find_system(const std::string& name_or_path);
 

@@ -132,29 +132,18 @@ std::vector<plan::Axis> default_mesh(const StrategyInfo& entry, int ranks) {
   return mesh;
 }
 
-void check_axes(const StrategyInfo& entry, const std::vector<plan::Axis>& mesh) {
-  std::vector<std::string> wanted = entry.axes;
-  if (wanted.empty()) wanted = {"dp"};
-  std::vector<std::string> given;
-  for (const plan::Axis& axis : mesh) given.push_back(axis.name);
-  std::ranges::sort(given);
-  std::vector<std::string> sorted = wanted;
-  std::ranges::sort(sorted);
-  if (given == sorted) return;
-  throw_bad_size(fmt::format("`{}` cannot run on axes {}", entry.name, fmt::join(given, ", ")),
-                 fmt::format("its mesh has {}", fmt::join(wanted, ", ")),
-                 "give each of them a size, even 1");
+std::string format_mesh(const std::vector<plan::Axis>& mesh) {
+  std::string text;
+  for (const plan::Axis& axis : mesh) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", axis.name, axis.size);
+  }
+  return text;
 }
 
-std::vector<plan::Axis> mesh_for(const StrategyInfo& entry, const TrainingSize& size) {
-  if (size.ranks < 0) {
-    throw_bad_size(fmt::format("invalid number of ranks: {}", size.ranks),
-                   "there is at least one rank", "take 1 rank or more");
-  }
-  if (size.mesh.empty()) return default_mesh(entry, std::max(size.ranks, 1));
-  check_axes(entry, size.mesh);
+// Returns the number of ranks of a mesh. Throws if an axis is empty or the mesh is too large.
+std::int64_t count_ranks(const std::vector<plan::Axis>& mesh) {
   std::int64_t ranks = 1;
-  for (const plan::Axis& axis : size.mesh) {
+  for (const plan::Axis& axis : mesh) {
     const bool fits = axis.size >= 1 && axis.size <= plan::kMaxRanks / ranks;
     if (!fits) {
       throw_bad_size(
@@ -165,13 +154,89 @@ std::vector<plan::Axis> mesh_for(const StrategyInfo& entry, const TrainingSize& 
     }
     ranks *= axis.size;
   }
+  return ranks;
+}
+
+// The axes that the mesh of a strategy lacks. Throws if it has one that the strategy does not have.
+std::vector<std::string> missing_axes(const StrategyInfo& entry,
+                                      const std::vector<plan::Axis>& mesh) {
+  std::vector<std::string> missing = entry.axes;
+  if (missing.empty()) missing = {"dp"};
+  const std::string wanted = fmt::format("its mesh has {}", fmt::join(missing, ", "));
+  for (const plan::Axis& axis : mesh) {
+    if (std::erase(missing, axis.name) > 0) continue;
+    const bool twice = std::ranges::count(mesh, axis.name, &plan::Axis::name) > 1;
+    throw_bad_size(twice ? fmt::format("the mesh has two axes `{}`", axis.name)
+                         : fmt::format("`{}` has no axis `{}`", entry.name, axis.name),
+                   wanted, fmt::format("leave out `{}={}`", axis.name, axis.size));
+  }
+  return missing;
+}
+
+// Inserts the one missing axis, before those that follow it in the strategy's own order, so that
+// `dp` varies slowest and `tp` fastest.
+std::vector<plan::Axis> add_axis(const StrategyInfo& entry, std::vector<plan::Axis> mesh,
+                                 const plan::Axis& axis) {
+  const auto order = [&](const std::string& name) {
+    return std::ranges::find(entry.axes, name) - entry.axes.begin();
+  };
+  const auto follows = [&](const plan::Axis& other) {
+    return order(other.name) > order(axis.name);
+  };
+  mesh.insert(std::ranges::find_if(mesh, follows), axis);
+  return mesh;
+}
+
+// Completes a mesh that lacks axes of the strategy: one of them follows from the number of ranks.
+std::vector<plan::Axis> complete_mesh(const StrategyInfo& entry, const TrainingSize& size) {
+  const std::vector<std::string> missing = missing_axes(entry, size.mesh);
+  const std::int64_t given = count_ranks(size.mesh);
+  if (missing.empty()) return size.mesh;
+  std::vector<plan::Axis> example = size.mesh;
+  for (const std::string& axis : missing) example = add_axis(entry, example, {axis, 1});
+  if (missing.size() > 1 || size.ranks == 0) {
+    throw_bad_size(fmt::format("the mesh of `{}` lacks {}", entry.name, fmt::join(missing, ", ")),
+                   size.ranks == 0 ? "the size of one axis follows from the number of ranks, which "
+                                     "is not given either"
+                                   : "only one axis follows from the number of ranks",
+                   fmt::format("give all sizes, for instance {}", format_mesh(example)));
+  }
+  if (size.ranks % given != 0) {
+    throw_bad_size(
+        fmt::format("{} ranks cannot be divided by {}", size.ranks, format_mesh(size.mesh)),
+        fmt::format("`{}` would have {} / {} positions", missing[0], size.ranks, given),
+        fmt::format("take {} ranks", nearest_multiples(size.ranks, given)));
+  }
+  return add_axis(entry, size.mesh, {missing[0], size.ranks / given});
+}
+
+// For a mesh whose sizes do not multiply to the number of ranks: the change of one axis that fixes
+// it, of `dp` if possible.
+std::string mismatch_help(const StrategyInfo& entry, const TrainingSize& size, std::int64_t ranks) {
+  for (const std::string& name : entry.axes) {
+    const std::int64_t others = ranks / axis_size(size.mesh, name);
+    if (size.ranks % others == 0) {
+      return fmt::format("take {}={}, or {} ranks", name, size.ranks / others, ranks);
+    }
+  }
+  return fmt::format("take {} ranks", ranks);
+}
+
+std::vector<plan::Axis> mesh_for(const StrategyInfo& entry, const TrainingSize& size) {
+  if (size.ranks < 0) {
+    throw_bad_size(fmt::format("invalid number of ranks: {}", size.ranks),
+                   "there is at least one rank", "take 1 rank or more");
+  }
+  if (size.mesh.empty()) return default_mesh(entry, std::max(size.ranks, 1));
+  std::vector<plan::Axis> mesh = complete_mesh(entry, size);
+  const std::int64_t ranks = count_ranks(mesh);
   if (size.ranks != 0 && size.ranks != ranks) {
     throw_bad_size(fmt::format("mesh mismatch: the mesh has {} ranks, not {}", ranks, size.ranks),
                    "the sizes of the axes multiply to the number of ranks",
-                   "leave one of them out");
+                   mismatch_help(entry, size, ranks));
   }
   if (entry.axes.empty() && ranks != 1) return default_mesh(entry, static_cast<int>(ranks));
-  return size.mesh;
+  return mesh;
 }
 
 // ---------------------------------------------------------------- numbers
@@ -278,6 +343,11 @@ World world_for(const StrategyInfo& entry, const TrainingSize& size) {
           .parts = shards,
           .by = fmt::format("{} along `{}`", format_count(shards, kRank), entry.shards)});
   return world;
+}
+
+int default_layers(const StrategyInfo& entry, const TrainingSize& size, int layers) {
+  const std::int64_t parts = axis_size(mesh_for(entry, size), "pp") * chunks_for(entry, size);
+  return static_cast<int>((layers + parts - 1) / parts * parts);
 }
 
 Training training_for(const StrategyInfo& entry, const TrainingSize& size) {

@@ -65,5 +65,8 @@ struct TrainingSize {
 // divide (layers into stages, samples into microbatches), with the nearest numbers that do.
 [[nodiscard]] World world_for(const StrategyInfo& entry, const TrainingSize& size);
 [[nodiscard]] Training training_for(const StrategyInfo& entry, const TrainingSize& size);
+// Returns the smallest number of layers, at least `layers`, that divides among the stages and
+// chunks of a strategy on this mesh. Ignores size.layers. Throws InputError D622.
+[[nodiscard]] int default_layers(const StrategyInfo& entry, const TrainingSize& size, int layers);
 
 }  // namespace shiplap::strategy

@@ -398,12 +398,43 @@ TEST(WorldFor, TakesAMeshThatIsGiven) {
   EXPECT_EQ(world_for(hybrid, {.ranks = 16, .mesh = mesh}).mesh, mesh);
   EXPECT_EQ(diagnostic_of([&] { (void)world_for(hybrid, {.ranks = 8, .mesh = mesh}); }).what,
             "mesh mismatch: the mesh has 16 ranks, not 8");
-  EXPECT_EQ(diagnostic_of([&] { (void)world_for(hybrid, {.mesh = {{"dp", 4}}}); }).why,
+  EXPECT_EQ(diagnostic_of([&] { (void)world_for(hybrid, {.ranks = 8, .mesh = mesh}); }).help,
+            "take pp=2, or 16 ranks");
+  EXPECT_EQ(diagnostic_of([&] { (void)world_for(hybrid, {.mesh = {{"cp", 4}}}); }).why,
             "its mesh has dp, pp, tp");
   EXPECT_EQ(diagnostic_of([&] {
               (void)world_for(hybrid, {.mesh = {{"dp", 0}, {"pp", 4}, {"tp", 4}}});
             }).what,
             "invalid mesh: axis `dp` has size 0");
+}
+
+TEST(WorldFor, FillsInOneMissingAxis) {
+  using Mesh = std::vector<plan::Axis>;
+  const auto completed = [](const char* name, int ranks, Mesh mesh) {
+    return world_for(find_strategy(name), {.ranks = ranks, .mesh = std::move(mesh)}).mesh;
+  };
+  EXPECT_EQ(completed("hybrid", 512, {{"pp", 4}, {"tp", 8}}),
+            (Mesh{{"dp", 16}, {"pp", 4}, {"tp", 8}}));
+  EXPECT_EQ(completed("hybrid", 512, {{"tp", 8}, {"pp", 4}}),
+            (Mesh{{"dp", 16}, {"tp", 8}, {"pp", 4}}));
+  EXPECT_EQ(completed("hybrid", 8, {{"dp", 2}, {"pp", 4}}),
+            (Mesh{{"dp", 2}, {"pp", 4}, {"tp", 1}}));
+  EXPECT_EQ(completed("hybrid", 8, {{"dp", 2}, {"tp", 2}}),
+            (Mesh{{"dp", 2}, {"pp", 2}, {"tp", 2}}));
+  EXPECT_EQ(completed("pipeline_fsdp", 8, {{"dp", 2}}), (Mesh{{"pp", 4}, {"dp", 2}}));
+}
+
+TEST(WorldFor, AsksForAxesThatDoNotFollow) {
+  const auto error_for = [](int ranks, const std::vector<plan::Axis>& mesh) {
+    return diagnostic_of(
+        [&] { (void)world_for(find_strategy("hybrid"), {.ranks = ranks, .mesh = mesh}); });
+  };
+  EXPECT_EQ(error_for(0, {{"dp", 2}, {"pp", 2}}).help,
+            "give all sizes, for instance dp=2,pp=2,tp=1");
+  EXPECT_EQ(error_for(8, {{"tp", 2}}).what, "the mesh of `hybrid` lacks dp, pp");
+  EXPECT_EQ(error_for(8, {{"tp", 2}}).help, "give all sizes, for instance dp=1,pp=1,tp=2");
+  EXPECT_EQ(error_for(10, {{"tp", 2}, {"pp", 2}}).help, "take 8 or 12 ranks");
+  EXPECT_EQ(error_for(8, {{"tp", 2}, {"tp", 4}}).what, "the mesh has two axes `tp`");
 }
 
 TEST(WorldFor, RefusesRanksThatFitNoMesh) {
@@ -418,6 +449,23 @@ TEST(WorldFor, RefusesRanksThatFitNoMesh) {
   EXPECT_EQ(error_for("tp", 3).help, "take 4095 or 4098 features");
   EXPECT_EQ(error_for("fsdp", 3).help, "take 4095 or 4098 features");
   EXPECT_EQ(mesh_of("fsdp", 8192).front().size, 8192) << "a shard need not be whole rows";
+}
+
+TEST(DefaultLayers, DivideAmongStagesAndChunks) {
+  const auto layers = [](const char* name, int ranks) {
+    return default_layers(find_strategy(name), {.ranks = ranks}, 4);
+  };
+  EXPECT_EQ(layers("ddp", 8), 4);
+  EXPECT_EQ(layers("1f1b", 2), 4);
+  EXPECT_EQ(layers("1f1b", 3), 6);
+  EXPECT_EQ(layers("1f1b", 8), 8);
+  EXPECT_EQ(layers("interleaved", 8), 16);
+  EXPECT_EQ(layers("hybrid", 64), 4);
+  for (const StrategyInfo& entry : strategies()) {
+    TrainingSize size{.ranks = entry.axes.empty() ? 1 : 8, .batch = 32};
+    size.layers = default_layers(entry, size, 4);
+    EXPECT_NO_THROW((void)training_for(entry, size)) << entry.name;
+  }
 }
 
 TEST(TrainingFor, TakesOneSamplePerMicrobatchInPipelines) {

@@ -1,0 +1,17 @@
+// Files of other tools: recognized, so that the error says what they are and what to do.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "shiplap/base/diagnostic.h"
+#include "shiplap/base/files.h"
+
+namespace shiplap::cli {
+
+// Returns D008 for a model configuration, a launch script, a dump, a trace or a pipeline schedule.
+// Looks at the beginning of the text only. `expected` is what the command reads.
+[[nodiscard]] std::optional<Diagnostic> foreign_file_error(const SourceText& source,
+                                                           std::string_view expected = "a plan");
+
+}  // namespace shiplap::cli

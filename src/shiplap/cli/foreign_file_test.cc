@@ -1,0 +1,56 @@
+#include "shiplap/cli/foreign_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace shiplap::cli {
+namespace {
+
+using testing::HasSubstr;
+
+std::string recognized(const std::string& text) {
+  const auto error = foreign_file_error({.file = "a file", .text = text});
+  return error ? error->code + ": " + error->what + "; " + error->help : "";
+}
+
+TEST(ForeignFile, IsRecognized) {
+  EXPECT_THAT(recognized(R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8192})"),
+              HasSubstr("D008: expected a plan; this is a model configuration of Hugging Face"));
+  EXPECT_THAT(recognized("#!/bin/bash\ntorchrun pretrain.py --tensor-model-parallel-size 8\n"),
+              HasSubstr("flags of Megatron-LM"));
+  EXPECT_THAT(recognized("\x80\x04\x95"), HasSubstr("Python pickle"));
+  EXPECT_THAT(recognized(R"({"version": "2.5", "pg_config": {}, "entries": []})"),
+              HasSubstr("flight recorder"));
+  EXPECT_THAT(recognized(R"({"schemaVersion": 1, "traceEvents": []})"), HasSubstr("profiler"));
+  EXPECT_THAT(recognized("0F0,0F1,,0B0\n,1F0\n"), HasSubstr("shiplap check --schedule 'a file'"));
+  EXPECT_THAT(recognized("0SEND_F1, 0F0\r\n"), HasSubstr("pipeline schedule"));
+}
+
+TEST(ForeignFile, ItsSizesBecomeFlags) {
+  EXPECT_THAT(recognized(R"({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers":32})"),
+              HasSubstr("--strategy hybrid --ranks 8 --layers 32 --hidden 4096`"));
+  EXPECT_THAT(recognized("--tensor-model-parallel-size 8 \\\n--num-layers 80 --seq-length 4096\n"
+                         "--pipeline-model-parallel-size $PP --hidden-size $HIDDEN"),
+              HasSubstr("--strategy hybrid --layers 80 --seq-length 4096 --mesh tp=8 --ranks N`"));
+  EXPECT_THAT(recognized(R"({"model_type"})"), HasSubstr("--strategy hybrid --ranks 8`"));
+}
+
+TEST(ForeignFile, TheMessageSaysWhatTheCommandReads) {
+  const auto error = foreign_file_error({.file = "x", .text = "\x80\x04"}, "a dispatch");
+  ASSERT_TRUE(error.has_value());
+  EXPECT_THAT(error->what, HasSubstr("expected a dispatch; this is a Python pickle"));
+}
+
+TEST(ForeignFile, IsNotGuessed) {
+  EXPECT_EQ(recognized(""), "");
+  EXPECT_EQ(recognized("shiplap-plan 2\n"), "");
+  EXPECT_EQ(recognized("{\"schema\": \"shiplap.plan/1\"}"), "");
+  EXPECT_EQ(recognized("0.5,1.5\n"), "");
+  EXPECT_EQ(recognized("hidden_size 12\n"), "");
+  EXPECT_EQ(recognized(",,\n"), "");
+}
+
+}  // namespace
+}  // namespace shiplap::cli

@@ -1,0 +1,91 @@
+// shiplap hardware: lists the built-in machines, or prints one as JSON.
+#include <fmt/format.h>
+
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "shiplap/base/json.h"
+#include "shiplap/cli/files.h"
+#include "shiplap/cli/output_files.h"
+#include "shiplap/cli/verb.h"
+#include "shiplap/hardware/system.h"
+#include "shiplap/report/table.h"
+
+namespace shiplap::cli {
+namespace {
+
+struct Options {
+  std::string name;
+  std::optional<std::string> output;
+  bool json = false;
+};
+
+void declare(Flags& flags, Options& options) {
+  flags.argument({.name = "NAME",
+                  .help = "print this machine as a hardware file; default: list all",
+                  .example = "h100_80g_nvl8",
+                  .required = false,
+                  .suggestions = hardware::known_systems()},
+                 options.name);
+  flags.file({.name = "--output",
+              .letter = "-o",
+              .value = "OUT",
+              .help = "write to this file instead of standard output",
+              .example = "mine.json"},
+             options.output);
+  flags.toggle({.name = "--json", .help = "print the list as JSON; a machine always is"},
+               options.json);
+}
+
+std::string list_text(const report::TextStyle& style) {
+  using report::Column;
+  report::Table table({Column::text("name"), Column::text("GEMM, bf16"), Column::text("memory"),
+                       Column::numbers("ranks per node"), Column::text("within a node"),
+                       Column::text("between nodes")});
+  for (const std::string& name : hardware::known_systems()) {
+    const hardware::System system = hardware::find_system(name);
+    const hardware::Processor::Speed* const speed = system.matrix.usable(DType::bf16);
+    const hardware::Network& inner = system.networks.front();
+    table.add({name, speed == nullptr ? "" : to_string(speed->peak), system.mem1.capacity,
+               fmt::format("{}", inner.size), inner.bandwidth, system.networks.back().bandwidth});
+  }
+  return table.text(style);
+}
+
+std::string list_json() {
+  Json names = Json::array();
+  for (const std::string& name : hardware::known_systems()) names.push(name);
+  return to_text(Json::object({{"schema", "shiplap.hardware.list/1"}, {"systems", names}})) + "\n";
+}
+
+ExitCode show_hardware(const Options& options, Context& context) {
+  const OutputFile output{"--output", options.output.value_or("-")};
+  if (options.name.empty()) {
+    write_output(output, options.json ? list_json() : list_text(context.text_style()), context);
+    return ExitCode::yes;
+  }
+  write_output(output, hardware::system_file(options.name), context);
+  if (options.output && !output.is_standard_output()) {
+    suggest_next(fmt::format("shiplap simulate --strategy fsdp --ranks 8 --hardware {}",
+                             shell_word(*options.output)),
+                 context);
+  }
+  return ExitCode::yes;
+}
+
+}  // namespace
+
+Verb hardware_verb() {
+  return make_verb<Options>(
+      {.name = "hardware",
+       .summary = "list the built-in machines, or print one to copy and change it",
+       .examples = {{"shiplap hardware", "the names for --hardware"},
+                    {"shiplap hardware h100_80g_nvl8 -o mine.json", "a file to change"},
+                    {"shiplap simulate --strategy fsdp --ranks 8 --hardware mine.json",
+                     "predict for that machine"}},
+       .notes = "docs/hardware.md describes the file."},
+      {.declare = declare, .run = show_hardware});
+}
+
+}  // namespace shiplap::cli
