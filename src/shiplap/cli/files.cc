@@ -1,5 +1,7 @@
 #include "shiplap/cli/files.h"
 
+#include <fmt/format.h>
+
 #include <ostream>
 #include <utility>
 
@@ -23,11 +25,13 @@ std::string shell_command(const std::vector<std::string>& words) {
 }
 
 void declare_plan_file(Flags& flags, std::string& file) {
-  flags.argument({.name = "FILE",
-                  .help = "a plan file, text or JSON; `-` is standard input",
-                  .example = "step.plan",
-                  .values = Values::files},
-                 file);
+  flags.argument(
+      {.name = "FILE",
+       .help = "a plan file, text or JSON; `-` is standard input; alternative: --schedule",
+       .example = "step.plan",
+       .values = Values::files,
+       .required = false},
+      file);
 }
 
 void suggest_next(std::string_view command, Context& context) {
@@ -35,9 +39,26 @@ void suggest_next(std::string_view command, Context& context) {
                      << '\n';
 }
 
+namespace {
+
+// A schedule is not a plan, but its file may be given in place of one.
+InputError with_schedule_hint(const InputError& error, const std::string& file) {
+  std::vector<Diagnostic> diagnostics = error.diagnostics();
+  diagnostics.front().help = fmt::format(
+      "a pipeline schedule is given by a flag: `shiplap check --schedule {}`", shell_word(file));
+  return InputError(std::move(diagnostics));
+}
+
+}  // namespace
+
 LoadedPlan load_plan(const std::string& file, Context& context) {
   LoadedPlan loaded{.source = read_text(file, context.in)};
-  loaded.plan = plan::parse_plan(loaded.source.text, loaded.source.file);
+  try {
+    loaded.plan = plan::parse_plan(loaded.source.text, loaded.source.file);
+  } catch (const InputError& error) {
+    if (!file.ends_with(".csv") || error.diagnostics().front().code != "D100") throw;
+    throw with_schedule_hint(error, file);
+  }
   return loaded;
 }
 

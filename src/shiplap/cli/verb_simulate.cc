@@ -21,6 +21,7 @@ namespace {
 struct Options {
   std::string file;
   StrategyFlags strategy;
+  ScheduleFlags schedule;
   std::optional<std::string> hardware;
   std::optional<std::int64_t> eager;
   TraceFiles files;
@@ -30,12 +31,13 @@ struct Options {
 
 void declare(Flags& flags, Options& options) {
   flags.argument({.name = "FILE",
-                  .help = "a plan file; alternative: --strategy",
+                  .help = "a plan file; alternatives: --strategy, --schedule",
                   .example = "step.plan",
                   .values = Values::files,
                   .required = false},
                  options.file);
   declare_strategy(flags, options.strategy, {});
+  declare_schedule(flags, options.schedule);
   flags.text({.name = "--hardware",
               .value = "NAME",
               .help = fmt::format("hardware: a file, or one of {} (h100_80g_nvl8)",
@@ -47,7 +49,7 @@ void declare(Flags& flags, Options& options) {
                .help = "messages of up to this size are sent eagerly (0)",
                .example = "65536"},
               options.eager);
-  declare_files(flags, options.files, {});
+  declare_files(flags, options.files, {.what = "strategy or the schedule"});
   flags.toggle({.name = "--no-check", .help = "do not check the plan first"}, options.no_check);
   flags.toggle({.name = "--json", .help = "print everything as JSON"}, options.json);
 }
@@ -87,19 +89,19 @@ std::string to_text(const Simulated& found, const std::string& title,
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
-  check_subject({.file = options.file,
-                 .strategy = options.strategy,
-                 .keeps_plan = options.files.plan.has_value(),
-                 .verb = "simulate",
-                 .for_example = "1f1b"});
+  const SubjectFlags input{.file = options.file,
+                           .strategy = &options.strategy,
+                           .schedule = &options.schedule,
+                           .keeps_plan = options.files.plan.has_value(),
+                           .verb = "simulate",
+                           .for_example = "1f1b"};
+  check_subject(input);
   strategy::World world;
   world.system = hardware::find_system(options.hardware.value_or("h100_80g_nvl8"));
   world.eager_limit = {options.eager.value_or(0)};
   world.progress = context.progress;
-  Simulated found{.subject = options.strategy.strategy ? subject_of(options.strategy, {}, world)
-                                                       : subject_of(options.file, context),
-                  .system = world.system.name,
-                  .replay = {}};
+  Simulated found{
+      .subject = subject_of(input, context, {}, world), .system = world.system.name, .replay = {}};
   const Subject& subject = found.subject;
   std::optional<Bytes> eager;
   if (options.eager) eager = world.eager_limit;
@@ -142,6 +144,8 @@ Verb simulate_verb() {
              "HTML report"},
             {"shiplap simulate --strategy ddp --ranks 8 --plan ddp.plan",
              "also write it as a plan"},
+            {"shiplap simulate --schedule schedule.csv --costs F=10,B=20 --report out.html",
+             "a PyTorch pipeline schedule: bubble and picture"},
             {"shiplap simulate ddp.plan --trace out.pftrace", "any plan; a trace for Perfetto"}},
        .notes = "Exit code 1: the plan cannot be executed (a deadlock, mismatched operations), or "
                 "is not sound (see `shiplap check`)."},

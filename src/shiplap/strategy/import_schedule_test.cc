@@ -97,17 +97,17 @@ program rank_0 on pp=0
     writes g[0 +1] = G[0] sum none
   allocate u[0 +1]
   copy w[0 +1] to u[0 +1]
-  F[0, 0]: compute forward
+  F[0, 0]: compute forward work 0.01 seconds
     reads  x[0 +1] = A[0] sample 0 +1
     reads  u[0 +1] = W[0]
     writes y[0 +1] = A[1] sample 0 +1
   SEND_F[0, 0]: @net send y[0 +1] to rank 1 after F[0, 0]
   RECV_B[0, 0]: @net receive dy[0 +1] from rank 1
-  I[0, 0]: compute backward_input after RECV_B[0, 0]
+  I[0, 0]: compute backward_input after RECV_B[0, 0] work 0.01 seconds
     reads  dy[0 +1] = D[1] sample 0 +1
     reads  u[0 +1] = W[0]
     writes dx[0 +1] = D[0] sample 0 +1
-  W[0, 0]: compute backward_weight
+  W[0, 0]: compute backward_weight work 0.01 seconds
     reads  x[0 +1] = A[0] sample 0 +1
     reads  dy[0 +1] = D[1] sample 0 +1
     reads  u[0 +1] = W[0]
@@ -131,14 +131,14 @@ program rank_1 on pp=1
   compute zero
     writes g[0 +1] = G[1] sum none
   RECV_F[1, 0]: @net receive x[0 +1] from rank 0
-  F[1, 0]: compute forward after RECV_F[1, 0]
+  F[1, 0]: compute forward after RECV_F[1, 0] work 0.01 seconds
     reads  x[0 +1] = A[1] sample 0 +1
     reads  w[0 +1] = W[1]
     writes y[0 +1] = A[2] sample 0 +1
   compute loss
     reads  y[0 +1] = A[2] sample 0 +1
     writes dy[0 +1] = D[2] sample 0 +1
-  B[1, 0]: compute backward
+  B[1, 0]: compute backward work 0.02 seconds
     reads  x[0 +1] = A[1] sample 0 +1
     reads  dy[0 +1] = D[2] sample 0 +1
     reads  w[0 +1] = W[1]
@@ -196,8 +196,9 @@ TEST(PlanOfSchedule, MessagesArePostedAndWaitedForWhereTheyAreNeeded) {
   EXPECT_EQ(line_of(plan, "SEND_F[0, 1]"),
             "SEND_F[0, 1]: @net send y[1 +1] to rank 1 after F[0, 1]");
   EXPECT_EQ(line_of(plan, "RECV_B[0, 0]"), "RECV_B[0, 0]: @net receive dy[0 +1] from rank 1");
-  EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0]");
-  EXPECT_EQ(line_of(plan, "F[0, 0]"), "F[0, 0]: compute forward");
+  EXPECT_EQ(line_of(plan, "B[0, 0]"),
+            "B[0, 0]: compute backward after RECV_B[0, 0] work 0.02 seconds");
+  EXPECT_EQ(line_of(plan, "F[0, 0]"), "F[0, 0]: compute forward work 0.01 seconds");
   EXPECT_THAT(plan::to_text(plan), HasSubstr("compute update after RECV_B[0, 1]\n"));
 }
 
@@ -249,14 +250,16 @@ TEST(PlanOfSchedule, MessagesOfTheFileKeepTheirOrder) {
                            "W[1,0]: compute backward_weight", "compute update"));
   // The runtime does not distinguish them from inserted ones.
   EXPECT_EQ(line_of(plan, "RECV_B[0, 0]"), "RECV_B[0, 0]: @net receive dy[0 +1] from rank 1");
-  EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0]");
+  EXPECT_EQ(line_of(plan, "B[0, 0]"),
+            "B[0, 0]: compute backward after RECV_B[0, 0] work 0.02 seconds");
 }
 
 TEST(PlanOfSchedule, TheNextComputationWaitsForASend) {
   const plan::Plan plan = plan_of_schedule(
       "0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0\n",
       "s.csv");
-  EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0], SEND_F[0, 0]");
+  EXPECT_EQ(line_of(plan, "B[0, 0]"),
+            "B[0, 0]: compute backward after RECV_B[0, 0], SEND_F[0, 0] work 0.02 seconds");
   const Diagnostic early = thrown_diagnostic("0F0,0WAIT_SEND_F0,0SEND_F0\n1RECV_F0,1F0\n");
   EXPECT_EQ(early.code, "D626");
   EXPECT_EQ(early.what, "`0WAIT_SEND_F0` has no SEND_F before it");
