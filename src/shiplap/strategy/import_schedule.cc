@@ -35,6 +35,7 @@ namespace shiplap::strategy {
 namespace {
 
 using torch_schedule::Action;
+using torch_schedule::Cell;
 using torch_schedule::ComputationType;
 using torch_schedule::Pipeline;
 using References = std::vector<plan::Reference>;
@@ -64,6 +65,11 @@ class ScheduleWriter {
     for (const auto& [stage, home] : pipeline.rank_of) {
       if (home == rank) slot_.emplace(stage, static_cast<std::int64_t>(slot_.size()));
     }
+    for (const Action& action : pipeline.rows[rank].actions) {
+      if (!makes_result(action.type)) continue;
+      const bool forward = action.type == ComputationType::forward;
+      result_cells_.emplace(std::tuple(forward, action.stage, action.microbatch), action.cell);
+    }
   }
 
   void write(const plan::AxisRef& pp, const std::vector<Action>& actions) {
@@ -72,7 +78,14 @@ class ScheduleWriter {
     b_.program(fmt::format("rank_{}", rank_), {pp.at(rank_)});
     declare(actions);
     start();
-    for (const Action& action : actions) take(action);
+    for (const Action& action : actions) {
+      const Cell cell = cell_of(action);
+      b_.set_origin({.line = rank_ + 1,
+                     .column = cell.text.empty() ? 0 : static_cast<std::int32_t>(cell.column) + 1,
+                     .length = static_cast<std::int32_t>(cell.text.size())});
+      take(action);
+    }
+    b_.set_origin({rank_ + 1});
     finish();
   }
 
@@ -110,6 +123,15 @@ class ScheduleWriter {
   }
 
   // ---- names and order
+
+  // Of an inserted message: the cell of the computation that it is for.
+  [[nodiscard]] Cell cell_of(const Action& action) const {
+    if (!action.cell.text.empty()) return action.cell;
+    const bool forward = action.type == ComputationType::send_forward ||
+                         action.type == ComputationType::receive_forward;
+    const auto found = result_cells_.find({forward, action.stage, action.microbatch});
+    return found == result_cells_.end() ? Cell{} : found->second;
+  }
 
   // "F[0,3]"; if that is repeated, "F[0,3,1]".
   plan::Reference name(const Action& action) {
@@ -320,9 +342,10 @@ class ScheduleWriter {
   int rank_;
   plan::BufferRef w_, g_, x_, y_, dy_, dx_, u_;  // `u`: gathered weights
   plan::StreamId net_;
-  std::map<int, std::int64_t> slot_;       // by stage of this rank
-  std::set<int> unsharded_;                // stages
-  std::map<Key, int> repetitions_;         // so far
+  std::map<int, std::int64_t> slot_;                         // by stage of this rank
+  std::map<std::tuple<bool, int, int>, Cell> result_cells_;  // by direction, stage, microbatch
+  std::set<int> unsharded_;                                  // stages
+  std::map<Key, int> repetitions_;                           // so far
   std::map<Key, plan::Reference> posted_;  // messages, except receives already awaited
   References waited_sends_;                // by the next computation
   References computed_;                    // the last one, until a message is after it

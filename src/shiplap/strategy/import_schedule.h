@@ -34,7 +34,7 @@ inline constexpr Bytes kScheduleActivation{1 << 20U};
 // them. Sends and receives are posted in the order of the row; a computation waits for the receives
 // it needs, and the end of the step for all messages. The only axis is `pp`: UNSHARD and RESHARD
 // delimit the lifetime of a stage's weights, REDUCE_GRAD requires its complete gradient. Line
-// numbers of the plan are those of the file. Throws InputError D626 with all errors.
+// numbers of the plan are those of the file. Throws InputError D626, D628, D629 with all errors.
 [[nodiscard]] plan::Plan plan_of_schedule(std::string_view csv, std::string_view file,
                                           const ActionCosts& costs = {});
 
