@@ -69,7 +69,7 @@ void declare(Flags& flags, Options& options) {
       options.eager);
   flags.toggle({.name = "--fix",
                 .help = "write a fixed plan to FILE.fixed.plan or OUT, if reordering two "
-                        "operations makes it sound"},
+                        "operations or an async send makes it sound"},
                options.fix);
   flags.toggle({.name = "--no-symmetry", .help = "check every rank, even if ranks are symmetric"},
                options.no_symmetry);
@@ -156,7 +156,9 @@ void write_fixed(const std::string& file, const plan::Plan& plan,
   }
   const std::optional<check::Fix> fix = check::fix(plan, checked.report, checked.options);
   if (!fix) {
-    context.err.stream << "not fixed: no reordering of two operations makes this plan sound\n";
+    context.err.stream
+        << "not fixed: neither reordering two operations nor an async send makes this "
+           "plan sound\n";
     return;
   }
   write_text(file, plan::to_text(fix->plan), "--fix");
