@@ -148,6 +148,13 @@ std::string fixed_file(const Options& options) {
   return file;
 }
 
+// MPI allows more than NCCL: there, an async send does not block the messages after it.
+std::string mpi_fix(const plan::Plan& plan, check::Options options) {
+  if (std::exchange(options.rules, check::Rules::mpi) == check::Rules::mpi) return "";
+  const std::optional<check::Fix> fix = check::fix(plan, check::check(plan, options), options);
+  return fix ? fmt::format("on MPI this would be enough: {} (--rules mpi --fix)\n", fix->what) : "";
+}
+
 void write_fixed(const std::string& file, const plan::Plan& plan,
                  const report::CheckedPlan& checked, Context& context) {
   if (checked.report.sound()) {
@@ -158,7 +165,8 @@ void write_fixed(const std::string& file, const plan::Plan& plan,
   if (!fix) {
     context.err.stream
         << "not fixed: neither reordering two operations nor an async send makes this "
-           "plan sound\n";
+           "plan sound\n"
+        << mpi_fix(plan, checked.options);
     return;
   }
   write_text(file, plan::to_text(fix->plan), "--fix");
