@@ -6,6 +6,7 @@
 #include <cctype>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 
 #include "shiplap/base/suggest.h"
@@ -23,6 +24,13 @@ std::string lower(std::string_view text) {
   return result;
 }
 
+// Where a kernel is used first, and the kinds of its operands.
+struct KernelUse {
+  int line = 0;
+  std::set<std::string> reads;
+  std::set<std::string> writes;
+};
+
 class AdviceCollector {
  public:
   explicit AdviceCollector(const plan::Plan& plan) : plan_(plan) {
@@ -31,7 +39,7 @@ class AdviceCollector {
 
   [[nodiscard]] std::vector<Diagnostic> advice() const {
     std::vector<Diagnostic> result;
-    for (const auto& [kernel, line] : kernels_) warn_kernel_name(kernel, line, result);
+    for (const auto& [kernel, use] : kernels_) warn_kernel_name(kernel, use, result);
     if (has_goal_) {
       for (const auto& [tensor, line] : updated_) {
         if (!kept_.contains(tensor)) warn_update(tensor, line, result);
@@ -64,9 +72,12 @@ class AdviceCollector {
     if (const auto* batch = std::get_if<plan::Batch>(&operation.action)) block(batch->body);
     const auto* compute = std::get_if<plan::Compute>(&operation.action);
     if (compute == nullptr) return;
-    kernels_.emplace(compute->kernel, operation.origin.line);
+    KernelUse& use = kernels_.try_emplace(compute->kernel, KernelUse{.line = operation.origin.line})
+                         .first->second;
     for (const plan::Access& access : compute->accesses) {
       states_ = true;
+      const bool read = access.kind == plan::Access::Kind::reads;
+      (read ? use.reads : use.writes).insert(plan_.tensors[access.value.tensor].kind);
       if (access.kind == plan::Access::Kind::reads || !access.value.is_new) continue;
       updated_.emplace(access.value.tensor.value, operation.origin.line);
     }
@@ -82,16 +93,55 @@ class AdviceCollector {
             .help = std::move(help)};
   }
 
-  void warn_kernel_name(const std::string& kernel, int line, std::vector<Diagnostic>& out) const {
+  void warn_kernel_name(const std::string& kernel, const KernelUse& use,
+                        std::vector<Diagnostic>& out) const {
     const std::vector<std::string_view> all = plan::kernel_names();
     if (std::ranges::find(all, kernel) != all.end()) return;
     const auto near = std::ranges::find_if(all, [&](std::string_view known) {
-      return lower(kernel) == known || (known.size() > 4 && edit_distance(kernel, known) == 1);
+      return lower(kernel) == known || (known.size() > 4 && edit_distance(kernel, known) == 1) ||
+             is_abbreviation(lower(kernel), known);
     });
-    if (near == all.end()) return;
-    out.push_back(warning(line, "D757", fmt::format("there is no rule for a kernel `{}`", kernel),
-                          "it is checked only as a contraction",
-                          fmt::format("did you mean `{}`?", *near)));
+    const std::string_view meant = near != all.end() ? *near : missing_pass(use);
+    if (meant.empty()) return;
+    const bool pass = meant.starts_with("forward") || meant.starts_with("backward");
+    out.push_back(warning(
+        use.line, "D757", fmt::format("there is no rule for a kernel `{}`", kernel),
+        fmt::format("it is checked only as a contraction{}",
+                    pass ? ", and `simulate` does not count it as a forward or backward" : ""),
+        fmt::format("did you mean `{}`?", meant)));
+  }
+
+  // "bwd" of "backward", "fwd" of "forward": at least three of its letters, in order, with the
+  // first one. Only of kernels that have a rule: `cat` is not short for `cast`.
+  static bool is_abbreviation(std::string_view text, std::string_view known) {
+    if (text.size() < 3 || text[0] != known[0] || plan::find_kernel_rule(known) == nullptr) {
+      return false;
+    }
+    std::size_t found = 0;
+    for (const char c : known) found += found < text.size() && text[found] == c ? 1 : 0;
+    return found == text.size();
+  }
+
+  // Without a forward or without a backward, a step has no bubble. Returns the one that the plan
+  // lacks and whose operands this kernel has, or "".
+  [[nodiscard]] std::string_view missing_pass(const KernelUse& use) const {
+    const bool forward = kernels_.contains("forward");
+    const bool backward = kernels_.contains("backward") || kernels_.contains("backward_input");
+    if (forward == backward) return "";
+    const std::string_view lacking = forward ? "backward" : "forward";
+    const plan::KernelRule& rule = *plan::find_kernel_rule(lacking);
+    return has_operands(use.reads, rule.reads) && has_operands(use.writes, rule.writes) ? lacking
+                                                                                        : "";
+  }
+  // All that are required, and no others.
+  static bool has_operands(const std::set<std::string>& kinds,
+                           std::span<const plan::Operand> operands) {
+    const bool required = std::ranges::all_of(operands, [&](const plan::Operand& operand) {
+      return operand.optional || kinds.contains(std::string(operand.kind));
+    });
+    return required && !kinds.empty() && std::ranges::all_of(kinds, [&](const std::string& kind) {
+             return std::ranges::find(operands, kind, &plan::Operand::kind) != operands.end();
+           });
   }
 
   void warn_update(std::int32_t tensor, int line, std::vector<Diagnostic>& out) const {
@@ -104,7 +154,7 @@ class AdviceCollector {
   }
 
   const plan::Plan& plan_;
-  std::map<std::string, int> kernels_;   // the first line of each
+  std::map<std::string, KernelUse> kernels_;
   std::map<std::int32_t, int> updated_;  // by tensor
   std::set<std::int32_t> kept_;          // tensors
   bool has_goal_ = false;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "shiplap/check/diagnosis_internal.h"
 
@@ -27,6 +28,12 @@ struct UnmatchedEnd {
   bool reported = false;
 };
 
+// A size or type mismatch of two lines of the plan, on any number of ranks.
+struct SizeMismatch {
+  std::size_t finding = 0;  // of the first pair of ranks
+  std::int64_t more = 0;    // pairs of ranks
+};
+
 class MessageDiagnosis {
  public:
   explicit MessageDiagnosis(const Job& job) : job_(job), formatter_(job) {}
@@ -34,6 +41,12 @@ class MessageDiagnosis {
   std::vector<Finding> diagnose(const Mismatches& mismatches) {
     for (std::size_t k = 0; k < std::min(mismatches.keys.size(), kMaxKeys); ++k) {
       check_queue(job_.queues()[mismatches.keys[k]]);
+    }
+    for (const auto& [lines, mismatch] : sizes_) {
+      if (mismatch.more == 0) continue;
+      findings_[mismatch.finding].diagnostic.why +=
+          fmt::format("; and {} more {} of ranks, by the same two lines", mismatch.more,
+                      mismatch.more == 1 ? "pair" : "pairs");
     }
     pair();
     for (const UnmatchedEnd& unmatched : sends_) {
@@ -87,6 +100,12 @@ class MessageDiagnosis {
     const std::size_t n = wrong.front();
     const OperationId send{key.from, key.sends[n]};
     const OperationId receive{key.to, key.receives[n]};
+    const std::pair lines(job_.op(send).source, job_.op(receive).source);
+    const auto [known, first] = sizes_.try_emplace(lines, SizeMismatch{findings_.size()});
+    if (!first) {
+      ++known->second.more;
+      return;
+    }
     const bool type = mismatch_between(job_, send, receive) == MismatchKind::type;
     Finding finding = start(send, "D716");
     finding.diagnostic.what = fmt::format(
@@ -213,6 +232,7 @@ class MessageDiagnosis {
   Formatter formatter_;
   std::vector<UnmatchedEnd> sends_;
   std::vector<UnmatchedEnd> receives_;
+  std::map<std::pair<const plan::Operation*, const plan::Operation*>, SizeMismatch> sizes_;
   std::vector<Finding> findings_;
 };
 

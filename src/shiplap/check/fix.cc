@@ -187,14 +187,13 @@ class CandidateFixes {
   }
   std::optional<Fix> async() const {
     const plan::Operation& send = operation_at(plan_, paths_.first);
+    if (!std::holds_alternative<plan::Send>(send.action) || send.async) return std::nullopt;
     const bool indexed = !std::ranges::all_of(
         send.name.indices, [](const plan::Expr& index) { return index.is_literal(); });
-    if (!std::holds_alternative<plan::Send>(send.action) || send.async || indexed ||
-        is_in_loop(plan_, paths_.first)) {
-      return std::nullopt;
-    }
     const std::optional<std::vector<StatementPath>> then = next_writers(send);
-    if (!then) return std::nullopt;
+    // Which iteration of a loop a writer must wait for is not known: unrolled, it is.
+    const bool repeated = indexed || is_in_loop(plan_, paths_.first);
+    if (!then || (repeated && !then->empty())) return std::nullopt;
     std::string what = fmt::format("{} async{}", first_, where_);
     for (const StatementPath& path : *then) {
       what += fmt::format(", {} after it", describe(operation_at(plan_, path)));
@@ -255,8 +254,8 @@ class CandidateFixes {
     });
   }
 
-  // The next operations that write the rows of a send, on any rank that runs it. None: too many
-  // ranks.
+  // The next operations that write the rows of a send, in each iteration, on any rank that runs it.
+  // None: too many ranks.
   [[nodiscard]] std::optional<std::vector<StatementPath>> next_writers(
       const plan::Operation& send) const {
     if (std::ssize(runners_) > kMaxRunners) return std::nullopt;
@@ -264,15 +263,16 @@ class CandidateFixes {
     for (const std::int32_t rank : runners_) {
       const plan::RankProgram& program = ranks_[rank];
       const auto& operations = program.operations;
-      const auto sent = std::ranges::find(operations, &send, &plan::flat::Operation::source);
-      if (sent == operations.end()) continue;
-      const auto next = std::find_if(sent + 1, operations.end(), [&](const auto& op) {
-        return writes(program, op, sent->from);
-      });
-      if (next == operations.end()) continue;
-      const auto& whole = next->batch < 0 ? *next : operations[next->batch];
-      const StatementPath found = find_statement(plan_, *whole.source);
-      if (std::ranges::find(result, found) == result.end()) result.push_back(found);
+      for (auto sent = operations.begin(); sent != operations.end(); ++sent) {
+        if (sent->source != &send) continue;
+        const auto next = std::find_if(sent + 1, operations.end(), [&](const auto& op) {
+          return writes(program, op, sent->from);
+        });
+        if (next == operations.end()) continue;
+        const auto& whole = next->batch < 0 ? *next : operations[next->batch];
+        const StatementPath found = find_statement(plan_, *whole.source);
+        if (std::ranges::find(result, found) == result.end()) result.push_back(found);
+      }
     }
     return result;
   }

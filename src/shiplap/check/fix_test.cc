@@ -246,6 +246,40 @@ TEST(Fix, ASendIsAsyncUntilItsRowsAreNeeded) {
                "`send` (line 13) async, `copy` (line 18) after it", {.rules = Rules::mpi});
 }
 
+constexpr std::string_view kSteadyState = R"(mesh pp=2
+program all on all
+  buffer y rows 12 row_bytes 8 f32
+  buffer d rows 12 row_bytes 8 f32
+  when pp=0
+    send y[0 +1] to pp+1
+  end
+  repeat i 11
+    when pp=0
+      send y[i+1 +1] to pp+1
+    end
+    when pp=1
+      receive y[i +1] from pp-1
+    end
+    when pp=1
+      send d[i +1] to pp-1
+    end
+    when pp=0
+      receive d[i +1] from pp+1
+    end
+  end
+  when pp=1
+    receive y[11 +1] from pp-1
+  end
+)";
+
+// No two operations are in one block, and there are more iterations than rounds of the search.
+TEST(Fix, ASendInALoopIsAsyncIfItsRowsAreNotWrittenAgain) {
+  const std::string expected =
+      changed(kSteadyState, "send y[i+1 +1] to pp+1", "send y[i+1 +1] to pp+1 async");
+  expect_fixed(parsed(std::string(kSteadyState)), parsed(expected), "`send` (line 11) async",
+               {.rules = Rules::mpi});
+}
+
 // There `async` would hang.
 TEST(Fix, OnNcclMessagesThatCrossAreOneBatch) {
   std::string expected = changed(kBusy, "  send x to cp+1 wrap\n", "");

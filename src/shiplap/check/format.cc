@@ -47,7 +47,11 @@ std::string Formatter::operation(OperationId place) {
 
 Where Formatter::where(OperationId place) {
   Where where{.rank = place.rank, .operation = operation(place)};
-  if (place.operation >= 0) where.line = job_.op(place).source->origin.line;
+  if (place.operation < 0) return where;
+  const plan::Origin& origin = job_.op(place).source->origin;
+  where.line = origin.line;
+  where.column = origin.column;
+  where.length = origin.length;
   return where;
 }
 

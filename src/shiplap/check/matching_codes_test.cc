@@ -373,6 +373,21 @@ TEST(Messages, WithAnotherTagOrChannelAreNamedAtTheSend) {
                  {"D715", 0, 0, "channel side"});
 }
 
+TEST(Messages, OfAnotherTypeAreReportedOncePerPairOfLines) {
+  const Report report = checked(R"(mesh pp=4
+program senders on pp=0|2
+  buffer x rows 1 row_bytes 8 f32
+  send x to pp+1
+program receivers on pp=1|3
+  buffer x rows 1 row_bytes 8 i32
+  receive x from pp-1
+)");
+  ASSERT_EQ(report.findings.size(), 1U);
+  EXPECT_EQ(report.findings[0].diagnostic.code, "D716");
+  EXPECT_THAT(report.findings[0].diagnostic.why,
+              testing::HasSubstr("; and 1 more pair of ranks, by the same two lines"));
+}
+
 TEST(Messages, OfAnotherSizeOrTypeAreNamedAtTheSend) {
   expect_finding({kSend, "receive x ", "receive x[0 +1] "},
                  {"D716", 0, 0, "sends 2 rows of 8 bytes, `r: receive` of rank 1 receives 1 rows"});

@@ -52,7 +52,7 @@ struct RankCondition {
                                                 const RankCondition& condition);
 
 // Makes the send async; only `then` wait for it. It gets a name if it has none. REQUIRES: the send
-// is not in a loop.
+// is not in a loop, or `then` is empty.
 [[nodiscard]] plan::Plan with_async(const plan::Plan& plan, const StatementPath& send,
                                     const std::vector<StatementPath>& then);
 

@@ -1,5 +1,7 @@
 #include "shiplap/cli/files.h"
 
+#include <fmt/format.h>
+
 #include <ostream>
 #include <utility>
 
@@ -25,11 +27,13 @@ std::string shell_command(const std::vector<std::string>& words) {
 }
 
 void declare_plan_file(Flags& flags, std::string& file) {
-  flags.argument({.name = "FILE",
-                  .help = "a plan file, text or JSON; `-` is standard input",
-                  .example = "step.plan",
-                  .values = Values::files},
-                 file);
+  flags.argument(
+      {.name = "FILE",
+       .help = "a plan file, text or JSON; `-` is standard input; alternative: --schedule",
+       .example = "step.plan",
+       .values = Values::files,
+       .required = false},
+      file);
 }
 
 void suggest_next(std::string_view command, Context& context) {

@@ -45,6 +45,10 @@ bool precheck(const plan::Plan& plan, Context& context, const SourceText* source
     context.err.stream << fmt::format("checked: sound ({}, {})\n",
                                       report::counted(report.ranks, "rank"),
                                       report::counted(report.operations, "operation"));
+    // The bubble does not count a misspelled kernel.
+    for (const Diagnostic& warning : report.advice) {
+      if (warning.code == "D757") context.err.stream << render(warning, context.err.colour);
+    }
   }
   return report.sound();
 }

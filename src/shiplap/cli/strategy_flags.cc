@@ -42,20 +42,37 @@ std::vector<plan::Axis> parse_mesh(const std::string& text) {
   return axes;
 }
 
-}  // namespace
-
-bool any_size(const StrategyFlags& options) {
-  return options.ranks || options.mesh || options.layers || options.global_batch ||
-         options.microbatches || options.chunks || options.hidden || options.seq_length;
+// Whether a flag sets the size of a strategy.
+bool any_size(const StrategyFlags* options) {
+  return options != nullptr &&
+         (options->ranks || options->mesh || options->layers || options->global_batch ||
+          options->microbatches || options->chunks || options->hidden || options->seq_length);
 }
 
-void check_subject(const SubjectFlags& subject) {
-  const bool strategy = subject.strategy.strategy.has_value();
-  if (subject.file.empty() && !strategy) {
-    throw_flag_error(
-        "", fmt::format("nothing to {}", subject.verb),
-        fmt::format("give a plan file, or a strategy: --strategy {}", subject.for_example));
+[[noreturn]] void throw_no_subject(const SubjectFlags& subject) {
+  std::string help = "give a plan file";
+  if (subject.strategy != nullptr) {
+    help += fmt::format(", or a strategy: --strategy {}", subject.for_example);
   }
+  if (subject.schedule != nullptr) help += ", or a pipeline schedule: --schedule schedule.csv";
+  throw_flag_error("", fmt::format("nothing to {}", subject.verb), help);
+}
+
+}  // namespace
+
+void check_subject(const SubjectFlags& subject) {
+  const bool strategy = subject.is_strategy();
+  if (subject.is_schedule()) {
+    if (subject.file.empty() && !strategy && !any_size(subject.strategy)) return;
+    throw_flag_error("--schedule", "a schedule already defines the whole plan",
+                     subject.strategy == nullptr
+                         ? "remove FILE"
+                         : "remove FILE, --strategy and the flags that set the size of a strategy");
+  }
+  if (subject.schedule != nullptr && subject.schedule->costs) {
+    throw_flag_error("--costs", "there is no schedule", "add --schedule, or remove --costs");
+  }
+  if (subject.file.empty() && !strategy) throw_no_subject(subject);
   if (!subject.file.empty() && strategy) {
     throw_flag_error("--strategy", "both a plan and a strategy are given", "remove one of them");
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shiplap/cli/flags.h"
+#include "shiplap/cli/schedule_flags.h"
 #include "shiplap/strategy/library.h"
 
 namespace shiplap::cli {
@@ -34,19 +35,20 @@ struct StrategyDefaults {
 
 void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaults& defaults);
 
-// The input of a verb: either a plan file or a strategy.
+// The input of a verb: a plan file, a strategy or a schedule.
 struct SubjectFlags {
-  std::string_view file;
-  const StrategyFlags& strategy;
-  bool keeps_plan = false;       // --plan was given
-  std::string_view verb;         // "simulate", for messages
-  std::string_view for_example;  // a strategy name, for messages
+  std::string file;
+  const StrategyFlags* strategy = nullptr;  // null: the verb takes none
+  const ScheduleFlags* schedule = nullptr;  // likewise
+  bool keeps_plan = false;                  // --plan was given
+  std::string_view verb;                    // "simulate", for messages
+  std::string_view for_example;             // a strategy name, for messages
+
+  [[nodiscard]] bool is_strategy() const { return strategy != nullptr && strategy->strategy; }
+  [[nodiscard]] bool is_schedule() const { return schedule != nullptr && schedule->schedule; }
 };
 // Throws InputError D003.
 void check_subject(const SubjectFlags& subject);
-// Whether a flag sets the size of a strategy.
-[[nodiscard]] bool any_size(const StrategyFlags& options);
-
 // Returns the size that the flags set. Throws InputError D003.
 [[nodiscard]] strategy::TrainingSize size_of(const StrategyFlags& options,
                                              const StrategyDefaults& defaults);

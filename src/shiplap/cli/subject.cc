@@ -11,8 +11,9 @@
 #include "shiplap/strategy/to_plan.h"
 
 namespace shiplap::cli {
+namespace {
 
-Subject subject_of(const std::string& file, Context& context) {
+Subject subject_of_file(const std::string& file, Context& context) {
   LoadedPlan loaded = load_plan(file, context);
   const std::string name = loaded.source.short_name();
   return {.plan = std::move(loaded.plan),
@@ -21,8 +22,20 @@ Subject subject_of(const std::string& file, Context& context) {
           .title = name};
 }
 
-Subject subject_of(const StrategyFlags& flags, const StrategyDefaults& defaults,
-                   const strategy::World& world) {
+Subject subject_of_schedule(const ScheduleFlags& flags, Context& context) {
+  const strategy::ActionCosts costs = costs_of(flags);
+  SourceText source = read_text(*flags.schedule, context.in);
+  plan::Plan plan = strategy::plan_of_schedule(source.text, source.file, costs);
+  const std::string name = source.short_name();
+  return {.plan = std::move(plan),
+          .source = std::move(source),
+          .name = name,
+          .title = name,
+          .detail = describe_costs(costs)};
+}
+
+Subject subject_of_strategy(const StrategyFlags& flags, const StrategyDefaults& defaults,
+                            const strategy::World& world) {
   const PreparedStrategy prepared = prepare(flags, defaults, world);
   strategy::Trainer& trainer = *prepared.trainer;
   trainer.run(prepared.entry->strategy);
@@ -38,10 +51,20 @@ Subject subject_of(const StrategyFlags& flags, const StrategyDefaults& defaults,
   return subject;
 }
 
+}  // namespace
+
+Subject subject_of(const SubjectFlags& flags, Context& context, const StrategyDefaults& defaults,
+                   const strategy::World& world) {
+  check_subject(flags);
+  if (flags.is_strategy()) return subject_of_strategy(*flags.strategy, defaults, world);
+  if (flags.is_schedule()) return subject_of_schedule(*flags.schedule, context);
+  return subject_of_file(flags.file, context);
+}
+
 void declare_files(Flags& flags, TraceFiles& files, const TraceFilesHelp& help) {
   flags.file(
       {.name = "--plan",
-       .help = fmt::format("write the strategy as a plan{}; `-` is standard output", help.as),
+       .help = fmt::format("write the {} as a plan{}; `-` is standard output", help.what, help.as),
        .example = "step.plan"},
       files.plan);
   flags.file({.name = "--report",

@@ -1,4 +1,5 @@
-// The input of `check`, `simulate` and `run`: the plan of a file or of a strategy.
+// The input of `check`, `show`, `simulate`, `export` and `run`: the plan of a file, of a strategy
+// or of a pipeline schedule.
 #pragma once
 
 #include <optional>
@@ -18,11 +19,11 @@ namespace shiplap::cli {
 
 struct Subject {
   plan::Plan plan;
-  std::optional<SourceText> source;  // of a plan file
+  std::optional<SourceText> source;  // of a plan file or a schedule
   std::string name;                  // "1f1b", "step.plan"
   std::string title;                 // "1f1b on 8 ranks", "step.plan"
   std::string mesh;                  // of a strategy: "dp=2 pp=4"
-  std::string detail;                // of a strategy: its size
+  std::string detail;                // of a strategy: its size; of a schedule: its costs
 
   [[nodiscard]] const SourceText* text() const { return source ? &*source : nullptr; }
   // Calls `act` and adds file, line and excerpt to the InputErrors that it throws.
@@ -32,10 +33,11 @@ struct Subject {
   }
 };
 
-// Reads a plan file, or runs a strategy to record its plan. Throws InputError: D004, or the errors
-// of the plan or of the size of the strategy.
-[[nodiscard]] Subject subject_of(const std::string& file, Context& context);
-[[nodiscard]] Subject subject_of(const StrategyFlags& flags, const StrategyDefaults& defaults = {},
+// Reads a plan file or a schedule, or runs a strategy to record its plan. Throws InputError: those
+// of check_subject(), D004, or the errors of the plan, of the schedule or of the size of the
+// strategy.
+[[nodiscard]] Subject subject_of(const SubjectFlags& flags, Context& context,
+                                 const StrategyDefaults& defaults = {},
                                  const strategy::World& world = {});
 
 // Files that `simulate` and `run` write.
@@ -44,8 +46,9 @@ struct TraceFiles {
   std::optional<std::string> report;
   std::optional<std::string> trace;
 };
-// Suffixes of the help texts of the trace (`of`) and of the plan (`as`).
+// Parts of the help texts: `what` is written as a plan, `as` which kind of plan; `of`: which trace.
 struct TraceFilesHelp {
+  std::string_view what = "strategy";
   std::string_view of;
   std::string_view as;
 };

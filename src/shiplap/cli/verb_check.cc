@@ -22,7 +22,6 @@
 #include "shiplap/plan/text.h"
 #include "shiplap/report/check.h"
 #include "shiplap/report/text.h"
-#include "shiplap/strategy/import_schedule.h"
 
 namespace shiplap::cli {
 namespace {
@@ -30,7 +29,7 @@ namespace {
 struct Options {
   std::string file;
   StrategyFlags strategy;
-  std::optional<std::string> schedule;
+  ScheduleFlags schedule;
   std::optional<std::string> rules;
   std::optional<std::string> sends;
   std::optional<std::int64_t> eager;
@@ -49,11 +48,7 @@ void declare(Flags& flags, Options& options) {
                   .required = false},
                  options.file);
   declare_strategy(flags, options.strategy, {});
-  flags.file({.name = "--schedule",
-              .value = "CSV",
-              .help = "a PyTorch pipeline schedule: one row of actions (0F0, 1B3, ..) per rank",
-              .example = "schedule.csv"},
-             options.schedule);
+  declare_schedule(flags, options.schedule);
   flags.text({.name = "--rules",
               .value = "WHOSE",
               .help = "rules of the communication library: nccl, mpi, gloo, or any (any)",
@@ -75,7 +70,7 @@ void declare(Flags& flags, Options& options) {
       options.eager);
   flags.toggle({.name = "--fix",
                 .help = "write a fixed plan to FILE.fixed.plan or OUT, if reordering two "
-                        "operations makes it sound"},
+                        "operations or an async send makes it sound"},
                options.fix);
   flags.toggle({.name = "--no-symmetry", .help = "check every rank, even if ranks are symmetric"},
                options.no_symmetry);
@@ -103,17 +98,16 @@ std::string format_of(const Options& options) {
   return options.json ? "json" : options.format.value_or("text");
 }
 
+SubjectFlags subject_flags(const Options& options) {
+  return {.file = options.file,
+          .strategy = &options.strategy,
+          .schedule = &options.schedule,
+          .verb = "check",
+          .for_example = "1f1b"};
+}
+
 void check_flags(const Options& options) {
-  if (!options.schedule) {
-    check_subject({.file = options.file,
-                   .strategy = options.strategy,
-                   .keeps_plan = false,
-                   .verb = "check",
-                   .for_example = "1f1b"});
-  } else if (!options.file.empty() || options.strategy.strategy || any_size(options.strategy)) {
-    throw_flag_error("--schedule", "a schedule already defines the whole plan",
-                     "remove FILE, --strategy and the flags that set the size of a strategy");
-  }
+  check_subject(subject_flags(options));
   if (options.sends && options.eager) {
     throw_flag_error("--eager", "`--eager` and `--sends` contradict each other",
                      "give one of them");
@@ -127,16 +121,6 @@ check::Options check_options(const Options& options, const Context& context) {
   if (options.sends == "rendezvous") result.sends = check::Sends::rendezvous;
   if (options.eager) result.eager_limit = Bytes{*options.eager};
   return result;
-}
-
-Subject checked_subject(const Options& options, Context& context) {
-  if (options.strategy.strategy)
-    return subject_of(options.strategy, {}, {.progress = context.progress});
-  if (!options.schedule) return subject_of(options.file, context);
-  SourceText source = read_text(*options.schedule, context.in, ".csv");
-  plan::Plan plan = strategy::plan_of_schedule(source.text, source.file);
-  const std::string name = source.short_name();
-  return {.plan = std::move(plan), .source = std::move(source), .name = name, .title = name};
 }
 
 std::string formatted(const report::CheckedPlan& checked, const std::string& format,
@@ -165,6 +149,13 @@ std::string fixed_file(const Options& options) {
   return file;
 }
 
+// MPI allows more than NCCL: there, an async send does not block the messages after it.
+std::string mpi_fix(const plan::Plan& plan, check::Options options) {
+  if (std::exchange(options.rules, check::Rules::mpi) == check::Rules::mpi) return "";
+  const std::optional<check::Fix> fix = check::fix(plan, check::check(plan, options), options);
+  return fix ? fmt::format("on MPI this would be enough: {} (--rules mpi --fix)\n", fix->what) : "";
+}
+
 void write_fixed(const std::string& file, const plan::Plan& plan,
                  const report::CheckedPlan& checked, Context& context) {
   if (checked.report.sound()) {
@@ -173,7 +164,10 @@ void write_fixed(const std::string& file, const plan::Plan& plan,
   }
   const std::optional<check::Fix> fix = check::fix(plan, checked.report, checked.options);
   if (!fix) {
-    context.err.stream << "not fixed: no reordering of two operations makes this plan sound\n";
+    context.err.stream
+        << "not fixed: neither reordering two operations nor an async send makes this "
+           "plan sound\n"
+        << mpi_fix(plan, checked.options);
     return;
   }
   write_text(file, plan::to_text(fix->plan), "--fix");
@@ -184,8 +178,9 @@ ExitCode run_verb(const Options& options, Context& context) {
   const std::string format = format_of(options);
   check_flags(options);
   const std::string fixed = options.fix ? fixed_file(options) : "";
-  const Subject subject = checked_subject(options, context);
-  const bool is_file = subject.source && options.file != "-" && options.schedule != "-";
+  const Subject subject =
+      subject_of(subject_flags(options), context, {}, {.progress = context.progress});
+  const bool is_file = subject.source && options.file != "-" && options.schedule.schedule != "-";
   report::CheckedPlan checked{.name = subject.title,
                               .file = is_file ? subject.source->file : "",
                               .options = check_options(options, context),

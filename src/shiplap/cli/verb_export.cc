@@ -10,6 +10,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/output_files.h"
+#include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/plan/text.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 struct Options {
   std::string file;
+  ScheduleFlags schedule;
   std::optional<std::string> to;
   std::optional<std::string> output;
   bool json = false;
@@ -25,12 +27,15 @@ struct Options {
 
 void declare(Flags& flags, Options& options) {
   declare_plan_file(flags, options.file);
-  flags.text({.name = "--to",
-              .value = "FORMAT",
-              .help = "plan (text) or json; default: the format that FILE does not have",
-              .example = "json",
-              .choices = {"plan", "json"}},
-             options.to);
+  declare_schedule(flags, options.schedule);
+  flags.text(
+      {.name = "--to",
+       .value = "FORMAT",
+       .help =
+           "plan (text) or json; default: the format that FILE does not have; plan for a schedule",
+       .example = "json",
+       .choices = {"plan", "json"}},
+      options.to);
   flags.file({.name = "--output",
               .letter = "-o",
               .value = "OUT",
@@ -48,22 +53,26 @@ bool to_json_wanted(const Options& options, const SourceText& source) {
                                 .help = "give one of them"});
   }
   if (options.json) return true;
-  return options.to ? *options.to == "json" : !plan::is_json_form(source.text);
+  if (options.to) return *options.to == "json";
+  return !options.schedule.schedule && !plan::is_json_form(source.text);
 }
 
 ExitCode export_plan(const Options& options, Context& context) {
-  const LoadedPlan loaded = load_plan(options.file, context);
-  const bool json = to_json_wanted(options, loaded.source);
+  const Subject subject =
+      subject_of({.file = options.file, .schedule = &options.schedule, .verb = "export"}, context);
+  const bool json = to_json_wanted(options, *subject.source);
   const std::string text =
-      json ? to_text(plan::to_json(loaded.plan)) + "\n" : plan::to_text(loaded.plan);
+      json ? to_text(plan::to_json(subject.plan)) + "\n" : plan::to_text(subject.plan);
   if (!options.output || *options.output == "-") {
     context.out.stream << text;
     return ExitCode::yes;
   }
   std::error_code ignored;
-  if (std::filesystem::equivalent(options.file, *options.output, ignored)) {
+  if (std::filesystem::equivalent(subject.source->file, *options.output, ignored)) {
     throw_flag_error("--output",
-                     "input and output are the same file, and its comments would be lost",
+                     options.schedule.schedule
+                         ? "input and output are the same file, and the schedule would be lost"
+                         : "input and output are the same file, and its comments would be lost",
                      "use another name");
   }
   write_output({"--output", options.output}, text, context);
@@ -76,9 +85,11 @@ ExitCode export_plan(const Options& options, Context& context) {
 Verb export_verb() {
   return make_verb<Options>(
       {.name = "export",
-       .summary = "convert a plan: text to JSON, JSON to text",
+       .summary = "convert a plan: text to JSON, JSON to text, a pipeline schedule to text",
        .examples = {{"shiplap export step.plan -o step.json", "a plan as JSON"},
                     {"shiplap export step.json", "as text, to standard output"},
+                    {"shiplap export --schedule schedule.csv -o schedule.plan",
+                     "a PyTorch pipeline schedule as a plan"},
                     {"shiplap export step.plan --to plan", "reformat the text"}},
        .notes = "Both formats describe the same plan. Comments are lost."},
       {.declare = declare, .run = export_plan});

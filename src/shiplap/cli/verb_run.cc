@@ -63,12 +63,16 @@ void declare(Flags& flags, Options& options) {
   flags.toggle({.name = "--json", .help = "print everything as JSON"}, options.json);
 }
 
+SubjectFlags subject_flags(const Options& options) {
+  return {.file = options.file,
+          .strategy = &options.strategy,
+          .keeps_plan = options.files.plan.has_value(),
+          .verb = "run",
+          .for_example = "fsdp"};
+}
+
 void check(const Options& options) {
-  check_subject({.file = options.file,
-                 .strategy = options.strategy,
-                 .keeps_plan = options.files.plan.has_value(),
-                 .verb = "run",
-                 .for_example = "fsdp"});
+  check_subject(subject_flags(options));
   if (options.file == "-" && options.backend == "mpi") {
     throw_flag_error("FILE", "standard input is available on one rank only", "use a file");
   }
@@ -158,8 +162,7 @@ ExitCode run_plan(const Options& options, Context& context) {
   Context answer = answer_context(outputs_of(options.files), context);
   const std::string backend = backend_of(options);
   const bool is_rank = comm::launched_by() || comm::socket_job();
-  const Subject subject = options.strategy.strategy ? subject_of(options.strategy, defaults())
-                                                    : subject_of(options.file, context);
+  const Subject subject = subject_of(subject_flags(options), context, defaults());
   const std::int64_t ranks = subject.plan.mesh.ranks();
   if (!is_rank && !options.no_check && !precheck(subject.plan, context, subject.text())) {
     return ExitCode::no;

@@ -9,6 +9,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/cli/files.h"
+#include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/plan/summary.h"
 #include "shiplap/report/plan.h"
@@ -18,6 +19,7 @@ namespace {
 
 struct Options {
   std::string file;
+  ScheduleFlags schedule;
   std::optional<std::string> rank;
   std::optional<std::string> program;
   std::optional<std::int64_t> limit;
@@ -26,6 +28,7 @@ struct Options {
 
 void declare(Flags& flags, Options& options) {
   declare_plan_file(flags, options.file);
+  declare_schedule(flags, options.schedule);
   flags.text({.name = "--rank",
               .value = "N",
               .help = "show this rank: 5, or its mesh position pp=1,tp=0 (omitted axes are 0)",
@@ -125,37 +128,44 @@ std::optional<Rank> selected_rank(const plan::Plan& plan, const Options& options
   return std::nullopt;
 }
 
-ExitCode show_one(const LoadedPlan& loaded, Rank rank, const Options& options, Context& context) {
+ExitCode show_one(const Subject& subject, Rank rank, const Options& options, Context& context) {
   const plan::RankProgram expanded =
-      with_source_locations(loaded.source, [&] { return plan::expand(loaded.plan, rank); });
+      subject.with_source_locations([&] { return plan::expand(subject.plan, rank); });
   if (options.json) {
-    context.out.stream << to_text(report::rank_to_json(expanded, loaded.source.file)) << '\n';
+    context.out.stream << to_text(report::rank_to_json(expanded, subject.source->file)) << '\n';
     return ExitCode::yes;
   }
   context.out.stream << report::show_rank(
-      expanded, {.title = loaded.source.short_name(), .limit = options.limit},
-      context.text_style());
+      expanded, {.title = subject.title, .limit = options.limit}, context.text_style());
   return ExitCode::yes;
 }
 
+void suggest_rank(const Options& options, Context& context) {
+  const bool schedule = options.schedule.schedule.has_value();
+  const std::string file = schedule ? *options.schedule.schedule : options.file;
+  if (file == "-") return;
+  suggest_next(
+      fmt::format("shiplap show {}{} --rank 0", schedule ? "--schedule " : "", shell_word(file)),
+      context);
+}
+
 ExitCode show(const Options& options, Context& context) {
-  const LoadedPlan loaded = load_plan(options.file, context);
-  if (const auto rank = selected_rank(loaded.plan, options)) {
-    return show_one(loaded, *rank, options, context);
+  const Subject subject =
+      subject_of({.file = options.file, .schedule = &options.schedule, .verb = "show"}, context);
+  if (const auto rank = selected_rank(subject.plan, options)) {
+    return show_one(subject, *rank, options, context);
   }
   const plan::Summary summary =
-      with_source_locations(loaded.source, [&] { return plan::summarize(loaded.plan); });
+      subject.with_source_locations([&] { return plan::summarize(subject.plan); });
   if (options.json) {
-    context.out.stream << to_text(report::plan_to_json(loaded.plan, summary, loaded.source.file))
+    context.out.stream << to_text(report::plan_to_json(subject.plan, summary, subject.source->file))
                        << '\n';
     return ExitCode::yes;
   }
-  context.out.stream << report::show_plan(
-      loaded.plan, summary, {.title = loaded.source.short_name(), .limit = options.limit},
-      context.text_style());
-  if (options.file != "-") {
-    suggest_next(fmt::format("shiplap show {} --rank 0", shell_word(options.file)), context);
-  }
+  context.out.stream << report::show_plan(subject.plan, summary,
+                                          {.title = subject.title, .limit = options.limit},
+                                          context.text_style());
+  suggest_rank(options, context);
   return ExitCode::yes;
 }
 
@@ -168,6 +178,8 @@ Verb show_verb() {
        .examples = {{"shiplap show step.plan", "programs, traffic and peak memory"},
                     {"shiplap show step.plan --rank 3", "the operations of rank 3"},
                     {"shiplap show step.plan --rank pp=1,tp=0", "the same, by mesh position"},
+                    {"shiplap show --schedule schedule.csv --rank 0",
+                     "the operations of a PyTorch pipeline schedule"},
                     {"shiplap show step.plan --json", "as JSON"}}},
       {.declare = declare, .run = show});
 }

@@ -24,6 +24,7 @@ namespace {
 struct Options {
   std::string file;
   StrategyFlags strategy;
+  ScheduleFlags schedule;
   std::optional<std::string> hardware;
   std::optional<std::int64_t> eager;
   TraceFiles files;
@@ -33,12 +34,13 @@ struct Options {
 
 void declare(Flags& flags, Options& options) {
   flags.argument({.name = "FILE",
-                  .help = "a plan file; alternative: --strategy",
+                  .help = "a plan file; alternatives: --strategy, --schedule",
                   .example = "step.plan",
                   .values = Values::files,
                   .required = false},
                  options.file);
   declare_strategy(flags, options.strategy, {});
+  declare_schedule(flags, options.schedule);
   flags.text({.name = "--hardware",
               .value = "NAME",
               .help = fmt::format("hardware: a file, or one of {} (h100_80g_nvl8)",
@@ -52,7 +54,7 @@ void declare(Flags& flags, Options& options) {
                .help = "messages of up to this size are sent eagerly (0)",
                .example = "65536"},
               options.eager);
-  declare_files(flags, options.files, {});
+  declare_files(flags, options.files, {.what = "strategy or the schedule"});
   flags.toggle({.name = "--no-check", .help = "do not check the plan first"}, options.no_check);
   flags.toggle({.name = "--json", .help = "print everything as JSON"}, options.json);
 }
@@ -107,19 +109,20 @@ std::vector<Diagnostic> placement_warnings(const Options& options, const Subject
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
-  check_subject({.file = options.file,
-                 .strategy = options.strategy,
-                 .keeps_plan = options.files.plan.has_value(),
-                 .verb = "simulate",
-                 .for_example = "1f1b"});
+  const SubjectFlags input{.file = options.file,
+                           .strategy = &options.strategy,
+                           .schedule = &options.schedule,
+                           .keeps_plan = options.files.plan.has_value(),
+                           .verb = "simulate",
+                           .for_example = "1f1b"};
+  check_subject(input);
   check_outputs(outputs_of(options.files), options.json);
   Context answer = answer_context(outputs_of(options.files), context);
   strategy::World world;
   world.system = hardware::find_system(options.hardware.value_or("h100_80g_nvl8"));
   world.eager_limit = {options.eager.value_or(0)};
   world.progress = context.progress;
-  Simulated found{.subject = options.strategy.strategy ? subject_of(options.strategy, {}, world)
-                                                       : subject_of(options.file, context),
+  Simulated found{.subject = subject_of(input, context, {}, world),
                   .system = world.system.name,
                   .warnings = {},
                   .replay = {}};
@@ -168,6 +171,8 @@ Verb simulate_verb() {
              "HTML report"},
             {"shiplap simulate --strategy ddp --ranks 8 --plan ddp.plan",
              "also write it as a plan"},
+            {"shiplap simulate --schedule schedule.csv --costs F=10,B=20 --report out.html",
+             "a PyTorch pipeline schedule: bubble and picture"},
             {"shiplap simulate ddp.plan --trace out.pftrace", "any plan; a trace for Perfetto"}},
        .notes = "Exit code 1: the plan cannot be executed (a deadlock, mismatched operations), or "
                 "is not sound (see `shiplap check`)."},

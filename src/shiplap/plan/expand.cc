@@ -40,6 +40,26 @@ std::string described(std::string name, const Action& action) {
   return name;
 }
 
+// Appends the loops around `operation` to `loops`, outermost first. Returns whether it is in
+// `body`.
+bool find_loops(const std::vector<Statement>& body, const Operation& operation,
+                std::vector<const Repeat*>& loops) {
+  for (const Statement& statement : body) {
+    if (const auto* const repeat = std::get_if<Repeat>(&statement.node)) {
+      loops.push_back(repeat);
+      if (find_loops(repeat->body, operation, loops)) return true;
+      loops.pop_back();
+    } else if (const auto* const when = std::get_if<When>(&statement.node)) {
+      if (find_loops(when->body, operation, loops)) return true;
+    } else if (const auto* const other = std::get_if<Operation>(&statement.node)) {
+      if (other == &operation) return true;
+      const auto* const batch = std::get_if<Batch>(&other->action);
+      if (batch != nullptr && find_loops(batch->body, operation, loops)) return true;
+    }
+  }
+  return false;
+}
+
 class Expander {
  public:
   Expander(const Plan& plan, Rank rank, ProgramId program, const ExpandLimits& limits,
@@ -106,12 +126,15 @@ class Expander {
     }
     const std::size_t bound = resolve_.bound();
     ++loops_;
+    loop_values_.push_back(0);
     for (std::int64_t k = 0; k < count; ++k) {
+      loop_values_.back() = k;
       if (++iterations_ > limits_.iterations) throw_too_large(repeat.origin, "loop iterations");
       resolve_.bind(k);
       block(repeat.body);
       resolve_.unbind_to(bound);
     }
+    loop_values_.pop_back();
     --loops_;
   }
 
@@ -185,11 +208,20 @@ class Expander {
                          .batch = batch_};
     resolve_.limit(1);
     flat.name = resolve_.numbers(operation.name.indices);
+    if (operation.name.name.empty()) flat.loops = loop_values();
     flat.after = index_.dependencies(operation, resolve_);
     std::visit([&](const auto& action) { resolve_.action(action, flat); }, operation.action);
     if (operation.work) flat.work = resolve_.work(*operation.work);
     result_.operations.push_back(flat);
     if (!operation.name.name.empty()) index_.add();
+  }
+
+  flat::Slice loop_values() {
+    const flat::Slice slice{.first = static_cast<std::int32_t>(result_.numbers.size()),
+                            .count = static_cast<std::int32_t>(loop_values_.size())};
+    resolve_.limit(slice.count);
+    result_.numbers.insert(result_.numbers.end(), loop_values_.begin(), loop_values_.end());
+    return slice;
   }
 
   const Program& program_;
@@ -199,6 +231,7 @@ class Expander {
   OperationIndex index_;
   std::int64_t iterations_ = 0;
   std::int32_t loops_ = 0;  // around the statement
+  std::vector<std::int64_t> loop_values_;
   std::int32_t batch_ = -1;
 };
 
@@ -254,7 +287,16 @@ std::string RankProgram::describe(const flat::Operation& op) const {
     text += fmt::format("{}{}", k == 0 ? "[" : ",", numbers[op.name.first + k]);
   }
   if (op.name.count > 0) text += "]";
-  return described(std::move(text), op.source->action);
+  text = described(std::move(text), op.source->action);
+  if (op.loops.count == 0) return text;
+  std::vector<const Repeat*> loops;
+  find_loops(plan->programs[program].body, *op.source, loops);
+  ensure(std::ssize(loops) == op.loops.count, "an operation is in its program");
+  for (std::int32_t k = 0; k < op.loops.count; ++k) {
+    text += fmt::format("{}{}={}", k == 0 ? " [" : ",", loops[k]->variable,
+                        numbers[op.loops.first + k]);
+  }
+  return text + "]";
 }
 
 }  // namespace shiplap::plan

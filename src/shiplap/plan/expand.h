@@ -85,6 +85,7 @@ struct Operation {
   StreamId stream;                          // none for a member of a batch
   std::int32_t batch = -1;                  // the batch of which it is a member
   Slice name;                               // indices of its name, in RankProgram::numbers
+  Slice loops;                              // of an unnamed one: values of the loops around it
   Slice after;                              // in RankProgram::dependencies
   Slice accesses;                           // in RankProgram::accesses
   Region from;  // the region read, except by `compute`; rows of `free`, `allocate`
@@ -138,7 +139,7 @@ struct RankProgram {
   }
   // Clears all arrays and keeps their capacity.
   void clear();
-  // "b[1,0]: compute backward", for diagnostics.
+  // "b[1,0]: compute backward", for diagnostics. Without a name, but in a loop: "send [i=1]".
   [[nodiscard]] std::string describe(const flat::Operation& op) const;
 };
 

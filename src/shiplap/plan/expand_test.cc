@@ -55,6 +55,11 @@ Diagnostic error_of(const std::string& body, int r = 0, ExpandLimits limits = {}
   return diagnostic_of([&] { (void)expanded(body, r, limits); });
 }
 
+TEST(Expand, AnUnnamedOperationIsDescribedWithItsLoops) {
+  EXPECT_THAT(listing("repeat i 2\nwhen i=1\nrepeat j 2\ncompute k\nend\nend\nend\ncompute k"),
+              ElementsAre("compute k [i=1,j=0]", "compute k [i=1,j=1]", "compute k"));
+}
+
 TEST(Expand, WritesLoopsOut) {
   EXPECT_THAT(listing("repeat i 2\nrepeat j i+1\na[i,j]: compute k\nend\nend"),
               ElementsAre("a[0,0]: compute k", "a[1,0]: compute k", "a[1,1]: compute k"));

@@ -21,9 +21,12 @@ using BufferId = Id<struct BufferTag>;
 using StreamId = Id<struct StreamTag>;  // 0 is `main`
 using TableId = Id<struct TableTag>;
 
-// The line of the text that a statement was read from, 0 if none. Ignored by comparisons.
+// The line of the text that a statement was read from, 0 if none, and its part of that line, if it
+// is not the whole line. Ignored by comparisons.
 struct Origin {
   std::int32_t line = 0;
+  std::int32_t column = 0;  // from 1
+  std::int32_t length = 1;
   friend bool operator==(Origin, Origin) { return true; }
 };
 

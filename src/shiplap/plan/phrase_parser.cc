@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <tuple>
 
 #include "shiplap/base/json.h"
@@ -29,6 +30,21 @@ std::vector<std::string> dimension_names(const Tensor& tensor, bool in_sum) {
     names.push_back(dimension.name);
   }
   return names;
+}
+
+// Names of other programs: of PyTorch ("bfloat16", "half") and of Megatron ("fp16").
+std::optional<DType> parse_type_alias(std::string_view text) {
+  if (text == "half") return DType::f16;
+  if (text == "float") return DType::f32;
+  if (text == "double") return DType::f64;
+  for (const DType type : kDTypes) {
+    if (bytes_of(type) > 1 && text == long_name(type)) return type;
+    const std::string_view known = name(type);  // "f16"
+    if (known.starts_with('f') && text.starts_with("fp") && text.substr(2) == known.substr(1)) {
+      return type;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -81,9 +97,11 @@ DType PhraseParser::element_type() {
     names.emplace_back(name(type));
   }
   if (token.kind != TokenKind::name) lexer_.expected("an element type (bf16, f32, ..)");
+  const std::optional<DType> meant = parse_type_alias(token.text);
   lexer_.fail(token, {.code = "D102",
                       .what = fmt::format("unknown element type `{}`", token.text),
-                      .help = suggest(token.text, names)});
+                      .help = meant ? fmt::format("did you mean `{}`?", name(*meant))
+                                    : suggest(token.text, names)});
 }
 
 std::vector<Expr> PhraseParser::expressions(std::string_view close) {
@@ -315,6 +333,11 @@ Condition PhraseParser::condition() {
     const Comparator how = comparator();
     condition.push_back({std::move(left), how, expression()});
   } while (lexer_.take_if("and"));
+  if (lexer_.peek().is("or")) {
+    lexer_.expected("`and` or the end of the line",
+                    "there is no `or`: write a second `when` block with the other condition; if "
+                    "both can hold, exclude the first there (`a!=1 and b=2`)");
+  }
   return condition;
 }
 

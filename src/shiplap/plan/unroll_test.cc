@@ -95,6 +95,9 @@ void expect_same_facts(const RankProgram& a, const RankProgram& b) {
   }
 }
 
+// "send" of "send [i=1]": an unrolled operation is in no loop.
+std::string without_loops(const std::string& text) { return text.substr(0, text.find(" [")); }
+
 void expect_same(const RankProgram& a, const RankProgram& b) {
   expect_same_facts(a, b);
   ASSERT_EQ(a.operations.size(), b.operations.size());
@@ -104,7 +107,7 @@ void expect_same(const RankProgram& a, const RankProgram& b) {
   for (std::size_t k = 0; k < a.operations.size(); ++k) {
     const flat::Operation& x = a.operations[k];
     const flat::Operation& y = b.operations[k];
-    EXPECT_EQ(a.describe(x), b.describe(y));
+    EXPECT_EQ(without_loops(a.describe(x)), b.describe(y));
     EXPECT_EQ(numbers(a, x), numbers(b, y));
     EXPECT_EQ(std::tuple(x.work.flop, x.work.bytes, x.work.seconds),
               std::tuple(y.work.flop, y.work.bytes, y.work.seconds));

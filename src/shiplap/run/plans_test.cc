@@ -246,7 +246,8 @@ TEST(ExamplePlan, ThatForgetsAReductionIsNoticed) {
   text.replace(reduction, text.find("over", reduction) - reduction, "barrier ");
   const std::size_t scale = text.find("scale 1/8", reduction);
   text.erase(scale, 9);
-  EXPECT_THAT(findings_in(text), testing::Contains(testing::HasSubstr("compute update reads G")));
+  EXPECT_THAT(findings_in(text),
+              testing::Contains(testing::HasSubstr("compute update [l=0] reads G")));
 }
 
 class ExamplePlans : public testing::TestWithParam<const char*> {};

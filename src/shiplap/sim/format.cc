@@ -36,8 +36,12 @@ std::string Formatter::operation(OperationId id) {
 }
 
 Where Formatter::where(OperationId id) {
-  return {
-      .line = linked_.step(id).source->origin.line, .rank = id.rank, .operation = operation(id)};
+  const plan::Origin& origin = linked_.step(id).source->origin;
+  return {.line = origin.line,
+          .column = origin.column,
+          .length = origin.length,
+          .rank = id.rank,
+          .operation = operation(id)};
 }
 
 std::string Formatter::group(OperationId id) const {

@@ -35,11 +35,12 @@ namespace shiplap::strategy {
 namespace {
 
 using torch_schedule::Action;
+using torch_schedule::Cell;
 using torch_schedule::ComputationType;
 using torch_schedule::Pipeline;
 using References = std::vector<plan::Reference>;
 
-constexpr int kActivationBytes = 1 << 20U;  // sizes are not in the file
+constexpr auto kActivationBytes = static_cast<int>(kScheduleActivation.count);
 constexpr int kWeightBytes = 1 << 22U;
 
 // The tensors of the plan: a stage is a layer, a microbatch a sample.
@@ -59,10 +60,15 @@ struct ScheduleTensors {
 class ScheduleWriter {
  public:
   ScheduleWriter(plan::Builder& b, const ScheduleTensors& tensors, const Pipeline& pipeline,
-                 int rank)
-      : b_(b), tensors_(tensors), pipeline_(pipeline), rank_(rank) {
+                 const ActionCosts& costs, int rank)
+      : b_(b), tensors_(tensors), pipeline_(pipeline), costs_(costs), rank_(rank) {
     for (const auto& [stage, home] : pipeline.rank_of) {
       if (home == rank) slot_.emplace(stage, static_cast<std::int64_t>(slot_.size()));
+    }
+    for (const Action& action : pipeline.rows[rank].actions) {
+      if (!makes_result(action.type)) continue;
+      const bool forward = action.type == ComputationType::forward;
+      result_cells_.emplace(std::tuple(forward, action.stage, action.microbatch), action.cell);
     }
   }
 
@@ -72,7 +78,14 @@ class ScheduleWriter {
     b_.program(fmt::format("rank_{}", rank_), {pp.at(rank_)});
     declare(actions);
     start();
-    for (const Action& action : actions) take(action);
+    for (const Action& action : actions) {
+      const Cell cell = cell_of(action);
+      b_.set_origin({.line = rank_ + 1,
+                     .column = cell.text.empty() ? 0 : static_cast<std::int32_t>(cell.column) + 1,
+                     .length = static_cast<std::int32_t>(cell.text.size())});
+      take(action);
+    }
+    b_.set_origin({rank_ + 1});
     finish();
   }
 
@@ -110,6 +123,15 @@ class ScheduleWriter {
   }
 
   // ---- names and order
+
+  // Of an inserted message: the cell of the computation that it is for.
+  [[nodiscard]] Cell cell_of(const Action& action) const {
+    if (!action.cell.text.empty()) return action.cell;
+    const bool forward = action.type == ComputationType::send_forward ||
+                         action.type == ComputationType::receive_forward;
+    const auto found = result_cells_.find({forward, action.stage, action.microbatch});
+    return found == result_cells_.end() ? Cell{} : found->second;
+  }
 
   // "F[0,3]"; if that is repeated, "F[0,3,1]".
   plan::Reference name(const Action& action) {
@@ -161,11 +183,31 @@ class ScheduleWriter {
     }
   }
 
-  void compute(const char* kernel, std::vector<plan::Access> accesses, References after = {},
-               plan::Reference called = {}) {
-    b_.add({.name = std::move(called),
+  void compute(const char* kernel, std::vector<plan::Access> accesses, References after = {}) {
+    b_.add({.action = plan::Compute{kernel, std::move(accesses)}, .after = std::move(after)});
+  }
+
+  // A computation of the file: named, and with its cost.
+  void compute(const Action& action, std::vector<plan::Access> accesses) {
+    const auto [kernel, cost] = kernel_of(action.type);
+    computed_ = {name(action)};
+    b_.add({.name = computed_[0],
             .action = plan::Compute{kernel, std::move(accesses)},
-            .after = std::move(after)});
+            .after = after_messages(action),
+            .work = plan::Work{.seconds = cost.value}});
+  }
+
+  [[nodiscard]] std::pair<const char*, Seconds> kernel_of(ComputationType type) const {
+    switch (type) {
+      case ComputationType::forward:
+        return {"forward", costs_.forward};
+      case ComputationType::backward_input:
+        return {"backward_input", costs_.backward_input};
+      case ComputationType::backward_weight:
+        return {"backward_weight", costs_.backward_weight};
+      default:
+        return {"backward", costs_.backward};
+    }
   }
 
   void start() {
@@ -261,11 +303,8 @@ class ScheduleWriter {
     const int stage = action.stage;
     const int microbatch = action.microbatch;
     const plan::Region output = row(y_, stage, microbatch);
-    computed_ = {name(action)};
-    compute("forward",
-            {reads(input(stage, microbatch), activation(stage, microbatch)), reads_weights(stage),
-             writes(output, activation(stage + 1, microbatch))},
-            after_messages(action), computed_[0]);
+    compute(action, {reads(input(stage, microbatch), activation(stage, microbatch)),
+                     reads_weights(stage), writes(output, activation(stage + 1, microbatch))});
     if (stage != pipeline_.stages - 1 || !pipeline_.trains) return;
     compute("loss", {reads(output, activation(stage + 1, microbatch)),
                      writes(row(dy_, stage, microbatch), activation_grad(stage + 1, microbatch))});
@@ -291,9 +330,7 @@ class ScheduleWriter {
       accesses.push_back(adds(g_(slot_.at(stage), 1),
                               tensors_.weight_grad[stage](tensors_.sample, microbatch, 1)));
     }
-    computed_ = {name(action)};
-    compute(!for_weight ? "backward_input" : (!for_input ? "backward_weight" : "backward"),
-            std::move(accesses), after_messages(action), computed_[0]);
+    compute(action, std::move(accesses));
   }
 
   using Key = std::tuple<ComputationType, int, int>;  // action, stage, microbatch
@@ -301,12 +338,14 @@ class ScheduleWriter {
   plan::Builder& b_;
   const ScheduleTensors& tensors_;
   const Pipeline& pipeline_;
+  const ActionCosts& costs_;
   int rank_;
   plan::BufferRef w_, g_, x_, y_, dy_, dx_, u_;  // `u`: gathered weights
   plan::StreamId net_;
-  std::map<int, std::int64_t> slot_;       // by stage of this rank
-  std::set<int> unsharded_;                // stages
-  std::map<Key, int> repetitions_;         // so far
+  std::map<int, std::int64_t> slot_;                         // by stage of this rank
+  std::map<std::tuple<bool, int, int>, Cell> result_cells_;  // by direction, stage, microbatch
+  std::set<int> unsharded_;                                  // stages
+  std::map<Key, int> repetitions_;                           // so far
   std::map<Key, plan::Reference> posted_;  // messages, except receives already awaited
   References waited_sends_;                // by the next computation
   References computed_;                    // the last one, until a message is after it
@@ -315,14 +354,14 @@ class ScheduleWriter {
 
 }  // namespace
 
-plan::Plan plan_of_schedule(std::string_view csv, std::string_view file) {
+plan::Plan plan_of_schedule(std::string_view csv, std::string_view file, const ActionCosts& costs) {
   const Pipeline pipeline = torch_schedule::read_schedule(csv, file);
   plan::Builder b;
   const plan::AxisRef pp = b.axis("pp", static_cast<std::int64_t>(pipeline.rows.size()));
   const ScheduleTensors tensors(b, pipeline);
   int rank = 0;
   for (const std::vector<Action>& actions : torch_schedule::with_messages(pipeline)) {
-    ScheduleWriter(b, tensors, pipeline, rank++).write(pp, actions);
+    ScheduleWriter(b, tensors, pipeline, costs, rank++).write(pp, actions);
   }
   return std::move(b).build();
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -97,17 +98,17 @@ program rank_0 on pp=0
     writes g[0 +1] = G[0] sum none
   allocate u[0 +1]
   copy w[0 +1] to u[0 +1]
-  F[0, 0]: compute forward
+  F[0, 0]: compute forward work 0.01 seconds
     reads  x[0 +1] = A[0] sample 0 +1
     reads  u[0 +1] = W[0]
     writes y[0 +1] = A[1] sample 0 +1
   SEND_F[0, 0]: @net send y[0 +1] to rank 1 after F[0, 0]
   RECV_B[0, 0]: @net receive dy[0 +1] from rank 1
-  I[0, 0]: compute backward_input after RECV_B[0, 0]
+  I[0, 0]: compute backward_input after RECV_B[0, 0] work 0.01 seconds
     reads  dy[0 +1] = D[1] sample 0 +1
     reads  u[0 +1] = W[0]
     writes dx[0 +1] = D[0] sample 0 +1
-  W[0, 0]: compute backward_weight
+  W[0, 0]: compute backward_weight work 0.01 seconds
     reads  x[0 +1] = A[0] sample 0 +1
     reads  dy[0 +1] = D[1] sample 0 +1
     reads  u[0 +1] = W[0]
@@ -131,14 +132,14 @@ program rank_1 on pp=1
   compute zero
     writes g[0 +1] = G[1] sum none
   RECV_F[1, 0]: @net receive x[0 +1] from rank 0
-  F[1, 0]: compute forward after RECV_F[1, 0]
+  F[1, 0]: compute forward after RECV_F[1, 0] work 0.01 seconds
     reads  x[0 +1] = A[1] sample 0 +1
     reads  w[0 +1] = W[1]
     writes y[0 +1] = A[2] sample 0 +1
   compute loss
     reads  y[0 +1] = A[2] sample 0 +1
     writes dy[0 +1] = D[2] sample 0 +1
-  B[1, 0]: compute backward
+  B[1, 0]: compute backward work 0.02 seconds
     reads  x[0 +1] = A[1] sample 0 +1
     reads  dy[0 +1] = D[2] sample 0 +1
     reads  w[0 +1] = W[1]
@@ -196,8 +197,9 @@ TEST(PlanOfSchedule, MessagesArePostedAndWaitedForWhereTheyAreNeeded) {
   EXPECT_EQ(line_of(plan, "SEND_F[0, 1]"),
             "SEND_F[0, 1]: @net send y[1 +1] to rank 1 after F[0, 1]");
   EXPECT_EQ(line_of(plan, "RECV_B[0, 0]"), "RECV_B[0, 0]: @net receive dy[0 +1] from rank 1");
-  EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0]");
-  EXPECT_EQ(line_of(plan, "F[0, 0]"), "F[0, 0]: compute forward");
+  EXPECT_EQ(line_of(plan, "B[0, 0]"),
+            "B[0, 0]: compute backward after RECV_B[0, 0] work 0.02 seconds");
+  EXPECT_EQ(line_of(plan, "F[0, 0]"), "F[0, 0]: compute forward work 0.01 seconds");
   EXPECT_THAT(plan::to_text(plan), HasSubstr("compute update after RECV_B[0, 1]\n"));
 }
 
@@ -249,14 +251,16 @@ TEST(PlanOfSchedule, MessagesOfTheFileKeepTheirOrder) {
                            "W[1,0]: compute backward_weight", "compute update"));
   // The runtime does not distinguish them from inserted ones.
   EXPECT_EQ(line_of(plan, "RECV_B[0, 0]"), "RECV_B[0, 0]: @net receive dy[0 +1] from rank 1");
-  EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0]");
+  EXPECT_EQ(line_of(plan, "B[0, 0]"),
+            "B[0, 0]: compute backward after RECV_B[0, 0] work 0.02 seconds");
 }
 
 TEST(PlanOfSchedule, TheNextComputationWaitsForASend) {
   const plan::Plan plan = plan_of_schedule(
       "0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0\n",
       "s.csv");
-  EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after RECV_B[0, 0], SEND_F[0, 0]");
+  EXPECT_EQ(line_of(plan, "B[0, 0]"),
+            "B[0, 0]: compute backward after RECV_B[0, 0], SEND_F[0, 0] work 0.02 seconds");
   const Diagnostic early = thrown_diagnostic("0F0,0WAIT_SEND_F0,0SEND_F0\n1RECV_F0,1F0\n");
   EXPECT_EQ(early.code, "D626");
   EXPECT_EQ(early.what, "`0WAIT_SEND_F0` has no SEND_F before it");
@@ -298,11 +302,121 @@ TEST(PlanOfSchedule, OverlappedActionsComeInOrder) {
             plan_of_schedule("0F0,0F1,0B0,0B1", "s.csv"));
 }
 
-TEST(PlanOfSchedule, ARepeatedActionIsKept) {
-  const plan::Plan plan = plan_of_schedule("0F0,0B0,0B0\n", "s.csv");
-  const std::vector<std::string> rank = operations(plan, 0);
-  EXPECT_EQ(std::ranges::count_if(rank, [](const auto& o) { return o.ends_with(" backward"); }), 2);
-  EXPECT_EQ(names(plan, 0), "F[0,0] B[0,0] B[0,0,1]");
+// An interleaved schedule of four ranks with two stages each and eight microbatches, in which
+// `find` is replaced once.
+std::string edited(const std::string& find, const std::string& replacement) {
+  std::string csv = csv_of({.stages = 4, .microbatches = 8, .chunks = 2});
+  csv.replace(csv.find(find), find.size(), replacement);
+  return csv;
+}
+
+std::vector<std::string> thrown(const std::string& csv) {
+  std::vector<std::string> result;
+  try {
+    static_cast<void>(plan_of_schedule(csv, "s.csv"));
+  } catch (const InputError& error) {
+    for (const Diagnostic& d : error.diagnostics()) result.push_back(d.code + " " + d.what);
+  }
+  return result;
+}
+
+TEST(PlanOfSchedule, AMissingActionIsNamedWithTheActionThatNeedsIt) {
+  using testing::ElementsAre;
+  const std::string csv = edited("6F1,", "");
+  EXPECT_THAT(thrown(csv),
+              ElementsAre("D628 rank 2 never computes `6F1`, which rank 3 needs for `7F1`"));
+  const Diagnostic d = thrown_diagnostic(csv);
+  EXPECT_EQ(d.where.line, 3);
+  EXPECT_EQ(d.where.excerpt.substr(d.where.column - 1, d.where.length), "6F0");
+  EXPECT_EQ(d.help, "add `6F1` to line 3, after `6F0`");
+  EXPECT_THAT(thrown(edited("7F7,", "")),
+              ElementsAre("D628 rank 3 never computes `7F7`, which it needs for `7B7`"));
+  EXPECT_THAT(thrown("0F0,0F1,0B1\n"), ElementsAre("D628 rank 0 never computes `0B0`, so the "
+                                                   "gradient of stage 0 lacks microbatch 0"));
+  EXPECT_THAT(thrown("0F0,0F1,0I0,0I1,0W1\n"),
+              ElementsAre("D628 rank 0 never computes `0W0`, so the gradient of stage 0 lacks "
+                          "microbatch 0"));
+  EXPECT_THAT(thrown("0F0,0F1,0I0,0W0\n"),
+              ElementsAre("D628 rank 0 never computes `0I1`, so the gradient of stage 0 lacks "
+                          "microbatch 1"));
+}
+
+TEST(PlanOfSchedule, MissingActionsOfOneStageAreOneError) {
+  const std::vector<std::string> all = thrown("0F0,0F1,0F2,0F3,0F4,0F5,0F6\n1F0\n");
+  ASSERT_EQ(all.size(), 1U);
+  const Diagnostic d = thrown_diagnostic("0F0,0F1,0F2,0F3,0F4,0F5,0F6\n1F0\n");
+  EXPECT_EQ(d.what, "rank 1 never computes `1F1`");
+  EXPECT_EQ(d.why, "also missing: `1F2`, `1F3`, `1F4`, `1F5` and 1 more");
+  EXPECT_THAT(thrown("0F0,0F3\n1F0,1F3\n"),
+              testing::ElementsAre("D628 no rank computes microbatch 1"));
+}
+
+TEST(PlanOfSchedule, ARepeatedActionMayStandForAMissingOne) {
+  using testing::ElementsAre;
+  const std::string csv = edited("5B0,", "5B1,");
+  EXPECT_THAT(thrown(csv), ElementsAre("D628 `5B1` on rank 1 occurs twice; `5B0` is missing"));
+  const Diagnostic d = thrown_diagnostic(csv);
+  EXPECT_EQ(d.where.line, 2);
+  EXPECT_EQ(d.where.column, static_cast<int>(d.where.excerpt.find("5B1")) + 1);  // the first
+  EXPECT_EQ(d.help, "did you mean `5B0`?");
+  // The second is wrong if the missing one is higher.
+  const Diagnostic later = thrown_diagnostic(edited("5B4,", "5B3,"));
+  EXPECT_EQ(later.what, "`5B3` on rank 1 occurs twice; `5B4` is missing");
+  EXPECT_EQ(later.where.column, static_cast<int>(later.where.excerpt.rfind("5B3")) + 1);
+
+  EXPECT_THAT(thrown("0F0,0B0,0B0\n"), ElementsAre("D628 `0B0` on rank 0 occurs twice"));
+  EXPECT_THAT(thrown("0F0,0B0,0B0,0B0\n"), ElementsAre("D628 `0B0` on rank 0 occurs 3 times"));
+  EXPECT_THAT(thrown("0F0,0B0,0I0,0W0\n"), ElementsAre("D628 `0I0` on rank 0 repeats `0B0`"));
+}
+
+TEST(PlanOfSchedule, AMicrobatchOfOneCellIsATypo) {
+  EXPECT_THAT(thrown(edited("5F1,", "5F11,")),
+              testing::ElementsAre("D628 `5F11` on rank 1 is of a microbatch that other stages do "
+                                   "not compute; `5F1` is missing"));
+}
+
+TEST(PlanOfSchedule, MessagesOfTheFileAreComplete) {
+  EXPECT_THAT(thrown("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"),
+              testing::ElementsAre(
+                  "D628 rank 0 never sends `0SEND_F0`, which rank 1 needs for `1RECV_F0`"));
+  EXPECT_THAT(
+      thrown("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n"),
+      testing::ElementsAre("D628 rank 1 never receives `1RECV_F0`, which it needs for `1F0`"));
+}
+
+TEST(PlanOfSchedule, ABackwardComesAfterItsForward) {
+  const std::string csv = "0F0,0B1,0F1,0B0\n";
+  EXPECT_THAT(thrown(csv), testing::ElementsAre("D629 `0B1` on rank 0 comes before `0F1`"));
+  EXPECT_EQ(thrown_diagnostic(csv).where.column, 5);
+}
+
+TEST(PlanOfSchedule, AStageOnTwoRanksIsReportedAtTheOddCell) {
+  const std::string csv = edited("1F0,", "1F0,2F0,");
+  EXPECT_THAT(thrown(csv),
+              testing::ElementsAre("D626 stage 2 is computed on rank 1 and on rank 2"));
+  const Diagnostic d = thrown_diagnostic(csv);
+  EXPECT_EQ(d.where.line, 2);
+  EXPECT_EQ(d.where.column, 5);
+  EXPECT_EQ(d.why, "rank 1 computes it once, rank 2 16 times");
+  EXPECT_EQ(d.help, "a stage is on one rank: move `2F0` to line 3, or correct its stage");
+}
+
+TEST(PlanOfSchedule, HugeNumbersAreRefusedInNoTime) {
+  EXPECT_THAT(thrown("0F0,0F999999\n"), testing::ElementsAre("D628 no rank computes microbatch 1"));
+  EXPECT_EQ(thrown_diagnostic("999999F999999,0F0\n").code, "D626");
+}
+
+TEST(PlanOfSchedule, AnOperationIsAtItsCell) {
+  const plan::Plan plan = plan_of_schedule("0F0,,0B0\n1F0,1B0\n", "s.csv");
+  std::vector<std::pair<int, int>> origins;  // column and length
+  for (const plan::Statement& statement : plan.programs[plan::ProgramId(0)].body) {
+    const auto* const operation = std::get_if<plan::Operation>(&statement.node);
+    if (operation == nullptr || operation->name.name.empty()) continue;
+    origins.emplace_back(operation->origin.column, operation->origin.length);
+  }
+  // F and its send, the receive for B and B.
+  EXPECT_THAT(origins, testing::ElementsAre(std::pair(1, 3), std::pair(1, 3), std::pair(6, 3),
+                                            std::pair(6, 3)));
 }
 
 TEST(PlanOfSchedule, WithoutABackwardThereIsNothingToUpdate) {

@@ -145,7 +145,7 @@ class MessagePlacer {
   void take(std::size_t rank, const ActionGroup& turn) {
     rows_[rank].insert(rows_[rank].end(), turn.begin(), turn.end());
     for (const Action& action : turn) {
-      if (!makes_result(action)) continue;
+      if (!makes_result(action.type)) continue;
       done_.insert(result_of(action));
       if (!sends_result(action)) continue;
       const Message message = message_of(action);
@@ -163,7 +163,7 @@ class MessagePlacer {
           if (sends_result(source)) rows_[rank].push_back(with_tag(message_of(source).receive));
         }
         rows_[rank].push_back(action);
-        if (makes_result(action) && sends_result(action)) {
+        if (makes_result(action.type) && sends_result(action)) {
           rows_[rank].push_back(with_tag(message_of(action).send));
         }
       }
@@ -173,13 +173,10 @@ class MessagePlacer {
   // An activation or its gradient: direction, stage that computes it, and microbatch.
   using Result = std::tuple<bool, int, int>;
 
-  static bool makes_result(const Action& action) {
-    return computes(action.type) && action.type != ComputationType::backward_weight;
-  }
   static Result result_of(const Action& action) {
     return {action.type == ComputationType::forward, action.stage, action.microbatch};
   }
-  // REQUIRES: makes_result(action). Returns the action that computes its input.
+  // REQUIRES: makes_result(action.type). Returns the action that computes its input.
   static Action source_of(const Action& action) {
     const bool forward = action.type == ComputationType::forward;
     return {.type = forward ? ComputationType::forward : ComputationType::backward,
@@ -188,13 +185,13 @@ class MessagePlacer {
   }
 
   [[nodiscard]] bool is_ready(const Action& action) const {
-    if (!makes_result(action)) return true;
+    if (!makes_result(action.type)) return true;
     const Action source = source_of(action);
     return source.stage < 0 || source.stage == pipeline_.stages ||
            done_.contains(result_of(source));
   }
 
-  // REQUIRES: makes_result(action).
+  // REQUIRES: makes_result(action.type).
   [[nodiscard]] bool sends_result(const Action& action) const {
     const int next = action.stage + (action.type == ComputationType::forward ? 1 : -1);
     return pipeline_.sends_between(action.stage, next);

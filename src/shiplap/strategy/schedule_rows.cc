@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "shiplap/base/error.h"
+#include "shiplap/strategy/schedule_errors_internal.h"
 #include "shiplap/strategy/schedule_rows_internal.h"
 
 namespace shiplap::strategy::torch_schedule {
@@ -39,7 +39,6 @@ constexpr std::string_view kSyntaxHelp =
     "0WAIT_SEND_F0, 1WAIT_SEND_B0; 0UNSHARD, 0RESHARD, 0REDUCE_GRAD, 0WAIT_REDUCE_GRAD; "
     "(0F1;1B0)OVERLAP_F_B";
 constexpr std::size_t kMaxDigits = 6;
-constexpr std::size_t kMaxErrors = 20;
 
 Cell subcell(const Cell& cell, std::size_t begin, std::size_t end) {
   return {.text = cell.text.substr(begin, end - begin), .column = cell.column + begin};
@@ -63,39 +62,9 @@ std::vector<Cell> split(const Cell& cell, char separator) {
   }
 }
 
-// Collects diagnostics, up to a limit.
-class Errors {
- public:
-  explicit Errors(std::string_view file) : file_(file) {}
-
-  void add(const Row& row, const Cell& cell, std::string what, std::string_view help) {
-    if (diagnostics_.size() == kMaxErrors) return;
-    diagnostics_.push_back(
-        {.code = "D626",
-         .where = {.file = std::string(file_),
-                   .line = row.line,
-                   .column = row.line > 0 ? static_cast<int>(cell.column) + 1 : 0,
-                   .length = std::max(static_cast<int>(cell.text.size()), 1),
-                   .excerpt = std::string(row.text)},
-         .what = std::move(what),
-         .help = std::string(help)});
-  }
-  void add(std::string what, std::string_view help) {
-    add(Row{.line = 0}, {}, std::move(what), help);
-  }
-
-  void throw_if_any() const {
-    if (!diagnostics_.empty()) throw InputError(diagnostics_);
-  }
-
- private:
-  std::string_view file_;
-  std::vector<Diagnostic> diagnostics_;
-};
-
 // ---- from text to actions
 
-void read_action(Row& row, const Cell& cell, Errors& errors) {
+void read_action(Row& row, const Cell& cell, ScheduleErrors& errors) {
   const std::string_view text = cell.text;
   const auto digits = [&](std::size_t from) {
     return std::min(text.find_first_not_of("0123456789", from), text.size());
@@ -107,18 +76,20 @@ void read_action(Row& row, const Cell& cell, Errors& errors) {
   const bool too_long = word_begin > kMaxDigits || text.size() - word_end > kMaxDigits;
   if (word == kTypeNames.end() || digits(word_end) != text.size() || too_long) {
     const bool old = name == "BW";
-    errors.add(row, cell, fmt::format("`{}` is not an action", text),
-               old ? "older files use BW for B, and B for I: export them again" : kSyntaxHelp);
+    errors.add(row, cell,
+               {.what = fmt::format("`{}` is not an action", text),
+                .help = old ? "older files use BW for B, and B for I: export them again"
+                            : std::string(kSyntaxHelp)});
     return;
   }
   const bool of_stage = is_of_stage(word->type);
   if (word_begin == 0 || (word_end == text.size()) != of_stage) {
     errors.add(row, cell,
-               fmt::format("`{}` {}", text,
-                           word_begin == 0 ? "is missing its stage"
-                           : of_stage      ? "is of a stage, not of a microbatch"
-                                           : "is missing its microbatch"),
-               kSyntaxHelp);
+               {.what = fmt::format("`{}` {}", text,
+                                    word_begin == 0 ? "is missing its stage"
+                                    : of_stage      ? "is of a stage, not of a microbatch"
+                                                    : "is missing its microbatch"),
+                .help = std::string(kSyntaxHelp)});
     return;
   }
   row.actions.push_back(
@@ -128,7 +99,7 @@ void read_action(Row& row, const Cell& cell, Errors& errors) {
        .cell = cell});
 }
 
-void read_cell(Row& row, const Cell& cell, Errors& errors) {
+void read_cell(Row& row, const Cell& cell, ScheduleErrors& errors) {
   if (cell.text.empty()) return;
   constexpr std::string_view kOverlap = ")OVERLAP_F_B";
   if (!cell.text.starts_with('(') || !cell.text.ends_with(kOverlap)) {
@@ -142,7 +113,7 @@ void read_cell(Row& row, const Cell& cell, Errors& errors) {
   }
 }
 
-std::vector<Row> read_rows(std::string_view csv, Errors& errors) {
+std::vector<Row> read_rows(std::string_view csv, ScheduleErrors& errors) {
   std::vector<Row> rows;
   while (!csv.empty()) {
     const std::size_t end = std::min(csv.find('\n'), csv.size());
@@ -154,19 +125,27 @@ std::vector<Row> read_rows(std::string_view csv, Errors& errors) {
   for (Row& row : rows) {
     if (std::ranges::count(row.text, '"') % 2 != 0) {
       const std::size_t last = row.text.rfind('"');
-      errors.add(row, {.text = row.text.substr(last, 1), .column = last}, "unmatched quote",
-                 "quote whole cells");
+      errors.add(row, {.text = row.text.substr(last, 1), .column = last},
+                 {.what = "unmatched quote", .help = "quote whole cells"});
     }
     for (const Cell& cell : split({.text = row.text}, ',')) read_cell(row, cell, errors);
   }
-  if (rows.empty()) errors.add("the schedule is empty", "");
+  if (rows.empty()) errors.add({.what = "the schedule is empty"});
   errors.throw_if_any();
   return rows;
 }
 
 // ---- checks across rows
 
-void find_stages(Pipeline& pipeline, Errors& errors) {
+// The computations of a stage on one rank.
+struct StageRank {
+  int rank = 0;
+  int count = 0;
+  const Action* first = nullptr;
+};
+using StageRanks = std::map<int, std::vector<StageRank>>;  // by stage
+
+void find_stages(Pipeline& pipeline, StageRanks& ranks) {
   for (const Row& row : pipeline.rows) {
     const int rank = row.line - 1;
     for (const Action& action : row.actions) {
@@ -179,26 +158,58 @@ void find_stages(Pipeline& pipeline, Errors& errors) {
       if (shards) pipeline.sharded_stages.insert(action.stage);
       if (!computes(action.type)) continue;
       pipeline.trains = pipeline.trains || action.type != ComputationType::forward;
-      const auto [home, first] = pipeline.rank_of.emplace(action.stage, rank);
-      if (first || home->second == rank) continue;
-      errors.add(row, action.cell,
-                 fmt::format("stage {} is computed on rank {} and on rank {}", action.stage,
-                             home->second, rank),
-                 "a stage is on one rank");
+      std::vector<StageRank>& homes = ranks[action.stage];
+      if (homes.empty() || homes.back().rank != rank) {
+        homes.push_back({.rank = rank, .count = 0, .first = &action});
+      }
+      ++homes.back().count;
     }
+  }
+}
+
+std::string times(int count) {
+  return count == 1 ? "once" : count == 2 ? "twice" : fmt::format("{} times", count);
+}
+
+// A stage is on the rank with most of its computations; of equal ones, on the first.
+void report_second_homes(const Pipeline& pipeline, int stage, const std::vector<StageRank>& ranks,
+                         ScheduleErrors& errors) {
+  const StageRank& home = *std::ranges::max_element(ranks, {}, &StageRank::count);
+  for (const StageRank& other : ranks) {
+    if (other.rank == home.rank) continue;
+    errors.add(pipeline.rows[other.rank], other.first->cell,
+               {.what = fmt::format("stage {} is computed on rank {} and on rank {}", stage,
+                                    other.rank, home.rank),
+                .why = fmt::format("rank {} computes it {}, rank {} {}", other.rank,
+                                   times(other.count), home.rank, times(home.count)),
+                .help = fmt::format("a stage is on one rank: move `{}` to line {}, or correct its "
+                                    "stage",
+                                    other.first->cell.text, pipeline.rows[home.rank].line)});
+  }
+}
+
+void place_stages(Pipeline& pipeline, ScheduleErrors& errors) {
+  StageRanks ranks;
+  find_stages(pipeline, ranks);
+  for (const auto& [stage, homes] : ranks) {
+    pipeline.rank_of[stage] = homes.front().rank;
+    if (homes.size() > 1) report_second_homes(pipeline, stage, homes, errors);
   }
   for (int stage = 0; stage < pipeline.stages; ++stage) {
     if (pipeline.rank_of.contains(stage)) continue;
-    errors.add(fmt::format("no rank computes stage {}", stage),
-               fmt::format("the stages are 0 to {}, and each is on a rank", pipeline.stages - 1));
+    errors.add({.what = fmt::format("no rank computes stage {}", stage),
+                .help = fmt::format("the stages are 0 to {}, and each is on a rank",
+                                    pipeline.stages - 1)});
     break;
   }
-  if (pipeline.rank_of.empty()) errors.add("the schedule has no computation", kSyntaxHelp);
+  if (pipeline.rank_of.empty()) {
+    errors.add({.what = "the schedule has no computation", .help = std::string(kSyntaxHelp)});
+  }
 }
 
 // torch places stages on ranks in one of two styles, "loop" (round-robin) or "v" (back and forth).
 // A row with stages of another rank cannot run. Rows without actions do not count.
-void check_stage_ranks(const Pipeline& pipeline, Errors& errors) {
+void check_stage_ranks(const Pipeline& pipeline, ScheduleErrors& errors) {
   std::vector<int> ranks;
   for (const Row& row : pipeline.rows) {
     if (!row.actions.empty()) ranks.push_back(row.line - 1);
@@ -217,35 +228,39 @@ void check_stage_ranks(const Pipeline& pipeline, Errors& errors) {
   for (const Row& row : pipeline.rows) {
     for (const Action& action : row.actions) {
       if (!computes(action.type) || loop(action.stage) == row.line - 1) continue;
-      return errors.add(row, action.cell,
-                        fmt::format("stage {} is on rank {}, where torch has it on rank {}",
-                                    action.stage, row.line - 1, loop(action.stage)),
-                        "torch places stages round-robin or in a V: sort the rows by rank");
+      return errors.add(
+          row, action.cell,
+          {.what = fmt::format("stage {} is on rank {}, where torch has it on rank {}",
+                               action.stage, row.line - 1, loop(action.stage)),
+           .help = "torch places stages round-robin or in a V: sort the rows by rank"});
     }
   }
 }
 
-void check_message(const Row& row, const Action& action, const Pipeline& pipeline, Errors& errors) {
+void check_message(const Row& row, const Action& action, const Pipeline& pipeline,
+                   ScheduleErrors& errors) {
   const int other = peer_stage(action.type, action.stage);
   if (other < 0 || other >= pipeline.stages) {
-    errors.add(row, action.cell,
-               fmt::format("stage {} has no peer for `{}`", action.stage, action.cell.text),
-               fmt::format("the stages are 0 to {}", pipeline.stages - 1));
+    errors.add(
+        row, action.cell,
+        {.what = fmt::format("stage {} has no peer for `{}`", action.stage, action.cell.text),
+         .help = fmt::format("the stages are 0 to {}", pipeline.stages - 1)});
   } else if (!pipeline.sends_between(action.stage, other)) {
     errors.add(row, action.cell,
-               fmt::format("stages {} and {} are on the same rank", action.stage, other),
-               "remove it: they need no message");
+               {.what = fmt::format("stages {} and {} are on the same rank", action.stage, other),
+                .help = "remove it: they need no message"});
   }
 }
 
 // Checks that a rank communicates only for stages that it computes.
-bool check_home(const Row& row, const Action& action, const Pipeline& pipeline, Errors& errors) {
+bool check_home(const Row& row, const Action& action, const Pipeline& pipeline,
+                ScheduleErrors& errors) {
   const int rank = row.line - 1;
   const int home = pipeline.rank_of.at(action.stage);
   if (home == rank) return true;
   errors.add(row, action.cell,
-             fmt::format("stage {} is on rank {}, not on {}", action.stage, home, rank),
-             "a rank sends, receives, gathers and reduces for its own stages");
+             {.what = fmt::format("stage {} is on rank {}, not on {}", action.stage, home, rank),
+              .help = "a rank sends, receives, gathers and reduces for its own stages"});
   return false;
 }
 
@@ -266,7 +281,7 @@ std::optional<ComputationType> precondition(ComputationType type) {
 }
 
 // Every action has a precondition of its own before it. torch checks this when it reads the file.
-void check_preconditions(const Row& row, Errors& errors) {
+void check_preconditions(const Row& row, ScheduleErrors& errors) {
   std::map<std::tuple<ComputationType, int, int>, int> open;
   for (const Action& action : row.actions) {
     ++open[{action.type, action.stage, action.microbatch}];
@@ -274,9 +289,10 @@ void check_preconditions(const Row& row, Errors& errors) {
     if (!needed) continue;
     if (open[{*needed, action.stage, action.microbatch}]-- > 0) continue;
     const std::string_view name = to_string(*needed);
-    errors.add(row, action.cell, fmt::format("`{}` has no {} before it", action.cell.text, name),
-               fmt::format("put it after the {} of the same stage{}", name,
-                           is_of_stage(action.type) ? "" : " and microbatch"));
+    errors.add(row, action.cell,
+               {.what = fmt::format("`{}` has no {} before it", action.cell.text, name),
+                .help = fmt::format("put it after the {} of the same stage{}", name,
+                                    is_of_stage(action.type) ? "" : " and microbatch")});
   }
 }
 
@@ -287,10 +303,10 @@ std::string_view to_string(ComputationType type) {
 }
 
 Pipeline read_schedule(std::string_view csv, std::string_view file) {
-  Errors errors(file);
+  ScheduleErrors errors(file);
   Pipeline pipeline;
   pipeline.rows = read_rows(csv, errors);
-  find_stages(pipeline, errors);
+  place_stages(pipeline, errors);
   errors.throw_if_any();
   check_stage_ranks(pipeline, errors);
   for (const Row& row : pipeline.rows) {
@@ -300,6 +316,8 @@ Pipeline read_schedule(std::string_view csv, std::string_view file) {
     }
     check_preconditions(row, errors);
   }
+  errors.throw_if_any();
+  check_actions(pipeline, errors);
   errors.throw_if_any();
   return pipeline;
 }

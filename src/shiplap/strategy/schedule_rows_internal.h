@@ -31,6 +31,10 @@ enum class ComputationType : std::uint8_t {
 [[nodiscard]] constexpr bool computes(ComputationType type) {
   return type <= ComputationType::backward_weight;
 }
+// Makes an activation or its gradient.
+[[nodiscard]] constexpr bool makes_result(ComputationType type) {
+  return type <= ComputationType::backward_input;
+}
 [[nodiscard]] constexpr bool is_message(ComputationType type) {
   return type >= ComputationType::send_forward && type <= ComputationType::receive_backward;
 }
@@ -93,7 +97,8 @@ struct Pipeline {
   }
 };
 
-// The result has views into `csv`. Throws InputError D626 with all parse errors.
+// The result has views into `csv`. Throws InputError with all parse errors (D626), or else with all
+// actions that are missing, repeated or in the wrong order (D628, D629).
 [[nodiscard]] Pipeline read_schedule(std::string_view csv, std::string_view file);
 
 }  // namespace shiplap::strategy::torch_schedule
