@@ -24,7 +24,7 @@ Subject subject_of_file(const std::string& file, Context& context) {
 
 Subject subject_of_schedule(const ScheduleFlags& flags, Context& context) {
   const strategy::ActionCosts costs = costs_of(flags);
-  SourceText source = read_text(*flags.schedule, context.in);
+  SourceText source = read_text(*flags.schedule, context.in, ".csv");
   plan::Plan plan = strategy::plan_of_schedule(source.text, source.file, costs);
   const std::string name = source.short_name();
   return {.plan = std::move(plan),
