@@ -45,7 +45,8 @@ Simulation simulate(const SharedPlan& plan, const std::string& hardware, std::in
   result.trace = std::make_shared<NamedTrace>(
       std::move(replay.trace), plan->name,
       std::vector{
-          fmt::format("Predicted for {}, without contention between transfers.", system.name)});
+          fmt::format("Predicted for {}, without contention between transfers.", system.name)},
+      plan->plan.mesh);
   return result;
 }
 
@@ -87,7 +88,8 @@ Run run_plan(const SharedPlan& plan, std::int64_t steps, std::int64_t seed) {
   run.trace = std::make_shared<NamedTrace>(
       std::move(run.result.trace), plan->name,
       std::vector<std::string>{
-          "Measured on threads; waiting for other ranks counts as communication."});
+          "Measured on threads; waiting for other ranks counts as communication."},
+      plan->plan.mesh);
   return run;
 }
 

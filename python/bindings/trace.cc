@@ -22,8 +22,9 @@ namespace shiplap::python {
 namespace {
 
 report::Page page_of(const NamedTrace& trace) {
-  return report::trace_page(trace.trace,
-                            {.name = trace.name, .assumed = trace.assumed, .command = ""});
+  return report::trace_page(
+      trace.trace,
+      {.name = trace.name, .assumed = trace.assumed, .command = "", .mesh = trace.mesh});
 }
 
 // Weights are loaded once but there are many steps, so a static drawing shows only the step.
@@ -59,7 +60,7 @@ const trace::RankTrace& rank_of(const NamedTrace& trace, std::int64_t rank) {
 }
 
 std::string show(const NamedTrace& trace) {
-  return report::show_trace(trace.trace, trace::summarize(trace.trace), {});
+  return report::show_trace(trace.trace, trace::summarize(trace.trace), {}, trace.mesh);
 }
 
 std::int64_t events_of(const NamedTrace& trace) {

@@ -81,9 +81,9 @@ std::string to_text(const Simulated& found, const std::string& title,
   const std::string detail = found.subject.detail.empty() ? "" : found.subject.detail + "\n";
   return report::styled(title, report::kBold, style.colour) +
          fmt::format(", predicted for {}\n{}", found.system, detail) +
-         (found.replay.problems.empty()
-              ? "\n" + report::show_trace(trace, trace::summarize(trace), style)
-              : "cannot be executed\n");
+         (found.replay.problems.empty() ? "\n" + report::show_trace(trace, trace::summarize(trace),
+                                                                    style, found.subject.plan.mesh)
+                                        : "cannot be executed\n");
 }
 
 ExitCode run_verb(const Options& options, Context& context) {

@@ -29,7 +29,7 @@ Json rank_json(std::size_t rank, const trace::RankSummary& summary) {
 }  // namespace
 
 std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
-                       const TextStyle& style) {
+                       const TextStyle& style, const plan::Mesh& mesh) {
   const double step = summary.step_time().value;
   std::string text;
   const auto line = [&](const char* label, const std::string& value) {
@@ -48,7 +48,8 @@ std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
   for (std::size_t g = 0; g < groups.size() && g < kMaxGroupsShown; ++g) {
     const trace::RankSummary& rank = summary.ranks[groups[g].ranks.front()];
     const auto share = [&](Seconds time) { return percent_text(step > 0 ? time.value / step : 0); };
-    table.add({to_string(IndexSet(groups[g].ranks)), share(rank.computation),
+    const std::string name = name_by_mesh(groups[g].ranks, mesh);
+    table.add({name.empty() ? to_string(IndexSet(groups[g].ranks)) : name, share(rank.computation),
                share(rank.communication), share(rank.exposed), share(rank.idle),
                to_string(rank.peak)});
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -71,24 +72,27 @@ void sample_rows(Rows& rows, int peak_rank) {
   rows.rows = std::move(kept);
 }
 
-Rows rows_of(const Trace& trace, const trace::Summary& summary) {
+Rows rows_of(const Trace& trace, const trace::Summary& summary, const plan::Mesh& mesh) {
   if (trace.ranks.size() <= kMaxRankRows) return every_rank(trace);
   Rows result;
-  std::string folded;
-  std::size_t named = 0;
+  std::string folded;      // the ranks of rows that the mesh does not name
+  std::size_t listed = 0;  // such rows
+  bool shares = false;
   for (const IdenticalRanks& group : group_identical_ranks(trace)) {
     const int first = group.ranks.front();
     const std::size_t others = group.ranks.size() - 1;
-    result.rows.push_back(
-        {.rank = first,
-         .name = others == 0 ? std::to_string(first) : fmt::format("{} +{}", first, others)});
+    const std::string name = name_by_mesh(group.ranks, mesh);
+    result.rows.push_back({.rank = first, .name = name.empty() ? std::to_string(first) : name});
     if (others == 0) continue;
-    const std::vector<int> rest(group.ranks.begin() + 1, group.ranks.end());
-    if (++named <= 8)
-      folded += fmt::format("; ranks {} as rank {}", to_string(IndexSet(rest)), first);
+    shares = true;
+    if (!name.empty()) continue;
+    result.rows.back().name += fmt::format(" and {} more", others);
+    if (++listed > 8) continue;
+    folded +=
+        fmt::format("; {} and {} more: ranks {}", first, others, to_string(IndexSet(group.ranks)));
   }
-  if (named > 8) folded += fmt::format("; and so on for {} more", named - 8);
-  if (named > 0) {
+  if (listed > 8) folded += fmt::format("; and so on for {} more", listed - 8);
+  if (shares) {
     result.note = " Ranks with identical timelines share one row" + folded +
                   ". The samples are those of the first.";
   }
@@ -333,6 +337,30 @@ std::int64_t bucket_of(const trace::RankTrace& rank, const trace::Span& whole) {
 
 }  // namespace
 
+std::string name_by_mesh(const std::vector<int>& ranks, const plan::Mesh& mesh) {
+  if (ranks.size() < 2 || std::ssize(ranks) == mesh.ranks()) return "";
+  if (ranks.back() >= mesh.ranks()) return "";
+  std::vector<std::set<std::int32_t>> positions(mesh.axes.size());
+  for (const int rank : ranks) {
+    const std::vector<std::int64_t> at = mesh.positions(Rank(rank));
+    for (std::size_t k = 0; k < positions.size(); ++k) {
+      positions[k].insert(static_cast<std::int32_t>(at[k]));
+    }
+  }
+  std::string name;
+  std::size_t product = 1;
+  std::size_t axes = 0;  // with several positions
+  for (std::size_t k = 0; k < positions.size(); ++k) {
+    const plan::Axis& axis = mesh.axes[k];
+    product *= positions[k].size();
+    if (axis.size > 1) ++axes;
+    if (std::ssize(positions[k]) == axis.size) continue;
+    const std::vector<std::int32_t> listed(positions[k].begin(), positions[k].end());
+    name += fmt::format("{}{}={}", name.empty() ? "" : " ", axis.name, to_string(IndexSet(listed)));
+  }
+  return axes > 1 && product == ranks.size() ? name : "";
+}
+
 std::vector<IdenticalRanks> group_identical_ranks(const Trace& trace) {
   const trace::Summary summary = trace::summarize(trace);
   std::vector<IdenticalRanks> groups;
@@ -363,7 +391,7 @@ std::vector<IdenticalRanks> group_identical_ranks(const Trace& trace) {
 
 Page trace_page(const Trace& trace, const TraceReportText& text) {
   const trace::Summary summary = trace::summarize(trace);
-  const Rows rows = rows_of(trace, summary);
+  const Rows rows = rows_of(trace, summary, text.mesh);
   return {.title = title_of(trace, text, summary),
           .numbers = key_numbers(summary),
           .more = more_numbers(summary),

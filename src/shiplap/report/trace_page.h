@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "shiplap/plan/mesh.h"
 #include "shiplap/report/page.h"
 #include "shiplap/trace/trace.h"
 
@@ -13,6 +14,7 @@ struct TraceReportText {
   std::string name;                  // of the strategy or plan: "1F1B"
   std::vector<std::string> assumed;  // whole sentences
   std::string command;               // that created it
+  plan::Mesh mesh;                   // names classes of ranks; no axes: not known
 };
 
 [[nodiscard]] Page trace_page(const trace::Trace& trace, const TraceReportText& text);
@@ -21,6 +23,9 @@ struct TraceReportText {
 struct IdenticalRanks {
   std::vector<int> ranks;  // in order; the first represents all
 };
+// "pp=0" or "pp=1-6 tp=0" if the ranks are all ranks with these mesh coordinates; "" if they are
+// not, or if rank numbers are as short: one rank, all ranks, a mesh of one axis.
+[[nodiscard]] std::string name_by_mesh(const std::vector<int>& ranks, const plan::Mesh& mesh);
 // Sorted by the first rank of each group.
 [[nodiscard]] std::vector<IdenticalRanks> group_identical_ranks(const trace::Trace& trace);
 

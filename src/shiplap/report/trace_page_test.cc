@@ -63,10 +63,41 @@ TEST(TraceReport, GivesTheSameBytesForTheSameTrace) {
 }
 
 TEST(TraceReport, FoldsRanksThatAreAlikeAndSaysSo) {
-  EXPECT_THAT(html_of(example(64, 0)), Not(HasSubstr("as rank 0")));
+  EXPECT_THAT(html_of(example(64, 0)), Not(HasSubstr("share one row")));
   const std::string html = html_of(example(65, 0));
-  EXPECT_THAT(html, HasSubstr("ranks 1-64 as rank 0"));
-  EXPECT_THAT(html, HasSubstr(">0 +64</text>"));
+  EXPECT_THAT(html, HasSubstr("0 and 64 more: ranks 0-64"));
+  EXPECT_THAT(html, HasSubstr(">0 and 64 more</text>"));
+}
+
+plan::Mesh mesh_of_three_axes() {
+  return {.axes = {{"dp", 16}, {"pp", 4}, {"tp", 2}}, .aliases = {}};
+}
+
+TEST(TraceReport, NamesClassesOfRanksByTheirMeshCoordinates) {
+  const plan::Mesh mesh = mesh_of_three_axes();
+  std::vector<int> first_stage;
+  std::vector<int> middle;
+  for (int dp = 0; dp < 16; ++dp) {
+    for (const int tp : {0, 1}) first_stage.push_back(8 * dp + tp);
+    for (const int pp : {1, 2}) middle.push_back(8 * dp + 2 * pp);
+  }
+  EXPECT_EQ(name_by_mesh(first_stage, mesh), "pp=0");
+  EXPECT_EQ(name_by_mesh(middle, mesh), "pp=1, 2 tp=0");
+  first_stage.back() = 2;
+  EXPECT_EQ(name_by_mesh(first_stage, mesh), "");  // no grid
+  EXPECT_EQ(name_by_mesh({3}, mesh), "");
+  EXPECT_EQ(name_by_mesh({0, 1}, {.axes = {{"dp", 4}}, .aliases = {}}), "");
+  EXPECT_EQ(name_by_mesh({0, 1}, {}), "");
+}
+
+TEST(TraceReport, RowsHaveTheNamesOfTheirClasses) {
+  Trace trace = example(128, 0);
+  for (int rank = 0; rank < 128; ++rank) {
+    if (rank / 2 % 4 == 0) trace.ranks[rank].events[0].duration = {5e-4};
+  }
+  const std::string html = to_html(trace_page(trace, {.name = "a", .mesh = mesh_of_three_axes()}));
+  EXPECT_THAT(html, HasSubstr(">pp=0</text>"));
+  EXPECT_THAT(html, HasSubstr(">pp=1-3</text>"));
 }
 
 TEST(TraceReport, DrawsSomeOfTooManyRanksAndSaysSo) {

@@ -398,7 +398,9 @@ TEST(WorldFor, TakesAMeshThatIsGiven) {
   EXPECT_EQ(world_for(hybrid, {.ranks = 16, .mesh = mesh}).mesh, mesh);
   EXPECT_EQ(diagnostic_of([&] { (void)world_for(hybrid, {.ranks = 8, .mesh = mesh}); }).what,
             "mesh mismatch: the mesh has 16 ranks, not 8");
-  EXPECT_EQ(diagnostic_of([&] { (void)world_for(hybrid, {.mesh = {{"dp", 4}}}); }).why,
+  EXPECT_EQ(diagnostic_of([&] {
+              (void)world_for(hybrid, {.mesh = {{"dp", 4}}});
+            }).why,
             "its mesh has dp, pp, tp");
   EXPECT_EQ(diagnostic_of([&] {
               (void)world_for(hybrid, {.mesh = {{"dp", 0}, {"pp", 4}, {"tp", 4}}});
@@ -455,7 +457,7 @@ TEST(TrainingFor, RefusesNumbersThatDoNotFitAndNamesThoseThatDo) {
       "take 4 or 8 microbatches");
   EXPECT_EQ(error_for("interleaved", {.ranks = 4, .layers = 8, .batch = 2}).help, "take 4 samples");
   EXPECT_EQ(error_for("ddp", {.microbatches = 2}).why, "it takes all samples of a rank at once");
-  EXPECT_EQ(error_for("gpipe", {.chunks = 2}).why, "its layers are not cut into chunks");
+  EXPECT_EQ(error_for("gpipe", {.chunks = 2}).why, "its layers are not split into chunks");
   EXPECT_EQ(error_for("interleaved", {.chunks = -1}).code, "D622");
   EXPECT_EQ(error_for("gpipe", {.microbatches = -1}).code, "D622");
   EXPECT_EQ(error_for("single", {.layers = 0}).code, "D622");
