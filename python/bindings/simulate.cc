@@ -12,6 +12,7 @@
 #include "shiplap/hardware/system.h"
 #include "shiplap/report/trace.h"
 #include "shiplap/run/training_run.h"
+#include "shiplap/sim/memory.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/trace/summary.h"
 #include "trace.h"
@@ -25,6 +26,14 @@ struct Simulation {
   SharedTrace trace;
   trace::Summary summary;
   std::vector<Diagnostic> problems;
+  std::optional<Diagnostic> memory;  // it does not fit
+
+  // All of them.
+  [[nodiscard]] std::vector<Diagnostic> all_problems() const {
+    std::vector<Diagnostic> all = problems;
+    if (memory) all.push_back(*memory);
+    return all;
+  }
 };
 
 Simulation simulate(const SharedPlan& plan, const std::string& hardware, std::int64_t eager) {
@@ -42,6 +51,7 @@ Simulation simulate(const SharedPlan& plan, const std::string& hardware, std::in
                     .trace = nullptr,
                     .summary = trace::summarize(replay.trace),
                     .problems = std::move(replay.problems)};
+  result.memory = sim::check_memory(result.summary, system);
   result.trace = std::make_shared<NamedTrace>(
       std::move(replay.trace), plan->name,
       std::vector{
@@ -57,7 +67,9 @@ Json to_json(const Simulation& simulation) {
   const Json of_trace = report::trace_to_json(simulation.trace->trace, simulation.summary);
   for (const auto& [key, value] : of_trace.as_object()) all.set(key, value);
   Json problems = Json::array();
-  for (const Diagnostic& problem : simulation.problems) problems.push(shiplap::to_json(problem));
+  for (const Diagnostic& problem : simulation.all_problems()) {
+    problems.push(shiplap::to_json(problem));
+  }
   return all.set("problems", std::move(problems));
 }
 
@@ -143,7 +155,8 @@ void bind_run(nb::module_& m) {
 
 void bind_simulate(nb::module_& m) {
   nb::class_<Simulation>(m, "Simulation",
-                         "The result of simulating a plan. It is true if the plan can be executed.")
+                         "The result of simulating a plan. It is true if the plan can be executed "
+                         "and fits into the memory of the device.")
       .def_prop_ro(
           "time", [](const Simulation& s) { return s.summary.total().value; },
           "The total time in seconds.")
@@ -162,15 +175,15 @@ void bind_simulate(nb::module_& m) {
           [](const Simulation& s) { return s.summary.fraction_of_step(s.summary.all.exposed); },
           "The fraction of the ranks' time with exposed communication.")
       .def_prop_ro(
-          "problems", [](const Simulation& s) { return s.problems; },
-          "Why the plan cannot be executed: a deadlock, mismatched operations.")
+          "problems", [](const Simulation& s) { return s.all_problems(); },
+          "Why the plan cannot be executed: a deadlock, mismatched operations, out of memory.")
       .def_ro("plan", &Simulation::plan)
       .def_ro("trace", &Simulation::trace)
       .def_ro("hardware", &Simulation::hardware)
       .def(
           "to_dict", [](const Simulation& s) { return to_python(to_json(s)); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.simulate/1``.")
-      .def("__bool__", [](const Simulation& s) { return s.problems.empty(); })
+      .def("__bool__", [](const Simulation& s) { return s.problems.empty() && !s.memory; })
       .def("__str__", [](const Simulation& s) { return nb::str(nb::cast(s.trace)); })
       .def("__repr__",
            [](const Simulation& s) {
@@ -178,9 +191,9 @@ void bind_simulate(nb::module_& m) {
                return fmt::format("<Simulation {}: cannot be executed, {}>", s.plan->name,
                                   s.problems.front().what);
              }
-             return fmt::format("<Simulation {} on {}: step {}, peak memory {}>", s.plan->name,
+             return fmt::format("<Simulation {} on {}: step {}, peak memory {}{}>", s.plan->name,
                                 s.hardware, to_string(s.summary.step_time()),
-                                to_string(s.summary.all.peak));
+                                to_string(s.summary.all.peak), s.memory ? ", out of memory" : "");
            })
       .def("_repr_html_", [](const Simulation& s) { return picture(*s.trace); });
   m.def("simulate", &simulate, "plan"_a, nb::kw_only(), "hardware"_a = "h100_80g_nvl8",

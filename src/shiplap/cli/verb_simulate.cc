@@ -13,7 +13,9 @@
 #include "shiplap/cli/verb.h"
 #include "shiplap/report/text.h"
 #include "shiplap/report/trace.h"
+#include "shiplap/sim/memory.h"
 #include "shiplap/sim/replay.h"
+#include "shiplap/trace/summary.h"
 
 namespace shiplap::cli {
 namespace {
@@ -62,28 +64,30 @@ struct Simulated {
   Subject subject;
   std::string system;  // its name
   sim::Replay replay;
+  trace::Summary summary;
+  std::optional<Diagnostic> memory;  // it does not fit
 };
 
 Json to_json(const Simulated& found) {
   Json json = Json::object(
       {{"schema", "shiplap.simulate/1"}, {"name", found.subject.name}, {"hardware", found.system}});
-  const trace::Trace& trace = found.replay.trace;
-  const Json of_trace = report::trace_to_json(trace, trace::summarize(trace));
+  const Json of_trace = report::trace_to_json(found.replay.trace, found.summary);
   for (const auto& [key, value] : of_trace.as_object()) json.set(key, value);
   Json problems = Json::array();
   for (const Diagnostic& problem : found.replay.problems) problems.push(shiplap::to_json(problem));
+  if (found.memory) problems.push(shiplap::to_json(*found.memory));
   return json.set("problems", std::move(problems));
 }
 
 std::string to_text(const Simulated& found, const std::string& title,
                     const report::TextStyle& style) {
-  const trace::Trace& trace = found.replay.trace;
   const std::string detail = found.subject.detail.empty() ? "" : found.subject.detail + "\n";
   return report::styled(title, report::kBold, style.colour) +
          fmt::format(", predicted for {}\n{}", found.system, detail) +
-         (found.replay.problems.empty() ? "\n" + report::show_trace(trace, trace::summarize(trace),
-                                                                    style, found.subject.plan.mesh)
-                                        : "cannot be executed\n");
+         (found.replay.problems.empty()
+              ? "\n" + report::show_trace(found.replay.trace, found.summary, style,
+                                          found.subject.plan.mesh)
+              : "cannot be executed\n");
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
@@ -99,7 +103,9 @@ ExitCode run_verb(const Options& options, Context& context) {
   Simulated found{.subject = options.strategy.strategy ? subject_of(options.strategy, {}, world)
                                                        : subject_of(options.file, context),
                   .system = world.system.name,
-                  .replay = {}};
+                  .replay = {},
+                  .summary = {},
+                  .memory = {}};
   const Subject& subject = found.subject;
   std::optional<Bytes> eager;
   if (options.eager) eager = world.eager_limit;
@@ -112,6 +118,8 @@ ExitCode run_verb(const Options& options, Context& context) {
   for (Diagnostic& problem : found.replay.problems) {
     if (subject.source) problem = add_source_location(std::move(problem), *subject.source);
   }
+  found.summary = trace::summarize(found.replay.trace);
+  found.memory = sim::check_memory(found.summary, world.system);
   std::vector<std::string> assumed;
   if (!subject.detail.empty()) assumed.push_back(subject.detail + ".");
   assumed.push_back(
@@ -123,10 +131,14 @@ ExitCode run_verb(const Options& options, Context& context) {
                .title = title,
                .assumed = assumed,
                .arguments = command_of(options)});
-  if (!options.json) context.err.stream << render(found.replay.problems, context.err.colour);
+  if (!options.json) {
+    context.err.stream << render(found.replay.problems, context.err.colour);
+    if (found.memory) context.err.stream << render(*found.memory, context.err.colour);
+  }
   context.out.stream << (options.json ? to_text(to_json(found)) + "\n"
                                       : to_text(found, title, context.text_style()));
-  return sound && found.replay.problems.empty() ? ExitCode::yes : ExitCode::no;
+  const bool fits = !found.memory;
+  return sound && fits && found.replay.problems.empty() ? ExitCode::yes : ExitCode::no;
 }
 
 }  // namespace
@@ -143,8 +155,9 @@ Verb simulate_verb() {
             {"shiplap simulate --strategy ddp --ranks 8 --plan ddp.plan",
              "also write it as a plan"},
             {"shiplap simulate ddp.plan --trace out.pftrace", "any plan; a trace for Perfetto"}},
-       .notes = "Exit code 1: the plan cannot be executed (a deadlock, mismatched operations), or "
-                "is not sound (see `shiplap check`)."},
+       .notes = "Exit code 1: the plan cannot be executed (a deadlock, mismatched operations), "
+                "does not fit into the memory of the device (D634), or is not sound (see `shiplap "
+                "check`)."},
       {.declare = declare, .run = run_verb});
 }
 
