@@ -33,16 +33,7 @@ NamedTrace without_loading(NamedTrace named) {
   const Seconds begin = known.step.begin;
   if (begin <= known.whole.begin || known.step.end <= begin) return named;
   for (trace::RankTrace& rank : named.trace.ranks) {
-    std::erase_if(rank.events, [&](const trace::Event& e) { return e.end() <= begin; });
-    for (trace::Event& event : rank.events) {
-      // A rank that loads more than others still loads while they begin.
-      const Seconds end = event.end() - begin;
-      event.time = std::max(event.time - begin, Seconds{0});
-      event.duration = end - event.time;
-    }
-    for (trace::MemoryPoint& point : rank.memory) {
-      point.time = std::max(point.time - begin, Seconds{0});
-    }
+    rank = report::cut_before(std::move(rank), begin);
   }
   named.assumed.push_back(fmt::format("Loading the weights, {} before it, is left out.",
                                       to_string(begin - known.whole.begin)));

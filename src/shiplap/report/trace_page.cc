@@ -118,10 +118,10 @@ std::vector<KeyNumber> key_numbers(const trace::Summary& summary) {
                      .value = to_string(summary.step_time()),
                      .note = has_loading ? to_string(summary.total()) + " with loading the weights"
                                          : "from the first event to the end of the last"});
-  numbers.push_back({.label = "Peak memory",
-                     .value = to_string(summary.all.peak),
-                     .note = fmt::format("on rank {}, {} after the start", summary.peak_rank,
-                                         to_string(summary.all.peak_time - summary.whole.begin))});
+  numbers.push_back(
+      {.label = "Peak memory",
+       .value = to_string(summary.all.peak),
+       .note = fmt::format("on rank {}, {}", summary.peak_rank, format_peak_time(summary))});
   if (summary.bubble) {
     numbers.push_back({.label = "Bubble",
                        .value = page_percent(*summary.bubble),
@@ -163,7 +163,8 @@ std::vector<KeyNumber> more_numbers(const trace::Summary& summary) {
   return more;
 }
 
-Legend legend_of(const trace::Summary& summary, std::int64_t layers) {
+Legend legend_of(const trace::Summary& summary, const Lanes& lanes) {
+  const std::int64_t layers = layers_of(lanes);
   Legend legend;
   const auto has = [&](auto&& is_meant) {
     return std::ranges::any_of(summary.kinds,
@@ -177,10 +178,12 @@ Legend legend_of(const trace::Summary& summary, std::int64_t layers) {
   if (has([](trace::EventKind kind) { return kind == trace::EventKind::update; })) {
     legend.entries.push_back({.swatch = Swatch::update, .text = "update (U)"});
   }
-  const auto other = [](trace::EventKind kind) {
-    return kind == trace::EventKind::load_weights || kind == trace::EventKind::copy;
+  const auto draws_other = [](const Lanes::Row& row) {
+    return std::ranges::any_of(row.rank->events, [](const trace::Event& event) {
+      return event.kind == trace::EventKind::load_weights || event.kind == trace::EventKind::copy;
+    });
   };
-  if (has(other)) {
+  if (std::ranges::any_of(lanes.rows, draws_other)) {
     legend.entries.push_back({.swatch = Swatch::computation, .text = "loading, other work"});
   }
   legend.entries.push_back({.swatch = Swatch::waiting, .text = "waiting"});
@@ -195,28 +198,38 @@ Legend legend_of(const trace::Summary& summary, std::int64_t layers) {
   return legend;
 }
 
+// Weights are loaded once but there are many steps, so the timeline shows only the step.
+std::string loading_note(const trace::Summary& summary) {
+  const Seconds loading = summary.step.begin - summary.whole.begin;
+  if (loading <= Seconds{0}) return "";
+  return fmt::format(" Loading the weights, {} before the step, is not drawn.", to_string(loading));
+}
+
 Panel lanes_panel(const Trace& trace, const trace::Summary& summary, const Rows& rows) {
-  Lanes lanes{.window = summary.whole};
+  Lanes lanes{.window = summary.step};
+  std::vector<trace::RankTrace> drawn;  // of the rows
+  drawn.reserve(rows.rows.size());
   for (const Row& row : rows.rows) {
     const RankSummary& rank = summary.ranks[row.rank];
+    drawn.push_back(cut_before(trace.ranks[row.rank], summary.step.begin));
     if (row.rank == summary.peak_rank && summary.all.peak.count > 0) {
       lanes.peak_row = static_cast<int>(lanes.rows.size());
     }
     lanes.rows.push_back({.name = row.name,
-                          .rank = &trace.ranks[row.rank],
+                          .rank = &drawn.back(),
                           .number = row.rank,
                           .peak = rank.peak,
-                          .peak_time = rank.peak_time});
+                          .peak_time = std::max(rank.peak_time, summary.step.begin)});
   }
   Panel panel{.title = "Timeline",
               .note =
                   "Each row is a rank, time goes right: computation on top, then communication, "
                   "then memory. Numbers in boxes are samples." +
-                  rows.note,
+                  rows.note + loading_note(summary),
               .by_hand =
                   "Point at a box, or use the arrow keys, to follow its samples; ctrl and "
                   "the wheel, or + and -, zoom."};
-  panel.body = to_html(legend_of(summary, layers_of(lanes)));
+  panel.body = to_html(legend_of(summary, lanes));
   panel.body += to_html(lanes);
   return panel;
 }
@@ -233,12 +246,13 @@ Panel ranks_panel(const trace::Summary& summary, const Rows& rows) {
     const double idle = summary.step_time() > Seconds{0} ? rank.idle / summary.step_time() : 0;
     table.add({row.name, times.cell(rank.computation), times.cell(rank.communication),
                times.cell(rank.exposed), times.cell(rank.idle), page_percent(idle),
-               to_string(rank.peak), times.cell(rank.peak_time - summary.whole.begin)});
+               to_string(rank.peak), times.cell(rank.peak_time - summary.step.begin)});
   }
   return {.title = "Rank by rank",
           .note =
               "Within the step. Computing, exposed and waiting add up to it; communication that "
-              "is not exposed overlaps computation." +
+              "is not exposed overlaps computation. Times at which memory peaks are from the "
+              "start of the step." +
               rows.note,
           .body = to_html(table)};
 }
@@ -270,12 +284,14 @@ Panel events_panel(const Trace& trace, const trace::Summary& summary, const Rows
       if (table.rows() == kMaxEventsListed) break;
       const bool communicates = trace::is_communication(event.kind);
       table.add({std::to_string(row.rank), trace::label(event),
-                 times.cell(event.time - summary.whole.begin), times.cell(event.duration),
+                 times.cell(event.time - summary.step.begin), times.cell(event.duration),
                  communicates ? to_string(event.bytes) : "", to_string(event.memory),
                  event.operation >= 0 ? std::to_string(event.operation) : ""});
     }
   }
-  std::string note = "As listed: L is the layer, s the samples.";
+  std::string note =
+      "In program order: L is the layer, s the samples. Times are from the start of the step; "
+      "weights are loaded before it.";
   if (table.rows() == kMaxEventsListed) note += " Only the first 1,000.";
   return {.title = "Event by event",
           .note = note,
@@ -336,6 +352,24 @@ std::int64_t bucket_of(const trace::RankTrace& rank, const trace::Span& whole) {
 }
 
 }  // namespace
+
+trace::RankTrace cut_before(trace::RankTrace rank, Seconds begin) {
+  std::erase_if(rank.events, [&](const trace::Event& event) { return event.end() <= begin; });
+  for (trace::Event& event : rank.events) {
+    const Seconds end = event.end();
+    event.time = std::max(event.time, begin);
+    event.duration = end - event.time;
+  }
+  for (trace::MemoryPoint& point : rank.memory) point.time = std::max(point.time, begin);
+  return rank;
+}
+
+std::string format_peak_time(const trace::Summary& summary) {
+  const Seconds after = summary.all.peak_time - summary.step.begin;
+  if (after < Seconds{0}) return "while loading the weights, before the step";
+  if (after == Seconds{0}) return "at the start of the step";
+  return to_string(after) + " into the step";
+}
 
 std::string name_by_mesh(const std::vector<int>& ranks, const plan::Mesh& mesh) {
   if (ranks.size() < 2 || std::ssize(ranks) == mesh.ranks()) return "";

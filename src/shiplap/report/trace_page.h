@@ -6,6 +6,7 @@
 
 #include "shiplap/plan/mesh.h"
 #include "shiplap/report/page.h"
+#include "shiplap/trace/summary.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::report {
@@ -18,6 +19,13 @@ struct TraceReportText {
 };
 
 [[nodiscard]] Page trace_page(const trace::Trace& trace, const TraceReportText& text);
+
+// The rank without what ends before `begin`. Events that run then are cut: a rank that loads more
+// weights than others still loads when the step begins.
+[[nodiscard]] trace::RankTrace cut_before(trace::RankTrace rank, Seconds begin);
+
+// "at the start of the step", "3.28 s into the step", "while loading the weights".
+[[nodiscard]] std::string format_peak_time(const trace::Summary& summary);
 
 // Ranks with the same events at the same times (to 1e-9 of the trace), whatever their samples.
 struct IdenticalRanks {
