@@ -48,12 +48,11 @@ struct Options {
   std::optional<std::string> report;
   bool json = false;
 
+  [[nodiscard]] bool has_width() const { return heads || kv_heads || head_dim; }
   // Bytes of bf16 per token.
-  [[nodiscard]] std::int64_t q_row_bytes() const {
-    return 2 * heads.value_or(8) * head_dim.value_or(64);
-  }
-  [[nodiscard]] std::int64_t kv_row_bytes() const {
-    return std::int64_t{4} * kv_heads.value_or(2) * head_dim.value_or(64);
+  [[nodiscard]] dispatch::TokenBytes token_bytes() const {
+    const std::int64_t dim = head_dim.value_or(64);
+    return {.q = 2 * heads.value_or(8) * dim, .kv = 4 * kv_heads.value_or(2) * dim};
   }
 };
 
@@ -150,7 +149,7 @@ void check_numbers(const Options& options) {
                      fmt::format("{} tokens per rank do not fit into 32 bits", *options.tokens));
   }
   constexpr std::int64_t kMaxRowBytes = std::int64_t{1} << 30;
-  if (std::max(options.q_row_bytes(), options.kv_row_bytes()) > kMaxRowBytes) {
+  if (std::max(options.token_bytes().q, options.token_bytes().kv) > kMaxRowBytes) {
     throw_flag_error("--heads", "a token is larger than 1 GiB",
                      "use fewer heads or a smaller head dimension");
   }
@@ -195,7 +194,9 @@ std::vector<std::uint32_t> read_lengths(const std::string& file, Context& contex
 struct BuiltDispatch {
   dispatch::Routing routing;
   dispatch::QkvDispatch dispatch;
+  dispatch::TokenBytes token_bytes;
   std::int64_t documents = 0;
+  std::vector<std::string> assumed;  // whole sentences
 };
 
 BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint32_t>& lengths,
@@ -218,6 +219,8 @@ BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint
                          dispatch::cut_documents(lengths, degrees), ranks, seed)};
     built.documents = std::ssize(lengths);
   }
+  built.assumed = {fmt::format("The placement of items on ranks is random (--seed {}).", seed)};
+  built.token_bytes = options.token_bytes();
   built.dispatch = dispatch::compute_qkv_dispatch(built.routing);
   if (std::vector<Diagnostic> found = validate(built.dispatch); !found.empty()) {
     throw InternalError("a computed dispatch is unsound: " + render(found));
@@ -228,12 +231,14 @@ BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint
 // Writes the files that were requested in addition to the answer.
 void write_files(const Options& options, const BuiltDispatch& built) {
   if (options.out) {
-    write_text(*options.out, to_text(to_json(built.dispatch), Layout::compact) + "\n", "--out");
+    write_text(*options.out,
+               to_text(to_json(built.dispatch, built.token_bytes), Layout::compact) + "\n",
+               "--out");
   }
   if (options.plan) {
-    const plan::Plan plan = dispatch::lower(
-        built.routing, built.dispatch,
-        {.q_row_bytes = options.q_row_bytes(), .kv_row_bytes = options.kv_row_bytes()});
+    const plan::Plan plan =
+        dispatch::lower(built.routing, built.dispatch,
+                        {.q_row_bytes = built.token_bytes.q, .kv_row_bytes = built.token_bytes.kv});
     write_text(*options.plan, plan::to_text(plan), "--plan");
   }
 }
@@ -245,11 +250,12 @@ ExitCode print_result(const Options& options, const BuiltDispatch& built,
       .dispatch = built.dispatch,
       .routing = &built.routing,
       .documents = built.documents,
-      .sizes = {.q_row_bytes = options.q_row_bytes(),
-                .kv_row_bytes = options.kv_row_bytes(),
+      .sizes = {.q_row_bytes = built.token_bytes.q,
+                .kv_row_bytes = built.token_bytes.kv,
                 .ranks_per_node = static_cast<int>(options.ranks_per_node.value_or(8))},
       .benchmark = benchmark,
-      .backend = options.run.value_or("")};
+      .backend = options.run.value_or(""),
+      .assumed = built.assumed};
   if (options.report) {
     const std::string command = shell_command(to_arguments("dispatch", declare, options));
     write_text(*options.report, to_html(report::dispatch_page(view, command)), "--report");
@@ -283,8 +289,8 @@ ExitCode run_dispatch(const Options& options, const std::vector<std::uint32_t>& 
           }
           dispatch::BenchmarkResult local =
               run::benchmark_dispatch(world, built.dispatch,
-                                      {.q_row_bytes = options.q_row_bytes(),
-                                       .kv_row_bytes = options.kv_row_bytes(),
+                                      {.q_row_bytes = built.token_bytes.q,
+                                       .kv_row_bytes = built.token_bytes.kv,
                                        .steps = static_cast<int>(options.steps.value_or(5))});
           if (world.rank() == 0) result = std::move(local);
         });
@@ -364,7 +370,15 @@ ExitCode inspect_file(const ValidatedFile& validated, const Options& options, Co
   if (!validated.found.empty()) return print_validation(validated, options, context);
   const std::optional<dispatch::QkvDispatch> all = whole_dispatch(validated.file);
   if (!all) return print_validation(validated, options, context);
-  return print_result(options, {.dispatch = *all}, nullptr, context);
+  BuiltDispatch built{.dispatch = *all, .token_bytes = options.token_bytes()};
+  if (!options.has_width() && validated.file.token_bytes) {
+    built.token_bytes = *validated.file.token_bytes;
+  } else if (!options.has_width()) {
+    built.assumed = {
+        "The file has no `q_row_bytes` and `kv_row_bytes`: 8 query heads, 2 key/value heads and a "
+        "head dimension of 64 are assumed (--heads, --kv-heads, --head-dim)."};
+  }
+  return print_result(options, built, nullptr, context);
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
@@ -420,8 +434,9 @@ Verb dispatch_verb() {
                     {"shiplap dispatch --ranks 4 --backend mpi", "the same on MPI processes"},
                     {"shiplap dispatch --ranks 8 --report out.html", "HTML report"},
                     {"shiplap dispatch validate metadata.json", "validate tables of another tool"}},
-       .notes =
-           "Destination ranks are random. Exit code 1: the tables are unsound, or the run failed."},
+       .notes = "The ranks that compute attention are random. Exit code 1: the tables are unsound, "
+                "or the "
+                "run failed."},
       {.declare = declare, .run = run_verb});
 }
 
