@@ -156,7 +156,7 @@ Verb simulate_verb() {
              "also write it as a plan"},
             {"shiplap simulate ddp.plan --trace out.pftrace", "any plan; a trace for Perfetto"}},
        .notes = "Exit code 1: the plan cannot be executed (a deadlock, mismatched operations), "
-                "does not fit into the memory of the device (D634), or is not sound (see `shiplap "
+                "does not fit into the memory of the device (D635), or is not sound (see `shiplap "
                 "check`)."},
       {.declare = declare, .run = run_verb});
 }

@@ -13,7 +13,7 @@ std::optional<Diagnostic> check_memory(const trace::Summary& summary,
   const auto too_large = std::ranges::count_if(
       summary.ranks, [&](const trace::RankSummary& rank) { return rank.peak > capacity; });
   return Diagnostic{
-      .code = "D634",
+      .code = "D635",
       .where = {.rank = summary.peak_rank},
       .what = fmt::format("out of memory: peak {} on rank {} exceeds the {} of {}",
                           to_string(summary.all.peak), summary.peak_rank, to_string(capacity),

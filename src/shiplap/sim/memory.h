@@ -9,7 +9,7 @@
 
 namespace shiplap::sim {
 
-// D634 if the peak of a rank exceeds the device memory of the system. None if the system has no
+// D635 if the peak of a rank exceeds the device memory of the system. None if the system has no
 // capacity.
 [[nodiscard]] std::optional<Diagnostic> check_memory(const trace::Summary& summary,
                                                      const hardware::System& system);

@@ -25,7 +25,7 @@ hardware::System with_memory(Bytes capacity) {
 TEST(CheckMemory, NamesTheRankAndBothSizes) {
   const auto found = check_memory(summary_with_peaks({1 << 20}, {4 << 20}), with_memory({2 << 20}));
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->code, "D634");
+  EXPECT_EQ(found->code, "D635");
   EXPECT_EQ(found->severity, Severity::error);
   EXPECT_EQ(found->where.rank, 1);
   EXPECT_EQ(found->what, "out of memory: peak 4.00 MiB on rank 1 exceeds the 2.00 MiB of small");
