@@ -73,13 +73,14 @@ std::string finding_text(const check::Finding& finding) {
   return without_newline(text);
 }
 
-std::string report_text(const CheckResult& verdict) {
-  return without_newline(report::check_text(verdict.checked, {}));
+std::string report_text(const CheckResult& verdict, bool verbose) {
+  return without_newline(report::check_text(
+      verdict.checked, {}, verbose ? report::Detail::verbose : report::Detail::brief));
 }
 
 std::string verdict_html(const CheckResult& verdict) {
   return fmt::format("<pre style=\"white-space: pre-wrap\">{}</pre>",
-                     report::escaped(report_text(verdict)));
+                     report::escaped(report_text(verdict, false)));
 }
 
 nb::object fixed(const CheckResult& verdict) {
@@ -96,7 +97,7 @@ nb::object fixed(const CheckResult& verdict) {
 
 void bind_finding(nb::module_& m) {
   using check::Finding;
-  nb::class_<Finding>(m, "Finding", "One root cause. Its consequences are folded into it.")
+  nb::class_<Finding>(m, "Finding", "One root cause. Follow-on errors are folded into it.")
       .def_prop_ro(
           "code", [](const Finding& f) { return f.diagnostic.code; }, "``D720``")
       .def_prop_ro(
@@ -119,7 +120,7 @@ void bind_finding(nb::module_& m) {
       .def_prop_ro(
           "line", [](const Finding& f) { return f.diagnostic.where.line; },
           "The line in the plan's text, from 1; 0: unknown.")
-      .def_ro("folded", &Finding::folded, "The number of consequences that are not reported.")
+      .def_ro("folded", &Finding::folded, "The number of follow-on errors that are suppressed.")
       .def_ro("only_rendezvous", &Finding::only_rendezvous,
               "Whether it is a deadlock only with rendezvous sends.")
       .def(
@@ -166,7 +167,10 @@ void bind_check(nb::module_& m) {
           [](const CheckResult& v) { return to_python(report::check_sarif(v.checked)); },
           nb::sig("def to_sarif(self) -> dict[str, Any]"), "SARIF 2.1.0, for code scanning.")
       .def("__bool__", [](const CheckResult& v) { return v.report().sound(); })
-      .def("__str__", &report_text)
+      .def("text", &report_text, nb::kw_only(), "verbose"_a = false,
+           "Returns the findings and the verdict; with ``verbose``, also what was proved, how much "
+           "of it, and what was assumed.")
+      .def("__str__", [](const CheckResult& v) { return report_text(v, false); })
       .def("__repr__",
            [](const CheckResult& v) {
              const std::size_t findings = v.report().findings.size();

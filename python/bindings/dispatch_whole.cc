@@ -214,10 +214,24 @@ the attention kernels must know.
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.dispatch/1``.")
       .def(
           "to_json",
-          [](const Dispatch& d) {
-            return to_text(dispatch::to_json(d.dispatch), Layout::compact) + "\n";
+          [](const Dispatch& d, std::int64_t q_row_bytes, std::int64_t kv_row_bytes) {
+            if (q_row_bytes < 0) throw_negative("q_row_bytes");
+            if (kv_row_bytes < 0) throw_negative("kv_row_bytes");
+            const bool sized = q_row_bytes > 0;
+            if (sized != (kv_row_bytes > 0)) {
+              throw InputError(Diagnostic{.code = "D003",
+                                          .where = {.flag = "q_row_bytes"},
+                                          .what = "`q_row_bytes` and `kv_row_bytes` are given "
+                                                  "together"});
+            }
+            const Json json =
+                sized ? dispatch::to_json(d.dispatch, {.q = q_row_bytes, .kv = kv_row_bytes})
+                      : dispatch::to_json(d.dispatch);
+            return to_text(json, Layout::compact) + "\n";
           },
-          Released(), "The same as text: what ``shiplap dispatch --out`` writes.")
+          nb::kw_only(), "q_row_bytes"_a = 0, "kv_row_bytes"_a = 0, Released(),
+          "The same as text: what ``shiplap dispatch --out`` writes. With the bytes of a token's "
+          "query and of its key and value, which ``shiplap dispatch inspect`` uses; 0: unknown.")
       .def(
           "save_report",
           [](const Dispatch& d, nb::object path) {

@@ -14,6 +14,7 @@
 #include "shiplap/hardware/system.h"
 #include "shiplap/report/trace.h"
 #include "shiplap/run/training_run.h"
+#include "shiplap/sim/memory.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/trace/summary.h"
 #include "trace.h"
@@ -28,6 +29,14 @@ struct Simulation {
   trace::Summary summary;
   std::vector<Diagnostic> warnings;
   std::vector<Diagnostic> problems;
+  std::optional<Diagnostic> memory;  // it does not fit
+
+  // All of them.
+  [[nodiscard]] std::vector<Diagnostic> all_problems() const {
+    std::vector<Diagnostic> all = problems;
+    if (memory) all.push_back(*memory);
+    return all;
+  }
 };
 
 Simulation simulate(const SharedPlan& plan, const std::string& hardware, std::int64_t eager) {
@@ -50,10 +59,12 @@ Simulation simulate(const SharedPlan& plan, const std::string& hardware, std::in
     if (plan->source) warning->where.file = plan->source->file;
     result.warnings.push_back(*std::move(warning));
   }
+  result.memory = sim::check_memory(result.summary, system);
   result.trace = std::make_shared<NamedTrace>(
       std::move(replay.trace), plan->name,
       std::vector{
-          fmt::format("Predicted for {}, without contention between transfers.", system.name)});
+          fmt::format("Predicted for {}, without contention between transfers.", system.name)},
+      plan->plan.mesh);
   return result;
 }
 
@@ -69,7 +80,7 @@ Json to_json(const Simulation& simulation) {
     return result;
   };
   all.set("warnings", list(simulation.warnings));
-  return all.set("problems", list(simulation.problems));
+  return all.set("problems", list(simulation.all_problems()));
 }
 
 struct Run {
@@ -99,7 +110,8 @@ Run run_plan(const SharedPlan& plan, std::int64_t steps, std::int64_t seed) {
   run.trace = std::make_shared<NamedTrace>(
       std::move(run.result.trace), plan->name,
       std::vector<std::string>{
-          "Measured on threads; waiting for other ranks counts as communication."});
+          "Measured on threads; waiting for other ranks counts as communication."},
+      plan->plan.mesh);
   return run;
 }
 
@@ -153,7 +165,8 @@ void bind_run(nb::module_& m) {
 
 void bind_simulate(nb::module_& m) {
   nb::class_<Simulation>(m, "Simulation",
-                         "The result of simulating a plan. It is true if the plan can be executed.")
+                         "The result of simulating a plan. It is true if the plan can be executed "
+                         "and fits into the memory of the device.")
       .def_prop_ro(
           "time", [](const Simulation& s) { return s.summary.total().value; },
           "The total time in seconds.")
@@ -175,15 +188,15 @@ void bind_simulate(nb::module_& m) {
           "warnings", [](const Simulation& s) { return s.warnings; },
           "D634: tensor-parallel groups that span nodes.")
       .def_prop_ro(
-          "problems", [](const Simulation& s) { return s.problems; },
-          "Why the plan cannot be executed: a deadlock, mismatched operations.")
+          "problems", [](const Simulation& s) { return s.all_problems(); },
+          "Why the plan cannot be executed: a deadlock, mismatched operations, out of memory.")
       .def_ro("plan", &Simulation::plan)
       .def_ro("trace", &Simulation::trace)
       .def_ro("hardware", &Simulation::hardware)
       .def(
           "to_dict", [](const Simulation& s) { return to_python(to_json(s)); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.simulate/1``.")
-      .def("__bool__", [](const Simulation& s) { return s.problems.empty(); })
+      .def("__bool__", [](const Simulation& s) { return s.problems.empty() && !s.memory; })
       .def("__str__", [](const Simulation& s) { return nb::str(nb::cast(s.trace)); })
       .def("__repr__",
            [](const Simulation& s) {
@@ -191,9 +204,9 @@ void bind_simulate(nb::module_& m) {
                return fmt::format("<Simulation {}: cannot be executed, {}>", s.plan->name,
                                   s.problems.front().what);
              }
-             return fmt::format("<Simulation {} on {}: step {}, peak memory {}>", s.plan->name,
+             return fmt::format("<Simulation {} on {}: step {}, peak memory {}{}>", s.plan->name,
                                 s.hardware, to_string(s.summary.step_time()),
-                                to_string(s.summary.all.peak));
+                                to_string(s.summary.all.peak), s.memory ? ", out of memory" : "");
            })
       .def("_repr_html_", [](const Simulation& s) { return picture(*s.trace); });
   m.def("simulate", &simulate, "plan"_a, nb::kw_only(), "hardware"_a = "h100_80g_nvl8",

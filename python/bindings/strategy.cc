@@ -54,7 +54,8 @@ class Training {
           ranks_->timeline().trace, ranks_->name,
           std::vector{cli::describe_training(trainer()) + ".",
                       fmt::format("Predicted for {}, without contention between transfers.",
-                                  trainer().world().system.name)});
+                                  trainer().world().system.name)},
+          plan::Mesh{.axes = decltype(plan::Mesh::axes)(trainer().world().mesh), .aliases = {}});
     });
     return trace_;
   }

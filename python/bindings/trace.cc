@@ -22,8 +22,9 @@ namespace shiplap::python {
 namespace {
 
 report::Page page_of(const NamedTrace& trace) {
-  return report::trace_page(trace.trace,
-                            {.name = trace.name, .assumed = trace.assumed, .command = ""});
+  return report::trace_page(
+      trace.trace,
+      {.name = trace.name, .assumed = trace.assumed, .command = "", .mesh = trace.mesh});
 }
 
 // Weights are loaded once but there are many steps, so a static drawing shows only the step.
@@ -32,16 +33,7 @@ NamedTrace without_loading(NamedTrace named) {
   const Seconds begin = known.step.begin;
   if (begin <= known.whole.begin || known.step.end <= begin) return named;
   for (trace::RankTrace& rank : named.trace.ranks) {
-    std::erase_if(rank.events, [&](const trace::Event& e) { return e.end() <= begin; });
-    for (trace::Event& event : rank.events) {
-      // A rank that loads more than others still loads while they begin.
-      const Seconds end = event.end() - begin;
-      event.time = std::max(event.time - begin, Seconds{0});
-      event.duration = end - event.time;
-    }
-    for (trace::MemoryPoint& point : rank.memory) {
-      point.time = std::max(point.time - begin, Seconds{0});
-    }
+    rank = report::cut_before(std::move(rank), begin);
   }
   named.assumed.push_back(fmt::format("Loading the weights, {} before it, is left out.",
                                       to_string(begin - known.whole.begin)));
@@ -59,7 +51,7 @@ const trace::RankTrace& rank_of(const NamedTrace& trace, std::int64_t rank) {
 }
 
 std::string show(const NamedTrace& trace) {
-  return report::show_trace(trace.trace, trace::summarize(trace.trace), {});
+  return report::show_trace(trace.trace, trace::summarize(trace.trace), {}, trace.mesh);
 }
 
 std::int64_t events_of(const NamedTrace& trace) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "shiplap/plan/mesh.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::python {
@@ -13,6 +14,7 @@ struct NamedTrace {
   trace::Trace trace;
   std::string name;                  // of the plan or strategy: "1f1b"
   std::vector<std::string> assumed;  // whole sentences
+  plan::Mesh mesh;                   // no axes: not known
 };
 using SharedTrace = std::shared_ptr<const NamedTrace>;
 

@@ -24,6 +24,7 @@ def test_every_example_is_judged_as_the_command_judges_it(root, command):
         assert report.to_dict() == said
         assert bool(report) == report.sound == (answer.returncode == 0)
         assert str(report) == command("check", path).stdout.strip()
+        assert report.text(verbose=True) == command("check", path, "-v").stdout.strip()
 
 
 def test_every_bug_of_the_museum_is_found(root):

@@ -32,8 +32,11 @@ def test_gives_the_tables_of_the_command_line(tmp_path, ranks, tokens, seqs, cp,
     command("--ranks", ranks, "--tokens", tokens, "--seqs", seqs, "--cp", cp, "--seed", seed,
             "--out", file)
     made = dispatch.create_qkv_dispatch(ranks, tokens, seqs, cp, seed)
-    assert made.to_json() == file.read_text()
-    assert made.to_dict() == json.loads(file.read_text())
+    assert made.to_json(q_row_bytes=1024, kv_row_bytes=512) == file.read_text()
+    with pytest.raises(shiplap.InputError):
+        made.to_json(q_row_bytes=1024)
+    sizes = {"q_row_bytes": 1024, "kv_row_bytes": 512}
+    assert {**made.to_dict(), **sizes} == json.loads(file.read_text())
     assert dispatch.read_dispatch(file.read_text()).to_dispatch() == made
     assert dispatch.compute_qkv_dispatch(dispatch.random_routing(ranks, tokens, seqs, cp,
                                                                  seed)) == made
@@ -48,7 +51,8 @@ def test_gives_the_tables_and_the_plan_of_given_lengths(tmp_path):
     routing = dispatch.Routing(dispatch.pack_documents(lengths, 4),
                                dispatch.assign_randomly(items, 4, seed=6))
     made = dispatch.compute_qkv_dispatch(routing)
-    assert made.to_json() == (tmp_path / "d.json").read_text()
+    written = (tmp_path / "d.json").read_text()
+    assert made.to_json(q_row_bytes=1024, kv_row_bytes=512) == written
     plan = dispatch.lower(routing, made, q_row_bytes=1024, kv_row_bytes=512)
     assert plan.to_text() == (tmp_path / "d.plan").read_text()
     assert shiplap.check(plan).sound and plan.name == "dispatch on 4 ranks"
@@ -57,7 +61,9 @@ def test_gives_the_tables_and_the_plan_of_given_lengths(tmp_path):
 def test_str_is_what_the_command_line_prints():
     made = dispatch.create_qkv_dispatch(4, 64, 2, 2, 3)
     printed = command("--ranks", 4, "--tokens", 64, "--seqs", 2, "--cp", 2, "--seed", 3)
-    assert str(made).splitlines()[1:] == printed.splitlines()[1:]  # the first counts documents
+    lines = printed.splitlines()  # the first counts documents
+    assert lines[1] == "The placement of items on ranks is random (--seed 3)."
+    assert str(made).splitlines()[1:] == lines[2:]
 
 
 # ---- the parts fit together

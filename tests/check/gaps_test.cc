@@ -61,8 +61,8 @@ TEST(Report, SaysHowMuchWasLookedAt) {
       ElementsAre(Examined{"collective calls", 1}, Examined{"messages", 0},
                   Examined{"ordered operations", 12},
                   // zero and other access g once each, all_reduce as its input and its output.
-                  Examined{"touched regions", 16}, Examined{"computations", 4},
-                  Examined{"statements", 4},
+                  Examined{"accessed regions", 16}, Examined{"computations", 4},
+                  Examined{"declared values", 4},
                   Examined{"sums", 4 + 3}));  // four additions to zero, three of the all_reduce
 }
 

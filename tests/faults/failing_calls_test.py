@@ -8,7 +8,7 @@ calls, then once for each of them, with that one failing: the first 40, then eve
 further than the one before (1.5; 1 is every call); and with that one and all after it failing.
 What must hold:
 
-- it ends by itself, with exit code 0 to 3: no signal, no hang, nothing called a bug of ours;
+- it ends by itself, with exit code 0 to 3: no signal, no hang, no internal error;
 - if the code is not the usual one, something was said;
 - a file that it writes is the old or the new one, whole, and nothing else is left in its folder.
 """

@@ -72,9 +72,9 @@ class Checker {
       order();
       if (report_.findings.empty()) check_library_rules();
     }
-    report_.examined.push_back({"touched regions", job_->accesses});
+    report_.examined.push_back({"accessed regions", job_->accesses});
     report_.examined.push_back({"computations", job_->computations});
-    report_.examined.push_back({"statements", statements_, followed_});
+    report_.examined.push_back({"declared values", statements_, followed_});
     report_.examined.push_back({"sums", unions_, followed_});
     if (followed_) check_statements_exist();
     return std::move(report_);

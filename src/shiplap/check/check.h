@@ -49,21 +49,21 @@ struct Options {
 
 using plan::OperationId;
 
-// One cause, with its consequences folded into it.
+// One cause, with its follow-on errors folded into it.
 struct Finding {
   Diagnostic diagnostic;  // its `where` names the same rank and operation as `place`
   OperationId place;      // the cause
   std::vector<OperationId>
       witness;  // the wait cycle; the two operations in conflict; the waiting operations
   std::vector<Diagnostic> notes;  // the witness as text
-  std::int64_t folded = 0;        // consequences that are not reported
+  std::int64_t folded = 0;        // follow-on errors that are not reported
   // A deadlock that eager sends hide.
   bool only_rendezvous = false;
 };
 
 // How much was checked.
 struct Examined {
-  std::string property;  // "messages", "statements", ..: a plural in s
+  std::string property;  // "messages", "declared values", ..: a plural in s
   std::int64_t objects = 0;
   bool reached = true;  // no: an earlier finding made it pointless
   friend bool operator==(const Examined&, const Examined&) = default;

@@ -81,7 +81,7 @@ std::string help(std::span<const Verb> verbs, const Context& context) {
   return text + "  " +
          report::wrapped(
              "0 success; 1 the answer is no; 2 invalid input; 3 missing dependency; 64 internal "
-             "error",
+             "error (please report)",
              2, static_cast<std::size_t>(context.width())) +
          "\n";
 }

@@ -7,7 +7,6 @@
 
 #include "shiplap/check/check.h"
 #include "shiplap/report/check.h"
-#include "shiplap/report/text.h"
 
 namespace shiplap::cli {
 
@@ -42,9 +41,7 @@ bool precheck(const plan::Plan& plan, Context& context, const SourceText* source
     context.err.stream << report::check_text(
         checked, {.colour = context.err.colour, .width = context.width()});
   } else {
-    context.err.stream << fmt::format("checked: sound ({}, {})\n",
-                                      report::counted(report.ranks, "rank"),
-                                      report::counted(report.operations, "operation"));
+    context.err.stream << fmt::format("checked: sound ({})\n", report::checked_scope(checked));
     // The bubble does not count a misspelled kernel.
     for (const Diagnostic& warning : report.advice) {
       if (warning.code == "D757") context.err.stream << render(warning, context.err.colour);

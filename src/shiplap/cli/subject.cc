@@ -95,7 +95,8 @@ void write_files(const TraceFiles& files, const Subject& subject, const TraceOut
   const report::Page page =
       report::trace_page(output.trace, {.name = subject.name,
                                         .assumed = output.assumed,
-                                        .command = shell_command(output.arguments)});
+                                        .command = shell_command(output.arguments),
+                                        .mesh = subject.plan.mesh});
   write_output({"--report", files.report}, to_html(page), context);
 }
 

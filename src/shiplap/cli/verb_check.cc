@@ -37,6 +37,7 @@ struct Options {
   std::optional<std::string> output;
   bool fix = false;
   bool no_symmetry = false;
+  bool verbose = false;
   bool json = false;
 };
 
@@ -74,6 +75,10 @@ void declare(Flags& flags, Options& options) {
                options.fix);
   flags.toggle({.name = "--no-symmetry", .help = "check every rank, even if ranks are symmetric"},
                options.no_symmetry);
+  flags.toggle({.name = "--verbose",
+                .letter = "-v",
+                .help = "also print what was proved, how much of it, and what was assumed"},
+               options.verbose);
   flags.text({.name = "--format",
               .value = "FORMAT",
               .help = "text, json, sarif (code scanning) or github (workflow commands)",
@@ -124,11 +129,11 @@ check::Options check_options(const Options& options, const Context& context) {
 }
 
 std::string formatted(const report::CheckedPlan& checked, const std::string& format,
-                      const report::TextStyle& style) {
+                      const report::TextStyle& style, report::Detail detail) {
   if (format == "json") return to_text(report::check_json(checked)) + "\n";
   if (format == "sarif") return to_text(report::check_sarif(checked)) + "\n";
   if (format == "github") return report::check_github(checked);
-  return report::check_text(checked, style);
+  return report::check_text(checked, style, detail);
 }
 
 // The output file of --fix. Never overwrites a file that the user did not name.
@@ -199,7 +204,8 @@ ExitCode run_verb(const Options& options, Context& context) {
   const bool to_file = !options.fix && options.output && *options.output != "-";
   const report::TextStyle style{.colour = to_file ? Colour::off : context.out.colour,
                                 .width = context.width()};
-  const std::string text = formatted(checked, format, style);
+  const report::Detail detail = options.verbose ? report::Detail::verbose : report::Detail::brief;
+  const std::string text = formatted(checked, format, style, detail);
   write_output({"--output", to_file ? *options.output : "-"}, text, context);
   if (options.fix) write_fixed(fixed, subject.plan, checked, context);
   return checked.report.sound() ? ExitCode::yes : ExitCode::no;
@@ -211,13 +217,14 @@ Verb check_verb() {
   return make_verb<Options>(
       {.name = "check",
        .summary = "verify a plan: no deadlock, no data race, complete gradients, on every rank",
-       .examples =
-           {{"shiplap check step.plan", "verify a plan; prints what was proved, or the errors"},
-            {"shiplap check --strategy 1f1b --ranks 8", "verify a strategy"},
-            {"shiplap check step.plan --sends rendezvous", "assume that no message is buffered"},
-            {"shiplap check --schedule schedule.csv", "a PyTorch pipeline schedule"},
-            {"shiplap check step.plan --fix", "also write step.fixed.plan, which does not hang"},
-            {"shiplap check step.plan --format sarif -o check.sarif", "for code scanning"}},
+       .examples = {{"shiplap check step.plan", "verify a plan; prints the errors"},
+                    {"shiplap check --strategy 1f1b --ranks 8", "verify a strategy"},
+                    {"shiplap check step.plan --sends rendezvous",
+                     "assume that no message is buffered"},
+                    {"shiplap check --schedule schedule.csv", "a PyTorch pipeline schedule"},
+                    {"shiplap check step.plan --fix",
+                     "also write step.fixed.plan, which does not hang"},
+                    {"shiplap check step.plan --format sarif -o check.sarif", "for code scanning"}},
        .notes = "Exit code 1: the plan is not sound, even if --fix wrote a fixed one. Warnings "
                 "alone: 0."},
       {.declare = declare, .run = run_verb});

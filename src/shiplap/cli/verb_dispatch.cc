@@ -51,12 +51,11 @@ struct Options {
   std::optional<std::string> report;
   bool json = false;
 
+  [[nodiscard]] bool has_width() const { return heads || kv_heads || head_dim; }
   // Bytes of bf16 per token.
-  [[nodiscard]] std::int64_t q_row_bytes() const {
-    return 2 * heads.value_or(8) * head_dim.value_or(64);
-  }
-  [[nodiscard]] std::int64_t kv_row_bytes() const {
-    return 4 * kv_head_count() * head_dim.value_or(64);
+  [[nodiscard]] dispatch::TokenBytes token_bytes() const {
+    const std::int64_t dim = head_dim.value_or(64);
+    return {.q = 2 * heads.value_or(8) * dim, .kv = 4 * kv_head_count() * dim};
   }
   [[nodiscard]] std::int64_t kv_head_count() const {
     return kv_heads.value_or(std::gcd(heads.value_or(8), std::int64_t{2}));
@@ -166,7 +165,7 @@ void check_numbers(const Options& options) {
                      fmt::format("{} tokens per rank do not fit into 32 bits", *options.tokens));
   }
   constexpr std::int64_t kMaxRowBytes = std::int64_t{1} << 30;
-  if (std::max(options.q_row_bytes(), options.kv_row_bytes()) > kMaxRowBytes) {
+  if (std::max(options.token_bytes().q, options.token_bytes().kv) > kMaxRowBytes) {
     throw_flag_error("--heads", "a token is larger than 1 GiB",
                      "use fewer heads or a smaller head dimension");
   }
@@ -211,7 +210,9 @@ std::vector<std::uint32_t> read_lengths(const std::string& file, Context& contex
 struct BuiltDispatch {
   dispatch::Routing routing;
   dispatch::QkvDispatch dispatch;
+  dispatch::TokenBytes token_bytes;
   std::int64_t documents = 0;
+  std::vector<std::string> assumed;  // whole sentences
 };
 
 // Throws InputError D003 if there are fewer ranks.
@@ -245,6 +246,8 @@ BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint
                          dispatch::cut_documents(lengths, degrees), ranks, seed)};
     built.documents = std::ssize(lengths);
   }
+  built.assumed = {fmt::format("The placement of items on ranks is random (--seed {}).", seed)};
+  built.token_bytes = options.token_bytes();
   built.dispatch = dispatch::compute_qkv_dispatch(built.routing);
   if (std::vector<Diagnostic> found = validate(built.dispatch); !found.empty()) {
     throw InternalError("a computed dispatch is unsound: " + render(found));
@@ -260,13 +263,14 @@ std::vector<OutputFile> outputs_of(const Options& options) {
 void write_files(const Options& options, const BuiltDispatch& built,
                  const report::DispatchView& view, Context& context) {
   if (options.out) {
-    write_output({"--out", options.out}, to_text(to_json(built.dispatch), Layout::compact) + "\n",
+    write_output({"--out", options.out},
+                 to_text(to_json(built.dispatch, built.token_bytes), Layout::compact) + "\n",
                  context);
   }
   if (options.plan) {
-    const plan::Plan plan = dispatch::lower(
-        built.routing, built.dispatch,
-        {.q_row_bytes = options.q_row_bytes(), .kv_row_bytes = options.kv_row_bytes()});
+    const plan::Plan plan =
+        dispatch::lower(built.routing, built.dispatch,
+                        {.q_row_bytes = built.token_bytes.q, .kv_row_bytes = built.token_bytes.kv});
     write_output({"--plan", options.plan}, plan::to_text(plan), context);
   }
   if (options.report) {
@@ -282,11 +286,12 @@ ExitCode print_result(const Options& options, const BuiltDispatch& built,
       .dispatch = built.dispatch,
       .routing = &built.routing,
       .documents = built.documents,
-      .sizes = {.q_row_bytes = options.q_row_bytes(),
-                .kv_row_bytes = options.kv_row_bytes(),
+      .sizes = {.q_row_bytes = built.token_bytes.q,
+                .kv_row_bytes = built.token_bytes.kv,
                 .ranks_per_node = static_cast<int>(options.ranks_per_node.value_or(8))},
       .benchmark = benchmark,
-      .backend = options.run.value_or("")};
+      .backend = options.run.value_or(""),
+      .assumed = built.assumed};
   write_files(options, built, view, context);
   const Context answer = answer_context(outputs_of(options), context);
   answer.out.stream << (options.json ? to_text(report::dispatch_json(view)) + "\n"
@@ -318,8 +323,8 @@ ExitCode run_dispatch(const Options& options, const std::vector<std::uint32_t>& 
           }
           dispatch::BenchmarkResult local =
               run::benchmark_dispatch(world, built.dispatch,
-                                      {.q_row_bytes = options.q_row_bytes(),
-                                       .kv_row_bytes = options.kv_row_bytes(),
+                                      {.q_row_bytes = built.token_bytes.q,
+                                       .kv_row_bytes = built.token_bytes.kv,
                                        .steps = static_cast<int>(options.steps.value_or(5))});
           if (world.rank() == 0) result = std::move(local);
         });
@@ -408,7 +413,15 @@ ExitCode inspect_file(const ValidatedFile& validated, const Options& options, Co
   if (!validated.found.empty()) return print_validation(validated, options, context);
   const std::optional<dispatch::QkvDispatch> all = whole_dispatch(validated.file);
   if (!all) return print_validation(validated, options, context);
-  return print_result(options, {.dispatch = *all}, nullptr, context);
+  BuiltDispatch built{.dispatch = *all, .token_bytes = options.token_bytes()};
+  if (!options.has_width() && validated.file.token_bytes) {
+    built.token_bytes = *validated.file.token_bytes;
+  } else if (!options.has_width()) {
+    built.assumed = {
+        "The file has no `q_row_bytes` and `kv_row_bytes`: 8 query heads, 2 key/value heads and a "
+        "head dimension of 64 are assumed (--heads, --kv-heads, --head-dim)."};
+  }
+  return print_result(options, built, nullptr, context);
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
@@ -465,8 +478,9 @@ Verb dispatch_verb() {
                     {"shiplap dispatch --ranks 4 --backend mpi", "the same on MPI processes"},
                     {"shiplap dispatch --ranks 8 --report out.html", "HTML report"},
                     {"shiplap dispatch validate metadata.json", "validate tables of another tool"}},
-       .notes =
-           "Destination ranks are random. Exit code 1: the tables are unsound, or the run failed."},
+       .notes = "The ranks that compute attention are random. Exit code 1: the tables are unsound, "
+                "or the "
+                "run failed."},
       {.declare = declare, .run = run_verb});
 }
 

@@ -16,7 +16,9 @@
 #include "shiplap/cost/placement.h"
 #include "shiplap/report/text.h"
 #include "shiplap/report/trace.h"
+#include "shiplap/sim/memory.h"
 #include "shiplap/sim/replay.h"
+#include "shiplap/trace/summary.h"
 
 namespace shiplap::cli {
 namespace {
@@ -70,6 +72,8 @@ struct Simulated {
   std::string system;  // its name
   std::vector<Diagnostic> warnings;
   sim::Replay replay;
+  trace::Summary summary;
+  std::optional<Diagnostic> memory;  // it does not fit
 };
 
 Json to_json(std::span<const Diagnostic> diagnostics) {
@@ -81,21 +85,22 @@ Json to_json(std::span<const Diagnostic> diagnostics) {
 Json to_json(const Simulated& found) {
   Json json = Json::object(
       {{"schema", "shiplap.simulate/1"}, {"name", found.subject.name}, {"hardware", found.system}});
-  const trace::Trace& trace = found.replay.trace;
-  const Json of_trace = report::trace_to_json(trace, trace::summarize(trace));
+  const Json of_trace = report::trace_to_json(found.replay.trace, found.summary);
   for (const auto& [key, value] : of_trace.as_object()) json.set(key, value);
   json.set("warnings", to_json(std::span(found.warnings)));
-  return json.set("problems", to_json(std::span(found.replay.problems)));
+  std::vector<Diagnostic> problems = found.replay.problems;
+  if (found.memory) problems.push_back(*found.memory);
+  return json.set("problems", to_json(std::span<const Diagnostic>(problems)));
 }
 
 std::string to_text(const Simulated& found, const std::string& title,
                     const report::TextStyle& style) {
-  const trace::Trace& trace = found.replay.trace;
   const std::string detail = found.subject.detail.empty() ? "" : found.subject.detail + "\n";
   return report::styled(title, report::kBold, style.colour) +
          fmt::format(", predicted for {}\n{}", found.system, detail) +
          (found.replay.problems.empty()
-              ? "\n" + report::show_trace(trace, trace::summarize(trace), style)
+              ? "\n" + report::show_trace(found.replay.trace, found.summary, style,
+                                          found.subject.plan.mesh)
               : "cannot be executed\n");
 }
 
@@ -125,7 +130,9 @@ ExitCode run_verb(const Options& options, Context& context) {
   Simulated found{.subject = subject_of(input, context, {}, world),
                   .system = world.system.name,
                   .warnings = {},
-                  .replay = {}};
+                  .replay = {},
+                  .summary = {},
+                  .memory = {}};
   const Subject& subject = found.subject;
   found.warnings = placement_warnings(options, subject, world.system);
   context.err.stream << render(found.warnings, context.err.colour);
@@ -140,6 +147,8 @@ ExitCode run_verb(const Options& options, Context& context) {
   for (Diagnostic& problem : found.replay.problems) {
     if (subject.source) problem = add_source_location(std::move(problem), *subject.source);
   }
+  found.summary = trace::summarize(found.replay.trace);
+  found.memory = sim::check_memory(found.summary, world.system);
   std::vector<std::string> assumed;
   if (!subject.detail.empty()) assumed.push_back(subject.detail + ".");
   assumed.push_back(
@@ -152,10 +161,14 @@ ExitCode run_verb(const Options& options, Context& context) {
                .assumed = assumed,
                .arguments = command_of(options)},
               context);
-  if (!options.json) context.err.stream << render(found.replay.problems, context.err.colour);
+  if (!options.json) {
+    context.err.stream << render(found.replay.problems, context.err.colour);
+    if (found.memory) context.err.stream << render(*found.memory, context.err.colour);
+  }
   answer.out.stream << (options.json ? to_text(to_json(found)) + "\n"
                                      : to_text(found, title, answer.text_style()));
-  return sound && found.replay.problems.empty() ? ExitCode::yes : ExitCode::no;
+  const bool fits = !found.memory;
+  return sound && fits && found.replay.problems.empty() ? ExitCode::yes : ExitCode::no;
 }
 
 }  // namespace
@@ -174,8 +187,9 @@ Verb simulate_verb() {
             {"shiplap simulate --schedule schedule.csv --costs F=10,B=20 --report out.html",
              "a PyTorch pipeline schedule: bubble and picture"},
             {"shiplap simulate ddp.plan --trace out.pftrace", "any plan; a trace for Perfetto"}},
-       .notes = "Exit code 1: the plan cannot be executed (a deadlock, mismatched operations), or "
-                "is not sound (see `shiplap check`)."},
+       .notes = "Exit code 1: the plan cannot be executed (a deadlock, mismatched operations), "
+                "does not fit into the memory of the device (D635), or is not sound (see `shiplap "
+                "check`)."},
       {.declare = declare, .run = run_verb});
 }
 

@@ -1,5 +1,5 @@
-// Failures of communication: always an exception, never a hang. After any of these the communicator
-// is dead.
+// Failures of communication. Every one is an exception; no call blocks indefinitely. After any of
+// these the communicator is unusable.
 //
 // Ranks are those of the world, whatever the group.
 #pragma once

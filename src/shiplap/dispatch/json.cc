@@ -153,8 +153,8 @@ const std::vector<std::string>& table_fields() {
   return fields;
 }
 const std::vector<std::string>& file_fields() {
-  static const std::vector<std::string> fields{"schema", "offset_unit", "row_bytes",
-                                               "buffer_tokens"};
+  static const std::vector<std::string> fields{"schema",        "offset_unit", "row_bytes",
+                                               "buffer_tokens", "q_row_bytes", "kv_row_bytes"};
   return fields;
 }
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
@@ -297,6 +297,27 @@ std::function<std::int64_t(std::int64_t)> unit_of(const NamedJson& file,
   };
 }
 
+// The bytes of a token, if the file has them.
+std::optional<TokenBytes> token_bytes_of(const NamedJson& file) {
+  constexpr std::int64_t kMaxTokenBytes = std::int64_t{1} << 30;
+  if (file.json.find("q_row_bytes") == nullptr && file.json.find("kv_row_bytes") == nullptr) {
+    return std::nullopt;
+  }
+  const auto bytes = [&](const char* field) {
+    const Json* const found = file.json.find(field);
+    const bool fits = found != nullptr && found->is_integer() && found->as_integer() >= 1 &&
+                      found->as_integer() <= kMaxTokenBytes;
+    if (!fits) {
+      throw_invalid_field(
+          file, "D413",
+          fmt::format("`{}` must be the bytes of a token, 1 to {}", field, kMaxTokenBytes),
+          "give both `q_row_bytes` and `kv_row_bytes`, or neither");
+    }
+    return found->as_integer();
+  };
+  return TokenBytes{.q = bytes("q_row_bytes"), .kv = bytes("kv_row_bytes")};
+}
+
 std::vector<std::vector<std::int64_t>> ragged(const NamedJson& named) {
   if (!named.json.is_array()) throw_invalid_field(named, "D413", "expected an array of arrays");
   std::vector<std::vector<std::int64_t>> rows;
@@ -363,6 +384,12 @@ Json to_json(const QkvDispatch& dispatch) {
   return json;
 }
 
+Json to_json(const QkvDispatch& dispatch, const TokenBytes& token_bytes) {
+  Json json = to_json(dispatch);
+  json.set("q_row_bytes", token_bytes.q);
+  return json.set("kv_row_bytes", token_bytes.kv);
+}
+
 DispatchFile read_dispatch(std::string_view text, std::string_view file) {
   const Json json = parse_json(text, file);
   const NamedJson whole{.json = json, .name = "", .file = file};
@@ -379,6 +406,7 @@ DispatchFile read_dispatch(std::string_view text, std::string_view file) {
     throw_invalid_field(whole, "D413", fmt::format("unsupported schema: expected `{}`", kSchema));
   }
   const auto to_tokens = unit_of(whole, result.warnings);
+  result.token_bytes = token_bytes_of(whole);
   if (is_single) {
     const NamedJson table{.json = json, .name = "metadata", .file = file};
     result.tables.push_back(

@@ -23,6 +23,15 @@ namespace shiplap::dispatch {
 [[nodiscard]] Json to_json(const Metadata& metadata);
 [[nodiscard]] Json to_json(const QkvDispatch& dispatch);
 
+// The bytes of a token: of its query, and of its key and value. In a file, `q_row_bytes` and
+// `kv_row_bytes`.
+struct TokenBytes {
+  std::int64_t q = 0;
+  std::int64_t kv = 0;
+  friend bool operator==(const TokenBytes&, const TokenBytes&) = default;
+};
+[[nodiscard]] Json to_json(const QkvDispatch& dispatch, const TokenBytes& token_bytes);
+
 struct NamedTable {
   std::string name;  // "q_forward"; "metadata" for a single table
   DenseMetadata table;
@@ -32,7 +41,8 @@ struct DispatchFile {
   std::vector<NamedTable> tables;
   std::optional<AttentionLayout> attention;
   std::vector<std::uint64_t> buffer_tokens;  // optional
-  std::vector<Diagnostic> warnings;          // D415: missing offset_unit
+  std::optional<TokenBytes> token_bytes;
+  std::vector<Diagnostic> warnings;  // D415: missing offset_unit
 };
 
 // Throws InputError D010 (not JSON), D413 (a field is missing, unknown or of the wrong type), D401

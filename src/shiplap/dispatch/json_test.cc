@@ -53,6 +53,17 @@ TEST(DispatchFile, ReadsBackWhatWasWritten) {
   }
 }
 
+TEST(DispatchFile, MayHaveTheBytesOfAToken) {
+  const QkvDispatch dispatch = any_dispatch(3);
+  EXPECT_FALSE(read_dispatch(to_text(to_json(dispatch)), "d.json").token_bytes);
+  const TokenBytes bytes{.q = 16384, .kv = 4096};
+  EXPECT_EQ(read_dispatch(to_text(to_json(dispatch, bytes)), "d.json").token_bytes, bytes);
+  for (const Json& wrong : {Json(0), Json(-1), Json("16"), Json((std::int64_t{1} << 30) + 1)}) {
+    EXPECT_EQ(rejected(to_text(to_json(dispatch, bytes).set("q_row_bytes", wrong))).code, "D413");
+  }
+  EXPECT_EQ(rejected(to_text(to_json(dispatch).set("kv_row_bytes", 8))).code, "D413");
+}
+
 TEST(DispatchFile, OfOneTableIsReadAndChecked) {
   const Metadata metadata = any_dispatch(3).kv.forward;
   const DispatchFile file = read_dispatch(to_text(to_json(metadata)), "d.json");

@@ -134,7 +134,7 @@ class ProgramBuilder {
     const BufferRef q = buffer("q", "home_rows", options_.q_row_bytes);
     const BufferRef kv = buffer("kv", "home_rows", options_.kv_row_bytes);
     const BufferRef back = buffer("back", "home_rows", options_.q_row_bytes);
-    const BufferRef q_there = buffer("q_", "q_rows", options_.q_row_bytes);
+    const BufferRef q_remote = buffer("q_", "q_rows", options_.q_row_bytes);
     const BufferRef kv_there = buffer("kv_", "kv_rows", options_.kv_row_bytes);
     each_home([&](const TokenRows& home) {
       b_.given(rows(q, home), part(query, tok_, home));
@@ -142,12 +142,12 @@ class ProgramBuilder {
       b_.goal(rows(back, home), part(query, tok_, home));
     });
     each_item([&](const TokenRows& queries, const TokenRows& keys) {
-      b_.goal(rows(q_there, queries), part(query, tok_, queries));
+      b_.goal(rows(q_remote, queries), part(query, tok_, queries));
       b_.goal(rows(kv_there, keys), part(key_value, key_, keys));
     });
-    exchange({.from = q, .to = q_there, .table = q_table_});
+    exchange({.from = q, .to = q_remote, .table = q_table_});
     exchange({.from = kv, .to = kv_there, .table = kv_table_});
-    exchange({.from = q_there, .to = back, .table = q_table_, .reversed = true});
+    exchange({.from = q_remote, .to = back, .table = q_table_, .reversed = true});
     return std::move(b_).build();
   }
 
@@ -235,8 +235,8 @@ class ProgramBuilder {
   }
 
   void begin(const QkvDispatch& dispatch) {
-    q_table_ = b_.table(table_of("q_there", dispatch.q.forward));
-    kv_table_ = b_.table(table_of("kv_there", dispatch.kv.forward));
+    q_table_ = b_.table(table_of("q_forward", dispatch.q.forward));
+    kv_table_ = b_.table(table_of("kv_forward", dispatch.kv.forward));
     b_.program("all");
   }
   BufferRef buffer(const std::string& name, const char* rows, std::int64_t bytes,

@@ -88,11 +88,11 @@ tensor O AttentionOutput tok 3 sum key 3 mask key<=tok and doc[key]=doc[tok]
 tensor dO AttentionGrad tok 3
 tensor dQ QueryGrad tok 3 sum key 3 mask key<=tok and doc[key]=doc[tok]
 tensor dKV KeyValueGrad key 3 sum tok 3 mask key<=tok and doc[key]=doc[tok]
-table q_there
+table q_forward
   message 0 0 1 1 0
   message 0 1 0 1 0
   message 1 0 0 1 1
-table kv_there
+table kv_forward
   message 0 0 0 1 0
   message 0 0 1 1 1
   message 0 1 0 1 0
@@ -118,8 +118,8 @@ program all on all
     goal dq[hrow[t] +hn[t]] = dQ tok h0[t] +hn[t]
     goal dkv[hrow[t] +hn[t]] = dKV key h0[t] +hn[t]
   end
-  exchange q to q_ by q_there over cp
-  exchange kv to kv_ by kv_there over cp
+  exchange q to q_ by q_forward over cp
+  exchange kv to kv_ by kv_forward over cp
   repeat i items[cp+1]-items[cp]
     let t = items[cp]+i
     compute attention
@@ -127,7 +127,7 @@ program all on all
       reads  kv_[krow[t] +kn[t]] = KV key k0[t] +kn[t]
       writes o_[qrow[t] +qn[t]] = O tok q0[t] +qn[t] sum key k0[t] +kn[t]
   end
-  exchange o_ to o by q_there reversed over cp
+  exchange o_ to o by q_forward reversed over cp
   repeat i homes[cp+1]-homes[cp]
     let t = homes[cp]+i
     compute other label the rest of the network, forward and backward
@@ -136,7 +136,7 @@ program all on all
     compute zero
       writes dkv[hrow[t] +hn[t]] = dKV key h0[t] +hn[t] sum none
   end
-  exchange do to do_ by q_there over cp
+  exchange do to do_ by q_forward over cp
   repeat i items[cp+1]-items[cp]
     let t = items[cp]+i
     compute attention_backward
@@ -146,8 +146,8 @@ program all on all
       writes dq_[qrow[t] +qn[t]] = dQ tok q0[t] +qn[t] sum key k0[t] +kn[t]
       writes dkv_[krow[t] +kn[t]] = dKV key k0[t] +kn[t] sum tok q0[t] +qn[t]
   end
-  exchange dq_ to dq by q_there reversed over cp
-  exchange dkv_ to dkv by kv_there reversed over cp add
+  exchange dq_ to dq by q_forward reversed over cp
+  exchange dkv_ to dkv by kv_forward reversed over cp add
 )";
 
 TEST(Lower, GivesTheWholeStep) {

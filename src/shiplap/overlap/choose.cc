@@ -306,29 +306,27 @@ Candidate fewest_chunks_of_fastest(const std::vector<Candidate>& candidates) {
 std::string reason(const Chosen& chosen, const Machine& machine) {
   const Candidate& best = chosen.candidates.front();
   const Candidate mine{chosen.choice, chosen.problem.chunks, chosen.problem.cut, chosen.time};
-  if (chosen.problem.ranks == 1) return "one after the other: there is one rank, nothing is sent";
+  if (chosen.problem.ranks == 1) return "serial: there is one rank, nothing is sent";
   if (chosen.choice.type == Type::none) return "GEMM only: nothing is sent";
   const std::string parts = fmt::format("GEMM {}, communication {}", to_string(chosen.gemm),
                                         to_string(chosen.communication));
   if (chosen.overlaps()) {
-    return fmt::format("{}: {} instead of {} one after the other on {} ({})", to_string(mine),
+    return fmt::format("{}: {} instead of {} serial on {} ({})", to_string(mine),
                        to_string(chosen.time), to_string(chosen.serial), machine.name, parts);
   }
   if (best.choice.method == Method::none) {
-    return fmt::format(
-        "one after the other: every way to overlap costs more than it hides on {} ({})",
-        machine.name, parts);
+    return fmt::format("serial: every overlap costs more than it hides on {} ({})", machine.name,
+                       parts);
   }
-  return fmt::format(
-      "one after the other, {}: {} would gain {:.1f} %, too little to be sure of on {} ({})",
-      to_string(chosen.serial), to_string(best), 100 * (1 - best.time / chosen.serial),
-      machine.name, parts);
+  return fmt::format("serial, {}: {} would gain {:.1f} %, too little to be sure of on {} ({})",
+                     to_string(chosen.serial), to_string(best),
+                     100 * (1 - best.time / chosen.serial), machine.name, parts);
 }
 
 }  // namespace
 
 std::string to_string(const Candidate& candidate) {
-  if (candidate.choice.method == Method::none) return "one after the other";
+  if (candidate.choice.method == Method::none) return "serial";
   return fmt::format("{}{} in {}{} chunk{}", name(candidate.choice.method),
                      candidate.choice.atomic ? " atomic" : "", candidate.chunks,
                      candidate.cut == Cut::tapered ? " tapered" : "",

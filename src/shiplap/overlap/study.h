@@ -91,7 +91,7 @@ struct Spread {
 struct Measurement {
   Spread gemm;           // not split, without communication
   Spread communication;  // of the overlap, without GEMM and sums
-  Spread serial;         // one after the other
+  Spread serial;         // without overlap
   Spread overlapped;
   // The largest difference between the last two, relative to the largest value, and the tolerance,
   // since they round at different places.

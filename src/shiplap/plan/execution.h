@@ -16,7 +16,7 @@ namespace shiplap::plan {
 inline constexpr std::int64_t kAllEager = std::numeric_limits<std::int64_t>::max();
 inline constexpr std::int64_t kAllRendezvous = -1;
 
-// Which communication of a rank is serialized in listed order, whatever its streams: none; that of
+// Which communication of a rank is serialized in program order, whatever its streams: none; that of
 // each communicator, as NCCL executes it; all of it, which is all that NCCL guarantees.
 enum class LaunchOrder : std::uint8_t { free, by_communicator, one_queue };
 

@@ -1,7 +1,7 @@
 // Labels of events: which layer and which samples an operation works on.
 //
 // Computations declare what they write; every other operation moves rows. So the contents of each
-// buffer are tracked as sorted, disjoint segments, in listed order, one rank at a time (the
+// buffer are tracked as sorted, disjoint segments, in program order, one rank at a time (the
 // reaching definitions of straight-line code). A write replaces the segments that it overlaps. The
 // label of a transfer is that of the segments it reads: all their samples, and the layer of the
 // latest write.

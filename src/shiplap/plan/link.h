@@ -59,7 +59,7 @@ enum class OperationState : std::uint8_t { waiting, started, complete };
 struct Step {
   const Operation* source = nullptr;
   std::int64_t bytes = 0;   // as in trace::Event; of `allocate` and `free`: the change of memory
-  std::int64_t memory = 0;  // bytes alive before it, in listed order
+  std::int64_t memory = 0;  // bytes alive before it, in program order
   std::int64_t detail = 0;  // of a collective its root, of an exchange the bytes of a row it sends,
                             // of a batch how many members it has
   double cost = 0;          // as returned by LinkOptions::cost

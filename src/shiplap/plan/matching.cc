@@ -7,7 +7,7 @@
 // they are posted, and collectives of one communicator in the order in which they are called (MPI
 // standard, "non-overtaking" messages); NCCL does the same. A plan has no wildcard receives and no
 // matching by arrival. So the match of an operation is a pair: its queue or group, and its number
-// there, counted in the listed order of its own rank. Times and interleavings have no influence,
+// there, counted in the program order of its own rank. Times and interleavings have no influence,
 // which is why a single execution decides whether a plan deadlocks (execution.cc).
 //
 // Ranks join one after the other, in ascending order, and each is scanned once. Queues are found by

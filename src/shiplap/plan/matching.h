@@ -1,6 +1,6 @@
 // Matching: which operations of different ranks belong together. The n-th send from one rank to
 // another over a channel with a tag matches the n-th receive there; the n-th calls of all members
-// of a group match. Counted in listed order, so matching is known before anything is executed.
+// of a group match. Counted in program order, so matching is known before anything is executed.
 #pragma once
 
 #include <compare>

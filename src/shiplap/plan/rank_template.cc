@@ -1,9 +1,9 @@
 // The template of a rank: its operations, and the dependence graph between them.
 //
-// TemplateBuilder turns the expansion of a rank into Steps: one pass in listed order that keeps the
-// last operation of each stream and the bytes that are alive. It leaves out everything that differs
-// between ranks that do the same (peers, group members, tags, contents), so that such ranks get
-// equal templates and link() stores one of them.
+// TemplateBuilder turns the expansion of a rank into Steps: one pass in program order that keeps
+// the last operation of each stream and the bytes that are alive. It leaves out everything that
+// differs between ranks that do the same (peers, group members, tags, contents), so that such ranks
+// get equal templates and link() stores one of them.
 //
 // The edges of the graph are implicit in the steps: to the predecessor in the stream (released by
 // its start if it is asynchronous, otherwise by its completion; a member of a batch is released by

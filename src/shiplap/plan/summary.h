@@ -24,7 +24,7 @@ struct ProgramSummary {
   Rank first;                // the first rank that runs it; none if no rank does
   std::int64_t classes = 0;  // classes of equivalent ranks, of which one each was expanded
   MinMax operations;
-  MinMax peak_bytes;  // of all buffers, with `allocate` and `free` in listed order
+  MinMax peak_bytes;  // of all buffers, with `allocate` and `free` in program order
 };
 
 // All operations of one kind over the same axes.
@@ -54,7 +54,7 @@ struct Summary {
 // Expands about `operations` operations at most. Throws as expand() does.
 [[nodiscard]] Summary summarize(const Plan& plan, std::int64_t operations = 4'000'000);
 
-// The peak of bytes alive on one rank, in listed order. Rows that no `allocate` names are alive
+// The peak of bytes alive on one rank, in program order. Rows that no `allocate` names are alive
 // throughout.
 [[nodiscard]] std::int64_t peak_bytes(const RankProgram& program);
 

@@ -21,16 +21,15 @@ using check::Report;
 
 std::string sends_phrase(const check::Options& options) {
   if (options.eager_limit) {
-    return fmt::format("with sends of up to {} bytes eager and others rendezvous",
-                       options.eager_limit->count);
+    return fmt::format("eager sends up to {} bytes", with_separators(options.eager_limit->count));
   }
   switch (options.sends) {
     case check::Sends::eager:
-      return "with eager sends";
+      return "eager sends only";
     case check::Sends::rendezvous:
-      return "with rendezvous sends";
+      return "rendezvous sends only";
     case check::Sends::both:
-      return "with eager and with rendezvous sends";
+      return "eager and rendezvous sends";
   }
   throw InternalError("unknown sends");
 }
@@ -81,11 +80,8 @@ std::string looked_at(const Report& report) {
   }
   text += ", " + counted(report.operations, "operation");
   const std::string reached = list_of(report.examined, true);
-  text += reached.empty() ? "; nothing was checked" : ": " + reached;
+  if (!reached.empty()) text += ": " + reached;
   text += ".";
-  if (const std::string list = list_of(report.examined, false); !list.empty()) {
-    text += fmt::format(" Not reached: {}.", list);
-  }
   if (!report.assumed.empty()) text += " Assumed, not proved: " + assumed_in(report) + ".";
   if (report.absent > 0) {
     text += fmt::format(" {} after `after` {} nothing on the rank.",
@@ -94,14 +90,14 @@ std::string looked_at(const Report& report) {
   return text;
 }
 
-constexpr std::string_view kProved =
-    "Proved: no rank hangs, every call and message has its match, there are no data races, and all "
-    "statements about values hold. ";
-
-std::int64_t count_of(const Report& report, Severity severity) {
-  return std::ranges::count_if(report.findings, [&](const Finding& finding) {
-    return finding.diagnostic.severity == severity;
+std::int64_t errors_in(const Report& report) {
+  return std::ranges::count_if(report.findings, [](const Finding& finding) {
+    return finding.diagnostic.severity == Severity::error;
   });
+}
+
+std::int64_t warnings_in(const Report& report) {
+  return std::ssize(report.findings) - errors_in(report) + std::ssize(report.advice);
 }
 
 // The codes that occur, each once, in the order of the findings.
@@ -118,8 +114,7 @@ std::string finding_text(const Finding& finding, Colour colour) {
   std::string text = render(finding.diagnostic, colour);
   for (const Diagnostic& note : finding.notes) text += render(note, colour);
   if (finding.folded > 0) {
-    text += fmt::format("  {} of this {} not told\n", counted(finding.folded, "consequence"),
-                        finding.folded == 1 ? "is" : "are");
+    text += fmt::format("  {} suppressed\n", counted(finding.folded, "follow-on error"));
   }
   return text;
 }
@@ -284,18 +279,35 @@ std::string github_line(const Finding& finding, const CheckedPlan& checked) {
                      percent_encoded(message_of(finding), kSpecial));
 }
 
+// The properties that were not reached, for the end of a verdict.
+std::string not_checked(const Report& report) {
+  if (report.examined.empty()) return "; nothing was checked";
+  const std::string list = list_of(report.examined, false);
+  return list.empty() ? "" : "; not checked: " + list;
+}
+
 std::string verdict(const CheckedPlan& checked) {
   const Report& report = checked.report;
-  if (report.sound()) {
-    return fmt::format("{} is sound on {} {}.", checked.name, libraries(checked.options.rules),
-                       sends_phrase(checked.options));
-  }
-  std::string text = fmt::format("{} is not sound: {}", checked.name,
-                                 counted(count_of(report, Severity::error), "error"));
-  if (const std::int64_t warnings = count_of(report, Severity::warning); warnings > 0) {
+  std::string text = report.sound() ? "sound: " + checked_scope(checked)
+                                    : "not sound: " + counted(errors_in(report), "error");
+  if (const std::int64_t warnings = warnings_in(report); warnings > 0) {
     text += ", " + counted(warnings, "warning");
   }
-  return text + ".";
+  return text + not_checked(report);
+}
+
+// What was proved, how much of it, and what was assumed.
+std::string proof_text(const CheckedPlan& checked) {
+  const Report& report = checked.report;
+  const bool all_reached = std::ranges::all_of(report.examined, &check::Examined::reached);
+  std::string text;
+  if (report.sound() && !report.examined.empty() && all_reached) {
+    text = fmt::format(
+        "Proved for {} with the rules of {}: no rank hangs, every call and message has its match, "
+        "there are no data races, and all declared values hold. ",
+        checked.name, libraries(checked.options.rules));
+  }
+  return text + "Checked " + looked_at(report);
 }
 
 }  // namespace
@@ -322,17 +334,22 @@ std::string send_mode_name(const check::Options& options) {
   throw InternalError("unknown sends");
 }
 
-std::string check_text(const CheckedPlan& checked, const TextStyle& style) {
+std::string checked_scope(const CheckedPlan& checked) {
+  std::string text = counted(checked.report.ranks, "rank") + ", " + sends_phrase(checked.options);
+  if (checked.options.rules != check::Rules::any) {
+    text += fmt::format(", {} only", libraries(checked.options.rules));
+  }
+  return text;
+}
+
+std::string check_text(const CheckedPlan& checked, const TextStyle& style, Detail detail) {
   const Report& report = checked.report;
   std::string text;
   for (const Finding& finding : report.findings) text += finding_text(finding, style.colour) + "\n";
   for (const Diagnostic& warning : report.advice) text += render(warning, style.colour) + "\n";
-  const bool all_reached = std::ranges::all_of(report.examined, &check::Examined::reached);
-  const bool proved = report.sound() && !report.examined.empty() && all_reached;
-  text += wrapped(fmt::format("{} {}Checked {}", verdict(checked), proved ? kProved : "",
-                              looked_at(report)),
-                  0, static_cast<std::size_t>(style.width)) +
-          "\n";
+  const auto width = static_cast<std::size_t>(style.width);
+  text += wrapped(verdict(checked), 0, width) + "\n";
+  if (detail == Detail::verbose) text += wrapped(proof_text(checked), 0, width) + "\n";
   if (const std::vector<std::string> codes = codes_of(report); !codes.empty()) {
     text += styled("more: ", kDim, style.colour) +
             fmt::format("shiplap explain {}\n", fmt::join(codes, " "));

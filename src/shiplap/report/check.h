@@ -23,8 +23,14 @@ void add_source_locations(check::Report& report, const SourceText& source);
 // "eager", "rendezvous", "both", or "by_size" if there is a limit.
 [[nodiscard]] std::string send_mode_name(const check::Options& options);
 
-// One paragraph if the plan is sound; otherwise each finding with its notes, like a compiler.
-[[nodiscard]] std::string check_text(const CheckedPlan& checked, const TextStyle& style);
+// The findings with their notes, like a compiler, then the verdict in one line. Verbose: also what
+// was proved, how much of it, and what was assumed.
+enum class Detail { brief, verbose };
+[[nodiscard]] std::string check_text(const CheckedPlan& checked, const TextStyle& style,
+                                     Detail detail = Detail::brief);
+
+// "4 ranks, eager and rendezvous sends": what a verdict covers.
+[[nodiscard]] std::string checked_scope(const CheckedPlan& checked);
 
 // Schema "shiplap.check/1".
 [[nodiscard]] Json check_json(const CheckedPlan& checked);

@@ -52,8 +52,8 @@ std::string pairs_table(const dispatch::Summary& summary, std::int64_t max_pairs
   const std::size_t all = summary.pairs.size();
   const std::size_t shown =
       max_pairs == 0 ? all : std::min(all, static_cast<std::size_t>(max_pairs));
-  Table table({Column::numbers("from"), Column::numbers("to"), Column::numbers("Q tokens"),
-               Column::numbers("KV tokens"), Column::numbers("bytes"), Column::text("")});
+  Table table({Column::numbers("from", 9), Column::numbers("to", 9), Column::numbers("Q tokens", 2),
+               Column::numbers("KV tokens", 2), Column::numbers("bytes", 9), Column::text("")});
   for (const RankPair& pair : std::span(summary.pairs).first(shown)) {
     table.add({std::to_string(pair.from), std::to_string(pair.to),
                with_separators(static_cast<std::int64_t>(pair.q_tokens)),
@@ -116,10 +116,15 @@ std::string dispatch_text(const DispatchView& view, const TextStyle& style, std:
   const dispatch::Summary summary = summarize(view.dispatch, view.sizes);
   const std::string documents =
       view.documents > 0 ? counted(view.documents, "document") + ", " : "";
-  return fmt::format("{}, {}{} tokens in {}; the heaviest rank has {:.2f} times the mean work\n\n",
-                     counted(summary.ranks, "rank"), documents,
-                     with_separators(static_cast<std::int64_t>(summary.tokens)),
-                     counted(summary.items, "item"), summary.imbalance) +
+  std::string assumed;
+  for (const std::string& sentence : view.assumed) {
+    assumed += wrapped(sentence, 0, static_cast<std::size_t>(style.width)) + "\n";
+  }
+  return fmt::format(
+             "{}, {}{} tokens in {}; the heaviest rank has {:.2f} times the mean work\n{}\n",
+             counted(summary.ranks, "rank"), documents,
+             with_separators(static_cast<std::int64_t>(summary.tokens)),
+             counted(summary.items, "item"), summary.imbalance, assumed) +
          exchanges_table(view, summary, style) + pairs_table(summary, pairs, style) +
          verdict_of(view, summary);
 }
@@ -134,6 +139,9 @@ Json dispatch_json(const DispatchView& view) {
                             {"imbalance", summary.imbalance},
                             {"metadata_bytes", summary.tables.count},
                             {"sound", true}});
+  Json assumed = Json::array();
+  for (const std::string& sentence : view.assumed) assumed.push(sentence);
+  json.set("assumed", std::move(assumed));
   Json exchanges = Json::object();
   for (const ExchangeSummary& exchange : summary.exchanges)
     exchanges.set(exchange.key, exchange_json(exchange));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "shiplap/base/json.h"
 #include "shiplap/dispatch/compute.h"
@@ -23,6 +24,8 @@ struct DispatchView {
   dispatch::RowSizes sizes;                    // for a page, at least one byte
   const dispatch::BenchmarkResult* benchmark = nullptr;  // if it was run
   std::string backend;                                   // "threads", "mpi"
+  // Whole sentences about the input: a random placement, assumed sizes.
+  std::vector<std::string> assumed;
 };
 
 // Lists at most `pairs` pairs of ranks; 0: all.

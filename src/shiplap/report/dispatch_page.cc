@@ -222,11 +222,14 @@ std::vector<KeyNumber> more_numbers(const DispatchView& view, const Numbers& num
 }
 
 std::vector<std::string> assumptions(const DispatchView& view) {
-  return {fmt::format("A token's query has {}, its key and value {}.",
-                      Bytes{view.sizes.q_row_bytes}, Bytes{view.sizes.kv_row_bytes}),
-          fmt::format("{} consecutive ranks share a node.", view.sizes.ranks_per_node),
-          "Attention is causal, so an item needs its document's keys up to its own end.",
-          "Bytes count the forward exchange; as many rows return."};
+  std::vector<std::string> sentences = view.assumed;
+  sentences.push_back(fmt::format("A token's query has {}, its key and value {}.",
+                                  Bytes{view.sizes.q_row_bytes}, Bytes{view.sizes.kv_row_bytes}));
+  sentences.push_back(fmt::format("{} consecutive ranks share a node.", view.sizes.ranks_per_node));
+  sentences.emplace_back(
+      "Attention is causal, so an item needs its document's keys up to its own end.");
+  sentences.emplace_back("Bytes count the forward exchange; as many rows return.");
+  return sentences;
 }
 
 std::string ranks_as_text(const std::set<int>& ranks) {

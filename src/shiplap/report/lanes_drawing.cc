@@ -11,6 +11,7 @@
 #include "shiplap/base/units.h"
 #include "shiplap/report/lanes_internal.h"
 #include "shiplap/report/ramp.h"
+#include "shiplap/report/text.h"
 #include "shiplap/trace/summary.h"
 #include "shiplap/trace/text.h"
 
@@ -238,11 +239,17 @@ class Drawing {
 };
 
 void Drawing::names() {
-  draw("<svg class=\"names\" width=\"52\" height=\"{}\">\n", height());
-  draw("<text x=\"46\" y=\"13\" class=\"end soft\">rank</text>\n");
+  constexpr std::size_t kMinPixels = 46;
+  constexpr std::size_t kPixelsPerCharacter = 7;
+  std::size_t end = kMinPixels;
+  for (const Lanes::Row& row : lanes_.rows) {
+    end = std::max(end, kPixelsPerCharacter * display_width(row.name));
+  }
+  draw("<svg class=\"names\" width=\"{}\" height=\"{}\">\n", end + 6, height());
+  draw("<text x=\"{}\" y=\"13\" class=\"end soft\">rank</text>\n", end);
   for (std::size_t i = 0; i < lanes_.rows.size(); ++i) {
-    draw("<text x=\"46\" y=\"{}\" class=\"end\">{}</text>\n", top(i) + heights_.computation / 2 + 4,
-         escaped(lanes_.rows[i].name));
+    draw("<text x=\"{}\" y=\"{}\" class=\"end\">{}</text>\n", end,
+         top(i) + heights_.computation / 2 + 4, escaped(lanes_.rows[i].name));
   }
   draw("</svg>\n");
 }
@@ -583,7 +590,7 @@ std::string Drawing::text() {
   draw(
       "<figure class=\"lanes\">\n<div class=\"zoom\" hidden><button data-zoom=\"2\" "
       "title=\"zoom in\">+</button><button data-zoom=\"0.5\" title=\"zoom out\">\u2212</button>"
-      "<button data-zoom=\"0\">whole</button></div>\n<div class=\"plot\">\n");
+      "<button data-zoom=\"0\" title=\"show all\">fit</button></div>\n<div class=\"plot\">\n");
   names();
   plot();
   if (shows_memory()) peaks();

@@ -56,7 +56,7 @@ int count(const std::string& text, const std::string& part) {
 
 TEST(OverlapReport, HasLanesOfEveryRankTwice) {
   const std::string html = html_of(study_of(Type::all_gather, Method::ring_exchange, 4));
-  EXPECT_EQ(count(html, "class=\"boxes time"), 2);  // overlapped, and one after the other
+  EXPECT_EQ(count(html, "class=\"boxes time"), 2);  // overlapped and serial
   for (const char* const name : {">0</text>", ">3</text>"}) EXPECT_THAT(html, HasSubstr(name));
   EXPECT_THAT(html, HasSubstr(">2.1</text>"));
   EXPECT_THAT(html, HasSubstr("rank 1: multiply chunk 0.1, rows 4 to 7\n"));

@@ -64,8 +64,9 @@ Table::Layout Table::layout(std::size_t width) const {
   };
   const auto drop_columns = [&](int max_priority) {
     while (total() > width && result.shown.size() > 1) {
-      const auto least = std::ranges::min_element(
-          result.shown, {}, [&](std::size_t k) { return columns_[k].priority; });
+      const auto least =
+          std::ranges::min_element(result.shown.begin() + 1, result.shown.end(), {},
+                                   [&](std::size_t k) { return columns_[k].priority; });
       if (columns_[*least].priority > max_priority) return;
       result.shown.erase(least);
     }

@@ -19,7 +19,9 @@ struct Column {
   enum class Holds { text, numbers };
   std::string title;  // with the unit
   Holds holds = Holds::numbers;
-  int priority = 1;  // if the table is too wide, priorities 1 to 4 are dropped, lowest first
+  // If the table is too wide, columns of priority 1 to 4 are dropped, lowest first; never the first
+  // column, which names the rows.
+  int priority = 1;
   bool hide_if_empty = false;  // omitted from text if all its cells are empty
 
   [[nodiscard]] static Column text(std::string title, int priority = 1) {

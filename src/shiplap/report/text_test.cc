@@ -1,5 +1,6 @@
 #include "shiplap/report/text.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -41,6 +42,16 @@ TEST(TextTable, CutsWordsThenDropsColumns) {
             "name    bytes\n"
             "a           8\n"
             "longer  1,024\n");
+}
+
+TEST(TextTable, NeverDropsTheNamesOfTheRows) {
+  Table table(
+      {Column::text("ranks", 1), Column::numbers("computes", 3), Column::numbers("idle", 2)});
+  table.add({"0, 1, 4, 5, 8, 9, 12, 13", "32.5 %", "9.3 %"});
+  EXPECT_EQ(table.text({.width = 30}),
+            "ranks             computes\n"
+            "0, 1, 4, 5, 8, …    32.5 %\n");
+  EXPECT_THAT(table.text({.width = 20}), testing::StartsWith("ranks\n0, 1, 4"));
 }
 
 TEST(TextTable, IsNeverTooWide) {

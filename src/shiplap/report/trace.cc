@@ -29,26 +29,28 @@ Json rank_json(std::size_t rank, const trace::RankSummary& summary) {
 }  // namespace
 
 std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
-                       const TextStyle& style) {
+                       const TextStyle& style, const plan::Mesh& mesh) {
   const double step = summary.step_time().value;
   std::string text;
   const auto line = [&](const char* label, const std::string& value) {
     text += fmt::format("  {:<24} {}\n", label, value);
   };
   line("step", to_string(summary.step_time()));
-  line("peak memory", fmt::format("{} on rank {}, {} after the start", to_string(summary.all.peak),
-                                  summary.peak_rank, to_string(summary.all.peak_time)));
+  line("peak memory", fmt::format("{} on rank {}, {}", to_string(summary.all.peak),
+                                  summary.peak_rank, format_peak_time(summary)));
   if (summary.bubble) line("bubble", percent_text(*summary.bubble));
   line("exposed communication", percent_text(summary.fraction_of_step(summary.all.exposed)));
   text += "\n";
-  Table table({Column::text("ranks"), Column::numbers("computes"), Column::numbers("communicates"),
-               Column::numbers("of it exposed"), Column::numbers("idle"), Column::numbers("peak")});
+  Table table({Column::text("ranks", 9), Column::numbers("computes", 3),
+               Column::numbers("communicates", 1), Column::numbers("of it exposed", 4),
+               Column::numbers("idle", 2), Column::numbers("peak", 9)});
   constexpr std::size_t kMaxGroupsShown = 16;
   const std::vector<IdenticalRanks> groups = group_identical_ranks(trace);
   for (std::size_t g = 0; g < groups.size() && g < kMaxGroupsShown; ++g) {
     const trace::RankSummary& rank = summary.ranks[groups[g].ranks.front()];
     const auto share = [&](Seconds time) { return percent_text(step > 0 ? time.value / step : 0); };
-    table.add({to_string(IndexSet(groups[g].ranks)), share(rank.computation),
+    const std::string name = name_by_mesh(groups[g].ranks, mesh);
+    table.add({name.empty() ? to_string(IndexSet(groups[g].ranks)) : name, share(rank.computation),
                share(rank.communication), share(rank.exposed), share(rank.idle),
                to_string(rank.peak)});
   }
@@ -65,6 +67,7 @@ Json trace_to_json(const trace::Trace& trace, const trace::Summary& summary) {
                             {"events", summary.events},
                             {"total_s", summary.total().value},
                             {"step_s", summary.step_time().value},
+                            {"step_begin_s", summary.step.begin.value},
                             {"peak_bytes", summary.all.peak.count},
                             {"peak_rank", std::int64_t{summary.peak_rank}},
                             {"peak_at_s", summary.all.peak_time.value}});

@@ -4,15 +4,16 @@
 #include <string>
 
 #include "shiplap/base/json.h"
+#include "shiplap/plan/mesh.h"
 #include "shiplap/report/text.h"
 #include "shiplap/trace/summary.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::report {
 
-// Identical ranks share a line.
+// Identical ranks share a line, which names their mesh coordinates, if the mesh is known.
 [[nodiscard]] std::string show_trace(const trace::Trace& trace, const trace::Summary& summary,
-                                     const TextStyle& style);
+                                     const TextStyle& style, const plan::Mesh& mesh = {});
 
 // Times in seconds, memory in bytes.
 [[nodiscard]] Json trace_to_json(const trace::Trace& trace, const trace::Summary& summary);

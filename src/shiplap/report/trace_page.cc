@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -71,24 +72,27 @@ void sample_rows(Rows& rows, int peak_rank) {
   rows.rows = std::move(kept);
 }
 
-Rows rows_of(const Trace& trace, const trace::Summary& summary) {
+Rows rows_of(const Trace& trace, const trace::Summary& summary, const plan::Mesh& mesh) {
   if (trace.ranks.size() <= kMaxRankRows) return every_rank(trace);
   Rows result;
-  std::string folded;
-  std::size_t named = 0;
+  std::string folded;      // the ranks of rows that the mesh does not name
+  std::size_t listed = 0;  // such rows
+  bool shares = false;
   for (const IdenticalRanks& group : group_identical_ranks(trace)) {
     const int first = group.ranks.front();
     const std::size_t others = group.ranks.size() - 1;
-    result.rows.push_back(
-        {.rank = first,
-         .name = others == 0 ? std::to_string(first) : fmt::format("{} +{}", first, others)});
+    const std::string name = name_by_mesh(group.ranks, mesh);
+    result.rows.push_back({.rank = first, .name = name.empty() ? std::to_string(first) : name});
     if (others == 0) continue;
-    const std::vector<int> rest(group.ranks.begin() + 1, group.ranks.end());
-    if (++named <= 8)
-      folded += fmt::format("; ranks {} as rank {}", to_string(IndexSet(rest)), first);
+    shares = true;
+    if (!name.empty()) continue;
+    result.rows.back().name += fmt::format(" and {} more", others);
+    if (++listed > 8) continue;
+    folded +=
+        fmt::format("; {} and {} more: ranks {}", first, others, to_string(IndexSet(group.ranks)));
   }
-  if (named > 8) folded += fmt::format("; and so on for {} more", named - 8);
-  if (named > 0) {
+  if (listed > 8) folded += fmt::format("; and so on for {} more", listed - 8);
+  if (shares) {
     result.note = " Ranks with identical timelines share one row" + folded +
                   ". The samples are those of the first.";
   }
@@ -114,10 +118,10 @@ std::vector<KeyNumber> key_numbers(const trace::Summary& summary) {
                      .value = to_string(summary.step_time()),
                      .note = has_loading ? to_string(summary.total()) + " with loading the weights"
                                          : "from the first event to the end of the last"});
-  numbers.push_back({.label = "Peak memory",
-                     .value = to_string(summary.all.peak),
-                     .note = fmt::format("on rank {}, {} after the start", summary.peak_rank,
-                                         to_string(summary.all.peak_time - summary.whole.begin))});
+  numbers.push_back(
+      {.label = "Peak memory",
+       .value = to_string(summary.all.peak),
+       .note = fmt::format("on rank {}, {}", summary.peak_rank, format_peak_time(summary))});
   if (summary.bubble) {
     numbers.push_back({.label = "Bubble",
                        .value = page_percent(*summary.bubble),
@@ -159,7 +163,8 @@ std::vector<KeyNumber> more_numbers(const trace::Summary& summary) {
   return more;
 }
 
-Legend legend_of(const trace::Summary& summary, std::int64_t layers) {
+Legend legend_of(const trace::Summary& summary, const Lanes& lanes) {
+  const std::int64_t layers = layers_of(lanes);
   Legend legend;
   const auto has = [&](auto&& is_meant) {
     return std::ranges::any_of(summary.kinds,
@@ -173,10 +178,12 @@ Legend legend_of(const trace::Summary& summary, std::int64_t layers) {
   if (has([](trace::EventKind kind) { return kind == trace::EventKind::update; })) {
     legend.entries.push_back({.swatch = Swatch::update, .text = "update (U)"});
   }
-  const auto other = [](trace::EventKind kind) {
-    return kind == trace::EventKind::load_weights || kind == trace::EventKind::copy;
+  const auto draws_other = [](const Lanes::Row& row) {
+    return std::ranges::any_of(row.rank->events, [](const trace::Event& event) {
+      return event.kind == trace::EventKind::load_weights || event.kind == trace::EventKind::copy;
+    });
   };
-  if (has(other)) {
+  if (std::ranges::any_of(lanes.rows, draws_other)) {
     legend.entries.push_back({.swatch = Swatch::computation, .text = "loading, other work"});
   }
   legend.entries.push_back({.swatch = Swatch::waiting, .text = "waiting"});
@@ -191,28 +198,38 @@ Legend legend_of(const trace::Summary& summary, std::int64_t layers) {
   return legend;
 }
 
+// Weights are loaded once but there are many steps, so the timeline shows only the step.
+std::string loading_note(const trace::Summary& summary) {
+  const Seconds loading = summary.step.begin - summary.whole.begin;
+  if (loading <= Seconds{0}) return "";
+  return fmt::format(" Loading the weights, {} before the step, is not drawn.", to_string(loading));
+}
+
 Panel lanes_panel(const Trace& trace, const trace::Summary& summary, const Rows& rows) {
-  Lanes lanes{.window = summary.whole};
+  Lanes lanes{.window = summary.step};
+  std::vector<trace::RankTrace> drawn;  // of the rows
+  drawn.reserve(rows.rows.size());
   for (const Row& row : rows.rows) {
     const RankSummary& rank = summary.ranks[row.rank];
+    drawn.push_back(cut_before(trace.ranks[row.rank], summary.step.begin));
     if (row.rank == summary.peak_rank && summary.all.peak.count > 0) {
       lanes.peak_row = static_cast<int>(lanes.rows.size());
     }
     lanes.rows.push_back({.name = row.name,
-                          .rank = &trace.ranks[row.rank],
+                          .rank = &drawn.back(),
                           .number = row.rank,
                           .peak = rank.peak,
-                          .peak_time = rank.peak_time});
+                          .peak_time = std::max(rank.peak_time, summary.step.begin)});
   }
   Panel panel{.title = "Timeline",
               .note =
                   "Each row is a rank, time goes right: computation on top, then communication, "
                   "then memory. Numbers in boxes are samples." +
-                  rows.note,
+                  rows.note + loading_note(summary),
               .by_hand =
                   "Point at a box, or use the arrow keys, to follow its samples; ctrl and "
                   "the wheel, or + and -, zoom."};
-  panel.body = to_html(legend_of(summary, layers_of(lanes)));
+  panel.body = to_html(legend_of(summary, lanes));
   panel.body += to_html(lanes);
   return panel;
 }
@@ -229,12 +246,13 @@ Panel ranks_panel(const trace::Summary& summary, const Rows& rows) {
     const double idle = summary.step_time() > Seconds{0} ? rank.idle / summary.step_time() : 0;
     table.add({row.name, times.cell(rank.computation), times.cell(rank.communication),
                times.cell(rank.exposed), times.cell(rank.idle), page_percent(idle),
-               to_string(rank.peak), times.cell(rank.peak_time - summary.whole.begin)});
+               to_string(rank.peak), times.cell(rank.peak_time - summary.step.begin)});
   }
   return {.title = "Rank by rank",
           .note =
               "Within the step. Computing, exposed and waiting add up to it; communication that "
-              "is not exposed overlaps computation." +
+              "is not exposed overlaps computation. Times at which memory peaks are from the "
+              "start of the step." +
               rows.note,
           .body = to_html(table)};
 }
@@ -266,12 +284,14 @@ Panel events_panel(const Trace& trace, const trace::Summary& summary, const Rows
       if (table.rows() == kMaxEventsListed) break;
       const bool communicates = trace::is_communication(event.kind);
       table.add({std::to_string(row.rank), trace::label(event),
-                 times.cell(event.time - summary.whole.begin), times.cell(event.duration),
+                 times.cell(event.time - summary.step.begin), times.cell(event.duration),
                  communicates ? to_string(event.bytes) : "", to_string(event.memory),
                  event.operation >= 0 ? std::to_string(event.operation) : ""});
     }
   }
-  std::string note = "As listed: L is the layer, s the samples.";
+  std::string note =
+      "In program order: L is the layer, s the samples. Times are from the start of the step; "
+      "weights are loaded before it.";
   if (table.rows() == kMaxEventsListed) note += " Only the first 1,000.";
   return {.title = "Event by event",
           .note = note,
@@ -333,6 +353,48 @@ std::int64_t bucket_of(const trace::RankTrace& rank, const trace::Span& whole) {
 
 }  // namespace
 
+trace::RankTrace cut_before(trace::RankTrace rank, Seconds begin) {
+  std::erase_if(rank.events, [&](const trace::Event& event) { return event.end() <= begin; });
+  for (trace::Event& event : rank.events) {
+    const Seconds end = event.end();
+    event.time = std::max(event.time, begin);
+    event.duration = end - event.time;
+  }
+  for (trace::MemoryPoint& point : rank.memory) point.time = std::max(point.time, begin);
+  return rank;
+}
+
+std::string format_peak_time(const trace::Summary& summary) {
+  const Seconds after = summary.all.peak_time - summary.step.begin;
+  if (after < Seconds{0}) return "while loading the weights, before the step";
+  if (after == Seconds{0}) return "at the start of the step";
+  return to_string(after) + " into the step";
+}
+
+std::string name_by_mesh(const std::vector<int>& ranks, const plan::Mesh& mesh) {
+  if (ranks.size() < 2 || std::ssize(ranks) == mesh.ranks()) return "";
+  if (ranks.back() >= mesh.ranks()) return "";
+  std::vector<std::set<std::int32_t>> positions(mesh.axes.size());
+  for (const int rank : ranks) {
+    const std::vector<std::int64_t> at = mesh.positions(Rank(rank));
+    for (std::size_t k = 0; k < positions.size(); ++k) {
+      positions[k].insert(static_cast<std::int32_t>(at[k]));
+    }
+  }
+  std::string name;
+  std::size_t product = 1;
+  std::size_t axes = 0;  // with several positions
+  for (std::size_t k = 0; k < positions.size(); ++k) {
+    const plan::Axis& axis = mesh.axes[k];
+    product *= positions[k].size();
+    if (axis.size > 1) ++axes;
+    if (std::ssize(positions[k]) == axis.size) continue;
+    const std::vector<std::int32_t> listed(positions[k].begin(), positions[k].end());
+    name += fmt::format("{}{}={}", name.empty() ? "" : " ", axis.name, to_string(IndexSet(listed)));
+  }
+  return axes > 1 && product == ranks.size() ? name : "";
+}
+
 std::vector<IdenticalRanks> group_identical_ranks(const Trace& trace) {
   const trace::Summary summary = trace::summarize(trace);
   std::vector<IdenticalRanks> groups;
@@ -363,7 +425,7 @@ std::vector<IdenticalRanks> group_identical_ranks(const Trace& trace) {
 
 Page trace_page(const Trace& trace, const TraceReportText& text) {
   const trace::Summary summary = trace::summarize(trace);
-  const Rows rows = rows_of(trace, summary);
+  const Rows rows = rows_of(trace, summary, text.mesh);
   return {.title = title_of(trace, text, summary),
           .numbers = key_numbers(summary),
           .more = more_numbers(summary),

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "shiplap/plan/mesh.h"
 #include "shiplap/report/page.h"
+#include "shiplap/trace/summary.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::report {
@@ -13,14 +15,25 @@ struct TraceReportText {
   std::string name;                  // of the strategy or plan: "1F1B"
   std::vector<std::string> assumed;  // whole sentences
   std::string command;               // that created it
+  plan::Mesh mesh;                   // names classes of ranks; no axes: not known
 };
 
 [[nodiscard]] Page trace_page(const trace::Trace& trace, const TraceReportText& text);
+
+// The rank without what ends before `begin`. Events that run then are cut: a rank that loads more
+// weights than others still loads when the step begins.
+[[nodiscard]] trace::RankTrace cut_before(trace::RankTrace rank, Seconds begin);
+
+// "at the start of the step", "3.28 s into the step", "while loading the weights".
+[[nodiscard]] std::string format_peak_time(const trace::Summary& summary);
 
 // Ranks with the same events at the same times (to 1e-9 of the trace), whatever their samples.
 struct IdenticalRanks {
   std::vector<int> ranks;  // in order; the first represents all
 };
+// "pp=0" or "pp=1-6 tp=0" if the ranks are all ranks with these mesh coordinates; "" if they are
+// not, or if rank numbers are as short: one rank, all ranks, a mesh of one axis.
+[[nodiscard]] std::string name_by_mesh(const std::vector<int>& ranks, const plan::Mesh& mesh);
 // Sorted by the first rank of each group.
 [[nodiscard]] std::vector<IdenticalRanks> group_identical_ranks(const trace::Trace& trace);
 

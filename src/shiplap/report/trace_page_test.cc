@@ -5,7 +5,11 @@
 
 #include <cstdint>
 #include <ctime>
+#include <sstream>
 #include <string>
+
+#include "shiplap/report/text.h"
+#include "shiplap/report/trace.h"
 
 namespace shiplap::report {
 namespace {
@@ -63,10 +67,41 @@ TEST(TraceReport, GivesTheSameBytesForTheSameTrace) {
 }
 
 TEST(TraceReport, FoldsRanksThatAreAlikeAndSaysSo) {
-  EXPECT_THAT(html_of(example(64, 0)), Not(HasSubstr("as rank 0")));
+  EXPECT_THAT(html_of(example(64, 0)), Not(HasSubstr("share one row")));
   const std::string html = html_of(example(65, 0));
-  EXPECT_THAT(html, HasSubstr("ranks 1-64 as rank 0"));
-  EXPECT_THAT(html, HasSubstr(">0 +64</text>"));
+  EXPECT_THAT(html, HasSubstr("0 and 64 more: ranks 0-64"));
+  EXPECT_THAT(html, HasSubstr(">0 and 64 more</text>"));
+}
+
+plan::Mesh mesh_of_three_axes() {
+  return {.axes = {{"dp", 16}, {"pp", 4}, {"tp", 2}}, .aliases = {}};
+}
+
+TEST(TraceReport, NamesClassesOfRanksByTheirMeshCoordinates) {
+  const plan::Mesh mesh = mesh_of_three_axes();
+  std::vector<int> first_stage;
+  std::vector<int> middle;
+  for (int dp = 0; dp < 16; ++dp) {
+    for (const int tp : {0, 1}) first_stage.push_back(8 * dp + tp);
+    for (const int pp : {1, 2}) middle.push_back(8 * dp + 2 * pp);
+  }
+  EXPECT_EQ(name_by_mesh(first_stage, mesh), "pp=0");
+  EXPECT_EQ(name_by_mesh(middle, mesh), "pp=1, 2 tp=0");
+  first_stage.back() = 2;
+  EXPECT_EQ(name_by_mesh(first_stage, mesh), "");  // no grid
+  EXPECT_EQ(name_by_mesh({3}, mesh), "");
+  EXPECT_EQ(name_by_mesh({0, 1}, {.axes = {{"dp", 4}}, .aliases = {}}), "");
+  EXPECT_EQ(name_by_mesh({0, 1}, {}), "");
+}
+
+TEST(TraceReport, RowsHaveTheNamesOfTheirClasses) {
+  Trace trace = example(128, 0);
+  for (int rank = 0; rank < 128; ++rank) {
+    if (rank / 2 % 4 == 0) trace.ranks[rank].events[0].duration = {5e-4};
+  }
+  const std::string html = to_html(trace_page(trace, {.name = "a", .mesh = mesh_of_three_axes()}));
+  EXPECT_THAT(html, HasSubstr(">pp=0</text>"));
+  EXPECT_THAT(html, HasSubstr(">pp=1-3</text>"));
 }
 
 TEST(TraceReport, DrawsSomeOfTooManyRanksAndSaysSo) {
@@ -82,6 +117,60 @@ TEST(TraceReport, AlikeMeansTheSameTimes) {
   ASSERT_EQ(groups.size(), 2U);
   EXPECT_THAT(groups[0].ranks, ElementsAre(0, 1, 3));
   EXPECT_THAT(groups[1].ranks, ElementsAre(2));
+}
+
+// Two ranks of example(), which load for 1 ms, or 1.5 ms, before a forward at 1.5 ms.
+Trace example_with_loading() {
+  Trace trace = example(2, 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    trace::RankTrace& made = trace.ranks[rank];
+    for (Event& event : made.events) event.time += Seconds{rank == 0 ? 1e-3 : 1.5e-3};
+    Event load{.kind = EventKind::load_weights, .rank = rank};
+    load.duration = {rank == 0 ? 1e-3 : 1.5e-3};
+    made.events.insert(made.events.begin(), load);
+    made.memory.push_back({.time = {2.25e-3}, .bytes = {4 << 20}});
+  }
+  return trace;
+}
+
+TEST(TraceReport, TimesAreFromTheStartOfTheStep) {
+  Trace trace = example_with_loading();
+  EXPECT_EQ(format_peak_time(trace::summarize(trace)), "1.25 ms into the step");
+  for (trace::RankTrace& rank : trace.ranks) rank.memory[1].time = {1e-3};
+  EXPECT_EQ(format_peak_time(trace::summarize(trace)), "at the start of the step");
+  for (trace::RankTrace& rank : trace.ranks) rank.memory[1].time = {5e-4};
+  EXPECT_EQ(format_peak_time(trace::summarize(trace)),
+            "while loading the weights, before the step");
+}
+
+TEST(TraceReport, TheTimelineBeginsWithTheStep) {
+  const std::string html = html_of(example_with_loading());
+  EXPECT_THAT(html, HasSubstr("Loading the weights, 1.00 ms before the step, is not drawn."));
+  EXPECT_THAT(html, HasSubstr("starts at 0 s, takes 1.00 ms"));  // the forward of rank 0
+  EXPECT_THAT(html, HasSubstr("starts at 0 s, takes 500 us"));   // rank 1 still loads
+  EXPECT_THAT(html, Not(HasSubstr("starts at -")));
+  EXPECT_THAT(html_of(example(2, 0)), Not(HasSubstr("is not drawn")));
+}
+
+// Two classes of ranks that no mesh names.
+TEST(TraceText, EveryRowKeepsItsNameAtEveryWidth) {
+  Trace trace = example(64, 0);
+  for (const int rank : {1, 4, 5, 9, 16, 17, 22, 31, 32, 40, 49, 57}) {
+    trace.ranks[rank].events[0].duration = {5e-4};
+  }
+  for (const int width : {40, 60, 80, 100}) {
+    const std::string text = show_trace(trace, trace::summarize(trace), {.width = width});
+    std::istringstream table(text.substr(text.find("ranks")));
+    std::string line;
+    std::getline(table, line);
+    EXPECT_THAT(line, testing::EndsWith("peak"));
+    std::getline(table, line);
+    EXPECT_THAT(line, testing::StartsWith("0, 2, 3"));
+    EXPECT_LE(display_width(line), static_cast<std::size_t>(width));
+    std::getline(table, line);
+    EXPECT_THAT(line, testing::StartsWith("1, 4, 5"));
+    EXPECT_LE(display_width(line), static_cast<std::size_t>(width));
+  }
 }
 
 TEST(TraceReport, OfNothingIsAReport) {

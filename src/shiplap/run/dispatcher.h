@@ -3,10 +3,10 @@
 //
 //   Dispatcher dispatcher(world);
 //   const auto plan = dispatcher.plan(dispatch);        // all ranks together; reused every step
-//   dispatcher.exchange(plan->q_forward, q, q_there, row_bytes);
-//   dispatcher.exchange(plan->kv_forward, kv, kv_there, row_bytes);
+//   dispatcher.exchange(plan->q_forward, q, q_remote, row_bytes);
+//   dispatcher.exchange(plan->kv_forward, kv, kv_remote, row_bytes);
 //   ...
-//   dispatcher.exchange_sum<float>(plan->kv_reverse, d_kv_there, d_kv, width);
+//   dispatcher.exchange_sum<float>(plan->kv_reverse, d_kv_remote, d_kv, width);
 //
 // After the first step, or reserve(), it does not allocate unless a step needs more than any
 // before.

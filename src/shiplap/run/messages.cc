@@ -1,10 +1,10 @@
 // Messages of one rank: starting, completing and timing them out.
 //
-// Order. A plan's sends and receives are matched in listed order per (peer, channel, tag). Receives
-// are therefore posted as soon as they may start, in listed order, and a transport delivers
-// messages between two ranks in order up to Communicator::eager_limit bytes. Longer messages could
-// overtake each other, so they are split into chunks of that size, each a message of its own with
-// the same tag.
+// Order. A plan's sends and receives are matched in program order per (peer, channel, tag).
+// Receives are therefore posted as soon as they may start, in program order, and a transport
+// delivers messages between two ranks in order up to Communicator::eager_limit bytes. Longer
+// messages could overtake each other, so they are split into chunks of that size, each a message of
+// its own with the same tag.
 //
 // Length mismatch. Chunks are completed in order. A chunk that is shorter than expected, before the
 // last one, was the end of a message that is shorter than this one (D303); the receive must not

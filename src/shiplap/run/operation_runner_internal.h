@@ -56,7 +56,7 @@ class OperationRunner {
   [[nodiscard]] const plan::flat::Operation& operation(std::int32_t op) const {
     return context_.state.program.operations[op];
   }
-  // The operations of a batch, in listed order.
+  // The operations of a batch, in program order.
   [[nodiscard]] const std::vector<std::int32_t>& members(std::int32_t batch) const {
     return members_[batch];
   }

@@ -13,7 +13,7 @@
 namespace shiplap::run {
 
 struct Schedule {
-  std::vector<std::vector<std::int32_t>> streams;  // operations in listed order; 0 is `main`
+  std::vector<std::vector<std::int32_t>> streams;  // operations in program order; 0 is `main`
   IdVector<plan::flat::GroupId, std::vector<std::int32_t>>
       groups;                                    // of groups that have a thread; else empty
   std::map<std::string, std::int64_t> channels;  // that have a thread -> number of messages

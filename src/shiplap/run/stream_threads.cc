@@ -1,13 +1,13 @@
 // One step of one rank on threads.
 //
-// Each stream is a thread that runs its operations in listed order (stream 0 is the calling
+// Each stream is a thread that runs its operations in program order (stream 0 is the calling
 // thread). A communicator may be used by one thread at a time. So a group or channel whose
 // communication is asynchronous, batched, or comes from several streams has a thread of its own;
 // schedule() decides that from the program alone. Streams post such operations to that thread:
 //
 // - A stream thread waits for dependencies, runs the operation or posts it, and waits for its
 //   completion unless it is asynchronous.
-// - A group thread runs the collectives of one group in listed order, each after it was posted.
+// - A group thread runs the collectives of one group in program order, each after it was posted.
 // - A channel thread (ChannelWorker) starts and completes the messages of one channel.
 //
 // All waiting between these threads goes through the CompletionTracker.

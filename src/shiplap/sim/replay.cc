@@ -12,7 +12,7 @@
 namespace shiplap::sim {
 namespace {
 
-// The memory of a rank over time, from `allocate` and `free`; at equal times, in listed order.
+// The memory of a rank over time, from `allocate` and `free`; at equal times, in program order.
 std::vector<trace::MemoryPoint> memory_of(const LinkedProgram& linked, const Clock& clock,
                                           std::int32_t rank) {
   struct Change {

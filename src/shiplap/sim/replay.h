@@ -29,7 +29,7 @@ struct ReplayOptions {
 };
 
 struct Replay {
-  // For every rank: the events that completed, in listed order, and its memory over time.
+  // For every rank: the events that completed, in program order, and its memory over time.
   trace::Trace trace;
   Seconds end;  // when the last operation was complete
   // Mismatches between matched operations (D631; the replay continues, and each takes the time that

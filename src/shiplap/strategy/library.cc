@@ -272,9 +272,9 @@ int chunks_for(const StrategyInfo& entry, const TrainingSize& size) {
   if (size.chunks < 0 || (entry.split != WorkSplit::chunks && size.chunks > 1)) {
     throw_bad_size(fmt::format("`{}` cannot have {} chunks", entry.name, size.chunks),
                    entry.split == WorkSplit::chunks ? "there is at least one"
-                                                    : "its layers are not cut into chunks",
+                                                    : "its layers are not split into chunks",
                    entry.split == WorkSplit::chunks ? "take 1 or more"
-                                                    : "take `interleaved`, which cuts them");
+                                                    : "take `interleaved`, which splits them");
   }
   if (size.chunks > 0) return size.chunks;
   return entry.split == WorkSplit::chunks ? 2 : 1;

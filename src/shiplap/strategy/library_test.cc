@@ -503,7 +503,7 @@ TEST(TrainingFor, RefusesNumbersThatDoNotFitAndNamesThoseThatDo) {
       "take 4 or 8 microbatches");
   EXPECT_EQ(error_for("interleaved", {.ranks = 4, .layers = 8, .batch = 2}).help, "take 4 samples");
   EXPECT_EQ(error_for("ddp", {.microbatches = 2}).why, "it takes all samples of a rank at once");
-  EXPECT_EQ(error_for("gpipe", {.chunks = 2}).why, "its layers are not cut into chunks");
+  EXPECT_EQ(error_for("gpipe", {.chunks = 2}).why, "its layers are not split into chunks");
   EXPECT_EQ(error_for("interleaved", {.chunks = -1}).code, "D622");
   EXPECT_EQ(error_for("gpipe", {.microbatches = -1}).code, "D622");
   EXPECT_EQ(error_for("single", {.layers = 0}).code, "D622");

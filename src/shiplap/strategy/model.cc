@@ -116,7 +116,7 @@ int Model::peer(std::string_view axis, int position) const {
 IndexSet Model::samples(int part, int parts) const {
   if (parts < 1 || part < 0 || part >= parts || training_.batch % parts != 0) {
     throw_error("D622",
-                fmt::format("{} samples cannot be cut into {} parts", training_.batch, parts),
+                fmt::format("{} samples cannot be divided into {} parts", training_.batch, parts),
                 "every rank and microbatch gets the same number of samples",
                 fmt::format("take a batch that is a multiple of {}", parts));
   }

@@ -49,8 +49,8 @@ void require_whole_rows(const workload::ModelShape& shape, const Grain& grain) {
   if (fits) return;
   throw InputError(Diagnostic{
       .code = "D622",
-      .what = fmt::format("a weight of {} x {} cannot be cut into {} equal shards", shape.hidden,
-                          shape.hidden, std::max(grain.weight, grain.sample)),
+      .what = fmt::format("a weight of {} x {} cannot be divided into {} equal shards",
+                          shape.hidden, shape.hidden, std::max(grain.weight, grain.sample)),
       .why = "every shard has the same number of bytes",
       .help = "take a hidden size that is a multiple of the number of shards"});
 }

@@ -51,7 +51,7 @@ struct Event {
   Seconds time;                 // when it began, after waiting for other ranks
   Seconds duration;
   Bytes bytes;   // of communication: moved bytes, counted once (see docs/trace.md)
-  Bytes memory;  // alive on the rank while it runs, in listed order
+  Bytes memory;  // alive on the rank while it runs, in program order
   IndexSet samples;
 
   [[nodiscard]] Seconds end() const { return time + duration; }

@@ -16,7 +16,7 @@ struct MemoryPoint {
 };
 
 struct RankTrace {
-  std::vector<Event> events;        // in listed order
+  std::vector<Event> events;        // in program order
   std::vector<MemoryPoint> memory;  // by time
   friend bool operator==(const RankTrace&, const RankTrace&) = default;
 };

@@ -73,7 +73,7 @@ struct Readers {
 [[nodiscard]] Readers readers_after(const Draft& draft, const plan::Value& value,
                                     const std::vector<Mark>& marks);
 
-// What a read of these rows would meet just before `mark`, by listed order.
+// What a read of these rows would meet just before `mark`, by program order.
 enum class Rows { written, never_written, not_alive };
 [[nodiscard]] Rows rows_before(const Draft& draft, Mark mark, const plan::Region& region);
 // Whether an operation after `mark` reads these rows before others write all of them.

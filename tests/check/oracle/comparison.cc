@@ -60,7 +60,7 @@ std::string stage(const check::Report& report) {
   const std::vector<std::string> order{kMatching, kOrder, kRace, kValues, kSound};
   std::size_t first = order.size() - 1;
   const bool followed = std::ranges::any_of(report.examined, [](const check::Examined& examined) {
-    return examined.property == "statements" && examined.reached;
+    return examined.property == "declared values" && examined.reached;
   });
   for (const check::Finding& finding : report.findings) {
     if (finding.diagnostic.severity != Severity::error) continue;

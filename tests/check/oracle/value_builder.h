@@ -64,7 +64,7 @@ class ValueBuilder {
   void collective(const std::string& action, const std::vector<BufferRows>& from,
                   const std::vector<BufferRows>& to, const std::string& words = "",
                   int denominator = 1);
-  // One message, in listed order.
+  // One message, in program order.
   void message(int from, const BufferRows& what, int to, const BufferRows& where, bool add);
   // Leaves the sum of all ranks on all of them, by one of many ways.
   void all_reduce(const std::vector<BufferRows>& rows, int denominator = 1);

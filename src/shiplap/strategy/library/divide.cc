@@ -30,7 +30,8 @@ int divide(const Division& division) {
       .code = "D622",
       .what = fmt::format("{} {} cannot be divided among {}", division.number, division.things,
                           division.by),
-      .why = fmt::format("each gets the same, so their number is a multiple of {}", division.parts),
+      .why = fmt::format("all parts must be equal, so the number must be a multiple of {}",
+                         division.parts),
       .help = fmt::format("take {} {}", nearest_multiples(division.number, division.parts),
                           division.things)});
 }
