@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "shiplap/base/json.h"
 #include "shiplap/cli/testing_internal.h"

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <optional>
 #include <set>
-#include <string>
+#include <vector>
 
 namespace shiplap::cost {
 namespace {
