@@ -230,7 +230,8 @@ the attention kernels must know.
             return to_text(json, Layout::compact) + "\n";
           },
           nb::kw_only(), "q_row_bytes"_a = 0, "kv_row_bytes"_a = 0, Released(),
-          "The same as text: what ``shiplap dispatch --out`` writes. With the bytes of a token's "
+          "The same as text: what ``shiplap dispatch --output`` writes. With the bytes of a "
+          "token's "
           "query and of its key and value, which ``shiplap dispatch inspect`` uses; 0: unknown.")
       .def(
           "save_report",

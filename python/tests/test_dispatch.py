@@ -30,7 +30,7 @@ def command(*words):
 def test_gives_the_tables_of_the_command_line(tmp_path, ranks, tokens, seqs, cp, seed):
     file = tmp_path / "dispatch.json"
     command("--ranks", ranks, "--tokens", tokens, "--seqs", seqs, "--cp", cp, "--seed", seed,
-            "--out", file)
+            "--output", file)
     made = dispatch.create_qkv_dispatch(ranks, tokens, seqs, cp, seed)
     assert made.to_json(q_row_bytes=1024, kv_row_bytes=512) == file.read_text()
     with pytest.raises(shiplap.InputError):
@@ -46,7 +46,7 @@ def test_gives_the_tables_and_the_plan_of_given_lengths(tmp_path):
     lengths = [37, 5, 0, 120, 64, 1, 33, 7]
     (tmp_path / "lengths.txt").write_text(" ".join(map(str, lengths)))
     command("--ranks", 4, "--lengths", tmp_path / "lengths.txt", "--cp", 3, "--seed", 6,
-            "--out", tmp_path / "d.json", "--plan", tmp_path / "d.plan")
+            "--output", tmp_path / "d.json", "--plan", tmp_path / "d.plan")
     items = dispatch.cut_documents(lengths, 3)
     routing = dispatch.Routing(dispatch.pack_documents(lengths, 4),
                                dispatch.assign_randomly(items, 4, seed=6))

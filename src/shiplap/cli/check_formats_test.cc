@@ -283,17 +283,18 @@ TEST(CheckVerb, FixSaysWhereThereIsNothingToDo) {
 
 TEST(CheckVerb, WrongInputIsTold) {
   EXPECT_EQ(shiplap({"check", "-"}, {.input = "shiplap-plan 2"}).code, ExitCode::wrong_input);
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"check"},
-                                                {"check", "-", "--strategy", "ddp"},
-                                                {"check", "-", "--ranks", "4"},
-                                                {"check", "-", "--sends", "lazy"},
-                                                {"check", "-", "--sends", "both", "--eager", "1"},
-                                                {"check", "-", "--json", "--format", "sarif"},
-                                                {"check", "-", "--fix"},
-                                                {"check", "-", "--fix", "-o", "-"},
-                                                {"check", "--strategy", "1f1b", "--fix"},
-                                                {"check", "-", "--schedule", "x.csv"},
-                                                {"check", "--schedule", "x.csv", "--ranks", "4"}}) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"check"},
+        {"check", "-", "--strategy", "ddp"},
+        {"check", "-", "--ranks", "4"},
+        {"check", "-", "--sends", "lazy"},
+        {"check", "-", "--sends", "both", "--eager-limit", "1"},
+        {"check", "-", "--json", "--format", "sarif"},
+        {"check", "-", "--fix"},
+        {"check", "-", "--fix", "-o", "-"},
+        {"check", "--strategy", "1f1b", "--fix"},
+        {"check", "-", "--schedule", "x.csv"},
+        {"check", "--schedule", "x.csv", "--ranks", "4"}}) {
     const Outcome outcome = shiplap(words, {.input = kPlan});
     EXPECT_EQ(outcome.code, ExitCode::wrong_input) << testing::PrintToString(words);
     EXPECT_THAT(outcome.err, StartsWith("error[D003]")) << testing::PrintToString(words);

@@ -70,9 +70,10 @@ void declare_formats(Flags& flags, OverlapOptions& options) {
               .example = "e5m2",
               .choices = {"e4m3", "e5m2"}},
              options.query.fp8);
-  flags.toggle(
-      {.name = "--plain-sums", .help = "with --scaling: send partial sums as --type, not as FP8"},
-      options.query.plain_sums);
+  flags.toggle({.name = "--high-precision-sums",
+                .help = "with --scaling: send partial sums as --type, not as FP8",
+                .old_name = "--plain-sums"},
+               options.query.high_precision_sums);
   flags.count({.name = "--groups",
                .help = "grouped GEMM: number of experts, each with its own W",
                .example = "8"},

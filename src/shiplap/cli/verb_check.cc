@@ -64,10 +64,11 @@ void declare(Flags& flags, Options& options) {
               .choices = {"eager", "rendezvous", "both"}},
              options.sends);
   flags.count(
-      {.name = "--eager",
+      {.name = "--eager-limit",
        .value = "BYTES",
        .help = "sends of up to this size are eager, larger ones rendezvous; replaces --sends",
-       .example = "65536"},
+       .example = "65536",
+       .old_name = "--eager"},
       options.eager);
   flags.toggle({.name = "--fix",
                 .help = "write a fixed plan to FILE.fixed.plan or OUT, if reordering two "
@@ -114,7 +115,7 @@ SubjectFlags subject_flags(const Options& options) {
 void check_flags(const Options& options) {
   check_subject(subject_flags(options));
   if (options.sends && options.eager) {
-    throw_flag_error("--eager", "`--eager` and `--sends` contradict each other",
+    throw_flag_error("--eager-limit", "`--eager-limit` and `--sends` contradict each other",
                      "give one of them");
   }
 }

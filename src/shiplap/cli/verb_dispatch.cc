@@ -46,7 +46,7 @@ struct Options {
   std::optional<std::string> backend;
   std::optional<std::int64_t> steps;
   std::optional<std::int64_t> pairs;
-  std::optional<std::string> out;
+  std::optional<std::string> output;
   std::optional<std::string> plan;
   std::optional<std::string> report;
   bool json = false;
@@ -121,11 +121,12 @@ void declare_output(Flags& flags, Options& options) {
                .help = "list at most N pairs of ranks; 0 lists all (10)",
                .example = "0"},
               options.pairs);
-  flags.file({.name = "--out",
+  flags.file({.name = "--output",
               .letter = "-o",
               .help = "write the tables as JSON; `-` is standard output",
-              .example = "dispatch.json"},
-             options.out);
+              .example = "dispatch.json",
+              .old_name = "--out"},
+             options.output);
   flags.file({.name = "--plan", .help = "write the dispatch as a plan", .example = "dispatch.plan"},
              options.plan);
   flags.file({.name = "--report", .help = "write an HTML report", .example = "dispatch.html"},
@@ -256,14 +257,14 @@ BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint
 }
 
 std::vector<OutputFile> outputs_of(const Options& options) {
-  return {{"--out", options.out}, {"--plan", options.plan}, {"--report", options.report}};
+  return {{"--output", options.output}, {"--plan", options.plan}, {"--report", options.report}};
 }
 
 // Writes the files that were requested in addition to the answer.
 void write_files(const Options& options, const BuiltDispatch& built,
                  const report::DispatchView& view, Context& context) {
-  if (options.out) {
-    write_output({"--out", options.out},
+  if (options.output) {
+    write_output({"--output", options.output},
                  to_text(to_json(built.dispatch, built.token_bytes), Layout::compact) + "\n",
                  context);
   }
@@ -435,7 +436,7 @@ ExitCode run_verb(const Options& options, Context& context) {
     }
     if (options.words.size() != 2) throw_flag_error("", fmt::format("`{}` takes one file", what));
     if (options.run || options.backend || options.lengths || options.ranks || options.tokens ||
-        options.seqs || options.cp || options.seed || options.out) {
+        options.seqs || options.cp || options.seed || options.output) {
       throw_flag_error("", fmt::format("`{}` reads the dispatch from a file", what),
                        "remove the flags that compute or run a dispatch");
     }

@@ -51,10 +51,11 @@ void declare(Flags& flags, Options& options) {
               .values = Values::files,
               .suggestions = hardware::known_systems()},
              options.hardware);
-  flags.count({.name = "--eager",
+  flags.count({.name = "--eager-limit",
                .value = "BYTES",
                .help = "messages of up to this size are sent eagerly (0)",
-               .example = "65536"},
+               .example = "65536",
+               .old_name = "--eager"},
               options.eager);
   declare_files(flags, options.files, {.what = "strategy or the schedule"});
   flags.toggle({.name = "--no-check", .help = "do not check the plan first"}, options.no_check);

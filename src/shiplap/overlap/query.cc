@@ -37,7 +37,7 @@ void set_formats(const Query& query, Problem& problem) {
                            .type = query.fp8 == "e5m2" ? DType::fp8_e5m2 : DType::fp8_e4m3};
   problem.x = problem.w = format;
   const bool sums = query.op == "rs" || query.op == "ar";
-  if (sums && !query.plain_sums) problem.sums = format;
+  if (sums && !query.high_precision_sums) problem.sums = format;
 }
 
 void check_choosing(const Query& query) {
@@ -66,12 +66,12 @@ void check_choosing(const Query& query) {
 
 void check_quantization_flags(const Query& query) {
   const bool is_scaled = query.scaling && query.scaling != "none";
-  if (!is_scaled && (query.fp8 || query.plain_sums)) {
-    throw_flag(query.fp8 ? "--fp8" : "--plain-sums", "nothing is quantized",
+  if (!is_scaled && (query.fp8 || query.high_precision_sums)) {
+    throw_flag(query.fp8 ? "--fp8" : "--high-precision-sums", "nothing is quantized",
                "add --scaling tensor or mxfp8");
   }
-  if (query.plain_sums && (query.op == "ag" || query.op == "none")) {
-    throw_flag("--plain-sums", "no sums are communicated", "use --op rs or ar");
+  if (query.high_precision_sums && (query.op == "ag" || query.op == "none")) {
+    throw_flag("--high-precision-sums", "no sums are communicated", "use --op rs or ar");
   }
   if (query.groups == 0) throw_flag("--groups", "expected 1 or more");
 }

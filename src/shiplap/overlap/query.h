@@ -35,7 +35,7 @@ struct Query {
   std::optional<std::int64_t> rounds;
   bool atomic = false;
   bool tapered = false;
-  bool plain_sums = false;
+  bool high_precision_sums = false;
   bool polled = false;
   bool run = false;     // measure
   bool traces = false;  // trace the measurement, or predict one method instead of comparing
