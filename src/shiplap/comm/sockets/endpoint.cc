@@ -276,6 +276,7 @@ void Endpoint::write(Connection& connection) {
     const ssize_t sent = sendmsg(connection.socket.descriptor(), &message, MSG_NOSIGNAL);
     if (sent < 0) {
       would_block = errno == EAGAIN || errno == EWOULDBLOCK;
+      // The next read reports the death.
       if (!would_block && errno != EINTR) connection.is_broken = true;
       continue;
     }
