@@ -30,7 +30,7 @@ Answer answer(const std::vector<std::string>& words) {
   std::istringstream nothing;
   const std::optional<overlap::Study> study =
       run::study_overlap(query_of(options, nothing), cli::shell_command(to_arguments(options)));
-  if (!study) return {};      // another rank speaks
+  if (!study) return {};      // another rank returns the result
   std::ostringstream unused;  // Python prints nothing about files
   cli::Context context{
       .in = nothing, .out = {.stream = unused}, .err = {.stream = unused}, .progress = {}};

@@ -118,7 +118,7 @@ class Checker {
     report_.findings = std::move(kept);
   }
 
-  // Executes the plan: deadlocks, and the statements about values.
+  // Executes the plan: deadlocks, and the declared values.
   void order() {
     std::vector<Violation> races;
     std::ranges::copy_if(violations_, std::back_inserter(races), is_race);
@@ -175,7 +175,7 @@ class Checker {
     Finding finding;
     finding.diagnostic = {
         .code = "D760",
-        .what = "no statement about a value was checked",
+        .what = "no declared value was checked",
         .why = "the plan declares tensors, but nothing in it reads one and it has no goal",
         .help = "state what computations read, and what the ranks must hold at the end"};
     report_.findings.push_back(std::move(finding));

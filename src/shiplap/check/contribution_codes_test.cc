@@ -136,7 +136,7 @@ program all on all
   goal x[0 +0] = X tok 2 +0
   compute other
 )",
-                 {"D760", -1, -1, "no statement about a value was checked"});
+                 {"D760", -1, -1, "no declared value was checked"});
 }
 
 // A causal mask, and keys that are dealt out round robin over the ranks.

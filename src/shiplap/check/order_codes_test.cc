@@ -311,7 +311,7 @@ program all on all
   goal x = A
 )";
   expect_finding({kUnread, "  goal x = A\n", ""},
-                 {"D760", -1, -1, "no statement about a value was checked"});
+                 {"D760", -1, -1, "no declared value was checked"});
   // Without tensors there is nothing to state.
   EXPECT_THAT(checked("mesh dp=1\nprogram all on all\n  compute other\n").findings, IsEmpty());
 }

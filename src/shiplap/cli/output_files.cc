@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <ostream>
+#include <system_error>
 
 #include "shiplap/base/files.h"
 #include "shiplap/cli/files.h"
@@ -12,10 +14,37 @@
 #include "shiplap/trace/perfetto.h"
 
 namespace shiplap::cli {
+namespace {
 
-void check_outputs(std::span<const OutputFile> outputs, bool json) {
+// Also if neither exists yet.
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return a == b || std::filesystem::equivalent(a, b, ignored);
+}
+
+void check_distinct(const OutputFile& output, std::span<const OutputFile> before,
+                    const std::string& input) {
+  if (!output.file || output.is_standard_output()) return;
+  if (!input.empty() && is_same_file(*output.file, input)) {
+    throw_flag_error(std::string(output.flag),
+                     fmt::format("{} would overwrite the input", shell_word(*output.file)),
+                     "use another name");
+  }
+  for (const OutputFile& other : before) {
+    if (!other.file || !is_same_file(*output.file, *other.file)) continue;
+    throw_flag_error(std::string(output.flag),
+                     fmt::format("{} and {} write the same file", other.flag, output.flag),
+                     "use two names");
+  }
+}
+
+}  // namespace
+
+void check_outputs(std::span<const OutputFile> outputs, bool json, const std::string& input) {
   std::string_view first = json ? "--json" : "";
-  for (const OutputFile& output : outputs) {
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    const OutputFile& output = outputs[k];
+    check_distinct(output, outputs.first(k), input);
     check_writable(output.file, output.flag);
     if (!output.is_standard_output()) continue;
     if (!first.empty()) {

@@ -20,8 +20,9 @@ struct OutputFile {
 };
 
 // To be called before hours of work. Throws InputError: D005 if a file is not writable, D003 if two
-// outputs go to standard output; with `json`, the answer does.
-void check_outputs(std::span<const OutputFile> outputs, bool json);
+// outputs go to standard output (with `json`, the answer does) or to one file, or if an output is
+// the file `input`.
+void check_outputs(std::span<const OutputFile> outputs, bool json, const std::string& input = "");
 
 // Returns the context of the answer.
 [[nodiscard]] Context answer_context(std::span<const OutputFile> outputs, const Context& context);

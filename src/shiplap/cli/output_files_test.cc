@@ -50,6 +50,27 @@ TEST(OutputFiles, AreAnnounced) {
   }
 }
 
+TEST(OutputFiles, MustNotBeTheInputOrEachOther) {
+  const std::string csv = temporary("same.csv");
+  const std::string text = "0F0,0B0\n";
+  std::ofstream(csv) << text;
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"simulate", "--schedule", csv, "--plan", csv},
+        std::vector<std::string>{"check", "--schedule", csv, "-o", csv},
+        std::vector<std::string>{"export", "--schedule", csv, "-o", csv}}) {
+    const Outcome outcome = shiplap(words);
+    EXPECT_EQ(outcome.code, ExitCode::wrong_input);
+    EXPECT_THAT(outcome.err, HasSubstr("would overwrite the input"));
+    EXPECT_EQ(content_of(csv), text);
+  }
+  for (const std::vector<std::string>& command : kCommands) {
+    const std::string one = temporary(command[0] + ".one");
+    const Outcome outcome = shiplap_with(command, {"--plan", one, "--report", one});
+    EXPECT_EQ(outcome.code, ExitCode::wrong_input);
+    EXPECT_THAT(outcome.err, HasSubstr("--plan and --report write the same file"));
+  }
+}
+
 TEST(OutputFiles, ADashIsStandardOutputAndTheAnswerGoesToStandardError) {
   for (const std::vector<std::string>& command : kCommands) {
     const Outcome plain = shiplap_with(command, {});

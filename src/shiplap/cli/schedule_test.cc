@@ -40,7 +40,7 @@ double bubble(const std::string& csv, const std::vector<std::string>& flags = {}
   return parse_json(outcome.out, "simulate").find("bubble")->as_number();
 }
 
-constexpr double kCommunication = 0.002;  // the messages of 1 MiB beside computations of 10 ms
+constexpr double kCommunication = 0.002;  // the messages of 1 MiB next to computations of 10 ms
 
 TEST(Schedule, TheBubbleOf1f1bIsThatOfTheFormula) {
   for (const auto& [stages, microbatches] :

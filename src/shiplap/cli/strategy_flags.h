@@ -46,6 +46,10 @@ struct SubjectFlags {
 
   [[nodiscard]] bool is_strategy() const { return strategy != nullptr && strategy->strategy; }
   [[nodiscard]] bool is_schedule() const { return schedule != nullptr && schedule->schedule; }
+  // "" for a strategy.
+  [[nodiscard]] const std::string& input_file() const {
+    return is_schedule() ? *schedule->schedule : file;
+  }
 };
 // Throws InputError D003.
 void check_subject(const SubjectFlags& subject);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "shiplap/check/check.h"
 #include "shiplap/check/fix.h"
@@ -158,7 +159,12 @@ std::string fixed_file(const Options& options) {
 // MPI allows more than NCCL: there, an async send does not block the messages after it.
 std::string mpi_fix(const plan::Plan& plan, check::Options options) {
   if (std::exchange(options.rules, check::Rules::mpi) == check::Rules::mpi) return "";
-  const std::optional<check::Fix> fix = check::fix(plan, check::check(plan, options), options);
+  std::optional<check::Fix> fix;
+  try {
+    fix = check::fix(plan, check::check(plan, options), options);
+  } catch (const Interrupted&) {  // the answer is printed already
+    return "";
+  }
   return fix ? fmt::format("on MPI this would be enough: {} (--rules mpi --fix)\n", fix->what) : "";
 }
 
@@ -184,8 +190,11 @@ ExitCode run_verb(const Options& options, Context& context) {
   const std::string format = format_of(options);
   check_flags(options);
   const std::string fixed = options.fix ? fixed_file(options) : "";
-  const Subject subject =
-      subject_of(subject_flags(options), context, {}, {.progress = context.progress});
+  const SubjectFlags input = subject_flags(options);
+  const std::vector<OutputFile> outputs = {options.fix ? OutputFile{"--fix", fixed}
+                                                       : OutputFile{"--output", options.output}};
+  check_outputs(outputs, false, options.fix ? "" : input.input_file());  // in place, if asked for
+  const Subject subject = subject_of(input, context, {}, {.progress = context.progress});
   const bool is_file = subject.source && options.file != "-" && options.schedule.schedule != "-";
   report::CheckedPlan checked{.name = subject.title,
                               .file = is_file ? subject.source->file : "",

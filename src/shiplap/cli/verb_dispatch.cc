@@ -96,7 +96,7 @@ void declare_sizes(Flags& flags, Options& options) {
       options.ranks_per_node);
   flags.count({.name = "--heads", .help = "query heads (8)", .example = "8"}, options.heads);
   flags.count({.name = "--kv-heads",
-               .help = "key/value heads; divides the query heads (2)",
+               .help = "key/value heads; divides the query heads (2; 1 if --heads is odd)",
                .example = "2"},
               options.kv_heads);
   flags.count({.name = "--head-dim", .help = "head dimension (64)", .example = "64"},
@@ -421,6 +421,11 @@ ExitCode inspect_file(const ValidatedFile& validated, const Options& options, Co
     built.assumed = {
         "The file has no `q_row_bytes` and `kv_row_bytes`: 8 query heads, 2 key/value heads and a "
         "head dimension of 64 are assumed (--heads, --kv-heads, --head-dim)."};
+  } else {
+    built.assumed = {fmt::format(
+        "The size of a token is that of {} query heads, {} key/value heads and a head dimension of "
+        "{}.",
+        options.heads.value_or(8), options.kv_head_count(), options.head_dim.value_or(64))};
   }
   return print_result(options, built, nullptr, context);
 }
@@ -440,13 +445,13 @@ ExitCode run_verb(const Options& options, Context& context) {
       throw_flag_error("", fmt::format("`{}` reads the dispatch from a file", what),
                        "remove the flags that compute or run a dispatch");
     }
-    if (what == "validate") {
-      return print_validation(validate_file(options.words[1], context), options, context);
-    }
     if (options.report || options.plan) {
       throw_flag_error(options.report ? "--report" : "--plan",
                        "a dispatch file has no document boundaries",
                        "compute the dispatch here instead");
+    }
+    if (what == "validate") {
+      return print_validation(validate_file(options.words[1], context), options, context);
     }
     return inspect_file(validate_file(options.words[1], context), options, context);
   }
@@ -457,12 +462,15 @@ ExitCode run_verb(const Options& options, Context& context) {
   if (options.backend && options.lengths == "-") {
     throw_flag_error("--lengths", "standard input is available on one rank only", "use a file");
   }
-  if (options.backend) start_mpirun(options, context);
+  const int ranks = static_cast<int>(options.ranks.value_or(8));
+  if (options.backend) {
+    (void)cp_degree(options, ranks);
+    start_mpirun(options, context);
+  }
   const std::vector<std::uint32_t> lengths =
       options.lengths ? read_lengths(*options.lengths, context) : std::vector<std::uint32_t>();
   if (options.run) return run_dispatch(options, lengths, context);
-  const BuiltDispatch built =
-      build_dispatch(options, lengths, static_cast<int>(options.ranks.value_or(8)));
+  const BuiltDispatch built = build_dispatch(options, lengths, ranks);
   return print_result(options, built, nullptr, context);
 }
 

@@ -1,11 +1,10 @@
 // shiplap export: converts a plan between text and JSON.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <optional>
 #include <ostream>
 #include <string>
-#include <system_error>
+#include <vector>
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/files.h"
@@ -60,20 +59,14 @@ bool to_json_wanted(const Options& options, const SourceText& source) {
 ExitCode export_plan(const Options& options, Context& context) {
   const Subject subject =
       subject_of({.file = options.file, .schedule = &options.schedule, .verb = "export"}, context);
+  const std::vector<OutputFile> outputs = {{"--output", options.output}};
+  check_outputs(outputs, false, subject.source->file);
   const bool json = to_json_wanted(options, *subject.source);
   const std::string text =
       json ? to_text(plan::to_json(subject.plan)) + "\n" : plan::to_text(subject.plan);
   if (!options.output || *options.output == "-") {
     context.out.stream << text;
     return ExitCode::yes;
-  }
-  std::error_code ignored;
-  if (std::filesystem::equivalent(subject.source->file, *options.output, ignored)) {
-    throw_flag_error("--output",
-                     options.schedule.schedule
-                         ? "input and output are the same file, and the schedule would be lost"
-                         : "input and output are the same file, and its comments would be lost",
-                     "use another name");
   }
   write_output({"--output", options.output}, text, context);
   suggest_next(fmt::format("shiplap show {}", shell_word(*options.output)), context);

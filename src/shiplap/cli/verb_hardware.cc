@@ -40,9 +40,9 @@ void declare(Flags& flags, Options& options) {
 
 std::string list_text(const report::TextStyle& style) {
   using report::Column;
-  report::Table table({Column::text("name"), Column::text("GEMM, bf16"), Column::text("memory"),
-                       Column::numbers("ranks per node"), Column::text("within a node"),
-                       Column::text("between nodes")});
+  report::Table table({Column::text("name", 9), Column::text("GEMM, bf16", 9),
+                       Column::text("memory", 4), Column::numbers("ranks per node", 1),
+                       Column::text("within a node", 3), Column::text("between nodes", 2)});
   for (const std::string& name : hardware::known_systems()) {
     const hardware::System system = hardware::find_system(name);
     const hardware::Processor::Speed* const speed = system.matrix.usable(DType::bf16);

@@ -122,7 +122,7 @@ ExitCode run_verb(const Options& options, Context& context) {
                            .verb = "simulate",
                            .for_example = "1f1b"};
   check_subject(input);
-  check_outputs(outputs_of(options.files), options.json);
+  check_outputs(outputs_of(options.files), options.json, input.input_file());
   Context answer = answer_context(outputs_of(options.files), context);
   strategy::World world;
   world.system = hardware::find_system(options.hardware.value_or("h100_80g_nvl8"));

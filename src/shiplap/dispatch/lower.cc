@@ -135,7 +135,7 @@ class ProgramBuilder {
     const BufferRef kv = buffer("kv", "home_rows", options_.kv_row_bytes);
     const BufferRef back = buffer("back", "home_rows", options_.q_row_bytes);
     const BufferRef q_remote = buffer("q_", "q_rows", options_.q_row_bytes);
-    const BufferRef kv_there = buffer("kv_", "kv_rows", options_.kv_row_bytes);
+    const BufferRef kv_remote = buffer("kv_", "kv_rows", options_.kv_row_bytes);
     each_home([&](const TokenRows& home) {
       b_.given(rows(q, home), part(query, tok_, home));
       b_.given(rows(kv, home), part(key_value, key_, home));
@@ -143,10 +143,10 @@ class ProgramBuilder {
     });
     each_item([&](const TokenRows& queries, const TokenRows& keys) {
       b_.goal(rows(q_remote, queries), part(query, tok_, queries));
-      b_.goal(rows(kv_there, keys), part(key_value, key_, keys));
+      b_.goal(rows(kv_remote, keys), part(key_value, key_, keys));
     });
     exchange({.from = q, .to = q_remote, .table = q_table_});
-    exchange({.from = kv, .to = kv_there, .table = kv_table_});
+    exchange({.from = kv, .to = kv_remote, .table = kv_table_});
     exchange({.from = q_remote, .to = back, .table = q_table_, .reversed = true});
     return std::move(b_).build();
   }

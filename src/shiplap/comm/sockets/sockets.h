@@ -50,7 +50,7 @@ struct SocketOptions {
 //
 //   SHIPLAP_SOCKETS=HOST:PORT        where rank 0 serves a TcpStore, or the addresses of all ranks,
 //                                    by rank, separated by commas
-//   SHIPLAP_RANK, SHIPLAP_WORLD_SIZE       of this process
+//   SHIPLAP_RANK, SHIPLAP_WORLD_SIZE of this process
 //   SHIPLAP_ADDRESS=HOST[:PORT]      where this rank listens; default: the address of this host on
 //                                    the route to rank 0
 //   SHIPLAP_SECRET                   any text, the same for all ranks of the job
