@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,10 +30,8 @@ struct ForeignFormat {
 constexpr std::string_view kNoTransformers =
     "shiplap cannot read it yet: strategies train square linear layers, not transformers";
 
-// Appends ` FLAG N` if `value` begins with a number.
-void append_size(std::string& command, std::string_view flag, std::string_view value) {
-  const std::string_view digits = value.substr(0, value.find_first_not_of("0123456789"));
-  if (!digits.empty()) command += fmt::format(" {} {}", flag, digits);
+std::string_view leading_digits(std::string_view value) {
+  return value.substr(0, value.find_first_not_of("0123456789"));
 }
 
 // A command with the sizes of a config.json.
@@ -42,28 +41,50 @@ std::string config_help(std::string_view text) {
     const std::size_t at = text.find(member);
     if (at == text.npos) return;
     const std::string_view rest = text.substr(at + member.size());
-    append_size(command, flag, rest.substr(std::min(rest.find_first_not_of(" :"), rest.size())));
+    const std::string_view digits =
+        leading_digits(rest.substr(std::min(rest.find_first_not_of(" :"), rest.size())));
+    if (!digits.empty()) command += fmt::format(" {} {}", flag, digits);
   };
   append("--layers", "\"num_hidden_layers\"");
   append("--hidden", "\"hidden_size\"");
   return fmt::format("describe its size with flags: `{}`", command);
 }
 
-// A command with the sizes of a launch script.
-std::string script_help(std::string_view text) {
+// The words of a launch script; `--flag=value` is two.
+std::vector<std::string> script_words(std::string_view text) {
   std::vector<std::string> words;
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find_first_of(" \t\r\n\\"), text.size());
+    const std::size_t end = std::min(text.find_first_of(" \t\r\n\\="), text.size());
     if (end > 0) words.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  std::string command = "shiplap simulate --strategy hybrid";
+  return words;
+}
+
+// The sizes that a launch script sets, by our flags, without the number of ranks: the flags of a
+// launcher often give that of one node.
+std::map<std::string, std::string> script_sizes(const std::vector<std::string>& words) {
+  std::map<std::string, std::string> sizes;
   for (std::size_t at = 0; at + 1 < words.size(); ++at) {
     const std::string flag =
         words[at] == "--seq-length" ? words[at] : local_flag(words[at]).value_or("");
-    if (!flag.empty()) append_size(command, flag, words[at + 1]);
+    const std::string number(leading_digits(words[at + 1]));
+    if (flag.empty() || flag == "--ranks" || number.empty()) continue;
+    if (words[at] == "--batch-size") {
+      sizes.try_emplace(flag, number);  // --global-batch-size wins
+    } else {
+      sizes[flag] = number;
+    }
   }
-  const std::string mesh = mesh_of_flags(words);
+  return sizes;
+}
+
+// A command with the sizes of a launch script.
+std::string script_help(std::string_view text) {
+  const std::vector<std::string> words = script_words(text);
+  std::string command = "shiplap simulate --strategy hybrid";
+  for (const auto& [flag, size] : script_sizes(words)) command += fmt::format(" {} {}", flag, size);
+  const std::string mesh = hybrid_mesh(words);
   if (!mesh.empty()) command += " --mesh " + mesh;
   return fmt::format("describe its size with flags: `{} --ranks N`", command);
 }
@@ -97,6 +118,21 @@ const std::vector<ForeignFormat>& foreign_formats() {
        .why = kNoTransformers},
   };
   return kFormats;
+}
+
+// Whether a line is `shiplap-plan ..`. A plan may begin with comments, and lines with blanks.
+bool has_plan_header(std::string_view text) {
+  constexpr std::string_view kHeader = "shiplap-plan";
+  for (std::size_t at = text.find(kHeader); at != text.npos; at = text.find(kHeader, at + 1)) {
+    const std::size_t before = text.substr(0, at).find_last_not_of(" \t");
+    if (before == text.npos || text[before] == '\n') return true;
+  }
+  return false;
+}
+
+// Whether the text is a plan or a JSON file of ours, perhaps with errors.
+bool is_shiplap_file(std::string_view text) {
+  return has_plan_header(text) || text.substr(0, 200).find("\"shiplap.") != text.npos;
 }
 
 // An action of PyTorch's CSV, such as 0F0, 1B3, 2SEND_F1.
@@ -135,6 +171,7 @@ bool is_schedule(std::string_view text) {
 
 std::optional<Diagnostic> foreign_file_error(const SourceText& source, std::string_view expected) {
   const std::string_view text = std::string_view(source.text).substr(0, kPrefix);
+  if (is_shiplap_file(text)) return std::nullopt;  // its own errors are more precise
   const auto error = [&](std::string_view what, std::string_view why, std::string help) {
     return Diagnostic{.code = "D008",
                       .where = {.file = source.file},

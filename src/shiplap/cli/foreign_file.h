@@ -10,7 +10,8 @@
 namespace shiplap::cli {
 
 // Returns D008 for a model configuration, a launch script, a dump, a trace or a pipeline schedule.
-// Looks at the beginning of the text only. `expected` is what the command reads.
+// Returns nothing for a plan with errors. Looks at the beginning of the text only. `expected` is
+// what the command reads.
 [[nodiscard]] std::optional<Diagnostic> foreign_file_error(const SourceText& source,
                                                            std::string_view expected = "a plan");
 

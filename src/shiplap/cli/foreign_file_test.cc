@@ -31,9 +31,20 @@ TEST(ForeignFile, IsRecognized) {
 TEST(ForeignFile, ItsSizesBecomeFlags) {
   EXPECT_THAT(recognized(R"({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers":32})"),
               HasSubstr("--strategy hybrid --ranks 8 --layers 32 --hidden 4096`"));
-  EXPECT_THAT(recognized("--tensor-model-parallel-size 8 \\\n--num-layers 80 --seq-length 4096\n"
-                         "--pipeline-model-parallel-size $PP --hidden-size $HIDDEN"),
-              HasSubstr("--strategy hybrid --layers 80 --seq-length 4096 --mesh tp=8 --ranks N`"));
+  EXPECT_THAT(
+      recognized("--tensor-model-parallel-size 8 \\\n--num-layers 80 --seq-length 4096\n"
+                 "--pipeline-model-parallel-size $PP --hidden-size $HIDDEN"),
+      HasSubstr("--strategy hybrid --layers 80 --seq-length 4096 --mesh pp=1,tp=8 --ranks N`"));
+  EXPECT_THAT(
+      recognized(
+          "srun --gpus 8 pretrain.py --batch-size 8 --global-batch-size 16 --hidden-size 1024 "
+          "--num-layers=24 --tensor-model-parallel-size 2"),
+      HasSubstr("`shiplap simulate --strategy hybrid --global-batch 16 --hidden 1024 --layers 24 "
+                "--mesh pp=1,tp=2 --ranks N`"));
+  EXPECT_THAT(
+      recognized("--global-batch-size=16 --batch-size 8 --micro-batch-size 1 --num-layers 2 "
+                 "--num-layers 4 --data-parallel-size=3"),
+      HasSubstr("hybrid --global-batch 16 --layers 4 --mesh dp=3,pp=1,tp=1 --ranks N`"));
   EXPECT_THAT(recognized(R"({"model_type"})"), HasSubstr("--strategy hybrid --ranks 8`"));
 }
 
@@ -50,6 +61,15 @@ TEST(ForeignFile, IsNotGuessed) {
   EXPECT_EQ(recognized("0.5,1.5\n"), "");
   EXPECT_EQ(recognized("hidden_size 12\n"), "");
   EXPECT_EQ(recognized(",,\n"), "");
+}
+
+TEST(ForeignFile, IsNotAPlanWithErrors) {
+  EXPECT_EQ(recognized("# from --tensor-model-parallel-size 8\nshiplap-plan 1\nmehs dp=2\n"), "");
+  EXPECT_EQ(recognized("# no shiplap-plan: --micro-batch-size\n  shiplap-plan 1\nmehs dp=2\n"), "");
+  EXPECT_EQ(recognized("shiplap-plan 1\nmehs dp=2  # --tensor-model-parallel-size\n"), "");
+  EXPECT_EQ(recognized(R"({"schema": "shiplap.plan/1", "tensors": [{"name": "model_type"}]})"), "");
+  EXPECT_THAT(recognized("# not a shiplap-plan\n--micro-batch-size 1\n"), HasSubstr("Megatron"));
+  EXPECT_EQ(recognized(R"({"schema": "shiplap.dispatch/1", "model_type": 1})"), "");
 }
 
 }  // namespace

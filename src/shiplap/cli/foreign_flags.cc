@@ -42,6 +42,45 @@ std::optional<std::string> look_up(std::span<const NamePair> names, std::string_
   return std::nullopt;
 }
 
+std::string flag_name(const std::string& word) { return word.substr(0, word.find('=')); }
+
+// The value in `--flag=value` or `--flag value`; empty if there is none.
+std::string flag_value(std::span<const std::string> words, std::size_t at) {
+  const std::size_t equals = words[at].find('=');
+  if (equals != std::string::npos) return words[at].substr(equals + 1);
+  return at + 1 < words.size() ? words[at + 1] : "";
+}
+
+using AxisSizes = std::map<std::string, std::string>;  // sorted: dp, pp, tp
+
+AxisSizes axis_sizes(std::span<const std::string> words) {
+  AxisSizes sizes;
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    const std::optional<std::string> axis = mesh_axis(flag_name(words[at]));
+    const std::string size = flag_value(words, at);
+    if (axis && parse_integer(size).value_or(0) >= 1) sizes[*axis] = size;
+  }
+  return sizes;
+}
+
+// Adds the axes that `hybrid` needs, except dp, which follows from the number of ranks.
+void complete_hybrid(AxisSizes& sizes) {
+  if (sizes.empty()) return;
+  sizes.try_emplace("pp", "1");
+  sizes.try_emplace("tp", "1");
+}
+
+std::string format_sizes(const AxisSizes& sizes) {
+  std::string mesh;
+  for (const auto& [axis, size] : sizes) {
+    mesh += (mesh.empty() ? "" : ",");
+    mesh += axis;
+    mesh += "=";
+    mesh += size;
+  }
+  return mesh;
+}
+
 }  // namespace
 
 std::optional<std::string> local_flag(std::string_view foreign) {
@@ -53,23 +92,26 @@ std::optional<std::string> mesh_axis(std::string_view foreign) {
 }
 
 std::string mesh_of_flags(std::span<const std::string> words) {
-  std::map<std::string, std::string> sizes;  // sorted: dp, pp, tp
+  AxisSizes sizes = axis_sizes(words);
+  std::string strategy;
+  bool has_ranks = false;
   for (std::size_t at = 0; at < words.size(); ++at) {
-    const std::size_t equals = words[at].find('=');
-    const std::optional<std::string> axis = mesh_axis(words[at].substr(0, equals));
-    std::string size;
-    if (equals != std::string::npos) size = words[at].substr(equals + 1);
-    if (equals == std::string::npos && at + 1 < words.size()) size = words[at + 1];
-    if (axis && parse_integer(size).value_or(0) >= 1) sizes[*axis] = size;
+    const std::string name = flag_name(words[at]);
+    if (name == "--strategy") strategy = flag_value(words, at);
+    has_ranks |= name == "--ranks" || local_flag(name) == "--ranks";
   }
-  std::string mesh;
-  for (const auto& [axis, size] : sizes) {
-    mesh += (mesh.empty() ? "" : ",");
-    mesh += axis;
-    mesh += "=";
-    mesh += size;
+  const bool only_dp = !sizes.contains("pp") && !sizes.contains("tp");
+  if (strategy == "hybrid" || (strategy.empty() && !only_dp)) {
+    complete_hybrid(sizes);
+    if (!sizes.empty() && !has_ranks) sizes.try_emplace("dp", "1");
   }
-  return mesh;
+  return format_sizes(sizes);
+}
+
+std::string hybrid_mesh(std::span<const std::string> words) {
+  AxisSizes sizes = axis_sizes(words);
+  complete_hybrid(sizes);
+  return format_sizes(sizes);
 }
 
 }  // namespace shiplap::cli

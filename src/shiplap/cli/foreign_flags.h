@@ -14,8 +14,14 @@ namespace shiplap::cli {
 // Returns the axis of `--mesh` that a flag sets: "tp" for "--tensor-model-parallel-size".
 [[nodiscard]] std::optional<std::string> mesh_axis(std::string_view foreign);
 
-// Returns the mesh that the flags of a command line mean, with tp last so that it stays within
-// nodes: "pp=4,tp=8" for "--tp 8 --pp=4". Flags without a value are left out.
+// Returns the mesh that the flags of a command line of ours mean, with tp last so that it stays
+// within nodes: "pp=4,tp=8" for "--tp 8 --pp=4 --ranks 512". Flags without a value are left out. If
+// the strategy is `hybrid`, or not given with pp or tp, missing axes have size 1, except a dp that
+// follows from --ranks; other strategies do not have all three axes.
 [[nodiscard]] std::string mesh_of_flags(std::span<const std::string> words);
+
+// Returns the mesh for `hybrid` and --ranks that the flags of another launcher mean: "pp=1,tp=8"
+// for "--tp 8", and "" if they set no axis.
+[[nodiscard]] std::string hybrid_mesh(std::span<const std::string> words);
 
 }  // namespace shiplap::cli

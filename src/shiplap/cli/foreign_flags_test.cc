@@ -19,9 +19,26 @@ std::string mesh(const std::vector<std::string>& words) { return mesh_of_flags(w
 
 TEST(ForeignFlags, GiveOneMeshWithTensorParallelLast) {
   EXPECT_EQ(mesh({"--tp", "8", "--pp=4", "--ranks", "512"}), "pp=4,tp=8");
-  EXPECT_EQ(mesh({"--tensor-model-parallel-size", "2", "--dp", "3"}), "dp=3,tp=2");
+  EXPECT_EQ(mesh({"--tensor-model-parallel-size", "2", "--dp", "3"}), "dp=3,pp=1,tp=2");
   EXPECT_EQ(mesh({"--tp"}), "");
   EXPECT_EQ(mesh({"--tp", "--pp", "x"}), "");
+}
+
+TEST(ForeignFlags, GiveAllAxesOfHybridButNotOfOtherStrategies) {
+  EXPECT_EQ(mesh({"--tp", "8"}), "dp=1,pp=1,tp=8");
+  EXPECT_EQ(mesh({"--pp", "4", "--gpus", "64"}), "pp=4,tp=1");
+  EXPECT_EQ(mesh({"--strategy", "hybrid", "--dp=4"}), "dp=4,pp=1,tp=1");
+  EXPECT_EQ(mesh({"--dp", "4"}), "dp=4");
+  EXPECT_EQ(mesh({"--strategy", "tensor_parallel", "--tp", "8"}), "tp=8");
+  EXPECT_EQ(mesh({"--strategy=pipeline_fsdp", "--pp", "4"}), "pp=4");
+  EXPECT_EQ(hybrid_mesh(std::vector<std::string>{"--tp", "8"}), "pp=1,tp=8");
+  EXPECT_EQ(hybrid_mesh(std::vector<std::string>{"--num-layers", "8"}), "");
+}
+
+TEST(ForeignFlags, GiveAMeshThatRuns) {
+  EXPECT_THAT(shiplap({"simulate", "--tp", "8"}).err, HasSubstr("`--mesh dp=1,pp=1,tp=8`"));
+  EXPECT_EQ(shiplap({"simulate", "--strategy", "hybrid", "--mesh", "dp=1,pp=1,tp=8"}).code,
+            ExitCode::yes);
 }
 
 TEST(ForeignFlags, AreReportedOnceWithTheMesh) {

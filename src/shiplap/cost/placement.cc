@@ -35,7 +35,7 @@ std::string placement_help(const plan::Mesh& mesh, plan::AxisId axis, std::int64
     return fmt::format("take a `{}` that divides {}", mesh.name(axis), ranks_per_node);
   }
   return fmt::format("put `{}` last: {}{}", mesh.name(axis), format_axes(last),
-                     best == 1 ? "" : fmt::format("; it then spans {}", best));
+                     best == 1 ? "" : fmt::format("; it then spans {} nodes", best));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace shiplap::cost {
 
 // Returns warning D634 if the groups along the axis `tp` span nodes: tensor parallelism
 // communicates in every layer, and networks between nodes are an order of magnitude slower. Names
-// the order of axes that avoids it, if there is one.
+// an order of axes that avoids or reduces it, if there is one.
 [[nodiscard]] std::optional<Diagnostic> tensor_parallel_warning(const plan::Mesh& mesh,
                                                                 const hardware::System& system);
 

@@ -290,9 +290,14 @@ class Reader {
 
 // Whether the text is a plan, in either form. A plan may begin with comments.
 bool is_plan(std::string_view text) {
+  const auto skip_blanks = [&] {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  };
+  skip_blanks();
   if (text.substr(0, 100).find("\"shiplap.plan/") != text.npos) return true;
-  while (text.starts_with('#') || text.starts_with('\n')) {
-    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  while (text.starts_with('#')) {
+    text.remove_prefix(std::min(text.find('\n'), text.size()));
+    skip_blanks();
   }
   return text.starts_with("shiplap-plan");
 }

@@ -287,6 +287,7 @@ INSTANTIATE_TEST_SUITE_P(Systems, Calculon,
 
 TEST(ParseSystem, APlanIsRecognized) {
   for (const char* text : {"shiplap-plan 1\nmesh dp=2\n", "# mine\n\n# yours\nshiplap-plan 1\n",
+                           "  # mine\r\n\t\r\n \t# yours\n  shiplap-plan 1\n",
                            "{\n  \"schema\": \"shiplap.plan/1\",\n"}) {
     try {
       (void)parse_system(text, "ddp.plan");

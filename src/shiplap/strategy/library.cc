@@ -193,7 +193,10 @@ std::vector<plan::Axis> complete_mesh(const StrategyInfo& entry, const TrainingS
   const std::int64_t given = count_ranks(size.mesh);
   if (missing.empty()) return size.mesh;
   std::vector<plan::Axis> example = size.mesh;
-  for (const std::string& axis : missing) example = add_axis(entry, example, {axis, 1});
+  for (const std::string& axis : missing) {
+    const bool takes_rest = axis == missing[0] && size.ranks > 0 && size.ranks % given == 0;
+    example = add_axis(entry, example, {axis, takes_rest ? size.ranks / given : 1});
+  }
   if (missing.size() > 1 || size.ranks == 0) {
     throw_bad_size(fmt::format("the mesh of `{}` lacks {}", entry.name, fmt::join(missing, ", ")),
                    size.ranks == 0 ? "the size of one axis follows from the number of ranks, which "

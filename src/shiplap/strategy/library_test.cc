@@ -432,7 +432,8 @@ TEST(WorldFor, AsksForAxesThatDoNotFollow) {
   EXPECT_EQ(error_for(0, {{"dp", 2}, {"pp", 2}}).help,
             "give all sizes, for instance dp=2,pp=2,tp=1");
   EXPECT_EQ(error_for(8, {{"tp", 2}}).what, "the mesh of `hybrid` lacks dp, pp");
-  EXPECT_EQ(error_for(8, {{"tp", 2}}).help, "give all sizes, for instance dp=1,pp=1,tp=2");
+  EXPECT_EQ(error_for(8, {{"tp", 2}}).help, "give all sizes, for instance dp=4,pp=1,tp=2");
+  EXPECT_EQ(error_for(64, {{"pp", 8}}).help, "give all sizes, for instance dp=8,pp=8,tp=1");
   EXPECT_EQ(error_for(10, {{"tp", 2}, {"pp", 2}}).help, "take 8 or 12 ranks");
   EXPECT_EQ(error_for(8, {{"tp", 2}, {"tp", 4}}).what, "the mesh has two axes `tp`");
 }
