@@ -167,6 +167,18 @@ bool is_schedule(std::string_view text) {
   return actions > 0;
 }
 
+// Whether the text is a plan, as text or JSON. A plan may begin with comments.
+bool is_plan_text(std::string_view text) {
+  if (text.substr(0, 200).find("\"shiplap.plan") != text.npos) return true;
+  const auto skip_blanks = [&] {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  };
+  for (skip_blanks(); text.starts_with('#'); skip_blanks()) {
+    text.remove_prefix(std::min(text.find('\n'), text.size()));
+  }
+  return text.starts_with("shiplap-plan");
+}
+
 }  // namespace
 
 std::optional<Diagnostic> foreign_file_error(const SourceText& source, std::string_view expected) {
@@ -185,8 +197,9 @@ std::optional<Diagnostic> foreign_file_error(const SourceText& source, std::stri
   }
   if (is_schedule(text)) {
     const std::string file = source.file == "standard input" ? "-" : shell_word(source.file);
-    return error("a pipeline schedule of PyTorch", "",
-                 fmt::format("`shiplap check --schedule {}`", file));
+    return error(
+        "a pipeline schedule of PyTorch", "",
+        fmt::format("`shiplap check --schedule {}`; also show, simulate and export", file));
   }
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool is_json = first != text.npos && (text[first] == '{' || text[first] == '[');
@@ -198,6 +211,19 @@ std::optional<Diagnostic> foreign_file_error(const SourceText& source, std::stri
     }
   }
   return std::nullopt;
+}
+
+std::optional<Diagnostic> foreign_schedule_error(const SourceText& source) {
+  constexpr std::string_view kExpected = "a pipeline schedule";
+  const std::string_view text = std::string_view(source.text).substr(0, kPrefix);
+  if (is_schedule(text)) return std::nullopt;  // its own errors are more precise
+  if (is_plan_text(text)) {
+    return Diagnostic{.code = "D008",
+                      .where = {.file = source.file},
+                      .what = fmt::format("expected {}; this is a plan", kExpected),
+                      .help = "remove --schedule"};
+  }
+  return foreign_file_error(source, kExpected);
 }
 
 }  // namespace shiplap::cli

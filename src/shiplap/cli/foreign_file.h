@@ -15,4 +15,8 @@ namespace shiplap::cli {
 [[nodiscard]] std::optional<Diagnostic> foreign_file_error(const SourceText& source,
                                                            std::string_view expected = "a plan");
 
+// The same for the file of `--schedule`, which may be a plan. Returns nothing for a schedule with
+// errors.
+[[nodiscard]] std::optional<Diagnostic> foreign_schedule_error(const SourceText& source);
+
 }  // namespace shiplap::cli

@@ -24,7 +24,8 @@ TEST(ForeignFile, IsRecognized) {
   EXPECT_THAT(recognized(R"({"version": "2.5", "pg_config": {}, "entries": []})"),
               HasSubstr("flight recorder"));
   EXPECT_THAT(recognized(R"({"schemaVersion": 1, "traceEvents": []})"), HasSubstr("profiler"));
-  EXPECT_THAT(recognized("0F0,0F1,,0B0\n,1F0\n"), HasSubstr("shiplap check --schedule 'a file'"));
+  EXPECT_THAT(recognized("0F0,0F1,,0B0\n,1F0\n"),
+              HasSubstr("`shiplap check --schedule 'a file'`; also show, simulate and export"));
   EXPECT_THAT(recognized("0SEND_F1, 0F0\r\n"), HasSubstr("pipeline schedule"));
 }
 
@@ -52,6 +53,22 @@ TEST(ForeignFile, TheMessageSaysWhatTheCommandReads) {
   const auto error = foreign_file_error({.file = "x", .text = "\x80\x04"}, "a dispatch");
   ASSERT_TRUE(error.has_value());
   EXPECT_THAT(error->what, HasSubstr("expected a dispatch; this is a Python pickle"));
+}
+
+TEST(ForeignFile, InPlaceOfASchedule) {
+  const auto schedule_error = [](const std::string& text) {
+    const auto error = foreign_schedule_error({.file = "x", .text = text});
+    return error ? error->code + ": " + error->what + "; " + error->help : "";
+  };
+  const std::string plan = "D008: expected a pipeline schedule; this is a plan; remove --schedule";
+  EXPECT_EQ(schedule_error("shiplap-plan 1\nmesh dp=2\n"), plan);
+  EXPECT_EQ(schedule_error("# data parallel\r\n\n  # two ranks\nshiplap-plan 1\n"), plan);
+  EXPECT_EQ(schedule_error("{\n  \"schema\": \"shiplap.plan/1\"}"), plan);
+  EXPECT_THAT(schedule_error(R"({"model_type": "llama"})"),
+              HasSubstr("D008: expected a pipeline schedule; this is a model configuration"));
+  for (const char* text : {"", "#", "# shiplap-plan 1", "0F0\n1X0\n", "0F0,0X0\n", ",,\n"}) {
+    EXPECT_EQ(schedule_error(text), "") << text;
+  }
 }
 
 TEST(ForeignFile, IsNotGuessed) {

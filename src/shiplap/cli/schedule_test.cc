@@ -93,6 +93,18 @@ TEST(Schedule, IsShownAndExported) {
               testing::StartsWith("{"));
 }
 
+TEST(Schedule, APlanInItsPlaceIsOneError) {
+  for (const char* verb : {"check", "show", "simulate", "export"}) {
+    const Outcome plan =
+        shiplap({verb, "--schedule", "-"}, {.input = "shiplap-plan 1\nmesh a=1\n"});
+    EXPECT_EQ(plan.code, ExitCode::wrong_input) << verb;
+    EXPECT_THAT(plan.err, HasSubstr("expected a pipeline schedule; this is a plan")) << verb;
+    EXPECT_THAT(plan.err, testing::Not(HasSubstr("D626"))) << verb;
+  }
+  EXPECT_THAT(shiplap({"check", "--schedule", "-"}, {.input = "0F0,0B0,0B0\n"}).err,
+              HasSubstr("D628"));
+}
+
 TEST(Schedule, IsTheWholeInput) {
   for (const char* verb : {"check", "show", "simulate", "export"}) {
     const Outcome both = shiplap({verb, "a.plan", "--schedule", "a.csv"});

@@ -4,7 +4,9 @@
 
 #include <utility>
 
+#include "shiplap/base/error.h"
 #include "shiplap/cli/files.h"
+#include "shiplap/cli/foreign_file.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/report/page.h"
 #include "shiplap/report/trace_page.h"
@@ -22,10 +24,20 @@ Subject subject_of_file(const std::string& file, Context& context) {
           .title = name};
 }
 
+// Throws InputError: D008, or the errors of the schedule.
+plan::Plan parse_schedule(const SourceText& source, const strategy::ActionCosts& costs) {
+  try {
+    return strategy::plan_of_schedule(source.text, source.file, costs);
+  } catch (const InputError&) {
+    if (const auto foreign = foreign_schedule_error(source)) throw InputError(*foreign);
+    throw;
+  }
+}
+
 Subject subject_of_schedule(const ScheduleFlags& flags, Context& context) {
   const strategy::ActionCosts costs = costs_of(flags);
   SourceText source = read_text(*flags.schedule, context.in, ".csv");
-  plan::Plan plan = strategy::plan_of_schedule(source.text, source.file, costs);
+  plan::Plan plan = parse_schedule(source, costs);
   const std::string name = source.short_name();
   return {.plan = std::move(plan),
           .source = std::move(source),

@@ -341,6 +341,65 @@ TEST(PlanOfSchedule, AMissingActionIsNamedWithTheActionThatNeedsIt) {
                           "microbatch 1"));
 }
 
+// The file with the missing action added where the help says; the mark is at the action it names.
+std::string followed(std::string csv, const Diagnostic& d) {
+  const std::size_t begin = d.help.find('`') + 1;
+  const std::string missing = d.help.substr(begin, d.help.find('`', begin) - begin);
+  std::size_t at = 0;
+  for (int line = 1; line < d.where.line; ++line) at = csv.find('\n', at) + 1;
+  at += static_cast<std::size_t>(d.where.column) - 1;
+  if (d.help.find(", before ") != d.help.npos) return csv.insert(at, missing + ",");
+  return csv.insert(at + static_cast<std::size_t>(d.where.length), "," + missing);
+}
+
+TEST(PlanOfSchedule, AMissingActionIsAddedWhereItCanRun) {
+  struct Row {
+    std::string csv, help;
+  };
+  const std::string first = "0F0,0SEND_F0,0RECV_B0,0B0\n";
+  for (const auto& [csv, help] : std::vector<Row>{
+           {"0F0,0F1,0B0,0B1\n1F0,1B0,1F1\n", "add `1B1` to line 2, after `1F1`"},
+           {"0F0,0B0\n1F0,1I0\n", "add `1W0` to line 2, after `1I0`"},
+           {"0B0\n", "add `0F0` to line 1, before `0B0`"},
+           {first + "1RECV_F0,1F0,1B0\n", "add `1SEND_B0` to line 2, after `1B0`"},
+           {first + "1F0,1B0,1SEND_B0\n", "add `1RECV_F0` to line 2, before `1F0`"},
+           {first + "1RECV_F0,1B0,1SEND_B0\n", "add `1F0` to line 2, after `1RECV_F0`"},
+           {"0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n",
+            "add `0RECV_B0` to line 1, before `0B0`"},
+           {"0F0,0F1,0SEND_F0\n1RECV_F0,1F0,1RECV_F1,1F1\n",
+            "add `0SEND_F1` to line 1, after `0SEND_F0`"},
+           {"0F0,0F1,0I0,0W0,0I1\n", "add `0W1` to line 1, after `0I1`"},
+           {"0F0,0F1,0B1\n", "add `0B0` to line 1, before `0B1`"}}) {
+    const Diagnostic d = thrown_diagnostic(csv);
+    EXPECT_EQ(d.code, "D628") << csv;
+    EXPECT_EQ(d.help, help) << csv;
+    const std::string marked = d.where.excerpt.substr(d.where.column - 1, d.where.length);
+    EXPECT_THAT(d.help, testing::EndsWith("`" + marked + "`")) << csv;
+    EXPECT_THAT(thrown(followed(csv, d)), testing::IsEmpty()) << csv;
+  }
+}
+
+TEST(PlanOfSchedule, ItsHelpCanBeFollowed) {
+  for (const std::string& csv :
+       {std::string("0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"),
+        csv_of({.stages = 4, .microbatches = 8, .chunks = 2}),
+        std::string("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                    "1RECV_F0,1F0,1RECV_F1,1I0,1SEND_B0,1F1,1W0,1I1,1SEND_B1,1W1\n")}) {
+    for (std::size_t at = 0; at < csv.size();) {
+      const std::size_t end = csv.find_first_of(",\n", at);
+      const std::string cell = csv.substr(at, end - at);
+      std::string without = csv;
+      without.erase(at, end - at);  // leaves an idle slot
+      at = end + 1;
+      if (cell.empty() || cell.find('I') != cell.npos) continue;  // a W without its I is D626
+      const Diagnostic d = thrown_diagnostic(without);
+      ASSERT_EQ(d.code, "D628") << without;
+      EXPECT_THAT(d.help, HasSubstr("add `" + cell + "` to line ")) << without;
+      EXPECT_THAT(thrown(followed(without, d)), testing::IsEmpty()) << d.help << "\n" << without;
+    }
+  }
+}
+
 TEST(PlanOfSchedule, MissingActionsOfOneStageAreOneError) {
   const std::vector<std::string> all = thrown("0F0,0F1,0F2,0F3,0F4,0F5,0F6\n1F0\n");
   ASSERT_EQ(all.size(), 1U);

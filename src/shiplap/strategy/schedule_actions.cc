@@ -167,6 +167,64 @@ class ActionCensus {
                 : "";
   }
 
+  // ---- where a missing action belongs
+
+  struct InsertionPoint {
+    const Action* anchor = nullptr;
+    bool before = false;  // or after the anchor
+  };
+
+  // The types of the same stage and microbatch that come before or after `type` in a row.
+  [[nodiscard]] static std::vector<ComputationType> types_before(ComputationType type) {
+    switch (type) {
+      case forward:
+        return {receive_forward};
+      case backward:
+        return {forward, receive_backward};
+      case send_forward:
+        return {forward};
+      case backward_weight:
+      case send_backward:
+        return {backward};
+      default:
+        return {};
+    }
+  }
+  [[nodiscard]] static std::vector<ComputationType> types_after(ComputationType type) {
+    switch (type) {
+      case forward:
+        return {send_forward, backward};
+      case backward:
+        return {send_backward, backward_weight};
+      case receive_forward:
+        return {forward};
+      case receive_backward:
+        return {backward};
+      default:
+        return {};
+    }
+  }
+
+  [[nodiscard]] static bool is_left_of(const Action* left, const Action* right) {
+    return left == nullptr || right == nullptr || left->cell.column < right->cell.column;
+  }
+  [[nodiscard]] const Action* latest_before(const Slot& slot) const {
+    const Action* latest = nullptr;
+    for (const ComputationType type : types_before(slot.type)) {
+      const Action* const action = find({slot.microbatch, slot.stage, type});
+      if (action != nullptr && is_left_of(latest, action)) latest = action;
+    }
+    return latest;
+  }
+  [[nodiscard]] const Action* earliest_after(const Slot& slot) const {
+    const Action* earliest = nullptr;
+    for (const ComputationType type : types_after(slot.type)) {
+      const Action* const action = find({slot.microbatch, slot.stage, type});
+      if (action != nullptr && is_left_of(action, earliest)) earliest = action;
+    }
+    return earliest;
+  }
+
   // The action of the same stage and type whose microbatch is nearest, or any of the stage.
   [[nodiscard]] const Action& neighbour_of(const Slot& slot) const {
     const Action* best = nullptr;
@@ -180,6 +238,24 @@ class ActionCensus {
       if (best == nullptr || distance(action) < distance(*best)) best = &action;
     }
     return *best;  // a stage is on the rank that computes it
+  }
+
+  // Next to the same action of the nearest microbatch, if it can run there: after all actions of
+  // its microbatch that it needs, and before all that need it. Otherwise next to one of these. A
+  // message is next to its computation, unless it would overtake the message of the nearest
+  // microbatch: a send that is too late, or a receive that is too early, can deadlock.
+  [[nodiscard]] InsertionPoint insertion_point(const Slot& slot) const {
+    const Action& near = neighbour_of(slot);
+    const InsertionPoint at_neighbour{.anchor = &near, .before = near.microbatch > slot.microbatch};
+    const Action* const previous = latest_before(slot);
+    const Action* const next = earliest_after(slot);
+    if (previous == nullptr && next == nullptr) return at_neighbour;
+    const bool fits =
+        slot_type(near.type) == slot.type && is_left_of(previous, &near) && is_left_of(&near, next);
+    if (fits && (computes(slot.type) || is_send(slot.type) != at_neighbour.before))
+      return at_neighbour;
+    if (previous != nullptr) return {.anchor = previous, .before = false};
+    return {.anchor = next, .before = true};
   }
 
   // ---- reports
@@ -248,7 +324,7 @@ class ActionCensus {
   void report_missing(const std::vector<Slot>& slots) {
     if (slots.empty()) return;
     const Slot& slot = slots.front();
-    const Action& near = neighbour_of(slot);
+    const auto [anchor, before] = insertion_point(slot);
     std::string more;
     for (std::size_t k = 1; k < slots.size() && k <= kMaxListed; ++k) {
       more += (k == 1 ? "" : ", ") + cell_of(slots[k]);
@@ -256,9 +332,8 @@ class ActionCensus {
     if (slots.size() > kMaxListed + 1) {
       more += fmt::format(" and {} more", slots.size() - kMaxListed - 1);
     }
-    const bool before = near.microbatch > slot.microbatch;
     errors_.add(
-        row_of(slot.stage), near.cell,
+        row_of(slot.stage), anchor->cell,
         {.code = "D628",
          .what = fmt::format("rank {} never {} {}{}", rank_of(slot.stage),
                              computes(slot.type)  ? "computes"
@@ -267,7 +342,7 @@ class ActionCensus {
                              cell_of(slot), needed_for(slot)),
          .why = more.empty() ? "" : "also missing: " + more,
          .help = fmt::format("add {} to line {}, {} `{}`", cell_of(slot), row_of(slot.stage).line,
-                             before ? "before" : "after", near.cell.text)});
+                             before ? "before" : "after", anchor->cell.text)});
   }
 
   static constexpr std::size_t kMaxListed = 4;
