@@ -6,7 +6,7 @@ from leaks import LIBC, assert_no_leak, growth
 import shiplap
 
 SCHEDULE = "0F0,,0B0\n,1F0,1B0\n"
-WRONG = shiplap.Plan.from_schedule("0B0\n")
+WRONG = shiplap.Plan.from_schedule("1F0,0F0,1B0,0B0\n")  # stage 1 before stage 0
 PLAN = shiplap.Plan.from_schedule(SCHEDULE)
 
 

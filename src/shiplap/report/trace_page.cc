@@ -29,6 +29,7 @@ using trace::RankSummary;
 using trace::Trace;
 
 constexpr std::size_t kMaxRankRows = 64;
+constexpr std::size_t kMaxUnfoldedRanks = 16;
 constexpr std::size_t kMaxEventsListed = 1000;
 constexpr double kSameTime = 1e-9;  // of the whole
 
@@ -73,7 +74,7 @@ void sample_rows(Rows& rows, int peak_rank) {
 }
 
 Rows rows_of(const Trace& trace, const trace::Summary& summary, const plan::Mesh& mesh) {
-  if (trace.ranks.size() <= kMaxRankRows) return every_rank(trace);
+  if (trace.ranks.size() <= kMaxUnfoldedRanks) return every_rank(trace);
   Rows result;
   std::string folded;      // the ranks of rows that the mesh does not name
   std::size_t listed = 0;  // such rows
