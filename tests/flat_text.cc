@@ -61,7 +61,9 @@ class Writer {
   }
 
   void describe(const flat::Operation& operation) {
-    out_ += "\n" + program_.describe(operation) + " label " + operation.source->label;
+    // Without the iteration of a loop, as in "send [i=1]": an unrolled plan has no loops.
+    const std::string text = program_.describe(operation);
+    out_ += "\n" + text.substr(0, text.find(" [")) + " label " + operation.source->label;
     put("on", operation.stream.value, operation.batch, operation.peer.value, operation.tag,
         operation.root, operation.source->async, operation.source->joined);
     put("work", operation.work.flop, operation.work.bytes, operation.work.seconds);
