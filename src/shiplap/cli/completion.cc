@@ -211,7 +211,7 @@ std::string zsh_completion(std::span<const Verb> verbs) {
 namespace {
 
 std::string fish_values(const Completed& completed) {
-  const std::string mode = completed.files ? " -r -F" : " -x";
+  std::string mode = completed.files ? " -r -F" : " -x";
   if (completed.words.empty()) return mode;
   return mode + " -a " + quoted(join_with_spaces(completed.words));
 }

@@ -67,11 +67,11 @@ Context answer_context(std::span<const OutputFile> outputs, const Context& conte
 }
 
 void write_output(const OutputFile& output, std::string_view text, Context& context) {
-  if (output.is_standard_output()) {
+  const std::string file = output.file.value_or("-");
+  if (file == "-") {
     context.out.stream << text;
     return;
   }
-  const std::string& file = output.file.value();
   write_text(file, text, output.flag);
   context.err.stream << fmt::format("wrote {}\n", shell_word(file));
 }

@@ -27,8 +27,8 @@ void check_outputs(std::span<const OutputFile> outputs, bool json, const std::st
 // Returns the context of the answer.
 [[nodiscard]] Context answer_context(std::span<const OutputFile> outputs, const Context& context);
 
-// Prints "wrote FILE" on standard error, except for standard output. Throws InputError D005.
-// REQUIRES: the file is given.
+// Writes to standard output if no file is given; otherwise prints "wrote FILE" on standard error.
+// Throws InputError D005.
 void write_output(const OutputFile& output, std::string_view text, Context& context);
 
 // For ui.perfetto.dev, or JSON if the name of the file ends in .json.

@@ -48,7 +48,7 @@ struct SubjectFlags {
   [[nodiscard]] bool is_schedule() const { return schedule != nullptr && schedule->schedule; }
   // "" for a strategy.
   [[nodiscard]] const std::string& input_file() const {
-    return is_schedule() ? *schedule->schedule : file;
+    return schedule != nullptr && schedule->schedule ? *schedule->schedule : file;
   }
 };
 // Throws InputError D003.

@@ -36,7 +36,7 @@ plan::Plan parse_schedule(const SourceText& source, const strategy::ActionCosts&
 
 Subject subject_of_schedule(const ScheduleFlags& flags, Context& context) {
   const strategy::ActionCosts costs = costs_of(flags);
-  SourceText source = read_text(*flags.schedule, context.in, ".csv");
+  SourceText source = read_text(flags.schedule.value_or(""), context.in, ".csv");
   plan::Plan plan = parse_schedule(source, costs);
   const std::string name = source.short_name();
   return {.plan = std::move(plan),

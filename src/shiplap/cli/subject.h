@@ -26,6 +26,8 @@ struct Subject {
   std::string detail;                // of a strategy: its size; of a schedule: its costs
 
   [[nodiscard]] const SourceText* text() const { return source ? &*source : nullptr; }
+  // "" for a strategy.
+  [[nodiscard]] std::string file() const { return source ? source->file : ""; }
   // Calls `act` and adds file, line and excerpt to the InputErrors that it throws.
   template <class Function>
   auto with_source_locations(const Function& act) const {

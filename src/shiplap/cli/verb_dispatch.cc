@@ -218,13 +218,13 @@ struct BuiltDispatch {
 
 // Throws InputError D003 if there are fewer ranks.
 int cp_degree(const Options& options, int ranks) {
-  if (options.cp.value_or(1) > ranks) {
-    throw_flag_error(
-        "--cp",
-        fmt::format("a context-parallel degree of {} exceeds the {} ranks", *options.cp, ranks),
-        fmt::format("take at most {}", ranks));
+  const std::int64_t cp = options.cp.value_or(std::min(4, ranks));
+  if (cp > ranks) {
+    throw_flag_error("--cp",
+                     fmt::format("a context-parallel degree of {} exceeds the {} ranks", cp, ranks),
+                     fmt::format("take at most {}", ranks));
   }
-  return static_cast<int>(options.cp.value_or(std::min(4, ranks)));
+  return static_cast<int>(cp);
 }
 
 BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint32_t>& lengths,

@@ -44,7 +44,7 @@ void declare(Flags& flags, Options& options) {
   flags.toggle({.name = "--json", .help = "the same as --to json"}, options.json);
 }
 
-bool to_json_wanted(const Options& options, const SourceText& source) {
+bool to_json_wanted(const Options& options, const Subject& subject) {
   if (options.json && options.to == "plan") {
     throw InputError(Diagnostic{.code = "D003",
                                 .where = {.flag = "--json"},
@@ -53,23 +53,21 @@ bool to_json_wanted(const Options& options, const SourceText& source) {
   }
   if (options.json) return true;
   if (options.to) return *options.to == "json";
-  return !options.schedule.schedule && !plan::is_json_form(source.text);
+  return !options.schedule.schedule && subject.source && !plan::is_json_form(subject.source->text);
 }
 
 ExitCode export_plan(const Options& options, Context& context) {
   const Subject subject =
       subject_of({.file = options.file, .schedule = &options.schedule, .verb = "export"}, context);
   const std::vector<OutputFile> outputs = {{"--output", options.output}};
-  check_outputs(outputs, false, subject.source->file);
-  const bool json = to_json_wanted(options, *subject.source);
+  check_outputs(outputs, false, subject.file());
+  const bool json = to_json_wanted(options, subject);
   const std::string text =
       json ? to_text(plan::to_json(subject.plan)) + "\n" : plan::to_text(subject.plan);
-  if (!options.output || *options.output == "-") {
-    context.out.stream << text;
-    return ExitCode::yes;
+  write_output(outputs.front(), text, context);
+  if (options.output && *options.output != "-") {
+    suggest_next(fmt::format("shiplap show {}", shell_word(*options.output)), context);
   }
-  write_output({"--output", options.output}, text, context);
-  suggest_next(fmt::format("shiplap show {}", shell_word(*options.output)), context);
   return ExitCode::yes;
 }
 

@@ -132,7 +132,7 @@ ExitCode show_one(const Subject& subject, Rank rank, const Options& options, Con
   const plan::RankProgram expanded =
       subject.with_source_locations([&] { return plan::expand(subject.plan, rank); });
   if (options.json) {
-    context.out.stream << to_text(report::rank_to_json(expanded, subject.source->file)) << '\n';
+    context.out.stream << to_text(report::rank_to_json(expanded, subject.file())) << '\n';
     return ExitCode::yes;
   }
   context.out.stream << report::show_rank(
@@ -158,7 +158,7 @@ ExitCode show(const Options& options, Context& context) {
   const plan::Summary summary =
       subject.with_source_locations([&] { return plan::summarize(subject.plan); });
   if (options.json) {
-    context.out.stream << to_text(report::plan_to_json(subject.plan, summary, subject.source->file))
+    context.out.stream << to_text(report::plan_to_json(subject.plan, summary, subject.file()))
                        << '\n';
     return ExitCode::yes;
   }

@@ -64,9 +64,10 @@ TEST(TensorParallelWarning, NamesTheOrderThatStaysWithinNodes) {
 }
 
 TEST(TensorParallelWarning, SaysIfNoOrderAvoidsIt) {
-  EXPECT_EQ(warning_for({{"tp", 16}})->help, "take a `tp` that divides 8");
-  EXPECT_EQ(warning_for({{"dp", 4}, {"tp", 6}})->what, "a `tp` group of 6 ranks spans 2 nodes");
-  EXPECT_EQ(warning_for({{"tp", 16}, {"dp", 8}})->help,
+  EXPECT_EQ(warning_for({{"tp", 16}}).value_or(Diagnostic{}).help, "take a `tp` that divides 8");
+  EXPECT_EQ(warning_for({{"dp", 4}, {"tp", 6}}).value_or(Diagnostic{}).what,
+            "a `tp` group of 6 ranks spans 2 nodes");
+  EXPECT_EQ(warning_for({{"tp", 16}, {"dp", 8}}).value_or(Diagnostic{}).help,
             "put `tp` last: dp=8,tp=16; it then spans 2 nodes");
 }
 

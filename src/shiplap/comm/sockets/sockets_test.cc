@@ -385,9 +385,9 @@ TEST(SocketJob, ReadsTheFormerNameOfTheWorldSize) {
   const Setting where("SHIPLAP_SOCKETS", "h0:4711");
   const Setting rank("SHIPLAP_RANK", "3");
   const Setting old_size("SHIPLAP_SIZE", "4");
-  EXPECT_EQ(socket_job()->self.size, 4);
+  EXPECT_EQ(socket_job().value_or(SocketJob{}).self.size, 4);
   const Setting size("SHIPLAP_WORLD_SIZE", "5");
-  EXPECT_EQ(socket_job()->self.size, 5);
+  EXPECT_EQ(socket_job().value_or(SocketJob{}).self.size, 5);
 }
 
 TEST(SocketJob, OneRankNeedsNobody) {
