@@ -36,17 +36,10 @@ SharedPlan of_schedule(const std::string& csv, const std::string& file) {
   return std::make_shared<NamedPlan>(std::move(plan), std::move(name), std::move(source));
 }
 
-std::string format_mesh(const plan::Plan& plan) {
-  std::string mesh;
-  for (const plan::Axis& axis : plan.mesh.axes) {
-    mesh += fmt::format("{}{}={}", mesh.empty() ? "" : " ", axis.name, axis.size);
-  }
-  return mesh;
-}
-
 std::string describe(const NamedPlan& plan) {
   return fmt::format("<Plan {}: {} ({}), {}>", plan.name,
-                     report::counted(plan.plan.mesh.ranks(), "rank"), format_mesh(plan.plan),
+                     report::counted(plan.plan.mesh.ranks(), "rank"),
+                     format_axes(plan.plan.mesh.axes, " "),
                      report::counted(std::ssize(plan.plan.programs), "program"));
 }
 

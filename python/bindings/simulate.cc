@@ -74,13 +74,8 @@ Json to_json(const Simulation& simulation) {
                            {"hardware", simulation.hardware}});
   const Json of_trace = report::trace_to_json(simulation.trace->trace, simulation.summary);
   for (const auto& [key, value] : of_trace.as_object()) all.set(key, value);
-  const auto list = [](const std::vector<Diagnostic>& diagnostics) {
-    Json result = Json::array();
-    for (const Diagnostic& one : diagnostics) result.push(shiplap::to_json(one));
-    return result;
-  };
-  all.set("warnings", list(simulation.warnings));
-  return all.set("problems", list(simulation.all_problems()));
+  all.set("warnings", shiplap::to_json(simulation.warnings));
+  return all.set("problems", shiplap::to_json(simulation.all_problems()));
 }
 
 struct Run {

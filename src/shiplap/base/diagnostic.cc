@@ -283,4 +283,10 @@ Json to_json(const Diagnostic& d) {
   return result;
 }
 
+Json to_json(std::span<const Diagnostic> diagnostics) {
+  Json list = Json::array();
+  for (const Diagnostic& diagnostic : diagnostics) list.push(to_json(diagnostic));
+  return list;
+}
+
 }  // namespace shiplap

@@ -57,5 +57,6 @@ enum class Colour { off, on };
 
 // {"code", "severity", "what"}, and "why", "help", "where" where known.
 [[nodiscard]] Json to_json(const Diagnostic& diagnostic);
+[[nodiscard]] Json to_json(std::span<const Diagnostic> diagnostics);
 
 }  // namespace shiplap

@@ -234,6 +234,16 @@ std::string SourceText::short_name() const {
   return name.empty() ? file : name;
 }
 
+bool is_plan_text(std::string_view text) {
+  if (text.substr(0, 200).find("\"shiplap.plan/") != text.npos) return true;
+  constexpr std::string_view kHeader = "shiplap-plan";
+  for (std::size_t at = text.find(kHeader); at != text.npos; at = text.find(kHeader, at + 1)) {
+    const std::size_t before = text.substr(0, at).find_last_not_of(" \t");
+    if (before == text.npos || text[before] == '\n') return true;
+  }
+  return false;
+}
+
 SourceText read_text(const std::string& file, std::istream& in, std::string_view ending) {
   if (file == "-") {
     const std::string name = "standard input";

@@ -26,6 +26,9 @@ struct SourceText {
 [[nodiscard]] SourceText read_text(const std::string& file, std::istream& in,
                                    std::string_view ending = ".plan");
 
+// Whether the text is a plan, as text or JSON, perhaps with errors. A plan may begin with comments.
+[[nodiscard]] bool is_plan_text(std::string_view text);
+
 // Writes atomically: on failure the previous file is unchanged. Throws InputError D005; `flag` is
 // the flag that named the file.
 void write_text(const std::string& file, std::string_view text, std::string_view flag);

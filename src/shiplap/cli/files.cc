@@ -43,12 +43,9 @@ void suggest_next(std::string_view command, Context& context) {
 
 LoadedPlan load_plan(const std::string& file, Context& context) {
   LoadedPlan loaded{.source = read_text(file, context.in)};
-  try {
-    loaded.plan = plan::parse_plan(loaded.source.text, loaded.source.file);
-  } catch (const InputError&) {
-    if (const auto foreign = foreign_file_error(loaded.source)) throw InputError(*foreign);
-    throw;
-  }
+  loaded.plan =
+      read_or_recognize([&] { return plan::parse_plan(loaded.source.text, loaded.source.file); },
+                        [&] { return foreign_file_error(loaded.source); });
   return loaded;
 }
 

@@ -66,8 +66,7 @@ std::vector<std::string> script_words(std::string_view text) {
 std::map<std::string, std::string> script_sizes(const std::vector<std::string>& words) {
   std::map<std::string, std::string> sizes;
   for (std::size_t at = 0; at + 1 < words.size(); ++at) {
-    const std::string flag =
-        words[at] == "--seq-length" ? words[at] : local_flag(words[at]).value_or("");
+    const std::string flag = local_flag(words[at]).value_or("");
     const std::string number(leading_digits(words[at + 1]));
     if (flag.empty() || flag == "--ranks" || number.empty()) continue;
     if (words[at] == "--batch-size") {
@@ -120,21 +119,6 @@ const std::vector<ForeignFormat>& foreign_formats() {
   return kFormats;
 }
 
-// Whether a line is `shiplap-plan ..`. A plan may begin with comments, and lines with blanks.
-bool has_plan_header(std::string_view text) {
-  constexpr std::string_view kHeader = "shiplap-plan";
-  for (std::size_t at = text.find(kHeader); at != text.npos; at = text.find(kHeader, at + 1)) {
-    const std::size_t before = text.substr(0, at).find_last_not_of(" \t");
-    if (before == text.npos || text[before] == '\n') return true;
-  }
-  return false;
-}
-
-// Whether the text is a plan or a JSON file of ours, perhaps with errors.
-bool is_shiplap_file(std::string_view text) {
-  return has_plan_header(text) || text.substr(0, 200).find("\"shiplap.") != text.npos;
-}
-
 // An action of PyTorch's CSV, such as 0F0, 1B3, 2SEND_F1.
 bool is_action(std::string_view cell) {
   const auto digits = [&] {
@@ -167,23 +151,12 @@ bool is_schedule(std::string_view text) {
   return actions > 0;
 }
 
-// Whether the text is a plan, as text or JSON. A plan may begin with comments.
-bool is_plan_text(std::string_view text) {
-  if (text.substr(0, 200).find("\"shiplap.plan") != text.npos) return true;
-  const auto skip_blanks = [&] {
-    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  };
-  for (skip_blanks(); text.starts_with('#'); skip_blanks()) {
-    text.remove_prefix(std::min(text.find('\n'), text.size()));
-  }
-  return text.starts_with("shiplap-plan");
-}
-
 }  // namespace
 
 std::optional<Diagnostic> foreign_file_error(const SourceText& source, std::string_view expected) {
   const std::string_view text = std::string_view(source.text).substr(0, kPrefix);
-  if (is_shiplap_file(text)) return std::nullopt;  // its own errors are more precise
+  const bool is_ours = is_plan_text(text) || text.substr(0, 200).find("\"shiplap.") != text.npos;
+  if (is_ours) return std::nullopt;  // its own errors are more precise
   const auto error = [&](std::string_view what, std::string_view why, std::string help) {
     return Diagnostic{.code = "D008",
                       .where = {.file = source.file},

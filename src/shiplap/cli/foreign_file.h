@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "shiplap/base/diagnostic.h"
+#include "shiplap/base/error.h"
 #include "shiplap/base/files.h"
 
 namespace shiplap::cli {
@@ -18,5 +19,16 @@ namespace shiplap::cli {
 // The same for the file of `--schedule`, which may be a plan. Returns nothing for a schedule with
 // errors.
 [[nodiscard]] std::optional<Diagnostic> foreign_schedule_error(const SourceText& source);
+
+// Returns read(). If that throws InputError and foreign() knows the file, throws D008 instead.
+template <class Read, class Foreign>
+auto read_or_recognize(const Read& read, const Foreign& foreign) {
+  try {
+    return read();
+  } catch (const InputError&) {
+    if (const std::optional<Diagnostic> error = foreign()) throw InputError(*error);
+    throw;
+  }
+}
 
 }  // namespace shiplap::cli

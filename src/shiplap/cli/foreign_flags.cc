@@ -1,10 +1,13 @@
 #include "shiplap/cli/foreign_flags.h"
 
 #include <array>
+#include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "shiplap/cli/flags.h"
+#include "shiplap/plan/mesh.h"
 
 namespace shiplap::cli {
 namespace {
@@ -27,6 +30,7 @@ constexpr auto kSizeFlags = std::to_array<NamePair>({
     {"--hidden-size", "--hidden"},
     {"--global-batch-size", "--global-batch"},
     {"--batch-size", "--global-batch"},
+    {"--seq-length", "--seq-length"},
     {"--sequence-length", "--seq-length"},
     {"--seq-len", "--seq-length"},
     {"--num-microbatches", "--microbatches"},
@@ -51,14 +55,14 @@ std::string flag_value(std::span<const std::string> words, std::size_t at) {
   return at + 1 < words.size() ? words[at + 1] : "";
 }
 
-using AxisSizes = std::map<std::string, std::string>;  // sorted: dp, pp, tp
+using AxisSizes = std::map<std::string, std::int64_t>;  // sorted: dp, pp, tp
 
 AxisSizes axis_sizes(std::span<const std::string> words) {
   AxisSizes sizes;
   for (std::size_t at = 0; at < words.size(); ++at) {
     const std::optional<std::string> axis = mesh_axis(flag_name(words[at]));
-    const std::string size = flag_value(words, at);
-    if (axis && parse_integer(size).value_or(0) >= 1) sizes[*axis] = size;
+    const std::int64_t size = parse_integer(flag_value(words, at)).value_or(0);
+    if (axis && size >= 1) sizes[*axis] = size;
   }
   return sizes;
 }
@@ -66,19 +70,14 @@ AxisSizes axis_sizes(std::span<const std::string> words) {
 // Adds the axes that `hybrid` needs, except dp, which follows from the number of ranks.
 void complete_hybrid(AxisSizes& sizes) {
   if (sizes.empty()) return;
-  sizes.try_emplace("pp", "1");
-  sizes.try_emplace("tp", "1");
+  sizes.try_emplace("pp", 1);
+  sizes.try_emplace("tp", 1);
 }
 
 std::string format_sizes(const AxisSizes& sizes) {
-  std::string mesh;
-  for (const auto& [axis, size] : sizes) {
-    mesh += (mesh.empty() ? "" : ",");
-    mesh += axis;
-    mesh += "=";
-    mesh += size;
-  }
-  return mesh;
+  std::vector<plan::Axis> axes;
+  for (const auto& [name, size] : sizes) axes.push_back({.name = name, .size = size});
+  return format_axes(axes);
 }
 
 }  // namespace
@@ -103,7 +102,7 @@ std::string mesh_of_flags(std::span<const std::string> words) {
   const bool only_dp = !sizes.contains("pp") && !sizes.contains("tp");
   if (strategy == "hybrid" || (strategy.empty() && !only_dp)) {
     complete_hybrid(sizes);
-    if (!sizes.empty() && !has_ranks) sizes.try_emplace("dp", "1");
+    if (!sizes.empty() && !has_ranks) sizes.try_emplace("dp", 1);
   }
   return format_sizes(sizes);
 }

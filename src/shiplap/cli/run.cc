@@ -158,9 +158,7 @@ void print_json_error(const Json& diagnostics, Context& context) {
 ExitCode report(const InputError& error, ExitCode code, const Request& request, Context& context) {
   context.err.stream << render(error.diagnostics(), context.err.colour);
   if (request.json) {
-    Json list = Json::array();
-    for (const Diagnostic& diagnostic : error.diagnostics()) list.push(to_json(diagnostic));
-    print_json_error(list, context);
+    print_json_error(to_json(error.diagnostics()), context);
   }
   return code;
 }

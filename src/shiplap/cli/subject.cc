@@ -26,12 +26,9 @@ Subject subject_of_file(const std::string& file, Context& context) {
 
 // Throws InputError: D008, or the errors of the schedule.
 plan::Plan parse_schedule(const SourceText& source, const strategy::ActionCosts& costs) {
-  try {
-    return strategy::plan_of_schedule(source.text, source.file, costs);
-  } catch (const InputError&) {
-    if (const auto foreign = foreign_schedule_error(source)) throw InputError(*foreign);
-    throw;
-  }
+  return read_or_recognize(
+      [&] { return strategy::plan_of_schedule(source.text, source.file, costs); },
+      [&] { return foreign_schedule_error(source); });
 }
 
 Subject subject_of_schedule(const ScheduleFlags& flags, Context& context) {
@@ -57,9 +54,7 @@ Subject subject_of_strategy(const StrategyFlags& flags, const StrategyDefaults& 
                   .detail = describe_training(trainer)};
   subject.title =
       fmt::format("{} on {}", subject.name, report::counted(std::ssize(trainer.models()), "rank"));
-  for (const plan::Axis& axis : trainer.world().mesh) {
-    subject.mesh += fmt::format("{}{}={}", subject.mesh.empty() ? "" : " ", axis.name, axis.size);
-  }
+  subject.mesh = format_axes(trainer.world().mesh, " ");
   return subject;
 }
 

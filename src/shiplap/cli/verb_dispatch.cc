@@ -377,12 +377,10 @@ struct ValidatedFile {
 // Throws InputError: D004, D008, or the errors of the file.
 ValidatedFile load_dispatch(const std::string& name, Context& context) {
   const SourceText source = read_text(name, context.in, ".json");
-  try {
-    return {.name = source.file, .file = dispatch::read_dispatch(source.text, source.file)};
-  } catch (const InputError&) {
-    if (const auto foreign = foreign_file_error(source, "a dispatch")) throw InputError(*foreign);
-    throw;
-  }
+  return {
+      .name = source.file,
+      .file = read_or_recognize([&] { return dispatch::read_dispatch(source.text, source.file); },
+                                [&] { return foreign_file_error(source, "a dispatch"); })};
 }
 
 ValidatedFile validate_file(const std::string& name, Context& context) {
@@ -397,11 +395,9 @@ ExitCode print_validation(const ValidatedFile& validated, const Options& options
                           Context& context) {
   const bool sound = validated.found.empty();
   if (options.json) {
-    Json list = Json::array();
-    for (const Diagnostic& one : validated.found) list.push(to_json(one));
     Json json = Json::object(
         {{"schema", "shiplap.dispatch.validate/1"}, {"file", validated.name}, {"sound", sound}});
-    context.out.stream << to_text(json.set("diagnostics", std::move(list))) << '\n';
+    context.out.stream << to_text(json.set("diagnostics", to_json(validated.found))) << '\n';
   } else {
     context.out.stream << render(validated.found, context.out.colour)
                        << fmt::format("{}: {}\n", sound ? "sound" : "unsound",

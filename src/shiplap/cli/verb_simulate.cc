@@ -77,21 +77,15 @@ struct Simulated {
   std::optional<Diagnostic> memory;  // it does not fit
 };
 
-Json to_json(std::span<const Diagnostic> diagnostics) {
-  Json list = Json::array();
-  for (const Diagnostic& one : diagnostics) list.push(shiplap::to_json(one));
-  return list;
-}
-
 Json to_json(const Simulated& found) {
   Json json = Json::object(
       {{"schema", "shiplap.simulate/1"}, {"name", found.subject.name}, {"hardware", found.system}});
   const Json of_trace = report::trace_to_json(found.replay.trace, found.summary);
   for (const auto& [key, value] : of_trace.as_object()) json.set(key, value);
-  json.set("warnings", to_json(std::span(found.warnings)));
+  json.set("warnings", shiplap::to_json(found.warnings));
   std::vector<Diagnostic> problems = found.replay.problems;
   if (found.memory) problems.push_back(*found.memory);
-  return json.set("problems", to_json(std::span<const Diagnostic>(problems)));
+  return json.set("problems", shiplap::to_json(problems));
 }
 
 std::string to_text(const Simulated& found, const std::string& title,

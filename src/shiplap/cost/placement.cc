@@ -19,14 +19,6 @@ plan::Mesh with_axis_last(const plan::Mesh& mesh, plan::AxisId last) {
   return moved;
 }
 
-std::string format_axes(const plan::Mesh& mesh) {
-  std::string text;
-  for (const plan::Axis& axis : mesh.axes) {
-    text += fmt::format("{}{}={}", text.empty() ? "" : ",", axis.name, axis.size);
-  }
-  return text;
-}
-
 std::string placement_help(const plan::Mesh& mesh, plan::AxisId axis, std::int64_t ranks_per_node) {
   const plan::Mesh last = with_axis_last(mesh, axis);
   const std::int64_t best =
@@ -34,7 +26,7 @@ std::string placement_help(const plan::Mesh& mesh, plan::AxisId axis, std::int64
   if (best == nodes_of_group(mesh, axis, ranks_per_node)) {
     return fmt::format("take a `{}` that divides {}", mesh.name(axis), ranks_per_node);
   }
-  return fmt::format("put `{}` last: {}{}", mesh.name(axis), format_axes(last),
+  return fmt::format("put `{}` last: {}{}", mesh.name(axis), format_axes(last.axes),
                      best == 1 ? "" : fmt::format("; it then spans {} nodes", best));
 }
 
@@ -73,7 +65,7 @@ std::optional<Diagnostic> tensor_parallel_warning(const plan::Mesh& mesh,
                              ? "those of a `tp` group are consecutive"
                              : fmt::format("those of a `tp` group are {} apart, because the last "
                                            "axis of {} varies fastest",
-                                           mesh.stride(axis), format_axes(mesh))),
+                                           mesh.stride(axis), format_axes(mesh.axes))),
       .help = placement_help(mesh, axis, ranks_per_node)};
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/base/files.h"
 #include "shiplap/base/json.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/hardware/system.h"
@@ -288,24 +289,10 @@ class Reader {
   std::vector<Diagnostic> errors_;
 };
 
-// Whether the text is a plan, in either form. A plan may begin with comments.
-bool is_plan(std::string_view text) {
-  const auto skip_blanks = [&] {
-    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  };
-  skip_blanks();
-  if (text.substr(0, 100).find("\"shiplap.plan/") != text.npos) return true;
-  while (text.starts_with('#')) {
-    text.remove_prefix(std::min(text.find('\n'), text.size()));
-    skip_blanks();
-  }
-  return text.starts_with("shiplap-plan");
-}
-
 }  // namespace
 
 System parse_system(std::string_view text, std::string_view file) {
-  if (is_plan(text)) {
+  if (is_plan_text(text)) {
     throw InputError(Diagnostic{
         .code = "D600",
         .where = {.file = std::string(file)},

@@ -111,7 +111,7 @@ class Expander {
 
   // Counts a statement that adds no operation: in a loop it takes as long as an iteration.
   void count_in_loop() {
-    if (loops_ > 0) ++iterations_;
+    if (!loop_values_.empty()) ++iterations_;
   }
 
   void expand(const Repeat& repeat) {
@@ -125,7 +125,6 @@ class Expander {
       return;
     }
     const std::size_t bound = resolve_.bound();
-    ++loops_;
     loop_values_.push_back(0);
     for (std::int64_t k = 0; k < count; ++k) {
       loop_values_.back() = k;
@@ -135,7 +134,6 @@ class Expander {
       resolve_.unbind_to(bound);
     }
     loop_values_.pop_back();
-    --loops_;
   }
 
   std::int64_t times(const Repeat& repeat) {
@@ -230,8 +228,7 @@ class Expander {
   Resolver resolve_;
   OperationIndex index_;
   std::int64_t iterations_ = 0;
-  std::int32_t loops_ = 0;  // around the statement
-  std::vector<std::int64_t> loop_values_;
+  std::vector<std::int64_t> loop_values_;  // of the loops around the statement
   std::int32_t batch_ = -1;
 };
 

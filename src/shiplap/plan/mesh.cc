@@ -1,11 +1,21 @@
 #include "shiplap/plan/mesh.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "shiplap/base/error.h"
 
 namespace shiplap::plan {
+
+std::string format_axes(std::span<const Axis> axes, std::string_view separator) {
+  std::string text;
+  for (const Axis& axis : axes) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : separator, axis.name, axis.size);
+  }
+  return text;
+}
 
 std::int64_t Mesh::ranks() const {
   std::int64_t product = 1;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shiplap/base/id.h"
@@ -47,6 +48,9 @@ struct Mesh {
   // `rank`.
   [[nodiscard]] Rank moved(Rank rank, AxisId id, std::int64_t position) const;
 };
+
+// "dp=2,tp=4"
+[[nodiscard]] std::string format_axes(std::span<const Axis> axes, std::string_view separator = ",");
 
 // An ordered set of ranks: a regular grid in O(axes) memory, or a list.
 class RankSet {

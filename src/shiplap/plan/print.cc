@@ -44,9 +44,7 @@ class PlanWriter {
   void indent() { out().append(2 * depth_, ' '); }
 
   void mesh() {
-    out() += "mesh";
-    for (const Axis& axis : plan_.mesh.axes) out() += fmt::format(" {}={}", axis.name, axis.size);
-    out() += '\n';
+    line("mesh " + format_axes(plan_.mesh.axes, " "));
     for (const Alias& alias : plan_.mesh.aliases) {
       out() += "alias " + alias.name + " =";
       for (const AxisId axis : alias.axes) out() += " " + plan_.mesh.name(axis);

@@ -129,8 +129,6 @@ Json places_to_json(const std::vector<check::OperationId>& places) {
 
 Json finding_to_json(const Finding& finding) {
   const Diagnostic& diagnostic = finding.diagnostic;
-  Json notes = Json::array();
-  for (const Diagnostic& note : finding.notes) notes.push(to_json(note));
   const Json shared = to_json(diagnostic);
   const Json* where = shared.find("where");
   return Json::object({{"code", diagnostic.code},
@@ -144,7 +142,7 @@ Json finding_to_json(const Finding& finding) {
                        {"witness", places_to_json(finding.witness)},
                        {"only_rendezvous", finding.only_rendezvous},
                        {"folded", finding.folded},
-                       {"notes", std::move(notes)}});
+                       {"notes", to_json(finding.notes)}});
 }
 
 // "rank 3, b[1]: compute backward", as far as it is known.
@@ -383,9 +381,7 @@ Json check_json(const CheckedPlan& checked) {
   }
   result.set("assumed", std::move(assumed));
   result.set("absent", report.absent);
-  Json advice = Json::array();
-  for (const Diagnostic& warning : report.advice) advice.push(to_json(warning));
-  result.set("advice", std::move(advice));
+  result.set("advice", to_json(report.advice));
   result.set("findings", std::move(findings));
   result.set("examined", std::move(examined));
   return result;

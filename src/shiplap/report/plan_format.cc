@@ -100,12 +100,6 @@ std::string format_selector(const plan::Selector& selector, const Mesh& mesh) {
   return text;
 }
 
-std::string format_mesh(const Mesh& mesh) {
-  std::string text;
-  for (const plan::Axis& axis : mesh.axes) append(text, fmt::format("{}={}", axis.name, axis.size));
-  return text;
-}
-
 std::string format_ratio(const plan::Ratio& ratio) {
   if (ratio.denominator() == 1) return fmt::format("{}", ratio.numerator());
   return fmt::format("{}/{}", ratio.numerator(), ratio.denominator());

@@ -43,7 +43,7 @@ MinMax operations_of(const Summary& summary) {
 std::string answer(const Plan& plan, const Summary& summary, const std::string& title) {
   std::string text =
       fmt::format("{}: {} on {}, {}", printable(title), counted(summary.ranks, "rank"),
-                  format_mesh(plan.mesh), counted(std::ssize(plan.programs), "program"));
+                  format_axes(plan.mesh.axes, " "), counted(std::ssize(plan.programs), "program"));
   if (summary.spares > 0) text += fmt::format(", {}", counted(summary.spares, "spare"));
   const MinMax operations = operations_of(summary);
   return text + fmt::format(", {} operation{} a rank", range(operations, " to "),
@@ -64,7 +64,7 @@ std::string places(const Plan& plan, const Summary& summary) {
   for (const plan::Selector& spare : plan.spares) {
     text += fmt::format("spare on {}\n", format_selector(spare, plan.mesh));
   }
-  if (!text.empty()) text = "\nmesh  " + format_mesh(plan.mesh) + "\n" + text;
+  if (!text.empty()) text = "\nmesh  " + format_axes(plan.mesh.axes, " ") + "\n" + text;
   if (!summary.complete()) {
     text += fmt::format(
         "\nnote: there are too many different ranks to summarize all of them;\n"

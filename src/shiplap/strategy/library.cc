@@ -132,14 +132,6 @@ std::vector<plan::Axis> default_mesh(const StrategyInfo& entry, int ranks) {
   return mesh;
 }
 
-std::string format_mesh(const std::vector<plan::Axis>& mesh) {
-  std::string text;
-  for (const plan::Axis& axis : mesh) {
-    text += fmt::format("{}{}={}", text.empty() ? "" : ",", axis.name, axis.size);
-  }
-  return text;
-}
-
 // Returns the number of ranks of a mesh. Throws if an axis is empty or the mesh is too large.
 std::int64_t count_ranks(const std::vector<plan::Axis>& mesh) {
   std::int64_t ranks = 1;
@@ -202,11 +194,11 @@ std::vector<plan::Axis> complete_mesh(const StrategyInfo& entry, const TrainingS
                    size.ranks == 0 ? "the size of one axis follows from the number of ranks, which "
                                      "is not given either"
                                    : "only one axis follows from the number of ranks",
-                   fmt::format("give all sizes, for instance {}", format_mesh(example)));
+                   fmt::format("give all sizes, for instance {}", format_axes(example)));
   }
   if (size.ranks % given != 0) {
     throw_bad_size(
-        fmt::format("{} ranks cannot be divided by {}", size.ranks, format_mesh(size.mesh)),
+        fmt::format("{} ranks cannot be divided by {}", size.ranks, format_axes(size.mesh)),
         fmt::format("`{}` would have {} / {} positions", missing[0], size.ranks, given),
         fmt::format("take {} ranks", nearest_multiples(size.ranks, given)));
   }
