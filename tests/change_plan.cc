@@ -23,6 +23,11 @@ class Changes {
       name(alias.name);
       edit([&alias] { alias.axes.push_back(alias.axes.front()); });
     }
+    for (Source& source : plan.sources) {
+      name(source.name);
+      name(source.file);
+      name(source.function);
+    }
     for (List& list : plan.lists) {
       name(list.name);
       edit([&list] { list.values.push_back(7); });
@@ -156,6 +161,7 @@ class Changes {
   }
 
   void visit(Value& value) {
+    if (!value.tensor.exists()) return;
     if (plan_.tensors[value.tensor].has_versions()) flag(value.is_new);
     if (value.indexed) expr(value.index);
     if (value.sum != Sum::none) ratio(value.scale);
@@ -201,6 +207,7 @@ class Changes {
       flag(operation.joined);
       name(operation.label);
     }
+    if (operation.at.source.exists()) edit([&operation] { ++operation.at.line; });
     for (Reference& reference : operation.after) visit(reference);
     if (operation.work) visit(*operation.work);
     std::visit([this](auto& action) { visit(action); }, operation.action);

@@ -40,8 +40,10 @@ class Generator {
 
   Plan plan() {
     mesh();
+    plan_.declares_values = maybe(0.8);
+    for (std::int64_t k = random_.between(0, 3); k > 0; --k) source();
     for (std::int64_t k = random_.between(0, 4); k > 0; --k) list();
-    for (std::int64_t k = random_.between(0, 4); k > 0; --k) tensor();
+    for (std::int64_t k = random_.between(0, 4); k > 0 && plan_.declares_values; --k) tensor();
     for (std::int64_t k = random_.between(0, 3); k > 0; --k) table();
     programs();
     return std::move(plan_);
@@ -105,6 +107,18 @@ class Generator {
       default:
         return upto(100);
     }
+  }
+
+  void source() {
+    plan_.sources.push_back({.name = "source" + std::to_string(count_++),
+                             .file = pick(labels()),
+                             .function = pick(labels())});
+  }
+
+  SourceLine source_line() {
+    if (plan_.sources.empty() || maybe()) return {};
+    return {SourceId(static_cast<std::size_t>(upto(std::ssize(plan_.sources)))),
+            static_cast<std::int32_t>(random_.between(1, 1000))};
   }
 
   void list() {
@@ -450,11 +464,14 @@ class Generator {
     operation.async = !computes && !std::holds_alternative<Allocate>(operation.action) &&
                       !std::holds_alternative<Free>(operation.action) && maybe(0.3);
     if (maybe(0.3)) operation.work = work();
+    operation.at = source_line();
     if (maybe(0.4)) operation.label = pick(labels());
     return operation;
   }
 
-  Operation member() { return {.stream = StreamId(), .action = communication()}; }
+  Operation member() {
+    return {.stream = StreamId(), .action = communication(), .at = source_line()};
+  }
 
   Action action(int depth) {
     switch (upto(7)) {
@@ -476,12 +493,12 @@ class Generator {
 
   Compute compute() {
     Compute compute{.kernel = any_name()};
-    if (plan_.tensors.empty()) return compute;
+    if (plan_.tensors.empty() && plan_.declares_values) return compute;
     for (std::int64_t k = upto(4); k > 0; --k) {
       compute.accesses.push_back(
           {.kind = one_of({Access::Kind::reads, Access::Kind::writes, Access::Kind::adds}),
            .region = region(),
-           .value = value(tensor_id(), true)});
+           .value = plan_.declares_values ? value(tensor_id(), true) : Value{}});
     }
     return compute;
   }

@@ -105,6 +105,7 @@ std::string place(const Where& where) {
 
 std::string location(const Where& where) {
   std::string result = place(where);
+  if (!where.function.empty()) result += " in " + printable(where.function);
   const auto add = [&](const std::string& part) {
     if (part.empty()) return;
     if (!result.empty()) result += ", ";
@@ -226,6 +227,7 @@ Json where_to_json(const Where& where) {
   if (!where.file.empty()) result.set("file", where.file);
   if (where.line > 0) result.set("line", where.line);
   if (where.column > 0) result.set("column", where.column);
+  if (!where.function.empty()) result.set("function", where.function);
   if (!where.flag.empty()) result.set("flag", where.flag);
   if (where.rank) result.set("rank", *where.rank);
   if (!where.operation.empty()) result.set("operation", where.operation);

@@ -24,7 +24,8 @@ struct Where {
   int column = 0;       // from 1, in bytes
   int length = 1;       // how much of `excerpt` to underline, in bytes
   std::string excerpt;  // the line in the file, verbatim
-  std::string flag;     // "--ranks"
+  std::string function;
+  std::string flag;  // "--ranks"
   std::optional<std::int64_t> rank;
   std::string operation;  // "b[1]: compute backward"
   friend bool operator==(const Where&, const Where&) = default;

@@ -227,6 +227,20 @@ std::string line_of(std::string_view text, int line) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
+constexpr std::uintmax_t kMaxExcerptFile = std::uintmax_t{16} << 20;  // bytes
+
+// A line of a file that a plan names as its source; empty if it cannot be read.
+std::string line_of_file(const std::string& file, int line) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error) || fs::file_size(file, error) > kMaxExcerptFile) return "";
+  std::ifstream in(file, std::ios::binary);
+  std::string text;
+  for (int k = 0; k < line; ++k) {
+    if (!std::getline(in, text)) return "";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string SourceText::short_name() const {
@@ -269,7 +283,9 @@ void check_writable(const std::optional<std::string>& file, std::string_view fla
 Diagnostic add_source_location(Diagnostic diagnostic, const SourceText& source) {
   Where& where = diagnostic.where;
   if (where.file.empty() && where.flag.empty()) where.file = source.file;
-  if (where.line > 0 && where.excerpt.empty()) where.excerpt = line_of(source.text, where.line);
+  if (where.line < 1 || !where.excerpt.empty()) return diagnostic;
+  const bool here = where.file.empty() || where.file == source.file;
+  where.excerpt = here ? line_of(source.text, where.line) : line_of_file(where.file, where.line);
   return diagnostic;
 }
 

@@ -58,6 +58,7 @@ class Checker {
   Checker(const plan::Plan& plan, const Options& options, const Symmetry& symmetry)
       : options_(options), job_(load(plan, symmetry, options, violations_)) {
     report_.ranks = plan.mesh.ranks();
+    report_.declares_values = plan.declares_values;
     report_.programs = std::ssize(job_->scripts);
     report_.assumed = job_->assumed;
     for (const Script& script : job_->scripts) {
@@ -73,9 +74,11 @@ class Checker {
       if (report_.findings.empty()) check_library_rules();
     }
     report_.examined.push_back({"accessed regions", job_->accesses});
-    report_.examined.push_back({"computations", job_->computations});
-    report_.examined.push_back({"declared values", statements_, followed_});
-    report_.examined.push_back({"sums", unions_, followed_});
+    if (job_->plan.declares_values) {
+      report_.examined.push_back({"computations", job_->computations});
+      report_.examined.push_back({"declared values", statements_, followed_});
+      report_.examined.push_back({"sums", unions_, followed_});
+    }
     if (followed_) check_statements_exist();
     return std::move(report_);
   }
@@ -123,20 +126,24 @@ class Checker {
     std::vector<Violation> races;
     std::ranges::copy_if(violations_, std::back_inserter(races), is_race);
     report_.examined.push_back({"ordered operations", report_.operations});
-    bool done = run(min_eager_limit_, races.empty());
+    followed_ = races.empty() && job_->plan.declares_values;
+    bool done = run(min_eager_limit_);
     if (!done) {
-      const bool hidden =
-          min_eager_limit_ != plan::kAllEager && run(plan::kAllEager, races.empty());
+      const bool hidden = min_eager_limit_ != plan::kAllEager && run(plan::kAllEager);
       plan::Execution again(job_->linked, hidden ? min_eager_limit_ : plan::kAllEager);
       again.run();
       report_.findings.push_back(
           diagnose_deadlock(*job_, again, hidden ? Deadlock::rendezvous : Deadlock::always));
       done = hidden;
     }
+    followed_ = followed_ && done;
     if (!done) return;
     add(diagnose_races(*job_, races));
-    followed_ = races.empty();
     if (followed_) add(diagnose_values(*job_, value_violations_));
+    if (job_->plan.declares_values || !races.empty()) return;
+    std::vector<Violation> invalid;
+    std::ranges::copy_if(violations_, std::back_inserter(invalid), is_invalid_operation);
+    add(diagnose_shapes(*job_, invalid));
   }
 
   // A plan that is sound by itself may still need something that a library does not support.
@@ -157,8 +164,8 @@ class Checker {
   }
 
   // Whether the execution completes.
-  bool run(std::int64_t eager, bool with_values) {
-    if (!with_values) return plan::Execution(job_->linked, eager).run(options_.progress);
+  bool run(std::int64_t eager) {
+    if (!followed_) return plan::Execution(job_->linked, eager).run(options_.progress);
     value_violations_.clear();
     std::ranges::copy_if(violations_, std::back_inserter(value_violations_), is_invalid_operation);
     ValueTracker values(*job_, value_violations_);
@@ -187,7 +194,7 @@ class Checker {
   Report report_;
   std::vector<Violation> value_violations_;
   std::int64_t min_eager_limit_ = min_eager_limit(options_);
-  bool followed_ = false;
+  bool followed_ = false;  // the values
   std::int64_t statements_ = 0;
   std::int64_t unions_ = 0;
 };
@@ -235,6 +242,7 @@ bool Report::sound() const {
 
 Report check(const plan::Plan& plan, const Options& options) {
   Report report = examine(plan, options);
+  if (!plan.declares_values) return report;
   for (Diagnostic& warning : advise(plan)) report.advice.push_back(std::move(warning));
   return report;
 }

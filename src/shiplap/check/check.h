@@ -80,6 +80,7 @@ struct Assumed {
 struct Report {
   std::vector<Finding> findings;  // the most severe first; errors and warnings
   std::vector<Examined> examined;
+  bool declares_values = true;  // no: what buffers hold, and when they are allocated, is unchecked
   std::int64_t ranks = 0;
   std::int64_t programs = 0;     // representatives that were checked
   std::int64_t operations = 0;   // of these

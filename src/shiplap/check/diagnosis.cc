@@ -223,6 +223,14 @@ std::vector<Finding> diagnose_races(const Job& job, const std::vector<Violation>
         finding_at(formatter, violation.place, race_diagnostic(formatter, job, violation));
     finding.witness = {violation.other, violation.place};
     finding.folded = std::ssize(set) - 1;
+    if (job.op(violation.other).source->at.source.exists()) {
+      const Where other = formatter.where(violation.other);
+      finding.diagnostic.help =
+          fmt::format("wait for the operation of {}:{} before this line", other.file, other.line);
+      finding.notes.push_back({.severity = Severity::note,
+                               .where = other,
+                               .what = "the operation that may still be in flight"});
+    }
     findings.push_back(std::move(finding));
   }
   return findings;

@@ -35,24 +35,24 @@ std::string format_ranks(const std::vector<std::int32_t>& ranks) {
   return text;
 }
 
+const plan::RankProgram& Formatter::program(std::int32_t rank) {
+  auto found = programs_.find(rank);
+  if (found == programs_.end()) {
+    found = programs_.emplace(rank, plan::expand(job_.plan, Rank(rank))).first;
+  }
+  return found->second;
+}
+
 std::string Formatter::operation(OperationId place) {
   if (place.operation < 0) return "";
-  auto found = programs_.find(place.rank);
-  if (found == programs_.end()) {
-    found = programs_.emplace(place.rank, plan::expand(job_.plan, Rank(place.rank))).first;
-  }
-  const plan::RankProgram& program = found->second;
-  return program.describe(program.operations[place.operation]);
+  const plan::RankProgram& here = program(place.rank);
+  return here.describe(here.operations[place.operation]);
 }
 
 Where Formatter::where(OperationId place) {
-  Where where{.rank = place.rank, .operation = operation(place)};
-  if (place.operation < 0) return where;
-  const plan::Origin& origin = job_.op(place).source->origin;
-  where.line = origin.line;
-  where.column = origin.column;
-  where.length = origin.length;
-  return where;
+  if (place.operation < 0) return {.rank = place.rank};
+  const plan::RankProgram& here = program(place.rank);
+  return here.where(here.operations[place.operation]);
 }
 
 std::string Formatter::at(OperationId place) {

@@ -36,6 +36,8 @@ class Formatter {
   // Names only the dimensions that the box does not cover entirely.
   [[nodiscard]] std::string box(const Piece& piece, const Box& box) const;
 
+  const plan::RankProgram& program(std::int32_t rank);
+
   const Job& job_;
   std::map<std::int32_t, plan::RankProgram> programs_;
 };

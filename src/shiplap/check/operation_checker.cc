@@ -58,7 +58,7 @@ void OperationChecker::check_program(const plan::RankProgram& program,
     const plan::flat::Operation& op = program.operations[k];
     check_sizes(op);
     const auto* compute = std::get_if<plan::Compute>(&op.source->action);
-    if (compute == nullptr || !check_written_once(op)) continue;
+    if (compute == nullptr || !check_written_once(op) || !plan_.declares_values) continue;
     if (contracts_.is_assumed(op)) ++assumed_[compute->kernel];
     if (compute->kernel == plan::kOpaqueKernel) continue;
     ++computations_;
@@ -89,18 +89,19 @@ bool OperationChecker::report(std::string code, std::string what, std::string wh
 bool OperationChecker::check_written_once(const plan::flat::Operation& op) {
   const auto accesses = program_->accesses_of(op);
   for (std::size_t a = 0; a < accesses.size(); ++a) {
-    if (!check_distinct(accesses[a].value)) return false;
+    if (plan_.declares_values && !check_distinct(accesses[a].value)) return false;
     if (accesses[a].kind == Access::Kind::reads) continue;
     for (std::size_t b = a + 1; b < accesses.size(); ++b) {
       const bool both_add =
           accesses[a].kind == Access::Kind::adds && accesses[b].kind == Access::Kind::adds;
       if (accesses[b].kind == Access::Kind::reads || both_add) continue;
       if (!share(*program_, accesses[a].region, accesses[b].region)) continue;
+      const auto value = [&](std::size_t k) {
+        return name_of(plan_.tensors[accesses[k].value.tensor], accesses[k].value);
+      };
       return report(
           "D731", "one computation writes some rows twice",
-          fmt::format("`{}` and `{}` share them",
-                      name_of(plan_.tensors[accesses[a].value.tensor], accesses[a].value),
-                      name_of(plan_.tensors[accesses[b].value.tensor], accesses[b].value)),
+          plan_.declares_values ? fmt::format("`{}` and `{}` share them", value(a), value(b)) : "",
           "write them once");
     }
   }

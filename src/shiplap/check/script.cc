@@ -72,7 +72,9 @@ class ScriptBuilder::RankBuilder {
     Assertion assertion{.row_range = row_range(region),
                         .kind = kind,
                         .pieces = static_cast<std::int32_t>(all_.pieces_.size())};
-    all_.statements_.evaluate({program_, value, slopes_}, region.count, all_.pieces_);
+    if (value.tensor.exists()) {
+      all_.statements_.evaluate({program_, value, slopes_}, region.count, all_.pieces_);
+    }
     assertion.count = static_cast<std::int32_t>(all_.pieces_.size()) - assertion.pieces;
     return assertion;
   }

@@ -281,6 +281,53 @@ TEST(CheckVerb, FixSaysWhereThereIsNothingToDo) {
   EXPECT_FALSE(std::filesystem::exists(fixed.path));
 }
 
+// The ring of two sends that wait for each other, as recorded from a script.
+const char* const kRecordedRing =
+    "shiplap-plan 1\nmesh pp=2\nvalues undeclared\n"
+    "source ring \"my scripts/ring.py\" in \"exchange\"\n"
+    "program all on all\n  buffer x rows 2 row_bytes 4 f32\n"
+    "  send x[0 +1] to pp+1 wrap at ring:7\n  receive x[1 +1] from pp-1 wrap at ring:8\n";
+
+TEST(CheckVerb, FindingsOfARecordingNameTheLineOfTheProgram) {
+  const Scratch plan("check_verb_recorded.plan");
+  write_text(plan.path, kRecordedRing, "");
+  const Outcome text = shiplap({"check", plan.path});
+  EXPECT_EQ(text.code, ExitCode::no);
+  EXPECT_THAT(text.out, HasSubstr("--> my scripts/ring.py:7 in exchange, rank 0, send\n"));
+  const Outcome github = shiplap({"check", plan.path, "--format", "github"});
+  EXPECT_THAT(github.out, StartsWith("::error file=my scripts/ring.py,line=7,title=D721::"));
+  const Outcome sarif = shiplap({"check", plan.path, "--format", "sarif"});
+  EXPECT_THAT(sarif.out, HasSubstr("\"uri\": \"my%20scripts/ring.py\""));
+  EXPECT_THAT(sarif.out, HasSubstr("\"startLine\": 7"));
+  const Outcome eager = shiplap({"check", plan.path, "--sends", "eager", "--rules", "mpi"});
+  EXPECT_EQ(eager.code, ExitCode::yes) << eager.out;
+  EXPECT_THAT(eager.out, HasSubstr("not checked: what buffers hold (`values undeclared`)\n"));
+}
+
+TEST(CheckVerb, AnExcerptOfTheProgramIsShownIfItCanBeRead) {
+  const Scratch script("check_verb_ring.py");
+  std::string lines;
+  for (int k = 1; k < 10; ++k) lines += fmt::format("line_{}()\n", k);
+  write_text(script.path, lines, "");
+  std::string plan = kRecordedRing;
+  plan.replace(plan.find("my scripts/ring.py"), 18, script.path);
+  EXPECT_THAT(shiplap({"check", "-"}, {.input = plan}).out, HasSubstr("7 | line_7()\n"));
+  plan.replace(plan.find("ring:7"), 6, "ring:99");
+  EXPECT_THAT(shiplap({"check", "-"}, {.input = plan}).out, HasSubstr(":99 in exchange"));
+}
+
+TEST(CheckVerb, AllowedErrorsAreWarnings) {
+  const Outcome allowed = shiplap({"check", "-", "--allow", "D721"}, {.input = kRecordedRing});
+  EXPECT_EQ(allowed.code, ExitCode::yes);
+  EXPECT_THAT(allowed.out, HasSubstr("warning[D721]"));
+  EXPECT_THAT(allowed.out, HasSubstr("sound except for D721: 2 ranks, eager and rendezvous sends"));
+  const Outcome other = shiplap({"check", "-", "--allow", "D701, D722"}, {.input = kRecordedRing});
+  EXPECT_EQ(other.code, ExitCode::no);
+  const Outcome unknown = shiplap({"check", "-", "--allow", "D999"}, {.input = kRecordedRing});
+  EXPECT_EQ(unknown.code, ExitCode::wrong_input);
+  EXPECT_THAT(unknown.err, HasSubstr("there is no code `D999`"));
+}
+
 TEST(CheckVerb, WrongInputIsTold) {
   EXPECT_EQ(shiplap({"check", "-"}, {.input = "shiplap-plan 2"}).code, ExitCode::wrong_input);
   for (const std::vector<std::string>& words :

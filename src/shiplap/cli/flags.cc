@@ -36,6 +36,16 @@ std::vector<std::string> format_value(const std::optional<T>& target) {
 
 }  // namespace
 
+std::vector<std::string> parse_list(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of(", "), text.size());
+    if (end > 0) words.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
+
 std::optional<std::int64_t> parse_integer(const std::string& text) {
   std::int64_t number = 0;
   const char* const end = text.data() + text.size();

@@ -56,6 +56,8 @@ struct Usage {
 
 // Returns nullopt unless the text is a 64-bit integer.
 [[nodiscard]] std::optional<std::int64_t> parse_integer(const std::string& text);
+// The words between commas and blanks.
+[[nodiscard]] std::vector<std::string> parse_list(std::string_view text);
 
 // A value that is not one of the valid ones.
 struct InvalidChoice {

@@ -22,12 +22,7 @@ int number(const char* flag, const std::optional<std::int64_t>& value, std::int6
 // "dp=2,pp=4" or "dp=2 pp=4".
 std::vector<plan::Axis> parse_mesh(const std::string& text) {
   std::vector<plan::Axis> axes;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t end = std::min(text.find_first_of(", ", at), text.size());
-    const std::string word = text.substr(at, end - at);
-    at = end + 1;
-    if (word.empty()) continue;
+  for (const std::string& word : parse_list(text)) {
     const std::size_t equals = word.find('=');
     const std::optional<std::int64_t> size =
         equals == std::string::npos ? std::nullopt : parse_integer(word.substr(equals + 1));

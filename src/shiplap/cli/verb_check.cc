@@ -1,6 +1,7 @@
 // shiplap check: verifies a plan or a strategy.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "shiplap/base/catalogue.h"
 #include "shiplap/check/check.h"
 #include "shiplap/check/fix.h"
 #include "shiplap/cli/files.h"
@@ -34,6 +36,7 @@ struct Options {
   std::optional<std::string> rules;
   std::optional<std::string> sends;
   std::optional<std::int64_t> eager;
+  std::optional<std::string> allow;
   std::optional<std::string> format;
   std::optional<std::string> output;
   bool fix = false;
@@ -71,6 +74,11 @@ void declare(Flags& flags, Options& options) {
        .example = "65536",
        .old_name = "--eager"},
       options.eager);
+  flags.text({.name = "--allow",
+              .value = "CODES",
+              .help = "report these errors as warnings, which do not change the exit code",
+              .example = "D701,D726"},
+             options.allow);
   flags.toggle({.name = "--fix",
                 .help = "write a fixed plan to FILE.fixed.plan or OUT, if reordering two "
                         "operations or an async send makes it sound"},
@@ -118,6 +126,30 @@ void check_flags(const Options& options) {
   if (options.sends && options.eager) {
     throw_flag_error("--eager-limit", "`--eager-limit` and `--sends` contradict each other",
                      "give one of them");
+  }
+}
+
+std::vector<std::string> allowed_codes(const Options& options) {
+  std::vector<std::string> codes = parse_list(options.allow.value_or(""));
+  for (const std::string& code : codes) {
+    if (find_in_catalogue(code) != nullptr) continue;
+    throw_flag_error("--allow", fmt::format("there is no code `{}`", code),
+                     "`shiplap explain` lists them");
+  }
+  return codes;
+}
+
+// Makes warnings of errors with these codes.
+void allow(const std::vector<std::string>& codes, report::CheckedPlan& checked) {
+  for (const std::string& code : codes) {
+    bool found = false;
+    for (check::Finding& finding : checked.report.findings) {
+      Diagnostic& diagnostic = finding.diagnostic;
+      if (diagnostic.code != code || diagnostic.severity != Severity::error) continue;
+      diagnostic.severity = Severity::warning;
+      found = true;
+    }
+    if (found) checked.allowed.push_back(code);
   }
 }
 
@@ -189,6 +221,7 @@ void write_fixed(const std::string& file, const plan::Plan& plan,
 ExitCode run_verb(const Options& options, Context& context) {
   const std::string format = format_of(options);
   check_flags(options);
+  const std::vector<std::string> allowed = allowed_codes(options);
   const std::string fixed = options.fix ? fixed_file(options) : "";
   const SubjectFlags input = subject_flags(options);
   const std::vector<OutputFile> outputs = {options.fix ? OutputFile{"--fix", fixed}
@@ -199,7 +232,8 @@ ExitCode run_verb(const Options& options, Context& context) {
   report::CheckedPlan checked{.name = subject.title,
                               .file = is_file ? subject.source->file : "",
                               .options = check_options(options, context),
-                              .report = {}};
+                              .report = {},
+                              .allowed = {}};
   try {
     checked.report =
         subject.with_source_locations([&] { return check::check(subject.plan, checked.options); });
@@ -209,6 +243,7 @@ ExitCode run_verb(const Options& options, Context& context) {
     }
     throw;
   }
+  allow(allowed, checked);
   if (subject.source) report::add_source_locations(checked.report, *subject.source);
 
   const bool to_file = !options.fix && options.output && *options.output != "-";

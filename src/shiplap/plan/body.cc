@@ -22,8 +22,8 @@ constexpr int kMaxBlockDepth = 64;
 
 bool begins_section(const Token& token) {
   return token.is("program") || token.is("spare") || token.is("table") || token.is("tensor") ||
-         token.is("list") || token.is("alias") || token.is("mesh") ||
-         token.kind == TokenKind::text_end;
+         token.is("list") || token.is("source") || token.is("values") || token.is("alias") ||
+         token.is("mesh") || token.kind == TokenKind::text_end;
 }
 
 bool is_access(const Token& token) {
@@ -34,9 +34,9 @@ bool is_access(const Token& token) {
 const std::vector<std::string>& first_words() {
   static const std::vector<std::string> kWords = [] {
     std::vector<std::string> words = action_words();
-    for (const char* word :
-         {"repeat", "when", "let", "end", "given", "goal", "keep", "reads", "writes", "adds",
-          "buffer", "streams", "program", "spare", "table", "tensor", "list", "alias"}) {
+    for (const char* word : {"repeat", "when",   "let",  "end",    "given",   "goal",    "keep",
+                             "reads",  "writes", "adds", "buffer", "streams", "program", "spare",
+                             "table",  "tensor", "list", "source", "values",  "alias"}) {
       words.emplace_back(word);
     }
     return words;
@@ -82,7 +82,7 @@ class BodyReader {
         phrases_(context.phrases),
         symbols_(context.symbols),
         errors_(context.errors),
-        operations_(lexer_, phrases_, symbols_),
+        operations_(lexer_, phrases_, symbols_, context.plan.declares_values),
         program_(program) {}
 
   void read() {
@@ -380,6 +380,7 @@ class BodyReader {
 
   void fact(std::vector<Statement>& body, Origin origin) {
     const Token word = lexer_.take();
+    phrases_.require_declared_values(word);
     Fact fact{.origin = origin};
     fact.kind = word.is("given")  ? Fact::Kind::given
                 : word.is("goal") ? Fact::Kind::goal

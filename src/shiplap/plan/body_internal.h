@@ -62,11 +62,12 @@ void read_body(const BodyContext& context, Program& program);
 // Parses an operation up to the end of its line: name, stream, action, operands, attributes.
 class OperationReader {
  public:
-  OperationReader(Lexer& lexer, PhraseParser& phrases, const SymbolTable& symbols)
-      : lexer_(lexer), phrases_(phrases), symbols_(symbols) {}
+  OperationReader(Lexer& lexer, PhraseParser& phrases, const SymbolTable& symbols,
+                  bool declares_values)
+      : lexer_(lexer), phrases_(phrases), symbols_(symbols), declares_values_(declares_values) {}
 
   // "f[l]: @net all_gather x to full over dp after g[l-1] async". The body of a batch and the
-  // accesses of a compute are left to the caller. A member of a batch has operands only.
+  // accesses of a compute are left to the caller. A member of a batch has operands and `at` only.
   Operation operation();
   Operation member();
   Access access();
@@ -92,6 +93,7 @@ class OperationReader {
   Lexer& lexer_;
   PhraseParser& phrases_;
   const SymbolTable& symbols_;
+  const bool declares_values_;
   bool opened_block_ = false;
   std::vector<Token> waits_for_;
 };

@@ -296,4 +296,11 @@ std::string RankProgram::describe(const flat::Operation& op) const {
   return text + "]";
 }
 
+Where RankProgram::where(const flat::Operation& op) const {
+  Where where = where_of(*plan, *op.source);
+  where.rank = rank.value;
+  where.operation = describe(op);
+  return where;
+}
+
 }  // namespace shiplap::plan

@@ -141,6 +141,8 @@ struct RankProgram {
   void clear();
   // "b[1,0]: compute backward", for diagnostics. Without a name, but in a loop: "send [i=1]".
   [[nodiscard]] std::string describe(const flat::Operation& op) const;
+  // Its line (see where_of), rank and description.
+  [[nodiscard]] Where where(const flat::Operation& op) const;
 };
 
 // Bounds the time and memory of an expansion. Iterations count whether or not the loop contains an

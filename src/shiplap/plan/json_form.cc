@@ -23,6 +23,8 @@ class JsonWriter {
                                                return Json(plan_.mesh.name(axis));
                                              })}});
                }));
+    if (!plan_.declares_values) result.set("values", "undeclared");
+    if (!plan_.sources.empty()) result.set("sources", array(plan_.sources, source));
     result.set(
         "lists", array(plan_.lists, [](const List& list) {
           return Json::object({{"name", list.name},
@@ -71,6 +73,12 @@ class JsonWriter {
   }
   Json ratio(const Ratio& ratio) {
     return phrase([&] { write_.ratio(ratio); });
+  }
+
+  static Json source(const Source& source) {
+    Json result = Json::object({{"name", source.name}, {"file", source.file}});
+    if (!source.function.empty()) result.set("function", source.function);
+    return result;
   }
 
   static Json dimension(const Dimension& d) {
@@ -149,7 +157,7 @@ class JsonWriter {
   Json region_is(std::string_view key, const Region& where, const Value& held) {
     Json result = Json::object();
     result.set(key, region(where));
-    result.set("value", value(held));
+    if (plan_.declares_values) result.set("value", value(held));
     return result;
   }
 
@@ -175,6 +183,9 @@ class JsonWriter {
     if (operation.async) result.set("async", true);
     if (operation.joined) result.set("joined", true);
     if (operation.work) result.set("work", phrase([&] { write_.work(*operation.work); }));
+    if (operation.at.source.exists()) {
+      result.set("at", phrase([&] { write_.source_line(operation.at); }));
+    }
     if (!operation.label.empty()) result.set("label", operation.label);
     return result;
   }

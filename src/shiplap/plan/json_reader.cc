@@ -144,10 +144,10 @@ class GeneratedText {
 
 const std::vector<std::string>& statement_members() {
   static const std::vector<std::string> kMembers = {
-      "do",      "name", "stream", "kernel", "accesses", "from",  "to",    "peer",   "tag",
-      "channel", "add",  "over",   "split",  "operator", "scale", "root",  "table",  "reversed",
-      "rows",    "body", "after",  "async",  "joined",   "work",  "label", "repeat", "count",
-      "when",    "let",  "value",  "given",  "goal",     "keep"};
+      "do",      "name", "stream", "kernel", "accesses", "from",  "to",   "peer",  "tag",
+      "channel", "add",  "over",   "split",  "operator", "scale", "root", "table", "reversed",
+      "rows",    "body", "after",  "async",  "joined",   "work",  "at",   "label", "repeat",
+      "count",   "when", "let",    "value",  "given",    "goal",  "keep"};
   return kMembers;
 }
 
@@ -156,8 +156,9 @@ class JsonToText {
   explicit JsonToText(GeneratedText& lines) : lines_(lines) {}
 
   void plan(const JsonCursor& view) {
-    static const std::vector<std::string> kMembers = {"schema",  "mesh",   "aliases",  "lists",
-                                                      "tensors", "tables", "programs", "spares"};
+    static const std::vector<std::string> kMembers = {"schema",   "mesh",  "aliases", "values",
+                                                      "sources",  "lists", "tensors", "tables",
+                                                      "programs", "spares"};
     lines_.object(view, kMembers);
     const std::string schema = lines_.member(view, "schema");
     if (schema != "shiplap.plan/1") {
@@ -166,6 +167,8 @@ class JsonToText {
     }
     lines_.add(view, "shiplap-plan 1");
     mesh(view);
+    if (lines_.has(view, "values")) lines_.add(view, "values " + lines_.member(view, "values"));
+    lines_.each(view, "sources", [this](const JsonCursor& v) { source(v); });
     lines_.each(view, "lists", [this](const JsonCursor& v) { list(v); });
     lines_.each(view, "tensors", [this](const JsonCursor& v) { tensor(v); });
     lines_.each(view, "tables", [this](const JsonCursor& v) { table(v); });
@@ -191,6 +194,14 @@ class JsonToText {
                   [&](const JsonCursor& axis) { line += " " + lines_.phrase(axis); });
       lines_.add(alias, line);
     });
+  }
+
+  void source(const JsonCursor& view) {
+    static const std::vector<std::string> kMembers = {"name", "file", "function"};
+    lines_.object(view, kMembers);
+    std::string line = "source " + lines_.member(view, "name") + " " + text(view, "file");
+    if (lines_.has(view, "function")) line += " in " + text(view, "function");
+    lines_.add(view, line);
   }
 
   void list(const JsonCursor& view) {
@@ -292,7 +303,8 @@ class JsonToText {
   }
 
   std::string region_is(const JsonCursor& view, std::string_view word) {
-    return fmt::format("{} {} = {}", word, lines_.member(view, word), lines_.member(view, "value"));
+    return fmt::format("{} {}", word, lines_.member(view, word)) +
+           lines_.optional(view, "value", "=");
   }
 
   void operation(const JsonCursor& view) {
@@ -344,15 +356,17 @@ class JsonToText {
     line += lines_.flag(view, "async");
     line += lines_.flag(view, "joined");
     line += lines_.optional(view, "work", "work");
-    const Json* label = view.json.find("label");
-    if (label == nullptr) return line;
-    if (!label->is_string()) lines_.fail({*label, &view, "label"}, "expected a string");
-    return line + " label " + quoted(label->as_string());
+    line += lines_.optional(view, "at", "at");
+    return lines_.has(view, "label") ? line + " label " + text(view, "label") : line;
   }
 
-  static std::string quoted(std::string_view text) {
+  // A member that may be any text, in quotation marks.
+  std::string text(const JsonCursor& view, std::string_view key) const {
+    const Json* found = view.json.find(key);
+    if (found == nullptr) lines_.fail(view, fmt::format("member `{}` is missing", key));
+    if (!found->is_string()) lines_.fail({*found, &view, key}, "expected a string");
     std::string result = "\"";
-    for (const char c : text) {
+    for (const char c : found->as_string()) {
       if (c == '"' || c == '\\') result += '\\';
       result += c == '\n' ? std::string("\\n") : std::string(1, c);
     }

@@ -65,6 +65,7 @@ void Labeller::start(const RankProgram& program) {
 
 void Labeller::annotate(const RankProgram& program, LinkedProgram& linked,
                         DeferredLabels& deferred) {
+  if (!program.plan->declares_values) return;
   start(program);
   for (std::size_t k = 0; k < program.operations.size(); ++k) {
     const flat::Operation& op = program.operations[k];

@@ -30,6 +30,23 @@ struct Origin {
   friend bool operator==(Origin, Origin) { return true; }
 };
 
+using SourceId = Id<struct SourceTag>;
+
+// A function of the program that a plan was made from: `source step "train.py" in "train_step"`.
+struct Source {
+  std::string name;
+  std::string file;
+  std::string function;  // may be empty
+  friend bool operator==(const Source&, const Source&) = default;
+};
+
+// A line of it: `at step:41`.
+struct SourceLine {
+  SourceId source;  // none: unknown
+  std::int32_t line = 0;
+  friend bool operator==(SourceLine, SourceLine) = default;
+};
+
 enum class Memory : std::uint8_t { device, host };
 
 struct Buffer {
@@ -85,7 +102,7 @@ struct Access {
   Kind kind = Kind::reads;
   Origin origin;
   Region region;
-  Value value;
+  Value value;  // without a tensor if the plan declares no values
   friend bool operator==(const Access&, const Access&) = default;
 };
 
@@ -183,6 +200,7 @@ struct Operation {
   Action action;
   std::vector<Reference> after;
   std::optional<Work> work;
+  SourceLine at;
   std::string label;
   friend bool operator==(const Operation&, const Operation&) = default;
 };

@@ -99,6 +99,7 @@ Operation OperationReader::member() {
   }
   Operation operation{.stream = StreamId(), .action = action()};
   if (!communicates(operation.action)) throw_not_in_batch(first);
+  if (lexer_.take_if("at")) operation.at = phrases_.source_line();
   if (!lexer_.at_line_end()) throw_unexpected_token(keyword(operation.action));
   return operation;
 }
@@ -119,6 +120,8 @@ Access OperationReader::access() {
                 : word.is("writes") ? Access::Kind::writes
                                     : Access::Kind::adds;
   access.region = phrases_.region();
+  if (lexer_.peek().is("=")) phrases_.require_declared_values(lexer_.peek());
+  if (!declares_values_) return access;
   phrases_.symbol("=", "and a value");
   access.value = phrases_.value();
   return access;
@@ -258,6 +261,7 @@ void OperationReader::trailing(Operation& operation) {
                          .why = "`joined` makes one launch of neighbouring computations"});
   }
   if (lexer_.take_if("work")) operation.work = phrases_.work();
+  if (lexer_.take_if("at")) operation.at = phrases_.source_line();
   if (lexer_.take_if("label")) operation.label = phrases_.label();
   if (!lexer_.at_line_end()) throw_unexpected_token(keyword(operation.action));
 }
@@ -265,8 +269,8 @@ void OperationReader::trailing(Operation& operation) {
 // Throws D106: the next token is not an attribute of an operation, or is in the wrong order.
 void OperationReader::throw_unexpected_token(std::string_view action) {
   static const std::vector<std::string> kWords = {
-      "to",  "from", "by",      "reversed", "over",  "split", "operator", "scale", "root",
-      "add", "tag",  "channel", "wrap",     "after", "async", "joined",   "work",  "label"};
+      "to",  "from",    "by",   "reversed", "over",  "split",  "operator", "scale", "root", "add",
+      "tag", "channel", "wrap", "after",    "async", "joined", "work",     "at",    "label"};
   const Token token = lexer_.peek();
   std::string form(operand_form(action));
   if (form.empty()) form = collective_form(action);
@@ -276,7 +280,7 @@ void OperationReader::throw_unexpected_token(std::string_view action) {
                       .what = fmt::format("{} {}", describe(token),
                                           is_word ? "is not allowed here" : "is unexpected"),
                       .why = fmt::format("the order is `{}`,\n"
-                                         "then `after`, `async`, `joined`, `work`, `label`",
+                                         "then `after`, `async`, `joined`, `work`, `at`, `label`",
                                          form),
                       .help = near.empty() ? "" : fmt::format("did you mean `{}`?", near)});
 }

@@ -71,15 +71,17 @@ class PlanReader {
     if (plan_.mesh.axes.empty()) return first_mesh();
     if (lexer_.take_if("mesh")) second_mesh(word);
     if (lexer_.take_if("alias")) return alias();
+    if (lexer_.take_if("values")) return values(word);
+    if (lexer_.take_if("source")) return source();
     if (lexer_.take_if("list")) return list();
-    if (lexer_.take_if("tensor")) return tensor();
+    if (lexer_.take_if("tensor")) return tensor(word);
     if (lexer_.take_if("table")) return table();
     if (lexer_.take_if("program")) return program();
     if (lexer_.take_if("spare")) return spare();
     if (at_inside_of_program(lexer_)) return orphan_body(word);
     if (word.is("message")) return orphan_rows(word);
-    static const std::vector<std::string> kSections = {"alias", "list",    "tensor",
-                                                       "table", "program", "spare"};
+    static const std::vector<std::string> kSections = {"alias",  "values", "source",  "list",
+                                                       "tensor", "table",  "program", "spare"};
     Diagnostic unknown{
         .code = "D101",
         .where = lexer_.where(word),
@@ -197,6 +199,39 @@ class PlanReader {
     return axis;
   }
 
+  // `values undeclared`. Tensors and programs depend on it.
+  void values(const Token& word) {
+    if (!lexer_.take_if("undeclared")) lexer_.expected("`undeclared`");
+    if (!plan_.tensors.empty() || !plan_.programs.empty()) {
+      lexer_.fail(word, {.code = "D111",
+                         .what = "`values` is declared too late",
+                         .why = "tensors and programs depend on it",
+                         .help = "move it below `mesh`"});
+    }
+    end_of_line();
+    plan_.declares_values = false;
+  }
+
+  // `source step "train.py" in "train_step"`
+  void source() {
+    const Token token = lexer_.peek();
+    Source source{.name = new_name(symbols_.sources, "a source")};
+    if (source.name == "flop" || source.name == "bytes") {  // `work gemm at flop`
+      lexer_.fail(token, {.code = "D103",
+                          .what = fmt::format("`{}` cannot be the name of a source", source.name),
+                          .help = "take another name"});
+    }
+    symbols_.broken.emplace(source.name, 0);
+    source.file = phrases_.quoted("the name of a file in quotation marks");
+    if (lexer_.take_if("in")) {
+      source.function = phrases_.quoted("the name of a function in quotation marks");
+    }
+    end_of_line();
+    symbols_.broken.erase(source.name);
+    symbols_.sources.emplace(source.name, static_cast<std::int32_t>(plan_.sources.size()));
+    plan_.sources.push_back(std::move(source));
+  }
+
   [[nodiscard]] bool at_number() const {
     const Token& token = lexer_.peek();
     return token.kind == TokenKind::integer || token.kind == TokenKind::decimal || token.is("-");
@@ -225,7 +260,8 @@ class PlanReader {
     lexer_.skip_blank_lines();
   }
 
-  void tensor() {
+  void tensor(const Token& word) {
+    phrases_.require_declared_values(word);
     Tensor tensor{.name = new_name(symbols_.tensors, "a tensor")};
     symbols_.broken.emplace(tensor.name, 0);
     errors_.guarded_line(lexer_, [&] {
@@ -302,9 +338,9 @@ class PlanReader {
 
   // A misspelt keyword is reported and read as the intended one.
   void to_next_row() {
-    static const std::vector<std::string> kWords = {"message", "send", "receive", "mesh",
-                                                    "alias",   "list", "tensor",  "table",
-                                                    "program", "spare"};
+    static const std::vector<std::string> kWords = {"message", "send",   "receive", "mesh",
+                                                    "alias",   "values", "source",  "list",
+                                                    "tensor",  "table",  "program", "spare"};
     lexer_.skip_blank_lines();
     for (; at_number(); lexer_.skip_blank_lines()) {
       errors_.guarded_line(lexer_, [this] { lexer_.expected("`message`, `send` or `receive`"); });

@@ -19,6 +19,8 @@ constexpr int kMaxExpressionDepth = 100;
 constexpr std::size_t kMaxExpressionSize = 1000;
 
 // Whether JSON can represent the text: true for valid UTF-8.
+bool is_unit_of_work(std::string_view word) { return word == "flop" || word == "bytes"; }
+
 bool survives_json(const std::string& text) {
   const bool is_ascii = std::ranges::all_of(text, [](char c) { return (c & 0x80) == 0; });
   return is_ascii || parse_json(shiplap::to_text(Json(text)), "label").as_string() == text;
@@ -595,19 +597,46 @@ std::vector<MaskTerm> PhraseParser::mask(const Tensor& tensor) {
   return terms;
 }
 
-// ---- work and label
+// ---- work, source and label
+
+SourceLine PhraseParser::source_line() {
+  SourceLine result{.source = SourceId(known(symbols_.sources, "source"))};
+  symbol(":", "and a line number");
+  result.line = static_cast<std::int32_t>(
+      integer("a line number", 1, std::numeric_limits<std::int32_t>::max()));
+  return result;
+}
+
+void PhraseParser::check_utf8(const Token& first, const std::string& text) const {
+  if (survives_json(text)) return;
+  lexer_.fail(first, {.code = "D101",
+                      .what = "this text is not UTF-8",
+                      .why = "it could not be written in the JSON form"});
+}
+
+std::string PhraseParser::quoted(std::string_view what) {
+  const Token first = lexer_.peek();
+  if (!first.is("\"")) lexer_.expected(what);
+  std::string text = lexer_.take_quoted();
+  check_utf8(first, text);
+  return text;
+}
 
 std::string PhraseParser::label() {
   if (lexer_.at_line_end()) lexer_.expected("a text after `label`");
   const Token first = lexer_.peek();
-  std::string label =
-      first.is("\"") ? lexer_.take_quoted() : std::string(lexer_.take_rest_of_line());
-  if (!survives_json(label)) {
-    lexer_.fail(first, {.code = "D101",
-                        .what = "this label is not UTF-8",
-                        .why = "it could not be written in the JSON form"});
-  }
+  if (first.is("\"")) return quoted("a label");
+  std::string label(lexer_.take_rest_of_line());
+  check_utf8(first, label);
   return label;
+}
+
+void PhraseParser::require_declared_values(const Token& word) const {
+  if (plan_.declares_values) return;
+  lexer_.fail(word, {.code = "D111",
+                     .what = fmt::format("{} is a statement about values", describe(word)),
+                     .why = "the plan says `values undeclared`",
+                     .help = "remove it, or `values undeclared`"});
 }
 
 Work PhraseParser::work() {
@@ -626,14 +655,19 @@ Work PhraseParser::work() {
     return work;
   }
   work.kernel_class = any_name("a kernel class or seconds");
-  const auto at_number = [this] {
-    return !lexer_.at_line_end() && !lexer_.peek().is("label") &&
+  const auto at_source = [this] {  // `at` may also be a name in an expression
+    const Token& second = lexer_.peek_second();
+    return lexer_.peek().is("at") && second.kind == TokenKind::name &&
+           !is_unit_of_work(second.text);
+  };
+  const auto at_number = [&] {
+    return !lexer_.at_line_end() && !at_source() && !lexer_.peek().is("label") &&
            (lexer_.peek().kind != TokenKind::name ||
             lexer_.peek_second().kind != TokenKind::line_end);
   };
   const auto at_type = [this] {  // a type comes last; before a unit, `f32` is the name of a number
     const Token& second = lexer_.peek_second();
-    return (second.kind >= TokenKind::line_end || second.is("label")) &&
+    return (second.kind >= TokenKind::line_end || second.is("at") || second.is("label")) &&
            std::ranges::any_of(kDTypes,
                                [this](DType type) { return lexer_.peek().is(name(type)); });
   };

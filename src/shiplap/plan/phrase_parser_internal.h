@@ -33,7 +33,12 @@ class PhraseParser {
   Ratio ratio();
   Work work();
   // The rest of the line, or a quoted string.
+  SourceLine source_line();
   std::string label();
+  // A text in quotation marks; `what` it is.
+  std::string quoted(std::string_view what);
+  // Throws D111 if the plan declares no values. `word` begins the statement about one.
+  void require_declared_values(const Token& word) const;
   [[nodiscard]] const Tensor& tensor(TensorId id) const { return plan_.tensors[id]; }
   DType element_type();
   ListId list();
@@ -49,6 +54,8 @@ class PhraseParser {
   std::int32_t known(const NameMap& map, std::string_view what);
 
  private:
+  // Throws D101 if the text, which begins with `first`, is not UTF-8.
+  void check_utf8(const Token& first, const std::string& text) const;
   // Limits the recursion depth: counts one level while it is in scope.
   class NestingGuard {
    public:

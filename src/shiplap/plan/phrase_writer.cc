@@ -304,6 +304,16 @@ void PhraseWriter::label(std::string_view text) {
     out += text;
     return;
   }
+  quoted(text);
+}
+
+void PhraseWriter::source_line(SourceLine at) {
+  out += plan_.sources[at.source].name;
+  out += ':';
+  number(at.line);
+}
+
+void PhraseWriter::quoted(std::string_view text) {
   out += '"';
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';

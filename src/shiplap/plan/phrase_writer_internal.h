@@ -30,6 +30,8 @@ class PhraseWriter {
   void selector(const Selector& selector);
   void ratio(const Ratio& ratio);
   void work(const Work& work);
+  void source_line(SourceLine at);
+  void quoted(std::string_view text);
   void label(std::string_view text);
   // The declaration of a tensor after its name: "[2] WeightGrad shard 4 sum sample 8".
   void tensor(const Tensor& tensor);

@@ -246,6 +246,16 @@ bool selects(const Selector& selector, const Mesh& mesh, Rank rank) {
   });
 }
 
+Where where_of(const Plan& plan, const Operation& operation) {
+  if (operation.at.source.exists()) {
+    const Source& source = plan.sources[operation.at.source];
+    return {.file = source.file, .line = operation.at.line, .function = source.function};
+  }
+  return {.line = operation.origin.line,
+          .column = operation.origin.column,
+          .length = operation.origin.length};
+}
+
 Assignment assign_programs(const Plan& plan) { return Assigner(plan).assign(); }
 
 }  // namespace shiplap::plan

@@ -49,6 +49,9 @@ struct Program {
 
 struct Plan {
   Mesh mesh;
+  // No: it has no tensors, facts or values of accesses, only what is moved (`values undeclared`).
+  bool declares_values = true;
+  IdVector<SourceId, Source> sources;
   IdVector<ListId, List> lists;
   IdVector<TensorId, Tensor> tensors;
   IdVector<TableId, ExchangeTable> tables;
@@ -56,6 +59,10 @@ struct Plan {
   std::vector<Selector> spares;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
+
+// The line of an operation: in the program that the plan was made from if that is known, otherwise
+// in the text of the plan, without its file.
+[[nodiscard]] Where where_of(const Plan& plan, const Operation& operation);
 
 // The program of each rank; none for a spare. Takes time in proportion to the ranks.
 struct Assignment {

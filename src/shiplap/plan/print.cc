@@ -19,6 +19,8 @@ class PlanWriter {
   std::string text() && {
     line("shiplap-plan 1");
     mesh();
+    if (!plan_.declares_values) line("values undeclared");
+    for (const Source& source : plan_.sources) describe(source);
     for (const List& list : plan_.lists) numbers(list);
     for (const Tensor& tensor : plan_.tensors) {
       out() += "tensor " + tensor.name;
@@ -50,6 +52,16 @@ class PlanWriter {
       for (const AxisId axis : alias.axes) out() += " " + plan_.mesh.name(axis);
       out() += '\n';
     }
+  }
+
+  void describe(const Source& source) {
+    out() += "source " + source.name + " ";
+    write_.quoted(source.file);
+    if (!source.function.empty()) {
+      out() += " in ";
+      write_.quoted(source.function);
+    }
+    out() += '\n';
   }
 
   void numbers(const List& list) {
@@ -194,8 +206,10 @@ class PlanWriter {
 
   void region_is(const Region& region, const Value& value) {
     write_.region(region);
-    out() += " = ";
-    write_.value(value);
+    if (plan_.declares_values) {
+      out() += " = ";
+      write_.value(value);
+    }
     out() += '\n';
   }
 
@@ -225,6 +239,10 @@ class PlanWriter {
     if (operation.work) {
       out() += " work ";
       write_.work(*operation.work);
+    }
+    if (operation.at.source.exists()) {
+      out() += " at ";
+      write_.source_line(operation.at);
     }
     if (operation.label.empty()) return;
     out() += " label ";

@@ -358,7 +358,7 @@ void Resolver::action(const Compute& compute, flat::Operation& flat) {
   for (const Access& access : compute.accesses) {
     try {
       flat::Access entry{.kind = access.kind, .region = region(access.region)};
-      entry.value = value(access.value, entry.region);
+      if (plan_.declares_values) entry.value = value(access.value, entry.region);
       result_.accesses.push_back(entry);
     } catch (const InputError& error) {  // an access has its own line
       Diagnostic diagnostic = error.diagnostics().front();

@@ -31,6 +31,7 @@ class SymbolTable {
   NameMap axes;  // and aliases, with ids after those of the axes
   NameMap lists;
   NameMap locals;
+  NameMap sources;
   NameMap tensors;
   NameMap tables;
   NameMap programs;

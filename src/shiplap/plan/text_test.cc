@@ -64,6 +64,47 @@ TEST(PlanText, IsPrintedAsItIsWritten) {
   EXPECT_EQ(to_text(parse_text(kPrinted, "test.plan")), kPrinted);
 }
 
+// The plan of a recorded program: what is moved, and the line of the program that moves it.
+const char* const kRecorded = R"(shiplap-plan 1
+mesh dp=2
+values undeclared
+source s0 "train \"1\".py" in "Trainer.<lambda>"
+source s1 "/site packages/x.py"
+program all on all
+  buffer x rows 8 row_bytes 4 f32
+  compute other work gemm 8 flop 4 bytes f32 at s1:2147483647 label x y
+    reads  x[0 +2]
+    adds   x[2 +2]
+  batch async at s0:1
+    send x to dp+1 wrap at s1:3
+    receive x from dp-1 wrap tag dp at s0:2
+  end
+  compute other work 0.5 seconds at s0:4
+  barrier over dp at s1:3 label at the end
+)";
+
+TEST(PlanText, OfARecordingIsPrintedAsItIsWritten) {
+  const Plan plan = parse_text(kRecorded, "test.plan");
+  EXPECT_EQ(to_text(plan), kRecorded);
+  EXPECT_EQ(parse_plan(shiplap::to_text(to_json(plan)), "test.json"), plan);
+}
+
+TEST(PlanText, ValuesAreDeclaredOrNot) {
+  const std::string head = "shiplap-plan 1\nmesh a=2\nvalues undeclared\n";
+  const auto code = [&](const std::string& rest) {
+    return diagnostic_of([&] { (void)parse_text(head + rest, "test.plan"); }).code;
+  };
+  EXPECT_EQ(code("tensor T Weight d 2\n"), "D111");
+  const std::string program = "program p on all\nbuffer x rows 8 row_bytes 2 bf16\n";
+  EXPECT_EQ(code(program + "given x = T\n"), "D111");
+  EXPECT_EQ(code(program + "compute k\nreads x = T\n"), "D111");
+  EXPECT_EQ(code(program + "values undeclared\n"), "D111");
+  EXPECT_EQ(code("source flop \"f\"\n" + program), "D103");
+  EXPECT_EQ(code(program + "barrier over a at s:1\n"), "D102");
+  EXPECT_EQ(code("source s \"f\"\n" + program + "barrier over a at s:0\n"), "D104");
+  EXPECT_EQ(code("source s f\n" + program), "D101");
+}
+
 const std::string kHead =
     "shiplap-plan 1\nmesh a=2 b=3\nlist l = 1 2\ntensor T[4] Weight d 6\n"
     "program p on all\nbuffer x rows 8 row_bytes 2 bf16\n";

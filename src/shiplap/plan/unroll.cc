@@ -67,6 +67,7 @@ class Unroller {
                      .async = from.async,
                      .joined = from.joined,
                      .origin = from.origin,
+                     .at = from.at,
                      .label = from.label};
     result.action =
         std::visit([&](const auto& a) -> Action { return action(a, flat); }, from.action);
@@ -110,6 +111,7 @@ class Unroller {
   }
 
   Value value(const flat::Value& flat) const {
+    if (!plan_.declares_values) return {};
     const Tensor& tensor = plan_.tensors[flat.tensor];
     Value result{.tensor = flat.tensor,
                  .is_new = flat.is_new,
@@ -216,6 +218,8 @@ class Unroller {
 
 Plan unrolled(const Plan& plan) {
   Plan result{.mesh = plan.mesh,
+              .declares_values = plan.declares_values,
+              .sources = plan.sources,
               .lists = plan.lists,
               .tensors = plan.tensors,
               .tables = plan.tables,

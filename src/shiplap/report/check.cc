@@ -277,17 +277,26 @@ std::string github_line(const Finding& finding, const CheckedPlan& checked) {
                      percent_encoded(message_of(finding), kSpecial));
 }
 
-// The properties that were not reached, for the end of a verdict.
+// The properties that were not reached or cannot be checked, for the end of a verdict.
 std::string not_checked(const Report& report) {
   if (report.examined.empty()) return "; nothing was checked";
-  const std::string list = list_of(report.examined, false);
+  std::string list = list_of(report.examined, false);
+  if (!report.declares_values) {
+    list += list.empty() ? "" : ", ";
+    list += "what buffers hold (`values undeclared`)";
+  }
   return list.empty() ? "" : "; not checked: " + list;
 }
 
 std::string verdict(const CheckedPlan& checked) {
   const Report& report = checked.report;
-  std::string text = report.sound() ? "sound: " + checked_scope(checked)
-                                    : "not sound: " + counted(errors_in(report), "error");
+  std::string text = "not sound: " + counted(errors_in(report), "error");
+  if (report.sound()) {
+    const std::string except =
+        checked.allowed.empty() ? ""
+                                : fmt::format(" except for {}", fmt::join(checked.allowed, ", "));
+    text = fmt::format("sound{}: {}", except, checked_scope(checked));
+  }
   if (const std::int64_t warnings = warnings_in(report); warnings > 0) {
     text += ", " + counted(warnings, "warning");
   }
@@ -302,8 +311,9 @@ std::string proof_text(const CheckedPlan& checked) {
   if (report.sound() && !report.examined.empty() && all_reached) {
     text = fmt::format(
         "Proved for {} with the rules of {}: no rank hangs, every call and message has its match, "
-        "there are no data races, and all declared values hold. ",
-        checked.name, libraries(checked.options.rules));
+        "there are no data races{}. ",
+        checked.name, libraries(checked.options.rules),
+        report.declares_values ? ", and all declared values hold" : "");
   }
   return text + "Checked " + looked_at(report);
 }
@@ -372,6 +382,7 @@ Json check_json(const CheckedPlan& checked) {
   if (checked.options.eager_limit) {
     result.set("eager_limit", checked.options.eager_limit->count);
   }
+  result.set("declares_values", report.declares_values);
   result.set("ranks", report.ranks);
   result.set("programs", report.programs);
   result.set("operations", report.operations);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "shiplap/base/files.h"
 #include "shiplap/base/json.h"
@@ -15,6 +16,7 @@ struct CheckedPlan {
   std::string file;  // the plan file of the findings; "" if there is none
   check::Options options;
   check::Report report;
+  std::vector<std::string> allowed;  // codes of errors that were made warnings
 };
 
 // Adds file and excerpt to findings and notes that have only a line number.

@@ -213,11 +213,12 @@ class ActionWriter {
   Json access_to_json(const plan::flat::Access& access) {
     const bool reads = access.kind == plan::Access::Kind::reads;
     const bool adds = access.kind == plan::Access::Kind::adds;
-    return Json::object({{"kind", reads  ? "reads"
-                                  : adds ? "adds"
-                                         : "writes"},
-                         {"region", region_to_json(access.region, rank_)},
-                         {"value", value_to_json(access.value, rank_)}});
+    return Json::object(
+        {{"kind", reads  ? "reads"
+                  : adds ? "adds"
+                         : "writes"},
+         {"region", region_to_json(access.region, rank_)},
+         {"value", access.value.tensor.exists() ? value_to_json(access.value, rank_) : Json()}});
   }
 
   const RankProgram& rank_;
@@ -260,6 +261,12 @@ Json operation_to_json(const RankProgram& rank, std::size_t index) {
   json.set("async", source.async).set("joined", source.joined);
   json.set("after", array_of(rank.after(op), [](std::int32_t k) { return Json(k); }));
   json.set("work", work_to_json(op));
+  if (source.at.source.exists()) {
+    const plan::Source& made_from = rank.plan->sources[source.at.source];
+    json.set("at", Json::object({{"file", made_from.file},
+                                 {"line", source.at.line},
+                                 {"function", made_from.function}}));
+  }
   json.set("label", source.label.empty() ? Json() : Json(source.label));
   return json.set("line", source.origin.line);
 }

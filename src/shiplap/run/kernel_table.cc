@@ -47,9 +47,7 @@ std::vector<Diagnostic> unknown_kernels(const plan::RankProgram& program,
     const std::vector<std::string> names = kernels.names();
     const std::string near = nearest(compute->kernel, names);
     unknown.push_back({.code = "D640",
-                       .where = {.line = operation.source->origin.line,
-                                 .rank = program.rank.value,
-                                 .operation = program.describe(operation)},
+                       .where = program.where(operation),
                        .what = fmt::format("unknown kernel `{}`", compute->kernel),
                        .why = names.empty()
                                   ? "the kernel table is empty"

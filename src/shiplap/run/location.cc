@@ -12,12 +12,16 @@ namespace shiplap::run {
 namespace {
 
 Diagnostic add_location(Diagnostic diagnostic, const plan::RankProgram& program, std::int32_t op) {
-  const plan::flat::Operation& operation = program.operations[op];
-  if (!diagnostic.where.rank) diagnostic.where.rank = program.rank.value;
-  if (diagnostic.where.line == 0) diagnostic.where.line = operation.source->origin.line;
-  std::string& where = diagnostic.where.operation;
-  const std::string here = program.describe(operation);
-  where = where.empty() ? here : here + ", " + where;
+  const Where here = program.where(program.operations[op]);
+  Where& where = diagnostic.where;
+  if (!where.rank) where.rank = here.rank;
+  if (where.line == 0) {
+    where.file = here.file;
+    where.line = here.line;
+    where.function = here.function;
+  }
+  where.operation =
+      where.operation.empty() ? here.operation : here.operation + ", " + where.operation;
   return diagnostic;
 }
 

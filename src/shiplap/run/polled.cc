@@ -193,9 +193,7 @@ std::vector<Diagnostic> polling_conflicts(const plan::RankProgram& program) {
   const auto conflict = [&](const Operation& collective, const Operation& other, const char* why) {
     return Diagnostic{
         .code = "D643",
-        .where = {.line = other.source->origin.line,
-                  .rank = program.rank.value,
-                  .operation = program.describe(other)},
+        .where = program.where(other),
         .what = fmt::format("unsupported with polled progress: {}", why),
         .why = fmt::format("{} and {}", program.describe(collective), program.describe(other)),
         .help = "run with thread progress"};

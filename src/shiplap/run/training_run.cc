@@ -26,6 +26,7 @@ double whole_size(const plan::RankProgram& program, const plan::flat::Access& ac
 }
 
 void find_sizes(const plan::Plan& plan, TrainingOptions& training) {
+  if (!plan.declares_values) return;
   bool hidden = false;
   for (std::int32_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
     const plan::RankProgram program = plan::expand(plan, Rank(rank));

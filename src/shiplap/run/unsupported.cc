@@ -19,10 +19,19 @@ class SupportChecker {
   explicit SupportChecker(const plan::RankProgram& program) : program_(program) {}
 
   std::vector<Diagnostic> all() && {
+    if (!program_.plan->declares_values) return {undeclared_values()};
     for (const Operation& op : program_.operations) {
       std::visit([&](const auto& action) { check(action, op); }, op.source->action);
     }
     return std::move(found_);
+  }
+
+  // Only what is moved is known, not what is computed.
+  static Diagnostic undeclared_values() {
+    return {.code = "D641",
+            .what = "not supported by run: `values undeclared`",
+            .why = "run initializes buffers and computes; the plan says what is moved only",
+            .help = "`shiplap check` and `shiplap simulate` accept it"};
   }
 
  private:
@@ -30,9 +39,7 @@ class SupportChecker {
     constexpr std::size_t kMaxListed = 20;
     if (found_.size() >= kMaxListed) return;
     found_.push_back({.code = "D641",
-                      .where = {.line = op.source->origin.line,
-                                .rank = program_.rank.value,
-                                .operation = program_.describe(op)},
+                      .where = program_.where(op),
                       .what = "not supported by run: " + std::move(what)});
   }
 

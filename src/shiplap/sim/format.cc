@@ -26,22 +26,15 @@ std::string some_ranks(const plan::RankSet& ranks) {
 
 }  // namespace
 
-std::string Formatter::operation(OperationId id) {
+std::string Formatter::operation(OperationId id) { return where(id).operation; }
+
+Where Formatter::where(OperationId id) {
   auto found = programs_.find(id.rank);
   if (found == programs_.end()) {
     found = programs_.emplace(id.rank, plan::expand(*linked_.plan, Rank(id.rank))).first;
   }
   const plan::RankProgram& program = found->second;
-  return program.describe(program.operations[id.operation]);
-}
-
-Where Formatter::where(OperationId id) {
-  const plan::Origin& origin = linked_.step(id).source->origin;
-  return {.line = origin.line,
-          .column = origin.column,
-          .length = origin.length,
-          .rank = id.rank,
-          .operation = operation(id)};
+  return program.where(program.operations[id.operation]);
 }
 
 std::string Formatter::group(OperationId id) const {
