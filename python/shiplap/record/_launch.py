@@ -1,0 +1,171 @@
+"""Records ranks in forked processes, a few at a time, and carries small messages between them.
+
+torch is imported once, before the fork. A rank that receives small integers (shapes, pickled objects) waits until the
+sender has recorded its send; other ranks run meanwhile. If all ranks that are left wait for one another, the program
+itself has no sender for them: they continue with unknown values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from shiplap.record._events import Recording
+
+
+class Mailbox:
+    """The end of a recorded rank."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def put(self, key: Any, payload: bytes | None) -> None:
+        self._connection.send(("put", key, payload))
+
+    def get(self, key: Any) -> bytes | None:
+        """Blocks until the message is there; None if its value is unknown or nobody sends it."""
+        self._connection.send(("get", key))
+        payload: bytes | None = self._connection.recv()
+        return payload
+
+
+@dataclass
+class RankSettings:
+    """How each rank is recorded."""
+
+    script: str
+    arguments: list[str]
+    world: int
+    steps: int = 2
+    ranks_per_node: int = 8
+    devices: bool = True
+
+
+@dataclass
+class _Child:
+    rank: int
+    process: int
+    connection: Connection
+    log: str
+    waits_for: Any = None
+
+
+@dataclass
+class Launcher:
+    """Records ranks with the same settings."""
+
+    settings: RankSettings
+    jobs: int = 2
+    progress: Callable[[int, int], None] | None = None  # ranks that are done, of how many
+    recordings: dict[int, Recording] = field(default_factory=dict)
+    logs: dict[int, str] = field(default_factory=dict)  # what the ranks printed
+
+    def __post_init__(self) -> None:
+        import shiplap.record._rank  # noqa: F401 (torch is imported before the fork)
+
+        self._messages: dict[Any, bytes | None] = {}
+        self._children: dict[Connection, _Child] = {}
+
+    def run(self, ranks: Iterable[int]) -> None:
+        """Records these ranks; those that are recorded already stay as they are."""
+        pending = [rank for rank in ranks if rank not in self.recordings]
+        total = len(pending)
+        with tempfile.TemporaryDirectory(prefix="shiplap-record-") as directory:
+            try:
+                while pending or self._children:
+                    while pending and self._running() < self.jobs:
+                        self._start(pending.pop(0), directory)
+                    if not pending and self._running() == 0:
+                        self._give_up()
+                    for connection in wait(list(self._children)):
+                        self._serve(self._children[connection])  # type: ignore[index]
+                    if self.progress:
+                        self.progress(total - len(pending) - len(self._children), total)
+            finally:
+                self._stop()
+
+    def _running(self) -> int:
+        return sum(child.waits_for is None for child in self._children.values())
+
+    def _start(self, rank: int, directory: str) -> None:
+        here, there = Pipe()
+        log = os.path.join(directory, f"rank{rank}.log")
+        process = os.fork()
+        if process == 0:
+            here.close()
+            self._run_child(rank, there, log)
+        there.close()
+        self._children[here] = _Child(rank, process, here, log)
+
+    def _run_child(self, rank: int, connection: Connection, log: str) -> None:
+        """Does not return."""
+        code = 1
+        try:
+            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            from shiplap.record._rank import record_rank
+
+            recording = record_rank(rank, self.settings, Mailbox(connection))
+            connection.send(("done", pickle.dumps(recording)))
+            code = 0
+        finally:
+            with contextlib.suppress(Exception):
+                import sys
+
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _serve(self, child: _Child) -> None:
+        try:
+            message = child.connection.recv()
+        except EOFError:
+            self._end(child, None)
+            return
+        if message[0] == "put":
+            self._messages[message[1]] = message[2]
+            for other in self._children.values():
+                if other.waits_for == message[1]:
+                    self._answer(other, message[2])
+        elif message[0] == "get":
+            child.waits_for = message[1]
+            if message[1] in self._messages:
+                self._answer(child, self._messages[message[1]])
+        else:
+            self._end(child, pickle.loads(message[1]))
+
+    @staticmethod
+    def _answer(child: _Child, payload: bytes | None) -> None:
+        child.waits_for = None
+        child.connection.send(payload)
+
+    def _give_up(self) -> None:
+        for child in self._children.values():
+            self._answer(child, None)
+
+    def _end(self, child: _Child, recording: Recording | None) -> None:
+        del self._children[child.connection]
+        child.connection.close()
+        _, status = os.waitpid(child.process, 0)
+        with contextlib.suppress(OSError), open(child.log, errors="replace") as log:
+            self.logs[child.rank] = log.read()
+        if recording is None:
+            code = os.waitstatus_to_exitcode(status)
+            recording = Recording(child.rank, self.settings.world, [], {}, f"its process ended with code {code}")
+        self.recordings[child.rank] = recording
+
+    def _stop(self) -> None:
+        for child in self._children.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.process, signal.SIGKILL)
+            os.waitpid(child.process, 0)
+        self._children.clear()

@@ -1,0 +1,210 @@
+"""Everything that is replaced in torch besides its devices (_devices.py), in one place.
+
+The recorder itself uses documented hooks: a TorchDispatchMode, a subclass of Work, the hooks of optimizers. This module
+replaces what has none. Each function says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+import torch.multiprocessing
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from shiplap.record._events import GroupCreated
+from shiplap.record._recorder import Recorder
+
+
+def install(recorder: Recorder) -> None:
+    """Patches torch in this process, which then is one rank."""
+    _replace_rendezvous(recorder)
+    _replace_groups(recorder)
+    _replace_batches(recorder)
+    _replace_ddp(recorder)
+    _replace_value_reads(recorder)
+    _replace_processes(recorder)
+    _replace_compilation()
+    _allow_swaps()
+    _count_steps(recorder)
+
+
+def _replace_rendezvous(recorder: Recorder) -> None:
+    """There is nobody to meet."""
+
+    def rendezvous(*_: Any, **__: Any) -> Iterator[Any]:
+        yield FakeStore(), recorder.rank, recorder.world
+
+    c10d.rendezvous = rendezvous
+    dist.rendezvous = rendezvous
+    c10d._store_based_barrier = lambda *_, **__: None
+
+
+def _replace_groups(recorder: Recorder) -> None:
+    """Every backend becomes torch's own `fake`; the program still sees the name that it asked for."""
+    create = c10d._new_process_group_helper
+
+    def new_process_group(
+        size: int, group_rank: int, global_ranks: list[int], backend: Any, store: Any, name: Any, *_: Any, **given: Any
+    ) -> Any:
+        kept = {key: given[key] for key in ("timeout", "pg_tag", "group_desc") if key in given}
+        result = create(size, group_rank, global_ranks, c10d.Backend("fake"), store, name, **kept)
+        ranks = list(global_ranks) or list(range(size))
+        asked = str(backend) if backend not in (None, "undefined") else "cpu:gloo,cuda:nccl"
+        recorder.backends[str(name)] = asked
+        if recorder.rank in ranks:
+            recorder.groups[str(name)] = ranks
+        description = str(given.get("group_desc") or "")
+        recorder.emit(GroupCreated(str(name), ranks, description, asked, recorder.site()))
+        return result
+
+    c10d._new_process_group_helper = new_process_group
+
+    def get_backend(group: Any = None) -> str:
+        group = group or c10d._get_default_group()
+        asked = recorder.backends.get(str(group.group_name), "fake")
+        if ":" not in asked:
+            return asked
+        by_device = dict(part.split(":") for part in asked.split(","))
+        return by_device.get("cuda") or next(iter(by_device.values()))
+
+    for module in (c10d, dist):
+        module.get_backend = get_backend
+        module.is_nccl_available = lambda: True
+
+
+def _replace_batches(recorder: Recorder) -> None:
+    """The borders of a batch do not reach the dispatcher."""
+
+    def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
+        c10d._check_p2p_op_list(p2p_op_list)
+        recorder.begin_batch()
+        for op in p2p_op_list:
+            end = "dst" if op.op is c10d.isend else "src"
+            peer = {f"group_{end}": op.group_peer} if hasattr(op, "group_peer") else {end: op.peer}
+            op.op(op.tensor, group=op.group, tag=op.tag, **peer)
+        work = recorder.end_batch()
+        return [] if work is None else [work]
+
+    @contextlib.contextmanager
+    def coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[Any]:
+        manager = c10d._CoalescingManager()
+        recorder.begin_batch()
+        try:
+            yield manager
+        finally:
+            work = recorder.end_batch()
+        if work is not None:
+            manager.append(work)
+            if not async_ops:
+                work.wait()
+
+    for module in (c10d, dist):
+        module.batch_isend_irecv = batch_isend_irecv
+        module._coalescing_manager = coalescing_manager
+
+
+def _replace_ddp(recorder: Recorder) -> None:
+    """DDP compares shapes in C++, by reading numbers that fake tensors do not have; what it sends is known. Its reducer
+    waits in C++ for the futures of its buckets, before backward returns."""
+    has_group_src = "group_src" in inspect.signature(dist.broadcast).parameters
+
+    def verify(group: Any, tensors: list[torch.Tensor], logger: Any = None) -> None:
+        group = group or c10d._get_default_group()
+        counts = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size())]
+        dist.all_gather(counts, torch.zeros(1, dtype=torch.int64), group=group)
+        shapes = torch.zeros(sum(2 * t.dim() for t in tensors), dtype=torch.int64)
+        root = {"group_src": 0} if has_group_src else {"src": dist.get_global_rank(group, 0)}
+        dist.broadcast(shapes, group=group, **root)
+
+    dist._verify_params_across_processes = verify
+    torch.nn.parallel.distributed._verify_param_shape_across_processes = verify
+    dist.Logger.set_construction_data_and_log = lambda *_, **__: None
+    backward = torch.autograd.backward
+
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return backward(*args, **kwargs)
+        finally:
+            recorder.wait_for_futures()
+
+    torch.autograd.backward = run_backward
+
+
+def _replace_value_reads(recorder: Recorder) -> None:
+    """`numpy` and `tolist` read memory without an operator."""
+
+    def reader(name: str) -> Any:
+        original = getattr(torch.Tensor, name)
+
+        def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            return original(recorder.known_or_stand_in(self).detach(), *args, **kwargs)
+
+        return read
+
+    for name in ("numpy", "tolist", "__array__"):
+        setattr(FakeTensor, name, reader(name))
+
+
+def _replace_processes(recorder: Recorder) -> None:
+    """One process is one rank: a script that spawns its ranks becomes one of them, and data loaders load here, since
+    fake tensors cannot be sent to a worker."""
+
+    def spawn(fn: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+        fn(recorder.rank % nprocs, *args)
+
+    torch.multiprocessing.spawn = spawn
+    torch.multiprocessing.start_processes = spawn
+    loader = torch.utils.data.DataLoader
+    initialize = loader.__init__
+
+    def initialize_here(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in ("prefetch_factor", "multiprocessing_context"):
+            kwargs.pop(name, None)
+        kwargs.update(num_workers=0, persistent_workers=False, pin_memory=False, timeout=0)
+        initialize(self, *args[:5], **kwargs)
+
+    loader.__init__ = initialize_here
+
+
+def _replace_compilation() -> None:
+    """Compiled code makes the same calls, but hides them from the dispatcher."""
+
+    def compile_nothing(model: Any = None, **_: Any) -> Any:
+        return model if model is not None else lambda function: function
+
+    torch.compile = compile_nothing
+    torch.nn.Module.compile = lambda *_, **__: None
+
+
+def _allow_swaps() -> None:
+    """`Module.to` swaps parameters, and refuses if there is a weak reference; the fake mode itself holds one."""
+    without = types.SimpleNamespace(**{name: getattr(weakref, name) for name in dir(weakref) if name[0] != "_"})
+    without.getweakrefs = lambda _: []
+    torch.utils.swap_tensors.__globals__["weakref"] = without
+
+
+def _count_steps(recorder: Recorder) -> None:
+    depth = 0  # an optimizer may consist of optimizers
+
+    def before(*_: Any) -> None:
+        nonlocal depth
+        depth += 1
+
+    def after(*_: Any) -> None:
+        nonlocal depth
+        depth -= 1
+        if depth == 0:
+            recorder.end_step()
+
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)
