@@ -318,6 +318,11 @@ class CallReporter {
   Finding missing(const Deviation& deviation) {
     Finding finding = start(deviation, "D701");
     Diagnostic& diagnostic = finding.diagnostic;
+    if (const Where made = formatter_.where(deviation.model); !made.file.empty()) {
+      diagnostic.where.file = made.file;  // the line that the rank does not reach
+      diagnostic.where.line = made.line;
+      diagnostic.where.function = made.function;
+    }
     const std::int64_t size = group(deviation).ranks().size();
     const std::string call = formatter_.operation(deviation.model);
     diagnostic.what =

@@ -55,7 +55,9 @@ TEST(UndeclaredValues, AMissingCallIsNamedAtTheLineOfTheUser) {
   const std::string text =
       changed(kRecorded, "  r: @comm all_reduce g over dp after b at step:41\n",
               "  when dp != 3\n    r: @comm all_reduce g over dp after b at step:41\n  end\n");
-  EXPECT_EQ(expect_finding(text, {"D701", 3}).diagnostic.where.rank, 3);
+  const Finding found = expect_finding(text, {"D701", 3});
+  EXPECT_EQ(found.diagnostic.where.rank, 3);
+  EXPECT_EQ(found.diagnostic.where.line, 41) << "the line that rank 3 does not reach";
 }
 
 TEST(UndeclaredValues, SizesAndTypesAreCompared) {
