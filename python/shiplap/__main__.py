@@ -6,7 +6,11 @@ import sys
 
 
 def main() -> None:
-    """Replaces this process by the command line tool."""
+    """Replaces this process by the command line tool. `record` needs torch and runs here."""
+    if sys.argv[1:2] == ["record"]:
+        from shiplap.record.__main__ import main as record
+
+        sys.exit(record(sys.argv[2:]))
     program = str(pathlib.Path(__file__).parent / "bin" / "shiplap")
     os.execv(program, [program, *sys.argv[1:]])
 

@@ -1,8 +1,9 @@
 """A CUDA device that does not exist.
 
-Tensors "on the GPU" are fake tensors on the CPU with a mark. Only the user's Python sees the mark, as
-`tensor.device`; torch's own code, in C++ and below its dispatcher, sees the CPU everywhere, so that no device is
-missing and none ever mismatches. Streams and events are recorded; nothing is executed.
+Tensors "on the GPU" are fake tensors on the CPU with a mark. Only the user's Python sees the mark,
+as `tensor.device`; torch's own code, in C++ and below its dispatcher, sees the CPU everywhere, so
+that no device is missing and none ever mismatches. Streams and events are recorded; nothing is
+executed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor
 
 from shiplap.record._events import EventRecord, EventWait, HostWait, StreamWait
 
@@ -152,7 +154,9 @@ def _set_device(device: Any) -> None:
     if index is None or index < 0:
         return
     if index >= _device_count:
-        raise RuntimeError(f"CUDA error: invalid device ordinal {index}; the node has {_device_count} devices")
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal {index}; the node has {_device_count} devices"
+        )
     _current_device = index
 
 
@@ -191,11 +195,22 @@ def install(recorder: Recorder, devices: int) -> None:
     global _recorder, _device_count
     _recorder, _device_count = recorder, devices
     properties = types.SimpleNamespace(
-        name=_NAME, major=9, minor=0, total_memory=_MEMORY, multi_processor_count=132, is_integrated=False,
-        is_multi_gpu_board=False, gcnArchName="", warp_size=32, max_threads_per_multi_processor=2048,
-        regs_per_multiprocessor=65536, L2_cache_size=50 << 20, shared_memory_per_block=49152,
-        shared_memory_per_block_optin=232448, uuid="0",
-    )  # fmt: skip
+        name=_NAME,
+        major=9,
+        minor=0,
+        total_memory=_MEMORY,
+        multi_processor_count=132,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        gcnArchName="",
+        warp_size=32,
+        max_threads_per_multi_processor=2048,
+        regs_per_multiprocessor=65536,
+        L2_cache_size=50 << 20,
+        shared_memory_per_block=49152,
+        shared_memory_per_block_optin=232448,
+        uuid="0",
+    )
 
     def zero(*_: Any, **__: Any) -> int:
         return 0
@@ -210,25 +225,60 @@ def install(recorder: Recorder, devices: int) -> None:
         _emit(HostWait(-1, recorder.site()))
 
     shared: dict[str, Any] = dict(
-        is_available=lambda: True, device_count=lambda: devices, current_stream=current_stream,
-        set_stream=set_stream, synchronize=synchronize, empty_cache=nothing, memory_stats=statistics,
-        memory_allocated=zero, max_memory_allocated=zero, memory_reserved=zero, max_memory_reserved=zero,
-        reset_peak_memory_stats=nothing, reset_accumulated_memory_stats=nothing,
-    )  # fmt: skip
+        is_available=lambda: True,
+        device_count=lambda: devices,
+        current_stream=current_stream,
+        set_stream=set_stream,
+        synchronize=synchronize,
+        empty_cache=nothing,
+        memory_stats=statistics,
+        memory_allocated=zero,
+        max_memory_allocated=zero,
+        memory_reserved=zero,
+        max_memory_reserved=zero,
+        reset_peak_memory_stats=nothing,
+        reset_accumulated_memory_stats=nothing,
+    )
     cuda: dict[str, Any] = dict(
-        shared, is_initialized=lambda: True, init=nothing, _lazy_init=nothing, _is_compiled=lambda: True,
-        current_device=current_device, set_device=_set_device, device=_DeviceContext, Stream=Stream, Event=Event,
-        ExternalStream=Stream, stream=_StreamContext, StreamContext=_StreamContext,
-        default_stream=lambda _device=None: _default_stream, get_device_properties=lambda _device=None: properties,
-        get_device_name=lambda _device=None: _NAME, get_device_capability=lambda _device=None: (9, 0),
-        is_bf16_supported=lambda *_, **__: True, reset_max_memory_allocated=nothing, ipc_collect=nothing,
-        mem_get_info=lambda _device=None: (_MEMORY, _MEMORY), set_per_process_memory_fraction=nothing,
-        manual_seed=nothing, manual_seed_all=nothing, seed=nothing, seed_all=nothing, initial_seed=zero,
-        can_device_access_peer=lambda *_: True, is_current_stream_capturing=lambda: False, set_rng_state=nothing,
-        set_rng_state_all=nothing, get_rng_state=lambda *_: torch.zeros(16, dtype=torch.uint8),
-        get_rng_state_all=list, _sleep=nothing, memory_snapshot=lambda *_, **__: [], utilization=zero,
-        memory_stats_as_nested_dict=statistics, device_memory_used=zero,
-    )  # fmt: skip
+        shared,
+        is_initialized=lambda: True,
+        init=nothing,
+        _lazy_init=nothing,
+        _is_compiled=lambda: True,
+        current_device=current_device,
+        set_device=_set_device,
+        device=_DeviceContext,
+        Stream=Stream,
+        Event=Event,
+        ExternalStream=Stream,
+        stream=_StreamContext,
+        StreamContext=_StreamContext,
+        default_stream=lambda _device=None: _default_stream,
+        get_device_properties=lambda _device=None: properties,
+        get_device_name=lambda _device=None: _NAME,
+        get_device_capability=lambda _device=None: (9, 0),
+        is_bf16_supported=lambda *_, **__: True,
+        reset_max_memory_allocated=nothing,
+        ipc_collect=nothing,
+        mem_get_info=lambda _device=None: (_MEMORY, _MEMORY),
+        set_per_process_memory_fraction=nothing,
+        manual_seed=nothing,
+        manual_seed_all=nothing,
+        seed=nothing,
+        seed_all=nothing,
+        initial_seed=zero,
+        can_device_access_peer=lambda *_: True,
+        is_current_stream_capturing=lambda: False,
+        set_rng_state=nothing,
+        set_rng_state_all=nothing,
+        get_rng_state=lambda *_: torch.zeros(16, dtype=torch.uint8),
+        get_rng_state_all=list,
+        _sleep=nothing,
+        memory_snapshot=lambda *_, **__: [],
+        utilization=zero,
+        memory_stats_as_nested_dict=statistics,
+        device_memory_used=zero,
+    )
     for name, value in cuda.items():
         setattr(torch.cuda, name, value)
     torch.cuda.streams.Stream, torch.cuda.streams.Event = Stream, Event
@@ -238,14 +288,20 @@ def install(recorder: Recorder, devices: int) -> None:
     if hasattr(torch, "accelerator"):
         device = torch.device("cuda")
         shared.update(
-            current_device_index=current_device, current_device_idx=current_device, set_device_index=_set_device,
-            set_device_idx=_set_device, current_accelerator=lambda *_, **__: device, device_index=_DeviceContext,
+            current_device_index=current_device,
+            current_device_idx=current_device,
+            set_device_index=_set_device,
+            set_device_idx=_set_device,
+            current_accelerator=lambda *_, **__: device,
+            device_index=_DeviceContext,
             get_memory_info=cuda["mem_get_info"],
-        )  # fmt: skip
+        )
         for name, value in shared.items():
             if hasattr(torch.accelerator, name):
                 setattr(torch.accelerator, name, value)
     torch.backends.cuda.is_built = lambda: True
+    if hasattr(torch._C, "_get_accelerator"):
+        torch._C._get_accelerator = lambda *_: torch.device("cuda")
     _install_device_of_tensors(recorder)
     _install_moves(recorder)
 
@@ -263,20 +319,30 @@ def _install_device_of_tensors(recorder: Recorder) -> None:
     FakeTensor.is_cuda = property(lambda tensor: device_of(tensor).type == "cuda")
     FakeTensor.is_cpu = property(lambda tensor: device_of(tensor).type == "cpu")
     FakeTensor.get_device = lambda tensor: index if (index := mark_of(tensor)) is not None else -1
+    DTensor.device = property(lambda tensor: tensor._local_tensor.device)
+    DTensor.is_cuda = property(lambda tensor: tensor._local_tensor.device.type == "cuda")
+    DTensor.is_cpu = property(lambda tensor: tensor._local_tensor.device.type == "cpu")
     torch.Tensor.pin_memory = lambda tensor, *_, **__: tensor
     torch.Tensor.is_pinned = lambda *_, **__: False
     torch.Tensor.record_stream = lambda *_, **__: None
 
 
 def _install_moves(recorder: Recorder) -> None:
-    """Moves between host and device. A device without an index would ask the driver for one, and a move to the host
-    would not reach the dispatcher, since C++ takes the tensor to be there."""
+    """Moves between host and device.
+
+    A device without an index would ask the driver for one. A move to the host would not reach the
+    dispatcher, since C++ takes the tensor to be there.
+    """
     original = torch.Tensor.to
 
-    def to_device(tensor: torch.Tensor, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    def to_device(
+        tensor: torch.Tensor, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
         device = torch.device("cuda", index)
-        dtype = kwargs.pop("dtype", None) or next((a for a in args if isinstance(a, torch.dtype)), None)
-        if mark_of(tensor) == index and not kwargs.get("copy"):
+        dtype = kwargs.pop("dtype", None) or next(
+            (a for a in args if isinstance(a, torch.dtype)), None
+        )
+        if tensor.device == device and not kwargs.get("copy"):
             return tensor if dtype in (None, tensor.dtype) else original(tensor, dtype)
         return original(tensor, device, dtype) if dtype is not None else original(tensor, device)
 

@@ -121,6 +121,13 @@ class GroupCreated:
 
 
 @dataclass
+class MeshCreated:
+    """A DeviceMesh with names: (name, stride, size) of each dimension that is a regular grid."""
+
+    dimensions: list[tuple[str, int, int]]
+
+
+@dataclass
 class Step:
     """The end of an optimizer step."""
 
@@ -135,7 +142,18 @@ class ValueRead:
 
 
 Event = (
-    Call | Batch | Wait | StreamWait | EventRecord | EventWait | HostWait | Touch | GroupCreated | Step | ValueRead
+    Call
+    | Batch
+    | Wait
+    | StreamWait
+    | EventRecord
+    | EventWait
+    | HostWait
+    | Touch
+    | GroupCreated
+    | MeshCreated
+    | Step
+    | ValueRead
 )
 
 

@@ -1,8 +1,9 @@
 """Records ranks in forked processes, a few at a time, and carries small messages between them.
 
-torch is imported once, before the fork. A rank that receives small integers (shapes, pickled objects) waits until the
-sender has recorded its send; other ranks run meanwhile. If all ranks that are left wait for one another, the program
-itself has no sender for them: they continue with unknown values.
+torch is imported once, before the fork. A rank that receives small integers (shapes, pickled
+objects) waits until the sender has recorded its send; other ranks run meanwhile. If all ranks that
+are left wait for one another, the program itself has no sender for them: they continue with unknown
+values.
 """
 
 from __future__ import annotations
@@ -160,7 +161,9 @@ class Launcher:
             self.logs[child.rank] = log.read()
         if recording is None:
             code = os.waitstatus_to_exitcode(status)
-            recording = Recording(child.rank, self.settings.world, [], {}, f"its process ended with code {code}")
+            recording = Recording(
+                child.rank, self.settings.world, [], {}, f"its process ended with code {code}"
+            )
         self.recordings[child.rank] = recording
 
     def _stop(self) -> None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 # Words that cannot name an axis of a plan.
 _RESERVED = set(
-    "add after all and async by channel div from joined label mask mod new none of on operator over rank ranks "
-    "reversed root scale split sum tag to work wrap".split()
+    "add after all and async by channel div from joined label mask mod new none of on operator "
+    "over rank ranks reversed root scale split sum tag to work wrap".split()
 )
 
 
 def grid_of(ranks: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Ranks as a grid: (stride, count) of each dimension, the fastest first. None if they are not one."""
+    """Ranks as a grid: (stride, count) of each dimension, the fastest first; None if it is none."""
     offsets = [rank - ranks[0] for rank in ranks]
     grid: list[tuple[int, int]] = []
     size = 1
@@ -24,7 +24,7 @@ def grid_of(ranks: Sequence[int]) -> list[tuple[int, int]] | None:
         count = 1
         while (count + 1) * size <= len(offsets) and offsets[count * size] == count * stride:
             count += 1
-        if count < 2:
+        if count < 2 or stride < 1:
             return None
         grid.append((stride, count))
         size *= count
@@ -46,7 +46,9 @@ class Axis:
 class Mesh:
     """Axes such that most groups lie along some of them."""
 
-    def __init__(self, world: int, groups: Iterable[tuple[int, ...]], names: dict[tuple[int, int], str]) -> None:
+    def __init__(
+        self, world: int, groups: Iterable[tuple[int, ...]], names: dict[tuple[int, int], str]
+    ) -> None:
         """`names` are those of one-dimensional groups, by stride and size."""
         self.world = world
         cuts = {1, world}
@@ -59,7 +61,9 @@ class Mesh:
                 chain.append(cut)
         axes: list[Axis] = []
         for number, (stride, end) in enumerate(zip(chain, chain[1:])):
-            name = names.get((stride, end // stride), "world" if len(chain) == 2 else f"axis{number}")
+            name = names.get(
+                (stride, end // stride), "world" if len(chain) == 2 else f"axis{number}"
+            )
             if name in _RESERVED or any(axis.name == name for axis in axes):
                 name = f"{name}_{stride}"
             axes.append(Axis(name, stride, end // stride))
@@ -86,7 +90,10 @@ class Mesh:
         found = [
             axis
             for axis in self.axes
-            if any(axis.stride >= stride and axis.stride * axis.size <= stride * count for stride, count in grid)
+            if any(
+                axis.stride >= stride and axis.stride * axis.size <= stride * count
+                for stride, count in grid
+            )
         ]
         starts = all(self.position(ranks[0], axis) == 0 for axis in found)
         return found if starts and math.prod(axis.size for axis in found) == len(ranks) else None
@@ -101,7 +108,7 @@ class Mesh:
         return axes[0].name if len(axes) == 1 else "(" + ", ".join(axis.name for axis in axes) + ")"
 
     def place(self, ranks: tuple[int, ...]) -> str | None:
-        """The position of a rank in its group, as an expression; None if there is none for all ranks."""
+        """The position of a rank in its group, as an expression for all ranks, if there is one."""
         axes = self.along(ranks)
         if axes is None:
             return "0" if len(ranks) == 1 else None
@@ -112,7 +119,9 @@ class Mesh:
 
     def peer(self, rank: int, other: int) -> str:
         """Relative to the rank if the two differ along one axis."""
-        differ = [axis for axis in self.axes if self.position(rank, axis) != self.position(other, axis)]
+        differ = [
+            axis for axis in self.axes if self.position(rank, axis) != self.position(other, axis)
+        ]
         if len(differ) != 1:
             return f"rank {other}"
         axis = differ[0]
@@ -129,7 +138,9 @@ class Mesh:
         if math.prod(map(len, positions)) != len(ranks):
             return f"rank={spans(sorted(ranks))}"
         return " ".join(
-            f"{axis.name}={spans(where)}" for axis, where in zip(self.axes, positions) if len(where) < axis.size
+            f"{axis.name}={spans(where)}"
+            for axis, where in zip(self.axes, positions)
+            if len(where) < axis.size
         )
 
 
@@ -147,4 +158,8 @@ def spans(numbers: Sequence[int]) -> str:
 def axis_name(description: str) -> str:
     """The name of a dimension of a DeviceMesh, from the description of its group; may be empty."""
     name = description.removeprefix("mesh_")
-    return name if description.startswith("mesh_") and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else ""
+    return (
+        name
+        if description.startswith("mesh_") and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+        else ""
+    )

@@ -1,7 +1,7 @@
 """Everything that is replaced in torch besides its devices (_devices.py), in one place.
 
-The recorder itself uses documented hooks: a TorchDispatchMode, a subclass of Work, the hooks of optimizers. This module
-replaces what has none. Each function says why.
+The recorder itself uses documented hooks: a TorchDispatchMode, a subclass of Work, the hooks of
+optimizers. This module replaces what has none. Each function says why.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 import torch.multiprocessing
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from shiplap.record._events import GroupCreated
+from shiplap.record._events import GroupCreated, MeshCreated
 from shiplap.record._recorder import Recorder
 
 
@@ -29,12 +34,14 @@ def install(recorder: Recorder) -> None:
     """Patches torch in this process, which then is one rank."""
     _replace_rendezvous(recorder)
     _replace_groups(recorder)
+    _name_meshes(recorder)
     _replace_batches(recorder)
     _replace_ddp(recorder)
     _replace_value_reads(recorder)
     _replace_processes(recorder)
     _replace_compilation()
     _allow_swaps()
+    _skip_checkpoints()
     _count_steps(recorder)
 
 
@@ -50,16 +57,27 @@ def _replace_rendezvous(recorder: Recorder) -> None:
 
 
 def _replace_groups(recorder: Recorder) -> None:
-    """Every backend becomes torch's own `fake`; the program still sees the name that it asked for."""
+    """Every backend becomes torch's own `fake`; the program sees the name that it asked for."""
     create = c10d._new_process_group_helper
 
     def new_process_group(
-        size: int, group_rank: int, global_ranks: list[int], backend: Any, store: Any, name: Any, *_: Any, **given: Any
+        size: int,
+        group_rank: int,
+        global_ranks: list[int],
+        backend: Any,
+        store: Any,
+        name: Any,
+        *_: Any,
+        **given: Any,
     ) -> Any:
         kept = {key: given[key] for key in ("timeout", "pg_tag", "group_desc") if key in given}
         result = create(size, group_rank, global_ranks, c10d.Backend("fake"), store, name, **kept)
         ranks = list(global_ranks) or list(range(size))
-        asked = str(backend) if backend not in (None, "undefined") else "cpu:gloo,cuda:nccl"
+        asked = str(backend)
+        if asked in ("None", "undefined", ""):
+            asked = "cpu:gloo,cuda:nccl"
+        if asked == "fake":  # inherited from the default group
+            asked = next(iter(recorder.backends.values()), asked)
         recorder.backends[str(name)] = asked
         if recorder.rank in ranks:
             recorder.groups[str(name)] = ranks
@@ -82,6 +100,32 @@ def _replace_groups(recorder: Recorder) -> None:
         module.is_nccl_available = lambda: True
 
 
+def _name_meshes(recorder: Recorder) -> None:
+    """The names of its dimensions do not reach process groups that exist already."""
+    initialize = DeviceMesh.__init__
+
+    def initialize_named(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialize(self, *args, **kwargs)
+        dimensions = []
+        for k, name in enumerate(self.mesh_dim_names or ()):
+            line = self.mesh.tolist()
+            for _ in range(k):
+                line = line[0]
+            firsts = [_first(item) for item in line]
+            strides = {b - a for a, b in zip(firsts, firsts[1:])}
+            if len(strides) == 1:
+                dimensions.append((str(name), strides.pop(), len(firsts)))
+        recorder.emit(MeshCreated(dimensions))
+
+    DeviceMesh.__init__ = initialize_named
+
+
+def _first(ranks: Any) -> int:
+    while isinstance(ranks, list):
+        ranks = ranks[0]
+    return int(ranks)
+
+
 def _replace_batches(recorder: Recorder) -> None:
     """The borders of a batch do not reach the dispatcher."""
 
@@ -96,7 +140,9 @@ def _replace_batches(recorder: Recorder) -> None:
         return [] if work is None else [work]
 
     @contextlib.contextmanager
-    def coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[Any]:
+    def coalescing_manager(
+        group: Any = None, device: Any = None, async_ops: bool = False
+    ) -> Iterator[Any]:
         manager = c10d._CoalescingManager()
         recorder.begin_batch()
         try:
@@ -114,8 +160,8 @@ def _replace_batches(recorder: Recorder) -> None:
 
 
 def _replace_ddp(recorder: Recorder) -> None:
-    """DDP compares shapes in C++, by reading numbers that fake tensors do not have; what it sends is known. Its reducer
-    waits in C++ for the futures of its buckets, before backward returns."""
+    """DDP compares shapes in C++, by reading numbers that fake tensors do not have; what it sends
+    is known. Its reducer waits in C++ for the futures of its buckets, before backward returns."""
     has_group_src = "group_src" in inspect.signature(dist.broadcast).parameters
 
     def verify(group: Any, tensors: list[torch.Tensor], logger: Any = None) -> None:
@@ -147,7 +193,9 @@ def _replace_value_reads(recorder: Recorder) -> None:
         original = getattr(torch.Tensor, name)
 
         def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            return original(recorder.known_or_stand_in(self).detach(), *args, **kwargs)
+            value = recorder.known_or_stand_in(self)
+            with _disable_current_modes():
+                return original(value.detach(), *args, **kwargs)
 
         return read
 
@@ -156,8 +204,8 @@ def _replace_value_reads(recorder: Recorder) -> None:
 
 
 def _replace_processes(recorder: Recorder) -> None:
-    """One process is one rank: a script that spawns its ranks becomes one of them, and data loaders load here, since
-    fake tensors cannot be sent to a worker."""
+    """One process is one rank: a script that spawns its ranks becomes one of them, and data loaders
+    load here, since fake tensors cannot be sent to a worker."""
 
     def spawn(fn: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
         fn(recorder.rank % nprocs, *args)
@@ -187,10 +235,18 @@ def _replace_compilation() -> None:
 
 
 def _allow_swaps() -> None:
-    """`Module.to` swaps parameters, and refuses if there is a weak reference; the fake mode itself holds one."""
-    without = types.SimpleNamespace(**{name: getattr(weakref, name) for name in dir(weakref) if name[0] != "_"})
+    """`Module.to` swaps parameters, and refuses if there is a weak reference; the fake mode itself
+    holds one."""
+    without = types.SimpleNamespace(
+        **{name: getattr(weakref, name) for name in dir(weakref) if name[0] != "_"}
+    )
     without.getweakrefs = lambda _: []
     torch.utils.swap_tensors.__globals__["weakref"] = without
+
+
+def _skip_checkpoints() -> None:
+    """Fake tensors cannot be saved, and a recording must not overwrite a checkpoint."""
+    torch.save = lambda *_, **__: None
 
 
 def _count_steps(recorder: Recorder) -> None:

@@ -23,12 +23,22 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 def _set_environment(rank: int, world: int, ranks_per_node: int) -> None:
     local, node = rank % ranks_per_node, rank // ranks_per_node
     os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(ranks_per_node),
-        GROUP_RANK=str(node), NODE_RANK=str(node), GROUP_WORLD_SIZE=str(-(-world // ranks_per_node)),
-        ROLE_RANK=str(rank), ROLE_WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT="29500",
-        TORCHELASTIC_RUN_ID="shiplap", TORCHELASTIC_RESTART_COUNT="0", TORCHELASTIC_MAX_RESTARTS="0",
+        RANK=str(rank),
+        WORLD_SIZE=str(world),
+        LOCAL_RANK=str(local),
+        LOCAL_WORLD_SIZE=str(ranks_per_node),
+        GROUP_RANK=str(node),
+        NODE_RANK=str(node),
+        GROUP_WORLD_SIZE=str(-(-world // ranks_per_node)),
+        ROLE_RANK=str(rank),
+        ROLE_WORLD_SIZE=str(world),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="29500",
+        TORCHELASTIC_RUN_ID="shiplap",
+        TORCHELASTIC_RESTART_COUNT="0",
+        TORCHELASTIC_MAX_RESTARTS="0",
         TORCH_COMPILE_DISABLE="1",
-    )  # fmt: skip
+    )
 
 
 def record_rank(rank: int, settings: RankSettings, mailbox: Mailbox | None = None) -> Recording:
@@ -60,7 +70,9 @@ def record_rank(rank: int, settings: RankSettings, mailbox: Mailbox | None = Non
 
 
 def _describe(raised: BaseException) -> str:
-    frames = [frame for frame in traceback.extract_tb(raised.__traceback__) if frame.filename[0] != "<"]
+    frames = [
+        frame for frame in traceback.extract_tb(raised.__traceback__) if frame.filename[0] != "<"
+    ]
     user = [frame for frame in frames if not frame.filename.startswith((_HERE, _TORCH))]
     place = f" at {user[-1].filename}:{user[-1].lineno}" if user else ""
     return f"{type(raised).__name__}: {raised}{place}"

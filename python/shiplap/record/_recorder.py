@@ -1,8 +1,8 @@
 """Runs the operators of one rank on fake tensors and writes down what it communicates.
 
-A TorchDispatchMode sees every operator that reaches torch's dispatcher, also those that C++ code calls (the buckets of
-DDP) and those that DTensor makes. Collectives are written down and not executed; all other operators run on fake
-tensors, which have shapes and no data.
+A TorchDispatchMode sees every operator that reaches torch's dispatcher, also those that C++ code
+calls (the buckets of DDP) and those that DTensor makes. Collectives are written down and not
+executed; all other operators run on fake tensors, which have shapes and no data.
 """
 
 from __future__ import annotations
@@ -22,11 +22,22 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from shiplap.record import _devices
-from shiplap.record._events import Batch, Call, Event, HostWait, Region, Site, Step, Touch, ValueRead, Wait
+from shiplap.record._events import (
+    Batch,
+    Call,
+    Event,
+    HostWait,
+    Region,
+    Site,
+    Step,
+    Touch,
+    ValueRead,
+    Wait,
+)
 from shiplap.record._values import MAX_ELEMENTS, KnownValues
 
 if TYPE_CHECKING:
@@ -36,29 +47,68 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__))
 # Files of torch that only pass calls on.
-_WRAPPERS = ("distributed_c10d", "c10d_logger", "_ops", "_contextlib", "_stats", "_compile", "eval_frame")
+_WRAPPERS = (
+    "distributed_c10d",
+    "c10d_logger",
+    "_ops",
+    "_contextlib",
+    "_stats",
+    "_compile",
+    "eval_frame",
+)
 
 DTYPES = {
-    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
-    torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
-    torch.bool: "u8", torch.float8_e4m3fn: "fp8_e4m3", torch.float8_e5m2: "fp8_e5m2",
-}  # fmt: skip
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "u8",
+    torch.float8_e4m3fn: "fp8_e4m3",
+    torch.float8_e5m2: "fp8_e5m2",
+}
 
 _aten = torch.ops.aten
-_READS = {_aten._local_scalar_dense.default, _aten.item.default, _aten.equal.default, _aten.is_nonzero.default}
+_READS = {
+    _aten._local_scalar_dense.default,
+    _aten.item.default,
+    _aten.equal.default,
+    _aten.is_nonzero.default,
+}
 _CHOICES = {
-    _aten.topk.default, _aten.argmax.default, _aten.multinomial.default, _aten.sort.default, _aten.sort.stable,
-}  # fmt: skip
+    _aten.topk.default,
+    _aten.argmax.default,
+    _aten.multinomial.default,
+    _aten.sort.default,
+    _aten.sort.stable,
+}
 _FACTORIES = {
-    _aten.empty, _aten.zeros, _aten.ones, _aten.full, _aten.rand, _aten.randn, _aten.randint, _aten.randperm,
-    _aten.empty_strided, _aten.normal,
-}  # fmt: skip
+    _aten.empty,
+    _aten.zeros,
+    _aten.ones,
+    _aten.full,
+    _aten.rand,
+    _aten.randn,
+    _aten.randint,
+    _aten.randperm,
+    _aten.empty_strided,
+    _aten.normal,
+}
 # Functional collectives, without `_coalesced` and a final underscore.
 _FUNCTIONAL = {
-    "all_reduce": "all_reduce", "all_gather_into_tensor": "all_gather", "all_gather_into_tensor_out": "all_gather",
-    "reduce_scatter_tensor": "reduce_scatter", "reduce_scatter_tensor_out": "reduce_scatter",
-    "all_to_all_single": "all_to_all", "shard_dim_alltoall": "all_to_all", "broadcast": "broadcast",
-}  # fmt: skip
+    "all_reduce": "all_reduce",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_into_tensor_out": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_tensor_out": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "shard_dim_alltoall": "all_to_all",
+    "broadcast": "broadcast",
+}
 
 
 class StepLimit(BaseException):
@@ -106,7 +156,9 @@ class RecordedWork(Work):  # type: ignore[misc]
 class Recorder(TorchDispatchMode):
     """The state of one rank."""
 
-    def __init__(self, rank: int, world: int, *, max_steps: int = 0, mailbox: Mailbox | None = None) -> None:
+    def __init__(
+        self, rank: int, world: int, *, max_steps: int = 0, mailbox: Mailbox | None = None
+    ) -> None:
         super().__init__()
         self.rank, self.world, self.max_steps = rank, world, max_steps
         self.events: list[Event] = []
@@ -118,7 +170,9 @@ class Recorder(TorchDispatchMode):
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.values = KnownValues()
         self._mailbox = mailbox
-        self._sequence: Counter[Any] = Counter()  # messages so far, by sender, receiver, group and tag
+        self._sequence: Counter[Any] = (
+            Counter()
+        )  # messages so far, by sender, receiver, group and tag
         self._calls: dict[int, Call] = {}
         self._batches: list[list[Call]] = []
         self._together: dict[int, list[Call]] = {}  # calls of one batch, by each of them
@@ -163,13 +217,15 @@ class Recorder(TorchDispatchMode):
     # ---- calls
 
     def region(self, tensor: torch.Tensor) -> Region:
-        """The bytes of a tensor. Those between the elements of one that is not contiguous count, too."""
+        """The bytes of a tensor, also those between its elements if it is not contiguous."""
         elements = tensor.numel()
         if elements and not tensor.is_contiguous():
             elements = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
         width = tensor.element_size()
         dtype = DTYPES.get(tensor.dtype) or {1: "u8", 2: "i16", 4: "i32"}.get(width, "i64")
-        return Region(self._storage(tensor), tensor.storage_offset() * width, elements * width, dtype)
+        return Region(
+            self._storage(tensor), tensor.storage_offset() * width, elements * width, dtype
+        )
 
     def _storage(self, tensor: torch.Tensor) -> int:
         storage = tensor.untyped_storage()
@@ -181,7 +237,12 @@ class Recorder(TorchDispatchMode):
         return self._storage_count
 
     def record(
-        self, kind: str, group: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], **fields: Any
+        self,
+        kind: str,
+        group: str,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        **fields: Any,
     ) -> RecordedWork:
         """Writes a call down and returns its handle."""
         tensors = [*inputs, *outputs]
@@ -190,9 +251,16 @@ class Recorder(TorchDispatchMode):
             "gloo" not in backend or any(_devices.mark_of(t) is not None for t in tensors)
         )
         call = Call(
-            len(self._calls) + 1, kind, group, [self.region(t) for t in inputs], [self.region(t) for t in outputs],
-            self.site(), _devices.current_stream_id(), not on_device, **fields,
-        )  # fmt: skip
+            len(self._calls) + 1,
+            kind,
+            group,
+            [self.region(t) for t in inputs],
+            [self.region(t) for t in outputs],
+            self.site(),
+            _devices.current_stream_id(),
+            not on_device,
+            **fields,
+        )
         self._calls[call.id] = call
         if self._batches:
             self._batches[-1].append(call)
@@ -243,8 +311,10 @@ class Recorder(TorchDispatchMode):
 
     # ---- the values that calls leave behind
 
-    def _carry(self, call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> bool:
-        """Carries small integers between recorded ranks: shapes and pickled objects. Returns whether it is done."""
+    def _carry(
+        self, call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> bool:
+        """Carries small integers between ranks, such as shapes. Returns whether it is done."""
         if call.kind not in ("send", "receive", "broadcast"):
             return False
         tensors = [*(outputs or inputs)]
@@ -273,12 +343,16 @@ class Recorder(TorchDispatchMode):
         for tensor in tensors:
             size = tensor.numel() * tensor.element_size()
             if size:
-                value = torch.frombuffer(bytearray(payload[begin : begin + size]), dtype=tensor.dtype)
+                value = torch.frombuffer(
+                    bytearray(payload[begin : begin + size]), dtype=tensor.dtype
+                )
                 self._store(tensor, value)
             begin += size
         return True
 
-    def _assume_results(self, call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+    def _assume_results(
+        self, call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> None:
         """What is known on this rank is assumed to be the same on all members of the group."""
         targets = [*(outputs or inputs)]
         small = all(t.numel() <= MAX_ELEMENTS for t in (*inputs, *outputs))
@@ -292,7 +366,9 @@ class Recorder(TorchDispatchMode):
             else:
                 self._store(target, value.to(target.dtype).clone())
 
-    def _results(self, call: Call, known: list[torch.Tensor], targets: list[torch.Tensor]) -> list[Any] | None:
+    def _results(
+        self, call: Call, known: list[torch.Tensor], targets: list[torch.Tensor]
+    ) -> list[Any] | None:
         size = len(self.groups[call.group])
         if call.kind in ("all_reduce", "reduce") and len(known) == len(targets):
             factor = size if call.reduce == "sum" and not call.average else 1
@@ -303,7 +379,9 @@ class Recorder(TorchDispatchMode):
             return [torch.cat([value.flatten()] * size) for value in known]
         if call.kind == "all_gather" and len(known) == 1:
             return [known[0]] * len(targets)
-        even = call.kind == "all_to_all" and len(known) == len(targets) == 1 and not call.send_counts
+        even = (
+            call.kind == "all_to_all" and len(known) == len(targets) == 1 and not call.send_counts
+        )
         if even and known[0].numel() == targets[0].numel() and known[0].numel() % size == 0:
             me = self.groups[call.group].index(self.rank)
             return [torch.cat([known[0].flatten().chunk(size)[me]] * size)]
@@ -374,7 +452,9 @@ class Recorder(TorchDispatchMode):
         """Operands that belong to a call in flight: the program should have waited for it."""
         written: set[int] = set()
         if func._schema.is_mutable:
-            written = {t.untyped_storage()._cdata for t in tree_leaves(out) if isinstance(t, torch.Tensor)}
+            written = {
+                t.untyped_storage()._cdata for t in tree_leaves(out) if isinstance(t, torch.Tensor)
+            }
         for tensor in operands:
             for call in self._calls_on(tensor):
                 if call.id in self.pending_futures or call.id in self._wait_on_use:
@@ -402,7 +482,8 @@ class Recorder(TorchDispatchMode):
             self.emit(HostWait(_devices.current_stream_id(), self.site()))
         known = self.values.get(tensor)
         if known is not None:
-            return known.clone()
+            with _disable_current_modes():
+                return known.clone()
         copy = tensor.clone()
         setattr(copy, _devices.MARK, None)
         return copy
@@ -416,7 +497,8 @@ class Recorder(TorchDispatchMode):
             return value
         self.emit(ValueRead(self.site()))
         fill: Any = False if tensor.dtype == torch.bool else 1
-        return torch.full(tensor.shape, fill, dtype=tensor.dtype)
+        with _disable_current_modes():
+            return torch.full(tensor.shape, fill, dtype=tensor.dtype)
 
     def _read(self, func: Any, args: Any) -> Any:
         tensors = [t for t in args if isinstance(t, torch.Tensor)]
@@ -428,7 +510,7 @@ class Recorder(TorchDispatchMode):
         return func(*tree_map_only(torch.Tensor, self.known_or_stand_in, args))
 
     def _choose(self, func: Any, args: Any, out: Any) -> None:
-        """Indices that depend on data, such as the experts of a token: round robin, the same on all ranks."""
+        """Indices that depend on data, such as the experts of a token: round robin on all ranks."""
         index = out if isinstance(out, torch.Tensor) else out[1]
         if self.values.get(index) is not None or index.numel() > MAX_ELEMENTS:
             return
@@ -469,10 +551,14 @@ class Recorder(TorchDispatchMode):
             self.record("barrier", group, [], []).wait()
             return None
         if name == "send":
-            work = self.record("send", group, given["tensors"], [], peer=given["dst"], tag=given["tag"])
+            work = self.record(
+                "send", group, given["tensors"], [], peer=given["dst"], tag=given["tag"]
+            )
             return work.boxed()
         if name == "recv_":
-            work = self.record("receive", group, [], given["tensors"], peer=given["src"], tag=given["tag"])
+            work = self.record(
+                "receive", group, [], given["tensors"], peer=given["src"], tag=given["tag"]
+            )
             return work.boxed()
         if name in ("allreduce_", "broadcast_"):
             kind = "all_reduce" if name == "allreduce_" else "broadcast"
@@ -482,7 +568,9 @@ class Recorder(TorchDispatchMode):
             return self._each(kind, group, given["tensors"], None, fields).boxed()
         kind = "all_gather" if "allgather" in name else "reduce_scatter"
         if name in ("_allgather_base_", "_reduce_scatter_base_"):
-            work = self.record(kind, group, [given["input_tensor"]], [given["output_tensor"]], **fields)
+            work = self.record(
+                kind, group, [given["input_tensor"]], [given["output_tensor"]], **fields
+            )
             return given["output_tensor"], work.boxed()
         if name in ("allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_"):
             return self._each(kind, group, given["inputs"], given["outputs"], fields).boxed()
@@ -491,7 +579,10 @@ class Recorder(TorchDispatchMode):
             return outputs, self.record(kind, group, given["input_tensors"], outputs[0]).boxed()
         if name == "reduce_scatter_":
             outputs = given["output_tensors"]
-            return outputs, self.record(kind, group, given["input_tensors"][0], outputs, **fields).boxed()
+            return (
+                outputs,
+                self.record(kind, group, given["input_tensors"][0], outputs, **fields).boxed(),
+            )
         if name == "gather_":
             outputs = given["output_tensors"][0] if given["output_tensors"] else []
             return self.record("gather", group, given["input_tensors"], outputs, **fields).boxed()
@@ -501,14 +592,21 @@ class Recorder(TorchDispatchMode):
             return given["output_tensors"], work.boxed()
         if name == "alltoall_base_":
             fields = _splits(given)
-            return self.record("all_to_all", group, [given["input"]], [given["output"]], **fields).boxed()
+            return self.record(
+                "all_to_all", group, [given["input"]], [given["output"]], **fields
+            ).boxed()
         if name == "alltoall_":
             inputs, outputs = given["input_tensors"], given["output_tensors"]
-            fields = {"send_counts": [t.numel() for t in inputs], "receive_counts": [t.numel() for t in outputs]}
+            fields = {
+                "send_counts": [t.numel() for t in inputs],
+                "receive_counts": [t.numel() for t in outputs],
+            }
             return outputs, self.record("all_to_all", group, inputs, outputs, **fields).boxed()
         raise NotImplementedError(f"shiplap record does not know c10d::{name}")
 
-    def _each(self, kind: str, group: str, inputs: Any, outputs: Any, fields: dict[str, Any]) -> RecordedWork:
+    def _each(
+        self, kind: str, group: str, inputs: Any, outputs: Any, fields: dict[str, Any]
+    ) -> RecordedWork:
         """One call for each tensor, started together."""
         if len(inputs) == 1:
             return self.record(kind, group, inputs, outputs or [], **fields)
@@ -527,7 +625,9 @@ class Recorder(TorchDispatchMode):
             return args[0]
         if name == "_wrap_tensor_autograd":  # its result waits when it is used
             self._wait_on_use.update(call.id for call in self._calls_on(args[0]))
-            return _aten.alias.default(args[0])
+            alias = _aten.alias.default(args[0])
+            setattr(alias, _devices.MARK, _devices.mark_of(args[0]))
+            return alias
         if "group_name" not in given:
             return func(*args, **kwargs)
         kind = _FUNCTIONAL.get(name.rstrip("_").removesuffix("_coalesced"))
@@ -540,7 +640,11 @@ class Recorder(TorchDispatchMode):
         for tensor in outputs:
             if marks and isinstance(tensor, FakeTensor):
                 setattr(tensor, _devices.MARK, marks[0])
-        inputs = [t for t in tree_leaves(given.get("input", given.get("inputs"))) if isinstance(t, torch.Tensor)]
+        inputs = [
+            t
+            for t in tree_leaves(given.get("input", given.get("inputs")))
+            if isinstance(t, torch.Tensor)
+        ]
         fields = _reduction(given["reduce_op"]) if "reduce_op" in given else {}
         if kind == "broadcast":
             ranks = self.groups[group]
@@ -594,7 +698,11 @@ def _splits(given: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def _bytes_of(value: torch.Tensor) -> bytes:
-    return bytes(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()) if value.numel() else b""
+    return (
+        bytes(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        if value.numel()
+        else b""
+    )
 
 
 def _arguments(func: Any, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

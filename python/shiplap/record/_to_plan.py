@@ -1,13 +1,15 @@
 """Makes a plan of recordings: a mesh, one program for each kind of rank, and a line for each call.
 
-Order. An operation of a plan runs on a stream, after its predecessor there and after the operations that it names. Each
-CUDA stream becomes a stream, and so does each communicator, as in NCCL. The *clock* of a CUDA stream says which
-operation of every stream its next one comes after: a call starts after the clock of the stream that makes it, `wait`
-merges the call into that clock, events and synchronizations merge clocks. Calls of gloo are asynchronous operations for
-which the host waits.
+Order. An operation of a plan runs on a stream, after its predecessor there and after the operations
+that it names. Each CUDA stream becomes a stream, and so does each communicator, as in NCCL. The
+*clock* of a CUDA stream says which operation of every stream its next one comes after: a call
+starts after the clock of the stream that makes it, `wait` merges the call into that clock, events
+and synchronizations merge clocks. Calls of gloo are asynchronous operations for which the host
+waits.
 
-Memory. A call names regions of storages. A buffer of the plan stands for several storages, one after the other: it is
-taken again only by an operation that is ordered after all its uses, so that this never makes a race.
+Memory. A call names regions of storages. A buffer of the plan stands for several storages, one
+after the other: it is taken again only by an operation that is ordered after all its uses, so that
+this never makes a race.
 """
 
 from __future__ import annotations
@@ -20,13 +22,26 @@ from shiplap.record import _events as ev
 from shiplap.record._mesh import Mesh, axis_name, grid_of, spans
 
 _SIZES = {
-    "f64": 8, "f32": 4, "f16": 2, "bf16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "i64": 8, "i32": 4, "i16": 2, "i8": 1,
+    "f64": 8,
+    "f32": 4,
+    "f16": 2,
+    "bf16": 2,
+    "fp8_e4m3": 1,
+    "fp8_e5m2": 1,
+    "i64": 8,
+    "i32": 4,
+    "i16": 2,
+    "i8": 1,
     "u8": 1,
-}  # fmt: skip
+}
 _OPERATORS = {
-    "product": " operator product", "min": " operator min", "max": " operator max", "band": " operator min",
-    "bor": " operator max", "bxor": " operator max",
-}  # fmt: skip
+    "product": " operator product",
+    "min": " operator min",
+    "max": " operator max",
+    "band": " operator min",
+    "bor": " operator max",
+    "bxor": " operator max",
+}
 
 Clock = dict[str, int]  # by stream of the plan: its last operation that comes before
 
@@ -36,7 +51,7 @@ class _Buffer:
     name: str
     dtype: str
     elements: int
-    used_by: Clock = field(default_factory=dict)
+    uses: list[tuple[str, int]] = field(default_factory=list)  # stream and operation
     storage: int = 0  # which it stands for now
 
 
@@ -79,7 +94,9 @@ class _Program:
         self._clocks: dict[int, Clock] = {}  # of CUDA streams
         self._host: Clock = {}  # what the host has waited for
         self._events: dict[int, Clock] = {}
-        self._calls: dict[int, tuple[str, int, bool]] = {}  # stream, operation, whether it is on the host
+        self._calls: dict[int, tuple[str, int, bool]] = (
+            {}
+        )  # stream, operation, whether it is on the host
         self._buffers: list[_Buffer] = []
         self._buffer_of: dict[tuple[int, str], _Buffer] = {}
         self._extents: dict[tuple[int, str], int] = {}  # bytes, by storage and type
@@ -110,7 +127,9 @@ class _Program:
         elif isinstance(event, ev.EventRecord):
             self._events[event.event] = dict(self._clock(event.stream))
         elif isinstance(event, ev.EventWait):
-            self._merge(None if event.stream < 0 else event.stream, self._events.get(event.event, {}))
+            self._merge(
+                None if event.stream < 0 else event.stream, self._events.get(event.event, {})
+            )
         elif isinstance(event, ev.HostWait):
             for stream in list(self._clocks) if event.stream < 0 else [event.stream]:
                 self._merge(None, dict(self._clock(stream)))
@@ -130,7 +149,9 @@ class _Program:
     def _stream(self, purpose: str, prefix: str) -> str:
         return self._streams.setdefault(purpose, f"{prefix}{len(self._streams)}")
 
-    def _issue(self, stream: str, clock: Clock, text: str, site: ev.Site, *, is_async: bool = False) -> _Operation:
+    def _issue(
+        self, stream: str, clock: Clock, text: str, site: ev.Site, *, is_async: bool = False
+    ) -> _Operation:
         after = sorted(number for name, number in clock.items() if is_async or name != stream)
         self._named.update(after)
         operation = _Operation(len(self._operations), stream, text, after, is_async, site)
@@ -153,7 +174,7 @@ class _Program:
             self._calls[call.id] = (stream, number, first.on_host)
 
     def _channel(self, call: ev.Call, batched: bool) -> str:
-        """A message of NCCL that is not in a batch has a communicator of its own for each pair of ranks."""
+        """A message of NCCL that is not in a batch has a communicator for its pair of ranks."""
         channel = self._channels[call.group]
         if call.kind in ("send", "receive") and not batched and not call.on_host:
             low, high = sorted((self._rank, self._groups[call.group][call.peer]))
@@ -181,30 +202,48 @@ class _Program:
         if call.kind == "barrier":
             return ["barrier" + over]
         if call.kind in ("send", "receive"):
-            tail = (f" tag {call.tag}" if call.tag else "") + (f" channel {channel}" if channel else "")
+            tail = (f" tag {call.tag}" if call.tag else "") + (
+                f" channel {channel}" if channel else ""
+            )
             way = "to" if call.kind == "send" else "from"
             peer = self._mesh.peer(self._rank, ranks[call.peer])
-            return [f"{call.kind} {use.region(one)} {way} {peer}{tail}" for one in call.inputs or call.outputs]
+            return [
+                f"{call.kind} {use.region(one)} {way} {peer}{tail}"
+                for one in call.inputs or call.outputs
+            ]
         if call.kind in ("all_reduce", "broadcast", "reduce"):
-            tail = over + ("" if call.kind == "broadcast" else reduction) + ("" if call.kind == "all_reduce" else root)
+            tail = (
+                over
+                + ("" if call.kind == "broadcast" else reduction)
+                + ("" if call.kind == "all_reduce" else root)
+            )
             targets = call.outputs or [None] * len(call.inputs)
             return [
-                f"{call.kind} {use.region(a)}" + (f" to {use.region(b)}" if b is not None else "") + tail
+                f"{call.kind} {use.region(a)}"
+                + (f" to {use.region(b)}" if b is not None else "")
+                + tail
                 for a, b in zip(call.inputs, targets)
             ]
         if call.kind in ("all_gather", "reduce_scatter"):
             return self._parts(call, ranks, over, reduction, use)
         if call.kind == "all_to_all" and not call.send_counts and not call.receive_counts:
-            return [f"all_to_all {use.region(call.inputs[0])} to {use.region(call.outputs[0])}{over}"]
+            return [
+                f"all_to_all {use.region(call.inputs[0])} to {use.region(call.outputs[0])}{over}"
+            ]
         return [self._exchange(call, over, use)]
 
-    def _parts(self, call: ev.Call, ranks: tuple[int, ...], over: str, reduction: str, use: _Use) -> list[str]:
+    def _parts(
+        self, call: ev.Call, ranks: tuple[int, ...], over: str, reduction: str, use: _Use
+    ) -> list[str]:
         """A call with one part for each member."""
         gathers = call.kind == "all_gather"
         whole, parts = (call.outputs, call.inputs) if gathers else (call.inputs, call.outputs)
         if len({one.size for one in whole}) > 1:  # torch makes one call for each part
             kind, tail = ("broadcast", "") if gathers else ("reduce", reduction)
-            return [f"{kind} {use.region(one)}{over}{tail}" + (f" root {k}" if k else "") for k, one in enumerate(whole)]
+            return [
+                f"{kind} {use.region(one)}{over}{tail}" + (f" root {k}" if k else "")
+                for k, one in enumerate(whole)
+            ]
         if len(whole) == 1:
             all_of_it = use.region(whole[0])
             part = use.region(parts[0], self._begin_in(whole[0], parts[0], ranks))
@@ -216,7 +255,7 @@ class _Program:
         return [f"reduce_scatter {all_of_it} to {part}{over}{reduction}"]
 
     def _begin_in(self, whole: ev.Region, part: ev.Region, ranks: tuple[int, ...]) -> str | None:
-        """Where the part of a rank begins in the whole, as an expression that holds for all ranks."""
+        """Where the part of a rank begins in the whole, as an expression for all ranks."""
         place = self._mesh.place(ranks)
         here = whole.begin + ranks.index(self._rank) * part.size
         if place is None or part.storage != whole.storage or part.begin != here:
@@ -241,7 +280,9 @@ class _Program:
 
         send = counts(call.send_counts, call.inputs, call.kind == "gather")
         receive = counts(call.receive_counts, call.outputs, call.kind == "scatter")
-        name = f"{call.kind}_{self._exchanges[call.group]}_over_{_word(over.removeprefix(' over '))}"
+        name = (
+            f"{call.kind}_{self._exchanges[call.group]}_over_{_word(over.removeprefix(' over '))}"
+        )
         self._exchanges[call.group] += 1
         table = self._shared.tables.setdefault(name, [])
         for word, rows in (("send", send), ("receive", receive)):
@@ -251,14 +292,16 @@ class _Program:
                     table.append(f"  {word} {self._rank} {ranks[k]} {begin} {count}")
                 begin += count
         nothing = ev.Region(0, 0, 0, dtype)
-        sides = [use.joined(side) if len(side) > 1 else use.region((side or [nothing])[0]) for side in (
-            call.inputs, call.outputs
-        )]  # fmt: skip
+        sides = [
+            use.joined(side) if len(side) > 1 else use.region((side or [nothing])[0])
+            for side in (call.inputs, call.outputs)
+        ]
         return f"exchange {sides[0]} to {sides[1]} by {name}{over}"
 
     def _lines(self) -> str:
         lines = [
-            f"  buffer {buffer.name} rows {buffer.elements} row_bytes {_SIZES[buffer.dtype]} {buffer.dtype}"
+            f"  buffer {buffer.name} rows {buffer.elements} "
+            f"row_bytes {_SIZES[buffer.dtype]} {buffer.dtype}"
             for buffer in self._buffers
         ]
         if self._streams:
@@ -266,13 +309,23 @@ class _Program:
         for operation in self._operations:
             name = f"o{operation.number}: " if operation.number in self._named else ""
             stream = "" if operation.stream == "main" else f"@{operation.stream} "
-            after = f" after {', '.join(f'o{number}' for number in operation.after)}" if operation.after else ""
+            after = (
+                f" after {', '.join(f'o{number}' for number in operation.after)}"
+                if operation.after
+                else ""
+            )
             flags = " async" if operation.is_async else ""
             label = f" label {operation.site.via}" if operation.site.via else ""
-            lines.append(f"  {name}{stream}{operation.text}{after}{flags}{self._at(operation.site)}{label}")
+            lines.append(
+                f"  {name}{stream}{operation.text}{after}{flags}{self._at(operation.site)}{label}"
+            )
             lines += [f"    {access}" for access in operation.accesses]
             if operation.text == "batch":
-                lines += [f"    {text}{self._at(site)}" for text, site in operation.members] + ["  end"]
+                lines += [f"    {text}{self._at(site)}" for text, site in operation.members] + [
+                    "  end"
+                ]
+        if not self._operations:  # a program is not empty
+            lines.append("  compute other")
         return "\n".join(lines)
 
     def _at(self, site: ev.Site) -> str:
@@ -288,8 +341,10 @@ class _Program:
         def is_free(buffer: _Buffer) -> bool:
             return all(
                 use.clock.get(name, -1) >= last
-                or (name == use.stream and last < use.number and not self._operations[last].is_async)
-                for name, last in buffer.used_by.items()
+                or (
+                    name == use.stream and last < use.number and not self._operations[last].is_async
+                )
+                for name, last in buffer.uses
             )
 
         for buffer in self._buffers:
@@ -298,7 +353,7 @@ class _Program:
         else:
             buffer = _Buffer(f"b{len(self._buffers)}", dtype, elements)
             self._buffers.append(buffer)
-        buffer.used_by, buffer.storage = {}, storage
+        buffer.uses, buffer.storage = [], storage
         self._buffer_of[storage, dtype] = buffer
         return buffer
 
@@ -323,7 +378,7 @@ class _Use:
         """`begin` replaces the number by an expression with the same value."""
         width = _SIZES[region.dtype]
         buffer = self.program.buffer(region.storage, region.dtype, self)
-        buffer.used_by[self.stream] = self.number
+        buffer.uses.append((self.stream, self.number))
         count = region.size // width
         if begin is None and region.begin == 0 and count == buffer.elements:
             return buffer.name
@@ -371,7 +426,7 @@ class Converted:
 
 
 def mesh_of(recordings: Mapping[int, ev.Recording]) -> Mesh:
-    """A mesh along which the groups that are used lie, with the names of DeviceMesh where there are any."""
+    """A mesh along which the groups in use lie, with the names of DeviceMesh if there are any."""
     groups: set[tuple[int, ...]] = set()
     names: dict[tuple[int, int], str] = {}
     world = 1
@@ -380,7 +435,14 @@ def mesh_of(recordings: Mapping[int, ev.Recording]) -> Mesh:
         used = {call.group for event in recording.events for call in calls_of(event)}
         groups |= {tuple(ranks) for name, ranks in recording.groups.items() if name in used}
         for event in recording.events:
-            if isinstance(event, ev.GroupCreated) and axis_name(event.description) and len(event.ranks) > 1:
+            if isinstance(event, ev.MeshCreated):
+                for name, stride, size in event.dimensions:
+                    names.setdefault((stride, size), axis_name(f"mesh_{name}") or f"axis_{stride}")
+            if (
+                isinstance(event, ev.GroupCreated)
+                and axis_name(event.description)
+                and len(event.ranks) > 1
+            ):
                 grid = grid_of(event.ranks)
                 if grid is not None and len(grid) == 1:
                     names.setdefault(grid[0], axis_name(event.description))

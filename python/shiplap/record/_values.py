@@ -1,9 +1,9 @@
 """Known values of fake tensors.
 
-A fake tensor has a shape and no data. Trainers still read some numbers that do not depend on training data: counts of
-tokens, split sizes, flags. So small tensors carry their value along as long as everything that they were computed from
-is known. All other numbers are unknown: a program that reads one gets the same stand-in on every rank, and the line is
-remembered.
+A fake tensor has a shape and no data. Trainers still read some numbers that do not depend on
+training data: counts of tokens, split sizes, flags. So small tensors carry their value along as
+long as everything that they were computed from is known. All other numbers are unknown: a program
+that reads one gets the same stand-in on every rank, and the line is remembered.
 """
 
 from __future__ import annotations
@@ -19,9 +19,21 @@ _KNOWN = "_shiplap_known"
 
 _aten = torch.ops.aten
 _SHAPE_ONLY = {
-    _aten.zeros_like, _aten.ones_like, _aten.full_like, _aten.new_zeros, _aten.new_ones, _aten.new_full,
-}  # fmt: skip
-_CONSTANT_FACTORIES = {_aten.zeros, _aten.ones, _aten.full, _aten.arange, _aten.eye, _aten.scalar_tensor}
+    _aten.zeros_like,
+    _aten.ones_like,
+    _aten.full_like,
+    _aten.new_zeros,
+    _aten.new_ones,
+    _aten.new_full,
+}
+_CONSTANT_FACTORIES = {
+    _aten.zeros,
+    _aten.ones,
+    _aten.full,
+    _aten.arange,
+    _aten.eye,
+    _aten.scalar_tensor,
+}
 
 
 class KnownValues:
@@ -56,14 +68,20 @@ class KnownValues:
         results = [t for t in tree_leaves(out) if isinstance(t, FakeTensor)]
         if not results:
             return
-        values = self._compute(func, args, kwargs) if self._is_computable(func, args, kwargs, results) else None
+        values = (
+            self._compute(func, args, kwargs)
+            if self._is_computable(func, args, kwargs, results)
+            else None
+        )
         if values is None or len(values) != len(results):
             self._forget_written(func, args)
             return
         for result, value in zip(results, values):
             self.set(result, value)
 
-    def _is_computable(self, func: Any, args: Any, kwargs: dict[str, Any], results: list[FakeTensor]) -> bool:
+    def _is_computable(
+        self, func: Any, args: Any, kwargs: dict[str, Any], results: list[FakeTensor]
+    ) -> bool:
         packet = func._overloadpacket
         operands = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         if any(t.numel() > MAX_ELEMENTS for t in (*operands, *results)):
@@ -81,7 +99,9 @@ class KnownValues:
             value = self.get(tensor)
             return value if value is not None else torch.empty(tensor.shape, dtype=tensor.dtype)
 
-        kept = {name: value for name, value in kwargs.items() if name not in ("device", "pin_memory")}
+        kept = {
+            name: value for name, value in kwargs.items() if name not in ("device", "pin_memory")
+        }
         real_args, real_kwargs = tree_map_only(torch.Tensor, real, (args, kept))
         try:
             with torch.no_grad():

@@ -1,0 +1,215 @@
+"""The result of a recording, and what is said about it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import shiplap
+from shiplap.record import _events as ev
+from shiplap.record._launch import Launcher, RankSettings
+from shiplap.record._mesh import Mesh, spans
+from shiplap.record._to_plan import calls_of, channels_of, to_plan
+
+_MAX_NOTES = 5
+
+
+class RecordingError(Exception):
+    """The script did not run to its end on some rank."""
+
+
+@dataclass
+class Traffic:
+    """The calls of one kind on one group, on the rank that moves most."""
+
+    kind: str
+    group: str
+    calls: int
+    bytes: int
+
+
+@dataclass
+class Recorded:
+    """The program of all ranks."""
+
+    plan: shiplap.Plan
+    world: int
+    kinds: list[list[int]]  # ranks with equal programs
+    steps: int
+    mesh: str
+    rules: str  # of the library that the script uses: "nccl" or "gloo"
+    traffic: list[Traffic]
+    value_reads: dict[
+        str, int
+    ]  # lines that read numbers that depend on data, and on how many ranks
+    group_errors: list[str]  # groups that ranks create in a different order
+    seconds: float
+    peak_bytes: int  # of a process
+
+    def check(self) -> shiplap.Report:
+        """The report of ``shiplap.check``, by the rules of the library that the script uses."""
+        return shiplap.check(self.plan, rules=self.rules)
+
+    def text(self) -> str:
+        """What was recorded, without the verdict."""
+        kinds = "all alike" if len(self.kinds) == 1 else f"{len(self.kinds)} kinds"
+        lines = [
+            f"{self.world} ranks ({kinds}), {self.steps} steps, mesh {self.mesh}",
+            f"{self.seconds:.1f} s, {self.peak_bytes >> 20} MiB a process",
+        ]
+        if self.traffic:
+            width = max(len(row.group) for row in self.traffic) + 2
+            lines += ["", f"{'call':<16}{'group':<{width}}{'calls':>8}{'MiB':>12}"]
+            for row in self.traffic:
+                lines.append(
+                    f"{row.kind:<16}{row.group:<{width}}{row.calls:>8}{row.bytes / 2**20:>12.2f}"
+                )
+        if self.value_reads:
+            lines.append("")
+        for place in list(self.value_reads)[:_MAX_NOTES]:
+            lines.append(
+                f"note: {place} reads a number that depends on data; "
+                "all ranks got the same stand-in"
+            )
+        if len(self.value_reads) > _MAX_NOTES:
+            lines.append(f"note: {len(self.value_reads) - _MAX_NOTES} more lines read such numbers")
+        return "\n".join(lines) + "\n"
+
+
+def record_script(
+    script: str,
+    arguments: list[str] | None = None,
+    *,
+    world: int,
+    steps: int = 2,
+    ranks_per_node: int = 8,
+    devices: bool = True,
+    jobs: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Recorded:
+    """Runs a script once for each rank and returns the program of all ranks.
+
+    A rank ends after ``steps`` optimizer steps; 0: when the script does. Without ``devices`` the
+    ranks have no GPUs. ``jobs`` ranks run at a time. ``progress`` is called with the numbers of
+    ranks that are done and of all.
+    """
+    if not os.path.isfile(script):
+        raise FileNotFoundError(script)
+    start = time.monotonic()
+    settings = RankSettings(script, arguments or [], world, steps, ranks_per_node, devices)
+    launcher = Launcher(settings, jobs or os.cpu_count() or 1, progress)
+    launcher.run(range(world))
+    recordings = dict(sorted(launcher.recordings.items()))
+    failed = {rank: recording.error for rank, recording in recordings.items() if recording.error}
+    if failed:
+        raise RecordingError(_describe_failure(failed, launcher.logs))
+    converted = to_plan(recordings)
+    name = os.path.splitext(os.path.basename(script))[0] + ".plan"
+    return Recorded(
+        plan=shiplap.Plan.parse(converted.text, name),
+        world=world,
+        kinds=converted.kinds,
+        steps=max(
+            sum(isinstance(e, ev.Step) for e in recording.events)
+            for recording in recordings.values()
+        ),
+        mesh=converted.mesh.text().replace(" ", ","),
+        rules=_rules_of(recordings),
+        traffic=_traffic(recordings, converted.mesh),
+        value_reads=_value_reads(recordings),
+        group_errors=_group_errors(recordings),
+        seconds=time.monotonic() - start,
+        peak_bytes=max(recording.peak_bytes for recording in recordings.values()),
+    )
+
+
+def assert_same_program(
+    script: str, arguments: list[str] | None = None, *, world: int, **settings: Any
+) -> Recorded:
+    """Fails if the ranks of a script do not fit together: a test to run before a launch.
+
+    ``settings`` are those of ``record_script``.
+
+    >>> from shiplap.record import assert_same_program
+    >>> assert_same_program("train.py", ["--layers", "4"], world=8)  # doctest: +SKIP
+    """
+    __tracebackhide__ = True
+    recorded = record_script(script, arguments, world=world, **settings)
+    problems = [*recorded.group_errors, *map(str, recorded.check().findings)]
+    if problems:
+        raise AssertionError(f"{script} on {world} ranks\n" + "\n".join(problems))
+    return recorded
+
+
+def _describe_failure(failed: Mapping[int, str], logs: Mapping[int, str]) -> str:
+    by_error: dict[str, list[int]] = defaultdict(list)
+    for rank, error in failed.items():
+        by_error[error].append(rank)
+    lines = [f"rank {spans(ranks)}: {error}" for error, ranks in by_error.items()]
+    last = logs.get(next(iter(failed)), "").strip().splitlines()[-8:]
+    return "\n".join([*lines, *(f"  | {line}" for line in last)])
+
+
+def _rules_of(recordings: Mapping[int, ev.Recording]) -> str:
+    calls = (
+        call
+        for recording in recordings.values()
+        for event in recording.events
+        for call in calls_of(event)
+    )
+    return "gloo" if all(call.on_host for call in calls) else "nccl"
+
+
+def _traffic(recordings: Mapping[int, ev.Recording], mesh: Mesh) -> list[Traffic]:
+    most: dict[tuple[str, str], Traffic] = {}
+    for recording in recordings.values():
+        channels = channels_of(recording)
+        found: dict[tuple[str, str], Traffic] = {}
+        for call in (call for event in recording.events for call in calls_of(event)):
+            ranks = tuple(recording.groups[call.group])
+            along = mesh.along(ranks)
+            group = mesh.group(ranks) if along is not None else f"{len(ranks)} ranks"
+            group += f"/{channels[call.group]}" if channels[call.group] else ""
+            row = found.setdefault((call.kind, group), Traffic(call.kind, group, 0, 0))
+            row.calls += 1
+            row.bytes += sum(region.size for region in call.inputs or call.outputs)
+        for key, row in found.items():
+            if key not in most or row.bytes > most[key].bytes:
+                most[key] = row
+    return sorted(most.values(), key=lambda row: (-row.bytes, row.kind, row.group))
+
+
+def _value_reads(recordings: Mapping[int, ev.Recording]) -> dict[str, int]:
+    count: Counter[str] = Counter()
+    for recording in recordings.values():
+        count.update(
+            {str(event.site) for event in recording.events if isinstance(event, ev.ValueRead)}
+        )
+    return dict(sorted(count.items()))
+
+
+def _group_errors(recordings: Mapping[int, ev.Recording]) -> list[str]:
+    """torch numbers groups as they are created: for all members a group must be the same number."""
+    first: dict[tuple[tuple[int, ...], int], tuple[str, int, ev.Site]] = {}
+    errors = []
+    for rank, recording in recordings.items():
+        count: Counter[tuple[int, ...]] = Counter()
+        for event in recording.events:
+            if not isinstance(event, ev.GroupCreated) or rank not in event.ranks:
+                continue
+            ranks = tuple(event.ranks)
+            name, other, site = first.setdefault(
+                (ranks, count[ranks]), (event.name, rank, event.site)
+            )
+            count[ranks] += 1
+            if name != event.name:
+                errors.append(
+                    f"{event.site}: process groups are created in a different order: "
+                    f"the group of ranks {spans(ranks)} is number {event.name} on rank {rank}, "
+                    f"and number {name} on rank {other} ({site})"
+                )
+    return errors[:_MAX_NOTES]
