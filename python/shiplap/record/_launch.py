@@ -31,9 +31,9 @@ class Mailbox:
     def put(self, key: Any, payload: bytes | None) -> None:
         self._connection.send(("put", key, payload))
 
-    def get(self, key: Any) -> bytes | None:
+    def get(self, key: Any, sender: int) -> bytes | None:
         """Blocks until the message is there; None if its value is unknown or nobody sends it."""
-        self._connection.send(("get", key))
+        self._connection.send(("get", key, sender))
         payload: bytes | None = self._connection.recv()
         return payload
 
@@ -57,6 +57,7 @@ class _Child:
     connection: Connection
     log: str
     waits_for: Any = None
+    sender: int = -1  # of the message that it waits for
 
 
 @dataclass
@@ -74,11 +75,13 @@ class Launcher:
 
         self._messages: dict[Any, bytes | None] = {}
         self._children: dict[Connection, _Child] = {}
+        self._planned: set[int] = set()
 
     def run(self, ranks: Iterable[int]) -> None:
         """Records these ranks; those that are recorded already stay as they are."""
         pending = [rank for rank in ranks if rank not in self.recordings]
         total = len(pending)
+        self._planned = {*pending, *self.recordings}
         with tempfile.TemporaryDirectory(prefix="shiplap-record-") as directory:
             try:
                 while pending or self._children:
@@ -138,9 +141,11 @@ class Launcher:
                 if other.waits_for == message[1]:
                     self._answer(other, message[2])
         elif message[0] == "get":
-            child.waits_for = message[1]
-            if message[1] in self._messages:
-                self._answer(child, self._messages[message[1]])
+            child.waits_for, child.sender = message[1:]
+            if child.waits_for in self._messages:
+                self._answer(child, self._messages[child.waits_for])
+            elif child.sender in self.recordings or child.sender not in self._planned:
+                self._answer(child, None)
         else:
             self._end(child, pickle.loads(message[1]))
 
@@ -165,6 +170,9 @@ class Launcher:
                 child.rank, self.settings.world, [], {}, f"its process ended with code {code}"
             )
         self.recordings[child.rank] = recording
+        for other in self._children.values():  # nothing more comes from this rank
+            if other.waits_for is not None and other.sender == child.rank:
+                self._answer(other, None)
 
     def _stop(self) -> None:
         for child in self._children.values():

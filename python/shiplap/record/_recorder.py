@@ -268,8 +268,8 @@ class Recorder(TorchDispatchMode):
             self.emit(call)
         for region in (*call.inputs, *call.outputs):
             self._in_flight.setdefault(region.storage, []).append(call)
-        if kind != "barrier" and not self._carry(call, inputs, outputs):
-            self._assume_results(call, inputs, outputs)
+        if kind != "barrier":
+            self._leave_values(call, inputs, outputs)
         return self._handle(call.id, list(outputs or inputs))
 
     def _handle(self, call: int, tensors: list[torch.Tensor]) -> RecordedWork:
@@ -311,87 +311,70 @@ class Recorder(TorchDispatchMode):
 
     # ---- the values that calls leave behind
 
-    def _carry(
-        self, call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
-    ) -> bool:
-        """Carries small integers between ranks, such as shapes. Returns whether it is done."""
-        if call.kind not in ("send", "receive", "broadcast"):
-            return False
-        tensors = [*(outputs or inputs)]
-        small = all(t.numel() <= MAX_ELEMENTS and not t.dtype.is_floating_point for t in tensors)
-        ranks = self.groups[call.group]
-        if self._mailbox is None or not small:
-            return call.kind == "send"
-        if call.kind == "broadcast":
-            sends = ranks[call.root] == self.rank
-            queue: tuple[Any, ...] = ("broadcast", tuple(ranks))
-        else:
-            sends = call.kind == "send"
-            ends = (self.rank, ranks[call.peer]) if sends else (ranks[call.peer], self.rank)
-            queue = (tuple(ranks), *ends, call.tag)
-        key = (*queue, self._sequence[queue])
-        self._sequence[queue] += 1
-        if sends:
-            values = [value for value in map(self.values.get, tensors) if value is not None]
-            known = len(values) == len(tensors)
-            self._mailbox.put(key, b"".join(map(_bytes_of, values)) if known else None)
-            return True
-        payload = self._mailbox.get(key)
-        if payload is None or len(payload) != sum(t.numel() * t.element_size() for t in tensors):
-            return False
-        begin = 0
-        for tensor in tensors:
-            size = tensor.numel() * tensor.element_size()
-            if size:
-                value = torch.frombuffer(
-                    bytearray(payload[begin : begin + size]), dtype=tensor.dtype
-                )
-                self._store(tensor, value)
-            begin += size
-        return True
-
-    def _assume_results(
+    def _leave_values(
         self, call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
     ) -> None:
-        """What is known on this rank is assumed to be the same on all members of the group."""
+        """What a call leaves in its outputs, as far as it is known."""
+        if call.kind in ("send", "receive"):
+            results = self._pass_message(call, [*(inputs or outputs)])
+        else:
+            members = self._inputs_of_members(call, [*inputs])
+            me = self.groups[call.group].index(self.rank)
+            results = _combine(call, members, me) if members else None
+        if call.kind == "send":
+            return
         targets = [*(outputs or inputs)]
-        small = all(t.numel() <= MAX_ELEMENTS for t in (*inputs, *outputs))
-        known = [value for value in map(self.values.get, inputs) if value is not None]
-        results: list[torch.Tensor | None] = [None] * len(targets)
-        if small and known and len(known) == len(inputs):
-            results = self._results(call, known, targets) or results
-        for target, value in zip(targets, results):
+        for k, target in enumerate(targets):
+            value = results[k] if results is not None and len(results) == len(targets) else None
             if value is None or value.numel() != target.numel():
                 self.values.forget(target)
+            elif isinstance(target, FakeTensor):
+                self.values.set(target, value.to(target.dtype).reshape(target.shape).clone())
             else:
-                self._store(target, value.to(target.dtype).clone())
+                target.copy_(value.reshape(target.shape))
 
-    def _results(
-        self, call: Call, known: list[torch.Tensor], targets: list[torch.Tensor]
-    ) -> list[Any] | None:
-        size = len(self.groups[call.group])
-        if call.kind in ("all_reduce", "reduce") and len(known) == len(targets):
-            factor = size if call.reduce == "sum" and not call.average else 1
-            return [value * factor for value in known]
-        if call.kind == "broadcast" and len(known) == len(targets):
-            return list(known)
-        if call.kind == "all_gather" and len(known) == len(targets):
-            return [torch.cat([value.flatten()] * size) for value in known]
-        if call.kind == "all_gather" and len(known) == 1:
-            return [known[0]] * len(targets)
-        even = (
-            call.kind == "all_to_all" and len(known) == len(targets) == 1 and not call.send_counts
-        )
-        if even and known[0].numel() == targets[0].numel() and known[0].numel() % size == 0:
-            me = self.groups[call.group].index(self.rank)
-            return [torch.cat([known[0].flatten().chunk(size)[me]] * size)]
-        return None
+    def _known_bytes(self, tensors: list[torch.Tensor]) -> bytes | None:
+        values = [value for value in map(self.values.get, tensors) if value is not None]
+        return b"".join(map(_bytes_of, values)) if len(values) == len(tensors) else None
 
-    def _store(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        if isinstance(tensor, FakeTensor):
-            self.values.set(tensor, value.reshape(tensor.shape))
-        else:
-            tensor.copy_(value.reshape(tensor.shape))
+    def _next_key(self, *queue: Any) -> tuple[Any, ...]:
+        self._sequence[queue] += 1
+        return (*queue, self._sequence[queue])
+
+    def _pass_message(self, call: Call, tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Carries small integers between recorded ranks, such as shapes and pickled objects."""
+        if self._mailbox is None or not _is_small(tensors):
+            return None
+        ranks = self.groups[call.group]
+        sends = call.kind == "send"
+        ends = (self.rank, ranks[call.peer]) if sends else (ranks[call.peer], self.rank)
+        key = self._next_key(tuple(ranks), *ends, call.tag)
+        if sends:
+            self._mailbox.put(key, self._known_bytes(tensors))
+            return None
+        return _decoded(self._mailbox.get(key, ends[0]), tensors)
+
+    def _inputs_of_members(
+        self, call: Call, inputs: list[torch.Tensor]
+    ) -> list[list[torch.Tensor]] | None:
+        """The inputs of all members of a group. Those of ranks that are not recorded are assumed to
+        be the same as here."""
+        if not inputs or any(t.numel() > MAX_ELEMENTS for t in inputs):
+            return None
+        ranks = self.groups[call.group]
+        own = self._known_bytes(inputs)
+        here = _decoded(own, inputs)
+        if self._mailbox is None or not _is_small(inputs):
+            return [here] * len(ranks) if here is not None else None
+        key = self._next_key("collective", tuple(ranks), call.kind)
+        self._mailbox.put((*key, self.rank), own)
+        members = []
+        for position, rank in enumerate(ranks):
+            found = here
+            if rank != self.rank and (call.kind != "broadcast" or position == call.root):
+                found = _decoded(self._mailbox.get((*key, rank), rank), inputs)
+            members.append(found if found is not None else here)
+        return [member for member in members if member is not None] if None not in members else None
 
     # ---- the dispatcher
 
@@ -510,7 +493,7 @@ class Recorder(TorchDispatchMode):
         return func(*tree_map_only(torch.Tensor, self.known_or_stand_in, args))
 
     def _choose(self, func: Any, args: Any, out: Any) -> None:
-        """Indices that depend on data, such as the experts of a token: round robin on all ranks."""
+        """Indices that depend on data, such as experts of tokens: some, other ones on each rank."""
         index = out if isinstance(out, torch.Tensor) else out[1]
         if self.values.get(index) is not None or index.numel() > MAX_ELEMENTS:
             return
@@ -518,7 +501,8 @@ class Recorder(TorchDispatchMode):
         dimension = args[2] if func is _aten.topk.default and len(args) > 2 else -1
         extent = source.shape[dimension] if source.dim() else 1
         self.emit(ValueRead(self.site()))
-        places = torch.arange(index.numel()) % max(1, extent)
+        dealt = torch.arange(index.numel()) * 7 + self.rank
+        places = (dealt + dealt // 5) % max(1, extent)
         self.values.set(index, places.to(index.dtype).reshape(index.shape))
 
     def _data_dependent(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -671,6 +655,51 @@ def _is_written_by(call: Call, region: Region) -> bool:
     """Whether a call writes to the storage of a region."""
     written = call.outputs if call.outputs or call.kind == "send" else call.inputs
     return any(one.storage == region.storage for one in written)
+
+
+def _is_small(tensors: list[torch.Tensor]) -> bool:
+    """Whether the values are carried between ranks: integers, since others are seldom known."""
+    return all(t.numel() <= MAX_ELEMENTS and not t.dtype.is_floating_point for t in tensors)
+
+
+def _decoded(payload: bytes | None, like: list[torch.Tensor]) -> list[torch.Tensor] | None:
+    """The tensors of a message; None if there is none, or it has another size."""
+    if payload is None or len(payload) != sum(t.numel() * t.element_size() for t in like):
+        return None
+    tensors = []
+    begin = 0
+    for tensor in like:
+        end = begin + tensor.numel() * tensor.element_size()
+        data = bytearray(payload[begin:end])
+        value = torch.frombuffer(data, dtype=tensor.dtype) if data else torch.empty(0)
+        tensors.append(value.to(tensor.dtype).reshape(tensor.shape))
+        begin = end
+    return tensors
+
+
+def _combine(call: Call, members: list[list[torch.Tensor]], me: int) -> list[torch.Tensor] | None:
+    """The outputs of a collective on member `me`."""
+    columns = [list(column) for column in zip(*members)]  # of each tensor: that of all members
+    if call.kind in ("all_reduce", "reduce"):
+        stacked = [torch.stack(column) for column in columns]
+        if call.reduce in ("min", "band"):
+            return [each.amin(0) for each in stacked]
+        if call.reduce in ("max", "bor"):
+            return [each.amax(0) for each in stacked]
+        if call.reduce != "sum":
+            return None
+        scale = len(members) if call.average else 1
+        return [each.sum(0) // scale if scale > 1 else each.sum(0) for each in stacked]
+    if call.kind == "broadcast":
+        return members[call.root]
+    if call.kind == "all_gather" and len(call.outputs) == len(columns):
+        return [torch.cat([each.flatten() for each in column]) for column in columns]
+    if call.kind == "all_gather" and len(columns) == 1:
+        return columns[0]
+    if call.kind == "all_to_all" and len(columns) == 1 and not call.send_counts:
+        parts = [each.flatten().tensor_split(len(members))[me] for each in columns[0]]
+        return [torch.cat(parts)]
+    return None
 
 
 def _reduction(op: Any) -> dict[str, Any]:
