@@ -193,23 +193,19 @@ def _value_reads(recordings: Mapping[int, ev.Recording]) -> dict[str, int]:
 
 
 def _group_errors(recordings: Mapping[int, ev.Recording]) -> list[str]:
-    """torch numbers groups as they are created: for all members a group must be the same number."""
-    first: dict[tuple[tuple[int, ...], int], tuple[str, int, ev.Site]] = {}
+    """torch numbers groups as they are created, and all ranks take part in every creation: a number
+    must stand for the same group on all of them."""
+    first: dict[str, tuple[list[int], int, ev.Site]] = {}
     errors = []
     for rank, recording in recordings.items():
-        count: Counter[tuple[int, ...]] = Counter()
         for event in recording.events:
-            if not isinstance(event, ev.GroupCreated) or rank not in event.ranks:
+            if not isinstance(event, ev.GroupCreated) or not event.name.isdigit():
                 continue
-            ranks = tuple(event.ranks)
-            name, other, site = first.setdefault(
-                (ranks, count[ranks]), (event.name, rank, event.site)
-            )
-            count[ranks] += 1
-            if name != event.name:
+            ranks, other, site = first.setdefault(event.name, (event.ranks, rank, event.site))
+            if ranks != event.ranks:
                 errors.append(
-                    f"{event.site}: process groups are created in a different order: "
-                    f"the group of ranks {spans(ranks)} is number {event.name} on rank {rank}, "
-                    f"and number {name} on rank {other} ({site})"
+                    f"{event.site}: process groups are created in a different order: number "
+                    f"{event.name} has ranks {spans(event.ranks)} on rank {rank}, "
+                    f"and ranks {spans(ranks)} on rank {other} ({site})"
                 )
     return errors[:_MAX_NOTES]
