@@ -187,7 +187,7 @@ class Recorder(TorchDispatchMode):
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
-        if isinstance(event, HostWait):
+        if isinstance(event, HostWait) and event.stream < 0:
             self._in_flight.clear()
 
     def site(self) -> Site:
@@ -439,16 +439,18 @@ class Recorder(TorchDispatchMode):
                 t.untyped_storage()._cdata for t in tree_leaves(out) if isinstance(t, torch.Tensor)
             }
         for tensor in operands:
-            for call in self._calls_on(tensor):
-                if call.id in self.pending_futures or call.id in self._wait_on_use:
-                    self.wait(call.id)
-                    continue
-                region = self.region(tensor)
-                writes = tensor.untyped_storage()._cdata in written
-                reads_too = not _is_written_by(call, region)  # both read: no conflict
-                if writes or not reads_too:
-                    stream = _devices.current_stream_id()
-                    self.emit(Touch(stream, call.id, region, writes, str(func), self.site()))
+            self._touch(tensor, tensor.untyped_storage()._cdata in written, str(func))
+
+    def _touch(self, tensor: torch.Tensor, writes: bool, operator: str) -> None:
+        """The program uses a tensor. Torch waits for some calls by itself."""
+        for call in self._calls_on(tensor):
+            if call.id in self.pending_futures or call.id in self._wait_on_use:
+                self.wait(call.id)
+                continue
+            region = self.region(tensor)
+            if writes or _is_written_by(call, region):  # two reads are no conflict
+                stream = _devices.current_stream_id()
+                self.emit(Touch(stream, call.id, region, writes, operator, self.site()))
 
     def _calls_on(self, tensor: torch.Tensor) -> list[Call]:
         """Calls on the storage of a tensor that nobody has waited for."""
@@ -461,6 +463,7 @@ class Recorder(TorchDispatchMode):
 
     def copy_to_host(self, tensor: torch.Tensor, *, blocking: bool) -> torch.Tensor:
         """`tensor.cpu()`: the host waits for the device."""
+        self._touch(tensor, False, "cpu")
         if blocking:
             self.emit(HostWait(_devices.current_stream_id(), self.site()))
         known = self.values.get(tensor)
@@ -473,6 +476,7 @@ class Recorder(TorchDispatchMode):
 
     def known_or_stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         """The value; for data that nobody has, one that is the same on all ranks."""
+        self._touch(tensor, False, "item")
         if _devices.mark_of(tensor) is not None:
             self.emit(HostWait(_devices.current_stream_id(), self.site()))
         value = self.values.get(tensor)

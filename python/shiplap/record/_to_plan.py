@@ -131,8 +131,8 @@ class _Program:
                 None if event.stream < 0 else event.stream, self._events.get(event.event, {})
             )
         elif isinstance(event, ev.HostWait):
-            for stream in list(self._clocks) if event.stream < 0 else [event.stream]:
-                self._merge(None, dict(self._clock(stream)))
+            everything = {operation.stream: operation.number for operation in self._operations}
+            self._merge(None, everything if event.stream < 0 else dict(self._clock(event.stream)))
         elif isinstance(event, ev.Touch):
             self._touch(event)
 

@@ -35,6 +35,11 @@ _CONSTANT_FACTORIES = {
     _aten.scalar_tensor,
 }
 
+# Of unknown numbers all are as expected: `isfinite(x).all()`, `isnan(x).any()`.
+_TRUTH = {_aten.all.default: True, _aten.any.default: False}
+# Operators that leave what they write unchanged if all numbers are finite.
+_FINITE = {_aten._amp_foreach_non_finite_check_and_unscale_.default}
+
 
 class KnownValues:
     """Which tensors are known. Values are real tensors on the CPU."""
@@ -68,6 +73,9 @@ class KnownValues:
         results = [t for t in tree_leaves(out) if isinstance(t, FakeTensor)]
         if not results:
             return
+        if func in _TRUTH and results[0].numel() == 1 and not self._all_known(args, kwargs):
+            self.set(results[0], torch.full(results[0].shape, _TRUTH[func]))
+            return
         values = (
             self._compute(func, args, kwargs)
             if self._is_computable(func, args, kwargs, results)
@@ -92,6 +100,10 @@ class KnownValues:
             return True
         if not operands:
             return packet in _CONSTANT_FACTORIES
+        return self._all_known(args, kwargs)
+
+    def _all_known(self, args: Any, kwargs: dict[str, Any]) -> bool:
+        operands = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         return all(self.get(t) is not None for t in operands)
 
     def _compute(self, func: Any, args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
@@ -111,7 +123,7 @@ class KnownValues:
         return [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
 
     def _forget_written(self, func: Any, args: Any) -> None:
-        if not func._schema.is_mutable:
+        if not func._schema.is_mutable or func in _FINITE:
             return
         for argument, value in zip(func._schema.arguments, args):
             if argument.alias_info is None or not argument.alias_info.is_write:
