@@ -217,7 +217,7 @@ class _Program:
                 + ("" if call.kind == "broadcast" else reduction)
                 + ("" if call.kind == "all_reduce" else root)
             )
-            targets = call.outputs or [None] * len(call.inputs)
+            targets: list[ev.Region | None] = [*call.outputs] or [None] * len(call.inputs)
             return [
                 f"{call.kind} {use.region(a)}"
                 + (f" to {use.region(b)}" if b is not None else "")
