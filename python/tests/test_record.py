@@ -63,6 +63,7 @@ def test_a_mesh_is_found_from_its_groups():
         "axis1-1 wrap",
         "rank 3",
     ]
+    assert mesh.pair(0, 2) == mesh.pair(2, 0) == mesh.pair(9, 11) == "p_axis10_axis11"
     assert mesh.selector([0, 1, 2, 3]) == "rank_8=0 axis1=0..1"
     assert mesh.selector([0, 3]) == "rank=0|3"
     assert spans([0, 1, 2, 5, 7, 8]) == "0..2|5|7..8"

@@ -130,6 +130,15 @@ class Mesh:
             return f"{axis.name}{'-' if shift > 0 else '+'}1 wrap"
         return f"{axis.name}{shift:+d}"
 
+    def pair(self, rank: int, other: int) -> str:
+        """A name for two ranks, the same for both and for the same places elsewhere on the mesh."""
+        differ = [a for a in self.axes if self.position(rank, a) != self.position(other, a)]
+        places = [
+            "_".join(f"{axis.name}{self.position(one, axis)}" for axis in differ)
+            for one in sorted((rank, other))
+        ]
+        return f"p_{places[0]}_{places[1]}"
+
     def selector(self, ranks: Sequence[int]) -> str:
         """`on ..` of a program for exactly these ranks."""
         if len(ranks) == self.world:

@@ -177,8 +177,7 @@ class _Program:
         """A message of NCCL that is not in a batch has a communicator for its pair of ranks."""
         channel = self._channels[call.group]
         if call.kind in ("send", "receive") and not batched and not call.on_host:
-            low, high = sorted((self._rank, self._groups[call.group][call.peer]))
-            channel += f"p{low}_{high}"
+            channel += self._mesh.pair(self._rank, self._groups[call.group][call.peer])
         return channel
 
     def _touch(self, touch: ev.Touch) -> None:
