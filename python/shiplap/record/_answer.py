@@ -11,7 +11,7 @@ from typing import Any
 
 import shiplap
 from shiplap.record import _events as ev
-from shiplap.record._launch import Launcher, RankSettings
+from shiplap.record._launch import RankSettings, launch
 from shiplap.record._mesh import Mesh, spans
 from shiplap.record._to_plan import calls_of, channels_of, to_plan
 
@@ -101,12 +101,11 @@ def record_script(
         raise FileNotFoundError(script)
     start = time.monotonic()
     settings = RankSettings(script, arguments or [], world, steps, ranks_per_node, devices)
-    launcher = Launcher(settings, jobs or os.cpu_count() or 1, progress)
-    launcher.run(range(world))
-    recordings = dict(sorted(launcher.recordings.items()))
+    launched = launch(settings, list(range(world)), jobs or os.cpu_count() or 1, progress)
+    recordings = dict(sorted(launched.recordings.items()))
     failed = {rank: recording.error for rank, recording in recordings.items() if recording.error}
     if failed:
-        raise RecordingError(_describe_failure(failed, launcher.logs))
+        raise RecordingError(_describe_failure(failed, launched.logs))
     converted = to_plan(recordings)
     name = os.path.splitext(os.path.basename(script))[0] + ".plan"
     return Recorded(

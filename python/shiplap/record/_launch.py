@@ -1,9 +1,9 @@
 """Records ranks in forked processes, a few at a time, and carries small messages between them.
 
-torch is imported once, before the fork. A rank that receives small integers (shapes, pickled
-objects) waits until the sender has recorded its send; other ranks run meanwhile. If all ranks that
-are left wait for one another, the program itself has no sender for them: they continue with unknown
-values.
+A process of its own, which has no threads, imports torch once and forks the ranks. A rank that
+receives small integers (shapes, pickled objects) waits until the sender has recorded its send;
+other ranks run meanwhile. If all ranks that are left wait for one another, the program itself has
+no sender for them: they continue with unknown values.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import contextlib
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -61,8 +63,56 @@ class _Child:
 
 
 @dataclass
+class Launched:
+    """What came of it, by rank."""
+
+    recordings: dict[int, Recording]
+    logs: dict[int, str]  # what the ranks printed
+
+
+def launch(
+    settings: RankSettings,
+    ranks: list[int],
+    jobs: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Launched:
+    """Records ranks in a new process: threads of this one would not survive a fork."""
+    here, there = Pipe()
+    program = f"from shiplap.record._launch import serve; serve({there.fileno()})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], pass_fds=[there.fileno()], env=environment
+    )
+    there.close()
+    try:
+        here.send((settings, ranks, jobs))
+        while True:
+            message = here.recv()
+            if isinstance(message, Launched):
+                return message
+            if progress:
+                progress(*message)
+    except EOFError:
+        raise RuntimeError(f"the recorder ended with code {process.wait()}") from None
+    finally:
+        here.close()
+        process.wait()
+
+
+def serve(descriptor: int) -> None:
+    """The process that `launch` starts."""
+    import shiplap.record._rank  # noqa: F401 (torch is imported before the fork)
+
+    connection = Connection(descriptor)
+    settings, ranks, jobs = connection.recv()
+    launcher = Launcher(settings, jobs, lambda done, total: connection.send((done, total)))
+    launcher.run(ranks)
+    connection.send(Launched(launcher.recordings, launcher.logs))
+
+
+@dataclass
 class Launcher:
-    """Records ranks with the same settings."""
+    """Records ranks with the same settings. REQUIRES: this process has no other threads."""
 
     settings: RankSettings
     jobs: int = 2
@@ -71,8 +121,6 @@ class Launcher:
     logs: dict[int, str] = field(default_factory=dict)  # what the ranks printed
 
     def __post_init__(self) -> None:
-        import shiplap.record._rank  # noqa: F401 (torch is imported before the fork)
-
         self._messages: dict[Any, bytes | None] = {}
         self._children: dict[Connection, _Child] = {}
         self._planned: set[int] = set()
@@ -123,8 +171,6 @@ class Launcher:
             code = 0
         finally:
             with contextlib.suppress(Exception):
-                import sys
-
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)

@@ -44,6 +44,7 @@ def _set_environment(rank: int, world: int, ranks_per_node: int) -> None:
 def record_rank(rank: int, settings: RankSettings, mailbox: Mailbox | None = None) -> Recording:
     """Changes this process for good: torch is patched, the environment is that of the rank."""
     ranks_per_node = min(settings.ranks_per_node, settings.world)
+    torch.set_num_threads(1)  # several ranks run at a time
     _set_environment(rank, settings.world, ranks_per_node)
     recorder = Recorder(rank, settings.world, max_steps=settings.steps, mailbox=mailbox)
     if settings.devices:
