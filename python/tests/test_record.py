@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 import shiplap  # noqa: E402
 from shiplap.record import RecordingError, assert_same_program, record_script  # noqa: E402
+from shiplap.record import _answer  # noqa: E402
 from shiplap.record._mesh import Mesh, grid_of, spans  # noqa: E402
 
 SCRIPTS = pathlib.Path(__file__).parent / "record"
@@ -158,6 +159,27 @@ def test_gloo_on_the_cpu(tmp_path):
     )
     recorded = record_script(write(tmp_path, text), world=4, steps=0, devices=False)
     assert recorded.rules == "gloo" and recorded.check().sound
+
+
+# ---- few ranks that stand for all
+
+
+@pytest.mark.parametrize("name", ["two_groups", "tp_fsdp2"])
+def test_the_plan_of_few_ranks_is_that_of_all(monkeypatch, name):
+    script = str(SCRIPTS / f"{name}.py")
+    every = record_script(script, world=16, steps=1, all_ranks=True)
+    monkeypatch.setattr(_answer, "_MAX_ALL_RANKS", 1)
+    few = record_script(script, world=16, steps=1)
+    assert few.recorded < every.recorded == 16
+    assert few.plan.to_text() == every.plan.to_text() and few.kinds == every.kinds
+
+
+def test_a_rank_that_is_not_like_its_neighbours_is_recorded(monkeypatch, tmp_path):
+    monkeypatch.setattr(_answer, "_MAX_ALL_RANKS", 1)
+    body = "dist.all_reduce(x)\nif rank == world - 1:\n    dist.all_reduce(x)\n"
+    recorded = record_script(write(tmp_path, HEAD + body), world=32, steps=0)
+    assert recorded.kinds == [list(range(31)), [31]]
+    assert recorded.check().findings[0].line == 9
 
 
 # ---- the command

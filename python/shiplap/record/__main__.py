@@ -37,6 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--cpu", action="store_true", help="the ranks have no GPUs")
     parser.add_argument(
+        "--all", action="store_true", help="record every rank, also if few stand for all"
+    )
+    parser.add_argument(
         "--jobs", type=int, metavar="N", help="ranks that run at a time (the number of cores)"
     )
     parser.add_argument(
@@ -103,6 +106,7 @@ def _record(options: argparse.Namespace) -> tuple[str, Recorded]:
         steps=options.steps,
         ranks_per_node=options.ranks_per_node,
         devices=not options.cpu,
+        all_ranks=options.all,
         jobs=options.jobs,
         progress=_progress if sys.stderr.isatty() else None,
     )

@@ -16,6 +16,7 @@ from shiplap.record._mesh import Mesh, spans
 from shiplap.record._to_plan import calls_of, channels_of, to_plan
 
 _MAX_NOTES = 5
+_MAX_ALL_RANKS = 16
 
 
 class RecordingError(Exception):
@@ -43,6 +44,7 @@ class Recorded:
     mesh: str
     rules: str  # of the library that the script uses: "nccl" or "gloo"
     traffic: list[Traffic]
+    recorded: int  # ranks
     value_reads: dict[
         str, int
     ]  # lines that read numbers that depend on data, and on how many ranks
@@ -58,7 +60,8 @@ class Recorded:
         """What was recorded, without the verdict."""
         kinds = "all alike" if len(self.kinds) == 1 else f"{len(self.kinds)} kinds"
         lines = [
-            f"{self.world} ranks ({kinds}), {self.steps} steps, mesh {self.mesh}",
+            f"{self.world} ranks ({kinds}), {self.steps} steps, mesh {self.mesh}"
+            + (f"; recorded {self.recorded} ranks" if self.recorded < self.world else ""),
             f"{self.seconds:.1f} s, {self.peak_bytes >> 20} MiB a process",
         ]
         if self.traffic:
@@ -88,12 +91,14 @@ def record_script(
     steps: int = 2,
     ranks_per_node: int = 8,
     devices: bool = True,
+    all_ranks: bool = False,
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Recorded:
     """Runs a script once for each rank and returns the program of all ranks.
 
-    A rank ends after ``steps`` optimizer steps; 0: when the script does. Without ``devices`` the
+    Of more than 16 ranks those are recorded that stand for all, unless ``all_ranks`` is given. A
+    rank ends after ``steps`` optimizer steps; 0: when the script does. Without ``devices`` the
     ranks have no GPUs. ``jobs`` ranks run at a time. ``progress`` is called with the numbers of
     ranks that are done and of all.
     """
@@ -101,12 +106,13 @@ def record_script(
         raise FileNotFoundError(script)
     start = time.monotonic()
     settings = RankSettings(script, arguments or [], world, steps, ranks_per_node, devices)
-    launched = launch(settings, list(range(world)), jobs or os.cpu_count() or 1, progress)
+    find_kinds = world > _MAX_ALL_RANKS and not all_ranks
+    launched = launch(settings, jobs or os.cpu_count() or 1, find_kinds, progress)
     recordings = dict(sorted(launched.recordings.items()))
     failed = {rank: recording.error for rank, recording in recordings.items() if recording.error}
     if failed:
         raise RecordingError(_describe_failure(failed, launched.logs))
-    converted = to_plan(recordings)
+    converted = to_plan(recordings, launched.like)
     name = os.path.splitext(os.path.basename(script))[0] + ".plan"
     return Recorded(
         plan=shiplap.Plan.parse(converted.text, name),
@@ -119,6 +125,7 @@ def record_script(
         mesh=converted.mesh.text().replace(" ", ","),
         rules=_rules_of(recordings),
         traffic=_traffic(recordings, converted.mesh),
+        recorded=len(recordings),
         value_reads=_value_reads(recordings),
         group_errors=_group_errors(recordings),
         seconds=time.monotonic() - start,

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -68,15 +68,17 @@ class Launched:
 
     recordings: dict[int, Recording]
     logs: dict[int, str]  # what the ranks printed
+    like: dict[int, int]  # by rank: the recorded rank that it is like
 
 
 def launch(
     settings: RankSettings,
-    ranks: list[int],
     jobs: int,
+    find_kinds: bool,
     progress: Callable[[int, int], None] | None = None,
 ) -> Launched:
-    """Records ranks in a new process: threads of this one would not survive a fork."""
+    """Records all ranks, or those that stand for all, in a new process: threads of this one would
+    not survive a fork."""
     here, there = Pipe()
     program = f"from shiplap.record._launch import serve; serve({there.fileno()})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -85,7 +87,7 @@ def launch(
     )
     there.close()
     try:
-        here.send((settings, ranks, jobs))
+        here.send((settings, jobs, find_kinds))
         while True:
             message = here.recv()
             if isinstance(message, Launched):
@@ -102,12 +104,26 @@ def launch(
 def serve(descriptor: int) -> None:
     """The process that `launch` starts."""
     import shiplap.record._rank  # noqa: F401 (torch is imported before the fork)
+    from shiplap.record._kinds import find_kinds
 
     connection = Connection(descriptor)
-    settings, ranks, jobs = connection.recv()
+    settings, jobs, few = connection.recv()
     launcher = Launcher(settings, jobs, lambda done, total: connection.send((done, total)))
-    launcher.run(ranks)
-    connection.send(Launched(launcher.recordings, launcher.logs))
+    like = find_kinds(settings.world, launcher.run, launcher.recordings) if few else None
+    if like is None:
+        launcher.forget_failures()
+        launcher.run({rank: rank for rank in range(settings.world)})
+        like = {rank: rank for rank in range(settings.world)}
+    connection.send(Launched(launcher.recordings, launcher.logs, like))
+
+
+def _shifted(key: Any, shift: int) -> Any:
+    """The key of the same message between ranks elsewhere; see Recorder for the two kinds."""
+    if key[0] == "collective":
+        word, ranks, kind, number, rank = key
+        return (word, tuple(r + shift for r in ranks), kind, number, rank + shift)
+    ranks, sender, receiver, tag, number = key
+    return (tuple(r + shift for r in ranks), sender + shift, receiver + shift, tag, number)
 
 
 @dataclass
@@ -124,9 +140,18 @@ class Launcher:
         self._messages: dict[Any, bytes | None] = {}
         self._children: dict[Connection, _Child] = {}
         self._planned: set[int] = set()
+        self._models: dict[int, int] = {}
 
-    def run(self, ranks: Iterable[int]) -> None:
-        """Records these ranks; those that are recorded already stay as they are."""
+    def forget_failures(self) -> None:
+        """Ranks that failed without their peers are recorded again with them."""
+        for rank in [rank for rank, recording in self.recordings.items() if recording.error]:
+            del self.recordings[rank]
+
+    def run(self, ranks: Mapping[int, int]) -> None:
+        """Records ranks; those that are recorded already stay as they are. The value of each is the
+        rank that it is compared with: messages of ranks that are not recorded are taken from its
+        peers."""
+        self._models.update(ranks)
         pending = [rank for rank in ranks if rank not in self.recordings]
         total = len(pending)
         self._planned = {*pending, *self.recordings}
@@ -191,7 +216,8 @@ class Launcher:
             if child.waits_for in self._messages:
                 self._answer(child, self._messages[child.waits_for])
             elif child.sender in self.recordings or child.sender not in self._planned:
-                self._answer(child, None)
+                shift = self._models[child.rank] - child.rank
+                self._answer(child, self._messages.get(_shifted(child.waits_for, shift)))
         else:
             self._end(child, pickle.loads(message[1]))
 

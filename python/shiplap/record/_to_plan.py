@@ -72,7 +72,8 @@ class _Shared:
     """What the programs of all ranks refer to."""
 
     mesh: Mesh
-    tables: dict[str, list[str]] = field(default_factory=dict)  # rows of irregular exchanges
+    # Rows of irregular exchanges, by name and rank: word, peer, first element, count.
+    tables: dict[str, dict[int, list[tuple[str, int, int, int]]]] = field(default_factory=dict)
     sources: dict[tuple[str, str], str] = field(default_factory=dict)  # names, by file and function
 
     def source(self, site: ev.Site) -> str:
@@ -283,12 +284,12 @@ class _Program:
             f"{call.kind}_{self._exchanges[call.group]}_over_{_word(over.removeprefix(' over '))}"
         )
         self._exchanges[call.group] += 1
-        table = self._shared.tables.setdefault(name, [])
+        table = self._shared.tables.setdefault(name, {}).setdefault(self._rank, [])
         for word, rows in (("send", send), ("receive", receive)):
             begin = 0
             for k, count in enumerate(rows):
                 if count:
-                    table.append(f"  {word} {self._rank} {ranks[k]} {begin} {count}")
+                    table.append((word, ranks[k], begin, count))
                 begin += count
         nothing = ev.Region(0, 0, 0, dtype)
         sides = [
@@ -448,21 +449,43 @@ def mesh_of(recordings: Mapping[int, ev.Recording]) -> Mesh:
     return Mesh(world, sorted(groups), names)
 
 
-def to_plan(recordings: Mapping[int, ev.Recording]) -> Converted:
-    """Ranks that are not recorded are spare."""
+def program_texts(recordings: Mapping[int, ev.Recording], mesh: Mesh) -> dict[int, str] | None:
+    """What must be equal for ranks to be alike: their programs, and their rows of exchange tables
+    with peers relative to the rank. None if a rank failed."""
+    if any(recording.error for recording in recordings.values()):
+        return None
+    shared = _Shared(mesh)
+    texts = {rank: _Program(one, shared).text() for rank, one in sorted(recordings.items())}
+    for name, rows in shared.tables.items():
+        for rank, own in rows.items():
+            relative = [(word, peer - rank, begin, count) for word, peer, begin, count in own]
+            texts[rank] += f"\n{name} {relative}"
+    return texts
+
+
+def to_plan(
+    recordings: Mapping[int, ev.Recording], like: Mapping[int, int] | None = None
+) -> Converted:
+    """`like` names the recorded rank that each rank is like; without it, all are recorded."""
     shared = _Shared(mesh_of(recordings))
+    like = like or {rank: rank for rank in recordings}
+    texts = {rank: _Program(recordings[rank], shared).text() for rank in sorted({*like.values()})}
     kinds: dict[str, list[int]] = defaultdict(list)
-    for rank, recording in sorted(recordings.items()):
-        kinds[_Program(recording, shared).text()].append(rank)
+    for rank in sorted(like):
+        kinds[texts[like[rank]]].append(rank)
     lines = ["shiplap-plan 1", f"mesh {shared.mesh.text()}", "values undeclared"]
     for (file, function), name in shared.sources.items():
         inside = f" in {_quoted(function)}" if function else ""
         lines.append(f"source {name} {_quoted(file)}{inside}")
-    for name, rows in shared.tables.items():
-        lines += [f"table {name}", *rows]
+    for name, rows_of in shared.tables.items():
+        lines.append(f"table {name}")
+        for rank in sorted(like):
+            shift = rank - like[rank]
+            for word, peer, begin, count in rows_of.get(like[rank], ()):
+                lines.append(f"  {word} {rank} {peer + shift} {begin} {count}")
     for number, (text, ranks) in enumerate(kinds.items()):
         lines += [f"program p{number} on {shared.mesh.selector(ranks)}", text]
-    missing = sorted(set(range(shared.mesh.world)) - set(recordings))
+    missing = sorted(set(range(shared.mesh.world)) - set(like))
     if missing:
         lines.append(f"spare on rank={spans(missing)}")
     return Converted("\n".join(lines) + "\n", shared.mesh, list(kinds.values()))
