@@ -108,12 +108,17 @@ def serve(descriptor: int) -> None:
 
     connection = Connection(descriptor)
     settings, jobs, few = connection.recv()
-    launcher = Launcher(settings, jobs, lambda done, total: connection.send((done, total)))
+    every = {rank: rank for rank in range(settings.world)}
+
+    def report(done: int, total: int) -> None:
+        connection.send((done, total))
+
+    launcher = Launcher(settings, jobs, report)
     like = find_kinds(settings.world, launcher.run, launcher.recordings) if few else None
-    if like is None:
-        launcher.forget_failures()
-        launcher.run({rank: rank for rank in range(settings.world)})
-        like = {rank: rank for rank in range(settings.world)}
+    if like is None:  # what few ranks assumed of their peers does not hold with all of them
+        launcher = Launcher(settings, jobs, report)
+        launcher.run(every)
+        like = every
     connection.send(Launched(launcher.recordings, launcher.logs, like))
 
 
@@ -141,11 +146,6 @@ class Launcher:
         self._children: dict[Connection, _Child] = {}
         self._planned: set[int] = set()
         self._models: dict[int, int] = {}
-
-    def forget_failures(self) -> None:
-        """Ranks that failed without their peers are recorded again with them."""
-        for rank in [rank for rank, recording in self.recordings.items() if recording.error]:
-            del self.recordings[rank]
 
     def run(self, ranks: Mapping[int, int]) -> None:
         """Records ranks; those that are recorded already stay as they are. The value of each is the
